@@ -1,0 +1,61 @@
+# TF=2.16.2 or TF=2.21.0 selects another TensorFlow, in an environment of its own.
+TF ?= 2.20.0
+VENV := $(if $(filter 2.20.0,$(TF)),.venv,.venv-$(TF))
+PY := $(VENV)/bin/python
+BAZEL := $(PY) build_tools/bazel.py
+CXX_FILES = $(shell git ls-files '*.cc' '*.h' '*.inc')
+export TF
+
+.PHONY: help setup demo test test-python test-full lint format wheel bench clean
+
+help:
+	@echo 'make demo [DATA=path-or-glob]  set up, then train, resume, export, serve'
+	@echo 'make test [ARGS=...]           set up, then all tests'
+	@echo 'make test-python [ARGS=...]    the Python tests alone'
+	@echo 'make test-full                 the same with many more random cases'
+	@echo 'make lint | format             check | apply the style'
+	@echo 'make wheel                     a wheel in dist/'
+	@echo 'make bench                     speed beside stock TensorFlow'
+	@echo 'make setup | clean             environment and build | remove both'
+	@echo 'TF=2.16.2 | TF=2.21.0          with another TensorFlow (now $(TF))'
+
+setup:
+	@scripts/setup
+
+demo: setup
+	$(PY) examples/criteo_dlrm.py $(if $(DATA),--data '$(DATA)')
+
+test: setup
+	$(BAZEL) test --noshow_progress --ui_event_filters=-info //cc/...
+	HYPOTHESIS_PROFILE=ci $(PY) -m pytest $(ARGS)
+
+test-python: setup
+	HYPOTHESIS_PROFILE=ci $(PY) -m pytest $(ARGS)
+
+test-full: setup
+	$(BAZEL) test --noshow_progress --ui_event_filters=-info //cc/...
+	HYPOTHESIS_PROFILE=full $(PY) -m pytest $(ARGS)
+
+lint: setup
+	$(PY) -m ruff format --check .
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+	$(VENV)/bin/clang-format --dry-run --Werror $(CXX_FILES)
+	$(PY) -m pytest -q tests/test_architecture.py
+
+format: setup
+	$(PY) -m ruff format .
+	$(PY) -m ruff check --fix .
+	$(VENV)/bin/clang-format -i $(CXX_FILES)
+
+wheel: setup
+	PYTHON=$(CURDIR)/$(PY) $(PY) -m pip wheel --quiet --no-deps \
+	  --no-build-isolation --wheel-dir dist .
+
+bench: setup
+	$(PY) -m benchmarks $(ARGS)
+
+clean:
+	if [ -d .bazel ]; then chmod -R u+w .bazel; fi
+	rm -rf .bazel .venv .venv-* build dist *.egg-info
+	rm -f tfembed/_build_info.py tfembed/ops/_tfembed_*.so

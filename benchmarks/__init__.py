@@ -1,0 +1,1 @@
+"""Measures tfembed beside its peers and the physical limit."""

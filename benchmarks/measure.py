@@ -1,0 +1,32 @@
+"""Interleaved medians: machines drift, so contenders take turns."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import statistics
+import time
+from collections.abc import Callable, Mapping
+
+
+def medians(
+    contenders: Mapping[str, Callable[[int], object]],
+    *,
+    rounds: int,
+    warm: int = 2,
+) -> dict[str, float]:
+    """Median seconds of each contender; `contender(i)` runs round i."""
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for i in range(-warm, rounds):
+        for name, run in contenders.items():
+            start = time.perf_counter()
+            run(i + warm)
+            if i >= 0:
+                times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(t) for name, t in times.items()}
+
+
+def resident_bytes() -> int:
+    """Resident set size of this process."""
+    pages = pathlib.Path("/proc/self/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,72 @@
+"""Prints as JSON where TensorFlow is, its version and its C++ ABI.
+
+Runs in the interpreter whose TensorFlow is wanted (`python -I` keeps the
+working directory and pip's build environment out), and finds the package
+without importing it, which would take seconds.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import mmap
+import pathlib
+import sys
+
+DISTRIBUTIONS = (
+    "tensorflow-cpu",
+    "tensorflow-tpu",
+    "tensorflow",
+    "tensorflow-cpu-aws",
+    "tensorflow-intel",
+    "tensorflow-rocm",
+)
+
+
+def find_tensorflow() -> dict[str, object]:
+    """Returns root, version and cxx11_abi; raises LookupError without one."""
+    spec = importlib.util.find_spec("tensorflow")
+    if spec is None or not spec.submodule_search_locations:
+        raise LookupError(f"TensorFlow is not installed for {sys.executable}.")
+    root = pathlib.Path(spec.submodule_search_locations[0])
+    library = root / "libtensorflow_framework.so.2"
+    if not library.exists():
+        raise LookupError(
+            f"{library} is missing: not a Linux TensorFlow wheel."
+        )
+    return {
+        "root": str(root),
+        "version": _version(root),
+        "cxx11_abi": _has_cxx11_abi(library),
+    }
+
+
+def _version(root: pathlib.Path) -> str:
+    for name in DISTRIBUTIONS:
+        try:
+            distribution = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        if (root / "__init__.py").samefile(
+            distribution.locate_file("tensorflow/__init__.py")
+        ):
+            return distribution.version
+    import tensorflow as tf  # An unknown distribution: ask the package itself.
+
+    return tf.__version__
+
+
+def _has_cxx11_abi(library: pathlib.Path) -> bool:
+    with (
+        library.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+    ):
+        return content.find(b"StrCatB5cxx11") >= 0
+
+
+if __name__ == "__main__":
+    try:
+        print(json.dumps(find_tensorflow()))
+    except LookupError as error:
+        sys.exit(str(error))

@@ -1,0 +1,165 @@
+#include "cc/core/embedding_table.h"
+
+#include <cmath>
+#include <mutex>
+#include <shared_mutex>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "cc/core/striped_table.h"
+
+namespace tfembed {
+namespace {
+
+constexpr int64_t kMaxDim = int64_t{1} << 30;
+
+absl::Status CheckOptions(const EmbeddingTable::Options& options,
+                          const InitialRows& initial_rows) {
+  if (options.dim < 1 || options.dim > kMaxDim) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "`dim` must be between 1 and ", kMaxDim, "; got ", options.dim, "."));
+  }
+  if (options.initial_capacity < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("`initial_capacity` must not be negative; got ",
+                     options.initial_capacity, "."));
+  }
+  if (initial_rows.dim() != options.dim) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("The initial rows have ", initial_rows.dim(),
+                     " columns; the table's `dim` is ", options.dim, "."));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckLayout(const SlotLayout& layout) {
+  if (layout.names.size() != layout.initial_values.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "Each slot needs one initial value; got ", layout.names.size(),
+        " slots and ", layout.initial_values.size(), " values for '",
+        layout.owner, "'."));
+  }
+  if (layout.names.size() > kMaxSlots) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("A row has at most ", kMaxSlots, " slots; got ",
+                     layout.names.size(), " for '", layout.owner, "'."));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<EmbeddingTable>> EmbeddingTable::Create(
+    const Options& options, InitialRows initial_rows) {
+  absl::Status status = CheckOptions(options, initial_rows);
+  if (!status.ok()) return status;
+  absl::StatusOr<std::unique_ptr<RowStore>> store =
+      RowStore::Create(options.dim);
+  if (!store.ok()) return store.status();
+  auto table = std::make_unique<StripedTable>(std::move(initial_rows),
+                                              *std::move(store));
+  status = table->ReserveKeys(options.initial_capacity);
+  if (!status.ok()) return status;
+  return table;
+}
+
+StripedTable::StripedTable(InitialRows initial_rows,
+                           std::unique_ptr<RowStore> store)
+    : dim_(initial_rows.dim()),
+      initial_rows_(std::move(initial_rows)),
+      store_(std::move(store)) {
+  for (int i = 0; i < kNumStripes; ++i) {
+    stripes_[i].set_growth_phase(static_cast<double>(i) / kNumStripes);
+  }
+}
+
+absl::Status StripedTable::ReserveKeys(int64_t keys) {
+  if (keys == 0) return absl::OkStatus();
+  // Stripes differ by chance; four standard deviations cover them all.
+  const double mean = static_cast<double>(keys) / kNumStripes;
+  const auto share = static_cast<int64_t>(mean + 4 * std::sqrt(mean)) + 1;
+  for (TableStripe& stripe : stripes_) {
+    std::lock_guard<std::shared_mutex> lock(stripe.mutex());
+    absl::Status status = stripe.ReserveIndex(share);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+int64_t StripedTable::size() const {
+  int64_t size = 0;
+  for (const TableStripe& stripe : stripes_) {
+    std::shared_lock<std::shared_mutex> lock(stripe.mutex());
+    size += stripe.index().size();
+  }
+  return size;
+}
+
+TableStats StripedTable::stats() const {
+  SharedLocks locks(stripes_);
+  TableStats stats;
+  for (const TableStripe& stripe : stripes_) {
+    stats.size += stripe.index().size();
+    stats.capacity += stripe.index().capacity();
+    stats.index_bytes += stripe.bytes();
+  }
+  stats.row_bytes = store_->num_rows() * store_->width() *
+                    static_cast<int64_t>(sizeof(float));
+  return stats;
+}
+
+SlotLayout StripedTable::slots() const {
+  std::shared_lock<std::shared_mutex> lock(stripes_[0].mutex());
+  return slots_;
+}
+
+absl::Status StripedTable::SetSlots(const SlotLayout& layout) {
+  absl::Status status = CheckLayout(layout);
+  if (!status.ok()) return status;
+  std::lock_guard<std::shared_mutex> no_batches(batches_);
+  ExclusiveLocks locks(stripes_);
+  if (layout.owner == slots_.owner && layout.names == slots_.names) {
+    return absl::OkStatus();
+  }
+  if (!slots_.owner.empty() || !slots_.names.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("The table has the slots of '", slots_.owner,
+                     "'; it cannot take those of '", layout.owner,
+                     "' too. Use one optimizer per table, or a new table."));
+  }
+  std::vector<float> initial_slots;
+  for (float value : layout.initial_values) {
+    initial_slots.insert(initial_slots.end(), dim(), value);
+  }
+  std::vector<bool> live(store_->num_rows());
+  for (const TableStripe& stripe : stripes_) {
+    const HashIndex& index = stripe.index();
+    index.ForEach(0, index.num_buckets(),
+                  [&live](int64_t key, uint32_t row) { live[row] = true; });
+  }
+  status = store_->Widen(initial_slots, live);
+  if (!status.ok()) return status;
+  slots_ = layout;
+  initial_slots_ = std::move(initial_slots);
+  return absl::OkStatus();
+}
+
+uint64_t StripedTable::seed() const {
+  std::shared_lock<std::shared_mutex> lock(stripes_[0].mutex());
+  return initial_rows_.seed();
+}
+
+void StripedTable::SetSeed(uint64_t seed) {
+  std::lock_guard<std::shared_mutex> no_batches(batches_);
+  ExclusiveLocks locks(stripes_);
+  initial_rows_ = initial_rows_.WithSeed(seed);
+}
+
+void StripedTable::Clear() {
+  std::lock_guard<std::shared_mutex> no_batches(batches_);
+  ExclusiveLocks locks(stripes_);
+  for (TableStripe& stripe : stripes_) stripe.Clear();
+  store_->Clear();
+}
+
+}  // namespace tfembed

@@ -1,0 +1,143 @@
+#ifndef TFEMBED_CORE_EMBEDDING_TABLE_H_
+#define TFEMBED_CORE_EMBEDDING_TABLE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "cc/core/initial_rows.h"
+#include "cc/core/rows.h"
+#include "cc/core/support/executor.h"
+
+namespace tfembed {
+
+// Slots kept in each row beside its value, as an update rule asks for them.
+struct SlotLayout {
+  std::string owner;                  // The update rule's name, e.g. "adagrad".
+  std::vector<std::string> names;     // E.g. {"accumulators"}.
+  std::vector<float> initial_values;  // One per slot.
+};
+
+// What a table holds and takes, in keys and bytes.
+struct TableStats {
+  int64_t size = 0;         // Keys.
+  int64_t capacity = 0;     // Keys that fit before the index grows.
+  int64_t index_bytes = 0;  // The hash index, keys included.
+  int64_t row_bytes = 0;    // Slabs: values, slots, free rows.
+};
+
+// One shard of a table without a fixed vocabulary: int64 keys, each with a row
+// of `dim` floats and the slots of at most one update rule. No key value is
+// reserved. Thread-safe: any number of threads read at once; writers lock one
+// stripe at a time, so a key's row is whole at any moment. All batch calls take
+// keys in any order, repeated or not; with repeats the last one wins in Upsert.
+// A failed call leaves the table as it was.
+//
+// Memory: (dim * (1 + slots)) * 4 bytes of row and at most 24 bytes beside it
+// per key. Rows lie in slabs on huge pages and never move when the table grows.
+class EmbeddingTable {
+ public:
+  struct Options {
+    int64_t dim = 0;
+    int64_t initial_capacity = 0;  // Keys to make room for at once.
+  };
+
+  // InvalidArgument: dim < 1 or initial_capacity < 0. ResourceExhausted.
+  static absl::StatusOr<std::unique_ptr<EmbeddingTable>> Create(
+      const Options& options, InitialRows initial_rows);
+
+  virtual ~EmbeddingTable() = default;
+
+  virtual int64_t dim() const = 0;
+  virtual int64_t size() const = 0;
+  virtual TableStats stats() const = 0;
+  virtual SlotLayout slots() const = 0;
+  virtual uint64_t seed() const = 0;  // Of the initial rows.
+
+  // values[i] = row of keys[i], or its initial row; exists[i] says which
+  // (null: not asked). Inserts nothing.
+  virtual void Lookup(absl::Span<const int64_t> keys, float* values,
+                      bool* exists, Executor* executor) const = 0;
+
+  // Writes the rows of `keys`; new keys get initial slots.
+  virtual absl::Status Upsert(absl::Span<const int64_t> keys,
+                              const float* values, Executor* executor) = 0;
+
+  // Where exists[i] and the key is there: adds values[i] to its row. Where
+  // neither: inserts values[i]. Else ignores it (someone came between).
+  virtual absl::Status Accum(absl::Span<const int64_t> keys,
+                             const float* values, const bool* exists,
+                             Executor* executor) = 0;
+
+  // Keys that are not there are ignored.
+  virtual void Remove(absl::Span<const int64_t> keys, Executor* executor) = 0;
+
+  // Gives the memory back to the system.
+  virtual void Clear() = 0;
+
+  // Lays slots out in every row, present rows included (slab by slab, never a
+  // second copy of the table). Same owner and names again: nothing to do.
+  // FailedPrecondition where another rule's slots are there.
+  virtual absl::Status SetSlots(const SlotLayout& layout) = 0;
+
+  // Draws the initial rows of missing keys from another seed.
+  virtual void SetSeed(uint64_t seed) = 0;
+
+  // Full rows: value, then slots, (1 + slots) * dim floats.
+  int64_t full_width() const {
+    return dim() * (1 + static_cast<int64_t>(slots().names.size()));
+  }
+
+  // Calls visit(keys, full rows) for chunks of at most `chunk_rows` keys until
+  // all were seen or visit returns an error, which is passed on. Each stripe is
+  // read-locked while it is visited: `visit` must not write to this table.
+  using Visitor = std::function<absl::Status(absl::Span<const int64_t> keys,
+                                             const float* full_rows)>;
+  virtual absl::Status Visit(int64_t chunk_rows,
+                             const Visitor& visit) const = 0;
+
+  // The table as of one moment: read locks on all stripes while it lives, so
+  // writers wait and readers do not. Borrows the table.
+  class Snapshot {
+   public:
+    virtual ~Snapshot() = default;
+
+    virtual int64_t size() const = 0;
+    virtual const SlotLayout& slots() const = 0;
+
+    // As EmbeddingTable::Visit.
+    virtual absl::Status Visit(int64_t chunk_rows,
+                               const Visitor& visit) const = 0;
+  };
+  virtual std::unique_ptr<Snapshot> Freeze() const = 0;
+
+  // All keys and full rows of one moment. Allocates through `allocate(n)`,
+  // called once, with every stripe read-locked; it returns where to write n
+  // keys and n full rows.
+  struct ExportBuffers {
+    int64_t* keys;
+    float* full_rows;
+  };
+  virtual absl::Status Export(
+      const std::function<absl::StatusOr<ExportBuffers>(int64_t n)>& allocate,
+      Executor* executor) const = 0;
+
+  // Upsert of full rows.
+  virtual absl::Status Import(absl::Span<const int64_t> keys,
+                              const float* full_rows, Executor* executor) = 0;
+
+  // For grouped lookups: read locks on all stripes while it lives.
+  virtual std::unique_ptr<RowSource> Read() const = 0;
+
+  // For grouped updates. The sink borrows the table.
+  virtual std::unique_ptr<RowSink> Write() = 0;
+};
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_CORE_EMBEDDING_TABLE_H_

@@ -1,0 +1,192 @@
+// Many threads on one table, and no memory for a batch.
+#include <sys/resource.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "cc/core/testing/test_table.h"
+#include "cc/core/testing/thread_executor.h"
+#include "gtest/gtest.h"
+
+namespace tfembed {
+namespace {
+
+constexpr int64_t kDim = 17;
+constexpr int64_t kKeys = 3000;
+
+// Whether all floats of each row are the same: no row was seen half written.
+bool RowsAreWhole(const std::vector<float>& rows) {
+  for (size_t i = 0; i < rows.size(); i += kDim) {
+    for (int64_t d = 1; d < kDim; ++d) {
+      if (rows[i + d] != rows[i]) return false;
+    }
+  }
+  return true;
+}
+
+std::vector<int64_t> Keys(int64_t begin, int64_t n) {
+  std::vector<int64_t> keys(n);
+  for (int64_t i = 0; i < n; ++i) keys[i] = (begin + i * 7) % kKeys;
+  return keys;
+}
+
+TEST(Threads, ReadersSeeWholeRowsWhileWritersInsertChangeAndRemove) {
+  auto table = MakeTestTable(kDim);
+  std::atomic<bool> stop{false};
+  std::atomic<int64_t> torn{0};
+  std::vector<std::thread> threads;
+  for (int reader = 0; reader < 2; ++reader) {
+    threads.emplace_back([&, reader] {
+      ThreadExecutor executor(2);
+      for (int64_t i = 0; !stop; ++i) {
+        const auto keys = Keys(i + reader * 1000, 1500);
+        if (!RowsAreWhole(LookUp(*table, keys, &executor))) ++torn;
+        std::this_thread::yield();
+      }
+    });
+  }
+  threads.emplace_back([&] {
+    while (!stop) {
+      const absl::Status status = table->Visit(
+          100, [&](absl::Span<const int64_t> keys, const float* rows) {
+            if (!RowsAreWhole({rows, rows + keys.size() * kDim})) ++torn;
+            return absl::OkStatus();
+          });
+      if (!status.ok()) ++torn;
+      std::this_thread::yield();
+    }
+  });
+  std::vector<std::thread> writers;
+  for (int writer = 0; writer < 2; ++writer) {
+    writers.emplace_back([&, writer] {
+      ThreadExecutor executor(2);
+      for (int64_t i = 0; i < 100; ++i) {
+        const auto keys = Keys(i * 13 + writer, 1200);
+        const std::vector<float> rows(keys.size() * kDim, i + writer * 1000.0f);
+        const std::unique_ptr<bool[]> exists(new bool[keys.size()]());
+        std::memset(exists.get(), 1, keys.size());
+        if (!table->Upsert(keys, rows.data(), &executor).ok() ||
+            !table->Accum(keys, rows.data(), exists.get(), &executor).ok()) {
+          ++torn;
+        }
+        table->Remove(Keys(i * 29, 500), &executor);
+        if (i % 40 == 39) table->Clear();
+      }
+    });
+  }
+  for (std::thread& writer : writers) writer.join();
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(torn, 0);
+}
+
+TEST(Threads, AddUpWhatManyWritersAccumulate) {
+  auto table = MakeTestTable(kDim);
+  const auto keys = Keys(0, kKeys);
+  const std::vector<float> ones(keys.size() * kDim, 1.0f);
+  ASSERT_TRUE(table->Upsert(keys, ones.data(), nullptr).ok());
+  const std::unique_ptr<bool[]> exists(new bool[keys.size()]());
+  std::memset(exists.get(), 1, keys.size());
+  std::vector<std::thread> writers;
+  for (int writer = 0; writer < 4; ++writer) {
+    writers.emplace_back([&] {
+      ThreadExecutor executor(2);
+      for (int i = 0; i < 25; ++i) {
+        EXPECT_TRUE(
+            table->Accum(keys, ones.data(), exists.get(), &executor).ok());
+      }
+    });
+  }
+  for (std::thread& writer : writers) writer.join();
+  EXPECT_EQ(LookUp(*table, keys), std::vector<float>(ones.size(), 101.0f));
+}
+
+TEST(Threads, SetSlotsWhileOthersReadAndWrite) {
+  auto table = MakeTestTable(kDim);
+  std::atomic<bool> stop{false};
+  std::atomic<int64_t> torn{0};
+  std::thread reader([&] {
+    while (!stop) {
+      if (!RowsAreWhole(LookUp(*table, Keys(0, 500)))) ++torn;
+      std::this_thread::yield();
+    }
+  });
+  std::thread writer([&] {
+    for (int64_t i = 0; i < 200; ++i) {
+      const auto keys = Keys(i, 200);
+      const std::vector<float> rows(keys.size() * kDim, i + 1.0f);
+      if (!table->Upsert(keys, rows.data(), nullptr).ok()) ++torn;
+    }
+  });
+  EXPECT_TRUE(table->SetSlots({"adagrad", {"accumulators"}, {0.1f}}).ok());
+  writer.join();
+  stop = true;
+  reader.join();
+  EXPECT_EQ(torn, 0);
+  EXPECT_EQ(table->full_width(), 2 * kDim);
+}
+
+// AddressSanitizer and ThreadSanitizer need addresses without end.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+
+// Lets the process map only `bytes` more while it lives.
+class AddressLimit {
+ public:
+  explicit AddressLimit(int64_t bytes) {
+    long pages = 0;
+    std::FILE* file = std::fopen("/proc/self/statm", "r");
+    EXPECT_EQ(std::fscanf(file, "%ld", &pages), 1);
+    std::fclose(file);
+    getrlimit(RLIMIT_AS, &old_);
+    rlimit limit = old_;
+    limit.rlim_cur = pages * 4096 + bytes;
+    EXPECT_EQ(setrlimit(RLIMIT_AS, &limit), 0);
+  }
+  ~AddressLimit() { setrlimit(RLIMIT_AS, &old_); }
+
+ private:
+  rlimit old_;
+};
+
+TEST(NoMemory, LeavesTheTableAsItWas) {
+  auto table = MakeTestTable(kDim);
+  const auto keys = Keys(0, kKeys);
+  const std::vector<float> ones(keys.size() * kDim, 1.0f);
+  ASSERT_TRUE(table->Upsert(keys, ones.data(), nullptr).ok());
+  std::vector<int64_t> more(2000000);
+  for (size_t i = 0; i < more.size(); ++i) more[i] = i + 1;
+  const std::vector<float> twos(more.size() * kDim, 2.0f);
+  {
+    const AddressLimit limit(int64_t{60} << 20);
+    EXPECT_EQ(table->Upsert(more, twos.data(), nullptr).code(),
+              absl::StatusCode::kResourceExhausted);
+  }
+  EXPECT_EQ(table->size(), kKeys);
+  EXPECT_EQ(LookUp(*table, keys), ones);
+  ASSERT_TRUE(table->Upsert(more, twos.data(), nullptr).ok());
+  EXPECT_EQ(table->size(), 2000001);
+}
+
+TEST(NoMemory, ForSlotsLeavesTheTableAsItWas) {
+  auto table = MakeTestTable(kDim);
+  const auto keys = Keys(0, kKeys);
+  const std::vector<float> ones(keys.size() * kDim, 1.0f);
+  ASSERT_TRUE(table->Upsert(keys, ones.data(), nullptr).ok());
+  {
+    const AddressLimit limit(int64_t{20} << 20);
+    EXPECT_EQ(table->SetSlots({"adagrad", {"accumulators"}, {0.1f}}).code(),
+              absl::StatusCode::kResourceExhausted);
+  }
+  EXPECT_EQ(table->full_width(), kDim);
+  EXPECT_EQ(LookUp(*table, keys), ones);
+}
+
+#endif
+
+}  // namespace
+}  // namespace tfembed

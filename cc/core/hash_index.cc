@@ -1,0 +1,122 @@
+#include "cc/core/hash_index.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+
+namespace tfembed {
+namespace {
+
+constexpr double kMaxLoad = 0.74;
+constexpr double kGrowth = 1.3;
+constexpr uint8_t kStuck = std::numeric_limits<uint8_t>::max();
+
+int64_t CapacityOf(int64_t num_buckets) {
+  return static_cast<int64_t>(kMaxLoad * HashIndex::kBucketPlaces *
+                              static_cast<double>(num_buckets));
+}
+
+}  // namespace
+
+int64_t HashIndex::BucketsFor(int64_t keys) const {
+  const double needed = static_cast<double>(keys) / (kMaxLoad * kBucketPlaces);
+  // Between the steps of the series 1.4^(phase + k), k = 0, 1, 2 ...
+  const double step = std::ceil(
+      std::log(std::max(needed, 1.0)) / std::log(kGrowth) - growth_phase_);
+  int64_t buckets =
+      static_cast<int64_t>(std::ceil(std::pow(kGrowth, growth_phase_ + step)));
+  buckets = std::max<int64_t>(buckets, 1);
+  while (CapacityOf(buckets) < keys) ++buckets;
+  return buckets;
+}
+
+absl::Status HashIndex::Reserve(int64_t keys) {
+  if (keys <= capacity_) return absl::OkStatus();
+  const int64_t num_buckets = BucketsFor(keys);
+  if (num_buckets > std::numeric_limits<uint32_t>::max()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("A stripe of a table holds at most 2^34 keys; got ", keys,
+                     ". Use more shards."));
+  }
+  absl::StatusOr<MemoryBlock> memory =
+      MemoryBlock::Allocate(num_buckets * sizeof(Bucket));
+  if (!memory.ok()) return memory.status();
+
+  const MemoryBlock old_memory = std::exchange(memory_, *std::move(memory));
+  const Bucket* old_buckets = buckets_;
+  const uint32_t old_num_buckets = num_buckets_;
+  buckets_ = reinterpret_cast<Bucket*>(memory_.data());
+  num_buckets_ = static_cast<uint32_t>(num_buckets);
+  size_ = 0;
+  capacity_ = CapacityOf(num_buckets);
+  for (uint32_t b = 0; b < old_num_buckets; ++b) {
+    const Bucket& bucket = old_buckets[b];
+    for (int i = 0; i < bucket.count; ++i) {
+      Insert(HashKey(bucket.keys[i]), bucket.keys[i], bucket.rows[i]);
+    }
+  }
+  return absl::OkStatus();
+}
+
+void HashIndex::Clear() {
+  memory_ = MemoryBlock();
+  buckets_ = &empty_;
+  num_buckets_ = 1;
+  size_ = 0;
+  capacity_ = 0;
+}
+
+uint32_t HashIndex::FindPast(const Bucket* bucket, int64_t key) const {
+  // Where all counts are stuck the search ends after one round.
+  for (uint32_t passed = 0; passed < num_buckets_; ++passed) {
+    bucket = Next(bucket);
+    const uint32_t row = FindIn(*bucket, key);
+    if (row != kNoRow || bucket->overflow == 0) return row;
+  }
+  return kNoRow;
+}
+
+uint32_t HashIndex::Insert(uint64_t hash, int64_t key, uint32_t row) {
+  uint32_t b = BucketOf(hash, num_buckets_);
+  while (buckets_[b].count == kBucketPlaces) {
+    uint8_t& overflow = buckets_[b].overflow;
+    if (overflow != kStuck) ++overflow;
+    b = Next(b);
+  }
+  Bucket& bucket = buckets_[b];
+  bucket.keys[bucket.count] = key;
+  bucket.rows[bucket.count] = row;
+  ++bucket.count;
+  ++size_;
+  return row;
+}
+
+uint32_t HashIndex::Erase(uint64_t hash, int64_t key) {
+  const uint32_t home = BucketOf(hash, num_buckets_);
+  uint32_t b = home;
+  uint32_t places = Match(buckets_[b], key);
+  for (uint32_t passed = 0; places == 0; ++passed) {
+    if (buckets_[b].overflow == 0 || passed == num_buckets_) return kNoRow;
+    b = Next(b);
+    places = Match(buckets_[b], key);
+  }
+  for (uint32_t on_path = home; on_path != b; on_path = Next(on_path)) {
+    uint8_t& overflow = buckets_[on_path].overflow;
+    if (overflow != kStuck) --overflow;
+  }
+  Bucket& bucket = buckets_[b];
+  const int place = __builtin_ctz(places);
+  const int last = bucket.count - 1;
+  const uint32_t row = bucket.rows[place];
+  bucket.keys[place] = bucket.keys[last];
+  bucket.rows[place] = bucket.rows[last];
+  bucket.count = static_cast<uint8_t>(last);
+  --size_;
+  return row;
+}
+
+}  // namespace tfembed

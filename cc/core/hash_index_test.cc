@@ -1,0 +1,161 @@
+#include "cc/core/hash_index.h"
+
+#include <cstdint>
+#include <random>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+#include "cc/core/support/hash.h"
+#include "gtest/gtest.h"
+
+namespace tfembed {
+namespace {
+
+uint32_t Find(const HashIndex& index, int64_t key) {
+  return index.Find(HashKey(key), key);
+}
+
+void Insert(HashIndex* index, int64_t key, uint32_t row) {
+  if (index->size() == index->capacity()) {
+    ASSERT_TRUE(index->Reserve(index->size() + 1).ok());
+  }
+  index->Insert(HashKey(key), key, row);
+}
+
+TEST(HashIndex, FindsNothingWhenEmpty) {
+  HashIndex index;
+  EXPECT_EQ(Find(index, 0), HashIndex::kNoRow);
+  EXPECT_EQ(index.Erase(HashKey(0), 0), HashIndex::kNoRow);
+  EXPECT_EQ(index.capacity(), 0);
+  EXPECT_EQ(index.bytes(), 0);
+}
+
+TEST(HashIndex, BucketsAreCacheLines) {
+  EXPECT_EQ(sizeof(HashIndex::Bucket), 64u);
+  EXPECT_EQ(alignof(HashIndex::Bucket), 64u);
+}
+
+TEST(HashIndex, GrowsByThreeTenthsAndStaysBetween57And74PercentFull) {
+  HashIndex index;
+  int64_t bytes = 0;
+  for (int64_t key = 0; key < 100000; ++key) {
+    Insert(&index, key, static_cast<uint32_t>(key));
+    if (key < 1000) {
+      bytes = index.bytes();
+      continue;
+    }
+    const double load = index.size() * 64.0 / 5 / index.bytes();
+    ASSERT_GE(load, 0.56) << key;
+    ASSERT_LE(load, 0.74) << key;
+    ASSERT_LE(index.bytes(), bytes * 1.31) << key;
+    bytes = index.bytes();
+  }
+}
+
+TEST(HashIndex, OfAnotherPhaseGrowsAtAnotherSize) {
+  std::set<int64_t> capacities;
+  for (int i = 0; i < 16; ++i) {
+    HashIndex index;
+    index.set_growth_phase(i / 16.0);
+    ASSERT_TRUE(index.Reserve(10000).ok());
+    capacities.insert(index.capacity());
+  }
+  EXPECT_EQ(capacities.size(), 16u);
+  EXPECT_LE(*capacities.rbegin(), 13100);
+}
+
+TEST(HashIndex, FindOrInsertAsksForARowOnlyForNewKeys) {
+  HashIndex index;
+  ASSERT_TRUE(index.Reserve(2).ok());
+  uint32_t next = 40;
+  const auto new_row = [&next] { return next++; };
+  EXPECT_EQ(index.FindOrInsert(HashKey(1), 1, new_row), 40u);
+  EXPECT_EQ(index.FindOrInsert(HashKey(1), 1, new_row), 40u);
+  EXPECT_EQ(index.FindOrInsert(HashKey(2), 2, new_row), 41u);
+  EXPECT_EQ(index.size(), 2);
+}
+
+TEST(HashIndex, AgreesWithAnUnorderedMapUnderChurnInTheSameMemory) {
+  constexpr int64_t kKeys = 3000;
+  HashIndex index;
+  ASSERT_TRUE(index.Reserve(kKeys).ok());
+  const int64_t bytes = index.bytes();
+  std::unordered_map<int64_t, uint32_t> expected;
+  std::mt19937 random(1);
+  for (int step = 0; step < 300000; ++step) {
+    const int64_t key = static_cast<int64_t>(random() % (2 * kKeys)) << 32;
+    if (expected.count(key) > 0) {
+      ASSERT_EQ(index.Erase(HashKey(key), key), expected[key]);
+      expected.erase(key);
+    } else {
+      ASSERT_EQ(Find(index, key), HashIndex::kNoRow);
+      if (index.size() == index.capacity()) continue;
+      index.Insert(HashKey(key), key, step);
+      expected[key] = step;
+    }
+  }
+  for (const auto& [key, row] : expected) ASSERT_EQ(Find(index, key), row);
+  EXPECT_EQ(index.size(), static_cast<int64_t>(expected.size()));
+  EXPECT_EQ(index.bytes(), bytes);
+}
+
+// Keys that all belong into the first bucket of an index of `buckets`.
+std::vector<int64_t> CollidingKeys(int64_t n, uint32_t buckets) {
+  std::vector<int64_t> keys;
+  for (int64_t key = 0; static_cast<int64_t>(keys.size()) < n; ++key) {
+    if (BucketOf(HashKey(key), buckets) == 0) keys.push_back(key);
+  }
+  return keys;
+}
+
+TEST(HashIndex, FindsKeysThatOverflowMoreBucketsThanItCounts) {
+  HashIndex index;
+  ASSERT_TRUE(index.Reserve(2000).ok());
+  const std::vector<int64_t> keys = CollidingKeys(1000, index.num_buckets());
+  for (size_t i = 0; i < keys.size(); ++i) Insert(&index, keys[i], i);
+  for (size_t i = 0; i < keys.size(); ++i) ASSERT_EQ(Find(index, keys[i]), i);
+  for (size_t i = 0; i < 900; ++i) {
+    ASSERT_EQ(index.Erase(HashKey(keys[i]), keys[i]), i);
+  }
+  for (size_t i = 0; i < 900; ++i) {
+    ASSERT_EQ(Find(index, keys[i]), HashIndex::kNoRow);
+  }
+  for (size_t i = 900; i < 1000; ++i) ASSERT_EQ(Find(index, keys[i]), i);
+}
+
+TEST(HashIndex, VisitsEveryKeyInTheOrderOfItsBuckets) {
+  HashIndex index;
+  for (int64_t key = 0; key < 1000; ++key) Insert(&index, key, key + 5);
+  std::set<int64_t> seen;
+  for (int64_t b = 0; b < index.num_buckets(); ++b) {
+    index.ForEach(b, b + 1, [&](int64_t key, uint32_t row) {
+      EXPECT_EQ(row, key + 5);
+      EXPECT_TRUE(seen.insert(key).second);
+    });
+  }
+  EXPECT_EQ(seen.size(), 1000u);
+}
+
+TEST(HashIndex, ClearGivesTheMemoryBackAndTheIndexWorksOn) {
+  HashIndex index;
+  for (int64_t key = 0; key < 1000; ++key) Insert(&index, key, 1);
+  index.Clear();
+  EXPECT_EQ(index.bytes(), 0);
+  EXPECT_EQ(Find(index, 3), HashIndex::kNoRow);
+  Insert(&index, 3, 9);
+  EXPECT_EQ(Find(index, 3), 9u);
+}
+
+TEST(HashIndex, RefusesWhatTheSystemCannotGiveAndStaysAsItWas) {
+  HashIndex index;
+  Insert(&index, 3, 9);
+  const int64_t capacity = index.capacity();
+  EXPECT_EQ(index.Reserve(int64_t{1} << 40).code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(index.capacity(), capacity);
+  EXPECT_EQ(Find(index, 3), 9u);
+}
+
+}  // namespace
+}  // namespace tfembed

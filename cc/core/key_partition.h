@@ -1,0 +1,46 @@
+#ifndef TFEMBED_CORE_KEY_PARTITION_H_
+#define TFEMBED_CORE_KEY_PARTITION_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "cc/core/support/executor.h"
+#include "cc/core/support/hash.h"
+
+namespace tfembed {
+
+// The keys of a batch that belong to one stripe, in the order of the batch, and
+// where in the batch they stand.
+struct KeyGroup {
+  const int64_t* keys = nullptr;
+  const uint32_t* positions = nullptr;
+  int64_t size = 0;
+};
+
+// A batch of keys, dealt to stripes by a counting sort. Movable, immutable.
+class KeyPartition {
+ public:
+  // ResourceExhausted; InvalidArgument for 2^32 keys or more.
+  static absl::StatusOr<KeyPartition> Create(absl::Span<const int64_t> keys,
+                                             Executor* executor);
+
+  KeyGroup group(int stripe) const {
+    const int64_t begin = begins_[stripe];
+    return {keys_.get() + begin, positions_.get() + begin,
+            begins_[stripe + 1] - begin};
+  }
+
+ private:
+  KeyPartition() = default;
+
+  std::unique_ptr<int64_t[]> keys_;
+  std::unique_ptr<uint32_t[]> positions_;
+  std::array<int64_t, kNumStripes + 1> begins_ = {};
+};
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_CORE_KEY_PARTITION_H_

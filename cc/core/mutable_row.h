@@ -1,0 +1,18 @@
+#ifndef TFEMBED_CORE_MUTABLE_ROW_H_
+#define TFEMBED_CORE_MUTABLE_ROW_H_
+
+namespace tfembed {
+
+// The most slots that an update rule keeps beside a row.
+inline constexpr int kMaxSlots = 4;
+
+// A row and its slots, each `dim` floats, ready to be written. By itself in a
+// header without includes, for the SIMD files (simd/vector.h says why).
+struct MutableRow {
+  float* value = nullptr;
+  float* slots[kMaxSlots] = {};
+};
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_CORE_MUTABLE_ROW_H_

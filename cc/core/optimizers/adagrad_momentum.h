@@ -1,0 +1,46 @@
+#ifndef TFEMBED_CORE_OPTIMIZERS_ADAGRAD_MOMENTUM_H_
+#define TFEMBED_CORE_OPTIMIZERS_ADAGRAD_MOMENTUM_H_
+
+#include "cc/core/simd/vector.h"
+
+namespace tfembed {
+
+// Adagrad with momentum, as tf.tpu.experimental.embedding.AdagradMomentum:
+// beta2 < 1 makes the accumulator a moving average.
+struct AdagradMomentum {
+  static constexpr int kNumSlots = 2;  // Accumulators, momenta.
+
+  float momentum = 0;
+  bool use_nesterov = false;
+  float exponent = 2;
+  float beta2 = 1;
+  float epsilon = 1e-10f;
+};
+
+// a = a + g^2 where beta2 = 1, else beta2 * a + (1 - beta2) * g^2
+// s = g * (a + epsilon)^(-1 / exponent)
+// m = momentum * m + s
+// w -= lr * (use_nesterov ? momentum * m + s : m)
+static inline void Step(const AdagradMomentum& rule, float learning_rate,
+                        Vec gradient, Vec* weights, Vec* slots) {
+  Vec& accumulator = slots[0];
+  Vec& momentum = slots[1];
+  if (rule.beta2 == 1) {
+    accumulator += gradient * gradient;
+  } else {
+    accumulator =
+        rule.beta2 * accumulator + (1 - rule.beta2) * (gradient * gradient);
+  }
+  const Vec base = accumulator + rule.epsilon;
+  const Vec scaled = rule.exponent == 2
+                         ? gradient / Sqrt(base)
+                         : gradient * Power(base, -1 / rule.exponent);
+  momentum = rule.momentum * momentum + scaled;
+  *weights -=
+      learning_rate *
+      (rule.use_nesterov ? rule.momentum * momentum + scaled : momentum);
+}
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_CORE_OPTIMIZERS_ADAGRAD_MOMENTUM_H_

@@ -1,0 +1,37 @@
+#ifndef TFEMBED_CORE_OPTIMIZERS_ADAM_H_
+#define TFEMBED_CORE_OPTIMIZERS_ADAM_H_
+
+#include "cc/core/simd/vector.h"
+
+namespace tfembed {
+
+// Adam (Kingma and Ba 2014), lazy: only the rows of a step decay. No bias
+// correction: it belongs into the learning rate, as for TPUs,
+// lr * sqrt(1 - beta_2^t) / (1 - beta_1^t).
+struct Adam {
+  static constexpr int kNumSlots = 2;  // Momenta, velocities.
+
+  float beta_1 = 0.9f;
+  float beta_2 = 0.999f;
+  float epsilon = 1e-7f;
+  bool sum_inside_sqrt = true;
+};
+
+// m = beta_1 * m + (1 - beta_1) * g
+// v = beta_2 * v + (1 - beta_2) * g^2
+// w -= lr * m / (sum_inside_sqrt ? sqrt(v + epsilon^2) : sqrt(v) + epsilon)
+static inline void Step(const Adam& rule, float learning_rate, Vec gradient,
+                        Vec* weights, Vec* slots) {
+  Vec& momentum = slots[0];
+  Vec& velocity = slots[1];
+  momentum = rule.beta_1 * momentum + (1 - rule.beta_1) * gradient;
+  velocity = rule.beta_2 * velocity + (1 - rule.beta_2) * (gradient * gradient);
+  const Vec divisor = rule.sum_inside_sqrt
+                          ? Sqrt(velocity + rule.epsilon * rule.epsilon)
+                          : Sqrt(velocity) + rule.epsilon;
+  *weights -= learning_rate * momentum / divisor;
+}
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_CORE_OPTIMIZERS_ADAM_H_

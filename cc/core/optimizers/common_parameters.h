@@ -1,0 +1,20 @@
+#ifndef TFEMBED_CORE_OPTIMIZERS_COMMON_PARAMETERS_H_
+#define TFEMBED_CORE_OPTIMIZERS_COMMON_PARAMETERS_H_
+
+namespace tfembed {
+
+// What every update rule knows beside its own parameters; interface.h says what
+// they mean. Plain data: files of every instruction set include it.
+struct CommonParameters {
+  float clip_gradient_min = -__builtin_inff();
+  float clip_gradient_max = __builtin_inff();
+  float clip_weight_min = -__builtin_inff();
+  float clip_weight_max = __builtin_inff();
+  float weight_decay = 0;
+  bool weight_decay_times_learning_rate = false;
+  bool accumulate = true;
+};
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_CORE_OPTIMIZERS_COMMON_PARAMETERS_H_

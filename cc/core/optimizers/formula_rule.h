@@ -1,0 +1,77 @@
+#ifndef TFEMBED_CORE_OPTIMIZERS_FORMULA_RULE_H_
+#define TFEMBED_CORE_OPTIMIZERS_FORMULA_RULE_H_
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "cc/core/optimizers/interface.h"
+#include "cc/core/optimizers/rule_text.h"
+#include "cc/core/simd/dispatch.h"
+
+namespace tfembed {
+
+// What an update rule is, apart from its formula.
+template <class Formula>
+struct RuleDescription {
+  std::string name;
+  std::vector<std::string> slot_names;
+  std::vector<float> slot_initial_values;
+  Formula formula;
+  CommonParameters common;
+  ApplyFunction<Formula> Kernels::*apply;
+};
+
+// An update rule that applies a formula of the SIMD kernels.
+template <class Formula>
+class FormulaRule final : public UpdateRule {
+ public:
+  explicit FormulaRule(RuleDescription<Formula> description)
+      : description_(std::move(description)) {}
+
+  absl::string_view name() const override { return description_.name; }
+  const std::vector<std::string>& slot_names() const override {
+    return description_.slot_names;
+  }
+  const std::vector<float>& slot_initial_values() const override {
+    return description_.slot_initial_values;
+  }
+  bool accumulate() const override { return description_.common.accumulate; }
+
+  void Apply(const MutableRow* rows, const float* gradients, int64_t n,
+             int64_t dim, float learning_rate) const override {
+    const ApplyBlock block = {rows, gradients, n, dim, learning_rate};
+    (ActiveKernels().*description_.apply)(description_.formula,
+                                          description_.common, block);
+  }
+
+ private:
+  const RuleDescription<Formula> description_;
+};
+
+// Reads the common parameters too; the caller read and checked its own.
+template <class Formula>
+absl::StatusOr<std::unique_ptr<UpdateRule>> FinishRule(
+    RuleText* text, RuleDescription<Formula> description) {
+  text->ReadCommon(&description.common);
+  const absl::Status status = text->Finish();
+  if (!status.ok()) return status;
+  description.name = text->name();
+  return std::unique_ptr<UpdateRule>(
+      std::make_unique<FormulaRule<Formula>>(std::move(description)));
+}
+
+// One per rule, in its .cc file.
+using RuleMaker = absl::StatusOr<std::unique_ptr<UpdateRule>>(RuleText text);
+RuleMaker MakeSgd;
+RuleMaker MakeAdagrad;
+RuleMaker MakeAdagradMomentum;
+RuleMaker MakeAdam;
+RuleMaker MakeFtrl;
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_CORE_OPTIMIZERS_FORMULA_RULE_H_

@@ -1,0 +1,46 @@
+#ifndef TFEMBED_CORE_OPTIMIZERS_INTERFACE_H_
+#define TFEMBED_CORE_OPTIMIZERS_INTERFACE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "cc/core/rows.h"
+
+namespace tfembed {
+
+// How a row and its slots move for a summed gradient. Immutable; thread-safe.
+//
+// Written as text, "adagrad initial_accumulator_value=0.1 clip_weight_max=5":
+// the rule's name, then name=value pairs in any order. Beside a rule's own
+// parameters, all rules know
+//   clip_gradient_min, clip_gradient_max   elementwise, before the update;
+//   clip_weight_min, clip_weight_max       elementwise, after the update;
+//   weight_decay                           w -= weight_decay * w, before it,
+//   weight_decay_times_learning_rate (0|1)   or weight_decay * lr * w;
+//   accumulate (0|1, default 1)            0: applied once per occurrence.
+class UpdateRule {
+ public:
+  // InvalidArgument names the unknown rule or parameter and lists the known.
+  static absl::StatusOr<std::unique_ptr<UpdateRule>> Parse(
+      absl::string_view text);
+
+  virtual ~UpdateRule() = default;
+
+  virtual absl::string_view name() const = 0;
+  virtual const std::vector<std::string>& slot_names() const = 0;
+  virtual const std::vector<float>& slot_initial_values() const = 0;
+  virtual bool accumulate() const = 0;
+
+  // Applies n gradients of `dim` floats, row-major, to n rows in their order. A
+  // row may come several times.
+  virtual void Apply(const MutableRow* rows, const float* gradients, int64_t n,
+                     int64_t dim, float learning_rate) const = 0;
+};
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_CORE_OPTIMIZERS_INTERFACE_H_

@@ -1,0 +1,99 @@
+#include "cc/core/optimizers/rule_text.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+
+namespace tfembed {
+
+absl::StatusOr<RuleText> RuleText::Parse(absl::string_view text) {
+  const std::vector<std::string> words =
+      absl::StrSplit(text, ' ', absl::SkipEmpty());
+  RuleText result;
+  if (!words.empty()) result.name_ = words[0];
+  for (size_t i = 1; i < words.size(); ++i) {
+    const size_t equals = words[i].find('=');
+    if (equals == std::string::npos || equals == 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("An update rule is written `name parameter=value ...`; "
+                       "got the word `",
+                       words[i], "` in `", text, "`."));
+    }
+    const std::string parameter = words[i].substr(0, equals);
+    if (!result.values_.emplace(parameter, words[i].substr(equals + 1))
+             .second) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          result.name_, ": `", parameter, "` is given twice in `", text, "`."));
+    }
+  }
+  return result;
+}
+
+void RuleText::Read(absl::string_view parameter, float* value) {
+  const std::string* text = Take(parameter);
+  if (text == nullptr) return;
+  if (!absl::SimpleAtof(*text, value) || std::isnan(*value)) {
+    Fail(absl::StrCat(name_, ": `", parameter, "` must be a number; got `",
+                      *text, "`."));
+  }
+}
+
+void RuleText::Read(absl::string_view parameter, bool* value) {
+  const std::string* text = Take(parameter);
+  if (text == nullptr) return;
+  *value = *text == "1";
+  Require(*text == "0" || *text == "1", parameter, "0 or 1");
+}
+
+void RuleText::ReadCommon(CommonParameters* common) {
+  Read("clip_gradient_min", &common->clip_gradient_min);
+  Read("clip_gradient_max", &common->clip_gradient_max);
+  Require(common->clip_gradient_min <= common->clip_gradient_max,
+          "clip_gradient_min", "at most clip_gradient_max");
+  Read("clip_weight_min", &common->clip_weight_min);
+  Read("clip_weight_max", &common->clip_weight_max);
+  Require(common->clip_weight_min <= common->clip_weight_max, "clip_weight_min",
+          "at most clip_weight_max");
+  Read("weight_decay", &common->weight_decay);
+  Require(std::isfinite(common->weight_decay), "weight_decay", "finite");
+  Read("weight_decay_times_learning_rate",
+       &common->weight_decay_times_learning_rate);
+  Read("accumulate", &common->accumulate);
+}
+
+void RuleText::Require(bool holds, absl::string_view parameter,
+                       absl::string_view allowed) {
+  if (holds) return;
+  const auto found = values_.find(std::string(parameter));
+  Fail(absl::StrCat(name_, ": `", parameter, "` must be ", allowed, "; got `",
+                    found == values_.end() ? "its default" : found->second,
+                    "`."));
+}
+
+absl::Status RuleText::Finish() const {
+  for (const auto& [parameter, value] : values_) {
+    if (std::find(known_.begin(), known_.end(), parameter) == known_.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name_, " has no parameter `", parameter, "`; it knows ",
+                       absl::StrJoin(known_, ", "), "."));
+    }
+  }
+  return status_;
+}
+
+const std::string* RuleText::Take(absl::string_view parameter) {
+  known_.emplace_back(parameter);
+  const auto found = values_.find(known_.back());
+  return found == values_.end() ? nullptr : &found->second;
+}
+
+void RuleText::Fail(std::string message) {
+  if (status_.ok()) status_ = absl::InvalidArgumentError(std::move(message));
+}
+
+}  // namespace tfembed

@@ -1,0 +1,21 @@
+#ifndef TFEMBED_CORE_OPTIMIZERS_SGD_H_
+#define TFEMBED_CORE_OPTIMIZERS_SGD_H_
+
+#include "cc/core/simd/vector.h"
+
+namespace tfembed {
+
+// Stochastic gradient descent.
+struct Sgd {
+  static constexpr int kNumSlots = 0;
+};
+
+// w -= lr * g
+static inline void Step(const Sgd&, float learning_rate, Vec gradient,
+                        Vec* weights, Vec* /*slots*/) {
+  *weights -= learning_rate * gradient;
+}
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_CORE_OPTIMIZERS_SGD_H_

@@ -1,0 +1,143 @@
+#include "cc/core/pooled_lookup.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "cc/core/bag_ranges.h"
+#include "cc/core/bag_scales.h"
+#include "cc/core/first_error.h"
+#include "cc/core/simd/dispatch.h"
+
+namespace tfembed {
+namespace {
+
+constexpr int64_t kBagsPerTask = 1024;
+constexpr int64_t kIdsPerTask = 1 << 15;
+// Fewer floats than these are summed faster than a second thread wakes up.
+constexpr int64_t kSerialFloats = 1 << 15;
+// Rows located ahead of their sum: enough of them to keep the memory busy, few
+// enough bytes to still be in the nearest cache when they are summed.
+constexpr int64_t kBlockBytes = 1 << 16;
+constexpr int64_t kMinBlock = 32;
+constexpr int64_t kMaxBlock = 256;
+
+// One thread's buffers, kept from step to step.
+struct Scratch {
+  std::vector<float> scales;        // One per bag of the task.
+  std::vector<int64_t> ends;        // One per segment of a block.
+  std::vector<const float*> rows;   // Two blocks.
+  std::vector<float> missing_rows;  // One block, where ids are missing.
+};
+
+// Pools the bags of one task. Blocks of ids are located one ahead of the block
+// that is summed; a bag may span blocks.
+class BagPooler {
+ public:
+  BagPooler(const PooledFeature& feature, const BagRange& range,
+            Scratch* scratch)
+      : feature_(feature),
+        bags_(feature.bags),
+        range_(range),
+        dim_(feature.source->dim()),
+        block_size_(std::clamp<int64_t>(
+            kBlockBytes / (dim_ * static_cast<int64_t>(sizeof(float))),
+            kMinBlock, kMaxBlock)),
+        scratch_(*scratch),
+        bag_(range.begin) {}
+
+  absl::Status Run() {
+    scratch_.scales.resize(range_.end - range_.begin);
+    BagScales(bags_, range_.begin, range_.end, scratch_.scales.data());
+    scratch_.rows.resize(2 * block_size_);
+    const float** rows = scratch_.rows.data();
+    const int64_t end = bags_.begin_of(range_.end);
+    int64_t begin = bags_.begin_of(range_.begin);
+    int64_t block_end = std::min(begin + block_size_, end);
+    absl::Status status = Locate(begin, block_end, rows);
+    while (status.ok() && begin < end) {
+      const int64_t n = block_end - begin;
+      const int64_t next_end = std::min(block_end + block_size_, end);
+      status = Locate(block_end, next_end, rows + n);
+      if (!status.ok()) break;
+      SumBlock(begin, block_end, next_end - block_end, rows);
+      std::copy(rows + n, rows + n + (next_end - block_end), rows);
+      begin = block_end;
+      block_end = next_end;
+    }
+    if (status.ok()) SumBlock(end, end, 0, rows);  // Empty bags at the end.
+    return status;
+  }
+
+ private:
+  absl::Status Locate(int64_t begin, int64_t end, const float** rows) const {
+    return feature_.source->Locate(bags_.ids + begin, end - begin, rows);
+  }
+
+  // Sums the ids [begin, end) into the activations of their bags. The addresses
+  // of `num_ahead` more rows follow theirs.
+  void SumBlock(int64_t begin, int64_t end, int64_t num_ahead,
+                const float** rows) {
+    FillMissing(begin, end, rows);
+    PoolBlock block;
+    block.rows = rows;
+    block.weights = bags_.weights == nullptr ? nullptr : bags_.weights + begin;
+    block.scales = scratch_.scales.data() + (bag_ - range_.begin);
+    block.num_ahead = num_ahead;
+    block.dim = dim_;
+    block.sums = feature_.activations + bag_ * feature_.stride;
+    block.stride = feature_.stride;
+    block.continues = bag_ < range_.end && bags_.begin_of(bag_) < begin;
+    std::vector<int64_t>& ends = scratch_.ends;
+    ends.clear();
+    while (bag_ < range_.end && bags_.begin_of(bag_ + 1) <= end) {
+      ends.push_back(bags_.begin_of(++bag_) - begin);
+    }
+    block.open = bag_ < range_.end && bags_.begin_of(bag_) < end;
+    if (block.open) ends.push_back(end - begin);
+    block.ends = ends.data();
+    block.num_segments = ends.size();
+    ActiveKernels().pool(block);
+  }
+
+  void FillMissing(int64_t begin, int64_t end, const float** rows) {
+    for (int64_t i = 0; i < end - begin; ++i) {
+      if (rows[i] != nullptr) continue;
+      scratch_.missing_rows.resize(block_size_ * dim_);
+      float* row = scratch_.missing_rows.data() + i * dim_;
+      feature_.source->FillMissing(bags_.ids[begin + i], row);
+      rows[i] = row;
+    }
+  }
+
+  const PooledFeature& feature_;
+  const IdBags& bags_;
+  const BagRange range_;
+  const int64_t dim_;
+  const int64_t block_size_;
+  Scratch& scratch_;
+  int64_t bag_;  // The first bag that is not wholly summed.
+};
+
+}  // namespace
+
+absl::Status PooledLookup(absl::Span<const PooledFeature> features,
+                          Executor* executor) {
+  std::vector<BagRange> ranges;
+  int64_t floats = 0;
+  for (size_t f = 0; f < features.size(); ++f) {
+    const IdBags& bags = features[f].bags;
+    AppendBagRanges(bags, f, kBagsPerTask, kIdsPerTask, &ranges);
+    floats += (bags.num_ids() + bags.num_bags) * features[f].source->dim();
+  }
+  FirstError error;
+  ParallelFor(floats < kSerialFloats ? nullptr : executor, ranges.size(),
+              [&](int64_t task) {
+                static thread_local Scratch scratch;
+                const BagRange& range = ranges[task];
+                BagPooler pooler(features[range.feature], range, &scratch);
+                error.Update(task, pooler.Run());
+              });
+  return error.status();
+}
+
+}  // namespace tfembed

@@ -1,0 +1,187 @@
+#include "cc/core/pooled_lookup.h"
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "cc/core/simd/dispatch.h"
+#include "cc/core/static_table.h"
+#include "cc/core/testing/map_table.h"
+#include "cc/core/testing/near.h"
+#include "cc/core/testing/random_bags.h"
+#include "cc/core/testing/thread_executor.h"
+#include "gtest/gtest.h"
+
+namespace tfembed {
+namespace {
+
+constexpr int64_t kRows = 40;
+
+StaticTable Table(std::vector<float>* values, int64_t dim) {
+  StaticTable table;
+  table.name = "user";
+  table.values = values->data();
+  table.num_rows = values->size() / dim;
+  table.dim = dim;
+  return table;
+}
+
+// Looks one feature up in a table of random values.
+class Lookup {
+ public:
+  explicit Lookup(int64_t dim)
+      : dim_(dim),
+        values_(RandomFloats(kRows * dim, 7)),
+        source_(ReadStaticTable(Table(&values_, dim))) {}
+
+  absl::Status Run(const IdBags& bags, Executor* executor) {
+    activations_.assign(bags.num_bags * stride(), 42);
+    const PooledFeature feature = {source_.get(), bags, activations_.data(),
+                                   stride()};
+    return PooledLookup({&feature, 1}, executor);
+  }
+
+  int64_t stride() const { return dim_ + 3; }
+  const std::vector<float>& activations() const { return activations_; }
+
+  void ExpectRight(const IdBags& bags) const {
+    for (int64_t bag = 0; bag < bags.num_bags; ++bag) {
+      const double divisor = BagDivisor(bags, bag);
+      for (int64_t c = 0; c < dim_; ++c) {
+        Expected sum;
+        for (int64_t i = bags.begin_of(bag); i < bags.begin_of(bag + 1); ++i) {
+          const double weight = bags.weights ? bags.weights[i] : 1;
+          sum.Add(weight * values_[bags.ids[i] * dim_ + c]);
+        }
+        sum.Multiply(divisor == 0 ? 0 : 1 / divisor);
+        ASSERT_TRUE(IsNear(activations_[bag * stride() + c], sum))
+            << "bag " << bag << " column " << c;
+      }
+      ASSERT_EQ(activations_[bag * stride() + dim_], 42);
+    }
+  }
+
+ private:
+  const int64_t dim_;
+  std::vector<float> values_;
+  std::unique_ptr<RowSource> source_;
+  std::vector<float> activations_;
+};
+
+class PooledLookupTest : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    const Kernels* kernels = FindKernels(GetParam());
+    if (kernels == nullptr) GTEST_SKIP() << "This processor cannot run them.";
+    SetActiveKernels(*kernels);
+  }
+  void TearDown() override { SetActiveKernels(before_); }
+
+  const Kernels& before_ = ActiveKernels();
+  ThreadExecutor executor_{2};
+};
+
+TEST_P(PooledLookupTest, CombinesBagsOfAnyShapeAndWidth) {
+  uint32_t seed = 0;
+  for (const int64_t dim : {1, 3, 8, 16, 17, 64, 100, 128}) {
+    for (const Combiner combiner :
+         {Combiner::kSum, Combiner::kMean, Combiner::kSqrtn}) {
+      for (const bool has_weights : {false, true}) {
+        for (const bool has_splits : {false, true}) {
+          RandomBagsOptions options;
+          options.num_bags = 300;
+          options.max_ids = dim == 3 ? 900 : 8;  // Longer than a block.
+          options.combiner = combiner;
+          options.has_weights = has_weights;
+          options.has_splits = has_splits;
+          const RandomBags random(options, ++seed);
+          Lookup lookup(dim);
+          ASSERT_TRUE(lookup.Run(random.bags(), &executor_).ok());
+          lookup.ExpectRight(random.bags());
+        }
+      }
+    }
+  }
+}
+
+TEST_P(PooledLookupTest, GivesTheSameBitsOnOneThreadAndOnTheBaseline) {
+  RandomBagsOptions options;
+  options.num_bags = 3000;
+  options.combiner = Combiner::kMean;
+  options.has_weights = true;
+  const RandomBags random(options, 1);
+  Lookup lookup(64), serial(64), baseline(64);
+  ASSERT_TRUE(lookup.Run(random.bags(), &executor_).ok());
+  ASSERT_TRUE(serial.Run(random.bags(), nullptr).ok());
+  EXPECT_EQ(lookup.activations(), serial.activations());
+  SetActiveKernels(*FindKernels("baseline"));
+  ASSERT_TRUE(baseline.Run(random.bags(), nullptr).ok());
+  EXPECT_EQ(lookup.activations(), baseline.activations());
+}
+
+TEST_P(PooledLookupTest, GivesZeroWhereTheDivisorIsZero) {
+  for (const Combiner combiner :
+       {Combiner::kSum, Combiner::kMean, Combiner::kSqrtn}) {
+    const int64_t ids[] = {1, 3, 2};
+    const int64_t splits[] = {0, 2, 2, 3};
+    const float weights[] = {1, combiner == Combiner::kMean ? -1.0f : 0, 0};
+    IdBags bags = {ids, splits, weights, 3, combiner};
+    Lookup lookup(4);
+    ASSERT_TRUE(lookup.Run(bags, &executor_).ok());
+    for (int64_t c = 0; c < 4; ++c) {
+      if (combiner == Combiner::kMean) {
+        EXPECT_EQ(lookup.activations()[c], 0);
+      }
+      EXPECT_EQ(lookup.activations()[lookup.stride() + c], 0);
+      EXPECT_EQ(lookup.activations()[2 * lookup.stride() + c], 0);
+    }
+  }
+}
+
+TEST_P(PooledLookupTest, ReadsInitialRowsOfMissingIds) {
+  MapTable table(5, {});
+  MutableRow row;
+  const int64_t present = 7;
+  table.FindOrInsert(table.PartOf(table.Rank(7)), &present, 1, &row);
+  row.value[0] = 100;
+  const int64_t ids[] = {7, 8, -9};
+  const int64_t splits[] = {0, 3};
+  std::vector<float> activations(5);
+  const PooledFeature feature = {
+      &table, {ids, splits, nullptr, 1, Combiner::kSum}, activations.data(), 5};
+  ASSERT_TRUE(PooledLookup({&feature, 1}, &executor_).ok());
+  EXPECT_FLOAT_EQ(activations[0], 100 + 2 * 0.25f - 0.001f);
+  EXPECT_FLOAT_EQ(activations[4], 3 * 0.25f + 0.006f);
+  EXPECT_EQ(table.size(), 1);
+}
+
+TEST_P(PooledLookupTest, NamesAnIdThatCannotBeInItsTable) {
+  RandomBagsOptions options;
+  options.num_bags = 5000;
+  RandomBags random(options, 3);
+  random.ids()[random.ids().size() - 2] = kRows;
+  Lookup lookup(16);
+  const absl::Status status = lookup.Run(random.bags(), &executor_);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(absl::StrContains(status.message(), "Id 40 is")) << status;
+}
+
+TEST_P(PooledLookupTest, TakesBatchesWithoutBagsOrIds) {
+  Lookup lookup(16);
+  const int64_t splits[] = {0, 0, 0};
+  EXPECT_TRUE(lookup.Run({nullptr, splits, nullptr, 0}, &executor_).ok());
+  ASSERT_TRUE(lookup.Run({nullptr, splits, nullptr, 2}, &executor_).ok());
+  EXPECT_EQ(lookup.activations()[0], 0);
+  EXPECT_EQ(lookup.activations()[lookup.stride() + 15], 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, PooledLookupTest,
+                         testing::Values("baseline", "avx2", "avx512"),
+                         [](const auto& target) {
+                           return std::string(target.param);
+                         });
+
+}  // namespace
+}  // namespace tfembed

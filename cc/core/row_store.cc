@@ -1,0 +1,180 @@
+#include "cc/core/row_store.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "cc/core/support/row_copy.h"
+
+namespace tfembed {
+namespace {
+
+constexpr int64_t kSlabBytes = int64_t{32} << 20;
+constexpr int kMinSlabShift = 6;
+constexpr int kMaxSlabShift = 23;
+constexpr int64_t kSmallPageBytes = int64_t{2} << 20;
+
+// A stripe takes an eighth of its rows at a time, within these bounds: small
+// enough that 1,000 tables of 10 keys stay small, and that what all stripes
+// have in hand does not show.
+constexpr int64_t kMinRange = 4;
+constexpr int64_t kMaxRange = 1024;
+constexpr int64_t kRangeShare = 8;
+
+// The largest power of two of rows that fits into kSlabBytes.
+int SlabShift(int64_t width) {
+  int shift = kMaxSlabShift;
+  while (shift > kMinSlabShift &&
+         (width * static_cast<int64_t>(sizeof(float)) << shift) > kSlabBytes) {
+    --shift;
+  }
+  return shift;
+}
+
+}  // namespace
+
+RowStore::RowStore(int64_t width)
+    : width_(width),
+      slab_shift_(SlabShift(width)),
+      slab_mask_((uint32_t{1} << slab_shift_) - 1) {}
+
+absl::StatusOr<std::unique_ptr<RowStore>> RowStore::Create(int64_t width) {
+  std::unique_ptr<RowStore> store(new RowStore(width));
+  const int64_t max_slabs = (kMaxRows >> store->slab_shift_) + 1;
+  absl::StatusOr<MemoryBlock> addresses =
+      MemoryBlock::Allocate(max_slabs * sizeof(float*), max_slabs * 8);
+  if (!addresses.ok()) return addresses.status();
+  store->slab_addresses_ = *std::move(addresses);
+  store->slabs_ = reinterpret_cast<float**>(store->slab_addresses_.data());
+  return store;
+}
+
+absl::StatusOr<MemoryBlock> RowStore::AllocateSlab(int64_t slab,
+                                                   int64_t width) const {
+  const int64_t bytes = (width * static_cast<int64_t>(sizeof(float)))
+                        << slab_shift_;
+  return MemoryBlock::Allocate(bytes, slab == 0 ? kSmallPageBytes : 0);
+}
+
+absl::Status RowStore::Promise(int64_t rows) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const int64_t needed = next_row_ + promised_ + rows;
+  if (needed > kMaxRows) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("A table shard holds at most ", kMaxRows, " rows; it has ",
+                     next_row_, " and ", rows,
+                     " more may be needed. Use more "
+                     "shards."));
+  }
+  while (MappedRows() < needed) {
+    absl::StatusOr<MemoryBlock> memory = AllocateSlab(memory_.size(), width_);
+    if (!memory.ok()) return memory.status();
+    slabs_[memory_.size()] = reinterpret_cast<float*>(memory->data());
+    memory_.push_back(*std::move(memory));
+  }
+  promised_ += rows;
+  return absl::OkStatus();
+}
+
+void RowStore::Withdraw(int64_t rows) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  promised_ -= rows;
+}
+
+RowRange RowStore::Take(int64_t wanted) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const int64_t slab_end = ((next_row_ >> slab_shift_) + 1) << slab_shift_;
+  const int64_t unpromised = MappedRows() - next_row_ - promised_;
+  const int64_t size = std::max<int64_t>(
+      1, std::min({wanted, slab_end - next_row_, unpromised}));
+  RowRange range;
+  range.begin = static_cast<uint32_t>(next_row_);
+  range.end = static_cast<uint32_t>(next_row_ + size);
+  next_row_ += size;
+  return range;
+}
+
+int64_t RowStore::num_rows() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return next_row_;
+}
+
+absl::Status RowStore::Widen(absl::Span<const float> tail,
+                             const std::vector<bool>& live) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const int64_t width = width_ + static_cast<int64_t>(tail.size());
+  // All addresses first, so that nothing can fail later; memory is only used
+  // when it is written, and each old slab goes when it was copied.
+  std::vector<MemoryBlock> wider;
+  wider.reserve(memory_.size());
+  for (size_t slab = 0; slab < memory_.size(); ++slab) {
+    absl::StatusOr<MemoryBlock> block = AllocateSlab(slab, width);
+    if (!block.ok()) return block.status();
+    wider.push_back(*std::move(block));
+  }
+  for (size_t slab = 0; slab < memory_.size(); ++slab) {
+    WidenSlab(slab, tail, live, std::move(wider[slab]));
+  }
+  width_ = width;
+  return absl::OkStatus();
+}
+
+void RowStore::WidenSlab(int64_t slab, absl::Span<const float> tail,
+                         const std::vector<bool>& live, MemoryBlock to) {
+  const int64_t begin = slab << slab_shift_;
+  const int64_t end = std::min<int64_t>(begin + slab_mask_ + 1, live.size());
+  const int64_t width = width_ + static_cast<int64_t>(tail.size());
+  const float* from_row = slabs_[slab];
+  float* to_row = reinterpret_cast<float*>(to.data());
+  for (int64_t row = begin; row < end; ++row) {
+    if (live[row]) {
+      CopyRow(from_row, to_row, width_);
+      CopyRow(tail.data(), to_row + width_, tail.size());
+    }
+    from_row += width_;
+    to_row += width;
+  }
+  slabs_[slab] = reinterpret_cast<float*>(to.data());
+  memory_[slab] = std::move(to);
+}
+
+void RowStore::Clear() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (size_t slab = 0; slab < memory_.size(); ++slab) slabs_[slab] = nullptr;
+  memory_.clear();
+  next_row_ = 0;
+}
+
+RowPool::~RowPool() { std::free(free_); }
+
+uint32_t RowPool::Take(RowStore* store) {
+  if (num_free_ > 0) return free_[--num_free_];
+  if (fresh_.size() == 0) {
+    fresh_ =
+        store->Take(std::clamp(num_taken_ / kRangeShare, kMinRange, kMaxRange));
+    num_taken_ += fresh_.size();
+  }
+  return fresh_.begin++;
+}
+
+void RowPool::Return(uint32_t row) {
+  if (num_free_ == free_capacity_) {
+    const int64_t capacity = std::max<int64_t>(16, free_capacity_ * 3 / 2);
+    void* larger = std::realloc(free_, capacity * sizeof(uint32_t));
+    if (larger == nullptr) return;
+    free_ = static_cast<uint32_t*>(larger);
+    free_capacity_ = capacity;
+  }
+  free_[num_free_++] = row;
+}
+
+void RowPool::Clear() {
+  std::free(free_);
+  free_ = nullptr;
+  num_free_ = free_capacity_ = 0;
+  fresh_ = RowRange();
+  num_taken_ = 0;
+}
+
+}  // namespace tfembed

@@ -1,0 +1,73 @@
+#ifndef TFEMBED_CORE_ROWS_H_
+#define TFEMBED_CORE_ROWS_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "cc/core/mutable_row.h"
+
+namespace tfembed {
+
+// Where the rows of one table are read. Thread-safe; holds whatever locks keep
+// the addresses valid for as long as it lives.
+class RowSource {
+ public:
+  virtual ~RowSource() = default;
+
+  // Floats per row.
+  virtual int64_t dim() const = 0;
+
+  // Sets rows[i] to the address of the row of ids[i], or to null where the
+  // table has none. Callers ask the memory for the rows, a few at a time while
+  // they work on others; whoever finds addresses in memory should do that for
+  // its own. `n` is at most a few hundred.
+  // InvalidArgument, naming the id, where an id cannot be in this table.
+  virtual absl::Status Locate(const int64_t* ids, int64_t n,
+                              const float** rows) const = 0;
+
+  // Writes the initial row of `id`, the one that a lookup of a missing id
+  // reads.
+  virtual void FillMissing(int64_t id, float* row) const = 0;
+};
+
+// Where the rows of one table are updated. The table's ids are dealt to
+// num_parts() parts by PartOf; different parts may be written at once, each by
+// one thread.
+class RowSink {
+ public:
+  virtual ~RowSink() = default;
+
+  virtual int64_t dim() const = 0;
+  virtual int num_parts() const = 0;
+
+  // A one-to-one image of `id`: equal ranks mean equal ids, and a part's rows
+  // lie in memory, or are found, in about the order of their ranks. Its part is
+  // PartOf(rank): parts are consecutive ranges of ranks, part 0's the lowest.
+  // Static tables: the id itself; hash tables: its mixed hash.
+  virtual uint64_t Rank(int64_t id) const = 0;
+  virtual int PartOf(uint64_t rank) const = 0;
+  // Exclusive upper bound of ranks; 0 stands for 2^64. Where it is not 0 the
+  // sink is direct: the rank is the id, the row of every id that Check lets
+  // pass is there already, and different ids may be written at once; its one
+  // part needs no Lock and no Reserve.
+  virtual uint64_t rank_limit() const = 0;
+
+  // Checked for all ids of a step before anything is changed.
+  virtual absl::Status Check(const int64_t* ids, int64_t n) const = 0;
+
+  // Makes room for up to `new_ids` ids that are not there yet, so that
+  // FindOrInsert cannot fail. ResourceExhausted leaves the table as it was.
+  // The caller holds the part, by Lock(part) .. Unlock(part), around both.
+  virtual void Lock(int part) = 0;
+  virtual void Unlock(int part) = 0;
+  virtual absl::Status Reserve(int part, int64_t new_ids) = 0;
+
+  // The rows of n distinct ids of `part`, inserted with their initial row and
+  // slots where they are missing. Callers ask the memory for the rows.
+  virtual void FindOrInsert(int part, const int64_t* ids, int64_t n,
+                            MutableRow* rows) = 0;
+};
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_CORE_ROWS_H_

@@ -1,0 +1,82 @@
+#ifndef TFEMBED_CORE_SIMD_DISPATCH_H_
+#define TFEMBED_CORE_SIMD_DISPATCH_H_
+
+#include <cstdint>
+
+#include "cc/core/mutable_row.h"
+#include "cc/core/optimizers/adagrad.h"
+#include "cc/core/optimizers/adagrad_momentum.h"
+#include "cc/core/optimizers/adam.h"
+#include "cc/core/optimizers/common_parameters.h"
+#include "cc/core/optimizers/ftrl.h"
+#include "cc/core/optimizers/sgd.h"
+
+// The inner loops, compiled once per instruction set (kernels.inc) and picked
+// at run time. All of them give the same bits: sums are taken in order, lane by
+// lane, and no multiply-add is fused.
+namespace tfembed {
+
+// Rows that will be written after a call, to be fetched meanwhile.
+struct RowsToFetch {
+  const MutableRow* rows = nullptr;
+  int64_t n = 0;
+  int num_slots = 0;
+};
+
+// Consecutive rows, in segments, to be summed: segment s is rows
+// [ends[s - 1], ends[s]), the first one begins at 0. Its sum, times scales[s],
+// goes to sums + s * stride; where scales[s] is 0 it is 0 whatever the rows
+// are.
+struct PoolBlock {
+  const float* const* rows = nullptr;
+  const float* weights = nullptr;  // One per row; null: all 1.
+  const int64_t* ends = nullptr;
+  const float* scales = nullptr;  // One per segment; null: all 1.
+  int64_t num_segments = 0;
+  bool continues = false;  // The first segment adds to what is in `sums`.
+  bool open = false;       // The last one goes on elsewhere: not scaled yet.
+  // So many more addresses follow the last row's: rows to be fetched meanwhile.
+  int64_t num_ahead = 0;
+  RowsToFetch to_write;  // Of as many floats. About one is fetched per segment.
+  int64_t dim = 0;
+  float* sums = nullptr;
+  int64_t stride = 0;
+};
+
+// n rows and their gradients, [n, dim]. A row may come several times.
+struct ApplyBlock {
+  const MutableRow* rows = nullptr;
+  const float* gradients = nullptr;
+  int64_t n = 0;
+  int64_t dim = 0;
+  float learning_rate = 0;
+};
+
+template <class Rule>
+using ApplyFunction = void (*)(const Rule& rule, const CommonParameters& common,
+                               const ApplyBlock& block);
+
+struct Kernels {
+  const char* name;
+  void (*pool)(const PoolBlock& block);
+  bool (*all_finite)(const float* x, int64_t n);
+  ApplyFunction<Sgd> sgd;
+  ApplyFunction<Adagrad> adagrad;
+  ApplyFunction<AdagradMomentum> adagrad_momentum;
+  ApplyFunction<Adam> adam;
+  ApplyFunction<Ftrl> ftrl;
+};
+
+// The widest that the processor has, or a narrower one that the environment
+// variable TFEMBED_SIMD names: baseline, avx2 or avx512.
+const Kernels& ActiveKernels();
+
+// The kernels of that name, or null where the processor lacks what they need.
+const Kernels* FindKernels(const char* name);
+
+// For tests and benchmarks: what ActiveKernels() returns from now on.
+void SetActiveKernels(const Kernels& kernels);
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_CORE_SIMD_DISPATCH_H_

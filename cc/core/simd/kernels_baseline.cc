@@ -1,0 +1,2 @@
+#define TFEMBED_SIMD_NAMESPACE baseline
+#include "cc/core/simd/kernels.inc"

@@ -1,0 +1,113 @@
+#ifndef TFEMBED_CORE_STRIPED_TABLE_H_
+#define TFEMBED_CORE_STRIPED_TABLE_H_
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <shared_mutex>
+#include <vector>
+
+#include "cc/core/embedding_table.h"
+#include "cc/core/key_partition.h"
+#include "cc/core/row_store.h"
+#include "cc/core/support/hash.h"
+#include "cc/core/support/row_copy.h"
+#include "cc/core/table_stripe.h"
+
+namespace tfembed {
+
+// The EmbeddingTable in memory: stripes of index over one store of rows.
+//
+// Locks. Readers hold all stripes' locks, shared; writers one stripe's at a
+// time, exclusive, and batches_, shared, from the reservation of room to the
+// last write; Visit one stripe's at a time, shared, and batches_, shared, from
+// end to end. Clear, SetSlots and SetSeed hold batches_ and then all stripes,
+// exclusive.
+// Stripes are locked in order, so no two calls can wait for each other. The
+// layout of rows (store_->width(), slots_) and initial_rows_ change under all
+// locks only: any one will do to read them.
+//
+// Its methods are spread by theme over embedding_table.cc (creation, sizes,
+// slots), table_lookup.cc, table_write.cc, table_sink.cc, table_snapshot.cc.
+class StripedTable final : public EmbeddingTable {
+ public:
+  StripedTable(InitialRows initial_rows, std::unique_ptr<RowStore> store);
+
+  // Room for that many keys. ResourceExhausted.
+  absl::Status ReserveKeys(int64_t keys);
+
+  int64_t dim() const override { return dim_; }
+  int64_t size() const override;
+  TableStats stats() const override;
+  SlotLayout slots() const override;
+  uint64_t seed() const override;
+
+  void Lookup(absl::Span<const int64_t> keys, float* values, bool* exists,
+              Executor* executor) const override;
+  absl::Status Upsert(absl::Span<const int64_t> keys, const float* values,
+                      Executor* executor) override;
+  absl::Status Accum(absl::Span<const int64_t> keys, const float* values,
+                     const bool* exists, Executor* executor) override;
+  void Remove(absl::Span<const int64_t> keys, Executor* executor) override;
+  void Clear() override;
+  absl::Status SetSlots(const SlotLayout& layout) override;
+  void SetSeed(uint64_t seed) override;
+  absl::Status Visit(int64_t chunk_rows, const Visitor& visit) const override;
+  std::unique_ptr<Snapshot> Freeze() const override;
+  absl::Status Export(
+      const std::function<absl::StatusOr<ExportBuffers>(int64_t n)>& allocate,
+      Executor* executor) const override;
+  absl::Status Import(absl::Span<const int64_t> keys, const float* full_rows,
+                      Executor* executor) override;
+  std::unique_ptr<RowSource> Read() const override;
+  std::unique_ptr<RowSink> Write() override;
+
+ private:
+  class Source;         // table_lookup.cc
+  class FrozenStripes;  // table_snapshot.cc
+  class Sink;           // table_sink.cc
+
+  // What a batch of writes does with its rows; table_write.cc.
+  struct RowWrites;
+
+  // How many keys a batch has reserved room for, by stripe; -1: nothing.
+  using Reservations = std::array<int64_t, kNumStripes>;
+
+  absl::Status WriteRows(absl::Span<const int64_t> keys,
+                         const RowWrites& writes, Executor* executor);
+  absl::Status ReserveGroups(const KeyPartition& partition,
+                             const RowWrites& writes, Executor* executor,
+                             Reservations* reservations);
+  absl::Status ReserveMissing(const KeyGroup& group, const RowWrites& writes,
+                              TableStripe* stripe, int64_t* reserved);
+  void WriteGroup(const KeyGroup& group, const RowWrites& writes,
+                  TableStripe* stripe);
+  void EraseGroup(const KeyGroup& group, TableStripe* stripe);
+
+  template <typename Found>
+  void LocateRange(const int64_t* keys, int64_t n, Found found) const;
+  void LookupRange(absl::Span<const int64_t> keys, float* values,
+                   bool* exists) const;
+
+  TableStripe& stripe(uint64_t hash) { return stripes_[StripeOf(hash)]; }
+  const TableStripe& stripe(uint64_t hash) const {
+    return stripes_[StripeOf(hash)];
+  }
+
+  void FillInitialSlots(float* full_row) const {
+    CopyRow(initial_slots_.data(), full_row + dim(), initial_slots_.size());
+  }
+
+  const int64_t dim_;
+  InitialRows initial_rows_;
+  std::unique_ptr<RowStore> store_;
+  mutable std::shared_mutex batches_;
+  TableStripes stripes_;
+  SlotLayout slots_;
+  std::vector<float> initial_slots_;  // What follows the value in a new row.
+};
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_CORE_STRIPED_TABLE_H_

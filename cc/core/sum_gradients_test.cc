@@ -1,0 +1,107 @@
+#include <limits>
+#include <vector>
+
+#include "cc/core/grouped_update.h"
+#include "cc/core/testing/gradient_features.h"
+#include "cc/core/testing/near.h"
+#include "cc/core/testing/thread_executor.h"
+#include "gtest/gtest.h"
+
+namespace tfembed {
+namespace {
+
+void ExpectSums(const GradientFeatures& features, int64_t dim,
+                const SummedGradients& summed) {
+  const auto expected = features.Sums();
+  ASSERT_EQ(summed.ids.size(), expected.size());
+  ASSERT_EQ(summed.rows.size(), expected.size() * dim);
+  size_t i = 0;
+  for (const auto& [id, sum] : expected) {
+    ASSERT_EQ(summed.ids[i], id);
+    for (int64_t c = 0; c < dim; ++c) {
+      ASSERT_TRUE(IsNear(summed.rows[i * dim + c], sum[c])) << "id " << id;
+    }
+    ++i;
+  }
+}
+
+TEST(SumGradientsTest, SumsEveryIdOverFeaturesAndBags) {
+  uint32_t seed = 0;
+  for (const int64_t dim : {1, 3, 16, 17, 64, 100}) {
+    for (const Combiner combiner :
+         {Combiner::kSum, Combiner::kMean, Combiner::kSqrtn}) {
+      for (const bool has_weights : {false, true}) {
+        GradientFeatures features(dim);
+        RandomBagsOptions options;
+        options.combiner = combiner;
+        options.has_weights = has_weights;
+        features.Add(options, seed += 2);
+        options.has_weights = false;
+        options.has_splits = false;
+        features.Add(options, seed += 2);
+        ExpectSums(features, dim,
+                   SumGradients(features.features(), dim, nullptr));
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(SumGradientsTest, TakesAnyIdsAndPutsThemInOrder) {
+  for (const bool has_weights : {false, true}) {
+    GradientFeatures features(4);
+    RandomBagsOptions options;
+    options.has_weights = has_weights;
+    features.Add(options, 1);
+    std::vector<int64_t>& ids = features.bags(0).ids();
+    ids[0] = std::numeric_limits<int64_t>::max();
+    ids[1] = std::numeric_limits<int64_t>::min();
+    ids[2] = -1;
+    ids[3] = std::numeric_limits<int64_t>::max();
+    ExpectSums(features, 4, SumGradients(features.features(), 4, nullptr));
+  }
+}
+
+TEST(SumGradientsTest, GivesTheSameBitsWhateverTheThreads) {
+  for (const bool has_weights : {false, true}) {
+    GradientFeatures features(16);
+    RandomBagsOptions options;
+    options.num_bags = 5000;
+    options.num_rows = 3000;
+    options.has_weights = has_weights;
+    features.Add(options, 1);
+    features.Add(options, 3);
+    const SummedGradients serial =
+        SumGradients(features.features(), 16, nullptr);
+    ExpectSums(features, 16, serial);
+    for (const int threads : {2, 3, 5}) {
+      ThreadExecutor executor(threads);
+      const SummedGradients summed =
+          SumGradients(features.features(), 16, &executor);
+      EXPECT_EQ(summed.ids, serial.ids);
+      EXPECT_EQ(summed.rows, serial.rows);
+    }
+  }
+}
+
+TEST(SumGradientsTest, SumsAnIdThatComesThousandsOfTimes) {
+  GradientFeatures features(8);
+  RandomBagsOptions options;
+  options.num_bags = 4000;
+  options.num_rows = 2;
+  features.Add(options, 1);
+  ThreadExecutor executor(2);
+  ExpectSums(features, 8, SumGradients(features.features(), 8, &executor));
+}
+
+TEST(SumGradientsTest, GivesNothingForNoIds) {
+  EXPECT_TRUE(SumGradients({}, 8, nullptr).ids.empty());
+  GradientFeatures features(8);
+  RandomBagsOptions options;
+  options.max_ids = 0;
+  features.Add(options, 1);
+  EXPECT_TRUE(SumGradients(features.features(), 8, nullptr).ids.empty());
+}
+
+}  // namespace
+}  // namespace tfembed

@@ -1,0 +1,155 @@
+#ifndef TFEMBED_CORE_SUM_READER_H_
+#define TFEMBED_CORE_SUM_READER_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "cc/core/gradient_entries.h"
+#include "cc/core/rows.h"
+#include "cc/core/simd/dispatch.h"
+#include "cc/core/table_gradients.h"
+
+namespace tfembed {
+
+// Where a bag's gradient is and what to multiply it with.
+struct BagSource {
+  const float* gradient;
+  float scale;
+  uint32_t feature;
+};
+
+// What the entries of a table mean.
+struct EntryMeaning {
+  const BagSource* sources = nullptr;
+  absl::Span<const BagGradients> features;
+  const int64_t* first_occurrence = nullptr;  // Of each feature, and the end.
+  const RowSink* sink = nullptr;  // Where ranks are not ids; else null.
+  int64_t base = 0;               // Id of rank 0, where ranks are ids.
+  bool is_weighted = false;
+  bool accumulate = true;
+  int64_t dim = 0;
+
+  int64_t Id(uint64_t rank, uint32_t occurrence) const {
+    if (sink == nullptr) return static_cast<int64_t>(rank + base);
+    const int64_t* end = first_occurrence + features.size();
+    const int64_t f = std::upper_bound(first_occurrence, end, occurrence) -
+                      first_occurrence - 1;
+    return features[f].bags.ids[occurrence - first_occurrence[f]];
+  }
+
+  float Scale(const BagSource& source, uint32_t occurrence) const {
+    if (!is_weighted) return source.scale;
+    const float* weights = features[source.feature].bags.weights;
+    if (weights == nullptr) return source.scale;
+    return source.scale *
+           weights[occurrence - first_occurrence[source.feature]];
+  }
+};
+
+// Sums runs of equal ranks of sorted entries.
+template <class Entry>
+class EntrySumReader final : public SumReader {
+ public:
+  // Borrows all of them.
+  EntrySumReader(const EntryMeaning& meaning, const Entry* entries, int64_t n)
+      : meaning_(meaning),
+        entries_(entries),
+        n_(n),
+        block_size_(std::clamp<int64_t>(kBlockFloats / meaning.dim, kMinSums,
+                                        kMaxSums)) {}
+
+  bool Next(SumBlock* block, const RowsToFetch& to_write) override {
+    if (position_ == n_) return false;
+    block->ids.resize(block_size_);
+    block->sums.resize(block_size_ * meaning_.dim);
+    block->part = Part(entries_[position_].rank());
+    block->n = 0;
+    int64_t count = 0;
+    uint64_t rank = 0;
+    for (; position_ < n_ && count < kMaxEntries; ++position_) {
+      const Entry& entry = entries_[position_];
+      if (block->n == 0 || entry.rank() != rank || !meaning_.accumulate) {
+        if (block->n == block_size_ || Part(entry.rank()) != block->part) break;
+        rank = entry.rank();
+        block->ids[block->n] = meaning_.Id(rank, entry.occurrence());
+        if (block->n > 0) ends_[block->n - 1] = count;
+        ++block->n;
+      }
+      Expand(count++);
+    }
+    ends_[block->n - 1] = count;
+    Pool(block->n, false, to_write, block->sums.data());
+    if (meaning_.accumulate) FinishRun(rank, block);
+    return true;
+  }
+
+ private:
+  // About what the nearest cache holds of sums and their rows.
+  static constexpr int64_t kBlockFloats = 2048;
+  static constexpr int64_t kMinSums = 8;
+  static constexpr int64_t kMaxSums = 128;
+  static constexpr int64_t kMaxEntries = 512;
+  static constexpr int64_t kAhead = 16;  // Entries whose gradient is fetched.
+  static constexpr int64_t kLineFloats = 64 / sizeof(float);
+
+  int Part(uint64_t rank) const {
+    return meaning_.sink == nullptr ? 0 : meaning_.sink->PartOf(rank);
+  }
+
+  void Expand(int64_t i) {
+    if (position_ + kAhead < n_) {
+      const float* ahead =
+          meaning_.sources[entries_[position_ + kAhead].bag()].gradient;
+      for (int64_t c = 0; c < meaning_.dim; c += kLineFloats) {
+        __builtin_prefetch(ahead + c);
+      }
+    }
+    const Entry& entry = entries_[position_];
+    const BagSource& source = meaning_.sources[entry.bag()];
+    gradients_[i] = source.gradient;
+    scales_[i] = meaning_.Scale(source, entry.occurrence());
+  }
+
+  void Pool(int64_t num_segments, bool continues, const RowsToFetch& to_write,
+            float* sums) const {
+    PoolBlock pool;
+    pool.rows = gradients_;
+    pool.weights = scales_;
+    pool.ends = ends_;
+    pool.num_segments = num_segments;
+    pool.continues = continues;
+    pool.to_write = to_write;
+    pool.dim = meaning_.dim;
+    pool.sums = sums;
+    pool.stride = meaning_.dim;
+    ActiveKernels().pool(pool);
+  }
+
+  // The last run of a block may be longer than the block's entries.
+  void FinishRun(uint64_t rank, SumBlock* block) {
+    float* sum = block->sums.data() + (block->n - 1) * meaning_.dim;
+    while (position_ < n_ && entries_[position_].rank() == rank) {
+      int64_t count = 0;
+      for (; position_ < n_ && count < kMaxEntries &&
+             entries_[position_].rank() == rank;
+           ++position_) {
+        Expand(count++);
+      }
+      ends_[0] = count;
+      Pool(1, true, {}, sum);
+    }
+  }
+
+  const EntryMeaning& meaning_;
+  const Entry* const entries_;
+  const int64_t n_;
+  const int64_t block_size_;
+  int64_t position_ = 0;
+  int64_t ends_[kMaxSums];
+  const float* gradients_[kMaxEntries];
+  float scales_[kMaxEntries];
+};
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_CORE_SUM_READER_H_

@@ -1,0 +1,32 @@
+#ifndef TFEMBED_CORE_SUPPORT_EXECUTOR_H_
+#define TFEMBED_CORE_SUPPORT_EXECUTOR_H_
+
+#include <cstdint>
+#include <functional>
+
+namespace tfembed {
+
+// Somebody's threads. TensorFlow's intra-op pool in the kernels, std::thread
+// in tests. Thread-safe.
+class Executor {
+ public:
+  virtual ~Executor() = default;
+
+  // How many threads may work at once, the caller's included; at least 1.
+  virtual int num_threads() const = 0;
+
+  // Runs `work` on one of the threads, some time later or never: callers must
+  // not wait for work that has not started.
+  virtual void Schedule(std::function<void()> work) = 0;
+};
+
+// Calls body(0) .. body(tasks - 1), each exactly once, on the caller's thread
+// and on up to num_threads() - 1 others, and returns when all have returned.
+// The caller works too and never waits for a thread that has not started, so
+// it may be called from a pool's own thread. `executor` null: serial.
+void ParallelFor(Executor* executor, int64_t tasks,
+                 const std::function<void(int64_t)>& body);
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_CORE_SUPPORT_EXECUTOR_H_

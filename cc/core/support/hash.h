@@ -1,0 +1,45 @@
+#ifndef TFEMBED_CORE_SUPPORT_HASH_H_
+#define TFEMBED_CORE_SUPPORT_HASH_H_
+
+#include <cstdint>
+
+namespace tfembed {
+
+// Mixes all bits of `bits`, one to one: equal results mean equal inputs.
+// (The finalizer of MurmurHash3. Identity or multiplication alone lets keys
+// such as i << 20 or field << 48 | i pile up: 1,000 times slower tables.)
+inline uint64_t MixBits(uint64_t bits) {
+  bits ^= bits >> 33;
+  bits *= 0xff51afd7ed558ccdULL;
+  bits ^= bits >> 33;
+  bits *= 0xc4ceb9fe1a85ec53ULL;
+  bits ^= bits >> 33;
+  return bits;
+}
+
+// A key's hash; equal hashes mean equal keys.
+inline uint64_t HashKey(int64_t key) {
+  return MixBits(static_cast<uint64_t>(key));
+}
+
+// A table's keys are dealt to kNumStripes stripes by the top bits of the hash.
+// (32: ThreadSanitizer follows at most 64 locks of a thread, and a reader holds
+// a lock per stripe; and from 4M keys on a stripe's index fills huge pages.)
+inline constexpr int kStripeBits = 5;
+inline constexpr int kNumStripes = 1 << kStripeBits;
+
+inline int StripeOf(uint64_t hash) {
+  return static_cast<int>(hash >> (64 - kStripeBits));
+}
+
+// Scales the 32 hash bits below those of the stripe to [0, n): the bucket grows
+// with the hash, so that within a stripe the order of buckets is that of
+// hashes.
+inline uint32_t BucketOf(uint64_t hash, uint32_t n) {
+  const uint64_t bits = (hash << kStripeBits) >> 32;
+  return static_cast<uint32_t>((bits * n) >> 32);
+}
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_CORE_SUPPORT_HASH_H_

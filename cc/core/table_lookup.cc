@@ -1,0 +1,107 @@
+#include <algorithm>
+#include <memory>
+
+#include "cc/core/striped_table.h"
+#include "cc/core/support/overlap.h"
+
+namespace tfembed {
+namespace {
+
+constexpr int64_t kKeysPerTask = 4096;
+
+}  // namespace
+
+// Calls found(i, row of keys[i] or null) in order, each row prefetched.
+template <typename Found>
+void StripedTable::LocateRange(const int64_t* keys, int64_t n,
+                               Found found) const {
+  const int64_t dim = this->dim();
+  const HashIndex::Bucket* homes[kOverlap];
+  const float* rows[kOverlap];
+  const auto set_row = [&](int64_t i, uint32_t row) {
+    rows[Slot(i)] = store_->Row(row);
+    PrefetchRow<false>(rows[Slot(i)], dim);
+  };
+  Overlap(
+      n,
+      [&](int64_t i) {
+        const uint64_t hash = HashKey(keys[i]);
+        homes[Slot(i)] = stripe(hash).index().Home(hash);
+        __builtin_prefetch(homes[Slot(i)]);
+      },
+      [&](int64_t i) {
+        const HashIndex::Bucket*& home = homes[Slot(i)];
+        const uint32_t row = HashIndex::FindIn(*home, keys[i]);
+        rows[Slot(i)] = nullptr;
+        if (row != HashIndex::kNoRow) {
+          set_row(i, row);
+          home = nullptr;  // Settled.
+        } else if (home->overflow != 0) {
+          __builtin_prefetch(home + 1);
+        } else {
+          home = nullptr;
+        }
+      },
+      [&](int64_t i) {
+        if (homes[Slot(i)] == nullptr) return;
+        const HashIndex& index = stripe(HashKey(keys[i])).index();
+        const uint32_t row = index.FindPast(homes[Slot(i)], keys[i]);
+        if (row != HashIndex::kNoRow) set_row(i, row);
+      },
+      [&](int64_t i) { found(i, rows[Slot(i)]); });
+}
+
+class StripedTable::Source final : public RowSource {
+ public:
+  explicit Source(const StripedTable& table)
+      : table_(table), locks_(table.stripes_) {}
+
+  int64_t dim() const override { return table_.dim(); }
+
+  absl::Status Locate(const int64_t* ids, int64_t n,
+                      const float** rows) const override {
+    table_.LocateRange(ids, n,
+                       [rows](int64_t i, const float* row) { rows[i] = row; });
+    return absl::OkStatus();
+  }
+
+  void FillMissing(int64_t id, float* row) const override {
+    table_.initial_rows_.Fill(id, row);
+  }
+
+ private:
+  const StripedTable& table_;
+  SharedLocks locks_;
+};
+
+std::unique_ptr<RowSource> StripedTable::Read() const {
+  return std::make_unique<Source>(*this);
+}
+
+void StripedTable::Lookup(absl::Span<const int64_t> keys, float* values,
+                          bool* exists, Executor* executor) const {
+  SharedLocks locks(stripes_);
+  const int64_t n = keys.size();
+  const int64_t tasks = (n + kKeysPerTask - 1) / kKeysPerTask;
+  ParallelFor(executor, tasks, [&](int64_t task) {
+    const int64_t begin = task * kKeysPerTask;
+    LookupRange(keys.subspan(begin, kKeysPerTask), values + begin * dim(),
+                exists == nullptr ? nullptr : exists + begin);
+  });
+}
+
+void StripedTable::LookupRange(absl::Span<const int64_t> keys, float* values,
+                               bool* exists) const {
+  const int64_t dim = this->dim();
+  LocateRange(keys.data(), keys.size(), [&](int64_t i, const float* row) {
+    float* value = values + i * dim;
+    if (row != nullptr) {
+      CopyRow(row, value, dim);
+    } else {
+      initial_rows_.Fill(keys[i], value);
+    }
+    if (exists != nullptr) exists[i] = row != nullptr;
+  });
+}
+
+}  // namespace tfembed

@@ -1,0 +1,117 @@
+// Read and Write: the table as a source and a sink of grouped lookups.
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "cc/core/rows.h"
+#include "cc/core/testing/test_table.h"
+#include "gtest/gtest.h"
+
+namespace tfembed {
+namespace {
+
+TEST(TableSource, LocatesPresentRowsAndGivesNullForMissingOnes) {
+  auto table = MakeTestTable(4, /*initial_value=*/2);
+  std::vector<int64_t> keys(200);
+  std::vector<float> numbers(200);
+  for (int i = 0; i < 200; ++i) numbers[i] = keys[i] = i;
+  ASSERT_TRUE(table->Upsert(keys, RowsOf(numbers, 4).data(), nullptr).ok());
+  std::vector<int64_t> ids(300);
+  for (int i = 0; i < 300; ++i) ids[i] = i;
+  std::vector<const float*> rows(300);
+  const auto source = table->Read();
+  ASSERT_TRUE(source->Locate(ids.data(), 300, rows.data()).ok());
+  for (int i = 0; i < 200; ++i) {
+    EXPECT_EQ(std::vector<float>(rows[i], rows[i] + 4),
+              std::vector<float>(4, i));
+  }
+  for (int i = 200; i < 300; ++i) EXPECT_EQ(rows[i], nullptr);
+  float missing[4];
+  source->FillMissing(250, missing);
+  EXPECT_EQ(missing[3], 2);
+  EXPECT_EQ(source->dim(), 4);
+}
+
+// Inserts ids through the sink, part by part.
+void InsertAll(EmbeddingTable* table, const std::vector<int64_t>& ids,
+               std::vector<MutableRow>* rows) {
+  const auto sink = table->Write();
+  rows->resize(ids.size());
+  for (int part = 0; part < sink->num_parts(); ++part) {
+    std::vector<int64_t> part_ids;
+    std::vector<size_t> places;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (sink->PartOf(sink->Rank(ids[i])) != part) continue;
+      part_ids.push_back(ids[i]);
+      places.push_back(i);
+    }
+    std::vector<MutableRow> part_rows(part_ids.size());
+    sink->Lock(part);
+    ASSERT_TRUE(sink->Reserve(part, part_ids.size()).ok());
+    sink->FindOrInsert(part, part_ids.data(), part_ids.size(),
+                       part_rows.data());
+    sink->Unlock(part);
+    for (size_t i = 0; i < places.size(); ++i) {
+      (*rows)[places[i]] = part_rows[i];
+    }
+  }
+}
+
+TEST(TableSink, InsertsMissingIdsWithInitialRowAndSlots) {
+  auto table = MakeTestTable(3, /*initial_value=*/2);
+  ASSERT_TRUE(table->SetSlots({"adam", {"m", "v"}, {5, 6}}).ok());
+  ASSERT_TRUE(table->Upsert({1}, RowsOf({9}, 3).data(), nullptr).ok());
+  std::vector<int64_t> ids(3000);
+  for (int i = 0; i < 3000; ++i) ids[i] = i;
+  std::vector<MutableRow> rows;
+  InsertAll(table.get(), ids, &rows);
+  EXPECT_EQ(table->size(), 3000);
+  for (int i = 0; i < 3000; ++i) {
+    EXPECT_EQ(std::vector<float>(rows[i].value, rows[i].value + 3),
+              std::vector<float>(3, i == 1 ? 9 : 2));
+    EXPECT_EQ(rows[i].slots[0][2], 5);
+    EXPECT_EQ(rows[i].slots[1][2], 6);
+    EXPECT_EQ(rows[i].slots[2], nullptr);
+  }
+}
+
+TEST(TableSink, GivesTheRowsThatLookupsRead) {
+  auto table = MakeTestTable(2);
+  std::vector<MutableRow> rows;
+  InsertAll(table.get(), {10, -20}, &rows);
+  rows[1].value[0] = 7;
+  EXPECT_EQ(LookUp(*table, {10, -20}), (std::vector<float>{0, 0, 7, 0}));
+}
+
+TEST(TableSink, RanksAreOneToOneAndPartsConsecutiveRangesOfThem) {
+  auto table = MakeTestTable(1);
+  const auto sink = table->Write();
+  std::vector<uint64_t> ranks;
+  for (int64_t id = -5000; id < 5000; ++id) ranks.push_back(sink->Rank(id));
+  std::sort(ranks.begin(), ranks.end());
+  EXPECT_EQ(std::set<uint64_t>(ranks.begin(), ranks.end()).size(), 10000u);
+  std::vector<int> parts;
+  for (uint64_t rank : ranks) parts.push_back(sink->PartOf(rank));
+  EXPECT_TRUE(std::is_sorted(parts.begin(), parts.end()));
+  EXPECT_EQ(parts.front(), 0);
+  EXPECT_EQ(parts.back(), sink->num_parts() - 1);
+  EXPECT_EQ(sink->rank_limit(), 0u);
+}
+
+TEST(TableSink, ReservingTheSameRoomAgainTakesNoMore) {
+  auto table = MakeTestTable(1);
+  const auto sink = table->Write();
+  int64_t bytes[2];
+  for (int64_t& after : bytes) {
+    sink->Lock(0);
+    ASSERT_TRUE(sink->Reserve(0, 1000).ok());
+    sink->Unlock(0);
+    after = table->stats().index_bytes + table->stats().row_bytes;
+  }
+  EXPECT_EQ(bytes[0], bytes[1]);
+}
+
+}  // namespace
+}  // namespace tfembed

@@ -1,0 +1,99 @@
+#include <array>
+#include <memory>
+
+#include "cc/core/striped_table.h"
+#include "cc/core/support/overlap.h"
+
+namespace tfembed {
+namespace {}  // namespace
+
+class StripedTable::Sink final : public RowSink {
+ public:
+  explicit Sink(StripedTable* table) : table_(table) {}
+
+  int64_t dim() const override { return table_->dim(); }
+  int num_parts() const override { return kNumStripes; }
+  uint64_t Rank(int64_t id) const override { return HashKey(id); }
+  int PartOf(uint64_t rank) const override { return StripeOf(rank); }
+  uint64_t rank_limit() const override { return 0; }
+
+  absl::Status Check(const int64_t* ids, int64_t n) const override {
+    return absl::OkStatus();
+  }
+
+  void Lock(int part) override { table_->stripes_[part].mutex().lock(); }
+  void Unlock(int part) override {
+    table_->store_->Withdraw(promised_[part]);
+    promised_[part] = 0;
+    table_->stripes_[part].mutex().unlock();
+  }
+
+  // The part stays locked up to the inserts: no need to keep room in the index.
+  absl::Status Reserve(int part, int64_t new_ids) override {
+    TableStripe& stripe = table_->stripes_[part];
+    if (!stripe.HasRoomFor(new_ids)) {
+      absl::Status status = stripe.Reserve(new_ids);
+      if (!status.ok()) return status;
+      stripe.Release(new_ids);
+    }
+    absl::Status status = table_->store_->Promise(new_ids);
+    if (status.ok()) promised_[part] += new_ids;
+    return status;
+  }
+
+  void FindOrInsert(int part, const int64_t* ids, int64_t n,
+                    MutableRow* rows) override {
+    TableStripe* const stripe = &table_->stripes_[part];
+    RowStore* const store = table_->store_.get();
+    const HashIndex& index = stripe->index();
+    const int num_slots = static_cast<int>(table_->slots_.names.size());
+    const HashIndex::Bucket* homes[kOverlap];
+    bool inserted[kOverlap];
+    const auto set_row = [&](int64_t i, uint32_t number) {
+      float* row = store->Row(number);
+      PrefetchRow<true>(row, store->width());
+      rows[i].value = row;
+      for (int slot = 0; slot < num_slots; ++slot) {
+        rows[i].slots[slot] = row + (slot + 1) * dim();
+      }
+    };
+    Overlap(
+        n,
+        [&](int64_t i) {
+          homes[Slot(i)] = index.Home(HashKey(ids[i]));
+          __builtin_prefetch(homes[Slot(i)], 1);
+        },
+        [&](int64_t i) {
+          const HashIndex::Bucket& home = *homes[Slot(i)];
+          const uint32_t row = HashIndex::FindIn(home, ids[i]);
+          inserted[Slot(i)] = false;
+          rows[i].value = nullptr;
+          if (row != HashIndex::kNoRow) {
+            set_row(i, row);
+          } else if (home.overflow != 0) {
+            __builtin_prefetch(&home + 1, 1);
+          }
+        },
+        [&](int64_t i) {
+          if (rows[i].value != nullptr) return;
+          set_row(i, stripe->FindOrInsert(HashKey(ids[i]), ids[i], store,
+                                          &inserted[Slot(i)]));
+        },
+        [&](int64_t i) {
+          if (!inserted[Slot(i)]) return;
+          table_->initial_rows_.Fill(ids[i], rows[i].value);
+          table_->FillInitialSlots(rows[i].value);
+        });
+  }
+
+ private:
+  StripedTable* const table_;
+  // Rows that the store promised to a locked part. Guarded by the part's lock.
+  std::array<int64_t, kNumStripes> promised_ = {};
+};
+
+std::unique_ptr<RowSink> StripedTable::Write() {
+  return std::make_unique<Sink>(this);
+}
+
+}  // namespace tfembed

@@ -1,0 +1,151 @@
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <shared_mutex>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "cc/core/striped_table.h"
+
+namespace tfembed {
+namespace {
+
+constexpr int64_t kBuckets = 32;  // At a time.
+constexpr int64_t kEntries = kBuckets * HashIndex::kBucketPlaces;
+
+// Calls copy(key, full row) for every key of a stripe, its row prefetched.
+template <typename Copy>
+void ForEachRow(const HashIndex& index, const RowStore& store, Copy copy) {
+  int64_t keys[kEntries];
+  const float* rows[kEntries];
+  for (int64_t begin = 0; begin < index.num_buckets(); begin += kBuckets) {
+    const int64_t end = std::min(begin + kBuckets, index.num_buckets());
+    int64_t n = 0;
+    index.ForEach(begin, end, [&](int64_t key, uint32_t row) {
+      keys[n] = key;
+      rows[n] = store.Row(row);
+      PrefetchRow<false>(rows[n], store.width());
+      ++n;
+    });
+    for (int64_t i = 0; i < n; ++i) copy(keys[i], rows[i]);
+  }
+}
+
+absl::Status CheckChunkRows(int64_t chunk_rows) {
+  if (chunk_rows >= 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("`chunk_rows` must be at least 1; got ", chunk_rows, "."));
+}
+
+// Hands rows on to a visitor in chunks, until it fails.
+class Chunks {
+ public:
+  Chunks(int64_t chunk_rows, const EmbeddingTable::Visitor& visit)
+      : chunk_rows_(chunk_rows), visit_(visit) {}
+
+  // All rows of a stripe, which the caller has locked.
+  void AddRows(const HashIndex& index, const RowStore& store) {
+    const int64_t width = store.width();
+    ForEachRow(index, store, [this, width](int64_t key, const float* row) {
+      if (!status_.ok()) return;
+      keys_.push_back(key);
+      rows_.insert(rows_.end(), row, row + width);
+      if (static_cast<int64_t>(keys_.size()) == chunk_rows_) Flush();
+    });
+  }
+
+  void Flush() {
+    if (!status_.ok() || keys_.empty()) return;
+    status_ = visit_(keys_, rows_.data());
+    keys_.clear();
+    rows_.clear();
+  }
+
+  const absl::Status& status() const { return status_; }
+
+ private:
+  const int64_t chunk_rows_;
+  const EmbeddingTable::Visitor& visit_;
+  std::vector<int64_t> keys_;
+  std::vector<float> rows_;
+  absl::Status status_;
+};
+
+}  // namespace
+
+absl::Status StripedTable::Visit(int64_t chunk_rows,
+                                 const Visitor& visit) const {
+  absl::Status status = CheckChunkRows(chunk_rows);
+  if (!status.ok()) return status;
+  std::shared_lock<std::shared_mutex> same_width(batches_);
+  Chunks chunks(chunk_rows, visit);
+  for (const TableStripe& stripe : stripes_) {
+    std::shared_lock<std::shared_mutex> lock(stripe.mutex());
+    chunks.AddRows(stripe.index(), *store_);
+    if (!chunks.status().ok()) return chunks.status();
+  }
+  chunks.Flush();
+  return chunks.status();
+}
+
+class StripedTable::FrozenStripes final : public EmbeddingTable::Snapshot {
+ public:
+  explicit FrozenStripes(const StripedTable& table)
+      : table_(table), locks_(table.stripes_) {}
+
+  int64_t size() const override {
+    int64_t size = 0;
+    for (const TableStripe& stripe : table_.stripes_) {
+      size += stripe.index().size();
+    }
+    return size;
+  }
+
+  const SlotLayout& slots() const override { return table_.slots_; }
+
+  absl::Status Visit(int64_t chunk_rows, const Visitor& visit) const override {
+    absl::Status status = CheckChunkRows(chunk_rows);
+    if (!status.ok()) return status;
+    Chunks chunks(chunk_rows, visit);
+    for (const TableStripe& stripe : table_.stripes_) {
+      chunks.AddRows(stripe.index(), *table_.store_);
+      if (!chunks.status().ok()) return chunks.status();
+    }
+    chunks.Flush();
+    return chunks.status();
+  }
+
+ private:
+  const StripedTable& table_;
+  const SharedLocks locks_;
+};
+
+std::unique_ptr<EmbeddingTable::Snapshot> StripedTable::Freeze() const {
+  return std::make_unique<FrozenStripes>(*this);
+}
+
+absl::Status StripedTable::Export(
+    const std::function<absl::StatusOr<ExportBuffers>(int64_t n)>& allocate,
+    Executor* executor) const {
+  SharedLocks locks(stripes_);
+  std::array<int64_t, kNumStripes + 1> begins = {};
+  for (int s = 0; s < kNumStripes; ++s) {
+    begins[s + 1] = begins[s] + stripes_[s].index().size();
+  }
+  absl::StatusOr<ExportBuffers> buffers = allocate(begins[kNumStripes]);
+  if (!buffers.ok()) return buffers.status();
+  const int64_t width = store_->width();
+  ParallelFor(executor, kNumStripes, [&](int64_t s) {
+    int64_t* key_to = buffers->keys + begins[s];
+    float* row_to = buffers->full_rows + begins[s] * width;
+    ForEachRow(stripes_[s].index(), *store_,
+               [&](int64_t key, const float* row) {
+                 *key_to++ = key;
+                 CopyRow(row, row_to, width);
+                 row_to += width;
+               });
+  });
+  return absl::OkStatus();
+}
+
+}  // namespace tfembed

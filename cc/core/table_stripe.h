@@ -1,0 +1,104 @@
+#ifndef TFEMBED_CORE_TABLE_STRIPE_H_
+#define TFEMBED_CORE_TABLE_STRIPE_H_
+
+#include <array>
+#include <cstdint>
+#include <shared_mutex>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "cc/core/hash_index.h"
+#include "cc/core/row_store.h"
+#include "cc/core/support/hash.h"
+
+namespace tfembed {
+
+// One of the kNumStripes parts of a table. Everything but the lock is guarded
+// by the lock: shared for the const methods, exclusive for the others.
+class TableStripe {
+ public:
+  std::shared_mutex& mutex() const { return mutex_; }
+
+  // See HashIndex.
+  void set_growth_phase(double phase) { index_.set_growth_phase(phase); }
+
+  const HashIndex& index() const { return index_; }
+  int64_t bytes() const { return index_.bytes() + pool_.bytes(); }
+
+  // Room for `keys` keys in all.
+  absl::Status ReserveIndex(int64_t keys) { return index_.Reserve(keys); }
+
+  // A reservation is room for `keys` new keys in the index, kept for its owner
+  // until released, so that a batch over many stripes fails before its first
+  // write though it locks one stripe at a time. Rows: RowStore::Promise.
+  bool HasRoomFor(int64_t keys) const {
+    return index_.size() + reserved_ + keys <= index_.capacity();
+  }
+  // ResourceExhausted: nothing is reserved, the content is as it was.
+  absl::Status Reserve(int64_t keys);
+  void Release(int64_t keys);
+
+  uint32_t Find(uint64_t hash, int64_t key) const {
+    return index_.Find(hash, key);
+  }
+
+  // Sets *inserted. REQUIRES: reserved index and promised row, if it may
+  // insert.
+  uint32_t FindOrInsert(uint64_t hash, int64_t key, RowStore* store,
+                        bool* inserted) {
+    *inserted = false;
+    return index_.FindOrInsert(hash, key, [this, store, inserted] {
+      *inserted = true;
+      return pool_.Take(store);
+    });
+  }
+
+  void Erase(uint64_t hash, int64_t key);
+
+  // Forgets keys, rows and their memory. REQUIRES: no reservations.
+  void Clear();
+
+ private:
+  mutable std::shared_mutex mutex_;
+  HashIndex index_;
+  RowPool pool_;
+  int64_t reserved_ = 0;      // Keys.
+  int64_t reservations_ = 0;  // How many owners reserved_ has.
+};
+
+using TableStripes = std::array<TableStripe, kNumStripes>;
+
+// Locks of all stripes while it lives.
+class SharedLocks {
+ public:
+  explicit SharedLocks(const TableStripes& stripes) : stripes_(stripes) {
+    for (const TableStripe& stripe : stripes_) stripe.mutex().lock_shared();
+  }
+  SharedLocks(const SharedLocks&) = delete;
+  SharedLocks& operator=(const SharedLocks&) = delete;
+  ~SharedLocks() {
+    for (const TableStripe& stripe : stripes_) stripe.mutex().unlock_shared();
+  }
+
+ private:
+  const TableStripes& stripes_;
+};
+
+class ExclusiveLocks {
+ public:
+  explicit ExclusiveLocks(const TableStripes& stripes) : stripes_(stripes) {
+    for (const TableStripe& stripe : stripes_) stripe.mutex().lock();
+  }
+  ExclusiveLocks(const ExclusiveLocks&) = delete;
+  ExclusiveLocks& operator=(const ExclusiveLocks&) = delete;
+  ~ExclusiveLocks() {
+    for (const TableStripe& stripe : stripes_) stripe.mutex().unlock();
+  }
+
+ private:
+  const TableStripes& stripes_;
+};
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_CORE_TABLE_STRIPE_H_

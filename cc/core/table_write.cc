@@ -1,0 +1,246 @@
+#include <algorithm>
+#include <mutex>
+#include <shared_mutex>
+#include <vector>
+
+#include "cc/core/striped_table.h"
+#include "cc/core/support/overlap.h"
+
+namespace tfembed {
+namespace {
+
+constexpr int64_t kLookAhead = 16;  // Keys whose buckets are under way.
+
+// Below this many keys waking threads costs more than it saves.
+constexpr int64_t kParallelFrom = 1024;
+
+Executor* ForBatch(int64_t keys, Executor* executor) {
+  return keys < kParallelFrom ? nullptr : executor;
+}
+
+}  // namespace
+
+struct StripedTable::RowWrites {
+  enum class Kind { kUpsert, kAccum, kImport };
+
+  Kind kind;
+  const float* rows;             // Key i's at rows + i * width.
+  int64_t width;                 // dim; kImport: full width.
+  const bool* exists = nullptr;  // kAccum's.
+
+  // Whether the key at `position`, if it is not there, is to be inserted.
+  bool Inserts(uint32_t position) const {
+    return kind != Kind::kAccum || !exists[position];
+  }
+};
+
+absl::Status StripedTable::Upsert(absl::Span<const int64_t> keys,
+                                  const float* values, Executor* executor) {
+  return WriteRows(keys, {RowWrites::Kind::kUpsert, values, dim()}, executor);
+}
+
+absl::Status StripedTable::Accum(absl::Span<const int64_t> keys,
+                                 const float* values, const bool* exists,
+                                 Executor* executor) {
+  return WriteRows(keys, {RowWrites::Kind::kAccum, values, dim(), exists},
+                   executor);
+}
+
+absl::Status StripedTable::Import(absl::Span<const int64_t> keys,
+                                  const float* full_rows, Executor* executor) {
+  return WriteRows(keys, {RowWrites::Kind::kImport, full_rows, full_width()},
+                   executor);
+}
+
+absl::Status StripedTable::WriteRows(absl::Span<const int64_t> keys,
+                                     const RowWrites& writes,
+                                     Executor* executor) {
+  if (keys.empty()) return absl::OkStatus();
+  executor = ForBatch(keys.size(), executor);
+  absl::StatusOr<KeyPartition> partition = KeyPartition::Create(keys, executor);
+  if (!partition.ok()) return partition.status();
+
+  std::shared_lock<std::shared_mutex> batch(batches_);
+  absl::Status status = store_->Promise(keys.size());
+  if (!status.ok()) return status;
+  Reservations reservations;
+  reservations.fill(-1);
+  status = ReserveGroups(*partition, writes, executor, &reservations);
+  const bool has_room = status.ok();
+  ParallelFor(executor, kNumStripes, [&](int64_t s) {
+    if (reservations[s] < 0) return;
+    std::lock_guard<std::shared_mutex> lock(stripes_[s].mutex());
+    if (has_room) WriteGroup(partition->group(s), writes, &stripes_[s]);
+    stripes_[s].Release(reservations[s]);
+  });
+  store_->Withdraw(keys.size());
+  return status;
+}
+
+absl::Status StripedTable::ReserveGroups(const KeyPartition& partition,
+                                         const RowWrites& writes,
+                                         Executor* executor,
+                                         Reservations* reservations) {
+  // Mostly there is room even if every key were new.
+  std::vector<int> short_of_room;
+  for (int s = 0; s < kNumStripes; ++s) {
+    const int64_t keys = partition.group(s).size;
+    if (keys == 0) continue;
+    std::lock_guard<std::shared_mutex> lock(stripes_[s].mutex());
+    if (!stripes_[s].HasRoomFor(keys)) {
+      short_of_room.push_back(s);
+      continue;
+    }
+    absl::Status status = stripes_[s].Reserve(keys);
+    if (!status.ok()) return status;
+    (*reservations)[s] = keys;
+  }
+  std::vector<absl::Status> statuses(short_of_room.size());
+  ParallelFor(executor, short_of_room.size(), [&](int64_t i) {
+    const int s = short_of_room[i];
+    statuses[i] = ReserveMissing(partition.group(s), writes, &stripes_[s],
+                                 &(*reservations)[s]);
+  });
+  for (const absl::Status& status : statuses) {
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+// Counts which keys are really new, so that neither repeats nor keys that are
+// there make a table grow.
+absl::Status StripedTable::ReserveMissing(const KeyGroup& group,
+                                          const RowWrites& writes,
+                                          TableStripe* stripe,
+                                          int64_t* reserved) {
+  std::lock_guard<std::shared_mutex> lock(stripe->mutex());
+  std::vector<uint64_t> missing;
+  for (int64_t i = 0; i < group.size; ++i) {
+    const int64_t ahead = std::min(i + kLookAhead, group.size - 1);
+    __builtin_prefetch(stripe->index().Home(HashKey(group.keys[ahead])));
+    if (!writes.Inserts(group.positions[i])) continue;
+    const uint64_t hash = HashKey(group.keys[i]);
+    if (stripe->Find(hash, group.keys[i]) == HashIndex::kNoRow) {
+      missing.push_back(hash);
+    }
+  }
+  std::sort(missing.begin(), missing.end());
+  const int64_t new_keys =
+      std::unique(missing.begin(), missing.end()) - missing.begin();
+  absl::Status status = stripe->Reserve(new_keys);
+  if (status.ok()) *reserved = new_keys;
+  return status;
+}
+
+namespace {
+
+// What is to be done with a row, once the memory has brought it.
+struct PendingWrite {
+  enum class Action { kNone, kCopy, kCopyToNew, kAdd };
+
+  const HashIndex::Bucket* home;
+  Action action;
+  float* to;
+};
+
+}  // namespace
+
+// Keys are settled and written in the order of the batch: the last one wins.
+void StripedTable::WriteGroup(const KeyGroup& group, const RowWrites& writes,
+                              TableStripe* stripe) {
+  using Action = PendingWrite::Action;
+  RowStore* const store = store_.get();
+  const HashIndex& index = stripe->index();
+  const bool accum = writes.kind == RowWrites::Kind::kAccum;
+  const bool whole_row = writes.width == store->width();
+  PendingWrite pending[kOverlap];
+  const auto from = [&](int64_t i) {
+    return writes.rows + group.positions[i] * writes.width;
+  };
+  const auto set_row = [&](int64_t i, uint32_t row, Action action) {
+    PendingWrite& write = pending[Slot(i)];
+    write.action = action;
+    write.to = store->Row(row);
+    PrefetchRow<true>(write.to, writes.width);
+  };
+  // A key that is there.
+  const auto set_present = [&](int64_t i, uint32_t row) {
+    set_row(i, row,
+            !accum                              ? Action::kCopy
+            : writes.exists[group.positions[i]] ? Action::kAdd
+                                                : Action::kNone);
+  };
+  Overlap(
+      group.size,
+      [&](int64_t i) {
+        pending[Slot(i)].home = index.Home(HashKey(group.keys[i]));
+        __builtin_prefetch(pending[Slot(i)].home, 1);
+        PrefetchRow<false>(from(i), writes.width);
+      },
+      [&](int64_t i) {
+        PendingWrite& write = pending[Slot(i)];
+        write.action = Action::kNone;
+        const uint32_t row = HashIndex::FindIn(*write.home, group.keys[i]);
+        if (row != HashIndex::kNoRow) {
+          set_present(i, row);
+          write.home = nullptr;  // Settled.
+        } else if (write.home->overflow != 0) {
+          __builtin_prefetch(write.home + 1, 1);
+        }
+      },
+      [&](int64_t i) {
+        if (pending[Slot(i)].home == nullptr) return;
+        const int64_t key = group.keys[i];
+        bool inserted = false;
+        const uint32_t row =
+            writes.Inserts(group.positions[i])
+                ? stripe->FindOrInsert(HashKey(key), key, store, &inserted)
+                : stripe->Find(HashKey(key), key);
+        if (inserted) {
+          set_row(i, row, Action::kCopyToNew);
+        } else if (row != HashIndex::kNoRow) {
+          set_present(i, row);
+        }
+      },
+      [&](int64_t i) {
+        const PendingWrite& write = pending[Slot(i)];
+        if (write.action == Action::kNone) return;
+        if (write.action == Action::kAdd) {
+          AddRow(from(i), write.to, writes.width);
+          return;
+        }
+        CopyRow(from(i), write.to, writes.width);
+        if (write.action == Action::kCopyToNew && !whole_row) {
+          FillInitialSlots(write.to);
+        }
+      });
+}
+
+void StripedTable::Remove(absl::Span<const int64_t> keys, Executor* executor) {
+  executor = ForBatch(keys.size(), executor);
+  absl::StatusOr<KeyPartition> partition = KeyPartition::Create(keys, executor);
+  if (!partition.ok()) {  // No memory to sort them: one by one, then.
+    for (int64_t key : keys) {
+      TableStripe& stripe = this->stripe(HashKey(key));
+      std::lock_guard<std::shared_mutex> lock(stripe.mutex());
+      stripe.Erase(HashKey(key), key);
+    }
+    return;
+  }
+  ParallelFor(executor, kNumStripes, [&](int64_t s) {
+    const KeyGroup group = partition->group(s);
+    if (group.size == 0) return;
+    std::lock_guard<std::shared_mutex> lock(stripes_[s].mutex());
+    EraseGroup(group, &stripes_[s]);
+  });
+}
+
+void StripedTable::EraseGroup(const KeyGroup& group, TableStripe* stripe) {
+  for (int64_t i = 0; i < group.size; ++i) {
+    const int64_t ahead = std::min(i + kLookAhead, group.size - 1);
+    __builtin_prefetch(stripe->index().Home(HashKey(group.keys[ahead])));
+    stripe->Erase(HashKey(group.keys[i]), group.keys[i]);
+  }
+}
+
+}  // namespace tfembed

@@ -1,0 +1,282 @@
+// Kernels that stream tables into checkpoints and back.
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "cc/kernels/checkpoint_check.h"
+#include "cc/kernels/table_layout.h"
+#include "cc/kernels/table_reader.h"
+#include "cc/kernels/table_resource.h"
+#include "cc/kernels/table_restore.h"
+#include "cc/kernels/table_writer.h"
+#include "cc/kernels/tf_executor.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/platform/env.h"
+#include "tensorflow/core/platform/errors.h"
+#include "tensorflow/core/platform/tstring.h"
+#include "tensorflow/core/util/tensor_bundle/naming.h"
+#include "tensorflow/core/util/tensor_bundle/tensor_bundle.h"
+
+namespace tfembed {
+namespace {
+
+using ::tensorflow::DEVICE_CPU;
+using ::tensorflow::Env;
+using ::tensorflow::OpKernel;
+using ::tensorflow::OpKernelConstruction;
+using ::tensorflow::OpKernelContext;
+using ::tensorflow::Tensor;
+using ::tensorflow::TensorShape;
+using ::tensorflow::tstring;
+
+// One logical table: its name in the checkpoint, its shards in this process.
+struct ShardedTable {
+  std::string tensor_name;
+  std::vector<TablePtr> shards;
+};
+
+struct TableAttributes {
+  std::vector<std::string> tensor_names;
+  std::vector<int64_t> shard_counts;
+
+  // Eager calls run no shape function, so the lists are checked here as well.
+  absl::Status Read(OpKernelConstruction* construction) {
+    TF_RETURN_IF_ERROR(construction->GetAttr("tensor_names", &tensor_names));
+    TF_RETURN_IF_ERROR(construction->GetAttr("shard_counts", &shard_counts));
+    int64_t handles = 0;
+    TF_RETURN_IF_ERROR(construction->GetAttr("N", &handles));
+    bool fits = shard_counts.size() == tensor_names.size();
+    for (int64_t count : shard_counts) {
+      fits = fits && 1 <= count && count <= handles;
+      if (fits) handles -= count;
+    }
+    if (fits && handles == 0) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "`shard_counts` must tell for each of the ", tensor_names.size(),
+        " tables how many of the handles are its own, at least one, and name "
+        "them all; got [",
+        absl::StrJoin(shard_counts, ", "), "]."));
+  }
+
+  // One flag a table.
+  absl::Status ReadFlags(OpKernelConstruction* construction, const char* name,
+                         std::vector<bool>* flags) const {
+    TF_RETURN_IF_ERROR(construction->GetAttr(name, flags));
+    if (flags->size() == tensor_names.size()) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("`", name, "` must have one entry for each of the ",
+                     tensor_names.size(), " tables; got ", flags->size(), "."));
+  }
+
+  absl::Status Find(OpKernelContext* context,
+                    std::vector<ShardedTable>* tables) const {
+    int input = 0;
+    for (size_t t = 0; t < tensor_names.size(); ++t) {
+      ShardedTable table = {tensor_names[t], {}};
+      for (int64_t s = 0; s < shard_counts[t]; ++s, ++input) {
+        table.shards.emplace_back();
+        TF_RETURN_IF_ERROR(FindTable(context, input, &table.shards.back()));
+      }
+      tables->push_back(std::move(table));
+    }
+    return absl::OkStatus();
+  }
+};
+
+template <typename T>
+absl::Status ReadScalar(OpKernelContext* context, int input, const char* name,
+                        T* value) {
+  const Tensor& tensor = context->input(input);
+  if (tensor.dims() != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("`", name, "` must be a scalar; got shape ",
+                     tensor.shape().DebugString(), "."));
+  }
+  *value = tensor.scalar<T>()();
+  return absl::OkStatus();
+}
+
+absl::Status ReadPrefix(OpKernelContext* context, int input, tstring* prefix) {
+  return ReadScalar(context, input, "prefix", prefix);
+}
+
+// What saves of this prefix that were killed have left behind.
+void RemoveLeftovers(Env* env, const std::string& prefix) {
+  for (const std::string& file : {tensorflow::DataFilename(prefix, 0, 1),
+                                  tensorflow::MetaFilename(prefix)}) {
+    std::vector<std::string> leftovers;
+    env->GetMatchingPaths(absl::StrCat(file, ".tempstate*"), &leftovers)
+        .IgnoreError();
+    for (const std::string& path : leftovers) {
+      env->DeleteFile(path).IgnoreError();
+    }
+  }
+}
+
+class TableSaveOp : public OpKernel {
+ public:
+  explicit TableSaveOp(OpKernelConstruction* construction)
+      : OpKernel(construction) {
+    OP_REQUIRES_OK(construction, attributes_.Read(construction));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    std::vector<ShardedTable> tables;
+    OP_REQUIRES_OK(context, attributes_.Find(context, &tables));
+    tstring prefix;
+    OP_REQUIRES_OK(context,
+                   ReadPrefix(context, context->num_inputs() - 1, &prefix));
+    RemoveLeftovers(context->env(), prefix);
+    tensorflow::BundleWriter writer(context->env(), prefix);
+    absl::Status status = writer.status();
+    for (const ShardedTable& table : tables) {
+      if (status.ok()) status = Write(table, &writer);
+    }
+    // Also after an error: it closes and removes the file.
+    status.Update(writer.Finish());
+    OP_REQUIRES_OK(context, status);
+  }
+
+ private:
+  static absl::Status Write(const ShardedTable& table,
+                            tensorflow::BundleWriter* writer) {
+    std::vector<const EmbeddingTable*> shards;
+    for (const TablePtr& shard : table.shards) shards.push_back(shard->table());
+    const absl::Status status = WriteTable(shards, table.tensor_name, writer);
+    if (status.ok()) return status;
+    return absl::Status(status.code(),
+                        absl::StrCat("Table '", table.shards[0]->name(),
+                                     "' cannot be saved: ", status.message()));
+  }
+
+  TableAttributes attributes_;
+};
+
+class TableRestoreOp : public OpKernel {
+ public:
+  explicit TableRestoreOp(OpKernelConstruction* construction)
+      : OpKernel(construction) {
+    OP_REQUIRES_OK(construction, attributes_.Read(construction));
+    for (auto [name, flags] : {std::pair<const char*, std::vector<bool>*>(
+                                   "keep_seeds", &keep_seeds_),
+                               {"deal_rows", &deal_rows_},
+                               {"load_slots", &load_slots_}}) {
+      OP_REQUIRES_OK(construction,
+                     attributes_.ReadFlags(construction, name, flags));
+    }
+  }
+
+  void Compute(OpKernelContext* context) override {
+    std::vector<ShardedTable> tables;
+    OP_REQUIRES_OK(context, attributes_.Find(context, &tables));
+    tstring prefix;
+    OP_REQUIRES_OK(context,
+                   ReadPrefix(context, context->num_inputs() - 1, &prefix));
+    CheckpointFiles files(context->env(), prefix);
+    OP_REQUIRES_OK(context, files.status());
+    std::vector<TableRestore> restores;
+    for (size_t t = 0; t < tables.size(); ++t) {
+      restores.push_back(Plan(tables[t], t, &files));
+      OP_REQUIRES_OK(context, restores.back().Check());
+    }
+    Tensor* layouts;
+    OP_REQUIRES_OK(
+        context,
+        context->allocate_output(
+            0, TensorShape({static_cast<int64_t>(tables.size())}), &layouts));
+    TfExecutor executor(context);
+    for (size_t t = 0; t < restores.size(); ++t) {
+      OP_REQUIRES_OK(context, restores[t].Replace(&executor));
+      layouts->flat<tstring>()(t) = restores[t].layout().ToText();
+    }
+  }
+
+ private:
+  TableRestore Plan(const ShardedTable& table, size_t t,
+                    CheckpointFiles* files) const {
+    TableRestore::Options options;
+    options.table_name = table.shards[0]->name();
+    options.tensor_name = table.tensor_name;
+    for (const TablePtr& shard : table.shards) {
+      options.shards.push_back(shard->table());
+    }
+    options.keep_seed = keep_seeds_[t];
+    options.deal_rows = deal_rows_[t];
+    options.load_slots = load_slots_[t];
+    return TableRestore(std::move(options), files);
+  }
+
+  TableAttributes attributes_;
+  std::vector<bool> keep_seeds_;
+  std::vector<bool> deal_rows_;
+  std::vector<bool> load_slots_;
+};
+
+class TableReadChunkOp : public OpKernel {
+ public:
+  explicit TableReadChunkOp(OpKernelConstruction* construction)
+      : OpKernel(construction) {
+    OP_REQUIRES_OK(construction,
+                   construction->GetAttr("tensor_name", &tensor_name_));
+    OP_REQUIRES_OK(construction,
+                   construction->GetAttr("load_slots", &load_slots_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    TablePtr table;
+    OP_REQUIRES_OK(context, FindTable(context, 0, &table));
+    tstring prefix;
+    int64_t chunk = 0;
+    OP_REQUIRES_OK(context, ReadPrefix(context, 1, &prefix));
+    OP_REQUIRES_OK(context, ReadScalar(context, 2, "chunk", &chunk));
+    CheckpointFiles files(context->env(), prefix);
+    OP_REQUIRES_OK(context, files.status());
+    TableReader reader(table->name(), tensor_name_, &files);
+    OP_REQUIRES_OK(context, reader.Open(table->table()->dim()));
+    const int64_t num_chunks = reader.num_chunks();
+    OP_REQUIRES(context, 0 <= chunk && chunk < num_chunks,
+                absl::OutOfRangeError(absl::StrCat(
+                    "`chunk` must be in [0, ", num_chunks, "); got ", chunk,
+                    " for table '", table->name(), "'.")));
+    Tensor keys, rows;
+    OP_REQUIRES_OK(context, reader.ReadChunk(chunk, table->table()->slots(),
+                                             load_slots_, &keys, &rows));
+    context->set_output(0, keys);
+    context->set_output(1, rows);
+    Tensor* count;
+    OP_REQUIRES_OK(context,
+                   context->allocate_output(2, TensorShape({}), &count));
+    count->scalar<int64_t>()() = num_chunks;
+  }
+
+ private:
+  std::string tensor_name_;
+  bool load_slots_;
+};
+
+class CheckpointCheckOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    tstring prefix;
+    OP_REQUIRES_OK(context, ReadPrefix(context, 0, &prefix));
+    OP_REQUIRES_OK(context, CheckCheckpoint(context->env(), prefix));
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("Tfembed>TableSave").Device(DEVICE_CPU),
+                        TableSaveOp);
+REGISTER_KERNEL_BUILDER(Name("Tfembed>TableRestore").Device(DEVICE_CPU),
+                        TableRestoreOp);
+REGISTER_KERNEL_BUILDER(Name("Tfembed>TableReadChunk").Device(DEVICE_CPU),
+                        TableReadChunkOp);
+REGISTER_KERNEL_BUILDER(Name("Tfembed>CheckpointCheck").Device(DEVICE_CPU),
+                        CheckpointCheckOp);
+
+}  // namespace
+}  // namespace tfembed

@@ -1,0 +1,214 @@
+// Kernels of Tfembed>GroupedLookup and its gradient.
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "cc/core/grouped_update.h"
+#include "cc/core/pooled_lookup.h"
+#include "cc/core/static_table.h"
+#include "cc/kernels/feature_input.h"
+#include "cc/kernels/grouped_inputs.h"
+#include "cc/kernels/grouped_tables.h"
+#include "cc/kernels/tf_executor.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/platform/errors.h"
+
+namespace tfembed {
+namespace {
+
+using ::tensorflow::DEVICE_CPU;
+using ::tensorflow::OpKernel;
+using ::tensorflow::OpKernelConstruction;
+using ::tensorflow::OpKernelContext;
+using ::tensorflow::OpOutputList;
+using ::tensorflow::Tensor;
+using ::tensorflow::TensorShape;
+using ::tensorflow::Var;
+
+// The tables of a lookup, locked for reading while this lives. Variables are
+// locked before tables, in lookups and updates alike, and a table that occurs
+// twice is locked once.
+class LockedSources {
+ public:
+  absl::Status Open(OpKernelContext* context, const GroupedSpec& spec) {
+    TF_RETURN_IF_ERROR(FindTables(context, "tables", &tables_));
+    std::vector<Var*> variables;
+    for (const GroupedTable& table : tables_) {
+      if (table.is_static()) variables.push_back(table.variable.get());
+    }
+    locks_ = std::make_unique<VariableLocks>(std::move(variables),
+                                             VariableLocks::Mode::kShared);
+    sources_.resize(tables_.size());
+    num_rows_.resize(tables_.size(), -1);
+    for (int t = 0; t < tables_.size(); ++t) {
+      TF_RETURN_IF_ERROR(View(t, spec.dims[t]));
+    }
+    ReadTables();
+    return absl::OkStatus();
+  }
+
+  const RowSource* source(int t) const { return sources_[t]; }
+  const std::vector<int64_t>& num_rows() const { return num_rows_; }
+
+  std::vector<bool> fixed_vocabulary() const {
+    std::vector<bool> fixed;
+    for (const GroupedTable& table : tables_)
+      fixed.push_back(table.is_static());
+    return fixed;
+  }
+
+ private:
+  // Checks table t, and opens it where it is a variable.
+  absl::Status View(int t, int64_t dim) {
+    const std::string what = absl::StrCat("table ", t);
+    if (!tables_[t].is_static()) return CheckDim(*tables_[t].table, what, dim);
+    StaticTable view;
+    TF_RETURN_IF_ERROR(
+        ViewVariable(tables_[t].variable.get(), what, dim, &view));
+    num_rows_[t] = view.num_rows;
+    owned_.push_back(ReadStaticTable(view));
+    sources_[t] = owned_.back().get();
+    return absl::OkStatus();
+  }
+
+  // Locks the tables that are no variables, in the order of their addresses.
+  void ReadTables() {
+    std::map<const EmbeddingTable*, const RowSource*> open;
+    for (const GroupedTable& table : tables_) {
+      if (!table.is_static()) open[table.table->table()] = nullptr;
+    }
+    for (auto& [table, source] : open) {
+      owned_.push_back(table->Read());
+      source = owned_.back().get();
+    }
+    for (int t = 0; t < tables_.size(); ++t) {
+      if (!tables_[t].is_static())
+        sources_[t] = open[tables_[t].table->table()];
+    }
+  }
+
+  // In the order of acquisition: members are destroyed from the last.
+  std::vector<GroupedTable> tables_;
+  std::unique_ptr<VariableLocks> locks_;
+  std::vector<std::unique_ptr<RowSource>> owned_;
+  std::vector<const RowSource*> sources_;
+  std::vector<int64_t> num_rows_;
+};
+
+class GroupedLookupOp : public OpKernel {
+ public:
+  explicit GroupedLookupOp(OpKernelConstruction* construction)
+      : OpKernel(construction) {
+    OP_REQUIRES_OK(construction, spec_.Read(construction));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    OP_REQUIRES_OK(context, Lookup(context));
+  }
+
+ private:
+  absl::Status Lookup(OpKernelContext* context) {
+    std::vector<FeatureTensors> tensors;
+    TF_RETURN_IF_ERROR(ReadFeatures(context, spec_, &tensors));
+    std::vector<PooledFeature> pooled(tensors.size());
+    TF_RETURN_IF_ERROR(AllocateActivations(context, tensors, &pooled));
+    LockedSources sources;
+    TF_RETURN_IF_ERROR(sources.Open(context, spec_));
+    TfExecutor executor(context);
+    std::vector<FeatureInput> features;
+    TF_RETURN_IF_ERROR(BuildFeatures(spec_, tensors, sources.fixed_vocabulary(),
+                                     &executor, &features));
+    for (int f = 0; f < features.size(); ++f) {
+      pooled[f].source = sources.source(spec_.features[f].table);
+      pooled[f].bags = features[f].bags();
+    }
+    return NameBadId(PooledLookup(pooled, &executor), spec_, features,
+                     sources.num_rows());
+  }
+
+  absl::Status AllocateActivations(OpKernelContext* context,
+                                   const std::vector<FeatureTensors>& tensors,
+                                   std::vector<PooledFeature>* pooled) {
+    OpOutputList outputs;
+    TF_RETURN_IF_ERROR(context->output_list("activations", &outputs));
+    for (int f = 0; f < tensors.size(); ++f) {
+      TensorShape shape;
+      TF_RETURN_IF_ERROR(
+          spec_.ActivationsShape(f, tensors[f].batch_size, &shape));
+      Tensor* output;
+      TF_RETURN_IF_ERROR(outputs.allocate(f, shape, &output));
+      (*pooled)[f].activations = output->flat<float>().data();
+      (*pooled)[f].stride = spec_.dims[spec_.features[f].table];
+    }
+    return absl::OkStatus();
+  }
+
+  GroupedSpec spec_;
+};
+
+class GroupedLookupGradientOp : public OpKernel {
+ public:
+  explicit GroupedLookupGradientOp(OpKernelConstruction* construction)
+      : OpKernel(construction) {
+    OP_REQUIRES_OK(construction, spec_.Read(construction));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    OP_REQUIRES_OK(context, Sum(context));
+  }
+
+ private:
+  absl::Status Sum(OpKernelContext* context) {
+    std::vector<FeatureTensors> tensors;
+    TF_RETURN_IF_ERROR(ReadFeatures(context, spec_, &tensors));
+    std::vector<const float*> gradients;
+    TF_RETURN_IF_ERROR(ReadGradients(context, spec_, tensors, &gradients));
+    std::vector<bool> fixed_vocabulary;
+    TF_RETURN_IF_ERROR(ReadFixedVocabulary(context, &fixed_vocabulary));
+    TfExecutor executor(context);
+    std::vector<FeatureInput> features;
+    TF_RETURN_IF_ERROR(
+        BuildFeatures(spec_, tensors, fixed_vocabulary, &executor, &features));
+    std::vector<std::vector<BagGradients>> by_table(spec_.dims.size());
+    for (int f = 0; f < features.size(); ++f) {
+      const int t = spec_.features[f].table;
+      by_table[t].push_back({features[f].bags(), gradients[f], spec_.dims[t]});
+    }
+    for (int t = 0; t < by_table.size(); ++t) {
+      TF_RETURN_IF_ERROR(Output(
+          context, t, SumGradients(by_table[t], spec_.dims[t], &executor)));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Output(OpKernelContext* context, int t,
+                      const SummedGradients& summed) {
+    const int64_t n = summed.ids.size();
+    const int tables = spec_.dims.size();
+    Tensor *ids, *sums;
+    TF_RETURN_IF_ERROR(context->allocate_output(t, TensorShape({n}), &ids));
+    TF_RETURN_IF_ERROR(context->allocate_output(
+        tables + t, TensorShape({n, spec_.dims[t]}), &sums));
+    std::copy(summed.ids.begin(), summed.ids.end(),
+              ids->flat<int64_t>().data());
+    std::copy(summed.rows.begin(), summed.rows.end(),
+              sums->flat<float>().data());
+    return absl::OkStatus();
+  }
+
+  GroupedSpec spec_;
+};
+
+REGISTER_KERNEL_BUILDER(Name("Tfembed>GroupedLookup").Device(DEVICE_CPU),
+                        GroupedLookupOp);
+REGISTER_KERNEL_BUILDER(
+    Name("Tfembed>GroupedLookupGradient").Device(DEVICE_CPU),
+    GroupedLookupGradientOp);
+
+}  // namespace
+}  // namespace tfembed

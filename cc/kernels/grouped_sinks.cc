@@ -1,0 +1,162 @@
+#include "cc/kernels/grouped_sinks.h"
+
+#include <cstring>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "tensorflow/core/platform/errors.h"
+
+namespace tfembed {
+namespace {
+
+using ::tensorflow::OpKernelContext;
+using ::tensorflow::ResourceBase;
+using ::tensorflow::Tensor;
+using ::tensorflow::Var;
+
+// Makes sure that nobody else reads the variable's memory, now and later, as
+// TensorFlow's own sparse updates do: whoever read it before keeps the old
+// values, and later reads copy. The caller holds the exclusive lock.
+absl::Status Unshare(OpKernelContext* context, Var* variable) {
+  if (variable->copy_on_read_mode.load()) return absl::OkStatus();
+  Tensor* tensor = variable->tensor();
+  if (!tensor->RefCountIsOne()) {
+    Tensor copy;
+    TF_RETURN_IF_ERROR(
+        context->allocate_temp(tensor->dtype(), tensor->shape(), &copy));
+    std::memcpy(copy.data(), tensor->data(), tensor->TotalBytes());
+    *tensor = copy;
+  }
+  variable->copy_on_read_mode.store(true);
+  return absl::OkStatus();
+}
+
+// The slots of a hash table must be those that the rule expects.
+absl::Status CheckSlots(const TableResource& table, const UpdateRule& rule) {
+  const SlotLayout layout = table.table()->slots();
+  const bool same = layout.names == rule.slot_names() &&
+                    (layout.names.empty() || layout.owner == rule.name());
+  if (same) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "Table '", table.name(), "' has ",
+      layout.names.empty() ? "no slots"
+                           : absl::StrCat("the slots of ", layout.owner),
+      "; rule ", rule.name(), " needs [",
+      absl::StrJoin(rule.slot_names(), ", "),
+      "]. Attach its optimizer to the table before the first update."));
+}
+
+}  // namespace
+
+absl::Status LockedSinks::Open(OpKernelContext* context,
+                               const GroupedSpec& spec,
+                               const UpdateRules& rules) {
+  TF_RETURN_IF_ERROR(FindTables(context, "tables", &tables_));
+  TF_RETURN_IF_ERROR(FindTables(context, "slots", &slots_));
+  TF_RETURN_IF_ERROR(CheckNumSlots(rules));
+  TF_RETURN_IF_ERROR(Lock());
+  views_.resize(tables_.size());
+  num_rows_.resize(tables_.size(), -1);
+  int slot = 0;
+  for (int t = 0; t < tables_.size(); ++t) {
+    TF_RETURN_IF_ERROR(Check(t, spec.dims[t], *rules[t], &slot));
+  }
+  return Write(context, rules);
+}
+
+std::vector<bool> LockedSinks::fixed_vocabulary() const {
+  std::vector<bool> fixed;
+  for (const GroupedTable& table : tables_) fixed.push_back(table.is_static());
+  return fixed;
+}
+
+absl::Status LockedSinks::CheckNumSlots(const UpdateRules& rules) const {
+  size_t expected = 0;
+  for (int t = 0; t < tables_.size(); ++t) {
+    if (tables_[t].is_static()) expected += rules[t]->slot_names().size();
+  }
+  if (slots_.size() == expected) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("The rules of the tables that are variables have ", expected,
+                   " slots in all; got ", slots_.size(), " slot variables."));
+}
+
+// Each variable and table may occur once: parts are written side by side.
+absl::Status LockedSinks::Lock() {
+  std::set<const ResourceBase*> seen;
+  std::vector<Var*> variables;
+  for (const auto* list : {&tables_, &slots_}) {
+    for (const GroupedTable& table : *list) {
+      const ResourceBase* resource = table.variable.get();
+      if (!table.is_static()) resource = table.table.get();
+      if (!seen.insert(resource).second) {
+        return absl::InvalidArgumentError(
+            "A table or slot variable was given twice in one update; list "
+            "each once and let all its features name that entry.");
+      }
+      if (table.is_static()) variables.push_back(table.variable.get());
+    }
+  }
+  locks_ = std::make_unique<VariableLocks>(std::move(variables),
+                                           VariableLocks::Mode::kExclusive);
+  return absl::OkStatus();
+}
+
+absl::Status LockedSinks::Check(int t, int64_t dim, const UpdateRule& rule,
+                                int* slot) {
+  const std::string what = absl::StrCat("table ", t);
+  if (!tables_[t].is_static()) {
+    TF_RETURN_IF_ERROR(CheckDim(*tables_[t].table, what, dim));
+    return CheckSlots(*tables_[t].table, rule);
+  }
+  TF_RETURN_IF_ERROR(
+      ViewVariable(tables_[t].variable.get(), what, dim, &views_[t]));
+  num_rows_[t] = views_[t].num_rows;
+  for (const std::string& name : rule.slot_names()) {
+    TF_RETURN_IF_ERROR(CheckSlotVariable(t, name, (*slot)++));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LockedSinks::CheckSlotVariable(int t, const std::string& name,
+                                            int slot) {
+  const std::string what = absl::StrCat("slot ", name, " of table ", t);
+  if (!slots_[slot].is_static()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, " must be a tf.Variable, as the table is."));
+  }
+  StaticTable view;
+  TF_RETURN_IF_ERROR(
+      ViewVariable(slots_[slot].variable.get(), what, views_[t].dim, &view));
+  if (view.num_rows == num_rows_[t]) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " must have the table's ", num_rows_[t], " rows; got ",
+                   view.num_rows, "."));
+}
+
+absl::Status LockedSinks::Write(OpKernelContext* context,
+                                const UpdateRules& rules) {
+  int slot = 0;
+  for (int t = 0; t < tables_.size(); ++t) {
+    if (!tables_[t].is_static()) {
+      sinks_.push_back(tables_[t].table->table()->Write());
+      continue;
+    }
+    Var* variable = tables_[t].variable.get();
+    TF_RETURN_IF_ERROR(Unshare(context, variable));
+    views_[t].values = variable->tensor()->flat<float>().data();
+    views_[t].num_slots = rules[t]->slot_names().size();
+    for (int s = 0; s < views_[t].num_slots; ++s) {
+      Var* of_slot = slots_[slot++].variable.get();
+      TF_RETURN_IF_ERROR(Unshare(context, of_slot));
+      views_[t].slots[s] = of_slot->tensor()->flat<float>().data();
+    }
+    sinks_.push_back(WriteStaticTable(views_[t]));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tfembed

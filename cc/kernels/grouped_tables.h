@@ -1,0 +1,75 @@
+#ifndef TFEMBED_KERNELS_GROUPED_TABLES_H_
+#define TFEMBED_KERNELS_GROUPED_TABLES_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "cc/core/rows.h"
+#include "cc/core/static_table.h"
+#include "cc/kernels/grouped_inputs.h"
+#include "cc/kernels/table_resource.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/resource_var.h"
+
+namespace tfembed {
+
+using VariablePtr = tensorflow::core::RefCountPtr<tensorflow::Var>;
+
+// One table of a grouped op: a variable or a table, never both.
+struct GroupedTable {
+  VariablePtr variable;
+  TablePtr table;
+
+  bool is_static() const { return variable != nullptr; }
+};
+
+// Whether each handle of the list input `tables` is a variable's, which has a
+// fixed vocabulary. InvalidArgument where one is of something else.
+absl::Status ReadFixedVocabulary(tensorflow::OpKernelContext* context,
+                                 std::vector<bool>* fixed_vocabulary);
+
+// The tables behind the handles of the list input `name`.
+absl::Status FindTables(tensorflow::OpKernelContext* context,
+                        absl::string_view name,
+                        std::vector<GroupedTable>* tables);
+
+// Holds the locks of variables, each once and in the order of their addresses
+// as TensorFlow's own ops do, so that no two ops wait for one another.
+class VariableLocks {
+ public:
+  enum class Mode { kShared, kExclusive };
+
+  VariableLocks(std::vector<tensorflow::Var*> variables, Mode mode);
+  ~VariableLocks();
+
+  VariableLocks(const VariableLocks&) = delete;
+  VariableLocks& operator=(const VariableLocks&) = delete;
+
+ private:
+  std::vector<tensorflow::Var*> variables_;
+  Mode mode_;
+};
+
+// The memory of variable `what`, which the caller has locked.
+// FailedPrecondition where it is not initialized; InvalidArgument where it is
+// not float [any, dim].
+absl::Status ViewVariable(tensorflow::Var* variable, absl::string_view what,
+                          int64_t dim, StaticTable* view);
+
+// InvalidArgument where the table's rows are not `dim` wide.
+absl::Status CheckDim(const TableResource& table, absl::string_view what,
+                      int64_t dim);
+
+// `status`, or, where an id that is in no static table was the cause, an
+// InvalidArgument that names its feature. num_rows[t] is -1 for other tables.
+absl::Status NameBadId(const absl::Status& status, const GroupedSpec& spec,
+                       absl::Span<const FeatureInput> features,
+                       const std::vector<int64_t>& num_rows);
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_KERNELS_GROUPED_TABLES_H_

@@ -1,0 +1,205 @@
+// Kernels of the ops that make a table and look at the whole of it.
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "cc/core/embedding_table.h"
+#include "cc/core/initial_rows.h"
+#include "cc/kernels/table_resource.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/resource_handle.h"
+#include "tensorflow/core/framework/resource_mgr.h"
+#include "tensorflow/core/platform/errors.h"
+
+namespace tfembed {
+namespace {
+
+using ::tensorflow::DEVICE_CPU;
+using ::tensorflow::OpKernel;
+using ::tensorflow::OpKernelConstruction;
+using ::tensorflow::OpKernelContext;
+using ::tensorflow::ResourceHandle;
+using ::tensorflow::Tensor;
+using ::tensorflow::TensorShape;
+
+class TableCreateOp : public OpKernel {
+ public:
+  explicit TableCreateOp(OpKernelConstruction* construction)
+      : OpKernel(construction) {
+    OP_REQUIRES_OK(construction, ReadAttributes(construction));
+    // Said when the op is made, not when it first runs.
+    OP_REQUIRES_OK(construction, MakeInitialRows().status());
+  }
+
+  void Compute(OpKernelContext* context) override {
+    OP_REQUIRES_OK(context, Create(context));
+  }
+
+ private:
+  absl::Status ReadAttributes(OpKernelConstruction* construction) {
+    TF_RETURN_IF_ERROR(construction->GetAttr("dim", &options_.dim));
+    TF_RETURN_IF_ERROR(
+        construction->GetAttr("init_size", &options_.initial_capacity));
+    TF_RETURN_IF_ERROR(construction->GetAttr("table_name", &name_));
+    TF_RETURN_IF_ERROR(construction->GetAttr("initializer", &initializer_));
+    TF_RETURN_IF_ERROR(
+        construction->GetAttr("initializer_args", &initializer_args_));
+    TF_RETURN_IF_ERROR(construction->GetAttr("seed", &seed_));
+    return construction->GetAttr("shared_name", &shared_name_);
+  }
+
+  absl::StatusOr<InitialRows> MakeInitialRows() const {
+    return InitialRows::Create(initializer_, initializer_args_,
+                               static_cast<uint64_t>(seed_), options_.dim);
+  }
+
+  absl::Status NewTable(TableResource** resource) const {
+    auto initial_rows = MakeInitialRows();
+    if (!initial_rows.ok()) return initial_rows.status();
+    auto table = EmbeddingTable::Create(options_, *std::move(initial_rows));
+    if (!table.ok()) return table.status();
+    *resource = new TableResource(name_, *std::move(table));
+    return absl::OkStatus();
+  }
+
+  absl::Status Create(OpKernelContext* context) const {
+    Tensor* handle;
+    TF_RETURN_IF_ERROR(context->allocate_output(0, TensorShape({}), &handle));
+    const std::vector<tensorflow::DtypeAndPartialTensorShape> rows = {
+        {tensorflow::DT_FLOAT,
+         tensorflow::PartialTensorShape({-1, options_.dim})}};
+    if (shared_name_.empty()) {
+      TableResource* table;
+      TF_RETURN_IF_ERROR(NewTable(&table));
+      handle->scalar<ResourceHandle>()() =
+          ResourceHandle::MakeRefCountingHandle(
+              table, context->device()->name(), rows);
+      return absl::OkStatus();
+    }
+    tensorflow::ContainerInfo container;
+    TF_RETURN_IF_ERROR(container.Init(context->resource_manager(), def()));
+    TF_RETURN_IF_ERROR(FindOrCreate(context, container));
+    handle->scalar<ResourceHandle>()() =
+        tensorflow::MakeResourceHandle<TableResource>(
+            context, container.container(), container.name(), rows);
+    return absl::OkStatus();
+  }
+
+  absl::Status FindOrCreate(OpKernelContext* context,
+                            const tensorflow::ContainerInfo& container) const {
+    TableResource* found;
+    TF_RETURN_IF_ERROR(
+        context->resource_manager()->LookupOrCreate<TableResource>(
+            container.container(), container.name(), &found,
+            [this](TableResource** made) { return NewTable(made); }));
+    TablePtr table(found);
+    if (table->table()->dim() == options_.dim) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("Table '", container.name(), "' is there with dim ",
+                     table->table()->dim(), "; got dim ", options_.dim,
+                     ". Give the new table another shared_name."));
+  }
+
+  EmbeddingTable::Options options_;
+  std::string name_;
+  std::string initializer_;
+  std::vector<float> initializer_args_;
+  int64_t seed_ = 0;
+  std::string shared_name_;
+};
+
+class TableClearOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    TablePtr table;
+    OP_REQUIRES_OK(context, FindTable(context, 0, &table));
+    table->table()->Clear();
+  }
+};
+
+class TableSizeOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    TablePtr table;
+    OP_REQUIRES_OK(context, FindTable(context, 0, &table));
+    Tensor* size;
+    OP_REQUIRES_OK(context,
+                   context->allocate_output(0, TensorShape({}), &size));
+    size->scalar<int64_t>()() = table->table()->size();
+  }
+};
+
+class TableStatsOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    TablePtr table;
+    OP_REQUIRES_OK(context, FindTable(context, 0, &table));
+    Tensor* output;
+    OP_REQUIRES_OK(context,
+                   context->allocate_output(0, TensorShape({4}), &output));
+    const TableStats stats = table->table()->stats();
+    auto out = output->flat<int64_t>();
+    out(0) = stats.size;
+    out(1) = stats.capacity;
+    out(2) = stats.index_bytes;
+    out(3) = stats.row_bytes;
+  }
+};
+
+class TableSetSlotsOp : public OpKernel {
+ public:
+  explicit TableSetSlotsOp(OpKernelConstruction* construction)
+      : OpKernel(construction) {
+    OP_REQUIRES_OK(construction,
+                   construction->GetAttr("owner", &layout_.owner));
+    OP_REQUIRES_OK(construction,
+                   construction->GetAttr("names", &layout_.names));
+    OP_REQUIRES_OK(
+        construction,
+        construction->GetAttr("initial_values", &layout_.initial_values));
+    OP_REQUIRES(construction,
+                layout_.names.size() == layout_.initial_values.size() &&
+                    layout_.names.size() <= kMaxSlots,
+                absl::InvalidArgumentError(absl::StrCat(
+                    "`names` and `initial_values` must have the same length, "
+                    "at most ",
+                    kMaxSlots, "; got ", layout_.names.size(), " and ",
+                    layout_.initial_values.size(), ".")));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    TablePtr table;
+    OP_REQUIRES_OK(context, FindTable(context, 0, &table));
+    const absl::Status status = table->table()->SetSlots(layout_);
+    OP_REQUIRES(
+        context, status.ok(),
+        absl::Status(status.code(), absl::StrCat("Table '", table->name(),
+                                                 "': ", status.message())));
+  }
+
+ private:
+  SlotLayout layout_;
+};
+
+REGISTER_KERNEL_BUILDER(Name("Tfembed>TableCreate").Device(DEVICE_CPU),
+                        TableCreateOp);
+REGISTER_KERNEL_BUILDER(Name("Tfembed>TableClear").Device(DEVICE_CPU),
+                        TableClearOp);
+REGISTER_KERNEL_BUILDER(Name("Tfembed>TableSize").Device(DEVICE_CPU),
+                        TableSizeOp);
+REGISTER_KERNEL_BUILDER(Name("Tfembed>TableStats").Device(DEVICE_CPU),
+                        TableStatsOp);
+REGISTER_KERNEL_BUILDER(Name("Tfembed>TableSetSlots").Device(DEVICE_CPU),
+                        TableSetSlotsOp);
+
+}  // namespace
+}  // namespace tfembed

@@ -1,0 +1,40 @@
+#ifndef TFEMBED_KERNELS_TABLE_LAYOUT_H_
+#define TFEMBED_KERNELS_TABLE_LAYOUT_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "cc/core/embedding_table.h"
+
+namespace tfembed {
+
+// What a checkpoint says about a table beside its rows; docs/checkpoints.md.
+// As text, one field a line:
+//
+//   tfembed.hash_table 1
+//   dim 8
+//   seed -42
+//   rule adagrad            (only where slots were laid out)
+//   slot accumulators 0.1   (one line a slot: name, initial value)
+struct TableLayout {
+  int64_t dim = 0;
+  uint64_t seed = 0;
+  SlotLayout slots;
+
+  std::string ToText() const;
+
+  // InvalidArgument: another kind or a later version, with what was found.
+  static absl::StatusOr<TableLayout> Parse(absl::string_view text);
+};
+
+// The names of a table's tensors in a checkpoint, `name` being its prefix.
+std::string LayoutTensor(absl::string_view name);
+std::string KeysTensor(absl::string_view name);
+std::string ValuesTensor(absl::string_view name);
+std::string SlotTensor(absl::string_view name, absl::string_view slot);
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_KERNELS_TABLE_LAYOUT_H_

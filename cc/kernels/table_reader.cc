@@ -1,0 +1,194 @@
+#include "cc/kernels/table_reader.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "tensorflow/core/framework/tensor_shape.h"
+#include "tensorflow/core/framework/tensor_slice.h"
+#include "tensorflow/core/framework/types.h"
+#include "tensorflow/core/platform/errors.h"
+#include "tensorflow/core/platform/tstring.h"
+
+namespace tfembed {
+namespace {
+
+using ::tensorflow::DataType;
+using ::tensorflow::Tensor;
+using ::tensorflow::TensorShape;
+using ::tensorflow::TensorSlice;
+
+absl::Status Damaged(absl::string_view what) {
+  return absl::DataLossError(what);
+}
+
+// Copies [n, dim] rows into columns [first, first + dim) of wider rows.
+void CopyColumns(const Tensor& from, int64_t first, Tensor* to) {
+  const int64_t n = from.dim_size(0), dim = from.dim_size(1);
+  const int64_t width = to->dim_size(1);
+  const float* in = from.flat<float>().data();
+  float* out = to->flat<float>().data() + first;
+  for (int64_t i = 0; i < n; ++i)
+    std::copy_n(in + i * dim, dim, out + i * width);
+}
+
+void FillColumns(float value, int64_t first, int64_t dim, Tensor* to) {
+  const int64_t n = to->dim_size(0), width = to->dim_size(1);
+  float* out = to->flat<float>().data() + first;
+  for (int64_t i = 0; i < n; ++i) std::fill_n(out + i * width, dim, value);
+}
+
+}  // namespace
+
+absl::Status TableReader::Explain(const absl::Status& status,
+                                  absl::string_view tensor) {
+  if (status.ok()) return status;
+  absl::StatusCode code = status.code();
+  absl::string_view advice;
+  if (code != absl::StatusCode::kNotFound &&
+      code != absl::StatusCode::kInvalidArgument) {
+    code = absl::StatusCode::kDataLoss;
+    advice = " Its files are damaged or cut off; restore another checkpoint.";
+  }
+  return absl::Status(
+      code, absl::StrCat("Table '", table_name_, "' cannot be restored: '",
+                         tensor, "' of checkpoint '", files_->prefix(),
+                         "': ", status.message(), ".", advice));
+}
+
+absl::Status TableReader::CheckTensor(const std::string& tensor, DataType dtype,
+                                      const TensorShape& shape) {
+  DataType found_dtype;
+  TensorShape found_shape;
+  const absl::Status status =
+      files_->reader()->LookupDtypeAndShape(tensor, &found_dtype, &found_shape);
+  if (!status.ok()) return Explain(status, tensor);
+  if (found_dtype == dtype && found_shape == shape) return absl::OkStatus();
+  return Explain(
+      absl::InvalidArgumentError(absl::StrCat(
+          "it is ", tensorflow::DataTypeString(found_dtype), " ",
+          found_shape.DebugString(), "; the table takes ",
+          tensorflow::DataTypeString(dtype), " ", shape.DebugString())),
+      tensor);
+}
+
+absl::Status TableReader::Open(int64_t dim) {
+  const std::string name = LayoutTensor(tensor_name_);
+  if (!files_->reader()->Contains(name)) {
+    return Explain(absl::NotFoundError(
+                       "there is no such tensor, so no hash table was saved "
+                       "under this name"),
+                   name);
+  }
+  TF_RETURN_IF_ERROR(CheckTensor(name, tensorflow::DT_STRING, {}));
+  Tensor text(tensorflow::DT_STRING, TensorShape({}));
+  const absl::Status status = files_->reader()->Lookup(name, &text);
+  if (!status.ok()) return Explain(status, name);
+  absl::StatusOr<TableLayout> layout =
+      TableLayout::Parse(text.scalar<tensorflow::tstring>()());
+  if (!layout.ok()) return Explain(layout.status(), name);
+  layout_ = *std::move(layout);
+  if (layout_.dim != dim) {
+    return Explain(
+        absl::InvalidArgumentError(absl::StrCat(
+            "its rows have width ", layout_.dim, "; this table's `dim` is ",
+            dim, ", and must be the same")),
+        ValuesTensor(tensor_name_));
+  }
+  return FindChunks();
+}
+
+absl::Status TableReader::FindChunks() {
+  const std::string keys = KeysTensor(tensor_name_);
+  TensorShape shape;
+  absl::Status status = files_->reader()->LookupTensorShape(keys, &shape);
+  if (!status.ok()) return Explain(status, keys);
+  num_rows_ = shape.num_elements();
+  TF_RETURN_IF_ERROR(
+      CheckTensor(keys, tensorflow::DT_INT64, TensorShape({num_rows_})));
+  const TensorShape rows({num_rows_, layout_.dim});
+  TF_RETURN_IF_ERROR(
+      CheckTensor(ValuesTensor(tensor_name_), tensorflow::DT_FLOAT, rows));
+  for (const std::string& slot : layout_.slots.names) {
+    TF_RETURN_IF_ERROR(CheckTensor(SlotTensor(tensor_name_, slot),
+                                   tensorflow::DT_FLOAT, rows));
+  }
+  std::vector<TensorSlice> slices;
+  status = files_->reader()->LookupTensorSlices(keys, &slices);
+  if (!status.ok()) return Explain(status, keys);
+  is_sliced_ = !slices.empty();
+  std::vector<int64_t> ends;
+  if (!is_sliced_) ends.push_back(num_rows_);
+  for (const TensorSlice& slice : slices) ends.push_back(slice.end(0));
+  std::sort(ends.begin(), ends.end());
+  chunks_.assign(1, 0);
+  chunks_.insert(chunks_.end(), ends.begin(), ends.end());
+  if (chunks_.back() != num_rows_) {
+    return Explain(Damaged(absl::StrCat("its slices end at row ",
+                                        chunks_.back(), " of ", num_rows_)),
+                   keys);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TableReader::ReadSlice(const std::string& tensor, int64_t c,
+                                    DataType dtype, Tensor* slice) {
+  const int64_t begin = chunks_[c], n = chunks_[c + 1] - begin;
+  TensorShape shape({n});
+  TensorSlice spec({{begin, n}});
+  if (dtype == tensorflow::DT_FLOAT) {
+    shape.AddDim(layout_.dim);
+    spec = TensorSlice({{begin, n}, {0, layout_.dim}});
+  }
+  *slice = Tensor(dtype, shape);
+  const absl::Status status =
+      is_sliced_ ? files_->reader()->LookupSlice(tensor, spec, slice)
+                 : files_->reader()->Lookup(tensor, slice);
+  if (status.ok()) return status;
+  return Explain(Damaged(absl::StrCat("rows ", begin, " to ", begin + n, ": ",
+                                      status.message())),
+                 tensor);
+}
+
+absl::Status TableReader::Verify() {
+  Tensor slice;
+  for (int64_t c = 0; c < num_chunks(); ++c) {
+    TF_RETURN_IF_ERROR(
+        ReadSlice(KeysTensor(tensor_name_), c, tensorflow::DT_INT64, &slice));
+    TF_RETURN_IF_ERROR(
+        ReadSlice(ValuesTensor(tensor_name_), c, tensorflow::DT_FLOAT, &slice));
+    for (const std::string& slot : layout_.slots.names) {
+      TF_RETURN_IF_ERROR(ReadSlice(SlotTensor(tensor_name_, slot), c,
+                                   tensorflow::DT_FLOAT, &slice));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TableReader::ReadChunk(int64_t c, const SlotLayout& slots,
+                                    bool load_slots, Tensor* keys,
+                                    Tensor* rows) {
+  const int64_t dim = layout_.dim, n = chunks_[c + 1] - chunks_[c];
+  TF_RETURN_IF_ERROR(
+      ReadSlice(KeysTensor(tensor_name_), c, tensorflow::DT_INT64, keys));
+  Tensor slice;
+  TF_RETURN_IF_ERROR(
+      ReadSlice(ValuesTensor(tensor_name_), c, tensorflow::DT_FLOAT, &slice));
+  const int64_t num_slots = static_cast<int64_t>(slots.names.size());
+  *rows = Tensor(tensorflow::DT_FLOAT, TensorShape({n, dim * (1 + num_slots)}));
+  CopyColumns(slice, 0, rows);
+  const auto& saved = layout_.slots.names;
+  for (int64_t s = 0; s < num_slots; ++s) {
+    const std::string& slot = slots.names[s];
+    if (!load_slots ||
+        std::find(saved.begin(), saved.end(), slot) == saved.end()) {
+      FillColumns(slots.initial_values[s], dim * (1 + s), dim, rows);
+      continue;
+    }
+    TF_RETURN_IF_ERROR(ReadSlice(SlotTensor(tensor_name_, slot), c,
+                                 tensorflow::DT_FLOAT, &slice));
+    CopyColumns(slice, dim * (1 + s), rows);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tfembed

@@ -1,0 +1,88 @@
+#ifndef TFEMBED_KERNELS_TABLE_READER_H_
+#define TFEMBED_KERNELS_TABLE_READER_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "cc/core/embedding_table.h"
+#include "cc/kernels/table_layout.h"
+#include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/util/tensor_bundle/tensor_bundle.h"
+
+namespace tfembed {
+
+// The files of one checkpoint, open as long as it lives. Not thread-safe.
+class CheckpointFiles {
+ public:
+  CheckpointFiles(tensorflow::Env* env, const std::string& prefix)
+      : prefix_(prefix), reader_(env, prefix) {}
+
+  const std::string& prefix() const { return prefix_; }
+  absl::Status status() const { return reader_.status(); }
+  tensorflow::BundleReader* reader() { return &reader_; }
+
+ private:
+  const std::string prefix_;
+  tensorflow::BundleReader reader_;
+};
+
+// One logical table in a checkpoint, read chunk by chunk. Errors name the
+// table, the tensor and the checkpoint, and say what was found and what is
+// allowed: NotFound: the checkpoint has no such table; InvalidArgument: another
+// width, dtype, shape or format; DataLoss: the files are damaged.
+class TableReader {
+ public:
+  // `tensor_name` is the prefix of its tensors, `table_name` what errors call
+  // it. The files outlive the reader.
+  TableReader(std::string table_name, std::string tensor_name,
+              CheckpointFiles* files)
+      : table_name_(std::move(table_name)),
+        tensor_name_(std::move(tensor_name)),
+        files_(files) {}
+
+  // Reads the layout and checks the tensors' dtypes and shapes.
+  absl::Status Open(int64_t dim);
+
+  // REQUIRES of the rest: Open succeeded.
+  const TableLayout& layout() const { return layout_; }
+
+  // At least 1; the only chunk of an empty table is empty.
+  int64_t num_chunks() const {
+    return static_cast<int64_t>(chunks_.size()) - 1;
+  }
+
+  // Reads every byte and compares checksums.
+  absl::Status Verify();
+
+  // Reads chunk c as a table with `slots` imports it: `keys`, and full rows
+  // with the slots that were saved too if `load_slots`, the others initial.
+  absl::Status ReadChunk(int64_t c, const SlotLayout& slots, bool load_slots,
+                         tensorflow::Tensor* keys, tensorflow::Tensor* rows);
+
+ private:
+  absl::Status CheckTensor(const std::string& tensor,
+                           tensorflow::DataType dtype,
+                           const tensorflow::TensorShape& shape);
+  absl::Status FindChunks();
+  absl::Status ReadSlice(const std::string& tensor, int64_t c,
+                         tensorflow::DataType dtype, tensorflow::Tensor* slice);
+  // `status` with the table, the tensor and the checkpoint in front.
+  absl::Status Explain(const absl::Status& status, absl::string_view tensor);
+
+  const std::string table_name_;
+  const std::string tensor_name_;
+  CheckpointFiles* const files_;
+  TableLayout layout_;
+  int64_t num_rows_ = 0;
+  bool is_sliced_ = false;
+  std::vector<int64_t> chunks_;  // Chunk c is rows chunks_[c] .. chunks_[c+1].
+};
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_KERNELS_TABLE_READER_H_

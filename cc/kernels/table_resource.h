@@ -1,0 +1,57 @@
+#ifndef TFEMBED_KERNELS_TABLE_RESOURCE_H_
+#define TFEMBED_KERNELS_TABLE_RESOURCE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "cc/core/embedding_table.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/resource_base.h"
+#include "tensorflow/core/framework/resource_mgr.h"
+
+namespace tfembed {
+
+// An EmbeddingTable behind a TensorFlow resource handle. Anonymous handles own
+// it: the table's memory goes with the last of them. Thread-safe as the table.
+class TableResource : public tensorflow::ResourceBase {
+ public:
+  TableResource(std::string name, std::unique_ptr<EmbeddingTable> table)
+      : name_(std::move(name)), table_(std::move(table)) {}
+
+  // The table's name in error messages.
+  const std::string& name() const { return name_; }
+
+  EmbeddingTable* table() const { return table_.get(); }
+
+  std::string DebugString() const override {
+    return absl::StrCat("tfembed table '", name_, "' of dim ", table_->dim(),
+                        " with ", table_->size(), " keys");
+  }
+
+  int64_t MemoryUsed() const override {
+    const TableStats stats = table_->stats();
+    return stats.index_bytes + stats.row_bytes;
+  }
+
+ private:
+  const std::string name_;
+  const std::unique_ptr<EmbeddingTable> table_;
+};
+
+using TablePtr = tensorflow::core::RefCountPtr<TableResource>;
+
+// The table whose handle is input `input`; InvalidArgument where the handle is
+// of something else, NotFound where the table is gone.
+inline absl::Status FindTable(tensorflow::OpKernelContext* context, int input,
+                              TablePtr* table) {
+  return tensorflow::LookupResource(
+      context, tensorflow::HandleFromInput(context, input), table);
+}
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_KERNELS_TABLE_RESOURCE_H_

@@ -1,0 +1,54 @@
+#ifndef TFEMBED_KERNELS_TABLE_RESTORE_H_
+#define TFEMBED_KERNELS_TABLE_RESTORE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "cc/core/embedding_table.h"
+#include "cc/core/support/executor.h"
+#include "cc/kernels/table_layout.h"
+#include "cc/kernels/table_reader.h"
+
+namespace tfembed {
+
+// The restore of one logical table: Check, which changes nothing, then Replace.
+class TableRestore {
+ public:
+  struct Options {
+    std::string table_name;   // For errors.
+    std::string tensor_name;  // Of its tensors in the checkpoint.
+    std::vector<EmbeddingTable*> shards;
+    bool keep_seed = false;  // Do not take the saved seed of initial rows.
+    bool deal_rows = true;   // Fill the shards, by floormod(key, shards).
+    bool load_slots = true;
+  };
+
+  // The files outlive it.
+  TableRestore(Options options, CheckpointFiles* files);
+
+  // Reads all of the table and compares checksums. The errors of TableReader;
+  // InvalidArgument where the saved slots are of another update rule.
+  absl::Status Check();
+
+  // Replaces the content of all shards. REQUIRES: Check succeeded. It can fail
+  // only where memory runs out or the files fail now; the table is then empty.
+  absl::Status Replace(Executor* executor);
+
+  const TableLayout& layout() const { return reader_->layout(); }
+
+ private:
+  bool HasSavedSlots() const;
+  absl::Status CheckSlots() const;
+  absl::Status Clear();
+  absl::Status DealChunk(int64_t chunk, Executor* executor);
+
+  Options options_;
+  std::unique_ptr<TableReader> reader_;
+};
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_KERNELS_TABLE_RESTORE_H_

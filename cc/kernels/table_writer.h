@@ -1,0 +1,30 @@
+#ifndef TFEMBED_KERNELS_TABLE_WRITER_H_
+#define TFEMBED_KERNELS_TABLE_WRITER_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "cc/core/embedding_table.h"
+#include "tensorflow/core/util/tensor_bundle/tensor_bundle.h"
+
+namespace tfembed {
+
+// Bytes of rows that are copied at a time when a table is saved or restored.
+inline constexpr int64_t kChunkBytes = 16 << 20;
+
+// Rows of `full_width` floats that make a chunk; at least 1.
+int64_t ChunkRows(int64_t full_width);
+
+// Writes one logical table, whose shards `tables` are, as slices of the tensors
+// that table_layout.h names with `name` in front. The shards must have one
+// layout. All their rows are of one moment: writers of these tables wait until
+// it returns, readers do not. Takes a few chunks of memory.
+absl::Status WriteTable(absl::Span<const EmbeddingTable* const> tables,
+                        const std::string& name,
+                        tensorflow::BundleWriter* writer);
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_KERNELS_TABLE_WRITER_H_

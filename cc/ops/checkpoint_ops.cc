@@ -1,0 +1,141 @@
+// Ops that stream tables into checkpoints and back.
+#include <cstdint>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow/core/platform/errors.h"
+
+namespace tfembed {
+namespace {
+
+using ::tensorflow::shape_inference::InferenceContext;
+using ::tensorflow::shape_inference::ShapeHandle;
+
+// Handles and the prefix are scalars, and the shards of all tables make up N.
+absl::Status CheckTables(InferenceContext* context, int64_t* num_tables) {
+  ShapeHandle unused;
+  for (int i = 0; i < context->num_inputs(); ++i) {
+    TF_RETURN_IF_ERROR(context->WithRank(context->input(i), 0, &unused));
+  }
+  std::vector<std::string> names;
+  std::vector<int64_t> counts;
+  TF_RETURN_IF_ERROR(context->GetAttr("tensor_names", &names));
+  TF_RETURN_IF_ERROR(context->GetAttr("shard_counts", &counts));
+  *num_tables = static_cast<int64_t>(names.size());
+  const int64_t shards = std::accumulate(counts.begin(), counts.end(), 0LL);
+  if (names.size() == counts.size() && shards == context->num_inputs() - 1) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("`shard_counts` must tell for each of the ", names.size(),
+                   " tables how many of the ", context->num_inputs() - 1,
+                   " handles are its own; got ", counts.size(), " counts of ",
+                   shards, " handles."));
+}
+
+absl::Status SaveShape(InferenceContext* context) {
+  int64_t num_tables;
+  return CheckTables(context, &num_tables);
+}
+
+absl::Status RestoreShape(InferenceContext* context) {
+  int64_t num_tables;
+  TF_RETURN_IF_ERROR(CheckTables(context, &num_tables));
+  for (const char* list : {"keep_seeds", "deal_rows", "load_slots"}) {
+    std::vector<bool> flags;
+    TF_RETURN_IF_ERROR(context->GetAttr(list, &flags));
+    if (static_cast<int64_t>(flags.size()) != num_tables) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("`", list, "` must have one entry for each of the ",
+                       num_tables, " tables; got ", flags.size(), "."));
+    }
+  }
+  context->set_output(0, context->Vector(num_tables));
+  return absl::OkStatus();
+}
+
+absl::Status ReadChunkShape(InferenceContext* context) {
+  ShapeHandle unused;
+  for (int i = 0; i < 3; ++i) {
+    TF_RETURN_IF_ERROR(context->WithRank(context->input(i), 0, &unused));
+  }
+  const auto n = context->UnknownDim();
+  context->set_output(0, context->Vector(n));
+  context->set_output(1, context->Matrix(n, context->UnknownDim()));
+  context->set_output(2, context->Scalar());
+  return absl::OkStatus();
+}
+
+REGISTER_OP("Tfembed>TableSave")
+    .Input("tables: N * resource")
+    .Input("prefix: string")
+    .Attr("N: int >= 1")
+    .Attr("tensor_names: list(string)")
+    .Attr("shard_counts: list(int)")
+    .SetIsStateful()
+    .SetShapeFn(SaveShape)
+    .Doc(R"doc(
+Writes tables as one checkpoint bundle, `prefix`.index and .data-*. Table t,
+whose shards are the next `shard_counts[t]` of `tables`, becomes the tensors
+`tensor_names[t]`/keys [n], /values [n, dim], /slots/... [n, dim] and /layout,
+in slices. Takes a few chunks of memory; all rows are of one moment.
+)doc");
+
+REGISTER_OP("Tfembed>TableRestore")
+    .Input("tables: N * resource")
+    .Input("prefix: string")
+    .Output("layouts: string")
+    .Attr("N: int >= 1")
+    .Attr("tensor_names: list(string)")
+    .Attr("shard_counts: list(int)")
+    .Attr("keep_seeds: list(bool)")
+    .Attr("deal_rows: list(bool)")
+    .Attr("load_slots: list(bool)")
+    .SetIsStateful()
+    .SetShapeFn(RestoreShape)
+    .Doc(R"doc(
+Replaces the content of tables by that of the checkpoint `prefix`, saved from
+any number of shards. Everything is read and checked first; an error leaves all
+tables as they were. Rows go to shard floormod(key, number of shards);
+`deal_rows` false leaves that table empty instead, to be filled by
+`Tfembed>TableReadChunk` and `Tfembed>TableImport`. A table takes over the saved
+seed of its initial rows unless `keep_seeds`, and the saved slots with
+`load_slots`. `layouts` is what the checkpoint says of each table.
+)doc");
+
+REGISTER_OP("Tfembed>CheckpointCheck")
+    .Input("prefix: string")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* context) {
+      ShapeHandle unused;
+      return context->WithRank(context->input(0), 0, &unused);
+    })
+    .Doc(R"doc(
+Reads all files of the checkpoint `prefix`, of any program, and compares their
+checksums. An error names the file, and the tensor where it is known.
+)doc");
+
+REGISTER_OP("Tfembed>TableReadChunk")
+    .Input("table: resource")
+    .Input("prefix: string")
+    .Input("chunk: int64")
+    .Output("keys: int64")
+    .Output("full_rows: float")
+    .Output("num_chunks: int64")
+    .Attr("tensor_name: string")
+    .Attr("load_slots: bool = true")
+    .SetIsStateful()
+    .SetShapeFn(ReadChunkShape)
+    .Doc(R"doc(
+Chunk number `chunk` of a saved table as `table` imports it: `keys` [n] and
+`full_rows` [n, dim * (1 + num_slots)], with the saved slots that the table has,
+the others initial. Changes nothing.
+)doc");
+
+}  // namespace
+}  // namespace tfembed

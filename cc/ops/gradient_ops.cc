@@ -1,0 +1,32 @@
+// What carries a gradient to a table that is no tf.Variable.
+#include "absl/status/status.h"
+#include "cc/ops/shapes.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow/core/platform/errors.h"
+
+namespace tfembed {
+namespace {
+
+absl::Status TrainableRowsShape(
+    tensorflow::shape_inference::InferenceContext* context) {
+  TF_RETURN_IF_ERROR(CheckHandle(context, 0));
+  TF_RETURN_IF_ERROR(CheckRows(context, 1, 2));
+  context->set_output(0, context->input(2));
+  return absl::OkStatus();
+}
+
+REGISTER_OP("Tfembed>TrainableRows")
+    .Input("anchor: resource")
+    .Input("keys: int64")
+    .Input("rows: float")
+    .Output("trainable_rows: float")
+    .SetIsStateful()
+    .SetShapeFn(TrainableRowsShape)
+    .Doc(R"doc(
+Hands `rows` [..., dim], looked up for `keys` [...], on unchanged. Its gradient
+goes to `anchor`, any resource handle, as IndexedSlices of the keys.
+)doc");
+
+}  // namespace
+}  // namespace tfembed

@@ -1,0 +1,213 @@
+// Ops on one shard of a table without a fixed vocabulary.
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "cc/ops/shapes.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow/core/platform/errors.h"
+
+namespace tfembed {
+namespace {
+
+using ::tensorflow::shape_inference::InferenceContext;
+using ::tensorflow::shape_inference::ShapeHandle;
+
+absl::Status DimOf(InferenceContext* context, int64_t* dim) {
+  TF_RETURN_IF_ERROR(context->GetAttr("dim", dim));
+  return *dim >= 1 ? absl::OkStatus()
+                   : absl::InvalidArgumentError(absl::StrCat(
+                         "`dim` must be positive; got ", *dim, "."));
+}
+
+absl::Status CreateShape(InferenceContext* context) {
+  int64_t dim;
+  TF_RETURN_IF_ERROR(DimOf(context, &dim));
+  context->set_output(0, context->Scalar());
+  context->set_output_handle_shapes_and_types(
+      0, std::vector<tensorflow::shape_inference::ShapeAndType>{
+             {context->Matrix(InferenceContext::kUnknownDim, dim),
+              tensorflow::DT_FLOAT}});
+  return absl::OkStatus();
+}
+
+absl::Status HandleShape(InferenceContext* context) {
+  return CheckHandle(context, 0);
+}
+
+absl::Status LookupShape(InferenceContext* context) {
+  TF_RETURN_IF_ERROR(CheckHandle(context, 0));
+  int64_t dim;
+  TF_RETURN_IF_ERROR(DimOf(context, &dim));
+  ShapeHandle values;
+  TF_RETURN_IF_ERROR(RowsShape(context, context->input(1), dim, &values));
+  context->set_output(0, values);
+  context->set_output(1, context->input(1));
+  return absl::OkStatus();
+}
+
+absl::Status UpsertShape(InferenceContext* context) {
+  TF_RETURN_IF_ERROR(CheckHandle(context, 0));
+  return CheckRows(context, 1, 2);
+}
+
+absl::Status AccumShape(InferenceContext* context) {
+  TF_RETURN_IF_ERROR(UpsertShape(context));
+  ShapeHandle unused;
+  return context->Merge(context->input(1), context->input(3), &unused);
+}
+
+absl::Status SizeShape(InferenceContext* context) {
+  TF_RETURN_IF_ERROR(CheckHandle(context, 0));
+  context->set_output(0, context->Scalar());
+  return absl::OkStatus();
+}
+
+absl::Status StatsShape(InferenceContext* context) {
+  TF_RETURN_IF_ERROR(CheckHandle(context, 0));
+  context->set_output(0, context->Vector(4));
+  return absl::OkStatus();
+}
+
+absl::Status ExportShape(InferenceContext* context) {
+  TF_RETURN_IF_ERROR(CheckHandle(context, 0));
+  const auto n = context->UnknownDim();
+  context->set_output(0, context->Vector(n));
+  context->set_output(1, context->Matrix(n, context->UnknownDim()));
+  context->set_output(2, context->Matrix(n, context->UnknownDim()));
+  return absl::OkStatus();
+}
+
+absl::Status ImportShape(InferenceContext* context) {
+  TF_RETURN_IF_ERROR(CheckHandle(context, 0));
+  ShapeHandle unused;
+  TF_RETURN_IF_ERROR(context->WithRank(context->input(1), 1, &unused));
+  TF_RETURN_IF_ERROR(context->WithRank(context->input(2), 2, &unused));
+  return CheckRows(context, 1, 2);
+}
+
+REGISTER_OP("Tfembed>TableCreate")
+    .Output("table: resource")
+    .Attr("dim: int")
+    .Attr("table_name: string = ''")
+    .Attr("initializer: string = 'constant'")
+    .Attr("initializer_args: list(float) = [0.0]")
+    .Attr("seed: int = 0")
+    .Attr("init_size: int = 0")
+    .Attr("container: string = ''")
+    .Attr("shared_name: string = ''")
+    .SetIsStateful()
+    .SetShapeFn(CreateShape)
+    .Doc(R"doc(
+Makes an empty table of int64 keys and float rows of `dim`.
+Without a `shared_name` each call makes a table of its own, whose memory goes
+with its last handle. With one, the table of that name is made once and found
+again. Missing keys read as initial rows, drawn from (seed, key) alone.
+)doc");
+
+REGISTER_OP("Tfembed>TableLookup")
+    .Input("table: resource")
+    .Input("keys: int64")
+    .Output("values: float")
+    .Output("exists: bool")
+    .Attr("dim: int")
+    .SetIsStateful()
+    .SetShapeFn(LookupShape)
+    .Doc(R"doc(
+The rows of `keys` [...] as `values` [..., dim]; a missing key's is its initial
+row, and nothing is inserted. `exists` [...] tells which keys are in the table.
+)doc");
+
+REGISTER_OP("Tfembed>TableUpsert")
+    .Input("table: resource")
+    .Input("keys: int64")
+    .Input("values: float")
+    .SetIsStateful()
+    .SetShapeFn(UpsertShape)
+    .Doc(R"doc(
+Writes `values` [..., dim] as the rows of `keys` [...], inserting what is
+missing. Of a repeated key the last row stays.
+)doc");
+
+REGISTER_OP("Tfembed>TableAccum")
+    .Input("table: resource")
+    .Input("keys: int64")
+    .Input("values_or_deltas: float")
+    .Input("exists: bool")
+    .SetIsStateful()
+    .SetShapeFn(AccumShape)
+    .Doc(R"doc(
+Adds to the rows of keys that exist and were said to, inserts the rows of keys
+that do not exist and were said not to, and leaves all others alone: somebody
+inserted or removed them meanwhile.
+)doc");
+
+REGISTER_OP("Tfembed>TableRemove")
+    .Input("table: resource")
+    .Input("keys: int64")
+    .SetIsStateful()
+    .SetShapeFn(HandleShape)
+    .Doc("Removes `keys`, of any shape; those not in the table are ignored.");
+
+REGISTER_OP("Tfembed>TableClear")
+    .Input("table: resource")
+    .SetIsStateful()
+    .SetShapeFn(HandleShape)
+    .Doc("Removes all keys and gives their memory back to the system.");
+
+REGISTER_OP("Tfembed>TableSize")
+    .Input("table: resource")
+    .Output("size: int64")
+    .SetIsStateful()
+    .SetShapeFn(SizeShape)
+    .Doc("The number of keys in the table.");
+
+REGISTER_OP("Tfembed>TableStats")
+    .Input("table: resource")
+    .Output("stats: int64")
+    .SetIsStateful()
+    .SetShapeFn(StatsShape)
+    .Doc(R"doc(
+What the table holds and takes: [keys, keys that fit before the index grows,
+bytes of the index, bytes of the rows].
+)doc");
+
+REGISTER_OP("Tfembed>TableExport")
+    .Input("table: resource")
+    .Output("keys: int64")
+    .Output("values: float")
+    .Output("slots: float")
+    .SetIsStateful()
+    .SetShapeFn(ExportShape)
+    .Doc(R"doc(
+All `keys` [n], their rows `values` [n, dim] and their `slots`
+[n, num_slots * dim], as of one moment and in no particular order.
+)doc");
+
+REGISTER_OP("Tfembed>TableImport")
+    .Input("table: resource")
+    .Input("keys: int64")
+    .Input("full_rows: float")
+    .SetIsStateful()
+    .SetShapeFn(ImportShape)
+    .Doc(R"doc(
+Writes `keys` [n] with their rows and slots, `full_rows`
+[n, dim * (1 + num_slots)], beside what is in the table. Any number at a time.
+)doc");
+
+REGISTER_OP("Tfembed>TableSetSlots")
+    .Input("table: resource")
+    .Attr("owner: string")
+    .Attr("names: list(string)")
+    .Attr("initial_values: list(float)")
+    .SetIsStateful()
+    .SetShapeFn(HandleShape)
+    .Doc(R"doc(
+Lays the slots of the update rule `owner` out in every row, present rows
+included. The same rule again changes nothing; another rule is refused.
+)doc");
+
+}  // namespace
+}  // namespace tfembed

@@ -1,0 +1,1 @@
+"""The parts of `movielens_mf.py`: matrix factorisation on MovieLens files."""

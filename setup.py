@@ -1,0 +1,140 @@
+"""Builds the ops library with Bazel and puts it into the package.
+
+The library fits the one TensorFlow minor version it was compiled against, so
+the wheel's version names it (0.1.0+tf220). That TensorFlow is the one of
+$PYTHON, else of the interpreter that runs this.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+from typing import Any
+
+from setuptools import Extension, setup
+from setuptools.command.build import build
+from setuptools.command.build_ext import build_ext
+
+try:
+    from setuptools.command.bdist_wheel import bdist_wheel
+except ImportError:
+    from wheel.bdist_wheel import bdist_wheel
+
+ROOT = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(ROOT / "build_tools"))
+import bazel  # noqa: E402  (found through the line above)
+
+VERSION = "0.1.0"
+LIBRARIES = ("_tfembed_ops.so",)
+PYTHON = os.environ.get("PYTHON") or sys.executable
+BUILD_INFO = '''"""What this copy of tfembed was built for. Written by setup.py."""
+
+VERSION = "{version}"
+TENSORFLOW_VERSION = "{tensorflow_version}"
+'''
+
+
+def find_tensorflow() -> dict[str, Any]:
+    """Asks $PYTHON, outside pip's build environment, for its TensorFlow."""
+    finder = ROOT / "build_tools" / "find_tensorflow.py"
+    result = subprocess.run(
+        [PYTHON, "-I", str(finder)], capture_output=True, text=True
+    )
+    if result.returncode:
+        raise LookupError(
+            f"{result.stderr.strip()} tfembed is compiled against an installed"
+            " TensorFlow 2.16 to 2.21: install tensorflow or tensorflow-cpu, or"
+            " set PYTHON to an interpreter that has it."
+        )
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def local_version() -> str:
+    """Returns 0.1.0+tf220; without TensorFlow, as for an sdist, 0.1.0."""
+    try:
+        found = find_tensorflow()
+    except LookupError:
+        return VERSION
+    return f"{VERSION}+tf{''.join(found['version'].split('.')[:2])}"
+
+
+class BazelBuild(build_ext):
+    """Calls Bazel, then copies its libraries into the package."""
+
+    def get_ext_filename(self, fullname: str) -> str:
+        """Returns a plain .so: the libraries do not depend on Python's ABI."""
+        return fullname.replace(".", os.sep) + ".so"
+
+    def run(self) -> None:
+        try:
+            version = find_tensorflow()["version"]
+            targets = [f"//:{library}" for library in LIBRARIES]
+            bazel.run(PYTHON, version, ["build", *targets])
+        except LookupError as error:
+            sys.exit(f"error: {error}")
+        except subprocess.CalledProcessError as error:
+            sys.exit(
+                f"error: Bazel's build failed with status {error.returncode}."
+            )
+        package = (
+            ROOT if self.inplace else pathlib.Path(self.build_lib)
+        ) / "tfembed"
+        for library in LIBRARIES:
+            install(
+                bazel.bin_folder(version) / library, package / "ops" / library
+            )
+        (package / "_build_info.py").write_text(
+            BUILD_INFO.format(
+                version=local_version(), tensorflow_version=version
+            )
+        )
+
+    def get_outputs(self) -> list[str]:
+        package = pathlib.Path(self.build_lib) / "tfembed"
+        libraries = [str(package / "ops" / library) for library in LIBRARIES]
+        return [*libraries, str(package / "_build_info.py")]
+
+    def get_output_mapping(self) -> dict[str, str]:
+        return {}
+
+
+def install(source: pathlib.Path, target: pathlib.Path) -> None:
+    """Copies a library; a process that has the old one open keeps that file."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.unlink(missing_ok=True)
+    shutil.copyfile(source, target)
+    target.chmod(0o755)
+
+
+class FreshBuild(build):
+    """Leaves no module of an earlier build in the wheel."""
+
+    def run(self) -> None:
+        shutil.rmtree(self.build_lib, ignore_errors=True)
+        super().run()
+
+
+class PlatformWheel(bdist_wheel):
+    """Tags the wheel for the platform and for any Python 3."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        return "py3", "none", super().get_tag()[2]
+
+
+setup(
+    version=local_version(),
+    ext_modules=[
+        Extension(f"tfembed.ops.{pathlib.Path(library).stem}", sources=[])
+        for library in LIBRARIES
+    ],
+    cmdclass={
+        "build": FreshBuild,
+        "build_ext": BazelBuild,
+        "bdist_wheel": PlatformWheel,
+    },
+)

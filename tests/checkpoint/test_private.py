@@ -1,0 +1,38 @@
+"""The private TensorFlow symbols that saving uses are there."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from saved_models import model_of
+from tfembed.checkpoint import private
+
+
+def test_a_saver_is_registered_for_hash_tables_alone():
+    from tensorflow.python.saved_model import registration
+
+    model = model_of()
+
+    name = registration.get_registered_saver_name
+
+    assert name(model.table) == "tfembed.HashTable"
+    assert name(model.bias) is None
+
+
+def test_exporting_is_known_while_a_saved_model_is_written(tmp_path):
+    seen = []
+
+    class Watched(tf.Module):
+        @tf.function(input_signature=[])
+        def call(self):
+            return tf.constant(1)
+
+        def _trackable_children(self, save_type="checkpoint", **kwargs):
+            if save_type == "savedmodel":
+                seen.append(private.exporting_saved_model())
+            return super()._trackable_children(save_type, **kwargs)
+
+    tf.saved_model.save(Watched(), str(tmp_path / "model"))
+
+    assert True in seen
+    assert not private.exporting_saved_model()

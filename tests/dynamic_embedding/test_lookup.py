@@ -1,0 +1,198 @@
+"""Dense lookups and their gradients."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfembed.dynamic_embedding as de
+
+SHARDS = pytest.mark.parametrize("shards", [1, 3])
+
+
+def filled(dim=2, shards=1, keys=10):
+    v = de.Variable(dim=dim, devices=["/CPU:0"] * shards)
+    rows = np.arange(keys * dim, dtype=np.float32).reshape(keys, dim) + 1
+    v.upsert(np.arange(keys), rows)
+    return v, rows
+
+
+def summed(slices):
+    """Gradient by key, repeats summed."""
+    total = {}
+    keys, values = slices.indices.numpy(), slices.values.numpy()
+    for key, row in zip(keys, values, strict=True):
+        total[int(key)] = total.get(int(key), 0) + row
+    return {key: row.tolist() for key, row in total.items()}
+
+
+@SHARDS
+@pytest.mark.parametrize("shape", [(), (5,), (2, 3, 4), (0,)])
+@pytest.mark.parametrize(
+    "look_up", [de.embedding_lookup, de.embedding_lookup_unique]
+)
+def test_rows_have_the_shape_of_the_ids(shards, shape, look_up):
+    v, rows = filled(shards=shards)
+    ids = np.random.default_rng(0).integers(0, 10, shape)
+    np.testing.assert_array_equal(look_up(v, ids, name="ids"), rows[ids])
+
+
+@SHARDS
+@pytest.mark.parametrize("in_function", [False, True])
+@pytest.mark.parametrize(
+    "look_up", [de.embedding_lookup, de.embedding_lookup_unique]
+)
+def test_gradients_of_repeated_ids_and_several_lookups_all_count(
+    shards, in_function, look_up
+):
+    v, _ = filled(shards=shards)
+
+    def gradient(first, second):
+        with tf.GradientTape() as tape:
+            one = look_up(v, first, name="one")
+            two = look_up(v, second, name="two")
+            loss = tf.reduce_sum(one) + 10 * tf.reduce_sum(two)
+        return tape.gradient(loss, v)
+
+    if in_function:
+        gradient = tf.function(gradient)
+    slices = gradient(
+        tf.constant([5, 5, 3], tf.int64), tf.constant([[3], [99]], tf.int64)
+    )
+
+    assert summed(slices) == {5: [2, 2], 3: [11, 11], 99: [10, 10]}
+    assert slices.indices.dtype == tf.int64
+
+
+def test_a_tape_outside_a_function_sees_the_lookups_inside():
+    v, _ = filled()
+
+    @tf.function
+    def rows(ids):
+        return 3 * de.embedding_lookup(v, ids)
+
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(rows(tf.constant([1, 1], tf.int64)))
+    assert summed(tape.gradient(loss, v)) == {1: [6, 6]}
+
+
+def test_a_persistent_tape_gives_the_same_gradient_twice():
+    v, _ = filled()
+    with tf.GradientTape(persistent=True) as tape:
+        loss = tf.reduce_sum(de.embedding_lookup(v, [4], name="x") ** 2)
+    for _ in range(2):
+        assert summed(tape.gradient(loss, v)) == {4: [18, 20]}
+
+
+def test_a_function_is_traced_once_for_any_number_of_ids():
+    v, _ = filled()
+    traces = []
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.int64)])
+    def step(ids):
+        traces.append(1)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(de.embedding_lookup(v, ids))
+        return tape.gradient(loss, v).values
+
+    for n in (1, 5, 0, 9):
+        assert step(tf.range(n, dtype=tf.int64)).shape == (n, 2)
+    assert len(traces) == 1
+
+
+def test_a_list_of_ids_may_hold_tensors_of_a_function():
+    v, rows = filled()
+
+    @tf.function
+    def look_up(n):
+        return de.embedding_lookup(v, [n, 2])
+
+    np.testing.assert_array_equal(look_up(tf.constant(1, tf.int64)), rows[1:3])
+
+
+def test_a_variable_that_is_not_trainable_has_no_gradient():
+    v = de.Variable(dim=2, trainable=False)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(de.embedding_lookup(v, [1], name="x"))
+    assert tape.gradient(loss, v) is None
+
+
+def test_a_trainable_stands_for_its_lookup_alone():
+    v, _ = filled()
+    with tf.GradientTape() as tape:
+        one, first = de.embedding_lookup(
+            v, [1, 2], name="a", return_trainable=True
+        )
+        two, second = de.embedding_lookup(
+            v, [2], name="b", return_trainable=True
+        )
+        loss = tf.reduce_sum(one) + 10 * tf.reduce_sum(two)
+    gradients = tape.gradient(loss, [first, second, v])
+
+    assert [summed(g) for g in gradients] == [
+        {1: [1, 1], 2: [1, 1]},
+        {2: [10, 10]},
+        {1: [1, 1], 2: [11, 11]},
+    ]
+    assert v.get_trainable_by_name("b") is second
+    assert v.get_trainable_by_name("c") is None
+
+
+def test_a_trainables_name_is_a_string():
+    with pytest.raises(TypeError, match="must be a string"):
+        filled()[0].get_trainable_by_name(1)
+
+
+@SHARDS
+def test_long_rows_are_scaled_to_max_norm(shards):
+    v = de.Variable(dim=2, devices=["/CPU:0"] * shards)
+    v.upsert([1, 2, 3], [[2.0, 4.0], [3.0, 1.0], [0.3, 0.4]])
+    rows = np.array([[2, 4], [3, 1], [0.3, 0.4]], np.float64)
+    norms = np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 2)
+
+    for look_up in (de.embedding_lookup, de.embedding_lookup_unique):
+        found = look_up(v, [1, 2, 3], name="x", max_norm=2.0)
+        np.testing.assert_allclose(found, 2 * rows / norms, rtol=1e-6)
+
+
+def test_update_op_writes_the_rows_of_a_lookup():
+    v = de.Variable(dim=1, initializer=2.0, devices=["/CPU:0"] * 2)
+    rows, trainable = de.embedding_lookup(
+        v, range(5), name="x", max_norm=1.0, return_trainable=True
+    )
+    trainable.update_op()
+
+    np.testing.assert_array_equal(rows, np.ones([5, 1]))
+    assert [int(v.size()), int(v.size(0)), int(v.size(1))] == [5, 3, 2]
+    np.testing.assert_array_equal(v.lookup(range(5)), np.ones([5, 1]))
+
+
+def test_a_lookup_needs_a_name_in_eager_mode():
+    with pytest.raises(ValueError, match="must have a `name`"):
+        de.embedding_lookup(filled()[0], [1])
+
+
+def test_return_trainable_is_for_eager_mode():
+    v, _ = filled()
+
+    @tf.function
+    def step():
+        return de.embedding_lookup(v, [1], name="x", return_trainable=True)[0]
+
+    with pytest.raises(NotImplementedError, match="eager mode only"):
+        step()
+
+
+@pytest.mark.parametrize(
+    ("params", "ids", "error", "text"),
+    [
+        (lambda v: v, tf.constant([1]), TypeError, "must be int64"),
+        (lambda v: v, [1.5], TypeError, "must be integers"),
+        (lambda v: [v, v], [1], ValueError, "a list of 2"),
+        (lambda v: tf.zeros([2, 2]), [1], TypeError, "Variable"),
+    ],
+)
+def test_arguments_that_are_not_allowed_are_refused(params, ids, error, text):
+    with pytest.raises(error, match=text):
+        de.embedding_lookup(params(filled()[0]), ids, name="x")

@@ -1,0 +1,192 @@
+"""Sparse lookups, fused and general, beside a float64 oracle."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfembed.dynamic_embedding as de
+
+COMBINERS = pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
+# One shard takes the fused way, the others the general one.
+WAYS = pytest.mark.parametrize(
+    ("shards", "max_norm"), [(1, None), (3, None), (1, 1e9)]
+)
+DIM, BATCH = 3, 6
+
+
+def table(shards):
+    v = de.Variable(dim=DIM, devices=["/CPU:0"] * shards)
+    rows = np.random.default_rng(1).normal(size=(20, DIM)).astype(np.float32)
+    v.upsert(np.arange(20), rows)
+    return v, rows.astype(np.float64)
+
+
+def bags():
+    """Rows 2 and 5 are empty; ids repeat."""
+    indices = [[0, 0], [0, 2], [1, 0], [3, 1], [3, 2], [3, 3], [4, 0]]
+    ids = [3, 3, 7, 1, 3, 2, 7]
+    weights = [0.5, 2.0, 1.5, 0.25, 1.0, 3.0, 0.5]
+    shape = [BATCH, 4]
+    return (
+        tf.SparseTensor(indices, tf.constant(ids, tf.int64), shape),
+        tf.SparseTensor(indices, tf.constant(weights), shape),
+    )
+
+
+def matrix(sp_ids, sp_weights, combiner):
+    """[BATCH, 20]: activations = matrix @ rows."""
+    out = np.zeros([BATCH, 20])
+    bag = sp_ids.indices.numpy()[:, 0]
+    ids = sp_ids.values.numpy()
+    w = (
+        sp_weights.values.numpy()
+        if sp_weights is not None
+        else np.ones(len(ids))
+    )
+    for b in range(BATCH):
+        mine = bag == b
+        divisor = {
+            "sum": 1.0,
+            "mean": w[mine].sum(),
+            "sqrtn": np.sqrt((w[mine] ** 2).sum()),
+        }[combiner]
+        for key, weight in zip(ids[mine], w[mine], strict=True):
+            out[b, key] += weight / divisor
+    return out
+
+
+@WAYS
+@COMBINERS
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("in_function", [False, True])
+def test_bags_are_combined_and_their_gradients_summed(
+    shards, max_norm, combiner, weighted, in_function
+):
+    v, rows = table(shards)
+    sp_ids, sp_weights = bags()
+    sp_weights = sp_weights if weighted else None
+    upstream = np.random.default_rng(2).normal(size=(BATCH, DIM))
+
+    def step():
+        with tf.GradientTape() as tape:
+            out = de.embedding_lookup_sparse(
+                v, sp_ids, sp_weights, combiner=combiner, max_norm=max_norm
+            )
+            loss = tf.reduce_sum(out * tf.cast(upstream, tf.float32))
+        return out, tape.gradient(loss, v)
+
+    out, slices = (tf.function(step) if in_function else step)()
+
+    linear = matrix(sp_ids, sp_weights, combiner)
+    np.testing.assert_allclose(out, linear @ rows, rtol=1e-5, atol=1e-6)
+    gradient = np.zeros([20, DIM])
+    np.add.at(gradient, slices.indices.numpy(), slices.values.numpy())
+    np.testing.assert_allclose(
+        gradient, linear.T @ upstream, rtol=1e-5, atol=1e-6
+    )
+
+
+SAFE_INDICES = [[0, 0], [0, 1], [2, 0]]
+
+
+def safe(shards, combiner, *, weights=None, default_id=None):
+    v = de.Variable(dim=2, devices=["/CPU:0"] * shards)
+    v.upsert([1, 2, 3], [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]])
+    ids = tf.SparseTensor(
+        SAFE_INDICES, tf.constant([1, 2, 3], tf.int64), [4, 2]
+    )
+    if weights is not None:
+        weights = tf.SparseTensor(SAFE_INDICES, weights, [4, 2])
+    out = de.safe_embedding_lookup_sparse(
+        v, ids, weights, combiner=combiner, default_id=default_id
+    ).numpy()
+    np.testing.assert_array_equal(out[:, 0], out[:, 1])
+    return out[:, 0].tolist()
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize(
+    ("combiner", "plain", "weighted"),
+    [
+        ("sum", [3, 0, 3, 0], [0, 0, 1.5, 0]),
+        ("mean", [1.5, 0, 3, 0], [1, 0, 3, 0]),
+        ("sqrtn", [3 / np.sqrt(2), 0, 3, 0], [1, 0, 3, 0]),
+    ],
+)
+def test_safe_lookups_prune_and_fill(shards, combiner, plain, weighted):
+    assert safe(shards, combiner) == pytest.approx(plain)
+    filled = [3 if x == 0 else x for x in plain]
+    assert safe(shards, combiner, default_id=3) == pytest.approx(filled)
+    weights = [2.0, -1.0, 0.5]
+    assert safe(shards, combiner, weights=weights) == pytest.approx(weighted)
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_safe_lookups_reduce_the_last_dimension_and_take_negative_ids(shards):
+    v = de.Variable(dim=1, devices=["/CPU:0"] * shards, initializer=9.0)
+    v.upsert([-100, 1, 2], [[5.0], [1.0], [2.0]])
+    ids = tf.SparseTensor(
+        [[0, 0, 0], [0, 0, 1], [1, 1, 0]],
+        tf.constant([1, -100, 2], tf.int64),
+        [2, 3, 2],
+    )
+    out = de.safe_embedding_lookup_sparse(v, ids, combiner="sum")
+    np.testing.assert_array_equal(out[..., 0], [[6, 0, 0], [0, 2, 0]])
+
+
+def test_a_sparse_lookups_trainable_stands_for_its_distinct_ids():
+    v, _ = table(1)
+    sp_ids, _ = bags()
+    with tf.GradientTape() as tape:
+        out, trainable = de.embedding_lookup_sparse(
+            v, sp_ids, None, combiner="sum", return_trainable=True
+        )
+        loss = tf.reduce_sum(out)
+    slices = tape.gradient(loss, trainable)
+    assert dict(zip(slices.indices.numpy(), slices.values.numpy()[:, 0])) == {
+        3: 3,
+        7: 2,
+        1: 1,
+        2: 1,
+    }
+
+
+def test_no_ids_at_all_give_zeros():
+    v, _ = table(1)
+    none = tf.SparseTensor(
+        tf.zeros([0, 2], tf.int64), tf.zeros([0], tf.int64), [3, 2]
+    )
+    out = de.safe_embedding_lookup_sparse(v, none)
+    np.testing.assert_array_equal(out, np.zeros([3, DIM]))
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "text"),
+    [
+        ({"combiner": "max"}, ValueError, "`combiner` must be one of"),
+        ({"ids": tf.constant([[1]], tf.int64)}, TypeError, "a SparseTensor"),
+        ({"ids": tf.sparse.from_dense([[1]])}, TypeError, "must be int64"),
+        ({"weights": tf.sparse.from_dense([[1]])}, TypeError, "must be floats"),
+        ({"weights": tf.constant([[1.0]])}, TypeError, "a SparseTensor"),
+    ],
+)
+@pytest.mark.parametrize(
+    "look_up", [de.embedding_lookup_sparse, de.safe_embedding_lookup_sparse]
+)
+def test_arguments_that_are_not_allowed_are_refused(
+    look_up, change, error, text
+):
+    v, _ = table(1)
+    ids = change.get("ids", tf.sparse.from_dense(tf.constant([[1]], tf.int64)))
+    combiner = change.get("combiner", "mean")
+    with pytest.raises(error, match=text):
+        look_up(v, ids, change.get("weights"), combiner=combiner)
+
+
+def test_safe_lookups_refuse_weights_of_another_dtype():
+    v, _ = table(1)
+    ids, weights = bags()
+    with pytest.raises(TypeError, match="must be float32; got float64"):
+        de.safe_embedding_lookup_sparse(v, ids, tf.cast(weights, tf.float64))

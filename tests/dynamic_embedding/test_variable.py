@@ -1,0 +1,388 @@
+"""`Variable`: rows 1 to 46 of the acceptance table, int64 to float32."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfembed.dynamic_embedding as de
+from tfembed import errors
+
+INT64 = np.iinfo(np.int64)
+InvalidArgument = tf.errors.InvalidArgumentError
+
+
+def variable(dim=1, default=-1.0, shards=1, **options):
+    return de.Variable(
+        dim=dim, initializer=default, devices=["/CPU:0"] * shards, **options
+    )
+
+
+def filled(dim=1, default=-1.0, shards=1, keys=range(4)):
+    v = variable(dim, default, shards)
+    keys = np.array(list(keys), np.int64)
+    v.upsert(keys, np.repeat(keys[:, None], dim, 1).astype(np.float32))
+    return v
+
+
+def contents(v):
+    keys, values = (x.numpy() for x in v.export())
+    return {int(k): row.tolist() for k, row in zip(keys, values, strict=True)}
+
+
+def test_a_new_variable_is_empty():
+    size = variable().size()
+
+    assert size.dtype == tf.int64
+    assert size.shape == []
+    assert int(size) == 0
+
+
+@pytest.mark.parametrize("dim", [1, 8, 16, 128])
+@pytest.mark.parametrize("shards", [1, 3])
+def test_rows_are_written_removed_read_and_exported(dim, shards):
+    v = filled(dim, shards=shards)
+    assert int(v.size()) == 4
+
+    v.remove(tf.constant([1, 5], tf.int64))
+
+    assert int(v.size()) == 3
+    rows = v.lookup(tf.constant([0, 1, 5], tf.int64))
+    np.testing.assert_array_equal(
+        rows, np.repeat([[0.0], [-1.0], [-1.0]], dim, 1)
+    )
+    assert contents(v) == {k: [float(k)] * dim for k in (0, 2, 3)}
+
+
+def test_upsert_overwrites():
+    v = filled()
+    v.upsert([2], [[7.0]])
+    assert contents(v) == {0: [0], 1: [1], 2: [7], 3: [3]}
+
+
+def test_the_last_of_repeated_keys_wins():
+    v = variable()
+    v.upsert([0, 1, 2, 2], [[0.0], [1.0], [2.0], [3.0]])
+    assert contents(v) == {0: [0], 1: [1], 2: [3]}
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_no_keys_are_fine(shards):
+    v = variable(3, shards=shards)
+    none = tf.zeros([0], tf.int64)
+
+    v.upsert(none, tf.zeros([0, 3]))
+    values, exists = v.lookup(none, return_exists=True)
+
+    assert values.shape == (0, 3)
+    assert exists.shape == (0,)
+    assert exists.dtype == tf.bool
+    assert int(v.size()) == 0
+
+
+@pytest.mark.parametrize("shape", [[6], [2, 3], [2, 2], [3, 1], []])
+@pytest.mark.parametrize("shards", [1, 2])
+def test_values_of_another_shape_are_refused(shape, shards):
+    v = variable(2, shards=shards)
+    with pytest.raises(
+        InvalidArgument, match=r"Expected shape \[3,2\] for value"
+    ):
+        v.upsert([1, 2, 3], tf.zeros(shape))
+    assert int(v.size()) == 0
+
+
+def test_flat_values_for_no_keys_are_refused():
+    with pytest.raises(InvalidArgument, match="Expected shape"):
+        variable().upsert(tf.zeros([0], tf.int64), tf.zeros([0]))
+
+
+def test_shapes_known_only_at_run_time_are_refused_too():
+    v = variable(2)
+
+    @tf.function(
+        input_signature=[tf.TensorSpec(None), tf.TensorSpec(None, tf.int64)]
+    )
+    def upsert(values, keys):
+        v.upsert(keys, values)
+
+    with pytest.raises(InvalidArgument):
+        upsert(tf.zeros([2, 3]), tf.zeros([3], tf.int64))
+    assert int(v.size()) == 0
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [[1.0], np.float32([1]), tf.constant([1.0]), ["a"], tf.constant([1])],
+)
+def test_keys_of_another_dtype_are_refused(keys):
+    v = variable()
+    with pytest.raises(ValueError, match="must be"):
+        v.upsert(keys, [[1.0]])
+    with pytest.raises(ValueError, match="must be"):
+        v.lookup(keys)
+    with pytest.raises(TypeError, match="must be"):
+        v.remove(keys)
+
+
+@pytest.mark.parametrize(
+    "values", [[["a"]], tf.constant([["a"]]), tf.constant([[1]])]
+)
+def test_values_of_another_dtype_are_refused(values):
+    v = variable()
+    with pytest.raises(ValueError, match="must be"):
+        v.upsert([1], values)
+    assert int(v.size()) == 0
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_scalar_key_has_a_row_of_rank_1(shards):
+    v = variable(2, shards=shards)
+    key = tf.Variable(0, dtype=tf.int64)
+    v.upsert(key, tf.Variable([5.0, 6.0]))
+    np.testing.assert_array_equal(v.lookup(key), [5, 6])
+    v.remove(key)
+    np.testing.assert_array_equal(v.lookup(key), [-1, -1])
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_keys_may_have_any_rank(shards):
+    v = variable(shards=shards)
+    v.upsert([[0, 1], [2, 3]], [[[0.0], [1.0]], [[2.0], [3.0]]])
+
+    rows = v.lookup([[0, 1], [2, 4]])
+    np.testing.assert_array_equal(rows, [[[0], [1]], [[2], [-1]]])
+
+    v.remove(tf.constant([[0, 3]], tf.int64))
+    np.testing.assert_array_equal(
+        v.lookup([[0, 1], [2, 3]]), [[[-1], [1]], [[2], [-1]]]
+    )
+    assert int(v.size()) == 2
+
+
+def test_keys_are_dealt_by_remainder_and_exported_shard_after_shard():
+    v = filled(shards=3, keys=range(10))
+
+    assert [int(v.size(i)) for i in range(3)] == [4, 3, 3]
+    keys = v.export()[0].numpy()
+    assert [set(keys[:4]), set(keys[4:7]), set(keys[7:])] == [
+        {0, 3, 6, 9},
+        {1, 4, 7},
+        {2, 5, 8},
+    ]
+
+
+def test_a_partitioner_may_leave_a_shard_empty():
+    v = de.Variable(
+        devices=["/CPU:0"] * 3,
+        partitioner=lambda keys, n: tf.cast(keys % 2, tf.int32),
+    )
+    v.upsert(range(5), [[0.0], [1.0], [2.0], [3.0], [4.0]])
+
+    assert [int(v.size(i)) for i in range(3)] == [3, 2, 0]
+    np.testing.assert_array_equal(
+        v.lookup([1, 3, 2, 3, 0]), [[1], [3], [2], [3], [0]]
+    )
+
+
+@pytest.mark.parametrize("shard", [5, -1])
+def test_a_partitioner_that_names_no_shard_is_refused(shard):
+    v = de.Variable(
+        devices=["/CPU:0"] * 2,
+        partitioner=lambda keys, n: tf.fill(tf.shape(keys), shard),
+    )
+    with pytest.raises(InvalidArgument, match=r"in \[0, 2\)"):
+        v.upsert([1], [[1.0]])
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_every_int64_is_a_key(shards):
+    keys = [-1, -2, -3, -4, INT64.min, INT64.max]
+    v = variable(shards=shards)
+    v.upsert(keys, np.arange(6, dtype=np.float32)[:, None])
+
+    assert int(v.size()) == 6
+    values, exists = v.lookup(keys, return_exists=True)
+    np.testing.assert_array_equal(values[:, 0], range(6))
+    assert all(exists.numpy())
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_lookup_says_which_keys_exist(shards):
+    v = filled(shards=shards)
+    _, exists = v.lookup([0, 1, 100, 3], return_exists=True)
+    np.testing.assert_array_equal(exists, [True, True, False, True])
+    assert int(v.size()) == 4
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_accum_leaves_keys_alone_where_someone_came_between(shards):
+    v = filled(shards=shards)
+    keys = tf.constant([0, 1, 100, 3], tf.int64)
+    old, exists = v.lookup(keys, return_exists=True)
+    v.upsert([100], [[99.0]])
+    v.remove(tf.constant([1], tf.int64))
+
+    v.accum(keys, old, [[10.0], [11.0], [100.0], [13.0]], exists)
+
+    assert contents(v) == {0: [10], 2: [2], 3: [13], 100: [99]}
+
+
+def test_accum_inserts_what_is_missing_and_was():
+    v = variable()
+    v.accum([1], [[0.0]], [[5.0]], [False])
+    assert contents(v) == {1: [5]}
+
+
+def test_accum_counts_each_of_repeated_keys():
+    v = variable()
+    v.upsert([5], [[1.0]])
+    v.accum([5, 5], [[1.0], [1.0]], [[2.0], [3.0]], [True, True])
+    assert contents(v) == {5: [4]}
+
+
+@pytest.mark.parametrize("exists", [[True], [True, True, True]])
+def test_accum_refuses_exists_of_another_length(exists):
+    v = filled()
+    with pytest.raises(InvalidArgument, match="for exists"):
+        v.accum([0, 1], tf.zeros([2, 1]), tf.ones([2, 1]), exists)
+    assert contents(v) == contents(filled())
+
+
+def test_accum_refuses_strings():
+    v = filled()
+    with pytest.raises(ValueError, match="must be numbers"):
+        v.accum([0], [["a"]], [["b"]], [True])
+
+
+def test_missing_rows_of_a_normal_initializer_have_its_moments():
+    v = de.Variable(
+        dim=10, initializer=tf.keras.initializers.RandomNormal(0.0, 0.01)
+    )
+    rows = v.lookup(np.arange(2**17)).numpy()
+    assert abs(rows.mean()) < 5 * 0.01 / np.sqrt(rows.size)
+    assert rows.std() == pytest.approx(0.01, rel=0.01)
+    assert int(v.size()) == 0
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_missing_row_depends_on_its_key_alone(shards):
+    v = variable(4, tf.keras.initializers.RandomNormal(seed=3), shards)
+    one = variable(4, tf.keras.initializers.RandomNormal(seed=3))
+
+    rows = v.lookup([7, 8, 7]).numpy()
+
+    np.testing.assert_array_equal(rows[0], rows[2])
+    assert not np.array_equal(rows[0], rows[1])
+    np.testing.assert_array_equal(v.lookup([8])[0], rows[1])
+    np.testing.assert_array_equal(one.lookup([7, 8, 7]), rows)
+
+
+@pytest.mark.parametrize(
+    ("given", "row"),
+    [
+        (np.array([1, 2, 3, 4]), [1, 2, 3, 4]),
+        (np.array([-1]), [-1] * 4),
+        (tf.constant(-1.0), [-1] * 4),
+        (lambda: 3.0, [3] * 4),
+        (tf.keras.initializers.Constant(2.5), [2.5] * 4),
+        (None, [0] * 4),
+    ],
+)
+def test_initializers_give_the_missing_row(given, row):
+    np.testing.assert_array_equal(variable(4, given).lookup([9]), [row])
+
+
+def test_clear_empties_the_variable():
+    v = filled()
+    v.clear()
+    assert int(v.size()) == 0
+    np.testing.assert_array_equal(v.lookup([1]), [[-1]])
+    v.upsert([1], [[1.0]])
+    assert contents(v) == {1: [1]}
+
+
+@pytest.mark.parametrize(
+    "dtypes",
+    [
+        (tf.int32, tf.int64),
+        (tf.int32, tf.half),
+        (tf.int64, tf.bool),
+        (tf.string, tf.string),
+        (tf.uint64, tf.float32),
+    ],
+)
+def test_other_dtypes_are_refused_with_the_valid_ones(dtypes):
+    with pytest.raises(TypeError, match="valid combinations: int64-float32"):
+        de.Variable(*dtypes)
+
+
+def test_an_export_fills_another_variable():
+    first, second = filled(3), variable(3, shards=2)
+    second.upsert(*first.export())
+    assert contents(second) == contents(first)
+
+
+@pytest.mark.parametrize("init_size", [12_345, 0, 168])
+def test_a_variable_outgrows_its_first_size(init_size):
+    v = variable(init_size=init_size)
+    assert v.table.stats().capacity >= (init_size or 8192)
+    keys = np.arange(20_000)
+    v.upsert(keys, keys[:, None].astype(np.float32))
+    assert sorted(contents(v)) == list(range(20_000))
+
+
+def test_an_environment_variable_sets_the_default_size(monkeypatch):
+    monkeypatch.setenv("TF_HASHTABLE_INIT_SIZE", "50000")
+    assert variable().table.stats().capacity >= 50_000
+
+
+def test_restrict_without_a_policy_warns_and_does_nothing():
+    v = filled()
+    with pytest.warns(UserWarning, match="no restrict policy"):
+        assert v.restrict(2) is None
+    assert int(v.size()) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"restrict_policy": 3}, TypeError, "must be a class"),
+        (
+            {"restrict_policy": object},
+            NotImplementedError,
+            "not in this release",
+        ),
+        ({"kv_creator": object()}, NotImplementedError, "not in this release"),
+        ({"dim": 0}, ValueError, "`dim` must be"),
+        ({"dim": 2.5}, ValueError, "`dim` must be"),
+        ({"init_size": -1}, ValueError, "`init_size` must be"),
+        ({"devices": []}, ValueError, "`devices`"),
+        ({"devices": "/GPU:0"}, NotImplementedError, "/CPU:0"),
+        ({"initializer": object()}, ValueError, "Known forms"),
+    ],
+)
+def test_arguments_that_are_not_allowed_are_refused(options, error, text):
+    with pytest.raises(error, match=text) as caught:
+        de.Variable(**options)
+    assert isinstance(caught.value, errors.TfembedError)
+
+
+def test_a_shard_that_is_not_there_has_no_size():
+    with pytest.raises(ValueError, match=r"in \[0, 1\)"):
+        variable().size(1)
+
+
+def test_a_function_keeps_the_order_of_the_program():
+    v = variable()
+
+    @tf.function
+    def step():
+        v.upsert([1, 2], [[1.0], [2.0]])
+        rows, size = v.lookup([1]), v.size()
+        v.remove(tf.constant([1], tf.int64))
+        return rows, size, v.lookup([1]), v.size()
+
+    rows, size, rows_after, size_after = step()
+    assert (float(rows[0, 0]), int(size)) == (1, 2)
+    assert (float(rows_after[0, 0]), int(size_after)) == (-1, 1)

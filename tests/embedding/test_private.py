@@ -1,0 +1,39 @@
+"""The private TensorFlow symbols do what the engine needs of them."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tfembed.embedding import private
+
+
+def test_a_single_variable_is_not_mirrored():
+    strategy = tf.distribute.MirroredStrategy(["/CPU:0", "/CPU:1"])
+    with strategy.scope():
+        variable = private.single_variable(
+            initial_value=lambda: tf.ones([2, 3]), name="one", trainable=True
+        )
+    assert isinstance(variable, tf.Variable)
+    assert not isinstance(variable, tf.distribute.DistributedValues)
+    assert (variable.name, variable.shape) == ("one:0", [2, 3])
+
+
+def test_a_tracked_child_may_have_any_name():
+    owner, child = tf.train.Checkpoint(), tf.Variable(1.0)
+    assert private.track(owner, "a/b", child) is child
+    assert owner._trackable_children() == {"a/b": child}
+
+
+def test_an_added_variable_is_tracked():
+    owner = tf.train.Checkpoint()
+    variable = private.add_variable(
+        owner,
+        name="rows",
+        shape=[2],
+        dtype=tf.float32,
+        initializer=tf.zeros,
+        getter=lambda initializer, shape, **arguments: private.single_variable(
+            initial_value=initializer(shape), name=arguments["name"]
+        ),
+    )
+    assert owner._trackable_children() == {"rows": variable}

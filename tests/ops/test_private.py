@@ -1,0 +1,76 @@
+"""The private TensorFlow symbols in use do what is expected of them."""
+
+from __future__ import annotations
+
+import ast
+import pathlib
+
+import tensorflow as tf
+
+import tfembed.ops
+from tfembed.ops import private, table
+
+OPS = pathlib.Path(tfembed.ops.__file__).parent
+
+
+def test_handles_can_be_told_their_shape():
+    handle = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[2, 3])
+    private.set_handle_shape(handle, tf.TensorShape([None, 3]))
+    assert private.handle_shape(handle).as_list() == [None, 3]
+
+
+def test_handles_of_functions_keep_the_shape_of_what_was_captured():
+    handle, variable = table.create(5), tf.Variable(tf.zeros([3, 2]))
+    shapes = []
+
+    @tf.function
+    def run():
+        captured = tf.raw_ops.VariableShape(input=variable.handle)
+        inner = tf.compat.v1.get_default_graph().capture(handle)
+        shapes.append(private.handle_shape(inner).as_list())
+        return captured
+
+    assert run().numpy().tolist() == [3, 2]
+    assert shapes == [[None, 5]]
+
+
+def test_a_handle_that_was_told_nothing_has_an_unknown_shape():
+    assert private.handle_shape(tf.constant(1)).rank is None
+
+
+def test_variables_and_what_acts_as_one_are_told_from_handles():
+    variable = tf.Variable(1.0)
+    assert private.acts_as_variable(variable)
+    assert not private.acts_as_variable(variable.handle)
+
+
+def test_a_tape_watches_a_variable_that_was_accessed():
+    variable = tf.Variable(1.0)
+    with tf.GradientTape() as tape:
+        private.variable_accessed(variable)
+    assert tape.watched_variables()[0] is variable
+
+
+def test_lookups_in_a_function_do_not_wait_for_one_another():
+    handle = table.create(2)
+
+    @tf.function
+    def run():
+        return table.lookup(handle, [1], dim=2), table.lookup(
+            handle, [2], dim=2
+        )
+
+    graph = run.get_concrete_function().graph
+    lookups = [
+        op for op in graph.get_operations() if op.type == "Tfembed>TableLookup"
+    ]
+    assert len(lookups) == 2
+    assert not any(op.control_inputs for op in lookups)
+
+
+def test_no_other_module_of_the_room_imports_private_symbols():
+    for path in OPS.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            module = getattr(node, "module", None) or ""
+            if path.stem != "private":
+                assert not module.startswith("tensorflow.python"), path

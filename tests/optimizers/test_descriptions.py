@@ -1,0 +1,203 @@
+"""The descriptions of update rules: arguments, equality, text, translation."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+
+import pytest
+import tensorflow as tf
+
+from tfembed import errors, optimizers
+
+THEIRS = tf.tpu.experimental.embedding
+NAMES = ["SGD", "Adagrad", "AdagradMomentum", "Adam", "FTRL"]
+
+NOT_ALLOWED = [
+    (
+        "SGD",
+        {"use_gradient_accumulation": False, "clipvalue": 1.0},
+        "clipvalue",
+    ),
+    ("SGD", {"learning_rate": "fast"}, "learning_rate"),
+    ("SGD", {"clipvalue": (1.0,)}, "clipvalue"),
+    ("SGD", {"clipvalue": "hard"}, "clipvalue"),
+    ("Adagrad", {"initial_accumulator_value": 0.0}, "accumulator.*0.0"),
+    ("Adagrad", {"slot_variable_creation_fn": 3}, "slot_variable_creation_fn"),
+    ("AdagradMomentum", {"epsilon": 0.0}, "epsilon"),
+    ("AdagradMomentum", {"exponent": -1}, "exponent.*-1"),
+    ("Adam", {"beta_1": 1.0}, "beta_1.*1.0"),
+    ("Adam", {"beta_2": -0.5}, r"beta_2 .*-0\.5"),
+    ("Adam", {"epsilon": 0.0}, "epsilon"),
+    (
+        "Adam",
+        {"lazy_adam": False, "use_gradient_accumulation": False},
+        "got False for both",
+    ),
+    ("FTRL", {"initial_accumulator_value": -1.0}, "accumulator.*-1.0"),
+]
+
+LATER = [
+    ("Adam", {"lazy_adam": False}, "lazy_adam"),
+    ("Adagrad", {"slot_variable_creation_fn": print}, "slot_variable_creation"),
+]
+
+# What TensorFlow's class is given, and the text that the core then reads.
+TEXTS = [
+    ("SGD", {}, "sgd accumulate=1"),
+    (
+        "SGD",
+        {"clip_weight_min": -1, "clip_weight_max": 2.5, "clipvalue": 3.0},
+        "sgd clip_gradient_min=-3.0 clip_gradient_max=3.0 "
+        "clip_weight_min=-1.0 clip_weight_max=2.5 accumulate=1",
+    ),
+    (
+        "Adagrad",
+        {"use_gradient_accumulation": False},
+        "adagrad initial_accumulator_value=0.1 accumulate=0",
+    ),
+    (
+        "Adagrad",
+        {
+            "weight_decay_factor": 0.5,
+            "multiply_weight_decay_factor_by_learning_rate": True,
+        },
+        "adagrad initial_accumulator_value=0.1 weight_decay=0.5 "
+        "weight_decay_times_learning_rate=1 accumulate=1",
+    ),
+    (
+        "Adagrad",
+        {
+            "weight_decay_factor": 0.0,
+            "multiply_weight_decay_factor_by_learning_rate": True,
+        },
+        "adagrad initial_accumulator_value=0.1 accumulate=1",
+    ),
+    (
+        "AdagradMomentum",
+        {"momentum": 0.9, "use_nesterov": True},
+        "adagrad_momentum momentum=0.9 use_nesterov=1 exponent=2.0 beta2=1.0 "
+        "epsilon=1e-10 accumulate=1",
+    ),
+    (
+        "Adam",
+        {"clipvalue": (None, 2.0), "sum_inside_sqrt": False},
+        "adam beta_1=0.9 beta_2=0.999 epsilon=1e-07 sum_inside_sqrt=0 "
+        "clip_gradient_max=2.0 accumulate=1",
+    ),
+    (
+        "FTRL",
+        {"beta": 1.0, "multiply_linear_by_learning_rate": True},
+        "ftrl learning_rate_power=-0.5 l1_regularization_strength=0.0 "
+        "l2_regularization_strength=0.0 beta=1.0 "
+        "initial_accumulator_value=0.1 multiply_linear_by_learning_rate=1 "
+        "accumulate=1",
+    ),
+]
+
+SLOTS = {
+    "SGD": {},
+    "Adagrad": {"accumulators": 0.1},
+    "AdagradMomentum": {"accumulators": 0.0, "momenta": 0.0},
+    "Adam": {"momenta": 0.0, "velocities": 0.0},
+    "FTRL": {"accumulators": 0.1, "linears": 0.0},
+}
+
+
+def _ours(name: str, **arguments):
+    return getattr(optimizers, name)(**arguments)
+
+
+def _theirs(name: str, **arguments):
+    return getattr(THEIRS, name)(**arguments)
+
+
+@pytest.mark.parametrize(("name", "arguments", "text"), NOT_ALLOWED)
+def test_what_is_not_allowed_is_refused_and_named(name, arguments, text):
+    with pytest.raises(errors.ArgumentError, match=text):
+        _ours(name, **arguments)
+
+
+@pytest.mark.parametrize(("name", "arguments", "text"), LATER)
+def test_what_is_not_in_this_release_says_so(name, arguments, text):
+    with pytest.raises(errors.UnsupportedError, match=text):
+        _ours(name, **arguments)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_positional_arguments_and_defaults_are_tensorflows(name):
+    ours = inspect.signature(getattr(optimizers, name)).parameters
+    theirs = inspect.signature(getattr(THEIRS, name)).parameters
+    assert [(p.name, p.default) for p in ours.values()] == [
+        (p.name, p.default) for p in theirs.values()
+    ]
+
+
+@pytest.mark.parametrize(("name", "arguments", "text"), TEXTS)
+def test_the_rule_text_carries_what_is_set(name, arguments, text):
+    assert _ours(name, **arguments).rule_text() == text
+
+
+@pytest.mark.parametrize(("name", "arguments", "text"), TEXTS)
+def test_tensorflows_own_are_translated(name, arguments, text):
+    del text
+    translated = optimizers.from_tensorflow(_theirs(name, **arguments))
+    assert translated == _ours(name, **arguments)
+
+
+def test_a_callable_learning_rate_survives_translation():
+    def rate():
+        return 0.5
+
+    theirs = THEIRS.Adagrad(rate)
+    assert optimizers.from_tensorflow(theirs).learning_rate is rate
+
+
+def test_our_own_pass_the_translation_unchanged():
+    adam = optimizers.Adam(0.1)
+    assert optimizers.from_tensorflow(adam) is adam
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_slots_have_tensorflows_names(name):
+    ours = _ours(name)
+    assert ours.slot_initial_values == SLOTS[name]
+    assert list(ours.slot_names) == _theirs(name)._slot_names()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_equal_attributes_make_equal_descriptions(name):
+    assert _ours(name, learning_rate=0.5) == _ours(name, learning_rate=0.5)
+    assert hash(_ours(name)) == hash(_ours(name))
+    assert _ours(name, learning_rate=0.5) != _ours(name, learning_rate=0.25)
+
+
+def test_descriptions_of_different_rules_differ():
+    assert optimizers.SGD(0.1) != optimizers.Adagrad(0.1)
+
+
+def test_one_clip_value_is_the_pair_of_it():
+    assert optimizers.SGD(clipvalue=2.0) == optimizers.SGD(
+        clipvalue=(-2.0, 2.0)
+    )
+    assert optimizers.SGD(clipvalue=2.0).clip_gradient_min == -2.0
+
+
+def test_a_description_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        optimizers.SGD().learning_rate = 1.0
+
+
+@pytest.mark.parametrize("other", ["adam", 3, tf.keras.optimizers.SGD])
+def test_other_objects_are_no_optimizers(other):
+    with pytest.raises(errors.ArgumentError, match="unsupported optimizer"):
+        optimizers.from_tensorflow(other)
+
+
+@pytest.mark.skipif(
+    not hasattr(THEIRS, "CustomOptimizer"), reason="TensorFlow has none yet"
+)
+def test_a_custom_optimizer_is_not_in_this_release():
+    custom = THEIRS.CustomOptimizer(tf.function(lambda *a: a[1]))
+    with pytest.raises(errors.UnsupportedError, match="CustomOptimizer"):
+        optimizers.from_tensorflow(custom)

@@ -1,0 +1,142 @@
+"""One optimizer per table: slots, gradients, refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfembed import errors, optimizers
+from tfembed.tables import HashTable
+
+DIM = 2
+RATE = 0.5
+
+
+def table_of(num_shards=1, **options):
+    options = {"name": "t", "initializer": 1.0, **options}
+    return HashTable(DIM, devices=["/CPU:0"] * num_shards, **options)
+
+
+@pytest.fixture(params=[1, 3])
+def table(request):
+    return table_of(request.param)
+
+
+def test_gradients_of_a_repeated_key_are_summed(table):
+    table.attach(optimizers.SGD(RATE))
+
+    count = table.apply_gradients([[5, 6], [5, 5]], np.ones([2, 2, DIM]))
+
+    assert int(count) == 0
+    np.testing.assert_allclose(
+        table.lookup([5, 6, 7])[0], [[-0.5] * 2, [0.5] * 2, [1.0] * 2]
+    )
+    assert int(table.size()) == 2
+
+
+def test_adagrad_moves_rows_and_slots_by_its_formula(table):
+    table.attach(optimizers.Adagrad(RATE, initial_accumulator_value=0.25))
+    gradients = np.array([[1.0, -2.0], [0.5, 0.0]])
+
+    table.apply_gradients([4, 9], gradients)
+
+    accumulators = 0.25 + gradients**2
+    expected = 1.0 - RATE * gradients / np.sqrt(accumulators)
+    np.testing.assert_allclose(table.lookup([4, 9])[0], expected, rtol=1e-6)
+    keys, slots = table.export_slots()
+    np.testing.assert_allclose(
+        slots["accumulators"].numpy()[np.argsort(keys)], accumulators, rtol=1e-6
+    )
+
+
+def test_a_learning_rate_may_be_given_with_the_step(table):
+    table.attach(optimizers.SGD(100.0))
+
+    table.apply_gradients([1], [[1.0, 1.0]], learning_rate=0.25)
+
+    np.testing.assert_allclose(table.lookup([1])[0], [[0.75, 0.75]])
+
+
+def test_a_learning_rate_may_be_a_function(table):
+    table.attach(optimizers.SGD(lambda: 0.25))
+
+    table.apply_gradients([1], [[1.0, 1.0]])
+
+    np.testing.assert_allclose(table.lookup([1])[0], [[0.75, 0.75]])
+
+
+def test_training_works_in_a_function(table):
+    table.attach(optimizers.SGD(RATE))
+    step = tf.function(table.apply_gradients)
+
+    step(tf.constant([1, 1], tf.int64), tf.ones([2, DIM]))
+
+    np.testing.assert_allclose(table.lookup([1])[0], [[0.0, 0.0]])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_sums_that_are_not_finite_are_skipped_and_counted(table, bad):
+    table.attach(optimizers.SGD(RATE))
+
+    count = table.apply_gradients([1, 2], [[bad, 1.0], [1.0, 1.0]])
+
+    assert int(count) == 1
+    np.testing.assert_allclose(
+        table.lookup([1, 2])[0], [[1.0, 1.0], [0.5, 0.5]]
+    )
+
+
+def test_sums_that_are_not_finite_can_be_refused_before_any_change(table):
+    table.attach(optimizers.SGD(RATE))
+
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        table.apply_gradients(
+            [1, 2, 3],
+            [[1.0, 1.0], [np.nan, 1.0], [1.0, 1.0]],
+            nonfinite="refuse",
+        )
+
+    assert int(table.size()) == 0
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (3, 2), (2,), (1, 2, 2)])
+def test_gradients_of_another_shape_are_refused(table, shape):
+    table.attach(optimizers.SGD(RATE))
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="'t'"):
+        table.apply_gradients([1, 2], np.zeros(shape, np.float32))
+
+
+def test_training_without_an_optimizer_is_refused(table):
+    with pytest.raises(errors.StateError, match="'t'.*attach"):
+        table.apply_gradients([1], [[1.0, 1.0]])
+
+
+def test_the_same_optimizer_may_come_again(table):
+    table.attach(optimizers.Adagrad(0.1))
+    table.apply_gradients([1], [[1.0, 1.0]])
+    before = table.export_slots()[1]["accumulators"].numpy()
+
+    table.attach(optimizers.Adagrad(0.2))
+
+    after = table.export_slots()[1]["accumulators"].numpy()
+    np.testing.assert_array_equal(before, after)
+
+
+def test_a_second_optimizer_is_refused_by_both_names(table):
+    table.attach(optimizers.Adagrad(0.1))
+
+    with pytest.raises(ValueError, match="'t'.*'adagrad.*'adam"):
+        table.attach(optimizers.Adam(0.1))
+
+
+def test_an_optimizer_attached_to_a_filled_table_starts_its_slots(table):
+    keys = np.arange(100)
+    table.upsert(keys, np.ones([100, DIM]))
+
+    table.attach(optimizers.Adagrad(0.1, initial_accumulator_value=0.5))
+
+    slots = table.export_slots()[1]["accumulators"]
+    np.testing.assert_array_equal(slots, np.full([100, DIM], 0.5))
+    np.testing.assert_array_equal(table.lookup(keys)[0], np.ones([100, DIM]))

@@ -1,0 +1,140 @@
+"""The house's order: who imports whom, one stem on every floor, file sizes.
+
+The rooms and their height are read from docs/architecture.md.
+"""
+
+from __future__ import annotations
+
+import ast
+import pathlib
+import re
+import statistics
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "tfembed"
+CC = ROOT / "cc"
+GENERATED = {"_build_info"}
+INCLUDE = re.compile(r'^\s*#include\s+["<]([^">]+)[">]', re.MULTILINE)
+
+# What a room of cc/ may include, beside the standard library. Everything that
+# the pattern does not match is a violation.
+CC_ROOMS = {
+    "core": re.compile(r"cc/core/|absl/|gtest/|gmock/|\w+(\.h)?$|sys/\w+\.h$"),
+    "ops": re.compile(r"cc/ops/|absl/|tensorflow/|\w+(\.h)?$"),
+    "kernels": re.compile(
+        r"cc/(core|ops|kernels)/|absl/|tensorflow/|unsupported/|\w+(\.h)?$"
+    ),
+}
+
+
+def _rooms() -> list[str]:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    return re.findall(r"^ {4}tfembed/(\w+)", text, re.MULTILINE)
+
+
+def _python_files() -> list[pathlib.Path]:
+    return sorted(p for p in PACKAGE.rglob("*.py") if p.stem not in GENERATED)
+
+
+def _cc_files() -> list[pathlib.Path]:
+    return sorted(
+        path for path in CC.rglob("*") if path.suffix in {".cc", ".h", ".inc"}
+    )
+
+
+def _room(path: pathlib.Path) -> str:
+    return path.relative_to(PACKAGE).with_suffix("").parts[0]
+
+
+def _imported_rooms(path: pathlib.Path) -> set[str]:
+    """Returns the rooms of tfembed that a module imports, at any depth."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return {
+        name.split(".")[1]
+        for name in names
+        if name.startswith("tfembed.") and name.count(".")
+    }
+
+
+def _relative(path: pathlib.Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def test_every_room_stands_in_the_list():
+    found = {_room(path) for path in _python_files()} - {"__init__"}
+    missing = found - set(_rooms())
+
+    assert not missing, f"docs/architecture.md does not list {sorted(missing)}"
+
+
+@pytest.mark.parametrize("path", _python_files(), ids=_relative)
+def test_a_room_imports_only_rooms_above_it(path):
+    rooms = _rooms()
+    room = _room(path)
+    allowed = GENERATED | set(
+        rooms if room == "__init__" else rooms[: rooms.index(room) + 1]
+    )
+
+    assert _imported_rooms(path) <= allowed
+
+
+@pytest.mark.parametrize("path", _cc_files(), ids=_relative)
+def test_cc_includes_only_what_its_room_may(path):
+    allowed = CC_ROOMS[path.relative_to(CC).parts[0]]
+    includes = INCLUDE.findall(path.read_text())
+
+    assert [name for name in includes if not allowed.match(name)] == []
+
+
+def _update_rules() -> dict[str, pathlib.Path]:
+    """Returns the rule's name and file of each update rule in Python."""
+    rules = {}
+    for path in sorted((PACKAGE / "optimizers").glob("*.py")):
+        for name in re.findall(r'rule_name\b.* = "(\w+)"', path.read_text()):
+            rules[name] = path
+    return rules
+
+
+def test_an_update_rule_has_one_stem_on_every_floor():
+    headers = {path.stem for path in (CC / "core" / "optimizers").glob("*.h")}
+    rules = _update_rules()
+
+    assert rules
+    assert [path.stem for path in rules.values()] == list(rules)
+    assert set(rules) <= headers
+
+
+@pytest.mark.parametrize("rule", _update_rules())
+def test_an_update_rule_is_tested_on_both_floors(rule):
+    core = [path.read_text() for path in (CC / "core").rglob("*_test.cc")]
+    python = [p.read_text() for p in (ROOT / "tests").rglob("test_*.py")]
+    name = re.compile(rf"\b{rule.replace('_', '_?')}", re.IGNORECASE)
+
+    assert any(name.search(text) for text in core)
+    assert any(name.search(text) for text in python)
+
+
+def test_the_ops_library_is_loaded_in_one_place():
+    loaders = [
+        _relative(path)
+        for path in _python_files()
+        if re.search(r"load_op_library|load_library\(|CDLL", path.read_text())
+    ]
+
+    assert loaders == ["tfembed/ops/library.py"]
+
+
+def test_the_median_source_file_stays_under_250_lines():
+    paths = _python_files() + _cc_files()
+    for folder in ("tests", "examples", "benchmarks", "build_tools"):
+        paths += sorted((ROOT / folder).rglob("*.py"))
+    lines = [len(path.read_text().splitlines()) for path in paths]
+
+    assert statistics.median(lines) < 250

@@ -1,0 +1,98 @@
+"""Versions agree; Bazel versions are told apart; flags fit TensorFlow's."""
+
+from __future__ import annotations
+
+import importlib.util
+import pathlib
+import re
+import stat
+
+import pytest
+import tensorflow as tf
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TOOLS = ROOT / "build_tools"
+
+
+def _load(name: str, monkeypatch: pytest.MonkeyPatch):
+    """Imports a module of build_tools, which is no package."""
+    monkeypatch.syspath_prepend(str(TOOLS))
+    spec = importlib.util.spec_from_file_location(name, TOOLS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _write_bazel(folder: pathlib.Path, version: str) -> None:
+    folder.mkdir()
+    program = folder / "bazel"
+    program.write_text(f"#!/bin/sh\necho bazel {version}\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+
+
+def test_the_changelog_begins_with_the_version_of_setup_py():
+    setup = (ROOT / "setup.py").read_text()
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    version = re.search(r'^VERSION = "(.+)"', setup, re.MULTILINE).group(1)
+
+    assert (
+        re.search(r"^## (\S+?),", changelog, re.MULTILINE).group(1) == version
+    )
+
+
+def test_found_tensorflow_is_the_one_that_is_imported(monkeypatch):
+    found = _load("find_tensorflow", monkeypatch).find_tensorflow()
+
+    assert found["version"] == tf.__version__
+    assert pathlib.Path(found["root"]) == pathlib.Path(tf.__file__).parent
+
+
+def test_compile_flags_fit_those_of_the_tensorflow_wheel(monkeypatch):
+    found = _load("find_tensorflow", monkeypatch).find_tensorflow()
+    flags = tf.sysconfig.get_compile_flags()
+    abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(found['cxx11_abi'])}"
+
+    assert {abi, "--std=c++17", "-DEIGEN_MAX_ALIGN_BYTES=64"} < set(flags)
+
+
+def test_a_bazel_that_is_too_new_is_passed_over(monkeypatch, tmp_path, capsys):
+    _write_bazel(tmp_path / "new", "7.4.1")
+    _write_bazel(tmp_path / "fitting", "5.4.0")
+    bazel = _load("bazel", monkeypatch)
+    monkeypatch.setenv("PATH", f"{tmp_path}/new:{tmp_path}/fitting:/bin")
+
+    assert bazel.find_bazel() == f"{tmp_path}/fitting/bazel"
+    assert f"{tmp_path}/new/bazel (version 7.4.1) is passed over" in (
+        capsys.readouterr().err
+    )
+
+
+def test_without_a_bazel_one_line_says_what_to_install(monkeypatch, tmp_path):
+    bazel = _load("bazel", monkeypatch)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    with pytest.raises(LookupError, match="apt-get install bazel-bootstrap"):
+        bazel.find_bazel()
+
+
+@pytest.mark.parametrize(
+    ("version", "fits"),
+    [("4.1.0", False), ("4.2.3", True), ("6.5.0", True), ("7.0.0", False)],
+)
+def test_bazel_4_2_to_6_are_supported(monkeypatch, version, fits):
+    assert _load("bazel", monkeypatch).is_supported(version) is fits
+
+
+def test_debians_wrapper_is_asked_through_its_package(monkeypatch):
+    bazel = _load("bazel", monkeypatch)
+    answers = {"/b/bazel": "bazel no_version", "dpkg-query": "4.2.3+ds-9"}
+    monkeypatch.setattr(bazel, "_output", lambda command: answers[command[0]])
+
+    assert bazel.bazel_version("/b/bazel") == "4.2.3"
+
+
+def test_the_running_tensorflow_has_a_constraints_file():
+    minor = ".".join(tf.__version__.split(".")[:2])
+    pins = (ROOT / "constraints" / f"tf-{minor}.txt").read_text()
+
+    assert f"tensorflow-cpu=={tf.__version__}\n" in pins

@@ -1,0 +1,78 @@
+"""What `import tfembed` gives, and that it costs nothing else."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+import tensorflow as tf
+
+import tfembed
+
+PUBLIC = {
+    "FTRL",
+    "SGD",
+    "Adagrad",
+    "AdagradMomentum",
+    "Adam",
+    "FeatureConfig",
+    "HashTable",
+    "RowInitializer",
+    "TPUEmbedding",
+    "TableConfig",
+    "TableSize",
+    "__version__",
+    "checkpoint",
+    "dynamic_embedding",
+    "errors",
+    "optimizers",
+    "serving_embedding_lookup",
+}
+# Rooms are modules of the package whether or not they are promised.
+ROOMS = {"config", "embedding", "export", "initializers", "ops", "tables"}
+
+
+def test_the_public_names_are_these():
+    assert set(tfembed.__all__) == PUBLIC
+    found = {name for name in vars(tfembed) if not name.startswith("_")}
+    assert found - {"annotations"} - ROOMS == PUBLIC - {"__version__"}
+
+
+def test_the_version_names_the_tensorflow_it_was_built_for():
+    minor = "".join(tf.__version__.split(".")[:2])
+    assert re.fullmatch(rf"\d+\.\d+\.\d+\+tf{minor}", tfembed.__version__)
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC - {"__version__"}))
+def test_every_public_name_has_a_docstring(name):
+    assert inspect.getdoc(getattr(tfembed, name))
+
+
+THEIRS = tf.tpu.experimental.embedding
+MIRRORED = [
+    (tfembed.TPUEmbedding.__init__, THEIRS.TPUEmbedding.__init__),
+    (tfembed.TPUEmbedding.build, THEIRS.TPUEmbedding.build),
+    (tfembed.TPUEmbedding.enqueue, THEIRS.TPUEmbedding.enqueue),
+    (tfembed.TPUEmbedding.dequeue, THEIRS.TPUEmbedding.dequeue),
+    (tfembed.TPUEmbedding.apply_gradients, THEIRS.TPUEmbedding.apply_gradients),
+    (tfembed.serving_embedding_lookup, THEIRS.serving_embedding_lookup),
+    (tfembed.TableConfig.__init__, THEIRS.TableConfig.__init__),
+    (tfembed.FeatureConfig.__init__, THEIRS.FeatureConfig.__init__),
+]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"), MIRRORED, ids=lambda f: f.__qualname__
+)
+def test_positional_arguments_are_tensorflows(ours, theirs):
+    def names(function):
+        return [
+            p.name
+            for p in inspect.signature(function).parameters.values()
+            if p.kind is p.POSITIONAL_OR_KEYWORD
+        ]
+
+    # Newer versions of TensorFlow have more of them.
+    expected = names(theirs)
+    assert names(ours)[: len(expected)] == expected

@@ -1,0 +1,48 @@
+"""Large sparse embeddings for TensorFlow 2.
+
+`TPUEmbedding` trains embedding tables under any strategy; a table has a fixed
+vocabulary or grows with its ids. `tfembed.dynamic_embedding` has the same tables
+under the names of TensorFlow Recommenders Addons. Importing tfembed loads its
+ops, so that SavedModels that use them can be loaded.
+"""
+
+from __future__ import annotations
+
+import importlib as _importlib
+
+from tfembed import ops as _ops  # noqa: F401 - explains what is missing
+
+# isort: split
+from tfembed import checkpoint, dynamic_embedding, errors, optimizers
+from tfembed.config import FeatureConfig, TableConfig
+from tfembed.embedding import (
+    TableSize,
+    TPUEmbedding,
+    serving_embedding_lookup,
+)
+from tfembed.initializers import RowInitializer
+from tfembed.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam
+from tfembed.tables import HashTable
+
+# Written by the build.
+__version__: str = _importlib.import_module("tfembed._build_info").VERSION
+
+__all__ = [
+    "FTRL",
+    "SGD",
+    "Adagrad",
+    "AdagradMomentum",
+    "Adam",
+    "FeatureConfig",
+    "HashTable",
+    "RowInitializer",
+    "TPUEmbedding",
+    "TableConfig",
+    "TableSize",
+    "__version__",
+    "checkpoint",
+    "dynamic_embedding",
+    "errors",
+    "optimizers",
+    "serving_embedding_lookup",
+]

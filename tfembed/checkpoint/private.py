@@ -1,0 +1,44 @@
+"""The private TensorFlow symbols that saving uses; there are no others.
+
+Tried by tests/checkpoint/test_private.py on every supported version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tensorflow.python.saved_model import registration, save_context
+
+
+def register_checkpoint_saver(
+    name: str,
+    *,
+    predicate: Callable[[Any], bool],
+    save_fn: Callable[..., Any],
+    restore_fn: Callable[..., Any],
+) -> None:
+    """Has objects saved and restored by functions of ours.
+
+    They are called with `trackables`, a dict from an object's path in the
+    checkpoint to the object, and `file_prefix` or `merged_prefix`.
+    """
+    registration.register_checkpoint_saver(
+        package="tfembed",
+        name=name,
+        predicate=predicate,
+        save_fn=save_fn,
+        restore_fn=restore_fn,
+    )
+
+
+def register_serializable(name: str, cls: type) -> None:
+    """Has `tf.saved_model.load` make objects of `cls`."""
+    registration.register_serializable(
+        package="tfembed", name=name, predicate=lambda x: type(x) is cls
+    )(cls)
+
+
+def exporting_saved_model() -> bool:
+    """Whether `tf.saved_model.save` is tracing functions in this thread."""
+    return bool(save_context.in_save_context())

@@ -1,0 +1,105 @@
+"""How TensorFlow's savers write and read hash tables.
+
+A save streams each table into a bundle beside the variables' shards, which
+TensorFlow then merges into one checkpoint. A restore reads and checks all that
+was saved of a table, and only then replaces its content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from tfembed.checkpoint import private
+from tfembed.checkpoint.table_source import TableSource
+from tfembed.ops import checkpoint as checkpoint_ops
+from tfembed.tables import HashTable
+from tfembed.tables.table_shard import TableShard
+
+__all__ = ["register", "tensor_prefix"]
+
+
+def register() -> None:
+    """Registers the saver and the classes that a SavedModel names."""
+    private.register_checkpoint_saver(
+        "HashTable",
+        predicate=lambda x: isinstance(x, HashTable),
+        save_fn=_save,
+        restore_fn=_restore,
+    )
+    private.register_serializable("HashTable", HashTable)
+    private.register_serializable("TableShard", TableShard)
+
+
+def tensor_prefix(object_path: str) -> str:
+    """What a table's tensors are called in a checkpoint, before "/keys".
+
+    Args:
+      object_path: the attributes that lead from the saved object to the table,
+        as in "model/user_table".
+    """
+    return f"{object_path}/.ATTRIBUTES"
+
+
+def _save(
+    trackables: Mapping[str, HashTable], file_prefix: tf.Tensor
+) -> tf.Tensor:
+    tables = list(trackables.values())
+    checkpoint_ops.save(
+        [handle for table in tables for handle in table.handles],
+        file_prefix,
+        tensor_names=[tensor_prefix(path) for path in trackables],
+        shard_counts=[len(table.shards) for table in tables],
+    )
+    return tf.identity(file_prefix)
+
+
+def _restore(
+    trackables: Mapping[str, HashTable], merged_prefix: tf.Tensor
+) -> None:
+    # A SavedModel serves: its restore op leaves the optimizers' slots out.
+    exporting = private.exporting_saved_model()
+    sources = [
+        TableSource(
+            table=table,
+            prefix=merged_prefix,
+            tensor_name=tensor_prefix(path),
+            load_slots=table.takes_slots and not exporting,
+        )
+        for path, table in trackables.items()
+    ]
+    dealt_here = [s for s in sources if not s.table.deals_by_remainder]
+    for source in dealt_here:
+        source.check_partitioner()
+    tables = [source.table for source in sources]
+    layouts = checkpoint_ops.restore(
+        [handle for table in tables for handle in table.handles],
+        merged_prefix,
+        tensor_names=[source.tensor_name for source in sources],
+        shard_counts=[len(table.shards) for table in tables],
+        keep_seeds=[table.seed_is_given for table in tables],
+        deal_rows=[table.deals_by_remainder for table in tables],
+        load_slots=[source.load_slots for source in sources],
+    )
+    for source in dealt_here:
+        source.deal_rows()
+    if tf.executing_eagerly():
+        for source, layout in zip(sources, layouts.numpy(), strict=True):
+            _adopt(source, layout.decode())
+
+
+def _adopt(source: TableSource, layout: str) -> None:
+    """Lets a table's Python side know what its shards have taken over."""
+    table = source.table
+    fields = [line.split(" ") for line in layout.splitlines()]
+    seed = next(int(value) for name, value, *_ in fields if name == "seed")
+    slots = tuple(value for name, value, *_ in fields if name == "slot")
+    table.adopt(
+        seed=table.seed if table.seed_is_given else _signed(seed),
+        slot_names=(source.load_slots and slots) or table.slot_names,
+    )
+
+
+def _signed(seed: int) -> int:
+    return seed - 2**64 if seed >= 2**63 else seed

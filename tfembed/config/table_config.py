@@ -1,0 +1,146 @@
+"""The description of one embedding table."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors, initializers
+
+__all__ = ["COMBINERS", "TableConfig"]
+
+COMBINERS = ("mean", "sum", "sqrtn")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TableConfig:
+    """One embedding table; features that share the object share the table.
+
+    A table is itself, not its values: two equal descriptions are two tables.
+    `TPUEmbedding` fills in `name` and `optimizer` where they are None.
+
+    Attributes:
+      vocabulary_size: the number of rows of a static table, for ids in
+        [0, vocabulary_size); or None, for a table that takes any int64 id and
+        makes a row when it first trains one.
+      dim: the width of a row.
+      initializer: of a static table: called as initializer(shape, dtype=...),
+        once. Of a table without a vocabulary: what
+        `tfembed.initializers.row_initializer` accepts. None: a truncated normal
+        distribution with standard deviation 1 / sqrt(dim).
+      optimizer: of `tfembed.optimizers` or `tf.tpu.experimental.embedding`;
+        None: the one that `TPUEmbedding` is given.
+      combiner: how the rows e of a sample's ids, with weights w, become one:
+        "sum": sum(w e); "mean": that over sum(w); "sqrtn": over
+        sqrt(sum(w ** 2)).
+      name: what checkpoints call the table; None: `table_0`, `table_1`, ...
+      quantization_config, layout: not in this release; None.
+      dtype: tf.float32.
+      seed: of the initial rows of a table without a vocabulary; None: the
+        initializer's, else from TensorFlow's global seed and the name.
+
+    Raises:
+      tfembed.errors.ArgumentError: a value that is not allowed.
+      tfembed.errors.UnsupportedError: an option that is not in this release.
+    """
+
+    vocabulary_size: int | None
+    dim: int
+    initializer: Any = None
+    optimizer: Any = None
+    combiner: str = "mean"
+    name: str | None = None
+    quantization_config: Any = None
+    layout: Any = None
+    dtype: tf.DType = tf.float32
+    seed: int | None = dataclasses.field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        size = self.vocabulary_size
+        if size is not None and not _is_positive_int(size):
+            raise errors.ArgumentError(
+                "Argument `vocabulary_size` must be an int and must be >= 1, or "
+                "None for a table without a fixed vocabulary. Received: "
+                f"{size!r}"
+            )
+        if not _is_positive_int(self.dim):
+            raise errors.ArgumentError(
+                "Argument `dim` (embedding dimension) must be an int and must "
+                f"be >= 1. Received: {self.dim!r}"
+            )
+        self._check_initializer()
+        check_table_options(self)
+
+    def _check_initializer(self) -> None:
+        if self.initializer is None:
+            object.__setattr__(
+                self, "initializer", default_initializer(self.dim)
+            )
+        elif self.vocabulary_size is None:
+            initializers.row_initializer(self.initializer, self.dim)
+        elif not callable(self.initializer):
+            raise errors.ArgumentError(
+                "Argument `initializer` must be a callable (or None). "
+                f"Received: {self.initializer!r}"
+            )
+        if self.seed is not None and self.vocabulary_size is not None:
+            raise errors.ArgumentError(
+                "`seed` is for tables with vocabulary_size=None; got seed="
+                f"{self.seed} and vocabulary_size={self.vocabulary_size}. Give "
+                "the seed to the initializer."
+            )
+
+
+def default_initializer(dim: int) -> Callable[..., tf.Tensor]:
+    """A truncated normal distribution with standard deviation 1 / sqrt(dim)."""
+    return tf.compat.v1.truncated_normal_initializer(0.0, 1 / math.sqrt(dim))
+
+
+def check_table_options(table: Any) -> None:
+    """Raises for options of a table, ours or TensorFlow's, that we cannot do.
+
+    Raises:
+      tfembed.errors.ArgumentError: not allowed anywhere.
+      tfembed.errors.UnsupportedError: not in this release.
+    """
+    if isinstance(table.combiner, str):
+        if table.combiner not in COMBINERS:
+            raise errors.ArgumentError(
+                f"String argument `combiner` must be in {COMBINERS}. "
+                f"Received: {table.combiner}"
+            )
+    elif type(table.combiner).__name__ == "CustomCombiner":
+        raise errors.UnsupportedError(
+            f"Table {table.name!r} has a CustomCombiner, which is not in this "
+            f"release; use one of {COMBINERS}."
+        )
+    else:
+        raise errors.ArgumentError(
+            f"Argument `combiner` must be one of {COMBINERS}. Received: "
+            f"{type(table.combiner)}"
+        )
+    # TensorFlow 2.16's have no dtype.
+    dtype = getattr(table, "dtype", tf.float32)
+    if dtype not in (tf.float32, tf.int32):
+        raise errors.ArgumentError(
+            f"Argument `dtype` must be float32. Received: {dtype!r}"
+        )
+    later = {
+        "quantization_config": table.quantization_config is not None,
+        "layout": table.layout is not None,
+        "dtype=tf.int32": dtype == tf.int32,
+    }
+    for option, is_asked in later.items():
+        if is_asked:
+            raise errors.UnsupportedError(
+                f"Table {table.name!r} asks for {option}, which is not in this "
+                "release; leave it out."
+            )
+
+
+def _is_positive_int(value: object) -> bool:
+    return type(value) is int and value >= 1

@@ -1,0 +1,135 @@
+"""Looking rows up by dense ids."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.dynamic_embedding import arguments
+from tfembed.dynamic_embedding.trainable import TrainableWrapper, clip_rows
+from tfembed.dynamic_embedding.variable import Variable
+from tfembed.ops import trainable_rows
+
+__all__ = ["embedding_lookup", "embedding_lookup_unique"]
+
+
+def embedding_lookup(
+    params: Any,
+    ids: Any,
+    partition_strategy: str | None = None,
+    name: str | None = None,
+    validate_indices: bool | None = None,
+    max_norm: float | None = None,
+    return_trainable: bool = False,
+) -> Any:
+    """The rows of `ids`, differentiable.
+
+    `tape.gradient(loss, params)` gives one entry for each id looked up, repeats
+    included; `DynamicEmbeddingOptimizer` sums them. A missing id reads as its
+    initial row and is inserted by the update.
+
+    Args:
+      params: a `Variable`, or a list of one.
+      ids: int64 of any shape.
+      partition_strategy: accepted for TFRA's sake.
+      name: of the lookup; required in eager mode.
+      validate_indices: accepted for TFRA's sake.
+      max_norm: rows longer than this (L2) are scaled to it. The gradient goes
+        through the scaling, as with `tf.nn.embedding_lookup`.
+      return_trainable: whether to return this lookup's `TrainableWrapper` too;
+        eager mode only.
+
+    Returns:
+      float32 ids.shape + [dim]; with `return_trainable` a pair.
+
+    Raises:
+      tfembed.errors.DtypeError: (also TypeError) `params` is no `Variable`, or
+        ids of another dtype.
+      tfembed.errors.ArgumentError: (also ValueError) no `name` in eager mode, or
+        several `params`.
+      tfembed.errors.UnsupportedError: (also NotImplementedError)
+        `return_trainable` inside a tf.function.
+    """
+    del partition_strategy, validate_indices
+    params = single_variable(params)
+    if name is None and tf.executing_eagerly():
+        raise errors.ArgumentError(
+            "In eager mode a lookup must have a `name`; got None."
+        )
+    with tf.name_scope(name or "embedding_lookup"):
+        ids = arguments.id_tensor(ids, params.name)
+        rows = watched_rows(params, ids)
+        if not return_trainable:
+            return clip_rows(rows, max_norm)
+        wrapper = TrainableWrapper(
+            params,
+            ids,
+            rows,
+            name=name or "embedding_lookup",
+            max_norm=max_norm,
+        )
+        params.remember_trainable(wrapper)
+        return wrapper.rows, wrapper
+
+
+def embedding_lookup_unique(
+    params: Any,
+    ids: Any,
+    partition_strategy: str | None = None,
+    name: str | None = None,
+    validate_indices: bool | None = None,
+    max_norm: float | None = None,
+    return_trainable: bool = False,
+) -> Any:
+    """`embedding_lookup` that fetches each distinct id once.
+
+    The gradient is the same, with one entry for each distinct id.
+    """
+    params = single_variable(params)
+    with tf.name_scope("embedding_lookup_unique"):
+        ids = arguments.id_tensor(ids, params.name)
+        distinct, places = tf.unique(tf.reshape(ids, [-1]))
+    found = embedding_lookup(
+        params,
+        distinct,
+        partition_strategy,
+        name,
+        validate_indices,
+        max_norm,
+        return_trainable,
+    )
+    rows, *wrapper = found if return_trainable else (found,)
+    shape = tf.concat([tf.shape(ids), [params.dim]], 0)
+    rows = tf.reshape(tf.gather(rows, places), shape)
+    rows.set_shape(ids.shape.concatenate([params.dim]))
+    return (rows, *wrapper) if return_trainable else rows
+
+
+def single_variable(params: Any) -> Variable:
+    """The one variable of `params`.
+
+    Raises:
+      tfembed.errors.ArgumentError: a list of several.
+      tfembed.errors.DtypeError: no `Variable`.
+    """
+    if isinstance(params, (list, tuple)):
+        if len(params) != 1:
+            raise errors.ArgumentError(
+                f"`params` must be one Variable; got a list of {len(params)}. "
+                "Shards of one table are made with `devices`."
+            )
+        (params,) = params
+    if not isinstance(params, Variable):
+        raise errors.DtypeError(
+            "`params` must be a tfembed.dynamic_embedding.Variable; got "
+            f"{type(params).__name__}."
+        )
+    return params
+
+
+def watched_rows(params: Variable, ids: tf.Tensor) -> tf.Tensor:
+    """The rows of `ids`, whose gradient goes to `params` if it is trainable."""
+    rows, _ = params.table.lookup(ids)
+    return trainable_rows(params, ids, rows) if params.trainable else rows

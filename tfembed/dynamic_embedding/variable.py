@@ -1,0 +1,297 @@
+"""The variable of `dynamic_embedding`: a table that grows with its keys."""
+
+from __future__ import annotations
+
+import os
+import warnings
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors, tables
+from tfembed.dynamic_embedding import arguments
+from tfembed.dynamic_embedding.partition import default_partition_fn
+
+__all__ = ["Variable"]
+
+_DEFAULT_INIT_SIZE = 8192
+
+Partitioner = Callable[[tf.Tensor, int], tf.Tensor]
+
+
+class Variable(tf.__internal__.tracking.Trackable):
+    """A map from int64 keys to rows of `dim` floats.
+
+    Reading a missing key gives its initial row and inserts nothing; the row is
+    inserted by `upsert`, `accum` or the optimizer. Rows are trained by
+    differentiating a lookup: `tape.gradient(loss, variable)` gives the
+    `tf.IndexedSlices` of all lookups since the tape began, and
+    `DynamicEmbeddingOptimizer` applies them, repeated keys summed.
+
+    The constructor's signature is TensorFlow Recommenders Addons'.
+
+    Args:
+      key_dtype: tf.int64.
+      value_dtype: tf.float32.
+      dim: floats per row, at least 1.
+      devices: a device or a list of them, one shard each (`["/CPU:0"] * 3` is
+        three shards). Default: one shard on the CPU.
+      partitioner: `partitioner(keys, shard_num)` gives the int32 shard of each
+        key, in the keys' shape.
+      shared_name: accepted for TFRA's sake; tables are found by object.
+      name: the table's name, in messages and seeds.
+      initializer: what missing keys read, see `initializers.row_initializer`.
+      trainable: whether lookups carry gradients.
+      checkpoint: whether `tf.train.Checkpoint` saves the rows.
+      init_size: keys to make room for at once. 0: the environment's
+        TF_HASHTABLE_INIT_SIZE, else 8192.
+      kv_creator: None.
+      restrict_policy: None.
+      bp_v2: accepted for TFRA's sake. Updates are atomic per key either way.
+      short_file_name: accepted for TFRA's sake; see `get_variable`.
+
+    Raises:
+      tfembed.errors.DtypeError: (also TypeError) other dtypes, or a
+        `restrict_policy` that is not a class.
+      tfembed.errors.ArgumentError: (also ValueError) `dim`, `init_size`,
+        `devices` or `initializer` that are not allowed.
+      tfembed.errors.UnsupportedError: what later releases bring.
+    """
+
+    def __init__(
+        self,
+        key_dtype: Any = tf.int64,
+        value_dtype: Any = tf.float32,
+        dim: int = 1,
+        devices: str | Sequence[str] | None = None,
+        partitioner: Partitioner = default_partition_fn,
+        shared_name: str | None = None,
+        name: str = "DynamicEmbedding_Variable",
+        initializer: Any = None,
+        trainable: bool = True,
+        checkpoint: bool = True,
+        init_size: int = 0,
+        kv_creator: Any = None,
+        restrict_policy: Any = None,
+        bp_v2: bool = False,
+        short_file_name: bool = False,
+    ) -> None:
+        arguments.check_dtypes(key_dtype, value_dtype)
+        arguments.check_later_features(kv_creator, restrict_policy)
+        self.key_dtype = tf.as_dtype(key_dtype)
+        self.value_dtype = tf.as_dtype(value_dtype)
+        self.dim = arguments.integer(dim, "dim", least=1)
+        self.devices = arguments.device_list(devices)
+        self.shard_num = len(self.devices)
+        self.partition_fn = partitioner
+        self.name = name
+        self.shared_name = shared_name
+        self.initializer = initializer
+        self.trainable = bool(trainable)
+        self.checkpoint = bool(checkpoint)
+        self.init_size = arguments.integer(init_size, "init_size", least=0)
+        self.kv_creator = kv_creator
+        self.restrict_policy = restrict_policy
+        self.bp_v2 = bool(bp_v2)
+        self.short_file_name = bool(short_file_name)
+        self._set_up()
+
+    def _set_up(self) -> None:
+        # A HashTable deals by remainder by itself, in C++ where it can.
+        is_default = self.partition_fn is default_partition_fn
+        with tf.init_scope():
+            self._table = tables.HashTable(
+                self.dim,
+                name=self.name,
+                initializer=self.initializer,
+                devices=self.devices,
+                partitioner=None if is_default else self.partition_fn,
+                init_size=self.init_size or _default_init_size(),
+            )
+        self._trainables: Any = weakref.WeakValueDictionary()
+        if self.checkpoint:
+            self._track_trackable(self._table, "table")
+
+    # Gradient tapes treat the variable as they treat tf.Variables: lookups hand
+    # their gradients to its handle.
+    _should_act_as_resource_variable = True
+
+    def _write_object_proto(self, proto: Any, options: Any) -> None:
+        """Tells a SavedModel that this is an object with a table, no variable."""
+        del options
+        proto.user_object.identifier = "_generic_user_object"
+        proto.user_object.version.producer = 1
+        proto.user_object.version.min_consumer = 1
+
+    @property
+    def dtype(self) -> tf.DType:
+        """The rows' dtype."""
+        return self.value_dtype
+
+    @property
+    def handle(self) -> tf.Tensor:
+        """The resource that gradients of lookups go to."""
+        return self._table.handle
+
+    @property
+    def table(self) -> tables.HashTable:
+        """The rows."""
+        return self._table
+
+    @property
+    def tables(self) -> tuple[Any, ...]:
+        """The shards of `table`."""
+        return self._table.shards
+
+    def upsert(self, keys: Any, values: Any, name: str | None = None) -> Any:
+        """Writes the rows of `keys`; of a repeated key the last one stays.
+
+        Args:
+          keys: int64 of any shape.
+          values: float32, keys.shape + [dim].
+          name: of the op.
+
+        Returns:
+          The op in a graph, None in eager mode.
+
+        Raises:
+          tfembed.errors.ArgumentError: another dtype.
+          tf.errors.InvalidArgumentError: another shape. Nothing is changed.
+        """
+        with tf.name_scope(name or "upsert"):
+            keys = arguments.key_tensor(keys, self.name)
+            values = arguments.value_tensor(values, self.name)
+            arguments.check_value_shape(keys, values, self.dim)
+            return self._table.upsert(keys, values)
+
+    def accum(
+        self,
+        keys: Any,
+        old_values: Any,
+        new_values: Any,
+        exists: Any,
+        name: str | None = None,
+    ) -> Any:
+        """Adds `new_values - old_values` to rows, or inserts `new_values`.
+
+        A key that `exists` said was there and is, gets the difference; one that
+        was not and is not, is inserted; others are left alone, since someone
+        came between. Each occurrence of a repeated key counts.
+
+        Args:
+          keys: int64 of any shape.
+          old_values, new_values: float32, keys.shape + [dim].
+          exists: bool, keys.shape, as `lookup(return_exists=True)` gave it.
+          name: of the op.
+
+        Returns:
+          The op in a graph, None in eager mode.
+
+        Raises:
+          As `upsert`.
+        """
+        with tf.name_scope(name or "accum"):
+            keys = arguments.key_tensor(keys, self.name)
+            old = arguments.value_tensor(old_values, self.name)
+            new = arguments.value_tensor(new_values, self.name)
+            exists = tf.convert_to_tensor(exists, tf.bool)
+            arguments.check_shape("exists", exists, keys.shape)
+            for values in (old, new):
+                arguments.check_value_shape(keys, values, self.dim)
+            deltas = tf.where(exists[..., tf.newaxis], new - old, new)
+            return self._table.accum(keys, deltas, exists)
+
+    def lookup(
+        self, keys: Any, return_exists: bool = False, name: str | None = None
+    ) -> Any:
+        """The rows of `keys`; inserts nothing and carries no gradient.
+
+        Args:
+          keys: int64 of any shape.
+          return_exists: whether to say which keys are there.
+          name: of the op.
+
+        Returns:
+          Values float32, keys.shape + [dim], a missing key's initial row; with
+          `return_exists` also bool, keys.shape.
+
+        Raises:
+          tfembed.errors.ArgumentError: keys of another dtype.
+        """
+        with tf.name_scope(name or "lookup"):
+            keys = arguments.key_tensor(keys, self.name)
+            values, exists = self._table.lookup(keys)
+            return (values, exists) if return_exists else values
+
+    def remove(self, keys: Any, name: str | None = None) -> Any:
+        """Removes `keys`, int64 of any shape; those not there are ignored.
+
+        Raises:
+          tfembed.errors.DtypeError: keys of another dtype.
+        """
+        with tf.name_scope(name or "remove"):
+            keys = arguments.key_tensor(keys, self.name, errors.DtypeError)
+            return self._table.remove(keys)
+
+    def clear(self, name: str | None = None) -> Any:
+        """Removes all keys."""
+        with tf.name_scope(name or "clear"):
+            return self._table.clear()
+
+    def export(self, name: str | None = None) -> tuple[tf.Tensor, tf.Tensor]:
+        """All keys [n] and values [n, dim], shard after shard."""
+        with tf.name_scope(name or "export"):
+            return self._table.export()
+
+    def size(
+        self, index: int | None = None, name: str | None = None
+    ) -> tf.Tensor:
+        """The number of keys, int64 [], of shard `index` or of all shards."""
+        if index is not None and not 0 <= index < self.shard_num:
+            raise errors.ArgumentError(
+                f"`index` must be a shard in [0, {self.shard_num}); got {index}."
+            )
+        with tf.name_scope(name or "size"):
+            return self._table.size(index)
+
+    def restrict(self, num_reserved: int, **kwargs: Any) -> None:
+        """Does nothing but warn: the variable has no restrict policy."""
+        warnings.warn(
+            f"'{self.name}' has no restrict policy; restrict({num_reserved}) "
+            "leaves it as it is.",
+            stacklevel=2,
+        )
+
+    def get_slot_variables(self, optimizer: Any) -> Any:
+        """Not in this release: slots lie beside the rows, in `table`.
+
+        Raises:
+          tfembed.errors.DtypeError: `optimizer` is no optimizer.
+          tfembed.errors.UnsupportedError: it is one.
+        """
+        if not hasattr(optimizer, "apply_gradients"):
+            raise errors.DtypeError(
+                "`optimizer` must be a DynamicEmbeddingOptimizer; got "
+                f"{type(optimizer).__name__}."
+            )
+        raise errors.UnsupportedError(
+            "`get_slot_variables` is not in this release; "
+            "`variable.table.export_slots()` gives the slots by name."
+        )
+
+    def remember_trainable(self, trainable: Any) -> None:
+        """Lets `get_trainable_by_name` find a lookup while it lives."""
+        self._trainables[trainable.name] = trainable
+
+    def get_trainable_by_name(self, name: str) -> Any:
+        """The `TrainableWrapper` of the lookup called `name`, or None."""
+        if not isinstance(name, str):
+            raise errors.DtypeError(f"`name` must be a string; got {name!r}.")
+        return self._trainables.get(name)
+
+
+def _default_init_size() -> int:
+    text = os.environ.get("TF_HASHTABLE_INIT_SIZE", "")
+    return int(text) if text.isdigit() and int(text) else _DEFAULT_INIT_SIZE

@@ -1,0 +1,93 @@
+"""Variables found again by name."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.dynamic_embedding.arguments import check_dtypes
+from tfembed.dynamic_embedding.partition import default_partition_fn
+from tfembed.dynamic_embedding.variable import Partitioner, Variable
+
+__all__ = ["get_variable"]
+
+_lock = threading.Lock()
+_variables: dict[str, Variable] = {}  # Guarded by _lock.
+
+
+def get_variable(
+    name: str,
+    key_dtype: Any = tf.int64,
+    value_dtype: Any = tf.float32,
+    dim: int = 1,
+    devices: Any = None,
+    partitioner: Partitioner = default_partition_fn,
+    shared_name: str | None = "get_variable",
+    initializer: Any = None,
+    trainable: bool = True,
+    checkpoint: bool = True,
+    init_size: int = 0,
+    kv_creator: Any = None,
+    restrict_policy: Any = None,
+    bp_v2: bool = False,
+    short_file_name: bool = False,
+) -> Variable:
+    """Makes the variable called `name`, or finds it.
+
+    The name counts with the current `tf.compat.v1.variable_scope`'s before it,
+    unless `short_file_name`. A variable made here lives as long as the process.
+
+    Args:
+      name: the variable's name.
+      key_dtype, ..., short_file_name: as for `Variable`. Where the variable is
+        found, `dim` and the dtypes must be its own, and the rest is not used.
+
+    Returns:
+      The one variable of that name.
+
+    Raises:
+      tfembed.errors.ArgumentError: (also ValueError) the variable is there and
+        the scope was opened with `reuse=False`; or it has another width.
+      Others as `Variable`.
+    """
+    scope = tf.compat.v1.get_variable_scope()
+    full_name = (
+        f"{scope.name}/{name}" if scope.name and not short_file_name else name
+    )
+    with _lock:
+        found = _variables.get(full_name)
+        if found is None:
+            found = _variables[full_name] = Variable(
+                key_dtype,
+                value_dtype,
+                dim,
+                devices,
+                partitioner,
+                shared_name,
+                full_name,
+                initializer,
+                trainable,
+                checkpoint,
+                init_size,
+                kv_creator,
+                restrict_policy,
+                bp_v2,
+                short_file_name,
+            )
+            return found
+    # In eager mode a scope cannot forbid reuse.
+    if scope.reuse is False and not tf.executing_eagerly():
+        raise errors.ArgumentError(
+            f"Variable {full_name} already exists, disallowed. Did you mean to "
+            "set reuse=True or reuse=tf.AUTO_REUSE in VarScope?"
+        )
+    check_dtypes(key_dtype, value_dtype)
+    if found.dim != dim:
+        raise errors.ArgumentError(
+            f"Variable {full_name} exists with dim={found.dim}; got dim={dim}. "
+            "Use its width, or another name."
+        )
+    return found

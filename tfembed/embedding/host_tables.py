@@ -1,0 +1,135 @@
+"""The tables of the host engine: one copy each, in host memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import optimizers
+from tfembed.embedding import private
+from tfembed.embedding.step_queue import HOST
+from tfembed.tables import HashTable
+
+__all__ = ["HostTable", "TableSize", "make_table"]
+
+
+@dataclasses.dataclass(frozen=True)
+class TableSize:
+    """What a table holds and takes.
+
+    Attributes:
+      rows: of a static table its vocabulary, else the ids that it has.
+      bytes: of the rows, their slots and, without a vocabulary, the index.
+      nonfinite_rows: the updates of rows that had a NaN or an infinity in their
+        summed gradient, since the table was made.
+    """
+
+    rows: int
+    bytes: int
+    nonfinite_rows: int
+
+    @property
+    def bytes_per_row(self) -> float:
+        """All bytes over all rows; 0 for an empty table."""
+        return self.bytes / self.rows if self.rows else 0.0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class HostTable:
+    """A table's rows and their slots.
+
+    Attributes:
+      parameters: a variable [vocabulary_size, dim], or a HashTable.
+      slots: by name, variables of the same shape; a HashTable keeps its own.
+    """
+
+    parameters: Any
+    slots: dict[str, Any]
+
+    def size(self, nonfinite_rows: int) -> TableSize:
+        """Rows and bytes; eager only."""
+        if isinstance(self.parameters, HashTable):
+            stats = self.parameters.stats()
+            total = stats.index_bytes + stats.row_bytes
+            return TableSize(stats.size, total, nonfinite_rows)
+        rows, dim = self.parameters.shape
+        total = 4 * rows * dim * (1 + len(self.slots))
+        return TableSize(rows, total, nonfinite_rows)
+
+
+def make_table(
+    owner: Any, config: Any, optimizer: optimizers.Optimizer | None
+) -> HostTable:
+    """Makes a table, tracked by `owner` under TensorFlow's checkpoint names.
+
+    A checkpoint that `owner` was restored from before gives the rows at once.
+
+    Args:
+      owner: the trackable object that saves the table, as `<name>`, and the
+        slots of a static one, as `<name>/<slot>`.
+      config: its TableConfig, named.
+      optimizer: whose slots it has; None for no slots.
+    """
+    if config.vocabulary_size is None:
+        return HostTable(_hash_table(owner, config, optimizer), {})
+    shape = (config.vocabulary_size, config.dim)
+    slots = {} if optimizer is None else optimizer.slot_initial_values
+    return HostTable(
+        _variable(owner, config.name, shape, config.initializer, True),
+        {
+            name: _variable(
+                owner,
+                f"{config.name}/{name}",
+                shape,
+                functools.partial(_constant, value),
+                False,
+            )
+            for name, value in slots.items()
+        },
+    )
+
+
+def _hash_table(owner: Any, config: Any, optimizer: Any) -> HashTable:
+    table = HashTable(
+        config.dim,
+        name=config.name,
+        initializer=config.initializer,
+        seed=config.seed,
+    )
+    if optimizer is not None:
+        table.attach(optimizer)
+    return private.track(owner, config.name, table)
+
+
+def _constant(value: float, shape: Any, dtype: tf.DType) -> tf.Tensor:
+    return tf.fill(shape, tf.cast(value, dtype))
+
+
+def _variable(
+    owner: Any,
+    name: str,
+    shape: tuple[int, int],
+    initializer: Callable[..., tf.Tensor],
+    trainable: bool,
+) -> Any:
+    def getter(initializer: Callable[..., tf.Tensor], **arguments: Any) -> Any:
+        # TensorFlow passes an initializer that restores where it can, and then
+        # no shape.
+        arguments["shape"] = shape
+        value = functools.partial(initializer, shape, dtype=tf.float32)
+        with tf.device(HOST):
+            return private.single_variable(initial_value=value, **arguments)
+
+    return private.add_variable(
+        owner,
+        name=name,
+        shape=shape,
+        dtype=tf.float32,
+        initializer=initializer,
+        getter=getter,
+        trainable=trainable,
+    )

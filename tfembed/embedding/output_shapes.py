@@ -1,0 +1,211 @@
+"""The shapes of the activations: configured, then built, then detected.
+
+A feature's output shape is its activations' shape without the table's dim. It
+is that of its FeatureConfig, else what `build` is told, else what the first
+input shows; later sources are checked against earlier ones and only fill what is
+unknown. The rules are those of TensorFlow's TPUEmbedding.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+
+__all__ = ["OutputShapes", "detected_input_shape", "is_sequence"]
+
+
+@dataclasses.dataclass(frozen=True)
+class OutputShapes:
+    """What is known of the output shapes, one per feature.
+
+    Attributes:
+      features: the flat FeatureConfigs.
+      paths: what errors call them.
+      shapes: what is known; unknown rank for nothing.
+    """
+
+    features: Sequence[Any]
+    paths: Sequence[str]
+    shapes: Sequence[tf.TensorShape]
+
+    @classmethod
+    def configured(
+        cls, features: Sequence[Any], paths: Sequence[str]
+    ) -> OutputShapes:
+        """What the FeatureConfigs say."""
+        return cls(features, paths, [f.output_shape for f in features])
+
+    def with_given(
+        self, input_shapes: Any, batch_size: int | None
+    ) -> OutputShapes:
+        """What is known with the arguments of `TPUEmbedding.build`.
+
+        Args:
+          input_shapes: a structure of tf.TensorShapes, or the batch size, or
+            None.
+          batch_size: the same for all inputs, or None.
+
+        Raises:
+          tfembed.errors.ArgumentError: as `with_inputs`, or another number of
+            shapes.
+        """
+        if isinstance(input_shapes, int):
+            input_shapes, batch_size = None, input_shapes
+        if input_shapes is None:
+            return (
+                self if batch_size is None else self.with_batch_size(batch_size)
+            )
+        flat = tf.nest.flatten(input_shapes)
+        if len(flat) != len(self.features):
+            raise errors.ArgumentError(
+                f"per_replica_input_shapes has {len(flat)} tf.TensorShapes; "
+                f"feature_config has {len(self.features)} features."
+            )
+        return self.with_inputs([tf.TensorShape(shape) for shape in flat])
+
+    def with_batch_size(self, batch_size: int) -> OutputShapes:
+        """What is known once all inputs have `batch_size` samples.
+
+        Raises:
+          tfembed.errors.ArgumentError: as `with_inputs`.
+        """
+        return self._with(
+            [
+                tf.TensorShape(
+                    [batch_size, feature.max_sequence_length]
+                    if is_sequence(feature)
+                    else [batch_size]
+                )
+                for feature in self.features
+            ]
+        )
+
+    def with_inputs(self, shapes: Sequence[tf.TensorShape]) -> OutputShapes:
+        """What is known with inputs of these shapes.
+
+        An output shape is the input's without the last dimension. One that is
+        partly known before is never completed.
+
+        Raises:
+          tfembed.errors.ArgumentError: a scalar or an unknown rank, a shape that
+            contradicts what is known, or a dimension that stays unknown.
+        """
+        return self._with(
+            [
+                _of_input_shape(feature, shape)
+                for feature, shape in zip(self.features, shapes, strict=True)
+            ]
+        )
+
+    def _with(self, incoming: Sequence[tf.TensorShape]) -> OutputShapes:
+        filled = []
+        for path, old, new in zip(
+            self.paths, self.shapes, incoming, strict=True
+        ):
+            _check_consistent(path, old, new)
+            # A TensorShape is true where its rank is known.
+            filled.append(old if old else new)
+            _check_fully_defined(path, filled[-1])
+        return dataclasses.replace(self, shapes=filled)
+
+
+def is_sequence(feature: Any) -> bool:
+    """Whether input of rank 2 gives one activation per id."""
+    return feature.max_sequence_length > 0 and not feature.output_shape
+
+
+def _of_input_shape(feature: Any, shape: tf.TensorShape) -> tf.TensorShape:
+    if shape.rank is None or shape.rank < 1:
+        raise errors.ArgumentError(
+            f"Received input tensor of shape {shape}. Rank must be 1 and above"
+        )
+    if shape.rank == 1:
+        return shape
+    # A last dimension of 1 is one id per sample, not a sequence.
+    if shape.rank == 2 and shape[-1] != 1 and is_sequence(feature):
+        return shape[:-1].concatenate(feature.max_sequence_length)
+    return shape[:-1]
+
+
+def detected_input_shape(feature: Any, value: Any, path: str) -> tf.TensorShape:
+    """The static shape of an input, with a sequence's length put in.
+
+    Args:
+      feature: its FeatureConfig.
+      value: a Tensor, SparseTensor or RaggedTensor.
+      path: what errors call the feature.
+
+    Raises:
+      tfembed.errors.ArgumentError: a rank that is not allowed, or another type.
+    """
+    shape: Any = getattr(value, "shape", None)
+    if isinstance(value, tf.RaggedTensor):
+        if shape.rank != 2:
+            raise _bad_rank("Only rank 2 ragged", shape, path)
+    elif isinstance(value, tf.SparseTensor):
+        if shape.rank is None or shape.rank < 2:
+            raise _bad_rank("Only rank 2 and above sparse", shape, path)
+    elif isinstance(value, tf.Tensor):
+        return _dense_shape(shape, path)
+    else:
+        raise errors.ArgumentError(
+            f"Input {path} is of unknown type {type(value)}. Please only pass "
+            "Tensor, SparseTensor or RaggedTensor as input to enqueue."
+        )
+    if shape.rank == 2 and is_sequence(feature):
+        length = feature.max_sequence_length
+        return tf.TensorShape([shape[0], length, shape[1]])
+    return shape
+
+
+def _dense_shape(shape: tf.TensorShape, path: str) -> tf.TensorShape:
+    if shape.rank is None or shape.rank < 1:
+        raise _bad_rank("Only rank 1 and above dense", shape, path)
+    if shape.rank > 1 and shape[-1] != 1:
+        raise errors.ArgumentError(
+            "Rank 2 or above dense tensor should have last dimension as 1 as "
+            "the last dimension will always be reduced. Instead got dense "
+            f"tensor as shape {shape} for input {path}"
+        )
+    return shape
+
+
+def _bad_rank(
+    allowed: str, shape: tf.TensorShape, path: str
+) -> errors.ArgumentError:
+    return errors.ArgumentError(
+        f"{allowed} tensor is supported, found rank {shape.rank} for input "
+        f"{path}"
+    )
+
+
+def _check_consistent(
+    path: str, old: tf.TensorShape, new: tf.TensorShape
+) -> None:
+    """Raises where an incoming output shape contradicts the known one.
+
+    An incoming shape of rank 1 or 2 may have a lower rank than the known one: a
+    ragged tensor's output shape may divide its samples further, which is
+    checked where the input is read.
+    """
+    if not old or not new or (new.rank in (1, 2) and old.rank > new.rank):
+        return
+    if not old.is_compatible_with(new):
+        raise errors.ArgumentError(
+            f"Inconsistent shape founded for input feature {path}, Output "
+            f"shape is set to be {old}, But got incoming output shape {new}"
+        )
+
+
+def _check_fully_defined(path: str, shape: tf.TensorShape) -> None:
+    if not shape.is_fully_defined():
+        raise errors.ArgumentError(
+            f"Input Feature {path} has output shape set as {shape} which is "
+            "not fully defined. Please specify the fully defined shape in "
+            "either FeatureConfig or for the build method."
+        )

@@ -1,0 +1,145 @@
+"""What is known of an embedding before any batch: features, tables, rules."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors, optimizers
+from tfembed.config.table_config import check_table_options
+
+__all__ = ["EmbeddingPlan", "feature_paths", "make_plan"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class EmbeddingPlan:
+    """The flat form of a structure of FeatureConfigs.
+
+    Attributes:
+      feature_config: the structure, as it was given.
+      features: its FeatureConfigs, in the order of `tf.nest.flatten`.
+      paths: what errors call them.
+      tables: the TableConfigs, in the order of their first feature.
+      table_ids: per feature, its table's place in `tables`.
+      optimizers: per table, its update rule or None.
+    """
+
+    feature_config: Any
+    features: tuple[Any, ...]
+    paths: tuple[str, ...]
+    tables: tuple[Any, ...]
+    table_ids: tuple[int, ...]
+    optimizers: tuple[optimizers.Optimizer | None, ...]
+
+    @property
+    def dims(self) -> list[int]:
+        """The width of each table."""
+        return [table.dim for table in self.tables]
+
+    def dim(self, feature: int) -> int:
+        """The width of a feature's table."""
+        return self.dims[self.table_ids[feature]]
+
+    def flatten(self, values: Any, what: str) -> list[Any]:
+        """The leaves of `values`, which must be structured as the features.
+
+        Raises:
+          ValueError, TypeError: another structure, as `tf.nest` says it.
+        """
+        try:
+            tf.nest.assert_same_structure(self.feature_config, values)
+        except (ValueError, TypeError) as error:
+            raise type(error)(
+                f"{what} must have the structure of feature_config. {error}"
+            ) from None
+        return tf.nest.flatten(values)
+
+    def pack(self, values: Sequence[Any]) -> Any:
+        """`values`, one per feature, in the structure of the features."""
+        return tf.nest.pack_sequence_as(self.feature_config, values)
+
+
+def make_plan(feature_config: Any, optimizer: Any) -> EmbeddingPlan:
+    """Checks the configs, and names tables and optimizers where they are None.
+
+    As TensorFlow does, it writes the names and the optimizers into the
+    TableConfigs, once all of them were checked.
+
+    Args:
+      feature_config: a FeatureConfig or a `tf.nest` structure of them.
+      optimizer: of tables that have none; None leaves them without.
+
+    Raises:
+      tfembed.errors.ArgumentError: no features, an unknown optimizer, or a name
+        used twice.
+      tfembed.errors.UnsupportedError: an option that is not in this release.
+    """
+    features = tuple(tf.nest.flatten(feature_config))
+    for feature in features:
+        if not hasattr(feature, "max_sequence_length"):
+            raise errors.ArgumentError(
+                "`feature_config` must be a FeatureConfig or a structure of "
+                f"them; got {feature!r}."
+            )
+    if not features:
+        raise errors.ArgumentError("`feature_config` has no features.")
+    tables = _distinct([feature.table for feature in features])
+    for table in tables:
+        check_table_options(table)
+    # The rules first: nothing is written before everything was checked.
+    chosen = [
+        optimizer if table.optimizer is None else table.optimizer
+        for table in tables
+    ]
+    rules = tuple(
+        None if one is None else optimizers.from_tensorflow(one)
+        for one in chosen
+    )
+    for table, name, one in zip(tables, _names(tables), chosen, strict=True):
+        # Ours are frozen for everybody else.
+        object.__setattr__(table, "name", name)
+        object.__setattr__(table, "optimizer", one)
+    return EmbeddingPlan(
+        feature_config=feature_config,
+        features=features,
+        paths=tuple(
+            feature.name or path or "the only feature"
+            for feature, path in zip(
+                features, feature_paths(feature_config), strict=True
+            )
+        ),
+        tables=tuple(tables),
+        table_ids=tuple(_index(tables, f.table) for f in features),
+        optimizers=rules,
+    )
+
+
+def _distinct(tables: Sequence[Any]) -> list[Any]:
+    """By identity: equal descriptions are different tables."""
+    return list({id(table): table for table in tables}.values())
+
+
+def _index(tables: Sequence[Any], table: Any) -> int:
+    return next(i for i, other in enumerate(tables) if other is table)
+
+
+def _names(tables: Sequence[Any]) -> list[str]:
+    names: list[str] = []
+    for i, table in enumerate(tables):
+        name = f"table_{i}" if table.name is None else table.name
+        if name in names:
+            raise errors.ArgumentError(
+                "Tables must have a unique name. Multiple tables with name "
+                f"{name} found."
+            )
+        names.append(name)
+    return names
+
+
+def feature_paths(structure: Any) -> list[str]:
+    """The keys of each leaf of a `tf.nest` structure, joined by slashes."""
+    keys = tf.__internal__.nest.yield_flat_paths(structure)
+    return ["/".join(map(str, path)) for path in keys]

@@ -1,0 +1,168 @@
+"""Gather and combine with TensorFlow's own ops.
+
+    sum: S = sum(w e)    mean: S / sum(w)    sqrtn: S / sqrt(sum(w ** 2))
+
+Where the divisor is 0, and for samples without ids, the result is 0.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+
+__all__ = ["Pooling", "pool_ragged", "pool_sparse"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pooling:
+    """How one feature is looked up.
+
+    Attributes:
+      rows: ids [n] to rows [n, dim].
+      dim: the rows' width.
+      combiner: "sum", "mean" or "sqrtn".
+      validate: prune sparse input.
+      has_vocabulary: whether ids below 0 are invalid.
+      sequence_length: of input of rank 2; 0 combines.
+    """
+
+    rows: Callable[[tf.Tensor], tf.Tensor]
+    dim: int
+    combiner: str
+    validate: bool
+    has_vocabulary: bool
+    sequence_length: int
+
+
+def pool_sparse(
+    ids: tf.SparseTensor, weights: tf.SparseTensor | None, how: Pooling
+) -> tf.Tensor:
+    """Combines the last dimension of `ids`.
+
+    Returns:
+      [..., dim], or [B, sequence_length, dim] for a sequence of rank 2: an id at
+      column j is at place j, what is behind the length is dropped.
+    """
+    rank = ids.shape.rank
+    if how.validate:
+        ids, weights = _prune(ids, weights, how)
+    if how.sequence_length and rank in (None, 2):
+        return _place(ids, how)
+    lead = ids.dense_shape[:-1]
+    if rank != 2:
+        ids = tf.sparse.reshape(ids, tf.stack([-1, ids.dense_shape[-1]]))
+    pooled = _combine(
+        how.rows(ids.values),
+        None if weights is None else weights.values,
+        ids.indices[:, 0],
+        tf.reduce_prod(lead),
+        how,
+    )
+    if rank != 2:
+        pooled = tf.reshape(pooled, tf.concat([lead, [how.dim]], 0))
+    pooled.set_shape(ids.shape[:-1].concatenate(how.dim) if rank == 2 else None)
+    return pooled
+
+
+def pool_ragged(
+    ids: tf.RaggedTensor,
+    weights: tf.RaggedTensor | None,
+    how: Pooling,
+    output_shape: tf.TensorShape,
+    *,
+    path: str,
+) -> tf.Tensor:
+    """Combines the samples of `ids`, or cuts and pads them as sequences.
+
+    An output shape with as many elements as there are samples combines; one
+    with L times as many makes sequences of length L, without combiner and
+    weights. Nothing is pruned.
+
+    Returns:
+      [B, dim], [B, sequence_length, dim], or [*output_shape, dim].
+
+    Raises:
+      tfembed.errors.ArgumentError: an output shape that does not fit.
+    """
+    length = how.sequence_length
+    if output_shape:
+        length = _length_of(ids.shape[0], output_shape, path)
+    if length:
+        kept = ids[:, :length]
+        pooled = kept.with_values(how.rows(kept.values)).to_tensor(
+            shape=[None, length, how.dim]
+        )
+    else:
+        pooled = _combine(
+            how.rows(ids.values),
+            None if weights is None else weights.values,
+            ids.value_rowids(),
+            ids.nrows(tf.int64),
+            how,
+        )
+        pooled.set_shape([ids.shape[0], how.dim])
+    if output_shape:
+        pooled = tf.reshape(pooled, output_shape.concatenate(how.dim))
+    return pooled
+
+
+def _length_of(
+    batch: int | None, output_shape: tf.TensorShape, path: str
+) -> int:
+    size = output_shape.num_elements()
+    if not batch or not size or size % batch:
+        raise errors.ArgumentError(
+            f"Output shape set in the FeatureConfig of {path} should be the "
+            "factor of the input data batch size. But instead got output shape "
+            f"{output_shape}, input data batch size {batch}"
+        )
+    return size // batch if size > batch else 0
+
+
+def _prune(
+    ids: tf.SparseTensor, weights: tf.SparseTensor | None, how: Pooling
+) -> tuple[tf.SparseTensor, tf.SparseTensor | None]:
+    keep = tf.ones_like(ids.values, tf.bool)
+    if how.has_vocabulary:
+        keep &= ids.values >= 0
+    if weights is None:
+        return tf.sparse.retain(ids, keep), None
+    if how.combiner != "sum":
+        keep &= weights.values > 0
+    return tf.sparse.retain(ids, keep), tf.sparse.retain(weights, keep)
+
+
+def _place(ids: tf.SparseTensor, how: Pooling) -> tf.Tensor:
+    ids = tf.sparse.retain(ids, ids.indices[:, 1] < how.sequence_length)
+    shape = tf.stack([ids.dense_shape[0], how.sequence_length, how.dim])
+    placed = tf.scatter_nd(ids.indices, how.rows(ids.values), shape)
+    placed.set_shape([ids.shape[0], how.sequence_length, how.dim])
+    return placed
+
+
+def _combine(
+    rows: tf.Tensor,
+    weights: tf.Tensor | None,
+    samples: tf.Tensor,
+    num_samples: tf.Tensor,
+    how: Pooling,
+) -> tf.Tensor:
+    """Rows [n, dim] of the samples [n], to [num_samples, dim]."""
+
+    def add_up(values: Any) -> tf.Tensor:
+        return tf.math.unsorted_segment_sum(values, samples, num_samples)
+
+    if weights is None:
+        weights = tf.ones_like(samples, tf.float32)
+    weights = tf.cast(weights, tf.float32)[:, tf.newaxis]
+    total = add_up(rows * weights)
+    if how.combiner == "mean":
+        return tf.math.divide_no_nan(total, add_up(weights))
+    if how.combiner == "sqrtn":
+        return tf.math.divide_no_nan(total, tf.sqrt(add_up(weights * weights)))
+    return total

@@ -1,0 +1,122 @@
+"""Which replicas a strategy has, and on which of them a call runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+
+__all__ = ["Replicas"]
+
+_SUPPORTED = (tf.distribute.OneDeviceStrategy, tf.distribute.MirroredStrategy)
+
+
+class Replicas:
+    """The replicas of the strategy in whose scope this object is made.
+
+    Raises:
+      tfembed.errors.UnsupportedError: a strategy that no engine supports yet.
+    """
+
+    def __init__(self) -> None:
+        self._strategy = tf.distribute.get_strategy()
+        if tf.distribute.has_strategy() and not isinstance(
+            self._strategy, _SUPPORTED
+        ):
+            raise errors.UnsupportedError(
+                f"TPUEmbedding under {type(self._strategy).__name__} is not in "
+                "this release; use the default strategy, OneDeviceStrategy or "
+                "MirroredStrategy."
+            )
+
+    @property
+    def count(self) -> int:
+        """The number of replicas."""
+        return int(self._strategy.num_replicas_in_sync)
+
+    def current(self) -> int | None:
+        """The replica on which this call runs; None outside of them."""
+        if self.count == 1:
+            return 0
+        context = tf.distribute.get_replica_context()
+        if context is None or context.strategy is not self._strategy:
+            return None
+        return int(tf.get_static_value(context.replica_id_in_sync_group))
+
+    def current_for(self, call: str) -> int:
+        """The same for a call that must run on a replica.
+
+        Raises:
+          tfembed.errors.StateError: it does not.
+        """
+        replica = self.current()
+        if replica is None:
+            raise errors.StateError(
+                f"{call} must be called inside of strategy.run: the "
+                f"{type(self._strategy).__name__} has {self.count} replicas, "
+                "each with activations of its own."
+            )
+        return replica
+
+    def is_inside_run(self) -> bool:
+        """Whether this call runs inside of strategy.run of several replicas."""
+        return self.count > 1 and self.current() is not None
+
+    def of_device(self, device: str) -> int:
+        """The replica whose device is `device`.
+
+        Raises:
+          tfembed.errors.ArgumentError: there is none.
+        """
+        devices = [_spec(d) for d in self._strategy.extended.worker_devices]
+        if _spec(device) not in devices:
+            raise errors.ArgumentError(
+                f"Device {device} passed to enqueue is not one of the "
+                f"replicas' devices: "
+                f"{list(self._strategy.extended.worker_devices)}."
+            )
+        return devices.index(_spec(device))
+
+    def split(self, values: Sequence[Any]) -> list[list[Any]]:
+        """Per replica, its share of each value.
+
+        Values that are not distributed belong to every replica.
+        """
+        shares = [self._shares(value) for value in values]
+        return [[share[i] for share in shares] for i in range(self.count)]
+
+    def _shares(self, value: Any) -> Sequence[Any]:
+        if isinstance(value, tf.distribute.DistributedValues):
+            local: Sequence[Any] = self._strategy.experimental_local_results(
+                value
+            )
+            if len(local) == self.count:
+                return local
+        return [value] * self.count
+
+    def merge(
+        self, function: Callable[[list[list[Any]]], None], values: list[Any]
+    ) -> None:
+        """Calls function(values of each replica) once, for all replicas.
+
+        Inside of strategy.run every replica must call it, outside of
+        conditionals and loops that the replica's function has itself.
+        """
+        if not self.is_inside_run():
+            function([values])
+            return
+
+        def merged(strategy: Any, *merged_values: Any) -> None:
+            del strategy
+            function(self.split(merged_values))
+
+        tf.distribute.get_replica_context().merge_call(merged, args=values)
+
+
+def _spec(device: str) -> tuple[str, int, int]:
+    """Device strings that mean the same device of this process are equal."""
+    spec = tf.DeviceSpec.from_string(device)
+    return (spec.device_type or "CPU", spec.task or 0, spec.device_index or 0)

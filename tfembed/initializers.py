@@ -1,0 +1,273 @@
+"""Initial rows of hash tables, drawn by key.
+
+A key that nobody wrote yet has a row all the same: a function of the table's
+seed, the key and the column alone, computed by the table (`cc/core/initial_rows.h`).
+So an initializer here is a description, and this file translates what users of
+TensorFlow and Keras write into one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfembed import errors
+
+__all__ = ["RowInitializer", "row_initializer"]
+
+# TensorFlow's and Keras' correction for the mass that truncation at two
+# standard deviations removes.
+_TRUNCATED_STDDEV = 0.87962566103423978
+
+_KNOWN_FORMS = (
+    "None, a number, an array of length `dim` or 1, a function of no argument "
+    "or of (shape, dtype) that returns a constant, a `RowInitializer`, or one "
+    "of Keras' or TensorFlow's Zeros, Ones, Constant, RandomUniform, "
+    "RandomNormal, TruncatedNormal, VarianceScaling, Glorot*, He*, Lecun* "
+    "initializers"
+)
+
+_NUM_ARGUMENTS = {
+    "constant": 1,
+    "uniform": 2,
+    "normal": 2,
+    "truncated_normal": 2,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class RowInitializer:
+    """What the row of a missing key is.
+
+    kind                arguments       a column of the row
+    "constant"          (value,)        value
+    "vector"            dim values      the column's value
+    "uniform"           (low, high)     in [low, high)
+    "normal"            (mean, stddev)
+    "truncated_normal"  (mean, stddev)  redrawn outside 2 stddev of the mean
+
+    Attributes:
+      kind: one of the kinds above.
+      arguments: its finite numbers.
+      seed: the table's seed; None where the table is to choose it.
+
+    Raises:
+      tfembed.errors.ArgumentError: an unknown kind, or arguments that are too
+        few, too many, not finite or out of order.
+    """
+
+    kind: str
+    arguments: tuple[float, ...]
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        wanted = _NUM_ARGUMENTS.get(self.kind, len(self.arguments))
+        if self.kind not in (*_NUM_ARGUMENTS, "vector"):
+            raise errors.ArgumentError(
+                f"`kind` of a RowInitializer is {self.kind!r}; it must be one "
+                f"of {sorted([*_NUM_ARGUMENTS, 'vector'])}."
+            )
+        if len(self.arguments) != wanted or not self.arguments:
+            raise errors.ArgumentError(
+                f"A {self.kind!r} RowInitializer takes {wanted or 'some'} "
+                f"arguments; got {self.arguments}."
+            )
+        if not all(math.isfinite(x) for x in self.arguments):
+            raise errors.ArgumentError(
+                f"Arguments of a RowInitializer must be finite; got "
+                f"{self.kind} {self.arguments}."
+            )
+        if self.kind == "uniform" and self.arguments[0] > self.arguments[1]:
+            raise errors.ArgumentError(
+                f"A uniform initializer needs low <= high; got "
+                f"{self.arguments[0]} and {self.arguments[1]}."
+            )
+        if self.kind.endswith("normal") and self.arguments[1] < 0:
+            raise errors.ArgumentError(
+                f"A {self.kind} initializer needs stddev >= 0; got "
+                f"{self.arguments[1]}."
+            )
+
+
+def row_initializer(initializer: Any, dim: int) -> RowInitializer:
+    """Translates what users write into a `RowInitializer`.
+
+    VarianceScaling and its kin (Glorot, He, Lecun) need a fan; a table without
+    a fixed vocabulary has none, so a row counts as a matrix of shape [1, dim]:
+    fan_in = 1, fan_out = dim. This is what TensorFlow Recommenders Addons
+    computes for a lookup of one key.
+
+    Args:
+      initializer: None (zeros), a number, a sequence, array or tensor with 1 or
+        `dim` elements, an initializer of Keras 3, `tf_keras`, `tf.initializers`
+        or `tf.compat.v1` (an instance, a class or a Keras name such as
+        "glorot_uniform"), a function that returns a constant, or a
+        `RowInitializer`.
+      dim: the row's width.
+
+    Returns:
+      The description. Its `seed` is the initializer's own where it has an
+      integer one.
+
+    Raises:
+      tfembed.errors.ArgumentError: anything else, or another number of
+        elements; the text lists the known forms.
+    """
+    if isinstance(initializer, RowInitializer):
+        if initializer.kind == "vector":
+            return _from_array(initializer.arguments, dim)
+        return initializer
+    if initializer is None:
+        return RowInitializer("constant", (0.0,))
+    if isinstance(initializer, str):
+        initializer = _by_name(initializer)
+    if isinstance(initializer, type):
+        initializer = initializer()
+    if _is_library_class(type(initializer)):
+        return _from_library(initializer, dim)
+    if callable(initializer) and not tf.is_tensor(initializer):
+        return _from_function(initializer, dim)
+    return _from_array(initializer, dim)
+
+
+def _from_array(value: Any, dim: int) -> RowInitializer:
+    try:
+        array = np.asarray(value, np.float64).ravel()
+    except (TypeError, ValueError, NotImplementedError):
+        raise _unknown_form(value) from None
+    if array.size not in (1, dim):
+        raise errors.ArgumentError(
+            f"An initializer with {array.size} elements does not fit rows of "
+            f"width {dim}; give 1 or {dim} elements."
+        )
+    numbers = tuple(float(x) for x in array)
+    # With dim 1 the two are the same row.
+    return RowInitializer(
+        "constant" if len(numbers) == 1 else "vector", numbers
+    )
+
+
+def _by_name(name: str) -> Any:
+    try:
+        return tf.keras.initializers.get(name)
+    except ValueError:
+        raise _unknown_form(name) from None
+
+
+def _is_library_class(cls: type) -> bool:
+    """Whether it is an initializer class of TensorFlow or Keras itself.
+
+    A user's subclass may compute something else and is not.
+    """
+    root = cls.__module__.partition(".")[0]
+    is_library = root in ("keras", "tf_keras", "tensorflow")
+    return is_library and "init" in cls.__module__
+
+
+def _from_library(initializer: Any, dim: int) -> RowInitializer:
+    names = [cls.__name__ for cls in type(initializer).__mro__]
+    kinds = [_TRANSLATIONS[name] for name in names if name in _TRANSLATIONS]
+    if not kinds:
+        raise _unknown_form(initializer)
+    described: RowInitializer = kinds[0](initializer, dim)
+    seed = getattr(
+        initializer, "_init_seed", getattr(initializer, "seed", None)
+    )
+    if isinstance(seed, int):
+        described = dataclasses.replace(described, seed=seed)
+    return described
+
+
+def _uniform(initializer: Any, dim: int) -> RowInitializer:
+    del dim
+    high = initializer.maxval
+    bounds = (float(initializer.minval), 1.0 if high is None else float(high))
+    return RowInitializer("uniform", bounds)
+
+
+def _variance_scaling(initializer: Any, dim: int) -> RowInitializer:
+    # limit = sqrt(3 scale / fan) for uniform, stddev = sqrt(scale / fan) else.
+    fan = {"fan_in": 1.0, "fan_out": float(dim), "fan_avg": (1.0 + dim) / 2}
+    variance = initializer.scale / max(1.0, fan[initializer.mode])
+    distribution = initializer.distribution
+    if distribution == "uniform":
+        limit = math.sqrt(3.0 * variance)
+        return RowInitializer("uniform", (-limit, limit))
+    if distribution == "untruncated_normal":
+        return RowInitializer("normal", (0.0, math.sqrt(variance)))
+    stddev = math.sqrt(variance) / _TRUNCATED_STDDEV
+    return RowInitializer("truncated_normal", (0.0, stddev))
+
+
+def _normal(kind: str) -> Callable[[Any, int], RowInitializer]:
+    def translate(initializer: Any, dim: int) -> RowInitializer:
+        del dim
+        numbers = (float(initializer.mean), float(initializer.stddev))
+        return RowInitializer(kind, numbers)
+
+    return translate
+
+
+def _constant(value: float) -> Callable[[Any, int], RowInitializer]:
+    return lambda initializer, dim: RowInitializer("constant", (value,))
+
+
+# By class name: Keras 3, tf_keras, tf.initializers and tf.compat.v1 share the
+# names and the attributes, and none of them need be imported for it.
+_TRANSLATIONS: dict[str, Callable[[Any, int], RowInitializer]] = {
+    "Zeros": _constant(0.0),
+    "Ones": _constant(1.0),
+    "Constant": lambda initializer, dim: _from_array(initializer.value, dim),
+    "RandomUniform": _uniform,
+    "RandomNormal": _normal("normal"),
+    "TruncatedNormal": _normal("truncated_normal"),
+    "VarianceScaling": _variance_scaling,
+}
+
+
+def _from_function(function: Callable[..., Any], dim: int) -> RowInitializer:
+    """Accepts a function whose rows are all the same, at every call."""
+    if _takes_no_argument(function):
+        draws = [_numbers(function, function()) for _ in range(2)]
+        if np.array_equal(draws[0], draws[1]):
+            return _from_array(draws[0], dim)
+        raise _unknown_form(function)
+    try:
+        draws = [_numbers(function, function((2, dim))) for _ in range(2)]
+    except TypeError:
+        raise _unknown_form(function) from None
+    row = draws[0].reshape(-1)[:dim]
+    if any(x.shape != (2, dim) or not np.all(x == row) for x in draws):
+        raise _unknown_form(function)
+    return _from_array(row, dim)
+
+
+def _takes_no_argument(function: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return not any(
+        x.default is x.empty and x.kind not in (x.VAR_POSITIONAL, x.VAR_KEYWORD)
+        for x in parameters
+    ) and not any(x.name == "shape" for x in parameters)
+
+
+def _numbers(function: Callable[..., Any], value: Any) -> np.ndarray[Any, Any]:
+    try:
+        return np.asarray(value, np.float64)
+    except (TypeError, ValueError, NotImplementedError):
+        raise _unknown_form(function) from None
+
+
+def _unknown_form(given: Any) -> errors.ArgumentError:
+    return errors.ArgumentError(
+        f"{given!r} cannot be the initializer of a hash table, whose rows "
+        f"depend on the key alone. Known forms: {_KNOWN_FORMS}."
+    )

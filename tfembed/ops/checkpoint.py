@@ -1,0 +1,107 @@
+"""Ops that stream tables into checkpoints and back: convert, call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tfembed.ops import library
+
+
+def save(
+    tables: Sequence[tf.Tensor],
+    prefix: tf.Tensor,
+    *,
+    tensor_names: Sequence[str],
+    shard_counts: Sequence[int],
+) -> None:
+    """Writes tables as one bundle of files, `prefix`.index and .data-*.
+
+    Args:
+      tables: the handles of the shards of all tables, table by table.
+      prefix: string scalar.
+      tensor_names: per table what its tensors' names begin with.
+      shard_counts: per table the number of its shards.
+
+    Raises:
+      tf.errors.OpError: the files cannot be written.
+    """
+    return library.load().tfembed_table_save(
+        tables,
+        prefix,
+        tensor_names=list(tensor_names),
+        shard_counts=list(shard_counts),
+    )
+
+
+def restore(
+    tables: Sequence[tf.Tensor],
+    prefix: tf.Tensor,
+    *,
+    tensor_names: Sequence[str],
+    shard_counts: Sequence[int],
+    keep_seeds: Sequence[bool],
+    deal_rows: Sequence[bool],
+    load_slots: Sequence[bool],
+) -> tf.Tensor:
+    """Replaces the content of tables by what a checkpoint has.
+
+    Args:
+      tables: as for `save`.
+      prefix: string scalar.
+      tensor_names: as for `save`.
+      shard_counts: per table the number of its shards now.
+      keep_seeds: per table whether the saved seed of its initial rows is
+        ignored.
+      deal_rows: per table whether its rows go to shard floormod(key, shards);
+        False leaves it empty, for `read_chunk` and `table.import_rows`.
+      load_slots: per table whether saved slots are loaded, and laid out where
+        they are not.
+
+    Returns:
+      string [tables]: what the checkpoint says of each.
+
+    Raises:
+      tf.errors.NotFoundError: no such checkpoint, or no such table in it.
+      tf.errors.InvalidArgumentError: another width, or another rule's slots.
+      tf.errors.DataLossError: damaged files. In all three cases no table has
+        been changed.
+    """
+    return library.load().tfembed_table_restore(
+        tables,
+        prefix,
+        tensor_names=list(tensor_names),
+        shard_counts=list(shard_counts),
+        keep_seeds=list(keep_seeds),
+        deal_rows=list(deal_rows),
+        load_slots=list(load_slots),
+    )
+
+
+def read_chunk(
+    table: tf.Tensor,
+    prefix: tf.Tensor,
+    chunk: tf.Tensor,
+    *,
+    tensor_name: str,
+    load_slots: bool,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """(keys [n], full rows [n, dim * (1 + num_slots)], number of chunks).
+
+    The rows are laid out as those of `table`. Raises as `restore`.
+    """
+    result = library.load().tfembed_table_read_chunk(
+        table, prefix, chunk, tensor_name=tensor_name, load_slots=load_slots
+    )
+    return result.keys, result.full_rows, result.num_chunks
+
+
+def check(prefix: tf.Tensor) -> None:
+    """Reads all files of a checkpoint and compares their checksums.
+
+    Raises:
+      tf.errors.NotFoundError: a file is missing.
+      tf.errors.DataLossError: a file is damaged or cut off.
+    """
+    return library.load().tfembed_checkpoint_check(prefix)

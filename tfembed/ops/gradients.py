@@ -1,0 +1,98 @@
+"""How gradients reach tables.
+
+A tape hands gradients to resource handles. `GroupedLookup` takes the handles
+themselves; rows that were looked up in any other way pass through
+`trainable_rows`, which names the handle that their gradient is for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed.ops import library, private
+from tfembed.ops.table import as_keys
+
+
+def trainable_rows(anchor: Any, keys: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    """`rows` unchanged, with a gradient for `anchor`.
+
+    Args:
+      anchor: a resource handle, or an object that acts as a variable: with
+        `handle`, `trainable` and `_should_act_as_resource_variable`, hashable
+        and weakly referenceable. Tapes watch such an object by themselves, and
+        `tape.gradient` and `optimizer.apply_gradients` take it as a source.
+      keys: int64 or int32 [...].
+      rows: float32 [..., dim], what `keys` looked up.
+
+    Returns:
+      `rows`. Its gradient with respect to `anchor` is
+      tf.IndexedSlices(values=[n, dim], indices=keys, flattened): repeated keys
+      stay repeated, and several calls in one step are concatenated.
+    """
+    if private.acts_as_variable(anchor):
+        private.variable_accessed(anchor)
+    return library.load().tfembed_trainable_rows(
+        getattr(anchor, "handle", anchor), as_keys(keys, "keys"), rows
+    )
+
+
+@tf.RegisterGradient("Tfembed>TrainableRows")
+def _trainable_rows_gradient(op: Any, gradient: tf.Tensor) -> list[Any]:
+    keys = tf.reshape(op.inputs[1], [-1])
+    dim = tf.shape(gradient)[-1]
+    values = tf.reshape(gradient, tf.stack([tf.size(keys), dim]))
+    values = tf.ensure_shape(values, [None, gradient.shape[-1]])
+    return [tf.IndexedSlices(values, keys), None, None]
+
+
+@tf.RegisterGradient("Tfembed>GroupedLookup")
+def _grouped_lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[Any]:
+    attrs = (
+        "dims",
+        "kinds",
+        "table_ids",
+        "combiners",
+        "max_sequence_lengths",
+        "validate",
+        "feature_names",
+    )
+    num_tables, num_features = op.get_attr("T"), op.get_attr("F")
+    inputs = list(op.inputs)
+    tables, rest = inputs[:num_tables], inputs[num_tables:]
+    ids, rows, weights = (
+        rest[i * num_features : (i + 1) * num_features] for i in range(3)
+    )
+    result = library.load().tfembed_grouped_lookup_gradient(
+        tables,
+        ids,
+        rows,
+        weights,
+        rest[-1],
+        gradients,
+        **{name: op.get_attr(name) for name in attrs},
+    )
+    slices = [
+        tf.IndexedSlices(sums, ids, _dense_shape(table))
+        for table, ids, sums in zip(
+            tables, result.distinct_ids, result.sums, strict=True
+        )
+    ]
+    return slices + [None] * (len(inputs) - num_tables)
+
+
+def _dense_shape(table: tf.Tensor) -> tf.Tensor | None:
+    """That of a variable; a table without a fixed vocabulary has none."""
+    shape = private.handle_shape(table)
+    if not shape.is_fully_defined():
+        return None
+    return tf.constant(shape.as_list(), tf.int64)
+
+
+@tf.RegisterGradient("Tfembed>GroupedLookupGradient")
+def _no_second_order(op: Any, *gradients: tf.Tensor) -> list[Any]:
+    raise LookupError(
+        "tfembed's lookups have no second-order gradients: the gradient of "
+        "Tfembed>GroupedLookup cannot be differentiated again."
+    )

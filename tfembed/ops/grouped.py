@@ -1,0 +1,256 @@
+"""Lookups and updates of all features of a step in one op call each."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed.errors import ArgumentError, DtypeError
+from tfembed.ops import library, private
+from tfembed.ops.table import as_keys
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FeatureIds:
+    """The tensors of one feature of a batch.
+
+    Attributes:
+      kind: "dense", "ragged" or "sparse".
+      ids: int64 [n].
+      rows: int64; dense [0], ragged the row splits [B + 1], sparse the sorted
+        indices [n, 2].
+      weights: float32 [n], or [0] where all are 1.
+      batch_size: int64 [].
+    """
+
+    kind: str
+    ids: tf.Tensor
+    rows: tf.Tensor
+    weights: tf.Tensor
+    batch_size: tf.Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class FeaturePlan:
+    """What is known of a feature before any batch.
+
+    Attributes:
+      table: its table's place in the call's list of tables.
+      combiner: "sum", "mean" or "sqrtn".
+      max_sequence_length: 0 combines a sample's ids; L keeps L places.
+      validate: whether sparse input is pruned: weights <= 0 unless the combiner
+        is sum, and ids < 0 of tables with a fixed vocabulary.
+      name: what errors call the feature.
+    """
+
+    table: int
+    combiner: str
+    max_sequence_length: int = 0
+    validate: bool = True
+    name: str = ""
+
+
+def feature_ids(
+    value: Any, weights: Any = None, *, name: str = "a feature"
+) -> FeatureIds:
+    """The tensors of one feature.
+
+    Args:
+      value: int64 or int32 ids: a Tensor [B] or [B, 1], or a SparseTensor or
+        RaggedTensor of rank 2.
+      weights: None, or floats of the same kind and structure as `value`.
+      name: what errors call the feature.
+
+    Raises:
+      ArgumentError: another rank; weights of another kind, or of dense ids.
+      DtypeError: ids that are not integers or weights that are not floats.
+    """
+    if isinstance(value, tf.SparseTensor):
+        _check_rank(value.shape.rank, (2,), name)
+        return FeatureIds(
+            kind="sparse",
+            ids=as_keys(value.values, name),
+            rows=value.indices,
+            weights=_weights(weights, tf.SparseTensor, name),
+            batch_size=value.dense_shape[0],
+        )
+    if isinstance(value, tf.RaggedTensor):
+        _check_rank(value.shape.rank, (2,), name)
+        return FeatureIds(
+            kind="ragged",
+            ids=as_keys(value.values, name),
+            rows=tf.cast(value.row_splits, tf.int64),
+            weights=_weights(weights, tf.RaggedTensor, name),
+            batch_size=value.nrows(tf.int64),
+        )
+    ids = as_keys(value, name)
+    _check_rank(ids.shape.rank, (1, 2), name)
+    if ids.shape.rank == 2 and ids.shape[1] != 1:
+        raise ArgumentError(
+            f"The dense ids of {name} must be [B] or [B, 1]; got {ids.shape}."
+        )
+    if weights is not None:
+        raise ArgumentError(f"Weights were given for {name}, which is dense.")
+    ids = tf.reshape(ids, [-1])
+    return FeatureIds(
+        kind="dense",
+        ids=ids,
+        rows=tf.zeros([0], tf.int64),
+        weights=tf.zeros([0], tf.float32),
+        batch_size=tf.size(ids, out_type=tf.int64),
+    )
+
+
+def grouped_lookup(
+    tables: Sequence[Any],
+    dims: Sequence[int],
+    features: Sequence[FeatureIds],
+    plans: Sequence[FeaturePlan],
+) -> list[tf.Tensor]:
+    """Looks up and combines the ids of all features.
+
+    Args:
+      tables: per table a tf.Variable [vocabulary, dim], a handle of
+        `table.create`, or an object that acts as a variable with such a handle.
+        Gradient tapes watch variables by themselves.
+      dims: per table the floats of a row.
+      features: the batch.
+      plans: one per feature.
+
+    Returns:
+      Per feature float32 [B, dim] or [B, max_sequence_length, dim]. The
+      gradient with respect to a table is tf.IndexedSlices of distinct ids.
+
+    Raises:
+      tf.errors.InvalidArgumentError: an id that cannot be in its table, or
+        rows or weights that do not fit the ids; it names the feature.
+    """
+    for table in tables:
+        if private.acts_as_variable(table):
+            private.variable_accessed(table)
+    return library.load().tfembed_grouped_lookup(
+        handles(tables), *_inputs(features), **_attrs(dims, features, plans)
+    )
+
+
+def grouped_update(
+    tables: Sequence[Any],
+    slots: Sequence[Any],
+    dims: Sequence[int],
+    features: Sequence[FeatureIds],
+    plans: Sequence[FeaturePlan],
+    gradients: Sequence[tf.Tensor],
+    *,
+    rules: Sequence[str],
+    learning_rates: Sequence[Any],
+    nonfinite: str = "skip",
+) -> tf.Tensor:
+    """Trains all tables with the gradients of the features' activations.
+
+    Args:
+      tables: as for `grouped_lookup`.
+      slots: the slot variables of those tables that are tf.Variables, table by
+        table, each table's in its rule's order. Other tables keep their own.
+      dims: as for `grouped_lookup`.
+      features: the batch that was looked up.
+      plans: one per feature.
+      gradients: per feature a tensor of its activations' shape.
+      rules: per table the text of its update rule.
+      learning_rates: per table a float or a scalar tensor.
+      nonfinite: what to do with a row whose summed gradient has a NaN or an
+        infinity: "skip", "refuse" (before anything is changed) or "allow".
+
+    Returns:
+      int64 [tables]: the rows whose sums had one.
+    """
+    rates = [tf.cast(rate, tf.float32) for rate in learning_rates]
+    return library.load().tfembed_grouped_update(
+        handles(tables),
+        handles(slots),
+        *_inputs(features),
+        gradients,
+        tf.stack(rates),
+        rules="\n".join(rules),
+        nonfinite=nonfinite,
+        **_attrs(dims, features, plans),
+    )
+
+
+def grouped_lookup_gradient(
+    tables: Sequence[Any],
+    dims: Sequence[int],
+    features: Sequence[FeatureIds],
+    plans: Sequence[FeaturePlan],
+    gradients: Sequence[tf.Tensor],
+) -> list[tuple[tf.Tensor, tf.Tensor]]:
+    """Per table (distinct ids [n], ascending, and their gradients [n, dim])."""
+    result = library.load().tfembed_grouped_lookup_gradient(
+        handles(tables),
+        *_inputs(features),
+        gradients,
+        **_attrs(dims, features, plans),
+    )
+    return list(zip(result.distinct_ids, result.sums, strict=True))
+
+
+def handles(tables: Sequence[Any]) -> list[tf.Tensor]:
+    """The resource handles of variables, tables and handles."""
+    return [getattr(table, "handle", table) for table in tables]
+
+
+def _inputs(features: Sequence[FeatureIds]) -> tuple[Any, ...]:
+    return (
+        [f.ids for f in features],
+        [f.rows for f in features],
+        [f.weights for f in features],
+        tf.stack([tf.cast(f.batch_size, tf.int64) for f in features]),
+    )
+
+
+def _attrs(
+    dims: Sequence[int],
+    features: Sequence[FeatureIds],
+    plans: Sequence[FeaturePlan],
+) -> dict[str, Any]:
+    return {
+        "dims": list(dims),
+        "kinds": [f.kind for f in features],
+        "table_ids": [p.table for p in plans],
+        "combiners": [p.combiner for p in plans],
+        "max_sequence_lengths": [p.max_sequence_length for p in plans],
+        "validate": [p.validate for p in plans],
+        "feature_names": [p.name for p in plans],
+    }
+
+
+def _check_rank(rank: int | None, allowed: tuple[int, ...], name: str) -> None:
+    if rank not in allowed:
+        raise ArgumentError(
+            f"The ids of {name} must be of rank "
+            f"{' or '.join(map(str, allowed))}; got rank {rank}."
+        )
+
+
+def _weights(weights: Any, kind: Any, name: str) -> tf.Tensor:
+    if weights is None:
+        return tf.zeros([0], tf.float32)
+    if not isinstance(weights, kind):
+        raise ArgumentError(
+            f"The weights of {name} must be a {kind.__name__}, as its ids are; "
+            f"got {type(weights).__name__}."
+        )
+    values = weights.values
+    if not isinstance(values, tf.Tensor):
+        raise ArgumentError(f"The weights of {name} must be of rank 2.")
+    if not values.dtype.is_floating:
+        raise DtypeError(
+            f"The weights of {name} must be floats; got {values.dtype.name}."
+        )
+    return tf.cast(values, tf.float32)
+
+
+private.register_read_only("Tfembed>GroupedLookup")
+private.register_read_only("Tfembed>GroupedLookupGradient")

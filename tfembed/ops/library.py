@@ -1,0 +1,86 @@
+"""Loads the ops library once, and says what to do where it does not load."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import pathlib
+import types
+
+from tfembed.errors import LibraryError
+
+LIBRARY = pathlib.Path(__file__).with_name("_tfembed_ops.so")
+
+# The TensorFlow minor versions that this source supports, first and last.
+OLDEST = (2, 16)
+NEWEST = (2, 21)
+
+_BUILD = "run `pip install .` (or `make` in a checkout) with that TensorFlow"
+
+
+@functools.cache
+def load() -> types.ModuleType:
+    """The module of generated op wrappers, e.g. `tfembed_table_lookup`.
+
+    Raises:
+      LibraryError: TensorFlow is missing or not supported, or the library is
+        missing or was built for another minor version of TensorFlow.
+    """
+    running = check_tensorflow()
+    check_build(running, _built_for())
+    if not LIBRARY.exists():
+        raise LibraryError(
+            f"tfembed's ops library {LIBRARY} is missing; to build it, {_BUILD}"
+            f" {running}."
+        )
+    # Imported here so that a missing TensorFlow is explained first.
+    import tensorflow as tf
+
+    return tf.load_op_library(str(LIBRARY))
+
+
+def check_tensorflow() -> str:
+    """The version of the installed TensorFlow, if it is a supported one."""
+    supported = f"{OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}"
+    if importlib.util.find_spec("tensorflow") is None:
+        raise LibraryError(
+            f"tfembed needs TensorFlow {supported}, and none is installed. "
+            "Install one of tensorflow, tensorflow-cpu and tensorflow-tpu, "
+            "for example `pip install 'tfembed[cpu]'`."
+        )
+    import tensorflow as tf
+
+    if not OLDEST <= _minor(tf.__version__) <= NEWEST:
+        raise LibraryError(
+            f"tfembed supports TensorFlow {supported}; {tf.__version__} is "
+            "installed. Install a supported one, for example "
+            f"`pip install 'tensorflow-cpu~={NEWEST[0]}.{NEWEST[1]}.0'`."
+        )
+    return tf.__version__
+
+
+def check_build(running: str, built_for: str) -> None:
+    """Refuses a library of another minor version: it would not even open."""
+    if _minor(running) != _minor(built_for):
+        raise LibraryError(
+            f"This tfembed was built for TensorFlow {built_for}, and "
+            f"TensorFlow {running} is installed. Install the tfembed wheel for "
+            f"{running}, or {_BUILD} {running}."
+        )
+
+
+def _built_for() -> str:
+    try:
+        build = importlib.import_module("tfembed._build_info")
+    except ModuleNotFoundError:
+        raise LibraryError(
+            "This copy of tfembed has not been built: tfembed/_build_info.py "
+            f"is missing; {_BUILD} you use."
+        ) from None
+    return build.TENSORFLOW_VERSION
+
+
+def _minor(version: str) -> tuple[int, int]:
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)

@@ -1,0 +1,50 @@
+"""The private TensorFlow symbols that the op wrappers use; there are no others.
+
+Each is wrapped in a function here and tried by tests/ops/test_private.py on
+every supported version.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.framework import auto_control_deps_utils
+from tensorflow.python.ops import handle_data_util, resource_variable_ops
+
+
+def set_handle_shape(handle: tf.Tensor, shape: tf.TensorShape) -> None:
+    """Tells an eager resource handle the shape of what it stands for.
+
+    Graphs take it from the op's shape function; eager execution runs none, and
+    gradients and function captures ask for it.
+    """
+    data = handle_data_util.create_handle_data(shape, tf.float32)
+    handle_data_util.set_handle_data(handle, data)
+
+
+def handle_shape(handle: tf.Tensor) -> tf.TensorShape:
+    """The shape of what a resource handle stands for, as far as it is known."""
+    data = handle_data_util.get_handle_data(handle)
+    if data is None or not data.is_set or len(data.shape_and_type) != 1:
+        return tf.TensorShape(None)
+    return tf.TensorShape(data.shape_and_type[0].shape)
+
+
+def variable_accessed(variable: Any) -> None:
+    """Makes the tapes and the function being traced watch `variable`.
+
+    `variable` is a tf.Variable or acts as one: `handle`, `trainable` and
+    `_should_act_as_resource_variable`.
+    """
+    resource_variable_ops.variable_accessed(variable)
+
+
+def acts_as_variable(value: Any) -> bool:
+    """Whether tapes take `value` for its `handle`."""
+    return resource_variable_ops.is_resource_variable(value)
+
+
+def register_read_only(op_type: str) -> None:
+    """Lets a tf.function run ops of this type on one table side by side."""
+    auto_control_deps_utils.register_read_only_resource_op(op_type)

@@ -1,0 +1,171 @@
+"""Ops on one shard of a table: convert, call.
+
+`table` is a resource handle of `create`. Keys have any shape [...], rows are
+float32 [..., dim]. What only the op can see raises
+tf.errors.InvalidArgumentError before anything is changed. Writes return their
+operation in a graph, None in eager mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfembed.errors import DtypeError
+from tfembed.ops import library, private
+
+
+class TableStats(NamedTuple):
+    """int64 scalars: what a table holds and takes."""
+
+    size: tf.Tensor
+    capacity: tf.Tensor
+    index_bytes: tf.Tensor
+    row_bytes: tf.Tensor
+
+
+def create(
+    dim: int,
+    *,
+    name: str = "",
+    initializer: str = "constant",
+    initializer_args: Sequence[float] = (0.0,),
+    seed: int = 0,
+    init_size: int = 0,
+    shared_name: str = "",
+    container: str = "",
+) -> tf.Tensor:
+    """A handle of an empty table.
+
+    Args:
+      dim: floats per row.
+      name: what errors call the table.
+      initializer: the kind of the rows that missing keys have: "constant",
+        "vector", "uniform", "normal" or "truncated_normal".
+      initializer_args: its arguments, e.g. mean and standard deviation.
+      seed: with a key, all that its initial row depends on.
+      init_size: keys to make room for at once.
+      shared_name: "" for a table that goes with its last handle; else the name
+        under which all sessions of this process find the same table.
+      container: TensorFlow's container of named tables.
+
+    Returns:
+      A scalar tf.resource tensor.
+    """
+    handle = library.load().tfembed_table_create(
+        dim=dim,
+        table_name=name,
+        initializer=initializer,
+        initializer_args=list(initializer_args),
+        seed=seed,
+        init_size=init_size,
+        shared_name=shared_name,
+        container=container,
+    )
+    if tf.executing_eagerly():
+        private.set_handle_shape(handle, tf.TensorShape([None, dim]))
+    return handle
+
+
+def lookup(
+    table: tf.Tensor, keys: tf.Tensor, *, dim: int
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """(values [..., dim], exists bool [...]); a missing key's initial row."""
+    result = library.load().tfembed_table_lookup(
+        table, as_keys(keys, "keys"), dim=dim
+    )
+    return result.values, result.exists
+
+
+def upsert(
+    table: tf.Tensor, keys: tf.Tensor, values: tf.Tensor
+) -> tf.Operation | None:
+    """Writes the rows of `keys`; of a repeated key the last one stays."""
+    return library.load().tfembed_table_upsert(
+        table, as_keys(keys, "keys"), values
+    )
+
+
+def accum(
+    table: tf.Tensor,
+    keys: tf.Tensor,
+    values_or_deltas: tf.Tensor,
+    exists: tf.Tensor,
+) -> tf.Operation | None:
+    """Adds where `exists` and the key is there; inserts where neither."""
+    return library.load().tfembed_table_accum(
+        table, as_keys(keys, "keys"), values_or_deltas, exists
+    )
+
+
+def remove(table: tf.Tensor, keys: tf.Tensor) -> tf.Operation | None:
+    """Removes `keys`; those that are not there are ignored."""
+    return library.load().tfembed_table_remove(table, as_keys(keys, "keys"))
+
+
+def clear(table: tf.Tensor) -> tf.Operation | None:
+    """Removes all keys."""
+    return library.load().tfembed_table_clear(table)
+
+
+def size(table: tf.Tensor) -> tf.Tensor:
+    """The number of keys, int64 []."""
+    return library.load().tfembed_table_size(table)
+
+
+def stats(table: tf.Tensor) -> TableStats:
+    """What the table holds and takes."""
+    return TableStats(*tf.unstack(library.load().tfembed_table_stats(table), 4))
+
+
+def export(table: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """(keys [n], values [n, dim], slots [n, num_slots * dim]) of one moment."""
+    result = library.load().tfembed_table_export(table)
+    return result.keys, result.values, result.slots
+
+
+def import_rows(
+    table: tf.Tensor, keys: tf.Tensor, full_rows: tf.Tensor
+) -> tf.Operation | None:
+    """Upserts rows with their slots, [n, dim * (1 + num_slots)]."""
+    return library.load().tfembed_table_import(
+        table, as_keys(keys, "keys"), full_rows
+    )
+
+
+def set_slots(
+    table: tf.Tensor,
+    *,
+    owner: str,
+    names: Sequence[str],
+    initial_values: Sequence[float],
+) -> tf.Operation | None:
+    """Lays the slots of the update rule `owner` out in every row."""
+    return library.load().tfembed_table_set_slots(
+        table,
+        owner=owner,
+        names=list(names),
+        initial_values=list(initial_values),
+    )
+
+
+def as_keys(keys: tf.Tensor, what: str) -> tf.Tensor:
+    """`keys` as an int64 tensor; int32 is cast.
+
+    Raises:
+      DtypeError: they are of another dtype; `what` names them.
+    """
+    keys = tf.convert_to_tensor(keys)
+    if keys.dtype == tf.int32:
+        return tf.cast(keys, tf.int64)
+    if keys.dtype != tf.int64:
+        raise DtypeError(
+            f"The ids of {what} must be int64 or int32; got {keys.dtype.name}."
+        )
+    return keys
+
+
+for _op in ("TableLookup", "TableSize", "TableStats", "TableExport"):
+    private.register_read_only(f"Tfembed>{_op}")

@@ -1,0 +1,88 @@
+"""Adam."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from tfembed import errors
+from tfembed.optimizers import interface
+
+__all__ = ["Adam"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Adam(interface.Optimizer):
+    """Lazy Adam (Kingma and Ba, 2014), as TPUs do it, on looked-up rows alone:
+
+        m  = beta_1 * m + (1 - beta_1) * g
+        v  = beta_2 * v + (1 - beta_2) * g * g
+        w -= learning_rate * m / sqrt(v + epsilon ** 2)   or, without
+             learning_rate * m / (sqrt(v) + epsilon)        sum_inside_sqrt
+
+    There is no bias correction: for the paper's, let `learning_rate` be a
+    function that returns lr * sqrt(1 - beta_2 ** t) / (1 - beta_1 ** t).
+
+    Slots: momenta m and velocities v, both from 0. beta_1 and beta_2 are in
+    [0, 1), epsilon is positive. The other parameters are those of `Optimizer`.
+
+    Raises:
+      tfembed.errors.ArgumentError: a parameter that is not allowed.
+      tfembed.errors.UnsupportedError: `lazy_adam=False`, or
+        `slot_variable_creation_fn` is given.
+    """
+
+    rule_name: ClassVar[str] = "adam"
+
+    learning_rate: interface.LearningRate = 0.001
+    beta_1: float = 0.9
+    beta_2: float = 0.999
+    epsilon: float = 1e-07
+    lazy_adam: bool = True
+    sum_inside_sqrt: bool = True
+    use_gradient_accumulation: bool = True
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+    weight_decay_factor: float | None = None
+    multiply_weight_decay_factor_by_learning_rate: bool | None = None
+    slot_variable_creation_fn: Callable[..., Any] | None = None
+    clipvalue: interface.ClipValue = None
+    low_dimensional_packing_status: bool = False
+
+    def __post_init__(self) -> None:
+        self._check_common()
+        interface.check_slot_creator(self.slot_variable_creation_fn)
+        for name in ("beta_1", "beta_2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise errors.ArgumentError(
+                    f"Adam {name} must be in [0, 1); got {getattr(self, name)}."
+                )
+        interface.check_positive("Adam epsilon", self.epsilon)
+        if not self.lazy_adam:
+            self._refuse_dense_adam()
+
+    def _refuse_dense_adam(self) -> None:
+        if not self.use_gradient_accumulation:
+            raise errors.ArgumentError(
+                "`lazy_adam=False` needs `use_gradient_accumulation=True`; got "
+                "False for both."
+            )
+        raise errors.UnsupportedError(
+            "`lazy_adam=False`, which moves all rows in each step, is not in "
+            "this release; use `lazy_adam=True`, which moves the rows that "
+            "were looked up."
+        )
+
+    @property
+    def slot_initial_values(self) -> Mapping[str, float]:
+        """The slots and what they start from."""
+        return {"momenta": 0.0, "velocities": 0.0}
+
+    def _rule_parameters(self) -> Mapping[str, float | bool]:
+        return {
+            "beta_1": self.beta_1,
+            "beta_2": self.beta_2,
+            "epsilon": self.epsilon,
+            "sum_inside_sqrt": self.sum_inside_sqrt,
+        }

@@ -1,0 +1,46 @@
+"""Stochastic gradient descent."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import ClassVar
+
+from tfembed.optimizers import interface
+
+__all__ = ["SGD"]
+
+
+@dataclasses.dataclass(frozen=True)
+class SGD(interface.Optimizer):
+    """Stochastic gradient descent, for the summed gradient g of a row w:
+
+        w -= learning_rate * g
+
+    No slots. The common parameters are those of `Optimizer`.
+
+    Raises:
+      tfembed.errors.ArgumentError: a parameter that is not allowed.
+    """
+
+    rule_name: ClassVar[str] = "sgd"
+
+    learning_rate: interface.LearningRate = 0.01
+    use_gradient_accumulation: bool = True
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+    weight_decay_factor: float | None = None
+    multiply_weight_decay_factor_by_learning_rate: bool | None = None
+    clipvalue: interface.ClipValue = None
+    low_dimensional_packing_status: bool = False
+
+    def __post_init__(self) -> None:
+        self._check_common()
+
+    @property
+    def slot_initial_values(self) -> Mapping[str, float]:
+        """The slots and what they start from."""
+        return {}
+
+    def _rule_parameters(self) -> Mapping[str, float | bool]:
+        return {}

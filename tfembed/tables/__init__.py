@@ -1,0 +1,6 @@
+"""Tables without a fixed vocabulary."""
+
+from tfembed.tables.hash_table import HashTable
+from tfembed.tables.table_stats import TableStats
+
+__all__ = ["HashTable", "TableStats"]

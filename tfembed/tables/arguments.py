@@ -1,0 +1,164 @@
+"""What a hash table's caller may give: keys, values, devices, widths."""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.ops import table as table_ops
+
+__all__ = [
+    "check_devices",
+    "check_dim",
+    "check_name",
+    "check_rows",
+    "key_tensor",
+    "rows_per_shard",
+    "table_seed",
+    "value_tensor",
+]
+
+
+def key_tensor(keys: Any, table: str) -> tf.Tensor:
+    """`keys` as an int64 tensor of any shape; integers of any width are cast.
+
+    Raises:
+      tfembed.errors.DtypeError: they are no integers, or do not fit int64.
+    """
+    if not tf.is_tensor(keys) and not isinstance(keys, tf.Variable):
+        array = np.asarray(keys)
+        if (
+            array.dtype.kind in "iu" and array.dtype != np.uint64
+        ) or not array.size:
+            keys = array.astype(np.int64)
+    return table_ops.as_keys(keys, f"table '{table}'")
+
+
+def value_tensor(values: Any, table: str) -> tf.Tensor:
+    """`values` as a float32 tensor.
+
+    Raises:
+      tfembed.errors.DtypeError: a tensor of another dtype, or no numbers.
+    """
+    if tf.is_tensor(values) or isinstance(values, tf.Variable):
+        if values.dtype != tf.float32:
+            raise errors.DtypeError(
+                f"Values of table '{table}' must be float32; got "
+                f"{tf.as_dtype(values.dtype).name}. Cast them first."
+            )
+        return tf.convert_to_tensor(values)
+    array = np.asarray(values)
+    if array.size and array.dtype.kind not in "iuf":
+        raise errors.DtypeError(
+            f"Values of table '{table}' must be numbers; got {array.dtype}."
+        )
+    return tf.constant(array.astype(np.float32))
+
+
+def check_dim(dim: Any, table: str) -> int:
+    """`dim` as an int.
+
+    Raises:
+      tfembed.errors.ArgumentError: not a positive integer.
+    """
+    try:
+        width = operator.index(dim)
+    except TypeError:
+        width = 0
+    if width < 1 or isinstance(dim, bool):
+        raise errors.ArgumentError(
+            f"`dim` must be a positive integer; got {dim!r} for table '{table}'."
+        )
+    return width
+
+
+def check_devices(devices: Sequence[str], table: str) -> tuple[str, ...]:
+    """The device of each shard.
+
+    Raises:
+      tfembed.errors.ArgumentError: no device, or a string in place of a list.
+      tfembed.errors.UnsupportedError: a device that is no CPU.
+    """
+    if isinstance(devices, str) or not devices:
+        raise errors.ArgumentError(
+            "`devices` must list one device per shard, as in ['/CPU:0']; got "
+            f"{devices!r} for table '{table}'."
+        )
+    for device in devices:
+        kind = tf.DeviceSpec.from_string(device).device_type
+        if kind not in (None, "CPU"):
+            raise errors.UnsupportedError(
+                f"Hash tables live in host memory; got device {device!r} for "
+                f"table '{table}'. Use '/CPU:0': a model on a GPU reads it too."
+            )
+    return tuple(devices)
+
+
+def check_name(name: Any) -> None:
+    """Raises ArgumentError where `name` is no string, or an empty one."""
+    if not isinstance(name, str) or not name:
+        raise errors.ArgumentError(
+            f"`name` of a table must be a string that is not empty; got {name!r}."
+        )
+
+
+def check_rows(keys: tf.Tensor, rows: tf.Tensor, dim: int, table: str) -> None:
+    """Refuses rows whose static shape cannot be keys.shape + [dim].
+
+    Raises:
+      tf.errors.InvalidArgumentError: as the op does where shapes are known only
+        when it runs.
+    """
+    wanted = keys.shape.concatenate([dim])
+    if not wanted.is_compatible_with(rows.shape):
+        raise tf.errors.InvalidArgumentError(
+            None,
+            None,
+            f"Expected shape {wanted.as_list()} for the values of table "
+            f"'{table}', one row of width {dim} per key; got "
+            f"{rows.shape.as_list()}.",
+        )
+
+
+def rows_per_shard(init_size: Any, num_shards: int, table: str) -> int:
+    """Keys that each shard makes room for, rounded up.
+
+    Raises:
+      tfembed.errors.ArgumentError: not an integer, or a negative one.
+    """
+    if not isinstance(init_size, (int, np.integer)) or init_size < 0:
+        raise errors.ArgumentError(
+            f"`init_size` must be an integer from 0 on; got {init_size!r} for "
+            f"table '{table}'."
+        )
+    return -(-int(init_size) // num_shards)
+
+
+def table_seed(seed: Any, table: str) -> int:
+    """`seed` as a signed 64-bit integer; None: one from the table's name.
+
+    That one depends on TensorFlow's global seed too (`tf.random.set_seed`);
+    where none is set TensorFlow's default stands in, so that restarts and
+    replicas agree.
+
+    Raises:
+      tfembed.errors.ArgumentError: not an integer of 64 bits.
+    """
+    if seed is None:
+        with tf.init_scope():
+            global_seed, _ = tf.compat.v1.get_seed(0)
+        text = f"{global_seed}/{table}".encode()
+        digest = hashlib.blake2b(text, digest_size=8).digest()
+        return int.from_bytes(digest, "little", signed=True)
+    if not isinstance(seed, (int, np.integer)) or not -(2**63) <= seed < 2**63:
+        raise errors.ArgumentError(
+            f"`seed` must be a signed 64-bit integer; got {seed!r} for table "
+            f"'{table}'."
+        )
+    return int(seed)

@@ -1,0 +1,194 @@
+"""One logical table without a fixed vocabulary, in one or more shards."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed.initializers import row_initializer
+from tfembed.ops import table as table_ops
+from tfembed.tables import arguments
+from tfembed.tables.partition import Partitioner
+from tfembed.tables.table_shard import ShardOptions, TableShard
+from tfembed.tables.table_stats import TableStats
+from tfembed.tables.trained_table import TrainedTable
+
+__all__ = ["HashTable", "TableStats"]
+
+
+class HashTable(TrainedTable):
+    """Maps int64 keys to float32 rows of width `dim`.
+
+    A missing key reads as its initial row, a function of the table's seed and
+    the key alone. Rows hold the slots of one optimizer beside their value.
+    `tf.train.Checkpoint` and `tf.saved_model.save` of any object that has the
+    table as an attribute save it. Methods work eagerly, in `tf.function` and in
+    `tf.data` maps; keys may have any shape and any value.
+
+    Args:
+      dim: width of a row, positive.
+      name: the table's name in errors and, without a seed, in its seed.
+      initializer: what `tfembed.initializers.row_initializer` accepts.
+      seed: of the initial rows. None: the initializer's own; else from
+        TensorFlow's global seed and the name, until a checkpoint with another
+        one is restored.
+      devices: one host device per shard.
+      partitioner: (flat keys [n], number of shards) -> shard of each key [n];
+        None: floormod(key, number of shards).
+      init_size: keys to make room for at once, over all shards.
+
+    Raises:
+      tfembed.errors.ArgumentError: a width, name, seed, size, initializer or
+        list of devices that is not allowed.
+      tfembed.errors.UnsupportedError: a device that is no CPU.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        name: str,
+        initializer: Any = None,
+        seed: int | None = None,
+        devices: Sequence[str] = ("/CPU:0",),
+        partitioner: Partitioner | None = None,
+        init_size: int = 0,
+    ) -> None:
+        arguments.check_name(name)
+        dim = arguments.check_dim(dim, name)
+        devices = arguments.check_devices(devices, name)
+        described = row_initializer(initializer, dim)
+        seed = described.seed if seed is None else seed
+        options = ShardOptions(
+            name=name,
+            dim=dim,
+            initializer=dataclasses.replace(described, seed=None),
+            seed=arguments.table_seed(seed, name),
+            init_size=arguments.rows_per_shard(init_size, len(devices), name),
+        )
+        shards = [TableShard(options, device) for device in devices]
+        super().__init__(shards, partitioner, seed_is_given=seed is not None)
+
+    def lookup(self, keys: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        """The rows of `keys`; inserts nothing.
+
+        Args:
+          keys: int64 of any shape.
+
+        Returns:
+          values: float32, keys.shape + [dim]; a missing key's initial row.
+          exists: bool, keys.shape.
+
+        Raises:
+          tfembed.errors.DtypeError: keys of another dtype.
+        """
+        keys = arguments.key_tensor(keys, self.name)
+        parts = self.partition(keys)
+        found = [
+            table_ops.lookup(handle, part, dim=self.dim)
+            for handle, part in zip(
+                self.handles, parts.split(keys), strict=True
+            )
+        ]
+        values, exists = zip(*found, strict=True)
+        return parts.merge(values), parts.merge(exists)
+
+    def upsert(self, keys: Any, values: Any) -> tf.Operation | None:
+        """Writes the rows of `keys`; of a repeated key the last one stays.
+
+        Args:
+          keys: int64 of any shape.
+          values: float32, keys.shape + [dim].
+
+        Raises:
+          tfembed.errors.DtypeError: another dtype.
+          tf.errors.InvalidArgumentError: values of another shape. Nothing is
+            changed.
+        """
+        keys, values = self._keys_and_rows(keys, values)
+        return self._for_each_shard(table_ops.upsert, keys, values)
+
+    def accum(
+        self, keys: Any, values_or_deltas: Any, exists: Any
+    ) -> tf.Operation | None:
+        """Adds to rows that are there, inserts rows that are not.
+
+        Args:
+          keys: int64 of any shape.
+          values_or_deltas: float32, keys.shape + [dim]: a delta where `exists`,
+            else a value.
+          exists: bool, keys.shape: what a lookup said. Where it no longer
+            holds, the key is left alone.
+
+        Raises:
+          As `upsert`.
+        """
+        keys, rows = self._keys_and_rows(keys, values_or_deltas)
+        exists = tf.convert_to_tensor(exists, tf.bool)
+        return self._for_each_shard(table_ops.accum, keys, rows, exists)
+
+    def remove(self, keys: Any) -> tf.Operation | None:
+        """Removes `keys`, of any shape; those not there are ignored."""
+        keys = arguments.key_tensor(keys, self.name)
+        return self._for_each_shard(table_ops.remove, keys)
+
+    def clear(self) -> tf.Operation | None:
+        """Removes all keys and gives their memory back."""
+        return _group(table_ops.clear(h) for h in self.handles)
+
+    def size(self, shard: int | None = None) -> tf.Tensor:
+        """The number of keys, int64 [], of one shard or of all."""
+        if shard is not None:
+            return table_ops.size(self.handles[shard])
+        return tf.add_n([table_ops.size(h) for h in self.handles])
+
+    def stats(self) -> TableStats:
+        """What the table holds and takes; eager only."""
+        each = [table_ops.stats(handle) for handle in self.handles]
+        return TableStats(
+            *(sum(int(n) for n in part) for part in zip(*each, strict=True))
+        )
+
+    @property
+    def bytes_per_key(self) -> float:
+        """`stats().bytes_per_key`."""
+        return self.stats().bytes_per_key
+
+    def export(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """All keys [n] and values [n, dim], shard after shard.
+
+        It makes a second copy of the table; checkpoints do not.
+        """
+        keys, values, _ = self._export_all()
+        return keys, values
+
+    def export_slots(self) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """All keys [n] and each slot's rows [n, dim], by the slot's name."""
+        keys, _, slots = self._export_all()
+        names = self.slot_names
+        columns = tf.split(slots, len(names), 1) if names else []
+        return keys, dict(zip(names, columns, strict=True))
+
+    def _for_each_shard(self, op: Any, *batch: tf.Tensor) -> Any:
+        parts = self.partition(batch[0])
+        return _group(
+            op(handle, *part)
+            for handle, *part in zip(
+                self.handles, *(parts.split(x) for x in batch), strict=True
+            )
+        )
+
+    def _export_all(self) -> list[tf.Tensor]:
+        each = [table_ops.export(h) for h in self.handles]
+        return [tf.concat(tensors, 0) for tensors in zip(*each, strict=True)]
+
+
+def _group(operations: Iterable[Any]) -> tf.Operation | None:
+    """One operation in a graph of TensorFlow 1; functions order by themselves."""
+    made = list(operations)
+    if tf.executing_eagerly() or tf.inside_function():
+        return None
+    return tf.group(*made)

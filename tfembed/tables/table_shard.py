@@ -1,0 +1,86 @@
+"""One shard of a hash table: an EmbeddingTable behind a resource handle."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import uuid
+from typing import Any
+
+import tensorflow as tf
+from google.protobuf import wrappers_pb2
+
+from tfembed.initializers import RowInitializer
+from tfembed.ops import table as table_ops
+
+__all__ = ["ShardOptions", "TableShard"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardOptions:
+    """What a shard is created from; all shards of a table share it."""
+
+    name: str
+    dim: int
+    initializer: RowInitializer
+    seed: int
+    init_size: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """A form that `from_json` reads."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> ShardOptions:
+        """Reads what `to_json` gave, after a round through JSON text."""
+        initializer = dict(fields["initializer"])
+        initializer["arguments"] = tuple(initializer["arguments"])
+        return cls(**{**fields, "initializer": RowInitializer(**initializer)})
+
+
+class TableShard(tf.saved_model.experimental.TrackableResource):
+    """Owns one table's handle; the memory goes with the handle's last user.
+
+    In eager mode the handle is anonymous: it belongs to this object and to the
+    functions that captured it. In a graph (the one that `tf.saved_model.save`
+    writes, which outlives this process) the table has a name of its own, found
+    again by each run of the graph.
+    """
+
+    def __init__(self, options: ShardOptions, device: str) -> None:
+        super().__init__(device=device)
+        self.options = options
+        self.device = device
+        with tf.init_scope():
+            self.resource_handle  # noqa: B018 - makes the table now
+
+    def _create_resource(self) -> tf.Tensor:
+        options = self.options
+        shared_name = ""
+        if not tf.executing_eagerly():
+            shared_name = f"tfembed_{options.name}_{uuid.uuid4().hex}"
+        return table_ops.create(
+            options.dim,
+            name=options.name,
+            initializer=options.initializer.kind,
+            initializer_args=options.initializer.arguments,
+            seed=options.seed,
+            init_size=options.init_size,
+            shared_name=shared_name,
+        )
+
+    def _serialize_to_proto(
+        self, object_proto: Any = None, **kwargs: Any
+    ) -> wrappers_pb2.StringValue:
+        fields = {"options": self.options.to_json(), "device": self.device}
+        return wrappers_pb2.StringValue(value=json.dumps(fields))
+
+    @classmethod
+    def _deserialize_from_proto(cls, **kwargs: Any) -> TableShard:
+        text = wrappers_pb2.StringValue()
+        kwargs["proto"].Unpack(text)
+        fields = json.loads(text.value)
+        return cls(ShardOptions.from_json(fields["options"]), fields["device"])
+
+    def _add_trackable_child(self, name: str, value: Any) -> None:
+        """Leaves the functions that a SavedModel keeps of a resource alone."""
