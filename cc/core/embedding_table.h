@@ -127,6 +127,15 @@ class EmbeddingTable {
       const std::function<absl::StatusOr<ExportBuffers>(int64_t n)>& allocate,
       Executor* executor) const = 0;
 
+  // All keys of one moment; `allocate(n)` as for Export.
+  virtual absl::Status ExportKeys(
+      const std::function<absl::StatusOr<int64_t*>(int64_t n)>& allocate,
+      Executor* executor) const = 0;
+
+  // exists[i] says whether keys[i] is there. Touches no row.
+  virtual void Contains(absl::Span<const int64_t> keys, bool* exists,
+                        Executor* executor) const = 0;
+
   // Upsert of full rows.
   virtual absl::Status Import(absl::Span<const int64_t> keys,
                               const float* full_rows, Executor* executor) = 0;

@@ -29,7 +29,8 @@ namespace tfembed {
 // locks only: any one will do to read them.
 //
 // Its methods are spread by theme over embedding_table.cc (creation, sizes,
-// slots), table_lookup.cc, table_write.cc, table_sink.cc, table_snapshot.cc.
+// slots), table_keys.cc, table_lookup.cc, table_write.cc, table_sink.cc,
+// table_snapshot.cc.
 class StripedTable final : public EmbeddingTable {
  public:
   StripedTable(InitialRows initial_rows, std::unique_ptr<RowStore> store);
@@ -58,6 +59,11 @@ class StripedTable final : public EmbeddingTable {
   absl::Status Export(
       const std::function<absl::StatusOr<ExportBuffers>(int64_t n)>& allocate,
       Executor* executor) const override;
+  absl::Status ExportKeys(
+      const std::function<absl::StatusOr<int64_t*>(int64_t n)>& allocate,
+      Executor* executor) const override;
+  void Contains(absl::Span<const int64_t> keys, bool* exists,
+                Executor* executor) const override;
   absl::Status Import(absl::Span<const int64_t> keys, const float* full_rows,
                       Executor* executor) override;
   std::unique_ptr<RowSource> Read() const override;

@@ -126,6 +126,16 @@ def export(table: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     return result.keys, result.values, result.slots
 
 
+def keys(table: tf.Tensor) -> tf.Tensor:
+    """All keys [n] of one moment; no row is copied."""
+    return library.load().tfembed_table_keys(table)
+
+
+def contains(table: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
+    """Which of `keys` [...] are there, bool [...]; no row is read."""
+    return library.load().tfembed_table_contains(table, as_keys(keys, "keys"))
+
+
 def import_rows(
     table: tf.Tensor, keys: tf.Tensor, full_rows: tf.Tensor
 ) -> tf.Operation | None:
@@ -167,5 +177,12 @@ def as_keys(keys: tf.Tensor, what: str) -> tf.Tensor:
     return keys
 
 
-for _op in ("TableLookup", "TableSize", "TableStats", "TableExport"):
+for _op in (
+    "TableContains",
+    "TableExport",
+    "TableKeys",
+    "TableLookup",
+    "TableSize",
+    "TableStats",
+):
     private.register_read_only(f"Tfembed>{_op}")

@@ -145,6 +145,23 @@ class HashTable(TrainedTable):
             return table_ops.size(self.handles[shard])
         return tf.add_n([table_ops.size(h) for h in self.handles])
 
+    def keys(self) -> tf.Tensor:
+        """All keys [n], shard after shard; no row is copied."""
+        return tf.concat([table_ops.keys(h) for h in self.handles], 0)
+
+    def contains(self, keys: Any) -> tf.Tensor:
+        """Which of `keys`, of any shape, are there: bool, keys.shape."""
+        keys = arguments.key_tensor(keys, self.name)
+        parts = self.partition(keys)
+        return parts.merge(
+            [
+                table_ops.contains(handle, part)
+                for handle, part in zip(
+                    self.handles, parts.split(keys), strict=True
+                )
+            ]
+        )
+
     def stats(self) -> TableStats:
         """What the table holds and takes; eager only."""
         each = [table_ops.stats(handle) for handle in self.handles]
