@@ -16,6 +16,9 @@ from tfembed.dynamic_embedding.safe_lookup import safe_embedding_lookup_sparse
 from tfembed.dynamic_embedding.sparse_lookup import embedding_lookup_sparse
 from tfembed.dynamic_embedding.trainable import TrainableWrapper
 from tfembed.dynamic_embedding.variable import Variable
+from tfembed.dynamic_embedding.variable_files import (
+    load_de_variable_from_file_system,
+)
 from tfembed.dynamic_embedding.variable_store import get_variable
 
 __all__ = [
@@ -27,6 +30,7 @@ __all__ = [
     "embedding_lookup_sparse",
     "embedding_lookup_unique",
     "get_variable",
+    "load_de_variable_from_file_system",
     "make_partition",
     "safe_embedding_lookup_sparse",
 ]

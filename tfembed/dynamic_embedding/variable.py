@@ -13,7 +13,7 @@ import tensorflow as tf
 from tfembed import errors, tables
 from tfembed.dynamic_embedding import arguments
 from tfembed.dynamic_embedding.partition import default_partition_fn
-from tfembed.dynamic_embedding.variable_rows import VariableRows
+from tfembed.dynamic_embedding.variable_files import VariableFiles
 
 __all__ = ["Variable"]
 
@@ -22,7 +22,7 @@ _DEFAULT_INIT_SIZE = 8192
 Partitioner = Callable[[tf.Tensor, int], tf.Tensor]
 
 
-class Variable(VariableRows):
+class Variable(VariableFiles):
     """A map from int64 keys to rows of `dim` floats.
 
     Reading a missing key gives its initial row and inserts nothing; the row is

@@ -1,0 +1,197 @@
+// Kernels of the ops that write tables as raw files and read such files.
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "cc/kernels/file_set.h"
+#include "cc/kernels/row_file_reader.h"
+#include "cc/kernels/row_file_writer.h"
+#include "cc/kernels/table_resource.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/platform/env.h"
+#include "tensorflow/core/platform/errors.h"
+#include "tensorflow/core/platform/tstring.h"
+
+namespace tfembed {
+namespace {
+
+using ::tensorflow::DEVICE_CPU;
+using ::tensorflow::OpKernel;
+using ::tensorflow::OpKernelConstruction;
+using ::tensorflow::OpKernelContext;
+using ::tensorflow::Tensor;
+using ::tensorflow::TensorShape;
+using ::tensorflow::tstring;
+
+// Refuses an input of another shape; eager calls run no shape function.
+absl::Status CheckShape(OpKernelContext* context, int input, const char* name,
+                        const TensorShape& shape) {
+  if (context->input(input).shape() == shape) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("`", name, "` must have shape ", shape.DebugString(),
+                   "; got ", context->input(input).shape().DebugString(), "."));
+}
+
+absl::Status ReadFolder(OpKernelContext* context, int input,
+                        std::string* folder) {
+  TF_RETURN_IF_ERROR(CheckShape(context, input, "folder", TensorShape({})));
+  *folder = context->input(input).scalar<tstring>()();
+  return absl::OkStatus();
+}
+
+std::vector<std::string> StringsOf(const Tensor& tensor) {
+  const auto texts = tensor.flat<tstring>();
+  return std::vector<std::string>(texts.data(), texts.data() + texts.size());
+}
+
+absl::Status ReadFormat(OpKernelConstruction* construction, RowFormat* format) {
+  TF_RETURN_IF_ERROR(construction->GetAttr("key_dtype", &format->key_dtype));
+  TF_RETURN_IF_ERROR(
+      construction->GetAttr("value_dtype", &format->value_dtype));
+  TF_RETURN_IF_ERROR(construction->GetAttr("dim", &format->dim));
+  for (tensorflow::DataType dtype : {format->key_dtype, format->value_dtype}) {
+    if (dtype == tensorflow::DT_STRING || tensorflow::DataTypeSize(dtype) > 0) {
+      continue;
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat("Raw files hold numbers, bools and strings; got ",
+                     tensorflow::DataTypeString(dtype), "."));
+  }
+  return absl::OkStatus();
+}
+
+class TableSaveFilesOp : public OpKernel {
+ public:
+  explicit TableSaveFilesOp(OpKernelConstruction* construction)
+      : OpKernel(construction) {
+    OP_REQUIRES_OK(construction,
+                   construction->GetAttr("buffer_size", &buffer_size_));
+    OP_REQUIRES_OK(construction, construction->GetAttr("append", &append_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    const int num_tables = context->num_inputs() - 2;
+    std::vector<TablePtr> tables(num_tables);
+    RowFileSave save;
+    for (int i = 0; i < num_tables; ++i) {
+      OP_REQUIRES_OK(context, FindTable(context, i, &tables[i]));
+      save.tables.push_back(tables[i]->table());
+    }
+    OP_REQUIRES_OK(context, ReadFolder(context, num_tables, &save.folder));
+    OP_REQUIRES_OK(context, CheckShape(context, num_tables + 1, "stems",
+                                       TensorShape({num_tables})));
+    save.stems = StringsOf(context->input(num_tables + 1));
+    save.buffer_rows = buffer_size_;
+    save.append = append_;
+    const absl::Status status = SaveRowFiles(context->env(), save);
+    OP_REQUIRES(context, status.ok(),
+                absl::Status(status.code(),
+                             absl::StrCat("Table '", tables[0]->name(),
+                                          "' cannot be saved to '", save.folder,
+                                          "': ", status.message())));
+  }
+
+ private:
+  int64_t buffer_size_ = 0;
+  bool append_ = false;
+};
+
+class RowFilesCheckOp : public OpKernel {
+ public:
+  explicit RowFilesCheckOp(OpKernelConstruction* construction)
+      : OpKernel(construction) {
+    OP_REQUIRES_OK(construction, ReadFormat(construction, &format_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    std::string path;
+    OP_REQUIRES_OK(context, ReadFolder(context, 0, &path));
+    const Tensor& stems = context->input(1);
+    const TensorShape shape({stems.NumElements(), 2});
+    Tensor *paths, *sizes;
+    OP_REQUIRES_OK(context, context->allocate_output(0, shape, &paths));
+    OP_REQUIRES_OK(context, context->allocate_output(1, shape, &sizes));
+    const FileFolder folder(context->env(), path);
+    int64_t i = 0;
+    for (const std::string& stem : StringsOf(stems)) {
+      const auto pair = CheckRowFiles(folder, stem, format_);
+      OP_REQUIRES_OK(context, pair.status());
+      paths->matrix<tstring>()(i, 0) = pair->keys_path;
+      paths->matrix<tstring>()(i, 1) = pair->values_path;
+      sizes->matrix<int64_t>()(i, 0) = pair->keys_bytes;
+      sizes->matrix<int64_t>()(i, 1) = pair->values_bytes;
+      ++i;
+    }
+  }
+
+ private:
+  RowFormat format_;
+};
+
+class RowFilesReadOp : public OpKernel {
+ public:
+  explicit RowFilesReadOp(OpKernelConstruction* construction)
+      : OpKernel(construction) {
+    OP_REQUIRES_OK(construction, ReadFormat(construction, &format_));
+    OP_REQUIRES_OK(construction, construction->GetAttr("max_rows", &max_rows_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    for (int i = 0; i < 2; ++i) {
+      OP_REQUIRES_OK(context,
+                     CheckShape(context, i, i == 0 ? "paths" : "offsets",
+                                TensorShape({2})));
+    }
+    RowFilePair pair;
+    RowFileOffsets offsets;
+    OP_REQUIRES_OK(context, ReadInputs(context, &pair, &offsets));
+    Tensor keys, values;
+    OP_REQUIRES_OK(context, ReadRowFiles(context->env(), pair, format_,
+                                         max_rows_, &offsets, &keys, &values));
+    context->set_output(0, keys);
+    context->set_output(1, values);
+    Tensor* next;
+    OP_REQUIRES_OK(context,
+                   context->allocate_output(2, TensorShape({2}), &next));
+    next->vec<int64_t>()(0) = offsets.keys;
+    next->vec<int64_t>()(1) = offsets.values;
+  }
+
+ private:
+  static absl::Status ReadInputs(OpKernelContext* context, RowFilePair* pair,
+                                 RowFileOffsets* offsets) {
+    const auto paths = context->input(0).vec<tstring>();
+    const auto places = context->input(1).vec<int64_t>();
+    *pair = {paths(0), paths(1), 0, 0};
+    *offsets = {places(0), places(1)};
+    tensorflow::uint64 bytes;
+    TF_RETURN_IF_ERROR(context->env()->GetFileSize(pair->keys_path, &bytes));
+    pair->keys_bytes = bytes;
+    TF_RETURN_IF_ERROR(context->env()->GetFileSize(pair->values_path, &bytes));
+    pair->values_bytes = bytes;
+    if (0 <= offsets->keys && offsets->keys <= pair->keys_bytes &&
+        0 <= offsets->values && offsets->values <= pair->values_bytes) {
+      return absl::OkStatus();
+    }
+    return absl::OutOfRangeError(
+        absl::StrCat("`offsets` must be in [0, ", pair->keys_bytes,
+                     "] and [0, ", pair->values_bytes, "]; got ", offsets->keys,
+                     " and ", offsets->values, "."));
+  }
+
+  RowFormat format_;
+  int64_t max_rows_ = 0;
+};
+
+REGISTER_KERNEL_BUILDER(Name("Tfembed>TableSaveFiles").Device(DEVICE_CPU),
+                        TableSaveFilesOp);
+REGISTER_KERNEL_BUILDER(Name("Tfembed>RowFilesCheck").Device(DEVICE_CPU),
+                        RowFilesCheckOp);
+REGISTER_KERNEL_BUILDER(Name("Tfembed>RowFilesRead").Device(DEVICE_CPU),
+                        RowFilesReadOp);
+
+}  // namespace
+}  // namespace tfembed

@@ -1,0 +1,113 @@
+#ifndef TFEMBED_KERNELS_FILE_SET_H_
+#define TFEMBED_KERNELS_FILE_SET_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "tensorflow/core/framework/types.pb.h"
+#include "tensorflow/core/platform/env.h"
+
+namespace tfembed {
+
+// Raw files of keys and values carry no header. What they hold is said by a
+// manifest beside them, docs/formats/row_files.md, which is also what makes
+// several files change at once:
+//
+//   1. write every file under a temporary name that has the save's id in it
+//   2. rename the new manifest, with that id, over the old one: the commit
+//   3. rename every file to its own name
+//
+// A reader that finds a manifest whose temporary files are still there takes
+// those. So a process that is killed at any moment leaves the files of one
+// save, the one before it or its own. A temporary file whose id no manifest has
+// is a leftover.
+
+// What the rows of a pair of files are.
+struct RowFormat {
+  tensorflow::DataType key_dtype = tensorflow::DT_INVALID;
+  tensorflow::DataType value_dtype = tensorflow::DT_INVALID;
+  int64_t dim = 0;
+
+  bool operator==(const RowFormat& other) const {
+    return key_dtype == other.key_dtype && value_dtype == other.value_dtype &&
+           dim == other.dim;
+  }
+  bool operator!=(const RowFormat& other) const { return !(*this == other); }
+
+  // As in "int64 keys, float rows of width 8".
+  std::string DebugString() const;
+};
+
+struct FileEntry {
+  int64_t bytes = 0;
+  uint32_t checksum = 0;  // CRC-32C.
+};
+
+// The files that are committed together.
+struct Manifest {
+  uint64_t save_id = 0;
+  RowFormat format;
+  std::map<std::string, FileEntry> files;  // By name, without the folder.
+
+  std::string ToText() const;
+
+  // DataLoss: damaged. InvalidArgument: a later version.
+  static absl::StatusOr<Manifest> Parse(absl::string_view text);
+};
+
+// The set that a pair belongs to: the shards of one table,
+// "<name>_mht_<i>of<n>...", are one, any other stem is a set of its own.
+std::string SetOf(absl::string_view stem);
+
+// The two files of a stem.
+std::string KeysFile(absl::string_view stem);
+std::string ValuesFile(absl::string_view stem);
+
+// A folder with row files. Thread-compatible.
+class FileFolder {
+ public:
+  FileFolder(tensorflow::Env* env, std::string path)
+      : env_(env), path_(std::move(path)) {}
+
+  tensorflow::Env* env() const { return env_; }
+  const std::string& path() const { return path_; }
+
+  std::string PathOf(absl::string_view file) const;
+  std::string PendingPath(uint64_t save_id, absl::string_view file) const;
+  std::string ManifestPath(absl::string_view set) const;
+
+  // nullopt: there is none, as beside the files of another program.
+  absl::StatusOr<std::optional<Manifest>> ReadManifest(
+      absl::string_view set) const;
+
+  // Step 2.
+  absl::Status Commit(absl::string_view set, const Manifest& manifest) const;
+
+  // Step 3, as far as it has not been done.
+  absl::Status Publish(const Manifest& manifest) const;
+
+  // Where the content of `file` is now: under its temporary or its own name.
+  absl::StatusOr<std::string> Locate(const Manifest& manifest,
+                                     absl::string_view file) const;
+
+  // Removes what killed saves of these files have left behind. REQUIRES: the
+  // manifests that name them are published.
+  void RemoveLeftovers(const std::set<std::string>& files) const;
+
+ private:
+  absl::StatusOr<bool> Exists(const std::string& path) const;
+
+  tensorflow::Env* const env_;
+  const std::string path_;
+};
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_KERNELS_FILE_SET_H_

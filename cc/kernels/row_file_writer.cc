@@ -1,0 +1,243 @@
+#include "cc/kernels/row_file_writer.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "cc/kernels/row_file_reader.h"
+#include "cc/kernels/table_writer.h"
+#include "tensorflow/core/lib/hash/crc32c.h"
+#include "tensorflow/core/lib/io/inputbuffer.h"
+#include "tensorflow/core/platform/errors.h"
+#include "tensorflow/core/platform/random.h"
+
+namespace tfembed {
+namespace {
+
+using ::tensorflow::Env;
+
+constexpr int64_t kCopyBytes = 4 << 20;
+
+RowFormat FormatOf(const EmbeddingTable& table) {
+  return {tensorflow::DT_INT64, tensorflow::DT_FLOAT, table.dim()};
+}
+
+absl::string_view BytesOf(absl::Span<const int64_t> keys) {
+  return {reinterpret_cast<const char*>(keys.data()),
+          keys.size() * sizeof(int64_t)};
+}
+
+// One pair, under its temporary names.
+class PairWriter {
+ public:
+  absl::Status Open(const FileFolder& folder, uint64_t save_id,
+                    const std::string& stem) {
+    TF_RETURN_IF_ERROR(
+        keys_.Open(folder.env(), folder.PendingPath(save_id, KeysFile(stem))));
+    return values_.Open(folder.env(),
+                        folder.PendingPath(save_id, ValuesFile(stem)));
+  }
+
+  absl::Status CopyFrom(Env* env, const RowFilePair& pair) {
+    TF_RETURN_IF_ERROR(keys_.AppendFile(env, pair.keys_path));
+    return values_.AppendFile(env, pair.values_path);
+  }
+
+  absl::Status Write(const EmbeddingTable::Snapshot& rows, int64_t dim,
+                     int64_t chunk_rows) {
+    const int64_t width =
+        dim * (1 + static_cast<int64_t>(rows.slots().names.size()));
+    return rows.Visit(chunk_rows, [&](absl::Span<const int64_t> keys,
+                                      const float* full_rows) {
+      TF_RETURN_IF_ERROR(keys_.Append(BytesOf(keys)));
+      return WriteValues(full_rows, keys.size(), dim, width);
+    });
+  }
+
+  absl::Status Close() {
+    TF_RETURN_IF_ERROR(keys_.Close());
+    return values_.Close();
+  }
+
+  const FileEntry& keys() const { return keys_.entry(); }
+  const FileEntry& values() const { return values_.entry(); }
+
+ private:
+  absl::Status WriteValues(const float* full_rows, int64_t n, int64_t dim,
+                           int64_t width) {
+    if (width != dim) {
+      buffer_.resize(n * dim);
+      for (int64_t i = 0; i < n; ++i) {
+        std::copy_n(full_rows + i * width, dim, buffer_.data() + i * dim);
+      }
+      full_rows = buffer_.data();
+    }
+    return values_.Append(
+        {reinterpret_cast<const char*>(full_rows), n * dim * sizeof(float)});
+  }
+
+  CheckedFile keys_, values_;
+  std::vector<float> buffer_;
+};
+
+// One call of SaveRowFiles.
+class Save {
+ public:
+  Save(Env* env, const RowFileSave& options)
+      : options_(options),
+        folder_(env, options.folder),
+        format_(FormatOf(*options.tables[0])),
+        save_id_(tensorflow::random::New64()) {}
+
+  absl::Status Run() {
+    TF_RETURN_IF_ERROR(Prepare());
+    absl::Status status = WritePairs();
+    for (auto& [set, manifest] : manifests_) {
+      if (status.ok()) status = folder_.Commit(set, manifest);
+      if (!status.ok()) break;
+      TF_RETURN_IF_ERROR(folder_.Publish(manifest));
+    }
+    if (!status.ok()) folder_.RemoveLeftovers(names_);
+    return status;
+  }
+
+ private:
+  // Brings what an earlier save has left into order.
+  absl::Status Prepare() {
+    TF_RETURN_IF_ERROR(folder_.env()->RecursivelyCreateDir(folder_.path()));
+    for (const std::string& stem : options_.stems) {
+      const std::string set = SetOf(stem);
+      names_.insert({set, KeysFile(stem), ValuesFile(stem)});
+      if (manifests_.count(set) > 0) continue;
+      auto found = folder_.ReadManifest(set);
+      if (!found.ok()) return found.status();
+      Manifest& manifest = manifests_[set];
+      if (found->has_value()) {
+        TF_RETURN_IF_ERROR(folder_.Publish(**found));
+        if ((*found)->format == format_) manifest = **std::move(found);
+      }
+      manifest.save_id = save_id_;
+      manifest.format = format_;
+    }
+    folder_.RemoveLeftovers(names_);
+    return options_.append ? FindOldPairs() : absl::OkStatus();
+  }
+
+  absl::Status FindOldPairs() {
+    for (const std::string& stem : options_.stems) {
+      const absl::Status keys =
+          folder_.env()->FileExists(folder_.PathOf(KeysFile(stem)));
+      const absl::Status values =
+          folder_.env()->FileExists(folder_.PathOf(ValuesFile(stem)));
+      if (absl::IsNotFound(keys) && absl::IsNotFound(values)) continue;
+      auto pair = CheckRowFiles(folder_, stem, format_);
+      if (!pair.ok()) return pair.status();
+      old_pairs_[stem] = *std::move(pair);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status WritePairs() {
+    // The locks come first: what is written is of their moment.
+    std::vector<std::unique_ptr<EmbeddingTable::Snapshot>> snapshots;
+    for (const EmbeddingTable* table : options_.tables) {
+      snapshots.push_back(table->Freeze());
+    }
+    for (size_t i = 0; i < snapshots.size(); ++i) {
+      TF_RETURN_IF_ERROR(WritePair(options_.stems[i], *snapshots[i]));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status WritePair(const std::string& stem,
+                         const EmbeddingTable::Snapshot& rows) {
+    const int64_t width =
+        format_.dim * (1 + static_cast<int64_t>(rows.slots().names.size()));
+    PairWriter pair;
+    TF_RETURN_IF_ERROR(pair.Open(folder_, save_id_, stem));
+    const auto old = old_pairs_.find(stem);
+    if (old != old_pairs_.end()) {
+      TF_RETURN_IF_ERROR(pair.CopyFrom(folder_.env(), old->second));
+    }
+    TF_RETURN_IF_ERROR(pair.Write(
+        rows, format_.dim, std::min(options_.buffer_rows, ChunkRows(width))));
+    TF_RETURN_IF_ERROR(pair.Close());
+    Manifest& manifest = manifests_[SetOf(stem)];
+    manifest.files[KeysFile(stem)] = pair.keys();
+    manifest.files[ValuesFile(stem)] = pair.values();
+    return absl::OkStatus();
+  }
+
+  const RowFileSave& options_;
+  const FileFolder folder_;
+  const RowFormat format_;
+  const uint64_t save_id_;
+  std::set<std::string> names_;  // Of all files, for RemoveLeftovers.
+  std::map<std::string, Manifest> manifests_;     // By set.
+  std::map<std::string, RowFilePair> old_pairs_;  // By stem.
+};
+
+absl::Status CheckStems(const RowFileSave& save) {
+  std::set<std::string> seen;
+  for (const std::string& stem : save.stems) {
+    if (stem.empty() || stem.find_first_of("/\n") != stem.npos) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "A file's name must not be empty and have no '/' and no line break; "
+          "got '",
+          stem, "'."));
+    }
+    if (!seen.insert(stem).second) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "Each shard needs a file name of its own; got '", stem, "' twice."));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckedFile::Open(Env* env, const std::string& path) {
+  return env->NewWritableFile(path, &file_);
+}
+
+absl::Status CheckedFile::Append(absl::string_view bytes) {
+  entry_.bytes += bytes.size();
+  entry_.checksum =
+      tensorflow::crc32c::Extend(entry_.checksum, bytes.data(), bytes.size());
+  return file_->Append(bytes);
+}
+
+absl::Status CheckedFile::AppendFile(Env* env, const std::string& path) {
+  std::unique_ptr<tensorflow::RandomAccessFile> from;
+  TF_RETURN_IF_ERROR(env->NewRandomAccessFile(path, &from));
+  tensorflow::io::InputBuffer input(from.get(), kCopyBytes);
+  std::vector<char> block(kCopyBytes);
+  size_t read = block.size();
+  while (read == block.size()) {
+    const absl::Status status =
+        input.ReadNBytes(block.size(), block.data(), &read);
+    if (!status.ok() && !absl::IsOutOfRange(status)) return status;
+    TF_RETURN_IF_ERROR(Append({block.data(), read}));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckedFile::Close() {
+  TF_RETURN_IF_ERROR(file_->Sync());
+  return file_->Close();
+}
+
+absl::Status SaveRowFiles(Env* env, const RowFileSave& save) {
+  if (save.buffer_rows < 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "`buffer_size` must be at least 1; got ", save.buffer_rows, "."));
+  }
+  TF_RETURN_IF_ERROR(CheckStems(save));
+  return Save(env, save).Run();
+}
+
+}  // namespace tfembed

@@ -1,0 +1,52 @@
+#ifndef TFEMBED_KERNELS_ROW_FILE_WRITER_H_
+#define TFEMBED_KERNELS_ROW_FILE_WRITER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "cc/core/embedding_table.h"
+#include "cc/kernels/file_set.h"
+#include "tensorflow/core/platform/env.h"
+
+namespace tfembed {
+
+// A file that knows what it has written. Not thread-safe.
+class CheckedFile {
+ public:
+  absl::Status Open(tensorflow::Env* env, const std::string& path);
+  absl::Status Append(absl::string_view bytes);
+
+  // Appends the whole of another file.
+  absl::Status AppendFile(tensorflow::Env* env, const std::string& path);
+
+  // Hands everything to the file system. Says what was written.
+  absl::Status Close();
+  const FileEntry& entry() const { return entry_; }
+
+ private:
+  std::unique_ptr<tensorflow::WritableFile> file_;
+  FileEntry entry_;
+};
+
+// Writes tables as pairs of raw files, `stems[i]` being that of tables[i].
+struct RowFileSave {
+  std::vector<const EmbeddingTable*> tables;
+  std::string folder;
+  std::vector<std::string> stems;
+  int64_t buffer_rows = 0;  // Copied at a time, at most; 16 MB at most, too.
+  bool append = false;      // After what the files hold, else in its place.
+};
+
+// All rows are of one moment: writers of the tables wait until they are
+// written. Takes a few chunks of memory. Whatever fails, and whenever the
+// process is killed, the files that were there stay whole; file_set.h.
+// InvalidArgument, DataLoss: `append` to files that cannot be loaded.
+absl::Status SaveRowFiles(tensorflow::Env* env, const RowFileSave& save);
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_KERNELS_ROW_FILE_WRITER_H_

@@ -1,0 +1,336 @@
+"""Raw files of keys and rows, as TFRA's FileSystemSaver writes and reads them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfembed.dynamic_embedding as de
+from tfembed import errors, optimizers
+
+KEYS = "fs_mht_1of1_rank0_size1-keys"
+VALUES = "fs_mht_1of1_rank0_size1-values"
+
+
+def variable(shards=1, dim=2, name="fs", **options):
+    devices = ["/CPU:0"] * shards
+    return de.Variable(dim=dim, devices=devices, name=name, **options)
+
+
+def filled(shards=1, num_keys=5, **options):
+    v = variable(shards, **options)
+    v.upsert(range(num_keys), rows(range(num_keys)))
+    return v
+
+
+def rows(keys):
+    return [[k, k + 0.5] for k in keys]
+
+
+def contents(v):
+    keys, values = (x.numpy() for x in v.export())
+    return {int(k): row.tolist() for k, row in zip(keys, values, strict=True)}
+
+
+def write_pair(folder, keys, values, stem="fs_mht_1of1_rank0_size1"):
+    """What another program writes: arrays without any header."""
+    np.asarray(keys, "<i8").tofile(folder / f"{stem}-keys")
+    np.asarray(values, "<f4").tofile(folder / f"{stem}-values")
+
+
+def test_files_of_another_program_load(tmp_path):
+    (tmp_path / KEYS).write_bytes(
+        b"\x07\0\0\0\0\0\0\0\xfe\xff\xff\xff\xff\xff\xff\xff"
+    )
+    (tmp_path / VALUES).write_bytes(
+        b"\0\0\x80\x3f\0\0\0\xc0\0\0\0\x3f\0\0\x40\x40"
+    )
+    v = variable()
+
+    v.load_from_file_system(tmp_path)
+
+    assert contents(v) == {7: [1.0, -2.0], -2: [0.5, 3.0]}
+
+
+def test_what_is_written_is_the_bare_arrays(tmp_path):
+    v = filled()
+
+    v.save_to_file_system(tmp_path)
+
+    keys = np.frombuffer((tmp_path / KEYS).read_bytes(), "<i8")
+    values = np.frombuffer((tmp_path / VALUES).read_bytes(), "<f4")
+    assert sorted(keys) == list(range(5))
+    assert values.reshape(5, 2).tolist() == rows(keys)
+
+
+def test_slots_are_not_in_the_files(tmp_path):
+    v = filled()
+    optimizer = de.DynamicEmbeddingOptimizer(optimizers.Adagrad(0.5))
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(de.embedding_lookup(v, [1], name="x"))
+    optimizer.apply_gradients([(tape.gradient(loss, v), v)])
+
+    v.save_to_file_system(tmp_path)
+
+    w = variable()
+    w.load_from_file_system(tmp_path)
+    assert contents(w) == contents(v)
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3])
+def test_an_empty_variable_makes_empty_files(tmp_path, shards):
+    variable(shards).save_to_file_system(tmp_path)
+    v = filled()
+
+    v.load_from_file_system_with_restore_function(tmp_path)
+
+    assert len(contents(v)) == 5
+    assert not [f for f in tmp_path.glob("fs*") if f.stat().st_size]
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 1), (1, 2), (3, 3)])
+def test_any_shard_count_restores_into_any_other(tmp_path, before, after):
+    v = filled(before, 100)
+    v.save_to_file_system(tmp_path)
+    w = variable(after, partitioner=lambda keys, n: (keys * 7) % n)
+
+    w.load_from_file_system_with_restore_function(tmp_path)
+
+    assert contents(w) == contents(v)
+    assert all((w.lookup(k)[0] == k) for k in range(100))
+
+
+def test_a_row_goes_to_its_shard_whichever_file_it_is_in(tmp_path):
+    write_pair(tmp_path, [1, 3], rows([1, 3]), "fs_mht_1of2_rank0_size1")
+    write_pair(tmp_path, [0, 2], rows([0, 2]), "fs_mht_2of2_rank0_size1")
+    v = variable(2)
+
+    v.load_from_file_system(tmp_path)
+
+    assert v.lookup([0, 1, 2, 3]).numpy().tolist() == rows(range(4))
+
+
+def test_each_process_saves_and_restores_its_own_rows(tmp_path):
+    for rank in range(2):
+        v = variable()
+        v.upsert([rank, rank + 2], rows([rank, rank + 2]))
+        v.save_to_file_system(tmp_path, proc_size=2, proc_rank=rank)
+    v = variable()
+
+    v.load_from_file_system(tmp_path, proc_size=2, proc_rank=1)
+
+    assert sorted(contents(v)) == [1, 3]
+
+
+@pytest.mark.parametrize(("size", "rank"), [(1, 0), (3, 0), (3, 2)])
+def test_another_number_of_processes_restores_by_the_partitioner(
+    tmp_path, size, rank
+):
+    for saved in range(2):
+        write_pair(
+            tmp_path,
+            range(saved, 10, 2),
+            rows(range(saved, 10, 2)),
+            f"fs_mht_1of1_rank{saved}_size2",
+        )
+    v = variable()
+
+    v.load_from_file_system_with_restore_function(tmp_path, size, rank)
+
+    assert sorted(contents(v)) == [k for k in range(10) if k % size == rank]
+
+
+def test_as_many_processes_take_their_own_files_each(tmp_path):
+    write_pair(tmp_path, [5], rows([5]), "fs_mht_1of1_rank0_size2")
+    write_pair(tmp_path, [8], rows([8]), "fs_mht_1of1_rank1_size2")
+    v = variable(2)
+
+    de.load_de_variable_from_file_system(v, tmp_path, 2, 0, 100)
+
+    assert sorted(contents(v)) == [5]
+
+
+def test_an_entire_directory_loads(tmp_path):
+    write_pair(tmp_path, [5], rows([5]), "fs_mht_1of1_rank0_size2")
+    write_pair(tmp_path, [8], rows([8]), "fs_mht_3of4_rank0_size1")
+    write_pair(tmp_path, [9], rows([9]), "fs2_mht_3of4_rank0_size1")
+    v = variable()
+
+    v.load_from_file_system(tmp_path, load_entire_dir=True)
+
+    assert sorted(contents(v)) == [5, 8]
+
+
+def test_files_have_the_names_that_are_given(tmp_path):
+    v = filled(2)
+    v.save_to_file_system(tmp_path, file_name_list=["a", "b"])
+    names = sorted(f.name for f in tmp_path.glob("[ab]-*"))
+    w = variable(3)
+
+    w.load_from_file_system(tmp_path, file_name_list=["a", "b"])
+
+    assert names == ["a-keys", "a-values", "b-keys", "b-values"]
+    assert contents(w) == contents(v)
+
+
+def test_the_environment_names_another_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFRA_SAVED_KV", str(tmp_path / "env"))
+    v = filled()
+    v.save_to_file_system(tmp_path / "argument")
+    v.clear()
+
+    v.load_from_file_system(tmp_path / "argument")
+
+    assert not (tmp_path / "argument").exists()
+    assert (tmp_path / "env" / KEYS).exists()
+    assert len(contents(v)) == 5
+
+
+def test_the_environment_may_be_left_out_of_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFRA_SAVED_KV", str(tmp_path / "env"))
+    filled().save_to_file_system(tmp_path / "argument", dirpath_env="")
+    assert (tmp_path / "argument" / KEYS).exists()
+
+
+def test_rows_are_appended(tmp_path):
+    v = filled()
+    v.save_to_file_system(tmp_path, append_to_file=True)
+    v.clear()
+    v.upsert([8, 9], rows([8, 9]))
+    v.save_to_file_system(tmp_path, append_to_file=True)
+
+    v.load_from_file_system(tmp_path)
+
+    assert sorted(contents(v)) == [0, 1, 2, 3, 4, 8, 9]
+    assert (tmp_path / KEYS).stat().st_size == 7 * 8
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_buffers_of_any_size_give_the_same(tmp_path, size):
+    v = filled(2, 100)
+    v.save_to_file_system(tmp_path, buffer_size=size)
+    w = variable(2)
+
+    w.load_from_file_system(tmp_path, buffer_size=size)
+
+    assert contents(w) == contents(v)
+
+
+def test_a_function_saves_and_loads(tmp_path):
+    v = filled(2)
+
+    @tf.function
+    def save_clear_load(folder):
+        v.save_to_file_system(folder)
+        v.clear()
+        size = v.size()
+        v.load_from_file_system(folder)
+        return size, v.size()
+
+    assert [int(n) for n in save_clear_load(tf.constant(str(tmp_path)))] == [
+        0,
+        5,
+    ]
+
+
+@pytest.mark.parametrize("file", [KEYS, VALUES])
+@pytest.mark.parametrize("bytes_", [1, 8, 31])
+def test_a_file_that_was_cut_short_is_refused(tmp_path, file, bytes_):
+    write_pair(tmp_path, range(5), rows(range(5)))
+    content = (tmp_path / file).read_bytes()
+    (tmp_path / file).write_bytes(content[:bytes_])
+    v = filled(num_keys=1)
+
+    with pytest.raises(tf.errors.DataLossError, match=f"{tmp_path}/{file}"):
+        v.load_from_file_system(tmp_path)
+
+    assert contents(v) == {0: [0.0, 0.5]}
+
+
+def test_nothing_is_loaded_where_a_later_pair_is_bad(tmp_path):
+    write_pair(tmp_path, [0], rows([0]), "fs_mht_1of2_rank0_size1")
+    write_pair(tmp_path, [1], [[1.0]], "fs_mht_2of2_rank0_size1")
+    v = variable(2)
+
+    with pytest.raises(tf.errors.DataLossError, match="has 1 values; the 1"):
+        v.load_from_file_system(tmp_path)
+
+    assert contents(v) == {}
+
+
+def test_a_flipped_byte_is_found(tmp_path):
+    filled().save_to_file_system(tmp_path)
+    content = bytearray((tmp_path / VALUES).read_bytes())
+    content[9] ^= 1
+    (tmp_path / VALUES).write_bytes(content)
+    v = variable()
+
+    with pytest.raises(tf.errors.DataLossError, match="not what was saved"):
+        v.load_from_file_system(tmp_path)
+
+    assert contents(v) == {}
+
+
+def test_files_of_another_program_over_ours_need_our_manifest_gone(tmp_path):
+    filled().save_to_file_system(tmp_path)
+    write_pair(tmp_path, [7], rows([7]))
+    v = variable()
+    with pytest.raises(tf.errors.DataLossError, match="another program has"):
+        v.load_from_file_system(tmp_path)
+
+    (tmp_path / ".tfembed.fs_mht_of1_rank0_size1").unlink()
+    v.load_from_file_system(tmp_path)
+
+    assert contents(v) == {7: [7.0, 7.5]}
+
+
+def test_two_saves_in_one_folder_are_not_guessed_about(tmp_path):
+    filled(2).save_to_file_system(tmp_path)
+    filled(3).save_to_file_system(tmp_path)
+    v = variable()
+
+    with pytest.raises(errors.CheckpointError, match="several saves: 2 shards"):
+        v.load_from_file_system_with_restore_function(tmp_path)
+
+
+def test_a_save_with_a_file_missing_is_refused(tmp_path):
+    filled(3).save_to_file_system(tmp_path)
+    for kind in ("keys", "values"):
+        (tmp_path / f"fs_mht_2of3_rank0_size1-{kind}").unlink()
+
+    with pytest.raises(tf.errors.NotFoundError, match="fs_mht_2of3"):
+        variable().load_from_file_system_with_restore_function(tmp_path)
+
+
+def test_a_folder_without_files_of_the_variable_is_refused(tmp_path):
+    filled(name="other").save_to_file_system(tmp_path)
+    for folder in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(tf.errors.NotFoundError):
+            variable().load_from_file_system_with_restore_function(folder)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"proc_size": 0}, "proc_size"),
+        ({"proc_size": 2, "proc_rank": 2}, "proc_rank"),
+        ({"buffer_size": 0}, "buffer_size"),
+        ({"file_name_list": ["a", "b"]}, "each of the 1 shards"),
+    ],
+)
+def test_arguments_that_are_not_allowed_are_refused(tmp_path, arguments, text):
+    with pytest.raises(errors.ArgumentError, match=text):
+        filled().save_to_file_system(tmp_path, **arguments)
+
+
+@pytest.mark.parametrize("names", [["a", "a"], ["", "a"], ["a/b", "a"]])
+def test_file_names_that_cannot_be_are_refused(tmp_path, names):
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        filled(2).save_to_file_system(tmp_path, file_name_list=names)
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(tf.errors.OpError, match=f"{tmp_path}/file"):
+        filled().save_to_file_system(tmp_path / "file" / "folder")

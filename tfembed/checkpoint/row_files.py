@@ -1,0 +1,164 @@
+"""Pairs of raw files of keys and values: docs/formats/row_files.md."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.ops import files as file_ops
+from tfembed.ops.files import RowFormat
+
+__all__ = ["FileStem", "RowFormat", "find_stems", "load", "save_set"]
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class FileStem:
+    """The name of a pair of files, before "-keys" and "-values".
+
+    Attributes:
+      name: the variable's.
+      num_shards: how many shards it had.
+      size: how many processes saved, each its own rows.
+      rank: which of them, from 0 on.
+      shard: which shard, from 0 on.
+    """
+
+    name: str
+    num_shards: int
+    size: int = 1
+    rank: int = 0
+    shard: int = 0
+
+    def __str__(self) -> str:
+        name = self.name.replace("/", "_")
+        return (
+            f"{name}_mht_{self.shard + 1}of{self.num_shards}"
+            f"_rank{self.rank}_size{self.size}"
+        )
+
+
+def find_stems(folder: str, name: str) -> list[FileStem]:
+    """All pairs of a variable that lie in a folder, sorted.
+
+    Raises:
+      tf.errors.NotFoundError: there is no such folder, or no file of `name`.
+    """
+    pattern = re.compile(
+        re.escape(name.replace("/", "_"))
+        + r"_mht_(\d+)of(\d+)_rank(\d+)_size(\d+)-(?:keys|values)"
+    )
+    stems = set()
+    for file in tf.io.gfile.listdir(folder):
+        if match := pattern.fullmatch(file.rstrip("/")):
+            shard, num_shards, rank, size = map(int, match.groups())
+            stems.add(FileStem(name, num_shards, size, rank, shard - 1))
+    if not stems:
+        raise tf.errors.NotFoundError(
+            None,
+            None,
+            f"There is no file of '{name}' in '{folder}': none is called "
+            f"'{FileStem(name, 1)}-keys' or alike.",
+        )
+    return sorted(stems)
+
+
+def save_set(stems: Sequence[FileStem], folder: str) -> list[FileStem]:
+    """`stems`, which must be all files of one save.
+
+    Raises:
+      tfembed.errors.CheckpointError: they are of several saves.
+      tf.errors.NotFoundError: some files of the save are not there.
+    """
+    first = stems[0]
+    kinds = sorted({(s.num_shards, s.size) for s in stems})
+    if len(kinds) > 1:
+        found = ", ".join(
+            f"{n} shards in {size} processes" for n, size in kinds
+        )
+        raise errors.CheckpointError(
+            f"'{folder}' holds files of '{first.name}' from several saves: "
+            f"{found}. Remove all but one, or name the files by "
+            "`file_name_list`."
+        )
+    missing = {
+        dataclasses.replace(first, rank=rank, shard=shard)
+        for rank in range(first.size)
+        for shard in range(first.num_shards)
+    } - set(stems)
+    if missing:
+        names = ", ".join(f"'{stem}'" for stem in sorted(missing))
+        raise tf.errors.NotFoundError(
+            None, None, f"'{folder}' has no files {names}."
+        )
+    return list(stems)
+
+
+def load(
+    folder: tf.Tensor,
+    stems: Sequence[str],
+    row_format: RowFormat,
+    *,
+    write: Callable[[tf.Tensor, tf.Tensor], Any],
+    buffer_size: int,
+) -> tf.Operation | None:
+    """Reads pairs of files in chunks, one after the other.
+
+    All are checked before the first row is written.
+
+    Args:
+      folder: string scalar.
+      stems: of the pairs.
+      row_format: what they hold.
+      write: gets keys [n] and values [n, dim].
+      buffer_size: n is at most that, and a chunk at most 16 MB.
+
+    Returns:
+      The op in a graph, None in eager mode.
+
+    Raises:
+      As `tfembed.ops.files.check`.
+    """
+
+    def run() -> tf.Tensor:
+        return _write_all(folder, stems, row_format, write, buffer_size)
+
+    if tf.executing_eagerly() or tf.inside_function():
+        run()
+        return None
+    # A function orders its ops by itself; a loop of a graph does not.
+    return tf.function(run, autograph=False)().op
+
+
+def _write_all(
+    folder: tf.Tensor,
+    stems: Sequence[str],
+    row_format: RowFormat,
+    write: Callable[[tf.Tensor, tf.Tensor], Any],
+    buffer_size: int,
+) -> tf.Tensor:
+    paths, sizes = file_ops.check(folder, stems, row_format)
+    start = tf.zeros([2], tf.int64)
+
+    def body(pair: tf.Tensor, offsets: tf.Tensor) -> list[tf.Tensor]:
+        keys, values, following = file_ops.read(
+            paths[pair], offsets, row_format, max_rows=buffer_size
+        )
+        write(keys, values)
+        done = following[0] >= sizes[pair, 0]
+        return [
+            tf.where(done, pair + 1, pair),
+            tf.where(done, start, following),
+        ]
+
+    end, _ = tf.while_loop(
+        lambda pair, offsets: pair < len(stems),
+        body,
+        [tf.constant(0), start],
+        parallel_iterations=1,
+    )
+    return end
