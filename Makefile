@@ -4,7 +4,7 @@ VENV := $(if $(filter 2.20.0,$(TF)),.venv,.venv-$(TF))
 PY := $(VENV)/bin/python
 BAZEL := $(PY) build_tools/bazel.py
 CXX_FILES = $(shell git ls-files '*.cc' '*.h' '*.inc')
-export TF
+export TF DATA
 
 .PHONY: help setup demo test test-python test-full lint format wheel bench clean
 
@@ -23,7 +23,7 @@ setup:
 	@scripts/setup
 
 demo: setup
-	$(PY) examples/criteo_dlrm.py $(if $(DATA),--data '$(DATA)')
+	$(PY) examples/criteo_dlrm.py $(if $(DATA),--data "$$DATA")
 
 test: setup
 	$(BAZEL) test --noshow_progress --ui_event_filters=-info //cc/...

@@ -52,8 +52,8 @@ class Checkpoints:
         if data != self._fingerprint:
             raise CheckpointError(
                 f"{path} was trained on {data}; the data is now "
-                f"{self._fingerprint}. Name the same data, or another "
-                "--checkpoint_dir."
+                f"{self._fingerprint}. Name the same data, --batch_size and "
+                "--seed, or another --checkpoint_dir."
             )
         return path
 

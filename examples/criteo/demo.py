@@ -68,7 +68,7 @@ class Demo:
         """For checkpoints; a temporary one is kept only after Ctrl-C."""
         for kept in (self._flags.checkpoint_dir, self._flags.export_dir):
             if kept:  # Better now than after the training.
-                pathlib.Path(kept).mkdir(parents=True, exist_ok=True)
+                _make_directory(kept)
         if not self._is_temporary:
             yield self._flags.checkpoint_dir
             return
@@ -105,13 +105,20 @@ class Demo:
                 self._say("Stopped half-way, to show how a new model goes on:")
             trainer = self._trainer(data)
             checkpoints = Checkpoints(
-                trainer, directory, fingerprint=data.source.fingerprint()
+                trainer, directory, fingerprint=self._fingerprint(data)
             )
             self._resume(checkpoints, trainer, data)
             self._train(trainer, checkpoints, data, stop)
             if self._interrupt.requested:
                 return None
         return trainer
+
+    def _fingerprint(self, data: Data) -> str:
+        """What must be the same for a run to go on from a checkpoint."""
+        return (
+            f"{data.source.fingerprint()}, in batches of {data.batch_size}, "
+            f"seed {self._flags.seed}"
+        )
 
     def _trainer(self, data: Data) -> Trainer:
         model = ClickModel(ModelOptions(seed=self._flags.seed))
@@ -220,3 +227,12 @@ class Demo:
 
     def _say(self, text: str) -> None:
         self._console.print(text)
+
+
+def _make_directory(path: str) -> None:
+    try:
+        pathlib.Path(path).mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise NotADirectoryError(
+            f"{path} is a file; name a directory, or one that can be made"
+        ) from None

@@ -31,7 +31,7 @@ def _add_data_flags(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--holdout",
-        type=_at_least(0),
+        type=_holdout,
         default=10,
         metavar="N",
         help="keep every Nth line of a log for the evaluation; 0: none",
@@ -90,6 +90,19 @@ def _add_output_flags(group: argparse._ArgumentGroup) -> None:
         "--export_dir",
         help="where to keep the SavedModel; default: a temporary one",
     )
+
+
+def _holdout(text: str) -> int:
+    value = _at_least(0)(text)
+    if value == 1:
+        raise argparse.ArgumentTypeError(
+            "1 holds out every line and leaves none to train on; give 0 or at "
+            "least 2"
+        )
+    return value
+
+
+_holdout.__name__ = "integer"
 
 
 def _at_least(least: int):

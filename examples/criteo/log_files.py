@@ -63,6 +63,8 @@ def find_logs(pattern: str) -> list[LogFile]:
     Raises:
       DataError: there is none, or one is empty or unreadable.
     """
+    if not pattern:
+        raise DataError("is empty; it takes a path or a glob", path="--data")
     if pathlib.Path(pattern).exists():
         paths = [pattern]
     else:

@@ -17,6 +17,7 @@ from tfembed.errors import DataError
 
 _BLOCK_LINES = 4096
 _SHOWN = 5
+_HEAD_BYTES = 1 << 16
 
 
 @dataclasses.dataclass
@@ -84,12 +85,14 @@ class LogSource:
         return f"{path}, line {position.line}, epoch {position.epoch + 1}"
 
     def fingerprint(self) -> str:
-        """The files' names and sizes, and which lines are held out."""
-        files = [
-            f"{path.name} {path.stat().st_size}"
-            for path in (pathlib.Path(log.path) for log in self._logs)
-        ]
-        digest = hashlib.sha256("\n".join(files).encode()).hexdigest()[:8]
+        """The files' names, sizes and heads, and which lines are held out."""
+        paths = [pathlib.Path(log.path) for log in self._logs]
+        files = [f"{path.name} {path.stat().st_size}" for path in paths]
+        content = hashlib.sha256("\n".join(files).encode())
+        for path in paths:
+            with path.open("rb") as file:
+                content.update(file.read(_HEAD_BYTES))
+        digest = content.hexdigest()[:8]
         return (
             f"{len(files)} log files from {files[0]} bytes on ({digest}), "
             f"holdout {self._holdout}"

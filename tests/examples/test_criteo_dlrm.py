@@ -254,6 +254,33 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path, capfd, flag):
     (tmp_path / "file").touch()
     assert criteo_dlrm.main([f"--{flag}={tmp_path / 'file' / 'in'}"]) == 1
     assert str(tmp_path / "file") in capfd.readouterr().err
+    assert criteo_dlrm.main([f"--{flag}={tmp_path / 'file'}"]) == 1
+    assert f"{tmp_path / 'file'} is a file" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("changed", ["--batch_size=32", "--seed=1"])
+def test_a_run_goes_on_with_the_same_batches_and_seed_only(
+    tmp_path, capfd, changed
+):
+    log_source(tmp_path)
+    flags = [
+        f"--data={tmp_path / '*.txt'}",
+        f"--checkpoint_dir={tmp_path / 'run'}",
+        "--epochs=1",
+        "--examples=320",
+        "--evaluation_examples=100",
+    ]
+    assert criteo_dlrm.main([*flags, "--batch_size=64"]) == 0
+    assert criteo_dlrm.main([*flags, "--batch_size=64", changed]) == 1
+    assert "Name the same data, --batch_size" in capfd.readouterr().err
+
+
+def test_an_empty_name_and_a_holdout_of_all_lines_are_refused(capfd):
+    assert criteo_dlrm.main(["--data="]) == 1
+    assert "--data: is empty" in capfd.readouterr().err
+    with pytest.raises(SystemExit):
+        criteo_dlrm.main(["--holdout=1"])
+    assert "leaves none to train on" in capfd.readouterr().err
 
 
 def test_a_damaged_checkpoint_is_named(tmp_path, capfd):
