@@ -6,7 +6,8 @@ BAZEL := $(PY) build_tools/bazel.py
 CXX_FILES = $(shell git ls-files '*.cc' '*.h' '*.inc')
 export TF DATA
 
-.PHONY: help setup demo test test-python test-full lint format wheel bench clean
+.PHONY: help setup demo test test-python test-full lint format wheel bench \
+  bench-table clean
 
 help:
 	@echo 'make demo [DATA=path-or-glob]  set up, then train, resume, export, serve'
@@ -16,6 +17,7 @@ help:
 	@echo 'make lint | format             check | apply the style'
 	@echo 'make wheel                     a wheel in dist/'
 	@echo 'make bench                     speed beside stock TensorFlow'
+	@echo 'make bench-table               hash tables beside their peers; judges'
 	@echo 'make setup | clean             environment and build | remove both'
 	@echo 'TF=2.16.2 | TF=2.21.0          with another TensorFlow (now $(TF))'
 
@@ -54,6 +56,9 @@ wheel: setup
 
 bench: setup
 	$(PY) -m benchmarks $(ARGS)
+
+bench-table: setup
+	$(PY) -m benchmarks.table $(ARGS)
 
 clean:
 	if [ -d .bazel ]; then chmod -R u+w .bazel; fi

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import tempfile
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -11,7 +12,8 @@ import rich.console
 import rich.table
 import tensorflow as tf
 
-from benchmarks import grouped, tables
+from benchmarks import grouped
+from benchmarks.table import cases, report, stock
 
 # tfembed in a tf.function call per step (workload A) or eager (B), and eager.
 OURS = ("tfembed", "eager")
@@ -44,21 +46,25 @@ def main() -> None:
             less_is_better=True,
         )
     if flags.only != "grouped":
-        rows, memory = [], []
-        tables.run(rows, memory, keys=flags.keys, rounds=flags.rounds)
-        show(
+        results = cases.Results()
+        with tempfile.TemporaryDirectory() as folder:
+            stock.run(_plan(flags, folder), results)
+        report.show_figures(
             console,
             f"hash tables of {flags.keys:,} keys beside TensorFlow's Dense- and "
-            "MutableHashTable, batches of 65,536, eager: M keys/s",
-            rows,
-            less_is_better=False,
+            "MutableHashTable, batches of 65,536, eager; the limit is presized",
+            results.figures,
         )
-        table = rich.table.Table(title="resident bytes a key, all in")
-        for column in ("table", "contender", "bytes a key"):
-            table.add_column(column)
-        for width, name, grown in memory:
-            table.add_row(width, name, f"{grown:.0f}")
-        console.print(table)
+
+
+def _plan(flags: argparse.Namespace, folder: str) -> cases.Plan:
+    return cases.Plan(
+        keys=flags.keys,
+        rounds=flags.rounds,
+        builds=1,
+        folder=folder,
+        with_tfra=False,
+    )
 
 
 def show(console, title: str, rows, *, less_is_better: bool) -> None:

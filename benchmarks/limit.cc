@@ -4,9 +4,7 @@
 //
 // Lookup: one pass per feature with software prefetch. Training: forward, then
 // per feature a radix sort of (id, bag), a segment sum and one
-// read-modify-write per distinct row (exact Adagrad). Hash: 16-byte slots {key,
-// row}, linear probing, blocks of 32 keys prefetched, rows spread over an
-// arena.
+// read-modify-write per distinct row (exact Adagrad).
 
 #include <algorithm>
 #include <atomic>
@@ -122,46 +120,6 @@ void Update(const Batch& b, float* tables, float* accumulators,
   }
 }
 
-struct Slot {
-  int64_t key;
-  uint32_t row;
-  uint32_t used;
-};
-
-uint64_t Mix(uint64_t x) {
-  x = (x ^ x >> 33) * 0xff51afd7ed558ccdULL;
-  x = (x ^ x >> 33) * 0xc4ceb9fe1a85ec53ULL;
-  return x ^ x >> 33;
-}
-
-template <int D, bool kWrite>
-void Access(const Slot* index, uint64_t mask, float* rows, const int64_t* keys,
-            int64_t n, float* values) {
-  constexpr int kBlock = 32;
-  uint64_t at[kBlock];
-  for (int64_t start = 0; start < n; start += kBlock) {
-    const int m = std::min<int64_t>(kBlock, n - start);
-    for (int j = 0; j < m; ++j) {
-      at[j] = Mix(keys[start + j]) & mask;
-      __builtin_prefetch(&index[at[j]]);
-    }
-    for (int j = 0; j < m; ++j) {
-      while (index[at[j]].key != keys[start + j]) at[j] = (at[j] + 1) & mask;
-      const float* row = rows + static_cast<int64_t>(index[at[j]].row) * D;
-      for (int c = 0; c < D; c += 16) __builtin_prefetch(row + c, kWrite);
-    }
-    for (int j = 0; j < m; ++j) {
-      float* row = rows + static_cast<int64_t>(index[at[j]].row) * D;
-      float* value = values + (start + j) * D;
-      if (kWrite) {
-        std::memcpy(row, value, D * sizeof(float));
-      } else {
-        std::memcpy(value, row, D * sizeof(float));
-      }
-    }
-  }
-}
-
 template <int D>
 void Step(const Batch& b, float* tables, float* accumulators, float* out,
           const float* gradients) {
@@ -169,21 +127,6 @@ void Step(const Batch& b, float* tables, float* accumulators, float* out,
   if (gradients == nullptr) return;
   ForEach(b.features,
           [&](int f) { Update<D>(b, tables, accumulators, gradients, f); });
-}
-
-template <int D>
-void AccessAll(const Slot* index, uint64_t mask, float* rows,
-               const int64_t* keys, int64_t n, float* values, bool write) {
-  const int64_t chunk = (n + 15) / 16;
-  ForEach(16, [&](int t) {
-    const int64_t start = std::min(n, t * chunk);
-    const int64_t m = std::min(chunk, n - start);
-    if (write) {
-      Access<D, true>(index, mask, rows, keys + start, m, values + start * D);
-    } else {
-      Access<D, false>(index, mask, rows, keys + start, m, values + start * D);
-    }
-  });
 }
 
 }  // namespace
@@ -200,27 +143,6 @@ int limit_step(int width, const int64_t* ids, const int64_t* splits,
     Step<16>(b, tables, accumulators, out, gradients);
   } else if (width == 64) {
     Step<64>(b, tables, accumulators, out, gradients);
-  } else {
-    return 0;
-  }
-  return 1;
-}
-
-// `index` holds mask + 1 zeroed slots; keys must not be 0.
-void limit_build(Slot* index, uint64_t mask, const int64_t* keys, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) {
-    uint64_t at = Mix(keys[i]) & mask;
-    while (index[at].used) at = (at + 1) & mask;
-    index[at] = {keys[i], static_cast<uint32_t>(i), 1};
-  }
-}
-
-int limit_access(int width, const Slot* index, uint64_t mask, float* rows,
-                 const int64_t* keys, int64_t n, float* values, int write) {
-  if (width == 8) {
-    AccessAll<8>(index, mask, rows, keys, n, values, write != 0);
-  } else if (width == 64) {
-    AccessAll<64>(index, mask, rows, keys, n, values, write != 0);
   } else {
     return 0;
   }

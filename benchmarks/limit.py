@@ -56,34 +56,3 @@ class Tables:
             _address(self.gradients if train else None),
         )
         assert done, f"limit.cc has no width {self.width}"
-
-
-class Hash:
-    """A presized hash index over an array of rows."""
-
-    def __init__(self, library: ctypes.CDLL, keys: np.ndarray, width: int):
-        self.library, self.width = library, width
-        slots = 1 << int(np.ceil(np.log2(len(keys) / 0.6)))
-        self.mask = ctypes.c_uint64(slots - 1)
-        self.index = np.zeros((slots, 2), np.int64)
-        self.rows = np.ones((len(keys), width), np.float32)
-        library.limit_build(
-            _address(self.index),
-            self.mask,
-            _address(keys),
-            ctypes.c_int64(len(keys)),
-        )
-
-    def access(
-        self, keys: np.ndarray, values: np.ndarray, *, write: bool
-    ) -> None:
-        self.library.limit_access(
-            self.width,
-            _address(self.index),
-            self.mask,
-            _address(self.rows),
-            _address(keys),
-            ctypes.c_int64(len(keys)),
-            _address(values),
-            int(write),
-        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import statistics
+import threading
 import time
 from collections.abc import Callable, Mapping
 
@@ -30,3 +31,27 @@ def resident_bytes() -> int:
     """Resident set size of this process."""
     pages = pathlib.Path("/proc/self/statm").read_text().split()[1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+class PeakMemory:
+    """The most resident memory while the block runs, beyond that at its start.
+
+    Attributes:
+      extra: bytes; known after the block.
+    """
+
+    def __enter__(self) -> PeakMemory:
+        self.extra = 0
+        self._before = resident_bytes()
+        self._done = threading.Event()
+        self._watch = threading.Thread(target=self._sample)
+        self._watch.start()
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self._done.set()
+        self._watch.join()
+
+    def _sample(self) -> None:
+        while not self._done.wait(0.005):
+            self.extra = max(self.extra, resident_bytes() - self._before)

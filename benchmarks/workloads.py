@@ -44,10 +44,3 @@ def zipf(rng: np.random.Generator, n: int, size: int) -> np.ndarray:
     weights = np.arange(1, n + 1, dtype=np.float64) ** -ZIPF
     cumulative = np.cumsum(weights)
     return np.searchsorted(cumulative, rng.random(size) * cumulative[-1])
-
-
-def distinct_keys(n: int) -> np.ndarray:
-    """n distinct random int64 keys, none 0 and none negative small."""
-    rng = np.random.default_rng(11)
-    keys = np.unique(rng.integers(1, 2**62, n + n // 100 + 10, np.int64))
-    return rng.permutation(keys)[:n]

@@ -1,0 +1,1 @@
+"""`make bench-table`: hash tables beside their peers and the limit."""

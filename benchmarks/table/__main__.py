@@ -1,0 +1,62 @@
+"""`make bench-table`: measures, prints, judges; exits 1 below a bar."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+
+import rich.console
+
+from benchmarks.table import access, files, growth, report, scaling
+from benchmarks.table.cases import Plan, Results
+
+PARTS = {
+    "growth": growth.run,
+    "access": access.run,
+    "files": files.run,
+    "training": scaling.training,
+    "threads": scaling.threads,
+    "keys": scaling.structured_keys,
+    "widths": scaling.widths,
+}
+
+
+def main() -> int:
+    """Runs the parts that the flags name."""
+    flags = _parse_flags()
+    results = Results()
+    console = rich.console.Console(width=110)
+    title = f"hash tables of {flags.keys:,} keys, batches of 65,536, 2 threads"
+    with tempfile.TemporaryDirectory(dir=flags.folder) as folder:
+        plan = Plan(
+            keys=flags.keys,
+            rounds=flags.rounds,
+            builds=flags.builds,
+            folder=folder,
+            with_tfra=not flags.no_tfra,
+        )
+        for part in flags.only or PARTS:
+            console.print(f"measuring: {part}", style="dim")
+            PARTS[part](plan, results)
+            report.show_figures(console, title, results.figures)
+            results.figures.clear()
+    report.show_bars(console, results.bars)
+    return 0 if all(bar.holds for bar in results.bars) else 1
+
+
+def _parse_flags() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.table", description=__doc__
+    )
+    parser.add_argument("--keys", type=int, default=10_000_000)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--builds", type=int, default=3)
+    parser.add_argument("--only", nargs="+", choices=PARTS)
+    parser.add_argument("--no_tfra", action="store_true")
+    parser.add_argument("--folder", help="where checkpoints are written")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""Training, threads, structured keys, other widths."""
+
+from __future__ import annotations
+
+from benchmarks.table import workload
+from benchmarks.table.cases import Plan, Results, add_bar
+
+_TRAINED_KEYS = 1_000_000
+_OTHER_WIDTHS = (100, 128, 256, 512, 1024)
+
+
+def run(plan: Plan, results: Results) -> None:
+    """All of them."""
+    training(plan, results)
+    threads(plan, results)
+    structured_keys(plan, results)
+    widths(plan, results)
+
+
+def training(plan: Plan, results: Results) -> None:
+    """Lookup, gradient, fused Adam on 65,536 uniform ids of 1 million."""
+    for width in (16, 64):
+        with plan.workers("tfembed", "TFRA") as workers:
+            n = min(plan.keys, _TRAINED_KEYS)
+            for worker in workers.values():
+                worker.call("fill", width=width, n=n)
+                worker.call(
+                    "prepare_training", name="step", width=width, keys=n
+                )
+            seconds = plan.turns(workers, "step")
+            what = f"training step, Adam, width {width}"
+            for name, value in seconds.items():
+                results.figures.append((what, name, value * 1e3, "ms"))
+            if "TFRA" in seconds:
+                ratio = seconds["tfembed"] / seconds["TFRA"]
+                cells = ((f"width {width}", ratio),)
+                add_bar(results, f"{what} / TFRA", 0.2, cells, at_most=True)
+
+
+def threads(plan: Plan, results: Results) -> None:
+    """How 2 threads compare to 1, beside the limit's own scaling."""
+    for width in (8, 64):
+        rates: dict[str, dict[str, dict[int, float]]] = {}
+        for count in (1, 2):
+            with plan.workers("tfembed", "limit", threads=count) as workers:
+                for worker in workers.values():
+                    worker.call("fill", width=width, n=plan.keys)
+                for work in ("find", "upsert"):
+                    seconds = plan.medians(
+                        workers, work, work=work, form="eager"
+                    )
+                    for name, value in seconds.items():
+                        rates.setdefault(work, {}).setdefault(name, {})
+                        rates[work][name][count] = 1 / value
+        for work, by_name in rates.items():
+            gains = {name: r[2] / r[1] for name, r in by_name.items()}
+            for name, gain in gains.items():
+                what = f"{work}, 2 threads / 1, width {width}"
+                results.figures.append((what, name, gain, "x"))
+            cells = ((work, gains["tfembed"] / gains["limit"]),)
+            add_bar(results, f"{work} scaling w{width} / limit's", 0.9, cells)
+
+
+def structured_keys(plan: Plan, results: Results) -> None:
+    """Keys with structure beside random ones."""
+    n = min(plan.keys, 2_000_000)
+    seconds = {}
+    for kind in workload.KINDS:
+        with plan.workers("tfembed") as workers:
+            workers["tfembed"].call("fill", width=8, n=n, kind=kind)
+            found = plan.medians(workers, "find", work="find", form="eager")
+            results.add_rates(f"find, {kind} keys, width 8", found)
+            seconds[kind] = found["tfembed"]
+    cells = tuple(
+        (kind, seconds["random"] / seconds[kind])
+        for kind in workload.KINDS
+        if kind != "random"
+    )
+    add_bar(results, "find structured keys / random ones", 0.9, cells)
+
+
+def widths(plan: Plan, results: Results) -> None:
+    """Time a byte of wide rows beside that of width 64."""
+    per_byte = {}
+    for width in (64, *_OTHER_WIDTHS):
+        n = min(plan.keys, 2_000_000_000 // (4 * width))
+        with plan.workers("tfembed") as workers:
+            workers["tfembed"].call("fill", width=width, n=n)
+            found = plan.medians(
+                workers, "find", work="find", form="eager", count=8
+            )
+            results.add_rates(f"find, {n:,} keys, width {width}", found)
+            per_byte[width] = found["tfembed"] / width
+    cells = tuple(
+        (f"width {width}", per_byte[width] / per_byte[64])
+        for width in _OTHER_WIDTHS
+    )
+    add_bar(results, "time a byte / width 64's", 1.5, cells, at_most=True)

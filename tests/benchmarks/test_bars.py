@@ -1,0 +1,39 @@
+"""How the benchmark judges its figures."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.table import workload
+from benchmarks.table.bars import Bar
+
+
+def test_a_bar_holds_for_the_geometric_mean_of_its_cells():
+    bar = Bar("find", 1.0, (("eager", 0.8), ("loop", 1.4)))
+    assert bar.mean == pytest.approx((0.8 * 1.4) ** 0.5)
+    assert bar.holds
+    assert not Bar("find", 1.1, bar.cells).holds
+
+
+def test_no_cell_may_be_far_from_the_bar():
+    assert not Bar("find", 1.0, (("eager", 0.6), ("loop", 9.0))).holds
+    assert not Bar("time", 1.0, (("a", 0.1), ("b", 1.6)), at_most=True).holds
+
+
+def test_less_is_better_where_the_bar_says_so():
+    assert Bar("time", 0.2, (("step", 0.19),), at_most=True).holds
+    assert not Bar("time", 0.2, (("step", 0.21),), at_most=True).holds
+
+
+@pytest.mark.parametrize("kind", workload.KINDS)
+def test_keys_are_distinct_and_none_is_zero(kind):
+    keys = workload.keys(10_000, kind)
+    assert len(np.unique(keys)) == 10_000
+    assert keys.all()
+
+
+def test_half_of_the_keys_of_a_batch_can_be_missing():
+    keys = workload.keys(10_000)
+    batch = workload.batches(keys, 1, missing=0.5)
+    assert 0.45 < np.isin(batch, keys).mean() < 0.55
