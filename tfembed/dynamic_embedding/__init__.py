@@ -3,6 +3,10 @@
 import tfembed.dynamic_embedding as de
 """
 
+import importlib as _importlib
+import sys as _sys
+from typing import Any as _Any
+
 from tfembed.dynamic_embedding.lookup import (
     embedding_lookup,
     embedding_lookup_unique,
@@ -30,7 +34,21 @@ __all__ = [
     "embedding_lookup_sparse",
     "embedding_lookup_unique",
     "get_variable",
+    "keras",
     "load_de_variable_from_file_system",
     "make_partition",
     "safe_embedding_lookup_sparse",
 ]
+
+
+def __getattr__(name: str) -> _Any:
+    """Imports `keras` on first use."""
+    if name != "keras":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _importlib.import_module(f"{__name__}.keras")
+
+
+# Keras finds the layers of a saved model once they are registered. TensorFlow
+# has imported Keras 3 by itself, unless TF_USE_LEGACY_KERAS is set.
+if "keras" in _sys.modules:
+    _importlib.import_module(f"{__name__}.keras")

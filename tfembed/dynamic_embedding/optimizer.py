@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -23,6 +24,9 @@ TableGradient = tuple[tf.IndexedSlices, Variable]
 
 class DynamicEmbeddingOptimizer(tf.Module):
     """Applies an optimizer to `Variable`s, and to dense variables beside them.
+
+    Over a Keras 3 optimizer it is one itself, so that `Model.compile` takes it
+    (`tfembed.dynamic_embedding.keras`).
 
     In one step the gradients of a key are summed over all its occurrences and
     all lookups, then applied once. The update is fused: rows and slots move in
@@ -56,6 +60,19 @@ class DynamicEmbeddingOptimizer(tf.Module):
       tfembed.errors.ArgumentError: an unknown `nonfinite`.
     """
 
+    def __new__(cls, opt: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Puts a Keras 3 optimizer's engine behind Keras' own interface."""
+        engine = super().__new__(cls)
+        keras = sys.modules.get("keras")
+        if keras is None or not isinstance(opt, keras.optimizers.Optimizer):
+            return engine
+        from tfembed.dynamic_embedding.keras.optimizer import (
+            KerasTableOptimizer,
+        )
+
+        cls.__init__(engine, opt, *args, **kwargs)
+        return KerasTableOptimizer(engine)
+
     def __init__(
         self,
         opt: Any,
@@ -87,6 +104,15 @@ class DynamicEmbeddingOptimizer(tf.Module):
                 self._steps = tf.Variable(
                     0, dtype=tf.int64, trainable=False, name="iterations"
                 )
+
+    @property
+    def optimizer(self) -> Any:
+        """What it was made of."""
+        return self._opt
+
+    def options(self) -> dict[str, Any]:
+        """The other arguments that it was made of."""
+        return {"bp_v2": self.bp_v2, "nonfinite": self._nonfinite}
 
     @property
     def iterations(self) -> Any:
@@ -154,9 +180,8 @@ class DynamicEmbeddingOptimizer(tf.Module):
             optimizer, or a strategy with several replicas.
         """
         sparse, dense = self._sort(grads_and_vars)
-        with tf.name_scope(name or "apply_gradients"), tf.init_scope():
-            for _, params in sparse:
-                params.table.attach(self._rule.optimizer)
+        with tf.name_scope(name or "apply_gradients"):
+            self.attach(params for _, params in sparse)
         finite = []
         if self._nonfinite == "refuse":
             finite = [_check_finite(gradient) for gradient, _ in dense]
@@ -167,6 +192,12 @@ class DynamicEmbeddingOptimizer(tf.Module):
             self._opt.apply_gradients(dense)  # Counts the step too.
         else:
             self.iterations.assign_add(1)
+
+    def attach(self, variables: Iterable[Variable]) -> None:
+        """Lays this optimizer's slots out in tables; once each is enough."""
+        with tf.init_scope():
+            for params in variables:
+                params.table.attach(self._rule.optimizer)
 
     def _update_tables(self, gradients: list[TableGradient]) -> None:
         step = tf.cast(tf.convert_to_tensor(self.iterations), tf.int64) + 1

@@ -11,7 +11,7 @@ from tfembed.ops import library as _library
 _library.load()
 
 from tfembed.ops import table  # noqa: E402 - a missing library is explained first
-from tfembed.ops.gradients import trainable_rows  # noqa: E402
+from tfembed.ops.gradients import record_access, trainable_rows  # noqa: E402
 from tfembed.ops.grouped import (  # noqa: E402
     FeatureIds,
     FeaturePlan,
@@ -28,6 +28,7 @@ __all__ = [
     "grouped_lookup",
     "grouped_lookup_gradient",
     "grouped_update",
+    "record_access",
     "table",
     "trainable_rows",
 ]

@@ -38,6 +38,17 @@ def trainable_rows(anchor: Any, keys: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
     )
 
 
+def record_access(anchor: Any) -> None:
+    """Tells tapes, and the function that is being traced, that it is used.
+
+    So a saved function brings `anchor` along though no gradient goes to it.
+
+    Args:
+      anchor: an object that acts as a variable, as for `trainable_rows`.
+    """
+    private.variable_accessed(anchor)
+
+
 @tf.RegisterGradient("Tfembed>TrainableRows")
 def _trainable_rows_gradient(op: Any, gradient: tf.Tensor) -> list[Any]:
     keys = tf.reshape(op.inputs[1], [-1])

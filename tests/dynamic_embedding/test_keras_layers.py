@@ -1,0 +1,234 @@
+"""What the Keras layers take and give."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfembed
+from tfembed import errors
+from tfembed.dynamic_embedding.keras import callbacks, layers
+
+RAGGED = tf.RaggedTensor.from_row_lengths(
+    tf.constant([1, 2, 2, 7], tf.int64), [2, 0, 2]
+)
+
+
+def _counting(cls, *arguments, **options):
+    """A layer whose row of id i is [i, i]."""
+    layer = cls(2, *arguments, initializer=0.0, **options)
+    ids = tf.range(10, dtype=tf.int64)
+    values = tf.repeat(tf.cast(ids, tf.float32)[:, None], 2, 1)
+    layer.params.upsert(ids, values)
+    return layer
+
+
+@pytest.mark.parametrize("with_unique", [True, False])
+@pytest.mark.parametrize("shape", [(), (3,), (2, 2), (1, 2, 3), (0,), (2, 0)])
+def test_ids_of_any_shape_give_a_row_each(shape, with_unique):
+    layer = _counting(layers.Embedding, with_unique=with_unique)
+    ids = np.arange(np.prod(shape, dtype=int)).reshape(shape)
+
+    rows = layer(tf.constant(ids, tf.int64))
+
+    np.testing.assert_array_equal(rows, np.repeat(ids[..., None], 2, -1))
+
+
+def test_ragged_ids_give_ragged_rows():
+    rows = _counting(layers.Embedding)(RAGGED)
+
+    assert rows.to_list() == [[[1, 1], [2, 2]], [], [[2, 2], [7, 7]]]
+
+
+@pytest.mark.parametrize(
+    ("combiner", "expected"),
+    [
+        ("sum", [3, 0, 9]),
+        ("mean", [1.5, 0, 4.5]),
+        ("sqrtn", [2.1213203, 0, 6.363961]),
+    ],
+)
+def test_ragged_ids_are_squashed_with_zeros_for_none(combiner, expected):
+    rows = _counting(layers.SquashedEmbedding, combiner=combiner)(RAGGED)
+
+    np.testing.assert_allclose(rows[:, 0], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "combiner", ["sum", "mean", "max", "min", "prod", "std"]
+)
+def test_dense_ids_are_squashed_as_numpy_does(combiner):
+    layer = _counting(layers.SquashedEmbedding, combiner=combiner)
+    ids = np.array([[[1, 2], [3, 9]], [[4, 4], [5, 0]]])
+
+    expected = getattr(np, combiner)(ids, (1, 2))
+
+    np.testing.assert_allclose(layer(ids)[:, 0], expected, rtol=1e-6)
+    np.testing.assert_allclose(
+        layer(ids.ravel())[0], getattr(np, combiner)(ids), rtol=1e-6
+    )
+
+
+def test_a_function_may_squash():
+    layer = _counting(
+        layers.SquashedEmbedding,
+        combiner=lambda rows, axes: -tf.reduce_sum(rows, axes),
+    )
+
+    np.testing.assert_array_equal(layer(np.array([[1, 2]])), [[-3, -3]])
+
+
+def test_fields_combine_the_ids_that_map_to_them():
+    layer = _counting(layers.FieldWiseEmbedding, 3, lambda ids: ids % 3)
+
+    rows = layer(np.array([[3, 6, 1], [2, 5, 8]]))
+
+    assert rows[..., 0].numpy().tolist() == [[9, 1, 0], [0, 0, 15]]
+    assert layer(RAGGED)[..., 0].numpy().tolist() == [
+        [0, 1, 2],
+        [0, 0, 0],
+        [0, 7, 2],
+    ]
+
+
+def test_a_field_that_is_not_there_is_refused():
+    layer = _counting(layers.FieldWiseEmbedding, 3, lambda ids: ids)
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"\[0, 3\)"):
+        layer(np.array([[1, 5]]))
+
+
+def test_max_norm_scales_rows_down():
+    layer = layers.Embedding(2, initializer=3.0, max_norm=1.0, name="norm")
+
+    np.testing.assert_allclose(
+        layer(np.array([1])), [[0.70710678, 0.70710678]], rtol=1e-6
+    )
+
+
+def test_the_arguments_reach_the_table():
+    layer = layers.BasicEmbedding(
+        3, devices=["/CPU:0"] * 2, name="a", bp_v2=True, init_capacity=99
+    )
+
+    params = layer.params
+    assert (params.name, params.dim, params.shard_num) == ("a-parameter", 3, 2)
+    assert (params.bp_v2, params.init_size) == (True, 99)
+
+
+def test_rows_are_random_normal_by_default_and_differ_by_layer():
+    keras.utils.set_random_seed(1)
+    ids = np.arange(1 << 14)
+    one, two = (layers.Embedding(8, name=name)(ids) for name in ("one", "two"))
+
+    assert abs(float(tf.math.reduce_std(one)) - 0.05) < 1e-3
+    assert not np.array_equal(one, two)
+
+
+def test_a_functional_model_knows_the_shapes():
+    ids = keras.Input((5,), dtype="int64")
+
+    assert layers.Embedding(4, name="f1")(ids).shape == (None, 5, 4)
+    assert layers.SquashedEmbedding(4, name="f2")(ids).shape == (None, 4)
+    fields = layers.FieldWiseEmbedding(4, 3, lambda ids: ids % 3, name="f3")
+    assert fields(ids).shape == (None, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: layers.Embedding(0), errors.ArgumentError, "dim"),
+        (
+            lambda: layers.Embedding(2, combiner="median"),
+            errors.ArgumentError,
+            "combiner",
+        ),
+        (
+            lambda: layers.Embedding(2, distribute_strategy=object()),
+            errors.UnsupportedError,
+            "distribute_strategy",
+        ),
+        (
+            lambda: layers.FieldWiseEmbedding(2, 3, slot_map_fn=7),
+            ValueError,
+            "slot_map_fn",
+        ),
+        (
+            lambda: layers.FieldWiseEmbedding(2, 0, lambda ids: ids),
+            errors.ArgumentError,
+            "nslots",
+        ),
+        (
+            lambda: layers.HvdAllToAllEmbedding(embedding_size=2),
+            errors.UnsupportedError,
+            "Horovod",
+        ),
+        (
+            lambda: callbacks.DEHvdBroadcastGlobalVariablesCallback(0),
+            errors.UnsupportedError,
+            "Horovod",
+        ),
+        (
+            lambda: layers.Embedding(2, name="x")(tf.constant([0.5])),
+            errors.DtypeError,
+            "int64",
+        ),
+        (
+            lambda: layers.FieldWiseEmbedding(2, 3, lambda ids: ids % 3)(
+                np.zeros([1, 2, 3], np.int64)
+            ),
+            NotImplementedError,
+            "rank 2",
+        ),
+    ],
+)
+def test_what_is_not_allowed_is_named(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    "initializer",
+    [
+        None,
+        0.25,
+        "ones",
+        [1.0, 2.0],
+        keras.initializers.RandomUniform(-1, 1, seed=7),
+        tfembed.RowInitializer("normal", (0.0, 2.0), seed=3),
+    ],
+)
+def test_a_config_makes_an_equal_layer_with_an_empty_table(initializer):
+    layer = layers.SquashedEmbedding(
+        2,
+        combiner="mean",
+        initializer=initializer,
+        devices=["/CPU:0"] * 2,
+        name="config",
+        with_unique=False,
+        max_norm=3.0,
+    )
+    layer.params.upsert([1], [[9.0, 9.0]])
+
+    other = layers.SquashedEmbedding.from_config(layer.get_config())
+
+    assert other.get_config() == layer.get_config()
+    assert int(other.params.size()) == 0
+    if initializer is not None:
+        ids = np.arange(5, 10)
+        np.testing.assert_array_equal(other(ids), layer(ids))
+
+
+def test_a_function_that_is_not_registered_has_no_config():
+    layer = layers.FieldWiseEmbedding(2, 3, lambda ids: ids % 3, name="fn")
+
+    with pytest.raises(
+        errors.ArgumentError, match="register_keras_serializable"
+    ):
+        layer.get_config()
+
+
+def test_layer_normalization_is_keras_own():
+    assert layers.LayerNormalization is keras.layers.LayerNormalization

@@ -1,0 +1,282 @@
+"""Models with tables in Keras' files, in checkpoints, in copies."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import fresh_process
+import tfembed.dynamic_embedding as de
+from keras_models import batches, model_of, rows_of, table_of
+from tfembed import errors
+from tfembed.dynamic_embedding.keras import callbacks, layers, models
+
+
+@keras.saving.register_keras_serializable("tests")
+def parity(ids):
+    return ids % 2
+
+
+@keras.saving.register_keras_serializable("tests")
+class Tower(keras.Model):
+    """A subclassed model."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.users = layers.Embedding(4, name="users")
+        self.fields = layers.FieldWiseEmbedding(4, 2, parity, name="fields")
+        self.out = keras.layers.Dense(1)
+
+    def call(self, ids):
+        rows = tf.concat([self.users(ids), self.fields(ids)], 1)
+        return self.out(tf.reduce_sum(rows, 1))
+
+
+def _trained(optimizer=None, **options):
+    model = model_of(optimizer, **options)
+    model.fit(batches(), epochs=2, verbose=0)
+    return model
+
+
+def _assert_goes_on_alike(model, other, name="users"):
+    np.testing.assert_array_equal(
+        rows_of(table_of(other, name)), rows_of(table_of(model, name))
+    )
+    histories = [
+        each.fit(batches(7), epochs=2, verbose=0).history["loss"]
+        for each in (model, other)
+    ]
+    assert histories[0] == histories[1]
+    np.testing.assert_array_equal(
+        rows_of(table_of(other, name)), rows_of(table_of(model, name))
+    )
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        keras.optimizers.SGD(0.1),
+        keras.optimizers.Adagrad(0.1),
+        keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(0.1, 50)),
+        keras.optimizers.Ftrl(0.1),
+    ],
+    ids=lambda optimizer: optimizer.name,
+)
+def test_a_keras_file_lets_training_go_on(tmp_path, optimizer):
+    model = _trained(optimizer)
+
+    model.save(tmp_path / "m.keras")
+    other = keras.saving.load_model(tmp_path / "m.keras")
+
+    assert int(other.optimizer.iterations) == int(model.optimizer.iterations)
+    _assert_goes_on_alike(model, other)
+
+
+def test_a_folder_lets_training_go_on(tmp_path):
+    model = _trained()
+
+    keras.saving.save_model(model, tmp_path / "m", zipped=False)
+
+    _assert_goes_on_alike(model, keras.saving.load_model(tmp_path / "m"))
+
+
+def test_weights_let_training_go_on_with_another_number_of_shards(tmp_path):
+    model = _trained(devices=["/CPU:0"] * 2)
+    other = model_of(devices=["/CPU:0"] * 3)
+
+    model.save_weights(tmp_path / "m.weights.h5")
+    other.optimizer.build(other.trainable_variables)
+    other.load_weights(tmp_path / "m.weights.h5")
+
+    _assert_goes_on_alike(model, other)
+
+
+def test_a_tf_checkpoint_lets_training_go_on(tmp_path):
+    model, other = _trained(), model_of()
+
+    path = tf.train.Checkpoint(model=model, optimizer=model.optimizer).save(
+        tmp_path / "c"
+    )
+    other.optimizer.build(other.trainable_variables)
+    restored = tf.train.Checkpoint(model=other, optimizer=other.optimizer)
+    restored.restore(path).assert_consumed()
+
+    _assert_goes_on_alike(model, other)
+
+
+def test_loading_without_compiling_serves(tmp_path):
+    model = _trained()
+    model.save(tmp_path / "m.keras")
+
+    other = keras.saving.load_model(tmp_path / "m.keras", compile=False)
+
+    ids = np.arange(80).reshape(-1, 2)
+    np.testing.assert_array_equal(other.predict(ids), model.predict(ids))
+
+
+def test_ids_that_were_not_trained_read_alike_after_loading(tmp_path):
+    model = model_of(initializer=None)
+    model.save(tmp_path / "m.keras")
+    ids = np.arange(80).reshape(-1, 2)
+    expected = model.predict(ids, verbose=0)
+
+    tf.random.set_seed(77)
+    other = keras.saving.load_model(tmp_path / "m.keras")
+
+    np.testing.assert_array_equal(other.predict(ids, verbose=0), expected)
+
+
+def test_a_subclassed_model_with_two_tables_loads_in_a_fresh_process(tmp_path):
+    model = Tower()
+    model.compile(
+        de.DynamicEmbeddingOptimizer(keras.optimizers.Adam(0.01)), loss="mse"
+    )
+    model.fit(batches(), verbose=0)
+    model.save(tmp_path / "m.keras")
+    program = """
+        import json, sys
+        import keras, numpy, tfembed
+        sys.path.insert(0, sys.argv[2])
+        import test_keras_saving
+        model = keras.saving.load_model(sys.argv[1])
+        ids = numpy.arange(80).reshape(-1, 2)
+        print(json.dumps(model.predict(ids, verbose=0).ravel().tolist()))
+        print(int(model.optimizer.iterations), int(model.users.params.size()))
+    """
+
+    here = __file__.rpartition("/")[0]
+    out = fresh_process.output_of(program, tmp_path / "m.keras", here)
+
+    *_, values, counts = out.strip().splitlines()
+    expected = model.predict(np.arange(80).reshape(-1, 2), verbose=0)
+    np.testing.assert_array_equal(
+        np.float32(json.loads(values)), expected[:, 0]
+    )
+    assert counts == "4 37"
+
+
+def test_importing_tfembed_is_enough_to_load_a_model(tmp_path):
+    _trained().save(tmp_path / "m.keras")
+    program = """
+        import sys, tfembed, keras
+        model = keras.saving.load_model(sys.argv[1])
+        print(int(model.get_layer("users").params.size()))
+    """
+
+    out = fresh_process.output_of(program, tmp_path / "m.keras")
+
+    assert out.strip().splitlines()[-1] == "37"
+
+
+def test_an_exported_model_serves_in_a_fresh_process(tmp_path):
+    model = _trained(devices=["/CPU:0"] * 2)
+    ids = np.arange(80).reshape(-1, 2)
+    expected = model.predict(ids, verbose=0)
+    program = """
+        import json, sys
+        import numpy, tensorflow as tf, tfembed
+        served = tf.saved_model.load(sys.argv[1])
+        values = served.serve(numpy.arange(80).reshape(-1, 2))
+        print(json.dumps(values.numpy().ravel().tolist()))
+    """
+
+    model.export(tmp_path / "served", verbose=False)
+    out = fresh_process.output_of(program, tmp_path / "served")
+
+    values = np.float32(json.loads(out.strip().splitlines()[-1]))
+    np.testing.assert_allclose(values, expected[:, 0], rtol=1e-6)
+
+
+def test_a_frozen_layer_is_exported_with_its_rows(tmp_path):
+    model = _trained()
+    model.trainable = False
+    ids = np.arange(80).reshape(-1, 2)
+
+    model.export(tmp_path / "served", verbose=False)
+    served = tf.saved_model.load(tmp_path / "served")
+
+    np.testing.assert_array_equal(
+        served.serve(ids), model.predict(ids, verbose=0)
+    )
+
+
+def test_model_checkpoint_keeps_rows(tmp_path):
+    model = model_of()
+    path = tmp_path / "{epoch}.keras"
+
+    model.fit(
+        batches(),
+        epochs=2,
+        verbose=0,
+        callbacks=[callbacks.ModelCheckpoint(path)],
+    )
+
+    other = keras.saving.load_model(tmp_path / "2.keras")
+    np.testing.assert_array_equal(
+        rows_of(table_of(other)), rows_of(table_of(model))
+    )
+
+
+def test_save_model_writes_what_the_name_asks_for(tmp_path):
+    model = _trained()
+    ids = np.arange(80).reshape(-1, 2)
+
+    models.save_model(model, tmp_path / "m.keras")
+    models.save_model(model, tmp_path / "m")
+
+    loaded = keras.saving.load_model(tmp_path / "m.keras")
+    served = tf.saved_model.load(tmp_path / "m").signatures["serving_default"]
+    expected = model.predict(ids, verbose=0)
+    np.testing.assert_array_equal(loaded.predict(ids, verbose=0), expected)
+    (values,) = served(tf.constant(ids)).values()
+    np.testing.assert_array_equal(values, expected)
+    with pytest.raises(errors.ArgumentError, match="exists"):
+        models.save_model(model, tmp_path / "m.keras", overwrite=False)
+
+
+def test_copies_have_rows_and_clones_have_none():
+    model = _trained()
+
+    copied = copy.deepcopy(model)
+    cloned = keras.models.clone_model(model)
+
+    np.testing.assert_array_equal(
+        rows_of(table_of(copied)), rows_of(table_of(model))
+    )
+    assert table_of(copied) is not table_of(model)
+    assert int(table_of(cloned).size()) == 0
+
+
+def test_weights_of_a_keras_file_are_not_taken_for_all_of_it(tmp_path):
+    model, other = _trained(), model_of()
+    model.save(tmp_path / "m.keras")
+
+    other.optimizer.build(other.trainable_variables)
+    other.load_weights(tmp_path / "m.keras")
+
+    with pytest.raises(errors.StateError, match="load_model"):
+        other(np.array([[1, 2]]))
+
+
+def test_a_file_of_another_model_is_refused(tmp_path):
+    ids = keras.Input((2,), dtype="int64")
+    rows = layers.Embedding(3, name="users")(ids)
+    other = keras.Model(ids, rows)
+    other.save_weights(tmp_path / "m.weights.h5")
+
+    with pytest.raises(ValueError, match="could not be loaded"):
+        model_of().load_weights(tmp_path / "m.weights.h5")
+
+
+def test_a_layer_without_checkpoint_saves_no_rows(tmp_path):
+    model = _trained(checkpoint=False)
+    model.save(tmp_path / "m.keras")
+
+    other = keras.saving.load_model(tmp_path / "m.keras")
+
+    assert int(table_of(other).size()) == 0

@@ -1,0 +1,12 @@
+"""Keras 3 layers over tables that grow with their ids.
+
+import tfembed.dynamic_embedding as de
+
+Importing it registers the layers and the optimizer, so that
+`keras.saving.load_model` finds them.
+"""
+
+from tfembed.dynamic_embedding.keras import callbacks, layers, models
+from tfembed.dynamic_embedding.keras import optimizer as _optimizer  # noqa: F401
+
+__all__ = ["callbacks", "layers", "models"]

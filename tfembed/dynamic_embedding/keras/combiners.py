@@ -1,0 +1,72 @@
+"""How layers combine the rows of several ids into one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+
+__all__ = ["NAMES", "combine_bags", "combine_dense"]
+
+# combiner: rows [n, dim], bag of each row [n], number of bags -> [bags, dim].
+# A bag without rows gives zeros.
+_BAGS: dict[str, Callable[..., tf.Tensor]] = {
+    "mean": tf.math.unsorted_segment_mean,
+    "sqrtn": tf.math.unsorted_segment_sqrt_n,
+    "sum": tf.math.unsorted_segment_sum,
+}
+# combiner: tensor, axes -> tensor without them.
+_DENSE: dict[str, Callable[..., tf.Tensor]] = {
+    "max": tf.reduce_max,
+    "mean": tf.reduce_mean,
+    "min": tf.reduce_min,
+    "prod": tf.reduce_prod,
+    "std": tf.math.reduce_std,
+    "sum": tf.reduce_sum,
+}
+NAMES = tuple(sorted({*_BAGS, *_DENSE}))
+
+
+def combine_dense(rows: tf.Tensor, combiner: Any) -> tf.Tensor:
+    """Combines rows [batch, ..., dim] to [batch, dim], or [n, dim] to [dim].
+
+    Args:
+      rows: of known rank.
+      combiner: one of `NAMES`, or a function of (rows, axes).
+
+    Raises:
+      tfembed.errors.ArgumentError: rows of one id, or of unknown rank.
+    """
+    rank = rows.shape.rank
+    if rank is None or rank < 2:
+        raise errors.ArgumentError(
+            "Ids to combine must have a known rank of at least 1; rows have "
+            f"shape {rows.shape}."
+        )
+    axes = list(range(1, rank - 1)) or [0]
+    if combiner != "sqrtn":
+        reduce = combiner if callable(combiner) else _DENSE[combiner]
+        return reduce(rows, axes)
+    count = tf.math.reduce_prod(tf.gather(tf.shape(rows), axes))
+    summed = tf.reduce_sum(rows, axes)
+    return tf.math.divide_no_nan(summed, tf.sqrt(tf.cast(count, rows.dtype)))
+
+
+def combine_bags(
+    rows: tf.Tensor, bags: tf.Tensor, num_bags: tf.Tensor, combiner: Any
+) -> tf.Tensor:
+    """Combines rows [n, dim], each in the bag of its number, to [bags, dim].
+
+    Raises:
+      tfembed.errors.UnsupportedError: a combiner that has no value for a bag
+        without ids.
+    """
+    if callable(combiner) or combiner not in _BAGS:
+        raise errors.UnsupportedError(
+            "Bags of any number of ids are combined by one of "
+            f"{sorted(_BAGS)}; got {combiner!r}."
+        )
+    return _BAGS[combiner](rows, bags, num_bags)

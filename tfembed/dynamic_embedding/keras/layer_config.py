@@ -1,0 +1,89 @@
+"""A layer's arguments as JSON and back."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import keras
+
+from tfembed import errors
+from tfembed.dynamic_embedding.keras import combiners
+from tfembed.initializers import RowInitializer, row_initializer
+
+__all__ = [
+    "combiner_of",
+    "initializer_config",
+    "initializer_of",
+    "name_of",
+    "object_of",
+]
+
+
+def initializer_config(initializer: Any, dim: int) -> Any:
+    """An initializer as JSON: Keras' form of Keras' own, else a description."""
+    if initializer is None or isinstance(initializer, (str, int, float)):
+        return initializer
+    if isinstance(initializer, keras.initializers.Initializer):
+        return keras.initializers.serialize(initializer)
+    return dataclasses.asdict(row_initializer(initializer, dim))
+
+
+def initializer_of(config: Any) -> Any:
+    """What `initializer_config` gave `config` for; others as they are."""
+    if not isinstance(config, dict):
+        return config
+    if "class_name" in config:
+        return keras.initializers.deserialize(config)
+    return RowInitializer(**{**config, "arguments": (*config["arguments"],)})
+
+
+def combiner_of(combiner: Any) -> Any:
+    """A combiner's name, or the function that was given or registered.
+
+    Raises:
+      tfembed.errors.ArgumentError: an unknown name.
+    """
+    if callable(combiner) or combiner in combiners.NAMES:
+        return combiner
+    found = keras.saving.get_registered_object(str(combiner))
+    if found is None:
+        raise errors.ArgumentError(
+            f"`combiner` must be one of {combiners.NAMES} or a function of "
+            f"(rows, axes); got {combiner!r}."
+        )
+    return found
+
+
+def name_of(value: Any, argument: str) -> str | None:
+    """The name under which Keras finds a function or class again.
+
+    Raises:
+      tfembed.errors.ArgumentError: it is not registered.
+    """
+    if value is None or isinstance(value, str):
+        return value
+    name = str(keras.saving.get_registered_name(value))
+    if keras.saving.get_registered_object(name) is not value:
+        raise errors.ArgumentError(
+            f"`{argument}` of a layer that is saved must be registered; got "
+            f"{value!r}. Put @keras.saving.register_keras_serializable() above it."
+        )
+    return name
+
+
+def object_of(name: Any, argument: str) -> Any:
+    """What `name_of` gave the name of; anything but a string as it is.
+
+    Raises:
+      tfembed.errors.ArgumentError: nothing is registered under that name.
+    """
+    if not isinstance(name, str):
+        return name
+    found = keras.saving.get_registered_object(name)
+    if found is None:
+        raise errors.ArgumentError(
+            f"`{argument}` {name!r} of a saved layer is not registered. Import "
+            "what registers it, or give it as `custom_objects`."
+        )
+    return found

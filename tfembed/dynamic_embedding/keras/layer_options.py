@@ -1,0 +1,70 @@
+"""What TensorFlow Recommenders Addons' layers take by keyword alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import keras
+
+from tfembed import errors
+from tfembed.dynamic_embedding.keras import layer_config
+
+__all__ = ["LayerOptions"]
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerOptions:
+    """Options of a layer's table. `max_norm` is the lookup's, others Variable's."""
+
+    bp_v2: bool = False
+    checkpoint: bool = True
+    init_capacity: int = 0
+    kv_creator: Any = None
+    max_norm: float | None = None
+    partitioner: Any = None
+    restrict_policy: Any = None
+
+    @classmethod
+    def take_from(cls, kwargs: dict[str, Any]) -> LayerOptions:
+        """Takes the options out of a layer's keyword arguments.
+
+        Raises:
+          tfembed.errors.UnsupportedError: a `distribute_strategy`, or a Keras
+            that does not run on TensorFlow.
+        """
+        if keras.backend.backend() != "tensorflow":
+            raise errors.UnsupportedError(
+                "tfembed's layers need Keras on TensorFlow; it runs on "
+                f"'{keras.backend.backend()}'. Set KERAS_BACKEND=tensorflow."
+            )
+        if kwargs.pop("distribute_strategy", None) is not None:
+            raise errors.UnsupportedError(
+                "`distribute_strategy` is not in this release; leave it None. "
+                "tfembed.TPUEmbedding trains under strategies."
+            )
+        kwargs.pop("keep_distribution", None)  # Devices are always kept.
+        names = [field.name for field in dataclasses.fields(cls)]
+        options = {name: kwargs.pop(name) for name in names if name in kwargs}
+        for name in ("partitioner", "restrict_policy"):
+            options[name] = layer_config.object_of(options.get(name), name)
+        return cls(**options)
+
+    def config(self) -> dict[str, Any]:
+        """The options as JSON, for `take_from`.
+
+        Raises:
+          tfembed.errors.ArgumentError: a function or class is not registered.
+          tfembed.errors.UnsupportedError: a `kv_creator`.
+        """
+        if self.kv_creator is not None:
+            raise errors.UnsupportedError(
+                "A layer with a `kv_creator` has no config and cannot be saved "
+                "as '.keras'. Leave it None: all tables are in memory."
+            )
+        fields = {
+            f.name: getattr(self, f.name) for f in dataclasses.fields(self)
+        }
+        for name in ("partitioner", "restrict_policy"):
+            fields[name] = layer_config.name_of(fields[name], name)
+        return fields

@@ -1,0 +1,170 @@
+"""`DynamicEmbeddingOptimizer` as an optimizer that Keras' `compile` takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.dynamic_embedding.keras.table_variable import TableVariable
+from tfembed.dynamic_embedding.optimizer import DynamicEmbeddingOptimizer
+from tfembed.dynamic_embedding.trainable import TrainableWrapper
+from tfembed.dynamic_embedding.variable import Variable
+
+__all__ = ["KerasTableOptimizer"]
+
+
+@keras.saving.register_keras_serializable(
+    package="tfembed", name="DynamicEmbeddingOptimizer"
+)
+class KerasTableOptimizer(keras.optimizers.Optimizer):
+    """What `DynamicEmbeddingOptimizer` gives for a Keras 3 optimizer.
+
+    It goes where a Keras optimizer goes: `Model.compile`, callbacks, `.keras`
+    files. The engine moves tables, the inner optimizer
+    dense variables; steps and learning rates are the inner one's. A table's
+    slots lie beside its rows and are saved with them.
+
+    Args:
+      engine: the `DynamicEmbeddingOptimizer` that does a step.
+      name: as of any Keras optimizer.
+
+    Attributes:
+      engine: as given.
+      inner_optimizer: the Keras optimizer.
+    """
+
+    def __init__(
+        self, engine: DynamicEmbeddingOptimizer, name: str | None = None
+    ) -> None:
+        super().__init__(learning_rate=0.0, name=name)
+        self.engine = engine
+        self.inner_optimizer = engine.optimizer
+
+    def __setattr__(self, attribute: str, value: Any) -> None:
+        # LossScaleOptimizer sets it on what it wraps. It sums up gradients'
+        # finiteness over all ids from 0 to the largest, which cannot work.
+        if attribute == "loss_scale_factor" and hasattr(self, "engine"):
+            raise errors.UnsupportedError(
+                "Losses are not scaled where tables are trained. Train with the "
+                "policy 'mixed_bfloat16', or compile with "
+                "`auto_scale_loss=False`."
+            )
+        super().__setattr__(attribute, value)
+
+    @property
+    def nonfinite_rows(self) -> tf.Variable:
+        """int64, the keys whose summed gradient was not finite so far."""
+        return self.engine.nonfinite_rows
+
+    @property
+    def iterations(self) -> Any:
+        """The variable that counts steps."""
+        return self.inner_optimizer.iterations
+
+    @property
+    def learning_rate(self) -> Any:
+        """The learning rate of the next step; settable if it is a number."""
+        return self.inner_optimizer.learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, learning_rate: Any) -> None:
+        self.inner_optimizer.learning_rate = learning_rate
+
+    @property
+    def variables(self) -> list[Any]:
+        """The inner optimizer's: step, learning rate, slots of dense weights."""
+        return self.inner_optimizer.variables
+
+    def build(self, variables: Sequence[Any]) -> None:
+        """Makes the slots of `variables`: a model's weights, or tables."""
+        tables: list[Any] = []
+        dense: list[Any] = []
+        for variable in variables:
+            if isinstance(variable, TableVariable):
+                variable.claim()
+            target = _table_or_self(variable)
+            is_table = isinstance(target, (Variable, TrainableWrapper))
+            (tables if is_table else dense).append(target)
+        self.engine.attach(tables)
+        self.inner_optimizer.build(dense)
+        self.built = True
+
+    def apply(
+        self,
+        grads: Sequence[Any],
+        trainable_variables: Sequence[Any] | None = None,
+    ) -> None:
+        """Takes one step; Keras' form of `apply_gradients`."""
+        if trainable_variables is None:
+            raise errors.ArgumentError(
+                "`trainable_variables` must be given: one for each gradient."
+            )
+        self.apply_gradients(zip(grads, trainable_variables, strict=True))
+
+    def apply_gradients(
+        self, grads_and_vars: Iterable[tuple[Any, Any]], name: str | None = None
+    ) -> None:
+        """Takes one step: `DynamicEmbeddingOptimizer.apply_gradients`.
+
+        Weights of tfembed's Keras layers stand for their tables.
+        """
+        pairs = list(grads_and_vars)
+        if not self.built:
+            self.build([variable for _, variable in pairs])
+        self.engine.apply_gradients(
+            [(gradient, _table_or_self(v)) for gradient, v in pairs], name=name
+        )
+
+    def minimize(self, loss: Any, var_list: Any, **options: Any) -> tf.Tensor:
+        """Takes one step: `DynamicEmbeddingOptimizer.minimize`."""
+
+        def targets() -> list[Any]:
+            given = var_list() if callable(var_list) else var_list
+            return [_table_or_self(variable) for variable in given]
+
+        return self.engine.minimize(loss, targets, **options)
+
+    def scale_loss(self, loss: Any) -> Any:
+        """The loss as the inner optimizer wants it."""
+        return self.inner_optimizer.scale_loss(loss)
+
+    def finalize_variable_values(self, var_list: Sequence[Any]) -> None:
+        """Ends a training as the inner optimizer does, dense weights only."""
+        dense = [v for v in var_list if not isinstance(v, TableVariable)]
+        self.inner_optimizer.finalize_variable_values(dense)
+
+    def save_own_variables(self, store: Any) -> None:
+        """Leaves what there is to the inner optimizer and to the layers."""
+
+    def load_own_variables(self, store: Any) -> None:
+        """Leaves what there is to the inner optimizer and to the layers."""
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of `DynamicEmbeddingOptimizer`."""
+        inner = keras.saving.serialize_keras_object(self.inner_optimizer)
+        return {
+            "name": self.name,
+            "inner_optimizer": inner,
+            **self.engine.options(),
+        }
+
+    @classmethod
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: Any = None
+    ) -> KerasTableOptimizer:
+        """Makes an optimizer of what `get_config` gave."""
+        options = dict(config)
+        name = options.pop("name")
+        inner = keras.saving.deserialize_keras_object(
+            options.pop("inner_optimizer"), custom_objects=custom_objects
+        )
+        optimizer: Any = DynamicEmbeddingOptimizer(inner, **options)
+        return cls(optimizer.engine, name)
+
+
+def _table_or_self(variable: Any) -> Any:
+    return variable.params if isinstance(variable, TableVariable) else variable

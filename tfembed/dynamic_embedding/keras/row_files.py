@@ -1,0 +1,101 @@
+"""The rows of a layer in the files that Keras writes for a model.
+
+A `.keras` file has a folder of assets for each layer, a `.weights.h5` file
+arrays only. Both take the same bytes: a checkpoint of the table, written and
+read in slices, so that no second copy of the table is made in memory.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.dynamic_embedding.variable import Variable
+
+__all__ = [
+    "assets_follow",
+    "read_assets",
+    "read_store",
+    "write_assets",
+    "write_store",
+]
+
+_PREFIX = "rows"
+_CHUNK_BYTES = 16 << 20
+# One array of bytes per chunk of a file.
+_KEY = "{file}|{chunk:06d}"
+
+
+def assets_follow(store: Any) -> bool:
+    """Whether Keras will ask for assets after this store of arrays.
+
+    In doubt the answer is no: rows are then written twice, not never.
+    """
+    if isinstance(store, dict):  # save_model(weights_format="npz").
+        return True
+    if getattr(store, "archive", None) is not None:
+        return True
+    # `save_weights` takes no other name; a `.keras` file that does not fit in
+    # memory is made of a temporary file without a suffix.
+    path = getattr(store, "path_or_io", None)
+    return path is not None and not str(path).endswith(".weights.h5")
+
+
+def write_assets(params: Variable, folder: str) -> None:
+    """Writes the table as files into `folder`, which is there."""
+    checkpoint = tf.train.Checkpoint(params=params)
+    checkpoint.write(str(pathlib.Path(folder) / _PREFIX))
+
+
+def read_assets(params: Variable, folder: str | None) -> None:
+    """Replaces the table's content by what `write_assets` wrote.
+
+    Raises:
+      tfembed.errors.CheckpointError: no table was written there.
+      tf.errors.OpError: a table of another kind, or damaged files. All tables
+        hold what they held.
+    """
+    prefix = pathlib.Path(folder or "") / _PREFIX
+    if not folder or not prefix.with_name(f"{_PREFIX}.index").exists():
+        raise errors.CheckpointError(
+            f"The file holds no rows for '{params.name}'. Was it saved by another "
+            "model?"
+        )
+    checkpoint = tf.train.Checkpoint(params=params)
+    checkpoint.read(str(prefix)).assert_existing_objects_matched()
+
+
+def write_store(params: Variable, store: Any) -> None:
+    """Writes the table into `store` as arrays of bytes."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_assets(params, folder)
+        for path in sorted(pathlib.Path(folder).iterdir()):
+            for i, chunk in enumerate(_chunks(path)):
+                store[_KEY.format(file=path.name, chunk=i)] = chunk
+
+
+def read_store(params: Variable, store: Any) -> None:
+    """Replaces the table's content by what `write_store` wrote.
+
+    Raises:
+      As `read_assets`.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        for key in sorted(store.keys()):
+            name, mark, _ = key.partition("|")
+            if mark and name.startswith(f"{_PREFIX}."):
+                with (pathlib.Path(folder) / name).open("ab") as file:
+                    file.write(np.asarray(store[key]).tobytes())
+        read_assets(params, folder)
+
+
+def _chunks(path: pathlib.Path) -> Iterator[np.ndarray[Any, Any]]:
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            yield np.frombuffer(chunk, np.uint8)

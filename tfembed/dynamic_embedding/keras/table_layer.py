@@ -1,0 +1,190 @@
+"""What all Keras layers over a table have: the table, its config, its files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfembed import errors, ops
+from tfembed.dynamic_embedding.keras import layer_config, row_files
+from tfembed.dynamic_embedding.keras.layer_options import LayerOptions
+from tfembed.dynamic_embedding.keras.table_variable import TableVariable
+from tfembed.dynamic_embedding.lookup import (
+    embedding_lookup,
+    embedding_lookup_unique,
+)
+from tfembed.dynamic_embedding.partition import default_partition_fn
+from tfembed.dynamic_embedding.variable import Variable
+
+__all__ = ["TableLayer"]
+
+_ROWS_IN_ASSETS = "rows_in_assets"
+
+
+class TableLayer(keras.layers.Layer):
+    """A table, lookups in it, and the hooks by which Keras saves it.
+
+    Keras sees one weight of shape [0, size] in the table's place
+    (`TableVariable`). `Embedding` tells what the arguments mean.
+    """
+
+    def __init__(
+        self,
+        embedding_size: int,
+        key_dtype: Any = tf.int64,
+        value_dtype: Any = tf.float32,
+        combiner: Any = "sum",
+        initializer: Any = None,
+        devices: str | Sequence[str] | None = None,
+        name: str = "DynamicEmbeddingLayer",
+        with_unique: bool = True,
+        short_file_name: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        options = LayerOptions.take_from(kwargs)
+        if tf.as_dtype(value_dtype) != tf.float32:
+            kwargs.setdefault("dtype", tf.as_dtype(value_dtype).name)
+        super().__init__(name=name, **kwargs)
+        # Keras would choose XLA where there is a GPU; tables are on the host.
+        self.supports_jit = False
+        self.combiner = layer_config.combiner_of(combiner)
+        self.with_unique = bool(with_unique)
+        self._options = options
+        self._initializer = layer_config.initializer_of(initializer)
+        self._awaits_assets = False
+        self.params = Variable(
+            key_dtype,
+            value_dtype,
+            embedding_size,
+            devices,
+            options.partitioner or default_partition_fn,
+            name=f"{self.name}-parameter",
+            initializer=(
+                keras.initializers.RandomNormal()
+                if self._initializer is None
+                else self._initializer
+            ),
+            checkpoint=options.checkpoint,
+            init_size=options.init_capacity,
+            kv_creator=options.kv_creator,
+            restrict_policy=options.restrict_policy,
+            bp_v2=options.bp_v2,
+            short_file_name=short_file_name,
+        )
+        with keras.name_scope(self.name):
+            self._weight = TableVariable(
+                self.params, trainable=self.trainable, name="rows"
+            )
+
+    @property
+    def embedding_size(self) -> int:
+        """Floats per row."""
+        return self.params.dim
+
+    @property
+    def max_norm(self) -> float | None:
+        """What the rows' lengths are limited to, or None."""
+        return self._options.max_norm
+
+    def look_up(self, ids: Any) -> Any:
+        """The rows of `ids`, ids.shape + [size], in the layer's compute dtype.
+
+        Args:
+          ids: a tensor of any shape, or a tf.RaggedTensor.
+
+        Raises:
+          tfembed.errors.DtypeError: ids that are no keys of the table.
+          tfembed.errors.StateError: a part of a file was loaded, without rows.
+        """
+        if self._awaits_assets:
+            raise errors.StateError(
+                f"The rows of layer '{self.name}' are not loaded: "
+                "`load_weights` leaves the assets of a '.keras' file alone. Use "
+                "`keras.saving.load_model`, or save with `save_weights`."
+            )
+        if isinstance(ids, tf.RaggedTensor):
+            return ids.with_flat_values(self.look_up(ids.flat_values))
+        ids = self._keys(ids)
+        fetch = (
+            embedding_lookup_unique if self.with_unique else embedding_lookup
+        )
+        rows = fetch(self.params, ids, name=self.name, max_norm=self.max_norm)
+        # A model's export finds the table among what its function has used.
+        ops.record_access(self.params)
+        rows = rows if self.trainable else tf.stop_gradient(rows)
+        return tf.cast(rows, self.compute_dtype)
+
+    def _keys(self, ids: Any) -> tf.Tensor:
+        ids, dtype = tf.convert_to_tensor(ids), self.params.key_dtype
+        if ids.dtype != dtype and not (
+            ids.dtype.is_integer and dtype.is_integer
+        ):
+            raise errors.DtypeError(
+                f"Ids of layer '{self.name}' must be {dtype.name}; got "
+                f"{ids.dtype.name}. Begin the model, a Sequential one too, with "
+                f"keras.Input(shape, dtype='{dtype.name}')."
+            )
+        return tf.cast(ids, dtype) if ids.dtype != dtype else ids
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the layer.
+
+        Raises:
+          tfembed.errors.ArgumentError: functions or classes among them that are
+            not registered with Keras.
+        """
+        params = self.params
+        is_function = callable(self.combiner)
+        return {
+            **super().get_config(),
+            **self._options.config(),
+            "embedding_size": params.dim,
+            "key_dtype": params.key_dtype.name,
+            "value_dtype": params.value_dtype.name,
+            "combiner": layer_config.name_of(self.combiner, "combiner")
+            if is_function
+            else self.combiner,
+            "initializer": layer_config.initializer_config(
+                self._initializer, params.dim
+            ),
+            "devices": list(params.devices),
+            "with_unique": self.with_unique,
+            "short_file_name": params.short_file_name,
+        }
+
+    # Keras calls the first two hooks for every file, with arrays; the other two
+    # for files that have assets too, after the first two.
+
+    def save_own_variables(self, store: Any) -> None:
+        """Writes the rows where no assets follow, a mark where they do."""
+        if row_files.assets_follow(store):
+            store[_ROWS_IN_ASSETS] = np.ones([1], np.int8)
+        else:
+            row_files.write_store(self.params, store)
+
+    def load_own_variables(self, store: Any) -> None:
+        """Reads what `save_own_variables` wrote.
+
+        Raises:
+          tfembed.errors.CheckpointError: it did not.
+        """
+        self._awaits_assets = _ROWS_IN_ASSETS in store.keys()  # noqa: SIM118
+        if not self._awaits_assets:
+            row_files.read_store(self.params, store)
+
+    def save_assets(self, folder: str) -> None:
+        """Writes the rows into `folder`."""
+        row_files.write_assets(self.params, folder)
+
+    def load_assets(self, folder: str | None) -> None:
+        """Reads what `save_assets` wrote.
+
+        Raises:
+          tfembed.errors.CheckpointError: it did not.
+        """
+        row_files.read_assets(self.params, folder)
+        self._awaits_assets = False

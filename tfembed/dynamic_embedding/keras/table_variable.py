@@ -1,0 +1,71 @@
+"""What a Keras model's list of weights holds in a table's place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.dynamic_embedding.variable import Variable
+
+__all__ = ["TableVariable"]
+
+
+class TableVariable(keras.Variable):
+    """A weight of shape [0, dim] that stands for a table of any size.
+
+    Keras' trainer asks a tape for the gradients of a model's trainable weights
+    and gives both to the optimizer. This weight has the table's resource handle,
+    so its gradient is the `tf.IndexedSlices` by key of all lookups of the step;
+    `DynamicEmbeddingOptimizer` takes the weight for its table. It has no rows of
+    its own: they are in `params`, and are saved by the layer.
+
+    Args:
+      params: the table.
+      trainable: whether the layer is.
+      name: of the weight.
+    """
+
+    def __init__(self, params: Variable, *, trainable: bool, name: str) -> None:
+        self._params = params
+        super().__init__(
+            initializer="zeros",
+            shape=(0, params.dim),
+            dtype="float32",
+            trainable=trainable,
+            name=name,
+        )
+        # Keras' optimizers make no slots for such weights and `assign` the
+        # gradient to them. So one that knows nothing of tables ends in `assign`.
+        self.overwrite_with_gradient = True
+
+    @property
+    def params(self) -> Variable:
+        """The table."""
+        return self._params
+
+    @property
+    def handle(self) -> tf.Tensor:
+        """The resource that gradients of lookups go to."""
+        return self._params.handle
+
+    def claim(self) -> None:
+        """Says that a `DynamicEmbeddingOptimizer` trains the table."""
+        self.overwrite_with_gradient = False
+
+    def assign(self, value: Any) -> Any:
+        """Takes an array of shape [0, dim], as `set_weights` gives.
+
+        Raises:
+          tfembed.errors.UnsupportedError: a gradient, from an optimizer that
+            does not train tables.
+        """
+        if isinstance(value, tf.IndexedSlices):
+            raise errors.UnsupportedError(
+                f"A Keras optimizer alone cannot train the table "
+                f"'{self._params.name}'. Wrap it: compile(optimizer="
+                "tfembed.dynamic_embedding.DynamicEmbeddingOptimizer(...))."
+            )
+        return super().assign(value)
