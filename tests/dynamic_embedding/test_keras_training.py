@@ -188,3 +188,13 @@ def test_a_sequential_model_without_input_says_what_to_do():
 
     with pytest.raises(errors.DtypeError, match=r"keras\.Input"):
         model.predict(np.array([[1]]), verbose=0)
+
+
+def test_float_ids_of_a_subclassed_model_are_refused_when_it_runs():
+    layer = layers.Embedding(2, name="floats")
+    look_up = tf.function(layer)
+
+    look_up.get_concrete_function(tf.TensorSpec([None], tf.float32))
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must be int64"):
+        look_up(tf.constant([1.0]))

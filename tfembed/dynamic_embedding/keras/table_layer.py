@@ -118,17 +118,34 @@ class TableLayer(keras.layers.Layer):
         rows = rows if self.trainable else tf.stop_gradient(rows)
         return tf.cast(rows, self.compute_dtype)
 
+    def compute_output_spec(self, ids: Any) -> Any:
+        """What a functional model gets; refuses ids that are no keys early."""
+        if not self._are_keys(tf.as_dtype(ids.dtype)):
+            raise errors.DtypeError(self._complaint(ids.dtype))
+        return super().compute_output_spec(ids)
+
     def _keys(self, ids: Any) -> tf.Tensor:
-        ids, dtype = tf.convert_to_tensor(ids), self.params.key_dtype
-        if ids.dtype != dtype and not (
-            ids.dtype.is_integer and dtype.is_integer
-        ):
-            raise errors.DtypeError(
-                f"Ids of layer '{self.name}' must be {dtype.name}; got "
-                f"{ids.dtype.name}. Begin the model, a Sequential one too, with "
-                f"keras.Input(shape, dtype='{dtype.name}')."
-            )
-        return tf.cast(ids, dtype) if ids.dtype != dtype else ids
+        ids, key_dtype = tf.convert_to_tensor(ids), self.params.key_dtype
+        if self._are_keys(ids.dtype):
+            return tf.cast(ids, key_dtype) if ids.dtype != key_dtype else ids
+        complaint = self._complaint(ids.dtype.name)
+        if tf.executing_eagerly():
+            raise errors.DtypeError(complaint)
+        # Keras builds a model that it loads by tracing it with float inputs.
+        with tf.control_dependencies([tf.debugging.Assert(False, [complaint])]):
+            return tf.zeros(tf.shape(ids), key_dtype)
+
+    def _are_keys(self, dtype: tf.DType) -> bool:
+        key_dtype = self.params.key_dtype
+        return dtype == key_dtype or (dtype.is_integer and key_dtype.is_integer)
+
+    def _complaint(self, dtype: str) -> str:
+        wanted = self.params.key_dtype.name
+        return (
+            f"Ids of layer '{self.name}' must be {wanted}; got {dtype}. Begin the "
+            f"model, a Sequential one too, with keras.Input(shape, "
+            f"dtype='{wanted}')."
+        )
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the layer.
