@@ -108,8 +108,9 @@ class RowFilesCheckOp : public OpKernel {
 
   void Compute(OpKernelContext* context) override {
     std::string path;
-    OP_REQUIRES_OK(context, ReadFolder(context, 0, &path));
-    const Tensor& stems = context->input(1);
+    const int last = context->num_inputs() - 1;
+    OP_REQUIRES_OK(context, ReadFolder(context, last - 1, &path));
+    const Tensor& stems = context->input(last);
     const TensorShape shape({stems.NumElements(), 2});
     Tensor *paths, *sizes;
     OP_REQUIRES_OK(context, context->allocate_output(0, shape, &paths));

@@ -23,9 +23,12 @@ absl::Status SaveFilesShape(InferenceContext* context) {
 }
 
 absl::Status CheckFilesShape(InferenceContext* context) {
+  const int last = context->num_inputs() - 1;
   ShapeHandle stems;
-  TF_RETURN_IF_ERROR(context->WithRank(context->input(0), 0, &stems));
-  TF_RETURN_IF_ERROR(context->WithRank(context->input(1), 1, &stems));
+  for (int i = 0; i < last; ++i) {
+    TF_RETURN_IF_ERROR(context->WithRank(context->input(i), 0, &stems));
+  }
+  TF_RETURN_IF_ERROR(context->WithRank(context->input(last), 1, &stems));
   const ShapeHandle pairs = context->Matrix(context->Dim(stems, 0), 2);
   context->set_output(0, pairs);
   context->set_output(1, pairs);
@@ -64,10 +67,12 @@ there stay whole until all new ones are.
 )doc");
 
 REGISTER_OP("Tfembed>RowFilesCheck")
+    .Input("tables: N * resource")
     .Input("folder: string")
     .Input("stems: string")
     .Output("paths: string")
     .Output("sizes: int64")
+    .Attr("N: int >= 1")
     .Attr("key_dtype: type")
     .Attr("value_dtype: type")
     .Attr("dim: int >= 1")
@@ -76,7 +81,8 @@ REGISTER_OP("Tfembed>RowFilesCheck")
     .Doc(R"doc(
 Finds the pairs of raw files `stems` [m] in `folder` and checks that each holds
 `dim` values for each of its keys and, where a manifest says so, is unchanged.
-`paths` [m, 2] and `sizes` [m, 2], in bytes, are those of keys and values.
+`paths` [m, 2] and `sizes` [m, 2], in bytes, are those of keys and values. The
+`tables` are those that rows will go to: a function orders its ops by them.
 )doc");
 
 REGISTER_OP("Tfembed>RowFilesRead")

@@ -36,3 +36,22 @@ def test_exporting_is_known_while_a_saved_model_is_written(tmp_path):
 
     assert True in seen
     assert not private.exporting_saved_model()
+
+
+def test_a_saver_of_tensorflow_1_saves_what_our_saveable_tells(tmp_path):
+    class Three(private.SaveableObject):
+        def restore(self, restored_tensors, restored_shapes):
+            return tf.group(*restored_tensors)
+
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        spec = private.SaveSpec(
+            lambda: tf.constant(3.0),
+            "",
+            "three",
+            dtype=tf.float32,
+            device="/CPU:0",
+        )
+        saver = tf.compat.v1.train.Saver([Three(None, [spec], "saved")])
+        path = saver.save(session, str(tmp_path / "ckpt"))
+
+    assert tf.train.load_checkpoint(path).get_tensor("three") == 3.0

@@ -36,18 +36,6 @@ def contents(v):
     return {int(k): row.tolist() for k, row in zip(keys, values, strict=True)}
 
 
-def test_a_restore_replaces_the_content(tmp_path):
-    v = variable()
-    v.upsert(range(4), np.ones([4, 2], np.float32))
-    saved = tf.train.Checkpoint(v=v).save(tmp_path / "c")
-    v.clear()
-    v.upsert([99], [[1.0, 1.0]])
-
-    tf.train.Checkpoint(v=v).restore(saved)
-
-    assert sorted(contents(v)) == [0, 1, 2, 3]
-
-
 @pytest.mark.parametrize(("before", "after"), [(1, 1), (2, 3), (3, 1)])
 def test_training_goes_on_where_it_was_saved(tmp_path, before, after):
     keys = tf.constant([1, 2, 2, -7, 10**15], tf.int64)

@@ -8,10 +8,12 @@ import tensorflow as tf
 import tfembed.dynamic_embedding as de
 
 
-def test_the_same_name_finds_the_same_variable():
+def test_row_47_the_same_name_finds_the_same_variable():
     first = de.get_variable("store/same", dim=3)
     assert de.get_variable("store/same", dim=3) is first
     assert de.get_variable("store/other", dim=3) is not first
+    with tf.compat.v1.variable_scope("store", reuse=True):
+        assert de.get_variable("same", dim=3) is first
 
 
 def test_a_scope_counts_as_part_of_the_name():
@@ -24,19 +26,18 @@ def test_a_scope_counts_as_part_of_the_name():
     assert de.get_variable("store/scoped") is not inside
 
 
-def test_a_scope_without_reuse_refuses_a_name_that_is_there():
-    de.get_variable("embedding/t900")
-    with (
-        tf.Graph().as_default(),
-        tf.compat.v1.variable_scope("embedding", reuse=False),
-        pytest.raises(
-            ValueError, match="Variable embedding/t900 already exists"
-        ),
-    ):
-        de.get_variable("t900")
+def test_a_function_finds_the_variable_in_every_trace():
+    @tf.function
+    def size(keys):
+        return de.get_variable("store/traced").lookup(keys)
+
+    v = de.get_variable("store/traced", initializer=2.0)
+    for n in (1, 2):
+        keys = tf.zeros([n], tf.int64)
+        assert (size(keys).numpy() == v.lookup(keys).numpy()).all()
 
 
-def test_another_width_is_refused():
+def test_row_49_another_width_is_refused():
     de.get_variable("store/narrow", dim=3)
     with pytest.raises(ValueError, match="exists with dim=3; got dim=4"):
         de.get_variable("store/narrow", dim=4)

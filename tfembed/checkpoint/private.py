@@ -9,6 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 from tensorflow.python.saved_model import registration, save_context
+from tensorflow.python.training.saving import saveable_object
+
+# What `tf.compat.v1.train.Saver` saves and restores, and its tensors.
+SaveableObject = saveable_object.SaveableObject
+SaveSpec = saveable_object.SaveSpec
 
 
 def register_checkpoint_saver(

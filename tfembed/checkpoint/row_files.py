@@ -12,8 +12,9 @@ import tensorflow as tf
 from tfembed import errors
 from tfembed.ops import files as file_ops
 from tfembed.ops.files import RowFormat
+from tfembed.tables import HashTable
 
-__all__ = ["FileStem", "RowFormat", "find_stems", "load", "save_set"]
+__all__ = ["FileStem", "find_stems", "load", "save_set"]
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -99,9 +100,9 @@ def save_set(stems: Sequence[FileStem], folder: str) -> list[FileStem]:
 
 
 def load(
+    table: HashTable,
     folder: tf.Tensor,
     stems: Sequence[str],
-    row_format: RowFormat,
     *,
     write: Callable[[tf.Tensor, tf.Tensor], Any],
     buffer_size: int,
@@ -111,9 +112,9 @@ def load(
     All are checked before the first row is written.
 
     Args:
+      table: where `write` puts the rows, with their dtypes and width.
       folder: string scalar.
       stems: of the pairs.
-      row_format: what they hold.
       write: gets keys [n] and values [n, dim].
       buffer_size: n is at most that, and a chunk at most 16 MB.
 
@@ -125,7 +126,9 @@ def load(
     """
 
     def run() -> tf.Tensor:
-        return _write_all(folder, stems, row_format, write, buffer_size)
+        row_format = RowFormat(table.key_dtype, table.value_dtype, table.dim)
+        pairs = file_ops.check(table.handles, folder, stems, row_format)
+        return _write_all(*pairs, row_format, write, buffer_size)
 
     if tf.executing_eagerly() or tf.inside_function():
         run()
@@ -135,13 +138,12 @@ def load(
 
 
 def _write_all(
-    folder: tf.Tensor,
-    stems: Sequence[str],
+    paths: tf.Tensor,
+    sizes: tf.Tensor,
     row_format: RowFormat,
     write: Callable[[tf.Tensor, tf.Tensor], Any],
     buffer_size: int,
 ) -> tf.Tensor:
-    paths, sizes = file_ops.check(folder, stems, row_format)
     start = tf.zeros([2], tf.int64)
 
     def body(pair: tf.Tensor, offsets: tf.Tensor) -> list[tf.Tensor]:
@@ -156,7 +158,7 @@ def _write_all(
         ]
 
     end, _ = tf.while_loop(
-        lambda pair, offsets: pair < len(stems),
+        lambda pair, offsets: pair < tf.shape(sizes)[0],
         body,
         [tf.constant(0), start],
         parallel_iterations=1,

@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors, tables
+from tfembed.checkpoint.graph_saver import add_to_savers
 from tfembed.dynamic_embedding import arguments
 from tfembed.dynamic_embedding.partition import default_partition_fn
 from tfembed.dynamic_embedding.variable_files import VariableFiles
@@ -112,8 +113,12 @@ class Variable(VariableFiles):
                 init_size=self.init_size or _default_init_size(),
             )
         self._trainables: Any = weakref.WeakValueDictionary()
+        self.saveable = (
+            None  # What a tf.compat.v1.train.Saver of a graph saves.
+        )
         if self.checkpoint:
             self._track_trackable(self._table, "table")
+            self.saveable = add_to_savers(self._table)
 
     # Gradient tapes treat the variable as they treat tf.Variables: lookups hand
     # their gradients to its handle.

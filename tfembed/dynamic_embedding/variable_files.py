@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.checkpoint import row_files
-from tfembed.checkpoint.row_files import FileStem, RowFormat
+from tfembed.checkpoint.row_files import FileStem
 from tfembed.dynamic_embedding import arguments
 from tfembed.dynamic_embedding.variable_rows import VariableRows
 from tfembed.ops import files as file_ops
@@ -191,9 +191,9 @@ class VariableFiles(VariableRows):
             return self.table.upsert(keys, values)
 
         return row_files.load(
+            self.table,
             folder,
             [str(stem) for stem in stems],
-            RowFormat(self.key_dtype, self.value_dtype, self.dim),
             write=write,
             buffer_size=_rows(buffer_size),
         )

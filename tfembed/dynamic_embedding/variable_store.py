@@ -14,8 +14,10 @@ from tfembed.dynamic_embedding.variable import Partitioner, Variable
 
 __all__ = ["get_variable"]
 
+_COLLECTION = "tfembed_dynamic_embedding_variables"
+
 _lock = threading.Lock()
-_variables: dict[str, Variable] = {}  # Guarded by _lock.
+_variables: dict[str, Variable] = {}  # Of eager mode. Guarded by _lock.
 
 
 def get_variable(
@@ -38,7 +40,8 @@ def get_variable(
     """Makes the variable called `name`, or finds it.
 
     The name counts with the current `tf.compat.v1.variable_scope`'s before it,
-    unless `short_file_name`. A variable made here lives as long as the process.
+    unless `short_file_name`. A variable made here lives as long as the process;
+    in a graph of TensorFlow 1, as long as the graph, which has its own names.
 
     Args:
       name: the variable's name.
@@ -58,9 +61,10 @@ def get_variable(
         f"{scope.name}/{name}" if scope.name and not short_file_name else name
     )
     with _lock:
-        found = _variables.get(full_name)
+        variables = _current_store()
+        found = variables.get(full_name)
         if found is None:
-            found = _variables[full_name] = Variable(
+            found = variables[full_name] = Variable(
                 key_dtype,
                 value_dtype,
                 dim,
@@ -78,8 +82,8 @@ def get_variable(
                 short_file_name,
             )
             return found
-    # In eager mode a scope cannot forbid reuse.
-    if scope.reuse is False and not tf.executing_eagerly():
+    # In eager mode, and in its functions, a scope cannot forbid reuse.
+    if scope.reuse is False and variables is not _variables:
         raise errors.ArgumentError(
             f"Variable {full_name} already exists, disallowed. Did you mean to "
             "set reuse=True or reuse=tf.AUTO_REUSE in VarScope?"
@@ -91,3 +95,14 @@ def get_variable(
             "Use its width, or another name."
         )
     return found
+
+
+def _current_store() -> dict[str, Variable]:
+    """The variables of eager mode, or of the graph that is being built."""
+    with tf.init_scope():
+        if tf.executing_eagerly():
+            return _variables
+        stores = tf.compat.v1.get_collection_ref(_COLLECTION)
+        if not stores:
+            stores.append({})
+        return stores[0]

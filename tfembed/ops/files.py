@@ -48,9 +48,19 @@ def save(
 
 
 def check(
-    folder: tf.Tensor, stems: Sequence[str], row_format: RowFormat
+    tables: Sequence[tf.Tensor],
+    folder: tf.Tensor,
+    stems: Sequence[str],
+    row_format: RowFormat,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Finds pairs of files and checks that each can be read.
+
+    Args:
+      tables: the handles of those that the rows will go to. A function runs
+        this after what it has done with them before, a save for example.
+      folder: string scalar.
+      stems: of the pairs.
+      row_format: what they must hold.
 
     Returns:
       paths: string [m, 2], of the keys and of the values of each stem.
@@ -63,7 +73,7 @@ def check(
         what was saved.
     """
     result = library.load().tfembed_row_files_check(
-        folder, list(stems), **dataclasses.asdict(row_format)
+        tables, folder, list(stems), **dataclasses.asdict(row_format)
     )
     return result.paths, result.sizes
 

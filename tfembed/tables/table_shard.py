@@ -42,9 +42,11 @@ class TableShard(tf.saved_model.experimental.TrackableResource):
     """Owns one table's handle; the memory goes with the handle's last user.
 
     In eager mode the handle is anonymous: it belongs to this object and to the
-    functions that captured it. In a graph (the one that `tf.saved_model.save`
-    writes, which outlives this process) the table has a name of its own, found
-    again by each run of the graph.
+    functions that captured it. In a graph the table has a name, by which each
+    run finds it again: where the shard is made in a graph of TensorFlow 1, the
+    table's own, so that all sessions of a server that build the same graph
+    share it; in one that `tf.saved_model.save` writes, and that outlives this
+    process, a name that no other table has.
     """
 
     def __init__(self, options: ShardOptions, device: str) -> None:
@@ -52,13 +54,14 @@ class TableShard(tf.saved_model.experimental.TrackableResource):
         self.options = options
         self.device = device
         with tf.init_scope():
+            self._is_in_graph = not tf.executing_eagerly()
             self.resource_handle  # noqa: B018 - makes the table now
 
     def _create_resource(self) -> tf.Tensor:
         options = self.options
         shared_name = ""
         if not tf.executing_eagerly():
-            shared_name = f"tfembed_{options.name}_{uuid.uuid4().hex}"
+            shared_name = self._name_in_graph()
         return table_ops.create(
             options.dim,
             name=options.name,
@@ -68,6 +71,13 @@ class TableShard(tf.saved_model.experimental.TrackableResource):
             init_size=options.init_size,
             shared_name=shared_name,
         )
+
+    def _name_in_graph(self) -> str:
+        name = f"tfembed_{self.options.name}"
+        if self._is_in_graph:
+            graph = tf.compat.v1.get_default_graph()
+            return str(graph.unique_name(name))
+        return f"{name}_{uuid.uuid4().hex}"
 
     def _serialize_to_proto(
         self, object_proto: Any = None, **kwargs: Any

@@ -1,0 +1,205 @@
+"""Graphs and sessions of TensorFlow 1: rows 48, 93 and 94 of the spec's table."""
+
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfembed.dynamic_embedding as de
+from tfembed import errors, optimizers
+
+v1 = tf.compat.v1
+
+
+@contextlib.contextmanager
+def graph_and_session(target=""):
+    with tf.Graph().as_default(), v1.Session(target) as session:
+        yield session
+
+
+def variable(shards=1, name="table", dim=1, **options):
+    return de.Variable(
+        dim=dim,
+        devices=["/CPU:0"] * shards,
+        name=name,
+        initializer=-1.0,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_every_method_works_in_a_graph(shards):
+    with graph_and_session() as session:
+        v = variable(shards)
+        batch = v1.placeholder(tf.int64, [None])
+        found = v.lookup(batch, return_exists=True)
+        upsert = v.upsert(batch, tf.cast(batch, tf.float32)[:, tf.newaxis])
+        accum = v.accum([0, 7], [[0.0], [0.0]], [[5.0], [6.0]], [True, False])
+        remove, clear, size = v.remove(batch), v.clear(), v.size()
+        export = v.export()
+
+        session.run(upsert, {batch: [0, 1, 2]})
+        session.run(accum)
+        session.run(remove, {batch: [1, 9]})
+
+        assert session.run(size) == 3
+        values, exists = session.run(found, {batch: [0, 1, 2, 7]})
+        assert values.tolist() == [[5], [-1], [2], [6]]
+        assert exists.tolist() == [True, False, True, True]
+        keys, rows = session.run(export)
+        assert sorted(zip(keys, rows[:, 0], strict=True)) == [
+            (0, 5),
+            (2, 2),
+            (7, 6),
+        ]
+        session.run(clear)
+        assert session.run(size) == 0
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_files_are_saved_and_loaded_in_a_graph(tmp_path, shards):
+    with graph_and_session() as session:
+        v = variable(shards)
+        upsert = v.upsert([0, 1, 2], [[0.0], [1.0], [2.0]])
+        folder = tf.constant(str(tmp_path))
+        save, load = (
+            v.save_to_file_system(folder),
+            v.load_from_file_system(folder),
+        )
+        session.run(upsert)
+        session.run(save)
+        session.run(v.clear())
+        session.run(v.upsert([5], [[5.0]]))
+
+        session.run(load)
+
+        found = session.run(v.lookup([0, 1, 2, 3, 5]))
+        assert found[:, 0].tolist() == [0, 1, 2, -1, 5]
+
+
+def test_rows_are_restored_into_other_shards_in_a_graph(tmp_path):
+    v = variable(2)
+    v.upsert(range(5), np.arange(5.0)[:, np.newaxis])
+    v.save_to_file_system(tmp_path)
+    with graph_and_session() as session:
+        w = variable(3)
+        session.run(w.load_from_file_system_with_restore_function(tmp_path))
+        sizes = session.run([w.size(i) for i in range(3)])
+    assert sizes == [2, 2, 1]
+
+
+def test_tables_of_one_graph_are_apart_whatever_their_names():
+    with graph_and_session() as session:
+        first, second = variable(), variable()
+        session.run(first.upsert([1], [[1.0]]))
+        assert session.run([first.size(), second.size()]) == [1, 0]
+
+
+def test_row_48_get_variable_refuses_a_name_that_is_there():
+    name = "Variable embedding/t900 already exists"
+    with tf.Graph().as_default():
+        with v1.variable_scope("embedding", reuse=False):
+            de.get_variable("t900")
+            with pytest.raises(ValueError, match=name):
+                de.get_variable("t900")
+        with (
+            v1.variable_scope("embedding", reuse=False),
+            pytest.raises(ValueError, match=name),
+        ):
+            de.get_variable("t900")
+        with v1.variable_scope("embedding", reuse=True):
+            assert de.get_variable("t900").name == "embedding/t900"
+
+
+def test_variables_of_two_graphs_are_found_each_in_its_own():
+    found = []
+    for _ in range(2):
+        with graph_and_session() as session:
+            v = de.get_variable("graphs/mine", initializer=-1.0)
+            session.run(v.upsert([1], [[1.0]]))
+            found.append((v, session.run(v.size())))
+    assert found[0][0] is not found[1][0]
+    assert [size for _, size in found] == [1, 1]
+
+
+@pytest.fixture(name="server", scope="module")
+def make_server():
+    return tf.distribute.Server.create_local_server()
+
+
+def test_row_93_sessions_of_one_server_share_a_table(server):
+    with tf.Graph().as_default():
+        v = variable(2, "row_93")
+        upsert = v.upsert([0, 1, 11], [[0.0], [1.0], [11.0]])
+        size, found = v.size(), v.lookup([0, 1, 2, 11])
+        with v1.Session(server.target) as first:
+            first.run(upsert)
+            assert first.run(size) == 3
+        with v1.Session(server.target) as second:
+            assert second.run(size) == 3
+            assert second.run(found)[:, 0].tolist() == [0, 1, -1, 11]
+
+
+def test_row_93_the_same_graph_built_again_finds_the_table(server):
+    with graph_and_session(server.target) as session:
+        v = variable(2, "row_93_again")
+        session.run(v.upsert([0, 1], [[0.0], [1.0]]))
+    with graph_and_session(server.target) as session:
+        v, other = variable(2, "row_93_again"), variable(2, "row_93_other")
+        assert session.run([v.size(), other.size()]) == [2, 0]
+        assert session.run(v.lookup([1, 2]))[:, 0].tolist() == [1, -1]
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 1), (2, 3), (3, 1)])
+def test_row_94_a_saver_saves_variables_and_tables(tmp_path, before, after):
+    with graph_and_session() as session:
+        v0 = v1.get_variable("v0", initializer=10.0)
+        v = variable(before)
+        session.run(v0.initializer)
+        session.run(v.upsert([0, 1, 2], [[0.0], [1.0], [2.0]]))
+        path = v1.train.Saver().save(session, str(tmp_path / "ckpt"))
+
+    with graph_and_session() as session:
+        v0 = v1.get_variable("v0", initializer=20.0)
+        v = variable(after)
+        session.run(v0.initializer)
+        session.run(v.upsert([0, 1, 7], [[12.0], [24.0], [7.0]]))
+        v1.train.Saver().restore(session, path)
+        assert session.run(v0) == 10.0
+        found = session.run(v.lookup([5, 0, 1, 2, 6]))
+        assert found[:, 0].tolist() == [-1, 0, 1, 2, -1]
+        assert session.run(v.size()) == 3
+
+
+def test_row_94_a_saver_of_another_width_changes_nothing(tmp_path):
+    with graph_and_session() as session:
+        v = variable(dim=2)
+        session.run(v.upsert([0], [[1.0, 2.0]]))
+        saver = v1.train.Saver([v.saveable])
+        path = saver.save(session, str(tmp_path / "ckpt"))
+    with graph_and_session() as session:
+        v = variable(dim=1)
+        session.run(v.upsert([5], [[5.0]]))
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match="do not fit width 1"
+        ):
+            v1.train.Saver([v.saveable]).restore(session, path)
+        assert session.run(v.lookup([5]))[0, 0] == 5
+
+
+def test_a_variable_without_checkpoint_is_not_for_savers():
+    with tf.Graph().as_default():
+        assert variable(checkpoint=False).saveable is None
+        assert not v1.get_collection(v1.GraphKeys.SAVEABLE_OBJECTS)
+    assert variable().saveable is None
+
+
+def test_a_saver_refuses_slots_which_it_would_lose():
+    with tf.Graph().as_default():
+        v = variable()
+        v.table.attach(optimizers.Adagrad(0.1))
+        with pytest.raises(errors.UnsupportedError, match="train.Checkpoint"):
+            v1.train.Saver([v.saveable])

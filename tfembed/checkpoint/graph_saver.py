@@ -1,0 +1,90 @@
+"""Hash tables in graphs of TensorFlow 1, under `tf.compat.v1.train.Saver`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.checkpoint import private
+from tfembed.tables import HashTable
+
+__all__ = ["TableSaveable", "add_to_savers"]
+
+
+class TableSaveable(private.SaveableObject):
+    """A table as the two tensors of one save, whatever its number of shards.
+
+    They are called `<name>_mht_1of1-keys` [n] and `-values` [n, dim], as
+    TensorFlow Recommenders Addons calls those of a variable with one shard. A
+    Saver writes tensors, so it takes a copy of the table in memory;
+    `tf.train.Checkpoint` does not.
+
+    Args:
+      table: it lives in the current graph.
+    """
+
+    def __init__(self, table: HashTable) -> None:
+        self._table = table
+        name = f"{table.name.replace('/', '_')}_mht_1of1"
+        device = table.shards[0].device
+        dtypes = {"keys": table.key_dtype, "values": table.value_dtype}
+        specs = [
+            private.SaveSpec(
+                functools.partial(self._exported, i),
+                "",
+                f"{name}-{tensor}",
+                dtype=dtype,
+                device=device,
+            )
+            for i, (tensor, dtype) in enumerate(dtypes.items())
+        ]
+        super().__init__(table.handle, specs, name)
+
+    def restore(
+        self, restored_tensors: Sequence[tf.Tensor], restored_shapes: Any
+    ) -> tf.Operation:
+        """Replaces the content, once it is known to fit."""
+        del restored_shapes
+        table = self._table
+        keys, values = restored_tensors
+        shape = [tf.size(keys), table.dim]
+        text = (
+            f"Saved rows of table '{table.name}' do not fit width {table.dim}"
+        )
+        check = tf.debugging.assert_equal(tf.shape(values), shape, text)
+        with tf.control_dependencies([check]):
+            cleared = table.clear()
+        with tf.control_dependencies([cleared]):
+            # What a graph restores has no static shape.
+            keys = tf.reshape(keys, [-1])
+            return table.upsert(keys, tf.reshape(values, [-1, table.dim]))
+
+    @functools.cached_property
+    def _export(self) -> tuple[tf.Tensor, tf.Tensor]:
+        # One op, so that keys and values are of one moment.
+        if self._table.slot_names:
+            raise errors.UnsupportedError(
+                f"Table '{self._table.name}' has the slots of an optimizer, "
+                "which tf.compat.v1.train.Saver does not save. Save it with "
+                "tf.train.Checkpoint, which does."
+            )
+        return self._table.export()
+
+    def _exported(self, i: int) -> tf.Tensor:
+        return self._export[i]
+
+
+def add_to_savers(table: HashTable) -> TableSaveable | None:
+    """Has the Savers of the current graph save `table`; None in eager mode."""
+    with tf.init_scope():
+        if tf.executing_eagerly():
+            return None
+        saveable = TableSaveable(table)
+        tf.compat.v1.add_to_collection(
+            tf.compat.v1.GraphKeys.SAVEABLE_OBJECTS, saveable
+        )
+        return saveable
