@@ -24,15 +24,27 @@ absl::Status CheckOptions(const EmbeddingTable::Options& options,
         absl::StrCat("`initial_capacity` must not be negative; got ",
                      options.initial_capacity, "."));
   }
-  if (initial_rows.dim() != options.dim) {
+  if (options.meta_words < 0 || options.meta_words > kMaxDim) {
     return absl::InvalidArgumentError(
-        absl::StrCat("The initial rows have ", initial_rows.dim(),
-                     " columns; the table's `dim` is ", options.dim, "."));
+        absl::StrCat("`meta_words` must be between 0 and ", kMaxDim, "; got ",
+                     options.meta_words, "."));
+  }
+  if (initial_rows.dim() != options.dim ||
+      initial_rows.type() != options.type) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "The initial rows have ", initial_rows.dim(), " columns of ",
+        initial_rows.type().name(), "; the table's have ", options.dim, " of ",
+        options.type.name(), "."));
   }
   return absl::OkStatus();
 }
 
-absl::Status CheckLayout(const SlotLayout& layout) {
+absl::Status CheckLayout(const SlotLayout& layout, ValueType type) {
+  if (!type.is_trainable()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "Rows of ", type.name(), " cannot be trained by '", layout.owner,
+        "'; only float32, float16 and bfloat16 rows can."));
+  }
   if (layout.names.size() != layout.initial_values.size()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "Each slot needs one initial value; got ", layout.names.size(),
@@ -53,21 +65,30 @@ absl::StatusOr<std::unique_ptr<EmbeddingTable>> EmbeddingTable::Create(
     const Options& options, InitialRows initial_rows) {
   absl::Status status = CheckOptions(options, initial_rows);
   if (!status.ok()) return status;
+  RowLayout layout;
+  layout.dim = options.dim;
+  layout.type = options.type;
+  layout.meta_words = options.meta_words;
   absl::StatusOr<std::unique_ptr<RowStore>> store =
-      RowStore::Create(options.dim);
+      RowStore::Create(layout.width());
   if (!store.ok()) return store.status();
-  auto table = std::make_unique<StripedTable>(std::move(initial_rows),
-                                              *std::move(store));
+  auto table = std::make_unique<StripedTable>(
+      layout, options.keys, std::move(initial_rows), *std::move(store));
   status = table->ReserveKeys(options.initial_capacity);
   if (!status.ok()) return status;
   return table;
 }
 
-StripedTable::StripedTable(InitialRows initial_rows,
+StripedTable::StripedTable(const RowLayout& layout, KeyKind key_kind,
+                           InitialRows initial_rows,
                            std::unique_ptr<RowStore> store)
-    : dim_(initial_rows.dim()),
+    : dim_(layout.dim),
+      key_kind_(key_kind),
+      type_(layout.type),
       initial_rows_(std::move(initial_rows)),
-      store_(std::move(store)) {
+      store_(std::move(store)),
+      layout_(layout),
+      new_tail_(layout.meta_words, 0.0f) {
   for (int i = 0; i < kNumStripes; ++i) {
     stripes_[i].set_growth_phase(static_cast<double>(i) / kNumStripes);
   }
@@ -108,13 +129,18 @@ TableStats StripedTable::stats() const {
   return stats;
 }
 
+RowLayout StripedTable::layout() const {
+  std::shared_lock<std::shared_mutex> lock(stripes_[0].mutex());
+  return layout_;
+}
+
 SlotLayout StripedTable::slots() const {
   std::shared_lock<std::shared_mutex> lock(stripes_[0].mutex());
   return slots_;
 }
 
 absl::Status StripedTable::SetSlots(const SlotLayout& layout) {
-  absl::Status status = CheckLayout(layout);
+  absl::Status status = CheckLayout(layout, type_);
   if (!status.ok()) return status;
   std::lock_guard<std::shared_mutex> no_batches(batches_);
   ExclusiveLocks locks(stripes_);
@@ -137,10 +163,12 @@ absl::Status StripedTable::SetSlots(const SlotLayout& layout) {
     index.ForEach(0, index.num_buckets(),
                   [&live](int64_t key, uint32_t row) { live[row] = true; });
   }
-  status = store_->Widen(initial_slots, live);
+  status = store_->Widen(layout_.slots_begin(), initial_slots, live);
   if (!status.ok()) return status;
   slots_ = layout;
-  initial_slots_ = std::move(initial_slots);
+  layout_.num_slots = static_cast<int64_t>(layout.names.size());
+  new_tail_.insert(new_tail_.begin(), initial_slots.begin(),
+                   initial_slots.end());
   return absl::OkStatus();
 }
 

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "cc/core/initial_rows.h"
+#include "cc/core/row_layout.h"
 #include "cc/core/rows.h"
 #include "cc/core/support/executor.h"
 
@@ -23,6 +24,9 @@ struct SlotLayout {
   std::vector<float> initial_values;  // One per slot.
 };
 
+// What the keys of a table are called outside; inside they are int64.
+enum class KeyKind : uint8_t { kInt64, kInt32 };
+
 // What a table holds and takes, in keys and bytes.
 struct TableStats {
   int64_t size = 0;         // Keys.
@@ -32,47 +36,57 @@ struct TableStats {
 };
 
 // One shard of a table without a fixed vocabulary: int64 keys, each with a row
-// of `dim` floats and the slots of at most one update rule. No key value is
-// reserved. Thread-safe: any number of threads read at once; writers lock one
-// stripe at a time, so a key's row is whole at any moment. All batch calls take
-// keys in any order, repeated or not; with repeats the last one wins in Upsert.
-// A failed call leaves the table as it was.
+// of `dim` numbers and the slots of at most one update rule, floats. No key
+// value is reserved. Thread-safe: any number of threads read at once; writers
+// lock one stripe at a time, so a key's row is whole at any moment. All batch
+// calls take keys in any order, repeated or not; with repeats the last one wins
+// in Upsert. A failed call leaves the table as it was.
 //
-// Memory: (dim * (1 + slots)) * 4 bytes of row and at most 24 bytes beside it
-// per key. Rows lie in slabs on huge pages and never move when the table grows.
+// Memory: the row (row_layout.h) and at most 24 bytes beside it per key. Rows
+// lie in slabs on huge pages and never move when the table grows.
 class EmbeddingTable {
  public:
   struct Options {
     int64_t dim = 0;
+    KeyKind keys = KeyKind::kInt64;
+    ValueType type;
+    int64_t meta_words = 0;        // Kept behind value and slots of each row.
     int64_t initial_capacity = 0;  // Keys to make room for at once.
   };
 
-  // InvalidArgument: dim < 1 or initial_capacity < 0. ResourceExhausted.
+  // InvalidArgument: dim < 1, meta_words < 0 or initial_capacity < 0, or
+  // initial rows of another width or type. ResourceExhausted.
   static absl::StatusOr<std::unique_ptr<EmbeddingTable>> Create(
       const Options& options, InitialRows initial_rows);
 
   virtual ~EmbeddingTable() = default;
 
   virtual int64_t dim() const = 0;
+  virtual KeyKind key_kind() const = 0;
+  virtual ValueType type() const = 0;
+  virtual RowLayout layout() const = 0;
   virtual int64_t size() const = 0;
   virtual TableStats stats() const = 0;
   virtual SlotLayout slots() const = 0;
   virtual uint64_t seed() const = 0;  // Of the initial rows.
 
+  // `values`, here and below: dim() numbers of type() for each key, as
+  // TensorFlow lays them out.
+
   // values[i] = row of keys[i], or its initial row; exists[i] says which
   // (null: not asked). Inserts nothing.
-  virtual void Lookup(absl::Span<const int64_t> keys, float* values,
+  virtual void Lookup(absl::Span<const int64_t> keys, void* values,
                       bool* exists, Executor* executor) const = 0;
 
   // Writes the rows of `keys`; new keys get initial slots.
   virtual absl::Status Upsert(absl::Span<const int64_t> keys,
-                              const float* values, Executor* executor) = 0;
+                              const void* values, Executor* executor) = 0;
 
   // Where exists[i] and the key is there: adds values[i] to its row. Where
   // neither: inserts values[i]. Else ignores it (someone came between).
-  virtual absl::Status Accum(absl::Span<const int64_t> keys,
-                             const float* values, const bool* exists,
-                             Executor* executor) = 0;
+  // InvalidArgument where the type has no addition.
+  virtual absl::Status Accum(absl::Span<const int64_t> keys, const void* values,
+                             const bool* exists, Executor* executor) = 0;
 
   // Keys that are not there are ignored.
   virtual void Remove(absl::Span<const int64_t> keys, Executor* executor) = 0;
@@ -82,16 +96,16 @@ class EmbeddingTable {
 
   // Lays slots out in every row, present rows included (slab by slab, never a
   // second copy of the table). Same owner and names again: nothing to do.
-  // FailedPrecondition where another rule's slots are there.
+  // FailedPrecondition where another rule's slots are there; InvalidArgument
+  // where rows of this type cannot be trained.
   virtual absl::Status SetSlots(const SlotLayout& layout) = 0;
 
   // Draws the initial rows of missing keys from another seed.
   virtual void SetSeed(uint64_t seed) = 0;
 
-  // Full rows: value, then slots, (1 + slots) * dim floats.
-  int64_t full_width() const {
-    return dim() * (1 + static_cast<int64_t>(slots().names.size()));
-  }
+  // Full rows, here and below, are rows as they lie in memory: this many words,
+  // by row_layout.h; with float32 and no meta words (1 + slots) * dim floats.
+  int64_t full_width() const { return layout().width(); }
 
   // Calls visit(keys, full rows) for chunks of at most `chunk_rows` keys until
   // all were seen or visit returns an error, which is passed on. Each stripe is
@@ -109,6 +123,7 @@ class EmbeddingTable {
 
     virtual int64_t size() const = 0;
     virtual const SlotLayout& slots() const = 0;
+    virtual const RowLayout& layout() const = 0;
 
     // As EmbeddingTable::Visit.
     virtual absl::Status Visit(int64_t chunk_rows,

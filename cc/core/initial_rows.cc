@@ -17,7 +17,7 @@ namespace {
 constexpr uint64_t kRedraw = uint64_t{1} << 32;
 
 absl::Status BadArguments(absl::string_view kind, absl::string_view rule,
-                          const std::vector<float>& arguments) {
+                          const std::vector<double>& arguments) {
   constexpr size_t kShown = 4;
   const size_t shown = std::min(kShown, arguments.size());
   return absl::InvalidArgumentError(absl::StrCat(
@@ -27,18 +27,19 @@ absl::Status BadArguments(absl::string_view kind, absl::string_view rule,
       shown < arguments.size() ? ", ..." : "", "}."));
 }
 
-bool AllFinite(const std::vector<float>& arguments) {
-  for (float argument : arguments) {
+bool AllFinite(const std::vector<double>& arguments) {
+  for (double argument : arguments) {
     if (!std::isfinite(argument)) return false;
   }
   return true;
 }
 
-// In [low, high), whatever the rounding to float.
-float ScaleUniform(double uniform, float low, float high) {
+// In [low, high), whatever the rounding.
+template <typename T>
+T ScaleUniform(double uniform, T low, T high) {
   const double value =
       low + uniform * (static_cast<double>(high) - static_cast<double>(low));
-  const float rounded = static_cast<float>(value);
+  const T rounded = static_cast<T>(value);
   return rounded < high ? rounded : std::nextafter(high, low);
 }
 
@@ -53,8 +54,9 @@ double TruncatedNormal(const KeyedRandom& random, uint64_t counter) {
 }  // namespace
 
 absl::StatusOr<InitialRows> InitialRows::Create(absl::string_view kind,
-                                                std::vector<float> arguments,
-                                                uint64_t seed, int64_t dim) {
+                                                std::vector<double> arguments,
+                                                uint64_t seed, int64_t dim,
+                                                ValueType type) {
   if (dim < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("`dim` must be positive; got ", dim, "."));
@@ -88,37 +90,74 @@ absl::StatusOr<InitialRows> InitialRows::Create(absl::string_view kind,
                      "'. Known: constant, vector, uniform, normal, "
                      "truncated_normal."));
   }
-  return InitialRows(parsed, std::move(arguments), seed, dim);
+  return InitialRows(parsed, std::move(arguments), seed, dim, type);
 }
 
-void InitialRows::Fill(int64_t key, float* row) const {
+InitialRows::InitialRows(Kind kind, std::vector<double> arguments,
+                         uint64_t seed, int64_t dim, ValueType type)
+    : kind_(kind),
+      doubles_(std::move(arguments)),
+      floats_(doubles_.begin(), doubles_.end()),
+      seed_(seed),
+      dim_(dim),
+      type_(type) {}
+
+template <typename T>
+void InitialRows::FillNumbers(int64_t key, const std::vector<T>& arguments,
+                              T* row) const {
   if (kind_ == Kind::kConstant) {
-    FillRow(arguments_[0], row, dim_);
+    std::fill_n(row, dim_, arguments[0]);
     return;
   }
   if (kind_ == Kind::kVector) {
-    CopyRow(arguments_.data(), row, dim_);
+    std::copy_n(arguments.data(), dim_, row);
     return;
   }
   const KeyedRandom random(seed_, key);
   for (int64_t i = 0; i < dim_; ++i) {
     switch (kind_) {
       case Kind::kUniform:
-        row[i] = ScaleUniform(random.Uniform(i), arguments_[0], arguments_[1]);
+        row[i] = ScaleUniform(random.Uniform(i), arguments[0], arguments[1]);
         break;
       case Kind::kNormal:
-        row[i] = static_cast<float>(
-            arguments_[0] + arguments_[1] * NormalQuantile(random.Uniform(i)));
+        row[i] = static_cast<T>(
+            arguments[0] + arguments[1] * NormalQuantile(random.Uniform(i)));
         break;
       case Kind::kTruncatedNormal:
-        row[i] = static_cast<float>(arguments_[0] +
-                                    arguments_[1] * TruncatedNormal(random, i));
+        row[i] = static_cast<T>(arguments[0] +
+                                arguments[1] * TruncatedNormal(random, i));
         break;
       case Kind::kConstant:
       case Kind::kVector:
         break;
     }
   }
+}
+
+template void InitialRows::FillNumbers(int64_t, const std::vector<float>&,
+                                       float*) const;
+
+void InitialRows::FillConverted(int64_t key, void* row) const {
+  if (type_.is_trainable()) {
+    static thread_local std::vector<float> floats;
+    floats.resize(dim_);
+    FillNumbers(key, floats_, floats.data());
+    type_.FromFloats(floats.data(), row, dim_);
+    return;
+  }
+  static thread_local std::vector<double> doubles;
+  doubles.resize(dim_);
+  FillNumbers(key, doubles_, doubles.data());
+  type_.FromDoubles(doubles.data(), row, dim_);
+}
+
+void InitialRows::FillFloats(int64_t key, float* row) const {
+  FillNumbers(key, floats_, row);
+  if (type_.is_float32()) return;
+  static thread_local std::vector<char> stored;
+  stored.resize(dim_ * type_.size());
+  type_.FromFloats(row, stored.data(), dim_);
+  type_.ToFloats(stored.data(), row, dim_);
 }
 
 }  // namespace tfembed

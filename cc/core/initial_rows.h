@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "cc/core/value_type.h"
 
 namespace tfembed {
 
@@ -18,19 +19,31 @@ namespace tfembed {
 //   "uniform" {low, high}: [low, high);
 //   "normal" {mean, stddev};
 //   "truncated_normal" {mean, stddev}: redrawn outside 2 stddev, exactly.
-// Immutable; thread-safe.
+// Rows of narrow types are rounded float rows, those of float64 and integers
+// are drawn and rounded as doubles. Immutable; thread-safe.
 class InitialRows {
  public:
   // InvalidArgument for an unknown kind (it lists the known ones) or a wrong
   // number or value of arguments.
   static absl::StatusOr<InitialRows> Create(absl::string_view kind,
-                                            std::vector<float> arguments,
-                                            uint64_t seed, int64_t dim);
+                                            std::vector<double> arguments,
+                                            uint64_t seed, int64_t dim,
+                                            ValueType type = ValueType());
 
-  // Writes dim() floats.
-  void Fill(int64_t key, float* row) const;
+  // Writes dim() numbers of type().
+  void Fill(int64_t key, void* row) const {
+    if (type_.is_float32()) {
+      FillNumbers(key, floats_, static_cast<float*>(row));
+    } else {
+      FillConverted(key, row);
+    }
+  }
+
+  // What Fill writes, as floats. REQUIRES: type().is_trainable().
+  void FillFloats(int64_t key, float* row) const;
 
   int64_t dim() const { return dim_; }
+  ValueType type() const { return type_; }
   uint64_t seed() const { return seed_; }
 
   // The same kind and arguments, drawn from another seed.
@@ -43,14 +56,19 @@ class InitialRows {
  private:
   enum class Kind { kConstant, kVector, kUniform, kNormal, kTruncatedNormal };
 
-  InitialRows(Kind kind, std::vector<float> arguments, uint64_t seed,
-              int64_t dim)
-      : kind_(kind), arguments_(std::move(arguments)), seed_(seed), dim_(dim) {}
+  InitialRows(Kind kind, std::vector<double> arguments, uint64_t seed,
+              int64_t dim, ValueType type);
+
+  void FillConverted(int64_t key, void* row) const;
+  template <typename T>
+  void FillNumbers(int64_t key, const std::vector<T>& arguments, T* row) const;
 
   Kind kind_;
-  std::vector<float> arguments_;
+  std::vector<double> doubles_;  // The arguments.
+  std::vector<float> floats_;    // The same, rounded.
   uint64_t seed_;
   int64_t dim_;
+  ValueType type_;
 };
 
 }  // namespace tfembed

@@ -26,7 +26,7 @@ std::vector<float> Row(const InitialRows& rows, int64_t key) {
   return row;
 }
 
-InitialRows Make(const char* kind, std::vector<float> arguments, int64_t dim,
+InitialRows Make(const char* kind, std::vector<double> arguments, int64_t dim,
                  uint64_t seed = 1) {
   return *InitialRows::Create(kind, std::move(arguments), seed, dim);
 }
@@ -150,7 +150,7 @@ INSTANTIATE_TEST_SUITE_P(All, RandomKinds,
 
 struct BadCase {
   const char* kind;
-  std::vector<float> arguments;
+  std::vector<double> arguments;
   const char* message;
 };
 

@@ -100,10 +100,10 @@ int64_t RowStore::num_rows() const {
   return next_row_;
 }
 
-absl::Status RowStore::Widen(absl::Span<const float> tail,
+absl::Status RowStore::Widen(int64_t at, absl::Span<const float> words,
                              const std::vector<bool>& live) {
   std::lock_guard<std::mutex> lock(mutex_);
-  const int64_t width = width_ + static_cast<int64_t>(tail.size());
+  const int64_t width = width_ + static_cast<int64_t>(words.size());
   // All addresses first, so that nothing can fail later; memory is only used
   // when it is written, and each old slab goes when it was copied.
   std::vector<MemoryBlock> wider;
@@ -114,23 +114,26 @@ absl::Status RowStore::Widen(absl::Span<const float> tail,
     wider.push_back(*std::move(block));
   }
   for (size_t slab = 0; slab < memory_.size(); ++slab) {
-    WidenSlab(slab, tail, live, std::move(wider[slab]));
+    WidenSlab(slab, at, words, live, std::move(wider[slab]));
   }
   width_ = width;
   return absl::OkStatus();
 }
 
-void RowStore::WidenSlab(int64_t slab, absl::Span<const float> tail,
+void RowStore::WidenSlab(int64_t slab, int64_t at,
+                         absl::Span<const float> words,
                          const std::vector<bool>& live, MemoryBlock to) {
   const int64_t begin = slab << slab_shift_;
   const int64_t end = std::min<int64_t>(begin + slab_mask_ + 1, live.size());
-  const int64_t width = width_ + static_cast<int64_t>(tail.size());
+  const int64_t width = width_ + static_cast<int64_t>(words.size());
   const float* from_row = slabs_[slab];
   float* to_row = reinterpret_cast<float*>(to.data());
   for (int64_t row = begin; row < end; ++row) {
     if (live[row]) {
-      CopyRow(from_row, to_row, width_);
-      CopyRow(tail.data(), to_row + width_, tail.size());
+      const int64_t after = at + static_cast<int64_t>(words.size());
+      CopyRow(from_row, to_row, at);
+      CopyRow(words.data(), to_row + at, words.size());
+      CopyRow(from_row + at, to_row + after, width_ - at);
     }
     from_row += width_;
     to_row += width;

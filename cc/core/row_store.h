@@ -22,10 +22,11 @@ struct RowRange {
   int64_t size() const { return int64_t{end} - int64_t{begin}; }
 };
 
-// The rows of a table, `width` floats each, by number. They lie one after the
-// other in slabs of 16 to 32 MB on huge pages (the first 2 MB of the first one
-// on small pages, for small tables) and keep their place until Widen or Clear.
-// Rows are handed out in ranges and never come back: RowPool recycles them.
+// The rows of a table, `width` words of 4 bytes each, by number. They lie one
+// after the other in slabs of 16 to 32 MB on huge pages (the first 2 MB of the
+// first one on small pages, for small tables) and keep their place until Widen
+// or Clear. Rows are handed out in ranges and never come back: RowPool recycles
+// them.
 //
 // Thread-safe: Promise, Withdraw, Take, num_rows. Row may be called for rows of
 // ranges that the caller knows of through a lock. All else needs the store
@@ -55,9 +56,10 @@ class RowStore {
   // Rows handed out: the numbers below this one.
   int64_t num_rows() const;
 
-  // Appends `tail` to the rows that are set in `live`, slab by slab: what they
-  // hold stays. ResourceExhausted leaves all as it was.
-  absl::Status Widen(absl::Span<const float> tail,
+  // Puts `words` before word `at` of the rows that are set in `live`, slab by
+  // slab: what they hold stays. ResourceExhausted leaves all as it was.
+  // REQUIRES: at <= width().
+  absl::Status Widen(int64_t at, absl::Span<const float> words,
                      const std::vector<bool>& live);
 
   // Takes all rows back and gives the memory to the system.
@@ -70,7 +72,7 @@ class RowStore {
     return std::min<int64_t>(memory_.size() << slab_shift_, kMaxRows);
   }
   absl::StatusOr<MemoryBlock> AllocateSlab(int64_t slab, int64_t width) const;
-  void WidenSlab(int64_t slab, absl::Span<const float> tail,
+  void WidenSlab(int64_t slab, int64_t at, absl::Span<const float> words,
                  const std::vector<bool>& live, MemoryBlock to);
 
   int64_t width_;

@@ -74,14 +74,14 @@ TEST(RowStore, WidensLiveRowsAndKeepsWhatTheyHold) {
   }
   std::vector<bool> live(5000, false);
   for (uint32_t row = 0; row < 5000; row += 999) live[row] = true;
-  const std::vector<float> tail = {1, 2, 3};
-  ASSERT_TRUE(store->Widen(tail, live).ok());
+  const std::vector<float> words = {1, 2, 3};
+  ASSERT_TRUE(store->Widen(kWidth - 1, words, live).ok());
   EXPECT_EQ(store->width(), kWidth + 3);
   for (uint32_t row = 0; row < 5000; row += 999) {
     EXPECT_EQ(store->Row(row)[0], row);
-    EXPECT_EQ(store->Row(row)[kWidth - 1], row + 1);
-    EXPECT_EQ(store->Row(row)[kWidth], 1);
-    EXPECT_EQ(store->Row(row)[kWidth + 2], 3);
+    EXPECT_EQ(store->Row(row)[kWidth - 1], 1);
+    EXPECT_EQ(store->Row(row)[kWidth + 1], 3);
+    EXPECT_EQ(store->Row(row)[kWidth + 2], row + 1);
   }
 }
 

@@ -25,30 +25,35 @@ namespace tfembed {
 // end to end. Clear, SetSlots and SetSeed hold batches_ and then all stripes,
 // exclusive.
 // Stripes are locked in order, so no two calls can wait for each other. The
-// layout of rows (store_->width(), slots_) and initial_rows_ change under all
-// locks only: any one will do to read them.
+// layout of rows (layout_, slots_, new_tail_) and initial_rows_ change under
+// all locks only: any one will do to read them.
 //
 // Its methods are spread by theme over embedding_table.cc (creation, sizes,
 // slots), table_keys.cc, table_lookup.cc, table_write.cc, table_sink.cc,
 // table_snapshot.cc.
 class StripedTable final : public EmbeddingTable {
  public:
-  StripedTable(InitialRows initial_rows, std::unique_ptr<RowStore> store);
+  // The store's rows have the layout's width.
+  StripedTable(const RowLayout& layout, KeyKind key_kind,
+               InitialRows initial_rows, std::unique_ptr<RowStore> store);
 
   // Room for that many keys. ResourceExhausted.
   absl::Status ReserveKeys(int64_t keys);
 
   int64_t dim() const override { return dim_; }
+  KeyKind key_kind() const override { return key_kind_; }
+  ValueType type() const override { return type_; }
+  RowLayout layout() const override;
   int64_t size() const override;
   TableStats stats() const override;
   SlotLayout slots() const override;
   uint64_t seed() const override;
 
-  void Lookup(absl::Span<const int64_t> keys, float* values, bool* exists,
+  void Lookup(absl::Span<const int64_t> keys, void* values, bool* exists,
               Executor* executor) const override;
-  absl::Status Upsert(absl::Span<const int64_t> keys, const float* values,
+  absl::Status Upsert(absl::Span<const int64_t> keys, const void* values,
                       Executor* executor) override;
-  absl::Status Accum(absl::Span<const int64_t> keys, const float* values,
+  absl::Status Accum(absl::Span<const int64_t> keys, const void* values,
                      const bool* exists, Executor* executor) override;
   void Remove(absl::Span<const int64_t> keys, Executor* executor) override;
   void Clear() override;
@@ -93,7 +98,7 @@ class StripedTable final : public EmbeddingTable {
 
   template <typename Found>
   void LocateRange(const int64_t* keys, int64_t n, Found found) const;
-  void LookupRange(absl::Span<const int64_t> keys, float* values,
+  void LookupRange(absl::Span<const int64_t> keys, char* values,
                    bool* exists) const;
 
   TableStripe& stripe(uint64_t hash) { return stripes_[StripeOf(hash)]; }
@@ -101,17 +106,29 @@ class StripedTable final : public EmbeddingTable {
     return stripes_[StripeOf(hash)];
   }
 
-  void FillInitialSlots(float* full_row) const {
-    CopyRow(initial_slots_.data(), full_row + dim(), initial_slots_.size());
+  // What follows the value in a new row: initial slots, meta words of 0.
+  void FillNewTail(float* row) const {
+    CopyRow(new_tail_.data(), row + layout_.slots_begin(), new_tail_.size());
+  }
+
+  void AddValue(const char* from, float* row) const {
+    if (type_.is_float32()) {
+      AddRow(reinterpret_cast<const float*>(from), row, dim_);
+    } else {
+      type_.Add(from, row, dim_);
+    }
   }
 
   const int64_t dim_;
+  const KeyKind key_kind_;
+  const ValueType type_;
   InitialRows initial_rows_;
   std::unique_ptr<RowStore> store_;
   mutable std::shared_mutex batches_;
   TableStripes stripes_;
+  RowLayout layout_;
   SlotLayout slots_;
-  std::vector<float> initial_slots_;  // What follows the value in a new row.
+  std::vector<float> new_tail_;  // See FillNewTail.
 };
 
 }  // namespace tfembed

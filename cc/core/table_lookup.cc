@@ -15,12 +15,12 @@ constexpr int64_t kKeysPerTask = 4096;
 template <typename Found>
 void StripedTable::LocateRange(const int64_t* keys, int64_t n,
                                Found found) const {
-  const int64_t dim = this->dim();
+  const int64_t words = layout_.slots_begin();
   const HashIndex::Bucket* homes[kOverlap];
   const float* rows[kOverlap];
   const auto set_row = [&](int64_t i, uint32_t row) {
     rows[Slot(i)] = store_->Row(row);
-    PrefetchRow<false>(rows[Slot(i)], dim);
+    PrefetchRow<false>(rows[Slot(i)], words);
   };
   Overlap(
       n,
@@ -66,7 +66,7 @@ class StripedTable::Source final : public RowSource {
   }
 
   void FillMissing(int64_t id, float* row) const override {
-    table_.initial_rows_.Fill(id, row);
+    table_.initial_rows_.FillFloats(id, row);
   }
 
  private:
@@ -78,25 +78,27 @@ std::unique_ptr<RowSource> StripedTable::Read() const {
   return std::make_unique<Source>(*this);
 }
 
-void StripedTable::Lookup(absl::Span<const int64_t> keys, float* values,
+void StripedTable::Lookup(absl::Span<const int64_t> keys, void* values,
                           bool* exists, Executor* executor) const {
   SharedLocks locks(stripes_);
+  const int64_t bytes = layout_.value_bytes();
   const int64_t n = keys.size();
   const int64_t tasks = (n + kKeysPerTask - 1) / kKeysPerTask;
   ParallelFor(executor, tasks, [&](int64_t task) {
     const int64_t begin = task * kKeysPerTask;
-    LookupRange(keys.subspan(begin, kKeysPerTask), values + begin * dim(),
+    LookupRange(keys.subspan(begin, kKeysPerTask),
+                static_cast<char*>(values) + begin * bytes,
                 exists == nullptr ? nullptr : exists + begin);
   });
 }
 
-void StripedTable::LookupRange(absl::Span<const int64_t> keys, float* values,
+void StripedTable::LookupRange(absl::Span<const int64_t> keys, char* values,
                                bool* exists) const {
-  const int64_t dim = this->dim();
+  const int64_t bytes = layout_.value_bytes();
   LocateRange(keys.data(), keys.size(), [&](int64_t i, const float* row) {
-    float* value = values + i * dim;
+    char* value = values + i * bytes;
     if (row != nullptr) {
-      CopyRow(row, value, dim);
+      CopyBytes(row, value, bytes);
     } else {
       initial_rows_.Fill(keys[i], value);
     }

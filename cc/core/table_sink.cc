@@ -5,8 +5,6 @@
 #include "cc/core/support/overlap.h"
 
 namespace tfembed {
-namespace {}  // namespace
-
 class StripedTable::Sink final : public RowSink {
  public:
   explicit Sink(StripedTable* table) : table_(table) {}
@@ -46,15 +44,15 @@ class StripedTable::Sink final : public RowSink {
     TableStripe* const stripe = &table_->stripes_[part];
     RowStore* const store = table_->store_.get();
     const HashIndex& index = stripe->index();
-    const int num_slots = static_cast<int>(table_->slots_.names.size());
+    const RowLayout layout = table_->layout_;
     const HashIndex::Bucket* homes[kOverlap];
     bool inserted[kOverlap];
     const auto set_row = [&](int64_t i, uint32_t number) {
       float* row = store->Row(number);
       PrefetchRow<true>(row, store->width());
       rows[i].value = row;
-      for (int slot = 0; slot < num_slots; ++slot) {
-        rows[i].slots[slot] = row + (slot + 1) * dim();
+      for (int slot = 0; slot < layout.num_slots; ++slot) {
+        rows[i].slots[slot] = row + layout.slot_begin(slot);
       }
     };
     Overlap(
@@ -82,7 +80,7 @@ class StripedTable::Sink final : public RowSink {
         [&](int64_t i) {
           if (!inserted[Slot(i)]) return;
           table_->initial_rows_.Fill(ids[i], rows[i].value);
-          table_->FillInitialSlots(rows[i].value);
+          table_->FillNewTail(rows[i].value);
         });
   }
 

@@ -102,6 +102,7 @@ class StripedTable::FrozenStripes final : public EmbeddingTable::Snapshot {
   }
 
   const SlotLayout& slots() const override { return table_.slots_; }
+  const RowLayout& layout() const override { return table_.layout_; }
 
   absl::Status Visit(int64_t chunk_rows, const Visitor& visit) const override {
     absl::Status status = CheckChunkRows(chunk_rows);

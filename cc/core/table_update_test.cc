@@ -7,6 +7,7 @@
 #include "cc/core/pooled_lookup.h"
 #include "cc/core/testing/gradient_features.h"
 #include "cc/core/testing/near.h"
+#include "cc/core/testing/test_table.h"
 #include "cc/core/testing/thread_executor.h"
 #include "gtest/gtest.h"
 
@@ -22,11 +23,7 @@ constexpr float kLearningRate = 0.1f;
 class TableUpdateTest : public testing::Test {
  protected:
   TableUpdateTest() {
-    table_ =
-        EmbeddingTable::Create(
-            {kDim, 0},
-            InitialRows::Create("constant", {kInitialValue}, 1, kDim).value())
-            .value();
+    table_ = MakeTestTable(kDim, kInitialValue);
     EXPECT_TRUE(table_
                     ->SetSlots({"adagrad", rule_->slot_names(),
                                 rule_->slot_initial_values()})

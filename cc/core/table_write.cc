@@ -3,6 +3,7 @@
 #include <shared_mutex>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "cc/core/striped_table.h"
 #include "cc/core/support/overlap.h"
 
@@ -24,9 +25,13 @@ struct StripedTable::RowWrites {
   enum class Kind { kUpsert, kAccum, kImport };
 
   Kind kind;
-  const float* rows;             // Key i's at rows + i * width.
-  int64_t width;                 // dim; kImport: full width.
+  const void* rows;
+  int64_t bytes;                 // Of a row: value; kImport: full row.
   const bool* exists = nullptr;  // kAccum's.
+
+  const char* row(uint32_t position) const {
+    return static_cast<const char*>(rows) + position * bytes;
+  }
 
   // Whether the key at `position`, if it is not there, is to be inserted.
   bool Inserts(uint32_t position) const {
@@ -35,20 +40,29 @@ struct StripedTable::RowWrites {
 };
 
 absl::Status StripedTable::Upsert(absl::Span<const int64_t> keys,
-                                  const float* values, Executor* executor) {
-  return WriteRows(keys, {RowWrites::Kind::kUpsert, values, dim()}, executor);
+                                  const void* values, Executor* executor) {
+  return WriteRows(keys,
+                   {RowWrites::Kind::kUpsert, values, layout_.value_bytes()},
+                   executor);
 }
 
 absl::Status StripedTable::Accum(absl::Span<const int64_t> keys,
-                                 const float* values, const bool* exists,
+                                 const void* values, const bool* exists,
                                  Executor* executor) {
-  return WriteRows(keys, {RowWrites::Kind::kAccum, values, dim(), exists},
-                   executor);
+  if (!type_.has_addition()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "Rows of ", type_.name(), " cannot be added to; upsert them."));
+  }
+  return WriteRows(
+      keys, {RowWrites::Kind::kAccum, values, layout_.value_bytes(), exists},
+      executor);
 }
 
 absl::Status StripedTable::Import(absl::Span<const int64_t> keys,
                                   const float* full_rows, Executor* executor) {
-  return WriteRows(keys, {RowWrites::Kind::kImport, full_rows, full_width()},
+  return WriteRows(keys,
+                   {RowWrites::Kind::kImport, full_rows,
+                    full_width() * RowLayout::kWordBytes},
                    executor);
 }
 
@@ -152,16 +166,15 @@ void StripedTable::WriteGroup(const KeyGroup& group, const RowWrites& writes,
   RowStore* const store = store_.get();
   const HashIndex& index = stripe->index();
   const bool accum = writes.kind == RowWrites::Kind::kAccum;
-  const bool whole_row = writes.width == store->width();
+  const bool whole_row = writes.kind == RowWrites::Kind::kImport;
+  const int64_t words = (writes.bytes + 3) / RowLayout::kWordBytes;
   PendingWrite pending[kOverlap];
-  const auto from = [&](int64_t i) {
-    return writes.rows + group.positions[i] * writes.width;
-  };
+  const auto from = [&](int64_t i) { return writes.row(group.positions[i]); };
   const auto set_row = [&](int64_t i, uint32_t row, Action action) {
     PendingWrite& write = pending[Slot(i)];
     write.action = action;
     write.to = store->Row(row);
-    PrefetchRow<true>(write.to, writes.width);
+    PrefetchRow<true>(write.to, words);
   };
   // A key that is there.
   const auto set_present = [&](int64_t i, uint32_t row) {
@@ -175,7 +188,7 @@ void StripedTable::WriteGroup(const KeyGroup& group, const RowWrites& writes,
       [&](int64_t i) {
         pending[Slot(i)].home = index.Home(HashKey(group.keys[i]));
         __builtin_prefetch(pending[Slot(i)].home, 1);
-        PrefetchRow<false>(from(i), writes.width);
+        PrefetchRow<false>(from(i), words);
       },
       [&](int64_t i) {
         PendingWrite& write = pending[Slot(i)];
@@ -206,12 +219,12 @@ void StripedTable::WriteGroup(const KeyGroup& group, const RowWrites& writes,
         const PendingWrite& write = pending[Slot(i)];
         if (write.action == Action::kNone) return;
         if (write.action == Action::kAdd) {
-          AddRow(from(i), write.to, writes.width);
+          AddValue(from(i), write.to);
           return;
         }
-        CopyRow(from(i), write.to, writes.width);
+        CopyBytes(from(i), write.to, writes.bytes);
         if (write.action == Action::kCopyToNew && !whole_row) {
-          FillInitialSlots(write.to);
+          FillNewTail(write.to);
         }
       });
 }

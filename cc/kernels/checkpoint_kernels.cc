@@ -236,14 +236,14 @@ class TableReadChunkOp : public OpKernel {
     CheckpointFiles files(context->env(), prefix);
     OP_REQUIRES_OK(context, files.status());
     TableReader reader(table->name(), tensor_name_, &files);
-    OP_REQUIRES_OK(context, reader.Open(table->table()->dim()));
+    OP_REQUIRES_OK(context, reader.Open(*table->table()));
     const int64_t num_chunks = reader.num_chunks();
     OP_REQUIRES(context, 0 <= chunk && chunk < num_chunks,
                 absl::OutOfRangeError(absl::StrCat(
                     "`chunk` must be in [0, ", num_chunks, "); got ", chunk,
                     " for table '", table->name(), "'.")));
     Tensor keys, rows;
-    OP_REQUIRES_OK(context, reader.ReadChunk(chunk, table->table()->slots(),
+    OP_REQUIRES_OK(context, reader.ReadChunk(chunk, *table->table(),
                                              load_slots_, &keys, &rows));
     context->set_output(0, keys);
     context->set_output(1, rows);

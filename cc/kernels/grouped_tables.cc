@@ -116,6 +116,11 @@ absl::Status ViewVariable(Var* variable, absl::string_view what, int64_t dim,
 
 absl::Status CheckDim(const TableResource& table, absl::string_view what,
                       int64_t dim) {
+  if (!table.table()->type().is_float32()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "The rows of ", what, ", '", table.name(), "', are ",
+        table.table()->type().name(), "; they must be float32 here."));
+  }
   if (table.table()->dim() == dim) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("The rows of ", what, ", '", table.name(), "', have dim ",

@@ -1,9 +1,12 @@
 // Kernels of the ops that look at the keys of a table shard and at no row.
+#include <algorithm>
 #include <cstdint>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "cc/core/embedding_table.h"
+#include "cc/kernels/key_batch.h"
+#include "cc/kernels/table_dtypes.h"
 #include "cc/kernels/table_resource.h"
 #include "cc/kernels/tf_executor.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -25,13 +28,33 @@ class TableKeysOp : public OpKernel {
   void Compute(OpKernelContext* context) override {
     TablePtr table;
     OP_REQUIRES_OK(context, FindTable(context, 0, &table));
-    const auto allocate = [context](int64_t n) -> absl::StatusOr<int64_t*> {
-      Tensor* keys;
-      TF_RETURN_IF_ERROR(context->allocate_output(0, TensorShape({n}), &keys));
-      return keys->flat<int64_t>().data();
+    OP_REQUIRES_OK(context,
+                   CheckKeyDtype(*table, context->expected_output_dtype(0)));
+    OP_REQUIRES_OK(context, Export(context, *table->table()));
+  }
+
+ private:
+  static absl::Status Export(OpKernelContext* context,
+                             const EmbeddingTable& table) {
+    Tensor* keys;
+    Tensor wide;  // Where the output is narrower than the core's keys.
+    const auto allocate = [&](int64_t n) -> absl::StatusOr<int64_t*> {
+      const TensorShape shape({n});
+      TF_RETURN_IF_ERROR(context->allocate_output(0, shape, &keys));
+      wide = *keys;
+      if (keys->dtype() != tensorflow::DT_INT64) {
+        TF_RETURN_IF_ERROR(
+            context->allocate_temp(tensorflow::DT_INT64, shape, &wide));
+      }
+      return wide.flat<int64_t>().data();
     };
     TfExecutor executor(context);
-    OP_REQUIRES_OK(context, table->table()->ExportKeys(allocate, &executor));
+    TF_RETURN_IF_ERROR(table.ExportKeys(allocate, &executor));
+    if (keys->dtype() == tensorflow::DT_INT32) {
+      std::copy_n(wide.flat<int64_t>().data(), wide.NumElements(),
+                  keys->flat<int32_t>().data());
+    }
+    return absl::OkStatus();
   }
 };
 
@@ -42,13 +65,14 @@ class TableContainsOp : public OpKernel {
   void Compute(OpKernelContext* context) override {
     TablePtr table;
     OP_REQUIRES_OK(context, FindTable(context, 0, &table));
-    const Tensor& keys = context->input(1);
+    KeyBatch keys;
+    OP_REQUIRES_OK(context, keys.Read(*table, context->input(1)));
     Tensor* exists;
-    OP_REQUIRES_OK(context, context->allocate_output(0, keys.shape(), &exists));
+    OP_REQUIRES_OK(context, context->allocate_output(
+                                0, context->input(1).shape(), &exists));
     TfExecutor executor(context);
-    table->table()->Contains(
-        {keys.flat<int64_t>().data(), static_cast<size_t>(keys.NumElements())},
-        exists->flat<bool>().data(), &executor);
+    table->table()->Contains(keys.span(), exists->flat<bool>().data(),
+                             &executor);
   }
 };
 

@@ -8,7 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "cc/core/support/row_copy.h"
 #include "cc/kernels/row_file_reader.h"
+#include "cc/kernels/table_dtypes.h"
 #include "cc/kernels/table_writer.h"
 #include "tensorflow/core/lib/hash/crc32c.h"
 #include "tensorflow/core/lib/io/inputbuffer.h"
@@ -23,12 +25,12 @@ using ::tensorflow::Env;
 constexpr int64_t kCopyBytes = 4 << 20;
 
 RowFormat FormatOf(const EmbeddingTable& table) {
-  return {tensorflow::DT_INT64, tensorflow::DT_FLOAT, table.dim()};
+  return {KeyDtype(table.key_kind()), ValueDtype(table.type()), table.dim()};
 }
 
-absl::string_view BytesOf(absl::Span<const int64_t> keys) {
-  return {reinterpret_cast<const char*>(keys.data()),
-          keys.size() * sizeof(int64_t)};
+template <typename T>
+absl::string_view BytesOf(absl::Span<const T> keys) {
+  return {reinterpret_cast<const char*>(keys.data()), keys.size() * sizeof(T)};
 }
 
 // One pair, under its temporary names.
@@ -47,14 +49,12 @@ class PairWriter {
     return values_.AppendFile(env, pair.values_path);
   }
 
-  absl::Status Write(const EmbeddingTable::Snapshot& rows, int64_t dim,
-                     int64_t chunk_rows) {
-    const int64_t width =
-        dim * (1 + static_cast<int64_t>(rows.slots().names.size()));
+  absl::Status Write(const EmbeddingTable::Snapshot& rows,
+                     const RowFormat& format, int64_t chunk_rows) {
     return rows.Visit(chunk_rows, [&](absl::Span<const int64_t> keys,
                                       const float* full_rows) {
-      TF_RETURN_IF_ERROR(keys_.Append(BytesOf(keys)));
-      return WriteValues(full_rows, keys.size(), dim, width);
+      TF_RETURN_IF_ERROR(WriteKeys(keys, format.key_dtype));
+      return WriteValues(full_rows, keys.size(), rows.layout());
     });
   }
 
@@ -67,21 +67,27 @@ class PairWriter {
   const FileEntry& values() const { return values_.entry(); }
 
  private:
-  absl::Status WriteValues(const float* full_rows, int64_t n, int64_t dim,
-                           int64_t width) {
-    if (width != dim) {
-      buffer_.resize(n * dim);
-      for (int64_t i = 0; i < n; ++i) {
-        std::copy_n(full_rows + i * width, dim, buffer_.data() + i * dim);
-      }
-      full_rows = buffer_.data();
+  absl::Status WriteKeys(absl::Span<const int64_t> keys,
+                         tensorflow::DataType dtype) {
+    if (dtype == tensorflow::DT_INT64) return keys_.Append(BytesOf(keys));
+    narrow_keys_.assign(keys.begin(), keys.end());
+    return keys_.Append(BytesOf(absl::Span<const int32_t>(narrow_keys_)));
+  }
+
+  absl::Status WriteValues(const float* full_rows, int64_t n,
+                           const RowLayout& layout) {
+    const int64_t bytes = layout.value_bytes();
+    buffer_.resize(n * bytes);
+    for (int64_t i = 0; i < n; ++i) {
+      CopyBytes(full_rows + i * layout.width(), buffer_.data() + i * bytes,
+                bytes);
     }
-    return values_.Append(
-        {reinterpret_cast<const char*>(full_rows), n * dim * sizeof(float)});
+    return values_.Append({buffer_.data(), buffer_.size()});
   }
 
   CheckedFile keys_, values_;
-  std::vector<float> buffer_;
+  std::vector<int32_t> narrow_keys_;
+  std::vector<char> buffer_;
 };
 
 // One call of SaveRowFiles.
@@ -155,8 +161,6 @@ class Save {
 
   absl::Status WritePair(const std::string& stem,
                          const EmbeddingTable::Snapshot& rows) {
-    const int64_t width =
-        format_.dim * (1 + static_cast<int64_t>(rows.slots().names.size()));
     PairWriter pair;
     TF_RETURN_IF_ERROR(pair.Open(folder_, save_id_, stem));
     const auto old = old_pairs_.find(stem);
@@ -164,7 +168,8 @@ class Save {
       TF_RETURN_IF_ERROR(pair.CopyFrom(folder_.env(), old->second));
     }
     TF_RETURN_IF_ERROR(pair.Write(
-        rows, format_.dim, std::min(options_.buffer_rows, ChunkRows(width))));
+        rows, format_,
+        std::min(options_.buffer_rows, ChunkRows(rows.layout().width()))));
     TF_RETURN_IF_ERROR(pair.Close());
     Manifest& manifest = manifests_[SetOf(stem)];
     manifest.files[KeysFile(stem)] = pair.keys();

@@ -5,9 +5,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "cc/core/embedding_table.h"
 #include "cc/core/initial_rows.h"
+#include "cc/kernels/table_dtypes.h"
 #include "cc/kernels/table_resource.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_handle.h"
@@ -45,15 +47,35 @@ class TableCreateOp : public OpKernel {
         construction->GetAttr("init_size", &options_.initial_capacity));
     TF_RETURN_IF_ERROR(construction->GetAttr("table_name", &name_));
     TF_RETURN_IF_ERROR(construction->GetAttr("initializer", &initializer_));
-    TF_RETURN_IF_ERROR(
-        construction->GetAttr("initializer_args", &initializer_args_));
+    TF_RETURN_IF_ERROR(ReadArguments(construction));
+    TF_RETURN_IF_ERROR(ReadDtypes(construction));
     TF_RETURN_IF_ERROR(construction->GetAttr("seed", &seed_));
     return construction->GetAttr("shared_name", &shared_name_);
   }
 
+  absl::Status ReadArguments(OpKernelConstruction* construction) {
+    std::vector<std::string> texts;
+    TF_RETURN_IF_ERROR(construction->GetAttr("initializer_args", &texts));
+    for (const std::string& text : texts) {
+      if (absl::SimpleAtod(text, &initializer_args_.emplace_back())) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          "`initializer_args` must be numbers; got '", text, "'."));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadDtypes(OpKernelConstruction* construction) {
+    tensorflow::DataType keys, values;
+    TF_RETURN_IF_ERROR(construction->GetAttr("key_dtype", &keys));
+    TF_RETURN_IF_ERROR(construction->GetAttr("value_dtype", &values));
+    TF_RETURN_IF_ERROR(FindKeyKind(keys, &options_.keys));
+    return FindValueType(values, &options_.type);
+  }
+
   absl::StatusOr<InitialRows> MakeInitialRows() const {
     return InitialRows::Create(initializer_, initializer_args_,
-                               static_cast<uint64_t>(seed_), options_.dim);
+                               static_cast<uint64_t>(seed_), options_.dim,
+                               options_.type);
   }
 
   absl::Status NewTable(TableResource** resource) const {
@@ -69,7 +91,7 @@ class TableCreateOp : public OpKernel {
     Tensor* handle;
     TF_RETURN_IF_ERROR(context->allocate_output(0, TensorShape({}), &handle));
     const std::vector<tensorflow::DtypeAndPartialTensorShape> rows = {
-        {tensorflow::DT_FLOAT,
+        {ValueDtype(options_.type),
          tensorflow::PartialTensorShape({-1, options_.dim})}};
     if (shared_name_.empty()) {
       TableResource* table;
@@ -96,17 +118,20 @@ class TableCreateOp : public OpKernel {
             container.container(), container.name(), &found,
             [this](TableResource** made) { return NewTable(made); }));
     TablePtr table(found);
-    if (table->table()->dim() == options_.dim) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat("Table '", container.name(), "' is there with dim ",
-                     table->table()->dim(), "; got dim ", options_.dim,
-                     ". Give the new table another shared_name."));
+    if (table->table()->dim() != options_.dim) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("Table '", container.name(), "' is there with dim ",
+                       table->table()->dim(), "; got dim ", options_.dim,
+                       ". Give the new table another shared_name."));
+    }
+    TF_RETURN_IF_ERROR(CheckKeyDtype(*table, KeyDtype(options_.keys)));
+    return CheckValueDtype(*table, ValueDtype(options_.type));
   }
 
   EmbeddingTable::Options options_;
   std::string name_;
   std::string initializer_;
-  std::vector<float> initializer_args_;
+  std::vector<double> initializer_args_;
   int64_t seed_ = 0;
   std::string shared_name_;
 };

@@ -8,11 +8,24 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "cc/kernels/table_dtypes.h"
+#include "tensorflow/core/framework/types.h"
+#include "tensorflow/core/platform/errors.h"
 
 namespace tfembed {
 namespace {
 
-constexpr absl::string_view kHead = "tfembed.hash_table 1";
+// The second: tables of other keys than int64 or other values than float32.
+constexpr absl::string_view kHeads[] = {"tfembed.hash_table 1",
+                                        "tfembed.hash_table 2"};
+
+absl::Status ParseDtype(absl::string_view word, tensorflow::DataType* dtype) {
+  if (tensorflow::DataTypeFromString(std::string(word), dtype)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("'", word, "' is no dtype of TensorFlow"));
+}
 
 absl::Status BadLine(absl::string_view line) {
   return absl::InvalidArgumentError(
@@ -26,6 +39,14 @@ absl::Status ParseLine(absl::string_view line, TableLayout* layout) {
     if (absl::SimpleAtoi(words[1], &layout->dim) && layout->dim > 0) {
       return absl::OkStatus();
     }
+  } else if (field == "keys" && words.size() == 2) {
+    tensorflow::DataType dtype;
+    TF_RETURN_IF_ERROR(ParseDtype(words[1], &dtype));
+    return FindKeyKind(dtype, &layout->keys);
+  } else if (field == "values" && words.size() == 2) {
+    tensorflow::DataType dtype;
+    TF_RETURN_IF_ERROR(ParseDtype(words[1], &dtype));
+    return FindValueType(dtype, &layout->values);
   } else if (field == "seed" && words.size() == 2) {
     if (absl::SimpleAtoi(words[1], &layout->seed)) return absl::OkStatus();
   } else if (field == "rule" && words.size() == 2) {
@@ -45,7 +66,14 @@ absl::Status ParseLine(absl::string_view line, TableLayout* layout) {
 }  // namespace
 
 std::string TableLayout::ToText() const {
-  std::string text = absl::StrCat(kHead, "\ndim ", dim, "\nseed ", seed);
+  const bool is_first = keys == KeyKind::kInt64 && values.is_float32();
+  std::string text = absl::StrCat(kHeads[is_first ? 0 : 1], "\ndim ", dim);
+  if (!is_first) {
+    absl::StrAppend(&text, "\nkeys ",
+                    tensorflow::DataTypeString(KeyDtype(keys)), "\nvalues ",
+                    tensorflow::DataTypeString(ValueDtype(values)));
+  }
+  absl::StrAppend(&text, "\nseed ", seed);
   if (!slots.owner.empty()) absl::StrAppend(&text, "\nrule ", slots.owner);
   for (size_t i = 0; i < slots.names.size(); ++i) {
     absl::StrAppend(&text, "\nslot ", slots.names[i],
@@ -56,9 +84,10 @@ std::string TableLayout::ToText() const {
 
 absl::StatusOr<TableLayout> TableLayout::Parse(absl::string_view text) {
   const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
-  if (lines[0] != kHead) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "its format is '", lines[0], "'; this version reads '", kHead, "'"));
+  if (lines[0] != kHeads[0] && lines[0] != kHeads[1]) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("its format is '", lines[0], "'; this version reads '",
+                     kHeads[0], "' and '", kHeads[1], "'"));
   }
   TableLayout layout;
   for (size_t i = 1; i < lines.size(); ++i) {

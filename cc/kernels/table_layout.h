@@ -15,11 +15,15 @@ namespace tfembed {
 //
 //   tfembed.hash_table 1
 //   dim 8
+//   keys int32              (only where they are not int64)
+//   values float16          (only where they are not float32)
 //   seed -42
 //   rule adagrad            (only where slots were laid out)
 //   slot accumulators 0.1   (one line a slot: name, initial value)
 struct TableLayout {
   int64_t dim = 0;
+  KeyKind keys = KeyKind::kInt64;
+  ValueType values;
   uint64_t seed = 0;
   SlotLayout slots;
 

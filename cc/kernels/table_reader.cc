@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "cc/core/support/row_copy.h"
+#include "cc/kernels/table_dtypes.h"
 #include "tensorflow/core/framework/tensor_shape.h"
 #include "tensorflow/core/framework/tensor_slice.h"
 #include "tensorflow/core/framework/types.h"
@@ -21,14 +23,16 @@ absl::Status Damaged(absl::string_view what) {
   return absl::DataLossError(what);
 }
 
-// Copies [n, dim] rows into columns [first, first + dim) of wider rows.
+// Copies the rows of a [n, dim] tensor to word `first` of wider rows.
 void CopyColumns(const Tensor& from, int64_t first, Tensor* to) {
-  const int64_t n = from.dim_size(0), dim = from.dim_size(1);
-  const int64_t width = to->dim_size(1);
-  const float* in = from.flat<float>().data();
+  const int64_t n = from.dim_size(0), width = to->dim_size(1);
+  if (n == 0) return;
+  const int64_t bytes = static_cast<int64_t>(from.TotalBytes()) / n;
+  const char* in = static_cast<const char*>(from.data());
   float* out = to->flat<float>().data() + first;
-  for (int64_t i = 0; i < n; ++i)
-    std::copy_n(in + i * dim, dim, out + i * width);
+  for (int64_t i = 0; i < n; ++i) {
+    CopyBytes(in + i * bytes, out + i * width, bytes);
+  }
 }
 
 void FillColumns(float value, int64_t first, int64_t dim, Tensor* to) {
@@ -71,7 +75,33 @@ absl::Status TableReader::CheckTensor(const std::string& tensor, DataType dtype,
       tensor);
 }
 
-absl::Status TableReader::Open(int64_t dim) {
+tensorflow::DataType TableReader::value_dtype() const {
+  return ValueDtype(layout_.values);
+}
+
+absl::Status TableReader::CheckFits(const EmbeddingTable& table) {
+  if (layout_.dim != table.dim()) {
+    return Explain(
+        absl::InvalidArgumentError(absl::StrCat(
+            "its rows have width ", layout_.dim, "; this table's `dim` is ",
+            table.dim(), ", and must be the same")),
+        ValuesTensor(tensor_name_));
+  }
+  if (layout_.keys == table.key_kind() && layout_.values == table.type()) {
+    return absl::OkStatus();
+  }
+  return Explain(
+      absl::InvalidArgumentError(absl::StrCat(
+          "it maps ", tensorflow::DataTypeString(KeyDtype(layout_.keys)),
+          " keys to ", tensorflow::DataTypeString(value_dtype()),
+          " values; this table maps ",
+          tensorflow::DataTypeString(KeyDtype(table.key_kind())), " to ",
+          tensorflow::DataTypeString(ValueDtype(table.type())),
+          ", and must be of the same dtypes")),
+      LayoutTensor(tensor_name_));
+}
+
+absl::Status TableReader::Open(const EmbeddingTable& table) {
   const std::string name = LayoutTensor(tensor_name_);
   if (!files_->reader()->Contains(name)) {
     return Explain(absl::NotFoundError(
@@ -87,13 +117,7 @@ absl::Status TableReader::Open(int64_t dim) {
       TableLayout::Parse(text.scalar<tensorflow::tstring>()());
   if (!layout.ok()) return Explain(layout.status(), name);
   layout_ = *std::move(layout);
-  if (layout_.dim != dim) {
-    return Explain(
-        absl::InvalidArgumentError(absl::StrCat(
-            "its rows have width ", layout_.dim, "; this table's `dim` is ",
-            dim, ", and must be the same")),
-        ValuesTensor(tensor_name_));
-  }
+  TF_RETURN_IF_ERROR(CheckFits(table));
   return FindChunks();
 }
 
@@ -107,7 +131,7 @@ absl::Status TableReader::FindChunks() {
       CheckTensor(keys, tensorflow::DT_INT64, TensorShape({num_rows_})));
   const TensorShape rows({num_rows_, layout_.dim});
   TF_RETURN_IF_ERROR(
-      CheckTensor(ValuesTensor(tensor_name_), tensorflow::DT_FLOAT, rows));
+      CheckTensor(ValuesTensor(tensor_name_), value_dtype(), rows));
   for (const std::string& slot : layout_.slots.names) {
     TF_RETURN_IF_ERROR(CheckTensor(SlotTensor(tensor_name_, slot),
                                    tensorflow::DT_FLOAT, rows));
@@ -135,7 +159,7 @@ absl::Status TableReader::ReadSlice(const std::string& tensor, int64_t c,
   const int64_t begin = chunks_[c], n = chunks_[c + 1] - begin;
   TensorShape shape({n});
   TensorSlice spec({{begin, n}});
-  if (dtype == tensorflow::DT_FLOAT) {
+  if (tensor != KeysTensor(tensor_name_)) {
     shape.AddDim(layout_.dim);
     spec = TensorSlice({{begin, n}, {0, layout_.dim}});
   }
@@ -155,7 +179,7 @@ absl::Status TableReader::Verify() {
     TF_RETURN_IF_ERROR(
         ReadSlice(KeysTensor(tensor_name_), c, tensorflow::DT_INT64, &slice));
     TF_RETURN_IF_ERROR(
-        ReadSlice(ValuesTensor(tensor_name_), c, tensorflow::DT_FLOAT, &slice));
+        ReadSlice(ValuesTensor(tensor_name_), c, value_dtype(), &slice));
     for (const std::string& slot : layout_.slots.names) {
       TF_RETURN_IF_ERROR(ReadSlice(SlotTensor(tensor_name_, slot), c,
                                    tensorflow::DT_FLOAT, &slice));
@@ -164,29 +188,32 @@ absl::Status TableReader::Verify() {
   return absl::OkStatus();
 }
 
-absl::Status TableReader::ReadChunk(int64_t c, const SlotLayout& slots,
+absl::Status TableReader::ReadChunk(int64_t c, const EmbeddingTable& table,
                                     bool load_slots, Tensor* keys,
                                     Tensor* rows) {
-  const int64_t dim = layout_.dim, n = chunks_[c + 1] - chunks_[c];
+  const RowLayout layout = table.layout();
+  const SlotLayout slots = table.slots();
+  const int64_t n = chunks_[c + 1] - chunks_[c];
   TF_RETURN_IF_ERROR(
       ReadSlice(KeysTensor(tensor_name_), c, tensorflow::DT_INT64, keys));
   Tensor slice;
   TF_RETURN_IF_ERROR(
-      ReadSlice(ValuesTensor(tensor_name_), c, tensorflow::DT_FLOAT, &slice));
-  const int64_t num_slots = static_cast<int64_t>(slots.names.size());
-  *rows = Tensor(tensorflow::DT_FLOAT, TensorShape({n, dim * (1 + num_slots)}));
+      ReadSlice(ValuesTensor(tensor_name_), c, value_dtype(), &slice));
+  *rows = Tensor(tensorflow::DT_FLOAT, TensorShape({n, layout.width()}));
   CopyColumns(slice, 0, rows);
+  FillColumns(0, layout.meta_begin(), layout.meta_words, rows);
   const auto& saved = layout_.slots.names;
-  for (int64_t s = 0; s < num_slots; ++s) {
+  for (int64_t s = 0; s < layout.num_slots; ++s) {
     const std::string& slot = slots.names[s];
     if (!load_slots ||
         std::find(saved.begin(), saved.end(), slot) == saved.end()) {
-      FillColumns(slots.initial_values[s], dim * (1 + s), dim, rows);
+      FillColumns(slots.initial_values[s], layout.slot_begin(s), layout.dim,
+                  rows);
       continue;
     }
     TF_RETURN_IF_ERROR(ReadSlice(SlotTensor(tensor_name_, slot), c,
                                  tensorflow::DT_FLOAT, &slice));
-    CopyColumns(slice, dim * (1 + s), rows);
+    CopyColumns(slice, layout.slot_begin(s), rows);
   }
   return absl::OkStatus();
 }

@@ -45,8 +45,9 @@ class TableReader {
         tensor_name_(std::move(tensor_name)),
         files_(files) {}
 
-  // Reads the layout and checks the tensors' dtypes and shapes.
-  absl::Status Open(int64_t dim);
+  // Reads the layout, checks that `table` can take it, and the tensors' dtypes
+  // and shapes.
+  absl::Status Open(const EmbeddingTable& table);
 
   // REQUIRES of the rest: Open succeeded.
   const TableLayout& layout() const { return layout_; }
@@ -59,12 +60,14 @@ class TableReader {
   // Reads every byte and compares checksums.
   absl::Status Verify();
 
-  // Reads chunk c as a table with `slots` imports it: `keys`, and full rows
-  // with the slots that were saved too if `load_slots`, the others initial.
-  absl::Status ReadChunk(int64_t c, const SlotLayout& slots, bool load_slots,
-                         tensorflow::Tensor* keys, tensorflow::Tensor* rows);
+  // Reads chunk c as `table` imports it: `keys`, and full rows, as words, with
+  // the slots that were saved too if `load_slots`, the others initial.
+  absl::Status ReadChunk(int64_t c, const EmbeddingTable& table,
+                         bool load_slots, tensorflow::Tensor* keys,
+                         tensorflow::Tensor* rows);
 
  private:
+  absl::Status CheckFits(const EmbeddingTable& table);
   absl::Status CheckTensor(const std::string& tensor,
                            tensorflow::DataType dtype,
                            const tensorflow::TensorShape& shape);
@@ -73,6 +76,8 @@ class TableReader {
                          tensorflow::DataType dtype, tensorflow::Tensor* slice);
   // `status` with the table, the tensor and the checkpoint in front.
   absl::Status Explain(const absl::Status& status, absl::string_view tensor);
+
+  tensorflow::DataType value_dtype() const;
 
   const std::string table_name_;
   const std::string tensor_name_;

@@ -44,7 +44,7 @@ TableRestore::TableRestore(Options options, CheckpointFiles* files)
                                             options_.tensor_name, files)) {}
 
 absl::Status TableRestore::Check() {
-  TF_RETURN_IF_ERROR(reader_->Open(options_.shards[0]->dim()));
+  TF_RETURN_IF_ERROR(reader_->Open(*options_.shards[0]));
   TF_RETURN_IF_ERROR(CheckSlots());
   return reader_->Verify();
 }
@@ -92,7 +92,7 @@ absl::Status TableRestore::Clear() {
 
 absl::Status TableRestore::DealChunk(int64_t chunk, Executor* executor) {
   tensorflow::Tensor keys, rows;
-  TF_RETURN_IF_ERROR(reader_->ReadChunk(chunk, options_.shards[0]->slots(),
+  TF_RETURN_IF_ERROR(reader_->ReadChunk(chunk, *options_.shards[0],
                                         options_.load_slots, &keys, &rows));
   const absl::Span<const int64_t> all(keys.flat<int64_t>().data(),
                                       keys.NumElements());

@@ -7,6 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "cc/core/embedding_table.h"
+#include "cc/core/support/row_copy.h"
+#include "cc/kernels/key_batch.h"
+#include "cc/kernels/table_dtypes.h"
 #include "cc/kernels/table_resource.h"
 #include "cc/kernels/tf_executor.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -21,10 +24,6 @@ using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
 using ::tensorflow::TensorShape;
-
-absl::Span<const int64_t> Keys(const Tensor& keys) {
-  return {keys.flat<int64_t>().data(), static_cast<size_t>(keys.NumElements())};
-}
 
 // Refuses an input that has not the shape [keys..., width].
 absl::Status CheckRows(const TableResource& table, const Tensor& keys,
@@ -51,14 +50,18 @@ class TableLookupOp : public OpKernel {
                 absl::InvalidArgumentError(absl::StrCat(
                     "The rows of table '", table->name(), "' have dim ",
                     table->table()->dim(), "; got dim ", dim_, ".")));
-    const Tensor& keys = context->input(1);
-    TensorShape shape = keys.shape();
+    OP_REQUIRES_OK(context,
+                   CheckValueDtype(*table, context->expected_output_dtype(0)));
+    KeyBatch keys;
+    OP_REQUIRES_OK(context, keys.Read(*table, context->input(1)));
+    const TensorShape& key_shape = context->input(1).shape();
+    TensorShape shape = key_shape;
     OP_REQUIRES_OK(context, shape.AddDimWithStatus(dim_));
     Tensor *values, *exists;
     OP_REQUIRES_OK(context, context->allocate_output(0, shape, &values));
-    OP_REQUIRES_OK(context, context->allocate_output(1, keys.shape(), &exists));
+    OP_REQUIRES_OK(context, context->allocate_output(1, key_shape, &exists));
     TfExecutor executor(context);
-    table->table()->Lookup(Keys(keys), values->flat<float>().data(),
+    table->table()->Lookup(keys.span(), values->data(),
                            exists->flat<bool>().data(), &executor);
   }
 
@@ -74,12 +77,14 @@ class TableUpsertOp : public OpKernel {
     TablePtr table;
     OP_REQUIRES_OK(context, FindTable(context, 0, &table));
     const Tensor &keys = context->input(1), &values = context->input(2);
+    OP_REQUIRES_OK(context, CheckValueDtype(*table, values.dtype()));
     OP_REQUIRES_OK(context,
                    CheckRows(*table, keys, table->table()->dim(), values));
+    KeyBatch batch;
+    OP_REQUIRES_OK(context, batch.Read(*table, keys));
     TfExecutor executor(context);
-    OP_REQUIRES_OK(
-        context, table->table()->Upsert(Keys(keys), values.flat<float>().data(),
-                                        &executor));
+    OP_REQUIRES_OK(context, table->table()->Upsert(batch.span(), values.data(),
+                                                   &executor));
   }
 };
 
@@ -92,6 +97,7 @@ class TableAccumOp : public OpKernel {
     OP_REQUIRES_OK(context, FindTable(context, 0, &table));
     const Tensor &keys = context->input(1), &values = context->input(2),
                  &exists = context->input(3);
+    OP_REQUIRES_OK(context, CheckValueDtype(*table, values.dtype()));
     OP_REQUIRES_OK(context,
                    CheckRows(*table, keys, table->table()->dim(), values));
     OP_REQUIRES(
@@ -99,9 +105,11 @@ class TableAccumOp : public OpKernel {
         absl::InvalidArgumentError(absl::StrCat(
             "Expected shape ", keys.shape().DebugString(), " for exists, got ",
             exists.shape().DebugString(), ", in table '", table->name(), "'")));
+    KeyBatch batch;
+    OP_REQUIRES_OK(context, batch.Read(*table, keys));
     TfExecutor executor(context);
     OP_REQUIRES_OK(
-        context, table->table()->Accum(Keys(keys), values.flat<float>().data(),
+        context, table->table()->Accum(batch.span(), values.data(),
                                        exists.flat<bool>().data(), &executor));
   }
 };
@@ -113,8 +121,10 @@ class TableRemoveOp : public OpKernel {
   void Compute(OpKernelContext* context) override {
     TablePtr table;
     OP_REQUIRES_OK(context, FindTable(context, 0, &table));
+    KeyBatch keys;
+    OP_REQUIRES_OK(context, keys.Read(*table, context->input(1)));
     TfExecutor executor(context);
-    table->table()->Remove(Keys(context->input(1)), &executor);
+    table->table()->Remove(keys.span(), &executor);
   }
 };
 
@@ -132,10 +142,12 @@ class TableImportOp : public OpKernel {
                                  keys.shape().DebugString(), ".")));
     OP_REQUIRES_OK(context,
                    CheckRows(*table, keys, table->table()->full_width(), rows));
+    KeyBatch batch;
+    OP_REQUIRES_OK(context, batch.Read(*table, keys));
     TfExecutor executor(context);
-    OP_REQUIRES_OK(context,
-                   table->table()->Import(Keys(keys), rows.flat<float>().data(),
-                                          &executor));
+    OP_REQUIRES_OK(
+        context, table->table()->Import(batch.span(), rows.flat<float>().data(),
+                                        &executor));
   }
 };
 
@@ -146,45 +158,80 @@ class TableExportOp : public OpKernel {
   void Compute(OpKernelContext* context) override {
     TablePtr table;
     OP_REQUIRES_OK(context, FindTable(context, 0, &table));
+    OP_REQUIRES_OK(context,
+                   CheckKeyDtype(*table, context->expected_output_dtype(0)));
+    OP_REQUIRES_OK(context,
+                   CheckValueDtype(*table, context->expected_output_dtype(1)));
     OP_REQUIRES_OK(context, Export(context, *table->table()));
   }
 
  private:
+  // What the core writes; where the outputs are laid out otherwise, it is dealt
+  // out to them afterwards.
+  struct Exported {
+    Tensor keys;
+    Tensor full_rows;
+  };
+
   static absl::Status Export(OpKernelContext* context,
                              const EmbeddingTable& table) {
-    const int64_t dim = table.dim(), width = table.full_width();
+    const RowLayout layout = table.layout();
     Tensor *keys, *values, *slots;
-    Tensor full_rows;
+    Exported exported;
     TfExecutor executor(context);
     const auto allocate =
         [&](int64_t n) -> absl::StatusOr<EmbeddingTable::ExportBuffers> {
       TF_RETURN_IF_ERROR(context->allocate_output(0, TensorShape({n}), &keys));
       TF_RETURN_IF_ERROR(
-          context->allocate_output(1, TensorShape({n, dim}), &values));
+          context->allocate_output(1, TensorShape({n, layout.dim}), &values));
+      TF_RETURN_IF_ERROR(context->allocate_output(
+          2, TensorShape({n, layout.num_slots * layout.dim}), &slots));
       TF_RETURN_IF_ERROR(
-          context->allocate_output(2, TensorShape({n, width - dim}), &slots));
-      full_rows = *values;
-      if (width != dim) {
-        TF_RETURN_IF_ERROR(context->allocate_temp(
-            tensorflow::DT_FLOAT, TensorShape({n, width}), &full_rows));
-      }
-      return EmbeddingTable::ExportBuffers{keys->flat<int64_t>().data(),
-                                           full_rows.flat<float>().data()};
+          Allocate(context, n, *keys, *values, layout, &exported));
+      return EmbeddingTable::ExportBuffers{
+          exported.keys.flat<int64_t>().data(),
+          static_cast<float*>(exported.full_rows.data())};
     };
     TF_RETURN_IF_ERROR(table.Export(allocate, &executor));
-    if (width != dim) Split(full_rows, values, slots);
+    if (!IsValue(layout)) Split(exported.full_rows, layout, values, slots);
+    if (keys->dtype() == tensorflow::DT_INT32) {
+      const auto wide = exported.keys.flat<int64_t>();
+      std::copy_n(wide.data(), wide.size(), keys->flat<int32_t>().data());
+    }
     return absl::OkStatus();
   }
 
+  // Whether a full row is its value and nothing else.
+  static bool IsValue(const RowLayout& layout) {
+    return layout.width() * RowLayout::kWordBytes == layout.value_bytes();
+  }
+
+  static absl::Status Allocate(OpKernelContext* context, int64_t n,
+                               const Tensor& keys, const Tensor& values,
+                               const RowLayout& layout, Exported* exported) {
+    exported->keys = keys;
+    exported->full_rows = values;
+    if (keys.dtype() != tensorflow::DT_INT64) {
+      TF_RETURN_IF_ERROR(context->allocate_temp(
+          tensorflow::DT_INT64, TensorShape({n}), &exported->keys));
+    }
+    if (IsValue(layout)) return absl::OkStatus();
+    return context->allocate_temp(tensorflow::DT_FLOAT,
+                                  TensorShape({n, layout.width()}),
+                                  &exported->full_rows);
+  }
+
   // Deals full rows out to values and slots.
-  static void Split(const Tensor& full_rows, Tensor* values, Tensor* slots) {
-    const int64_t dim = values->dim_size(1), width = full_rows.dim_size(1);
+  static void Split(const Tensor& full_rows, const RowLayout& layout,
+                    Tensor* values, Tensor* slots) {
     const float* row = full_rows.flat<float>().data();
-    float* value = values->flat<float>().data();
+    char* value = static_cast<char*>(values->data());
     float* slot = slots->flat<float>().data();
-    for (int64_t i = 0; i < full_rows.dim_size(0); ++i, row += width) {
-      value = std::copy(row, row + dim, value);
-      slot = std::copy(row + dim, row + width, slot);
+    for (int64_t i = 0; i < full_rows.dim_size(0); ++i, row += layout.width()) {
+      CopyBytes(row, value, layout.value_bytes());
+      value += layout.value_bytes();
+      slot = std::copy(row + layout.slots_begin(), row + layout.meta_begin(),
+                       slot);
     }
   }
 };

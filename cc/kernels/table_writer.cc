@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "cc/core/support/row_copy.h"
+#include "cc/kernels/table_dtypes.h"
 #include "cc/kernels/table_layout.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/tensor_shape.h"
@@ -23,9 +25,13 @@ using ::tensorflow::TensorSlice;
 // Writes rows in the order in which they come, chunk by chunk.
 class RowWriter {
  public:
-  RowWriter(const std::string& name, const TableLayout& layout,
-            int64_t num_rows, BundleWriter* writer)
-      : name_(name), layout_(layout), num_rows_(num_rows), writer_(writer) {}
+  RowWriter(const std::string& name, const SlotLayout& slots,
+            const RowLayout& rows, int64_t num_rows, BundleWriter* writer)
+      : name_(name),
+        slots_(slots),
+        rows_(rows),
+        num_rows_(num_rows),
+        writer_(writer) {}
 
   absl::Status Write(absl::Span<const int64_t> keys, const float* full_rows) {
     const int64_t n = static_cast<int64_t>(keys.size());
@@ -34,33 +40,36 @@ class RowWriter {
     TF_RETURN_IF_ERROR(
         writer_->AddSlice(KeysTensor(name_), TensorShape({num_rows_}),
                           TensorSlice({{next_row_, n}}), key_slice));
-    TF_RETURN_IF_ERROR(WriteColumns(ValuesTensor(name_), full_rows, n));
-    for (const std::string& slot : layout_.slots.names) {
-      full_rows += layout_.dim;
-      TF_RETURN_IF_ERROR(WriteColumns(SlotTensor(name_, slot), full_rows, n));
+    TF_RETURN_IF_ERROR(WriteColumns(ValuesTensor(name_), ValueDtype(rows_.type),
+                                    full_rows, n));
+    for (size_t s = 0; s < slots_.names.size(); ++s) {
+      TF_RETURN_IF_ERROR(WriteColumns(
+          SlotTensor(name_, slots_.names[s]), tensorflow::DT_FLOAT,
+          full_rows + rows_.slot_begin(static_cast<int64_t>(s)), n));
     }
     next_row_ += n;
     return absl::OkStatus();
   }
 
  private:
-  // The `dim` columns that begin at `first` of each of n full rows.
-  absl::Status WriteColumns(const std::string& tensor, const float* first,
+  // The `dim` numbers that begin at `first` of each of n full rows.
+  absl::Status WriteColumns(const std::string& tensor,
+                            tensorflow::DataType dtype, const float* first,
                             int64_t n) {
-    const int64_t dim = layout_.dim;
-    const int64_t full_width =
-        dim * (1 + static_cast<int64_t>(layout_.slots.names.size()));
-    Tensor slice(tensorflow::DT_FLOAT, TensorShape({n, dim}));
-    float* out = slice.flat<float>().data();
+    const int64_t dim = rows_.dim;
+    const int64_t bytes = dim * tensorflow::DataTypeSize(dtype);
+    Tensor slice(dtype, TensorShape({n, dim}));
+    char* out = static_cast<char*>(slice.data());
     for (int64_t i = 0; i < n; ++i) {
-      std::copy_n(first + i * full_width, dim, out + i * dim);
+      CopyBytes(first + i * rows_.width(), out + i * bytes, bytes);
     }
     return writer_->AddSlice(tensor, TensorShape({num_rows_, dim}),
                              TensorSlice({{next_row_, n}, {0, dim}}), slice);
   }
 
   const std::string& name_;
-  const TableLayout& layout_;
+  const SlotLayout& slots_;
+  const RowLayout& rows_;
   const int64_t num_rows_;
   BundleWriter* const writer_;
   int64_t next_row_ = 0;
@@ -69,12 +78,14 @@ class RowWriter {
 // A tensor without elements has no slices.
 absl::Status WriteEmpty(const std::string& name, const TableLayout& layout,
                         BundleWriter* writer) {
-  const Tensor rows(tensorflow::DT_FLOAT, TensorShape({0, layout.dim}));
+  const TensorShape shape({0, layout.dim});
   TF_RETURN_IF_ERROR(writer->Add(
       KeysTensor(name), Tensor(tensorflow::DT_INT64, TensorShape({0}))));
-  TF_RETURN_IF_ERROR(writer->Add(ValuesTensor(name), rows));
+  TF_RETURN_IF_ERROR(writer->Add(ValuesTensor(name),
+                                 Tensor(ValueDtype(layout.values), shape)));
   for (const std::string& slot : layout.slots.names) {
-    TF_RETURN_IF_ERROR(writer->Add(SlotTensor(name, slot), rows));
+    TF_RETURN_IF_ERROR(writer->Add(SlotTensor(name, slot),
+                                   Tensor(tensorflow::DT_FLOAT, shape)));
   }
   return absl::OkStatus();
 }
@@ -102,16 +113,16 @@ absl::Status WriteTable(absl::Span<const EmbeddingTable* const> tables,
     shards.push_back(table->Freeze());
     num_rows += shards.back()->size();
   }
-  const TableLayout layout = {tables[0]->dim(), tables[0]->seed(),
+  const RowLayout& row_layout = shards[0]->layout();
+  const TableLayout layout = {row_layout.dim, tables[0]->key_kind(),
+                              row_layout.type, tables[0]->seed(),
                               shards[0]->slots()};
   TF_RETURN_IF_ERROR(WriteLayout(name, layout, writer));
   if (num_rows == 0) return WriteEmpty(name, layout, writer);
-  RowWriter rows(name, layout, num_rows, writer);
-  const int64_t full_width =
-      layout.dim * (1 + static_cast<int64_t>(layout.slots.names.size()));
+  RowWriter rows(name, layout.slots, row_layout, num_rows, writer);
   for (const auto& shard : shards) {
     TF_RETURN_IF_ERROR(shard->Visit(
-        ChunkRows(full_width),
+        ChunkRows(row_layout.width()),
         [&rows](absl::Span<const int64_t> keys, const float* full_rows) {
           return rows.Write(keys, full_rows);
         }));

@@ -132,9 +132,9 @@ REGISTER_OP("Tfembed>TableReadChunk")
     .SetIsStateful()
     .SetShapeFn(ReadChunkShape)
     .Doc(R"doc(
-Chunk number `chunk` of a saved table as `table` imports it: `keys` [n] and
-`full_rows` [n, dim * (1 + num_slots)], with the saved slots that the table has,
-the others initial. Changes nothing.
+Chunk number `chunk` of a saved table as `table` imports it: `keys` [n], int32
+ones widened, and `full_rows` as in `Tfembed>TableImport`, with the saved slots
+that the table has, the others initial. Changes nothing.
 )doc");
 
 }  // namespace

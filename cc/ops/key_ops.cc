@@ -1,5 +1,6 @@
 // Ops that look at the keys of a table shard and at no row.
 #include "absl/status/status.h"
+#include "cc/ops/dtypes.h"
 #include "cc/ops/shapes.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -24,7 +25,8 @@ absl::Status ContainsShape(InferenceContext* context) {
 
 REGISTER_OP("Tfembed>TableKeys")
     .Input("table: resource")
-    .Output("keys: int64")
+    .Output("keys: Tkey")
+    .Attr(TFEMBED_KEYS_ATTR)
     .SetIsStateful()
     .SetShapeFn(KeysShape)
     .Doc(R"doc(
@@ -34,8 +36,9 @@ row is read or copied.
 
 REGISTER_OP("Tfembed>TableContains")
     .Input("table: resource")
-    .Input("keys: int64")
+    .Input("keys: Tkey")
     .Output("exists: bool")
+    .Attr(TFEMBED_KEYS_ATTR)
     .SetIsStateful()
     .SetShapeFn(ContainsShape)
     .Doc("Which of `keys`, of any shape, are in the table. No row is read.");

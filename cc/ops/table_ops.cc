@@ -4,6 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "cc/ops/dtypes.h"
 #include "cc/ops/shapes.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -25,11 +26,12 @@ absl::Status DimOf(InferenceContext* context, int64_t* dim) {
 absl::Status CreateShape(InferenceContext* context) {
   int64_t dim;
   TF_RETURN_IF_ERROR(DimOf(context, &dim));
+  tensorflow::DataType values;
+  TF_RETURN_IF_ERROR(context->GetAttr("value_dtype", &values));
   context->set_output(0, context->Scalar());
   context->set_output_handle_shapes_and_types(
       0, std::vector<tensorflow::shape_inference::ShapeAndType>{
-             {context->Matrix(InferenceContext::kUnknownDim, dim),
-              tensorflow::DT_FLOAT}});
+             {context->Matrix(InferenceContext::kUnknownDim, dim), values}});
   return absl::OkStatus();
 }
 
@@ -93,7 +95,9 @@ REGISTER_OP("Tfembed>TableCreate")
     .Attr("dim: int")
     .Attr("table_name: string = ''")
     .Attr("initializer: string = 'constant'")
-    .Attr("initializer_args: list(float) = [0.0]")
+    .Attr("initializer_args: list(string) = ['0']")
+    .Attr("key_dtype: " TFEMBED_KEY_DTYPES " = DT_INT64")
+    .Attr("value_dtype: " TFEMBED_VALUE_DTYPES " = DT_FLOAT")
     .Attr("seed: int = 0")
     .Attr("init_size: int = 0")
     .Attr("container: string = ''")
@@ -101,7 +105,8 @@ REGISTER_OP("Tfembed>TableCreate")
     .SetIsStateful()
     .SetShapeFn(CreateShape)
     .Doc(R"doc(
-Makes an empty table of int64 keys and float rows of `dim`.
+Makes an empty table of keys and rows of `dim` numbers. `initializer_args` are
+numbers as text, which is exact for doubles.
 Without a `shared_name` each call makes a table of its own, whose memory goes
 with its last handle. With one, the table of that name is made once and found
 again. Missing keys read as initial rows, drawn from (seed, key) alone.
@@ -109,10 +114,12 @@ again. Missing keys read as initial rows, drawn from (seed, key) alone.
 
 REGISTER_OP("Tfembed>TableLookup")
     .Input("table: resource")
-    .Input("keys: int64")
-    .Output("values: float")
+    .Input("keys: Tkey")
+    .Output("values: Tvalue")
     .Output("exists: bool")
     .Attr("dim: int")
+    .Attr(TFEMBED_KEYS_ATTR)
+    .Attr(TFEMBED_VALUES_ATTR)
     .SetIsStateful()
     .SetShapeFn(LookupShape)
     .Doc(R"doc(
@@ -122,8 +129,10 @@ row, and nothing is inserted. `exists` [...] tells which keys are in the table.
 
 REGISTER_OP("Tfembed>TableUpsert")
     .Input("table: resource")
-    .Input("keys: int64")
-    .Input("values: float")
+    .Input("keys: Tkey")
+    .Input("values: Tvalue")
+    .Attr(TFEMBED_KEYS_ATTR)
+    .Attr(TFEMBED_VALUES_ATTR)
     .SetIsStateful()
     .SetShapeFn(UpsertShape)
     .Doc(R"doc(
@@ -133,9 +142,11 @@ missing. Of a repeated key the last row stays.
 
 REGISTER_OP("Tfembed>TableAccum")
     .Input("table: resource")
-    .Input("keys: int64")
-    .Input("values_or_deltas: float")
+    .Input("keys: Tkey")
+    .Input("values_or_deltas: Tvalue")
     .Input("exists: bool")
+    .Attr(TFEMBED_KEYS_ATTR)
+    .Attr(TFEMBED_VALUES_ATTR)
     .SetIsStateful()
     .SetShapeFn(AccumShape)
     .Doc(R"doc(
@@ -146,7 +157,8 @@ inserted or removed them meanwhile.
 
 REGISTER_OP("Tfembed>TableRemove")
     .Input("table: resource")
-    .Input("keys: int64")
+    .Input("keys: Tkey")
+    .Attr(TFEMBED_KEYS_ATTR)
     .SetIsStateful()
     .SetShapeFn(HandleShape)
     .Doc("Removes `keys`, of any shape; those not in the table are ignored.");
@@ -176,9 +188,11 @@ bytes of the index, bytes of the rows].
 
 REGISTER_OP("Tfembed>TableExport")
     .Input("table: resource")
-    .Output("keys: int64")
-    .Output("values: float")
+    .Output("keys: Tkey")
+    .Output("values: Tvalue")
     .Output("slots: float")
+    .Attr(TFEMBED_KEYS_ATTR)
+    .Attr(TFEMBED_VALUES_ATTR)
     .SetIsStateful()
     .SetShapeFn(ExportShape)
     .Doc(R"doc(
@@ -188,13 +202,15 @@ All `keys` [n], their rows `values` [n, dim] and their `slots`
 
 REGISTER_OP("Tfembed>TableImport")
     .Input("table: resource")
-    .Input("keys: int64")
+    .Input("keys: Tkey")
     .Input("full_rows: float")
+    .Attr(TFEMBED_KEYS_ATTR)
     .SetIsStateful()
     .SetShapeFn(ImportShape)
     .Doc(R"doc(
-Writes `keys` [n] with their rows and slots, `full_rows`
-[n, dim * (1 + num_slots)], beside what is in the table. Any number at a time.
+Writes `keys` [n] with their full rows beside what is in the table. Any number at
+a time. `full_rows` [n, width] are rows as they lie in memory, in words of 4 bytes;
+of float values and without policies that is [n, dim * (1 + num_slots)].
 )doc");
 
 REGISTER_OP("Tfembed>TableSetSlots")

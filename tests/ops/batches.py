@@ -70,7 +70,7 @@ def make_tables(static: bool) -> list:
     handles = []
     for t, dim in enumerate(DIMS):
         handles.append(table.create(dim, name=f"t{t}"))
-        table.upsert(handles[t], tf.range(VOCABULARY), rows(t))
+        table.upsert(handles[t], tf.range(VOCABULARY, dtype=tf.int64), rows(t))
     return handles
 
 
@@ -83,7 +83,9 @@ def read_rows(source, t: int) -> np.ndarray:
     """The rows of table t now."""
     if isinstance(source, tf.Variable):
         return source.numpy()
-    return table.lookup(source, tf.range(VOCABULARY), dim=DIMS[t])[0].numpy()
+    return table.lookup(
+        source, tf.range(VOCABULARY, dtype=tf.int64), dim=DIMS[t]
+    )[0].numpy()
 
 
 def gradients_of(features: list[Feature]) -> list[np.ndarray]:

@@ -34,6 +34,7 @@ class Anchor:
         table.upsert(self.handle, [1, 2, 3], tf.ones([3, dim]))
 
     def lookup(self, keys):
+        keys = tf.cast(keys, tf.int64)
         values, _ = table.lookup(self.handle, keys, dim=self.dim)
         return trainable_rows(self, keys, values)
 
@@ -191,7 +192,7 @@ def test_an_outer_tape_sees_lookups_in_a_loop_of_a_function():
         with tf.GradientTape() as tape:
             loss = tf.constant(0.0)
             for i in range(2):
-                loss += tf.reduce_sum(anchor.lookup(tf.constant([i])))
+                loss += tf.reduce_sum(anchor.lookup(tf.constant([i], tf.int64)))
         return tape.gradient(loss, anchor)
 
     assert sorted(sums_of(gradient(tf.constant(2)))) == [0, 1]

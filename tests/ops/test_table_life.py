@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -71,7 +72,7 @@ def resident_bytes():
 def test_the_memory_of_a_table_goes_with_its_last_handle():
     handle = table.create(4096)
     for part in range(8):
-        keys = tf.range(part * 1000, (part + 1) * 1000)
+        keys = np.arange(part * 1000, (part + 1) * 1000)
         table.upsert(handle, keys, tf.ones([1000, 4096]))
     full = resident_bytes()
     other = tf.identity(handle)
@@ -84,5 +85,5 @@ def test_the_memory_of_a_table_goes_with_its_last_handle():
 def test_a_table_has_the_room_that_was_asked_for():
     handle = table.create(2, init_size=12345)
     assert int(table.stats(handle).capacity) >= 12345
-    table.upsert(handle, tf.range(20000), tf.ones([20000, 2]))
+    table.upsert(handle, tf.range(20000, dtype=tf.int64), tf.ones([20000, 2]))
     assert table.size(handle).numpy() == 20000

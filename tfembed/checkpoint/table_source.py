@@ -65,7 +65,7 @@ class TableSource:
                 tensor_name=self.tensor_name,
                 load_slots=self.load_slots,
             )
-            visit(keys, rows)
+            visit(tf.cast(keys, self.table.key_dtype), rows)
             return [chunk + 1, num_chunks]
 
         first = tf.constant(0, tf.int64)

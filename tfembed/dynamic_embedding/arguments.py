@@ -1,4 +1,4 @@
-"""What a variable's caller may give: dtypes, devices, keys, values."""
+"""What a variable's caller may give: devices, keys, values."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.tables import batches
 
 __all__ = [
-    "check_dtypes",
     "check_later_features",
     "check_shape",
     "check_value_shape",
@@ -23,19 +22,6 @@ __all__ = [
     "key_tensor",
     "value_tensor",
 ]
-
-_DTYPES = (("int64", "float32"),)
-
-
-def check_dtypes(key_dtype: Any, value_dtype: Any) -> None:
-    """Raises DtypeError for a pair of dtypes that no table has."""
-    given = (tf.as_dtype(key_dtype).name, tf.as_dtype(value_dtype).name)
-    if given not in _DTYPES:
-        valid = ", ".join(f"{k}-{v}" for k, v in _DTYPES)
-        raise errors.DtypeError(
-            f"key_dtype-value_dtype {given[0]}-{given[1]} is not supported in "
-            f"this release; valid combinations: {valid}."
-        )
 
 
 def check_later_features(kv_creator: Any, restrict_policy: Any) -> None:
@@ -76,66 +62,42 @@ def integer(value: Any, argument: str, *, least: int) -> int:
     return number
 
 
-def _is_tensor(value: Any) -> bool:
-    return tf.is_tensor(value) or isinstance(value, tf.Variable)
-
-
 def key_tensor(
     keys: Any,
-    table: str,
+    params: Any,
     error: type[errors.TfembedError] = errors.ArgumentError,
 ) -> tf.Tensor:
-    """`keys` as an int64 tensor of any shape.
+    """`keys` as a tensor of a variable's key dtype and of any shape.
 
-    Tensors, and lists that hold some, must be int64 already; Python and NumPy
-    integers are converted.
+    Tensors, and lists that hold some, must be of that dtype already; Python and
+    NumPy integers are converted.
+
+    Args:
+      keys: any of these.
+      params: has `name`, `key_dtype` and `value_dtype`.
+      error: what to raise.
 
     Raises:
       error: anything else.
     """
-    if not _is_tensor(keys) and any(map(_is_tensor, tf.nest.flatten(keys))):
-        keys = tf.convert_to_tensor(keys)
-    if _is_tensor(keys):
-        if keys.dtype != tf.int64:
-            raise error(
-                f"Keys of '{table}' must be int64; got a tensor of dtype "
-                f"{tf.as_dtype(keys.dtype).name}. Cast it first."
-            )
-        return tf.convert_to_tensor(keys)
-    array = np.asarray(keys)
-    if array.size and (
-        array.dtype.kind not in "iu" or array.dtype == np.uint64
-    ):
-        raise error(
-            f"Keys of '{table}' must be integers that fit int64; got {array.dtype}."
-        )
-    return tf.constant(array.astype(np.int64))
+    return batches.key_tensor(keys, params.key_dtype, params.name, error)
 
 
-def id_tensor(ids: Any, table: str) -> tf.Tensor:
+def id_tensor(ids: Any, params: Any) -> tf.Tensor:
     """`key_tensor` for lookups, which raise DtypeError (a TypeError)."""
-    return key_tensor(ids, table, errors.DtypeError)
+    return key_tensor(ids, params, errors.DtypeError)
 
 
-def value_tensor(values: Any, table: str) -> tf.Tensor:
-    """`values` as a float32 tensor.
+def value_tensor(values: Any, params: Any) -> tf.Tensor:
+    """`values` as a tensor of a variable's value dtype.
 
     Raises:
-      tfembed.errors.ArgumentError: a tensor of another dtype, or no numbers.
+      tfembed.errors.ArgumentError: a tensor of another dtype, or what does not
+        convert to it.
     """
-    if _is_tensor(values):
-        if values.dtype != tf.float32:
-            raise errors.ArgumentError(
-                f"Values of '{table}' must be float32; got a tensor of dtype "
-                f"{tf.as_dtype(values.dtype).name}. Cast it first."
-            )
-        return tf.convert_to_tensor(values)
-    array = np.asarray(values)
-    if array.size and array.dtype.kind not in "iuf":
-        raise errors.ArgumentError(
-            f"Values of '{table}' must be numbers; got {array.dtype}."
-        )
-    return tf.constant(array.astype(np.float32))
+    return batches.value_tensor(
+        values, params.value_dtype, params.name, errors.ArgumentError
+    )
 
 
 def check_value_shape(keys: tf.Tensor, values: tf.Tensor, dim: int) -> None:

@@ -59,7 +59,7 @@ def embedding_lookup(
             "In eager mode a lookup must have a `name`; got None."
         )
     with tf.name_scope(name or "embedding_lookup"):
-        ids = arguments.id_tensor(ids, params.name)
+        ids = arguments.id_tensor(ids, params)
         rows = watched_rows(params, ids)
         if not return_trainable:
             return clip_rows(rows, max_norm)
@@ -89,7 +89,7 @@ def embedding_lookup_unique(
     """
     params = single_variable(params)
     with tf.name_scope("embedding_lookup_unique"):
-        ids = arguments.id_tensor(ids, params.name)
+        ids = arguments.id_tensor(ids, params)
         distinct, places = tf.unique(tf.reshape(ids, [-1]))
     found = embedding_lookup(
         params,

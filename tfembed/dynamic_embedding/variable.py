@@ -15,6 +15,7 @@ from tfembed.checkpoint.graph_saver import add_to_savers
 from tfembed.dynamic_embedding import arguments
 from tfembed.dynamic_embedding.partition import default_partition_fn
 from tfembed.dynamic_embedding.variable_files import VariableFiles
+from tfembed.tables.dtypes import table_dtypes
 
 __all__ = ["Variable"]
 
@@ -24,7 +25,7 @@ Partitioner = Callable[[tf.Tensor, int], tf.Tensor]
 
 
 class Variable(VariableFiles):
-    """A map from int64 keys to rows of `dim` floats.
+    """A map from keys to rows of `dim` numbers.
 
     Reading a missing key gives its initial row and inserts nothing; the row is
     inserted by `upsert`, `accum` or the optimizer. Rows are trained by
@@ -35,9 +36,10 @@ class Variable(VariableFiles):
     The constructor's signature is TensorFlow Recommenders Addons'.
 
     Args:
-      key_dtype: tf.int64.
-      value_dtype: tf.float32.
-      dim: floats per row, at least 1.
+      key_dtype: tf.int64, or tf.int32 with values of float32, int32, float64 or
+        bfloat16.
+      value_dtype: tf.float32, float16, bfloat16, int32, int8, int64 or float64.
+      dim: numbers per row, at least 1.
       devices: a device or a list of them, one shard each (`["/CPU:0"] * 3` is
         three shards). Default: one shard on the CPU.
       partitioner: `partitioner(keys, shard_num)` gives the int32 shard of each
@@ -80,10 +82,8 @@ class Variable(VariableFiles):
         bp_v2: bool = False,
         short_file_name: bool = False,
     ) -> None:
-        arguments.check_dtypes(key_dtype, value_dtype)
+        self.key_dtype, self.value_dtype = table_dtypes(key_dtype, value_dtype)
         arguments.check_later_features(kv_creator, restrict_policy)
-        self.key_dtype = tf.as_dtype(key_dtype)
-        self.value_dtype = tf.as_dtype(value_dtype)
         self.dim = arguments.integer(dim, "dim", least=1)
         self.devices = arguments.device_list(devices)
         self.shard_num = len(self.devices)
@@ -106,6 +106,8 @@ class Variable(VariableFiles):
         with tf.init_scope():
             self._table = tables.HashTable(
                 self.dim,
+                key_dtype=self.key_dtype,
+                value_dtype=self.value_dtype,
                 name=self.name,
                 initializer=self.initializer,
                 devices=self.devices,

@@ -17,11 +17,15 @@ class VariableRows(tf.__internal__.tracking.Trackable):
 
     Attributes:
       name: the table's name, in messages.
+      key_dtype: of its keys.
+      value_dtype: of its rows.
       dim: width of a row.
       shard_num: how many shards there are.
     """
 
     name: str
+    key_dtype: tf.DType
+    value_dtype: tf.DType
     dim: int
     shard_num: int
     _table: tables.HashTable
@@ -30,8 +34,8 @@ class VariableRows(tf.__internal__.tracking.Trackable):
         """Writes the rows of `keys`; of a repeated key the last one stays.
 
         Args:
-          keys: int64 of any shape.
-          values: float32, keys.shape + [dim].
+          keys: of `key_dtype`, any shape.
+          values: of `value_dtype`, keys.shape + [dim].
           name: of the op.
 
         Returns:
@@ -42,8 +46,8 @@ class VariableRows(tf.__internal__.tracking.Trackable):
           tf.errors.InvalidArgumentError: another shape. Nothing is changed.
         """
         with tf.name_scope(name or "upsert"):
-            keys = arguments.key_tensor(keys, self.name)
-            values = arguments.value_tensor(values, self.name)
+            keys = arguments.key_tensor(keys, self)
+            values = arguments.value_tensor(values, self)
             arguments.check_value_shape(keys, values, self.dim)
             return self._table.upsert(keys, values)
 
@@ -62,8 +66,8 @@ class VariableRows(tf.__internal__.tracking.Trackable):
         came between. Each occurrence of a repeated key counts.
 
         Args:
-          keys: int64 of any shape.
-          old_values, new_values: float32, keys.shape + [dim].
+          keys: of `key_dtype`, any shape.
+          old_values, new_values: of `value_dtype`, keys.shape + [dim].
           exists: bool, keys.shape, as `lookup(return_exists=True)` gave it.
           name: of the op.
 
@@ -74,9 +78,9 @@ class VariableRows(tf.__internal__.tracking.Trackable):
           As `upsert`.
         """
         with tf.name_scope(name or "accum"):
-            keys = arguments.key_tensor(keys, self.name)
-            old = arguments.value_tensor(old_values, self.name)
-            new = arguments.value_tensor(new_values, self.name)
+            keys = arguments.key_tensor(keys, self)
+            old = arguments.value_tensor(old_values, self)
+            new = arguments.value_tensor(new_values, self)
             exists = tf.convert_to_tensor(exists, tf.bool)
             arguments.check_shape("exists", exists, keys.shape)
             for values in (old, new):
@@ -90,30 +94,30 @@ class VariableRows(tf.__internal__.tracking.Trackable):
         """The rows of `keys`; inserts nothing and carries no gradient.
 
         Args:
-          keys: int64 of any shape.
+          keys: of `key_dtype`, any shape.
           return_exists: whether to say which keys are there.
           name: of the op.
 
         Returns:
-          Values float32, keys.shape + [dim], a missing key's initial row; with
+          Values of `value_dtype`, keys.shape + [dim], a missing key's initial row; with
           `return_exists` also bool, keys.shape.
 
         Raises:
           tfembed.errors.ArgumentError: keys of another dtype.
         """
         with tf.name_scope(name or "lookup"):
-            keys = arguments.key_tensor(keys, self.name)
+            keys = arguments.key_tensor(keys, self)
             values, exists = self._table.lookup(keys)
             return (values, exists) if return_exists else values
 
     def remove(self, keys: Any, name: str | None = None) -> Any:
-        """Removes `keys`, int64 of any shape; those not there are ignored.
+        """Removes `keys`, of any shape; those not there are ignored.
 
         Raises:
           tfembed.errors.DtypeError: keys of another dtype.
         """
         with tf.name_scope(name or "remove"):
-            keys = arguments.key_tensor(keys, self.name, errors.DtypeError)
+            keys = arguments.key_tensor(keys, self, errors.DtypeError)
             return self._table.remove(keys)
 
     def clear(self, name: str | None = None) -> Any:

@@ -8,9 +8,9 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.dynamic_embedding.arguments import check_dtypes
 from tfembed.dynamic_embedding.partition import default_partition_fn
 from tfembed.dynamic_embedding.variable import Partitioner, Variable
+from tfembed.tables.dtypes import table_dtypes
 
 __all__ = ["get_variable"]
 
@@ -88,7 +88,13 @@ def get_variable(
             f"Variable {full_name} already exists, disallowed. Did you mean to "
             "set reuse=True or reuse=tf.AUTO_REUSE in VarScope?"
         )
-    check_dtypes(key_dtype, value_dtype)
+    dtypes = table_dtypes(key_dtype, value_dtype)
+    if dtypes != (found.key_dtype, found.value_dtype):
+        raise errors.DtypeError(
+            f"Variable {full_name} exists with key_dtype-value_dtype "
+            f"{found.key_dtype.name}-{found.value_dtype.name}; got "
+            f"{dtypes[0].name}-{dtypes[1].name}. Use its dtypes, or another name."
+        )
     if found.dim != dim:
         raise errors.ArgumentError(
             f"Variable {full_name} exists with dim={found.dim}; got dim={dim}. "

@@ -13,13 +13,17 @@ from tensorflow.python.framework import auto_control_deps_utils
 from tensorflow.python.ops import handle_data_util, resource_variable_ops
 
 
-def set_handle_shape(handle: tf.Tensor, shape: tf.TensorShape) -> None:
-    """Tells an eager resource handle the shape of what it stands for.
+def set_handle_shape(
+    handle: tf.Tensor,
+    shape: tf.TensorShape,
+    dtype: tf.DType = tf.float32,
+) -> None:
+    """Tells an eager resource handle the shape and dtype of what it stands for.
 
     Graphs take it from the op's shape function; eager execution runs none, and
     gradients and function captures ask for it.
     """
-    data = handle_data_util.create_handle_data(shape, tf.float32)
+    data = handle_data_util.create_handle_data(shape, dtype)
     handle_data_util.set_handle_data(handle, data)
 
 

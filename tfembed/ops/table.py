@@ -1,7 +1,7 @@
 """Ops on one shard of a table: convert, call.
 
 `table` is a resource handle of `create`. Keys have any shape [...], rows are
-float32 [..., dim]. What only the op can see raises
+[..., dim], both of the table's dtypes. What only the op can see raises
 tf.errors.InvalidArgumentError before anything is changed. Writes return their
 operation in a graph, None in eager mode.
 """
@@ -29,6 +29,8 @@ class TableStats(NamedTuple):
 def create(
     dim: int,
     *,
+    key_dtype: tf.DType = tf.int64,
+    value_dtype: tf.DType = tf.float32,
     name: str = "",
     initializer: str = "constant",
     initializer_args: Sequence[float] = (0.0,),
@@ -40,7 +42,9 @@ def create(
     """A handle of an empty table.
 
     Args:
-      dim: floats per row.
+      dim: numbers per row.
+      key_dtype: int64 or int32.
+      value_dtype: what a row's numbers are.
       name: what errors call the table.
       initializer: the kind of the rows that missing keys have: "constant",
         "vector", "uniform", "normal" or "truncated_normal".
@@ -58,23 +62,31 @@ def create(
         dim=dim,
         table_name=name,
         initializer=initializer,
-        initializer_args=list(initializer_args),
+        initializer_args=[repr(float(x)) for x in initializer_args],
+        key_dtype=key_dtype,
+        value_dtype=value_dtype,
         seed=seed,
         init_size=init_size,
         shared_name=shared_name,
         container=container,
     )
     if tf.executing_eagerly():
-        private.set_handle_shape(handle, tf.TensorShape([None, dim]))
+        private.set_handle_shape(
+            handle, tf.TensorShape([None, dim]), value_dtype
+        )
     return handle
 
 
 def lookup(
-    table: tf.Tensor, keys: tf.Tensor, *, dim: int
+    table: tf.Tensor,
+    keys: tf.Tensor,
+    *,
+    dim: int,
+    value_dtype: tf.DType = tf.float32,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """(values [..., dim], exists bool [...]); a missing key's initial row."""
     result = library.load().tfembed_table_lookup(
-        table, as_keys(keys, "keys"), dim=dim
+        table, _keys(keys), dim=dim, Tvalue=value_dtype
     )
     return result.values, result.exists
 
@@ -83,9 +95,7 @@ def upsert(
     table: tf.Tensor, keys: tf.Tensor, values: tf.Tensor
 ) -> tf.Operation | None:
     """Writes the rows of `keys`; of a repeated key the last one stays."""
-    return library.load().tfembed_table_upsert(
-        table, as_keys(keys, "keys"), values
-    )
+    return library.load().tfembed_table_upsert(table, _keys(keys), values)
 
 
 def accum(
@@ -96,13 +106,13 @@ def accum(
 ) -> tf.Operation | None:
     """Adds where `exists` and the key is there; inserts where neither."""
     return library.load().tfembed_table_accum(
-        table, as_keys(keys, "keys"), values_or_deltas, exists
+        table, _keys(keys), values_or_deltas, exists
     )
 
 
 def remove(table: tf.Tensor, keys: tf.Tensor) -> tf.Operation | None:
     """Removes `keys`; those that are not there are ignored."""
-    return library.load().tfembed_table_remove(table, as_keys(keys, "keys"))
+    return library.load().tfembed_table_remove(table, _keys(keys))
 
 
 def clear(table: tf.Tensor) -> tf.Operation | None:
@@ -120,29 +130,34 @@ def stats(table: tf.Tensor) -> TableStats:
     return TableStats(*tf.unstack(library.load().tfembed_table_stats(table), 4))
 
 
-def export(table: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+def export(
+    table: tf.Tensor,
+    *,
+    key_dtype: tf.DType = tf.int64,
+    value_dtype: tf.DType = tf.float32,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """(keys [n], values [n, dim], slots [n, num_slots * dim]) of one moment."""
-    result = library.load().tfembed_table_export(table)
+    result = library.load().tfembed_table_export(
+        table, Tkey=key_dtype, Tvalue=value_dtype
+    )
     return result.keys, result.values, result.slots
 
 
-def keys(table: tf.Tensor) -> tf.Tensor:
+def keys(table: tf.Tensor, *, key_dtype: tf.DType = tf.int64) -> tf.Tensor:
     """All keys [n] of one moment; no row is copied."""
-    return library.load().tfembed_table_keys(table)
+    return library.load().tfembed_table_keys(table, Tkey=key_dtype)
 
 
 def contains(table: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
     """Which of `keys` [...] are there, bool [...]; no row is read."""
-    return library.load().tfembed_table_contains(table, as_keys(keys, "keys"))
+    return library.load().tfembed_table_contains(table, _keys(keys))
 
 
 def import_rows(
     table: tf.Tensor, keys: tf.Tensor, full_rows: tf.Tensor
 ) -> tf.Operation | None:
-    """Upserts rows with their slots, [n, dim * (1 + num_slots)]."""
-    return library.load().tfembed_table_import(
-        table, as_keys(keys, "keys"), full_rows
-    )
+    """Upserts rows as they lie in memory, in words: float32 [n, width]."""
+    return library.load().tfembed_table_import(table, _keys(keys), full_rows)
 
 
 def set_slots(
@@ -159,6 +174,11 @@ def set_slots(
         names=list(names),
         initial_values=list(initial_values),
     )
+
+
+def _keys(keys: tf.Tensor) -> tf.Tensor:
+    """Tensors as they are; Python's and NumPy's integers as int64."""
+    return tf.convert_to_tensor(keys, dtype_hint=tf.int64)
 
 
 def as_keys(keys: tf.Tensor, what: str) -> tf.Tensor:

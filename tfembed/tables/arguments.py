@@ -1,4 +1,4 @@
-"""What a hash table's caller may give: keys, values, devices, widths."""
+"""What a hash table's caller may give beside keys and values."""
 
 from __future__ import annotations
 
@@ -11,54 +11,15 @@ import numpy as np
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.ops import table as table_ops
 
 __all__ = [
     "check_devices",
     "check_dim",
     "check_name",
     "check_rows",
-    "key_tensor",
     "rows_per_shard",
     "table_seed",
-    "value_tensor",
 ]
-
-
-def key_tensor(keys: Any, table: str) -> tf.Tensor:
-    """`keys` as an int64 tensor of any shape; integers of any width are cast.
-
-    Raises:
-      tfembed.errors.DtypeError: they are no integers, or do not fit int64.
-    """
-    if not tf.is_tensor(keys) and not isinstance(keys, tf.Variable):
-        array = np.asarray(keys)
-        if (
-            array.dtype.kind in "iu" and array.dtype != np.uint64
-        ) or not array.size:
-            keys = array.astype(np.int64)
-    return table_ops.as_keys(keys, f"table '{table}'")
-
-
-def value_tensor(values: Any, table: str) -> tf.Tensor:
-    """`values` as a float32 tensor.
-
-    Raises:
-      tfembed.errors.DtypeError: a tensor of another dtype, or no numbers.
-    """
-    if tf.is_tensor(values) or isinstance(values, tf.Variable):
-        if values.dtype != tf.float32:
-            raise errors.DtypeError(
-                f"Values of table '{table}' must be float32; got "
-                f"{tf.as_dtype(values.dtype).name}. Cast them first."
-            )
-        return tf.convert_to_tensor(values)
-    array = np.asarray(values)
-    if array.size and array.dtype.kind not in "iuf":
-        raise errors.DtypeError(
-            f"Values of table '{table}' must be numbers; got {array.dtype}."
-        )
-    return tf.constant(array.astype(np.float32))
 
 
 def check_dim(dim: Any, table: str) -> int:

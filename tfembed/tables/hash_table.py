@@ -11,6 +11,7 @@ import tensorflow as tf
 from tfembed.initializers import row_initializer
 from tfembed.ops import table as table_ops
 from tfembed.tables import arguments
+from tfembed.tables.dtypes import table_dtypes
 from tfembed.tables.partition import Partitioner
 from tfembed.tables.table_shard import ShardOptions, TableShard
 from tfembed.tables.table_stats import TableStats
@@ -20,7 +21,7 @@ __all__ = ["HashTable", "TableStats"]
 
 
 class HashTable(TrainedTable):
-    """Maps int64 keys to float32 rows of width `dim`.
+    """Maps keys to rows of `dim` numbers.
 
     A missing key reads as its initial row, a function of the table's seed and
     the key alone. Rows hold the slots of one optimizer beside their value.
@@ -30,6 +31,8 @@ class HashTable(TrainedTable):
 
     Args:
       dim: width of a row, positive.
+      key_dtype, value_dtype: a pair that `tfembed.tables.dtypes` lists. int32
+        keys take the place of int64 ones.
       name: the table's name in errors and, without a seed, in its seed.
       initializer: what `tfembed.initializers.row_initializer` accepts.
       seed: of the initial rows. None: the initializer's own; else from
@@ -41,6 +44,7 @@ class HashTable(TrainedTable):
       init_size: keys to make room for at once, over all shards.
 
     Raises:
+      tfembed.errors.DtypeError: dtypes that do not go together.
       tfembed.errors.ArgumentError: a width, name, seed, size, initializer or
         list of devices that is not allowed.
       tfembed.errors.UnsupportedError: a device that is no CPU.
@@ -50,6 +54,8 @@ class HashTable(TrainedTable):
         self,
         dim: int,
         *,
+        key_dtype: Any = tf.int64,
+        value_dtype: Any = tf.float32,
         name: str,
         initializer: Any = None,
         seed: int | None = None,
@@ -58,6 +64,7 @@ class HashTable(TrainedTable):
         init_size: int = 0,
     ) -> None:
         arguments.check_name(name)
+        keys, values = table_dtypes(key_dtype, value_dtype)
         dim = arguments.check_dim(dim, name)
         devices = arguments.check_devices(devices, name)
         described = row_initializer(initializer, dim)
@@ -68,6 +75,8 @@ class HashTable(TrainedTable):
             initializer=dataclasses.replace(described, seed=None),
             seed=arguments.table_seed(seed, name),
             init_size=arguments.rows_per_shard(init_size, len(devices), name),
+            key_dtype=keys.name,
+            value_dtype=values.name,
         )
         shards = [TableShard(options, device) for device in devices]
         super().__init__(shards, partitioner, seed_is_given=seed is not None)
@@ -76,19 +85,21 @@ class HashTable(TrainedTable):
         """The rows of `keys`; inserts nothing.
 
         Args:
-          keys: int64 of any shape.
+          keys: of `key_dtype`, any shape.
 
         Returns:
-          values: float32, keys.shape + [dim]; a missing key's initial row.
+          values: of `value_dtype`, keys.shape + [dim]; a missing key's initial row.
           exists: bool, keys.shape.
 
         Raises:
           tfembed.errors.DtypeError: keys of another dtype.
         """
-        keys = arguments.key_tensor(keys, self.name)
+        keys = self._key_tensor(keys)
         parts = self.partition(keys)
         found = [
-            table_ops.lookup(handle, part, dim=self.dim)
+            table_ops.lookup(
+                handle, part, dim=self.dim, value_dtype=self.value_dtype
+            )
             for handle, part in zip(
                 self.handles, parts.split(keys), strict=True
             )
@@ -100,8 +111,8 @@ class HashTable(TrainedTable):
         """Writes the rows of `keys`; of a repeated key the last one stays.
 
         Args:
-          keys: int64 of any shape.
-          values: float32, keys.shape + [dim].
+          keys: of `key_dtype`, any shape.
+          values: of `value_dtype`, keys.shape + [dim].
 
         Raises:
           tfembed.errors.DtypeError: another dtype.
@@ -117,8 +128,8 @@ class HashTable(TrainedTable):
         """Adds to rows that are there, inserts rows that are not.
 
         Args:
-          keys: int64 of any shape.
-          values_or_deltas: float32, keys.shape + [dim]: a delta where `exists`,
+          keys: of `key_dtype`, any shape.
+          values_or_deltas: of `value_dtype`, keys.shape + [dim]: a delta where `exists`,
             else a value.
           exists: bool, keys.shape: what a lookup said. Where it no longer
             holds, the key is left alone.
@@ -132,7 +143,7 @@ class HashTable(TrainedTable):
 
     def remove(self, keys: Any) -> tf.Operation | None:
         """Removes `keys`, of any shape; those not there are ignored."""
-        keys = arguments.key_tensor(keys, self.name)
+        keys = self._key_tensor(keys)
         return self._for_each_shard(table_ops.remove, keys)
 
     def clear(self) -> tf.Operation | None:
@@ -147,11 +158,17 @@ class HashTable(TrainedTable):
 
     def keys(self) -> tf.Tensor:
         """All keys [n], shard after shard; no row is copied."""
-        return tf.concat([table_ops.keys(h) for h in self.handles], 0)
+        return tf.concat(
+            [
+                table_ops.keys(handle, key_dtype=self.key_dtype)
+                for handle in self.handles
+            ],
+            0,
+        )
 
     def contains(self, keys: Any) -> tf.Tensor:
         """Which of `keys`, of any shape, are there: bool, keys.shape."""
-        keys = arguments.key_tensor(keys, self.name)
+        keys = self._key_tensor(keys)
         parts = self.partition(keys)
         return parts.merge(
             [
@@ -199,7 +216,12 @@ class HashTable(TrainedTable):
         )
 
     def _export_all(self) -> list[tf.Tensor]:
-        each = [table_ops.export(h) for h in self.handles]
+        each = [
+            table_ops.export(
+                handle, key_dtype=self.key_dtype, value_dtype=self.value_dtype
+            )
+            for handle in self.handles
+        ]
         return [tf.concat(tensors, 0) for tensors in zip(*each, strict=True)]
 
 

@@ -64,13 +64,13 @@ class ShardedTable(tf.__internal__.tracking.Trackable):
 
     @property
     def key_dtype(self) -> tf.DType:
-        """int64."""
-        return tf.int64
+        """What keys are."""
+        return tf.as_dtype(self._shards[0].options.key_dtype)
 
     @property
     def value_dtype(self) -> tf.DType:
-        """float32."""
-        return tf.float32
+        """What the numbers of a row are."""
+        return tf.as_dtype(self._shards[0].options.value_dtype)
 
     @property
     def shards(self) -> tuple[TableShard, ...]:
@@ -111,7 +111,7 @@ class ShardedTable(tf.__internal__.tracking.Trackable):
         return bool(self._slot_names) or not self._is_served
 
     def partition(self, keys: tf.Tensor) -> KeyPartition:
-        """Deals int64 `keys` of any shape to the shards."""
+        """Deals `keys` of any shape to the shards."""
         return KeyPartition(
             keys, len(self._shards), self._partitioner, self.name
         )
@@ -135,7 +135,7 @@ class ShardedTable(tf.__internal__.tracking.Trackable):
             name = self.name
             children["partition"] = tf.function(
                 lambda keys: shard_of(keys, n, partitioner, name),
-                input_signature=[tf.TensorSpec([None], tf.int64)],
+                input_signature=[tf.TensorSpec([None], self.key_dtype)],
                 autograph=False,
             )
         return children

@@ -25,6 +25,8 @@ class ShardOptions:
     initializer: RowInitializer
     seed: int
     init_size: int = 0
+    key_dtype: str = "int64"
+    value_dtype: str = "float32"
 
     def to_json(self) -> dict[str, Any]:
         """A form that `from_json` reads."""
@@ -64,6 +66,8 @@ class TableShard(tf.saved_model.experimental.TrackableResource):
             shared_name = self._name_in_graph()
         return table_ops.create(
             options.dim,
+            key_dtype=tf.as_dtype(options.key_dtype),
+            value_dtype=tf.as_dtype(options.value_dtype),
             name=options.name,
             initializer=options.initializer.kind,
             initializer_args=options.initializer.arguments,

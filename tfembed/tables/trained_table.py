@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfembed import errors
 from tfembed.ops import grouped
 from tfembed.ops import table as table_ops
-from tfembed.tables import arguments
+from tfembed.tables import arguments, batches
 from tfembed.tables.sharded_table import ShardedTable
 
 __all__ = ["TrainedTable"]
@@ -101,10 +101,15 @@ class TrainedTable(ShardedTable):
     def _keys_and_rows(
         self, keys: Any, rows: Any
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        keys = arguments.key_tensor(keys, self.name)
-        rows = arguments.value_tensor(rows, self.name)
+        keys = self._key_tensor(keys)
+        rows = batches.value_tensor(rows, self.value_dtype, self.name)
         arguments.check_rows(keys, rows, self.dim, self.name)
         return keys, rows
+
+    def _key_tensor(self, keys: Any) -> tf.Tensor:
+        if tf.is_tensor(keys) and keys.dtype == tf.int32:
+            keys = tf.cast(keys, self.key_dtype)
+        return batches.key_tensor(keys, self.key_dtype, self.name)
 
     def _set_slots(self, optimizer: Any, rule: str) -> None:
         try:

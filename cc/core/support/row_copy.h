@@ -19,7 +19,17 @@ inline void CopyRow(const float* from, float* to, int64_t n) {
     __builtin_memcpy(to + i, from + i, 16);
     i += 4;
   }
-  for (; i < n; ++i) to[i] = from[i];
+  for (; i < n; ++i) __builtin_memcpy(to + i, from + i, 4);
+}
+
+// The same for rows of other numbers.
+inline void CopyBytes(const void* from, void* to, int64_t bytes) {
+  if (bytes % 4 == 0) {
+    CopyRow(static_cast<const float*>(from), static_cast<float*>(to),
+            bytes / 4);
+  } else {
+    __builtin_memcpy(to, from, bytes);
+  }
 }
 
 inline void AddRow(const float* from, float* to, int64_t n) {
@@ -30,11 +40,11 @@ inline void FillRow(float value, float* to, int64_t n) {
   for (int64_t i = 0; i < n; ++i) to[i] = value;
 }
 
-// Asks for the cache lines of `n` floats. Beyond 2 KiB the processor's own
+// Asks for the cache lines of `n` words. Beyond 2 KiB the processor's own
 // prefetcher follows the copy.
 template <bool kForWriting>
-inline void PrefetchRow(const float* row, int64_t n) {
-  const char* begin = reinterpret_cast<const char*>(row);
+inline void PrefetchRow(const void* row, int64_t n) {
+  const char* begin = static_cast<const char*>(row);
   const int64_t bytes = (n < 512 ? n : 512) * 4;
   for (int64_t i = 0; i < bytes; i += 64) {
     __builtin_prefetch(begin + i, kForWriting ? 1 : 0);

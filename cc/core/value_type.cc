@@ -1,0 +1,162 @@
+#include "cc/core/value_type.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "cc/core/support/half.h"
+
+namespace tfembed {
+namespace {
+
+template <typename T>
+T Load(const void* from, int64_t i) {
+  T value;
+  std::memcpy(&value, static_cast<const char*>(from) + i * sizeof(T),
+              sizeof(T));
+  return value;
+}
+
+template <typename T>
+void Store(T value, void* to, int64_t i) {
+  std::memcpy(static_cast<char*>(to) + i * sizeof(T), &value, sizeof(T));
+}
+
+template <typename T>
+T Converted(double value) {
+  if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, Bfloat16>) {
+    return T::Of(static_cast<float>(value));
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return value != 0;
+  } else if constexpr (std::is_integral_v<T>) {
+    using Limits = std::numeric_limits<T>;
+    if (std::isnan(value)) return 0;
+    // The bounds as doubles: the upper one may be rounded up.
+    if (value <= static_cast<double>(Limits::min())) return Limits::min();
+    if (value >= static_cast<double>(Limits::max())) return Limits::max();
+    return static_cast<T>(value);
+  } else {
+    return static_cast<T>(value);
+  }
+}
+
+template <typename T>
+T Sum(T a, T b) {
+  if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, Bfloat16>) {
+    return T::Of(a.ToFloat() + b.ToFloat());
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return a || b;
+  } else if constexpr (std::is_integral_v<T>) {
+    using Unsigned = std::make_unsigned_t<T>;
+    return static_cast<T>(static_cast<Unsigned>(static_cast<Unsigned>(a) +
+                                                static_cast<Unsigned>(b)));
+  } else {
+    return a + b;
+  }
+}
+
+// Calls body(T()) with the C++ type of a kind.
+template <typename Body>
+auto WithType(ElementKind kind, Body body) {
+  switch (kind) {
+    case ElementKind::kFloat16:
+      return body(Half());
+    case ElementKind::kBfloat16:
+      return body(Bfloat16());
+    case ElementKind::kFloat64:
+      return body(double());
+    case ElementKind::kInt8:
+      return body(int8_t());
+    case ElementKind::kInt32:
+      return body(int32_t());
+    case ElementKind::kInt64:
+      return body(int64_t());
+    case ElementKind::kBool:
+      return body(bool());
+    case ElementKind::kFloat32:
+      break;
+  }
+  return body(float());
+}
+
+}  // namespace
+
+int64_t ValueType::size() const {
+  return WithType(kind_, [](auto zero) { return int64_t{sizeof(zero)}; });
+}
+
+const char* ValueType::name() const {
+  switch (kind_) {
+    case ElementKind::kFloat16:
+      return "float16";
+    case ElementKind::kBfloat16:
+      return "bfloat16";
+    case ElementKind::kFloat64:
+      return "float64";
+    case ElementKind::kInt8:
+      return "int8";
+    case ElementKind::kInt32:
+      return "int32";
+    case ElementKind::kInt64:
+      return "int64";
+    case ElementKind::kBool:
+      return "bool";
+    case ElementKind::kFloat32:
+      break;
+  }
+  return "float32";
+}
+
+bool ValueType::is_trainable() const {
+  return kind_ == ElementKind::kFloat32 || kind_ == ElementKind::kFloat16 ||
+         kind_ == ElementKind::kBfloat16;
+}
+
+void ValueType::FromDoubles(const double* from, void* to, int64_t n) const {
+  WithType(kind_, [=](auto zero) {
+    using T = decltype(zero);
+    for (int64_t i = 0; i < n; ++i) Store(Converted<T>(from[i]), to, i);
+  });
+}
+
+void ValueType::FromFloats(const float* from, void* to, int64_t n) const {
+  WithType(kind_, [=](auto zero) {
+    using T = decltype(zero);
+    for (int64_t i = 0; i < n; ++i) Store(Converted<T>(from[i]), to, i);
+  });
+}
+
+void ValueType::ToFloats(const void* from, float* to, int64_t n) const {
+  if (kind_ == ElementKind::kFloat16) {
+    for (int64_t i = 0; i < n; ++i) to[i] = Load<Half>(from, i).ToFloat();
+  } else if (kind_ == ElementKind::kBfloat16) {
+    for (int64_t i = 0; i < n; ++i) to[i] = Load<Bfloat16>(from, i).ToFloat();
+  } else {
+    std::memcpy(to, from, n * sizeof(float));
+  }
+}
+
+void ValueType::RoundByBits(const float* from, const uint32_t* bits, void* to,
+                            int64_t n) const {
+  const bool is_half = kind_ == ElementKind::kFloat16;
+  for (int64_t i = 0; i < n; ++i) {
+    const uint32_t random = bits[i] & 0xffff;
+    if (is_half) {
+      Store(Half::Rounded(from[i], random, false), to, i);
+    } else {
+      Store(Bfloat16::Rounded(from[i], random), to, i);
+    }
+  }
+}
+
+void ValueType::Add(const void* from, void* to, int64_t n) const {
+  WithType(kind_, [=](auto zero) {
+    using T = decltype(zero);
+    for (int64_t i = 0; i < n; ++i) {
+      Store(Sum(Load<T>(to, i), Load<T>(from, i)), to, i);
+    }
+  });
+}
+
+}  // namespace tfembed

@@ -1,0 +1,81 @@
+#include "cc/kernels/table_dtypes.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace tfembed {
+namespace {
+
+using ::tensorflow::DataType;
+using ::tensorflow::DataTypeString;
+
+constexpr std::pair<KeyKind, DataType> kKeys[] = {
+    {KeyKind::kInt64, tensorflow::DT_INT64},
+    {KeyKind::kInt32, tensorflow::DT_INT32},
+};
+
+constexpr std::pair<ElementKind, DataType> kValues[] = {
+    {ElementKind::kFloat32, tensorflow::DT_FLOAT},
+    {ElementKind::kFloat16, tensorflow::DT_HALF},
+    {ElementKind::kBfloat16, tensorflow::DT_BFLOAT16},
+    {ElementKind::kFloat64, tensorflow::DT_DOUBLE},
+    {ElementKind::kInt8, tensorflow::DT_INT8},
+    {ElementKind::kInt32, tensorflow::DT_INT32},
+    {ElementKind::kInt64, tensorflow::DT_INT64},
+    {ElementKind::kBool, tensorflow::DT_BOOL},
+};
+
+absl::Status WrongDtype(const TableResource& table, absl::string_view what,
+                        DataType wanted, DataType given) {
+  if (wanted == given) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "Table '", table.name(), "' has ", what, " of dtype ",
+      DataTypeString(wanted), "; got ", DataTypeString(given), "."));
+}
+
+}  // namespace
+
+DataType KeyDtype(KeyKind keys) {
+  for (const auto& [kind, dtype] : kKeys) {
+    if (kind == keys) return dtype;
+  }
+  return tensorflow::DT_INVALID;
+}
+
+DataType ValueDtype(ValueType values) {
+  for (const auto& [kind, dtype] : kValues) {
+    if (kind == values.kind()) return dtype;
+  }
+  return tensorflow::DT_INVALID;
+}
+
+absl::Status FindKeyKind(DataType dtype, KeyKind* keys) {
+  for (const auto& [kind, known] : kKeys) {
+    if (known != dtype) continue;
+    *keys = kind;
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("No table has keys of dtype ", DataTypeString(dtype), "."));
+}
+
+absl::Status FindValueType(DataType dtype, ValueType* values) {
+  for (const auto& [kind, known] : kValues) {
+    if (known != dtype) continue;
+    *values = kind;
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "No table has values of dtype ", DataTypeString(dtype), "."));
+}
+
+absl::Status CheckKeyDtype(const TableResource& table, DataType dtype) {
+  return WrongDtype(table, "keys", KeyDtype(table.table()->key_kind()), dtype);
+}
+
+absl::Status CheckValueDtype(const TableResource& table, DataType dtype) {
+  return WrongDtype(table, "values", ValueDtype(table.table()->type()), dtype);
+}
+
+}  // namespace tfembed

@@ -1,0 +1,29 @@
+#ifndef TFEMBED_KERNELS_TABLE_DTYPES_H_
+#define TFEMBED_KERNELS_TABLE_DTYPES_H_
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "cc/core/embedding_table.h"
+#include "cc/core/value_type.h"
+#include "cc/kernels/table_resource.h"
+#include "tensorflow/core/framework/types.h"
+
+namespace tfembed {
+
+// What TensorFlow calls a table's keys and values.
+tensorflow::DataType KeyDtype(KeyKind keys);
+tensorflow::DataType ValueDtype(ValueType values);
+
+// The reverse. InvalidArgument for a dtype that no table has.
+absl::Status FindKeyKind(tensorflow::DataType dtype, KeyKind* keys);
+absl::Status FindValueType(tensorflow::DataType dtype, ValueType* values);
+
+// InvalidArgument where keys, or values, are not of the table's dtype.
+absl::Status CheckKeyDtype(const TableResource& table,
+                           tensorflow::DataType dtype);
+absl::Status CheckValueDtype(const TableResource& table,
+                             tensorflow::DataType dtype);
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_KERNELS_TABLE_DTYPES_H_
