@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "cc/core/id_bags.h"
 #include "cc/core/optimizers/interface.h"
@@ -45,13 +46,14 @@ absl::Status GroupedUpdate(absl::Span<TableUpdate> tables, NonFinite nonfinite,
                            Executor* executor);
 
 // The same sums without an update: distinct ids, ascending, and their gradient
-// rows ([ids.size(), dim], row-major). REQUIRES: fewer than 2^32 bags and ids.
+// rows ([ids.size(), dim], row-major). InvalidArgument: 2^32 bags or ids, or
+// more.
 struct SummedGradients {
   std::vector<int64_t> ids;
   std::vector<float> rows;
 };
-SummedGradients SumGradients(absl::Span<const BagGradients> features,
-                             int64_t dim, Executor* executor);
+absl::StatusOr<SummedGradients> SumGradients(
+    absl::Span<const BagGradients> features, int64_t dim, Executor* executor);
 
 }  // namespace tfembed
 

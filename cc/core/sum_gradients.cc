@@ -22,8 +22,8 @@ void CopySums(SumReader* reader, int64_t dim, int64_t* ids, float* rows) {
 
 }  // namespace
 
-SummedGradients SumGradients(absl::Span<const BagGradients> features,
-                             int64_t dim, Executor* executor) {
+absl::StatusOr<SummedGradients> SumGradients(
+    absl::Span<const BagGradients> features, int64_t dim, Executor* executor) {
   const int64_t num_ids = NumIds(features);
   if (num_ids * dim < kSerialFloats) executor = nullptr;
   TableGradients::Options options;
@@ -31,9 +31,9 @@ SummedGradients SumGradients(absl::Span<const BagGradients> features,
   options.dim = dim;
   options.max_tasks = TasksOfTable(num_ids, num_ids, executor);
   options.keeps_sorted = true;
-  // Without a sink the only error is a step that is too large.
-  const auto owner = TableGradients::Create(options).value();
-  TableGradients& gradients = *owner;
+  const auto owner = TableGradients::Create(options);
+  if (!owner.ok()) return owner.status();
+  TableGradients& gradients = **owner;
   ParallelFor(executor, gradients.num_ranges(), [&](int64_t range) {
     gradients.Collect(range).IgnoreError();  // Without a sink all ids are good.
   });

@@ -40,7 +40,7 @@ TEST(SumGradientsTest, SumsEveryIdOverFeaturesAndBags) {
         options.has_splits = false;
         features.Add(options, seed += 2);
         ExpectSums(features, dim,
-                   SumGradients(features.features(), dim, nullptr));
+                   SumGradients(features.features(), dim, nullptr).value());
         if (HasFatalFailure()) return;
       }
     }
@@ -58,7 +58,8 @@ TEST(SumGradientsTest, TakesAnyIdsAndPutsThemInOrder) {
     ids[1] = std::numeric_limits<int64_t>::min();
     ids[2] = -1;
     ids[3] = std::numeric_limits<int64_t>::max();
-    ExpectSums(features, 4, SumGradients(features.features(), 4, nullptr));
+    ExpectSums(features, 4,
+               SumGradients(features.features(), 4, nullptr).value());
   }
 }
 
@@ -72,12 +73,12 @@ TEST(SumGradientsTest, GivesTheSameBitsWhateverTheThreads) {
     features.Add(options, 1);
     features.Add(options, 3);
     const SummedGradients serial =
-        SumGradients(features.features(), 16, nullptr);
+        SumGradients(features.features(), 16, nullptr).value();
     ExpectSums(features, 16, serial);
     for (const int threads : {2, 3, 5}) {
       ThreadExecutor executor(threads);
       const SummedGradients summed =
-          SumGradients(features.features(), 16, &executor);
+          SumGradients(features.features(), 16, &executor).value();
       EXPECT_EQ(summed.ids, serial.ids);
       EXPECT_EQ(summed.rows, serial.rows);
     }
@@ -91,16 +92,18 @@ TEST(SumGradientsTest, SumsAnIdThatComesThousandsOfTimes) {
   options.num_rows = 2;
   features.Add(options, 1);
   ThreadExecutor executor(2);
-  ExpectSums(features, 8, SumGradients(features.features(), 8, &executor));
+  ExpectSums(features, 8,
+             SumGradients(features.features(), 8, &executor).value());
 }
 
 TEST(SumGradientsTest, GivesNothingForNoIds) {
-  EXPECT_TRUE(SumGradients({}, 8, nullptr).ids.empty());
+  EXPECT_TRUE(SumGradients({}, 8, nullptr).value().ids.empty());
   GradientFeatures features(8);
   RandomBagsOptions options;
   options.max_ids = 0;
   features.Add(options, 1);
-  EXPECT_TRUE(SumGradients(features.features(), 8, nullptr).ids.empty());
+  EXPECT_TRUE(
+      SumGradients(features.features(), 8, nullptr).value().ids.empty());
 }
 
 }  // namespace

@@ -180,8 +180,10 @@ class GroupedLookupGradientOp : public OpKernel {
       by_table[t].push_back({features[f].bags(), gradients[f], spec_.dims[t]});
     }
     for (int t = 0; t < by_table.size(); ++t) {
-      TF_RETURN_IF_ERROR(Output(
-          context, t, SumGradients(by_table[t], spec_.dims[t], &executor)));
+      absl::StatusOr<SummedGradients> summed =
+          SumGradients(by_table[t], spec_.dims[t], &executor);
+      if (!summed.ok()) return summed.status();
+      TF_RETURN_IF_ERROR(Output(context, t, *summed));
     }
     return absl::OkStatus();
   }
