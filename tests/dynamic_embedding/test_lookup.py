@@ -139,40 +139,6 @@ def test_a_trainable_stands_for_its_lookup_alone():
     assert v.get_trainable_by_name("c") is None
 
 
-def test_a_trainables_name_is_a_string():
-    with pytest.raises(TypeError, match="must be a string"):
-        filled()[0].get_trainable_by_name(1)
-
-
-@SHARDS
-def test_long_rows_are_scaled_to_max_norm(shards):
-    v = de.Variable(dim=2, devices=["/CPU:0"] * shards)
-    v.upsert([1, 2, 3], [[2.0, 4.0], [3.0, 1.0], [0.3, 0.4]])
-    rows = np.array([[2, 4], [3, 1], [0.3, 0.4]], np.float64)
-    norms = np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 2)
-
-    for look_up in (de.embedding_lookup, de.embedding_lookup_unique):
-        found = look_up(v, [1, 2, 3], name="x", max_norm=2.0)
-        np.testing.assert_allclose(found, 2 * rows / norms, rtol=1e-6)
-
-
-def test_update_op_writes_the_rows_of_a_lookup():
-    v = de.Variable(dim=1, initializer=2.0, devices=["/CPU:0"] * 2)
-    rows, trainable = de.embedding_lookup(
-        v, range(5), name="x", max_norm=1.0, return_trainable=True
-    )
-    trainable.update_op()
-
-    np.testing.assert_array_equal(rows, np.ones([5, 1]))
-    assert [int(v.size()), int(v.size(0)), int(v.size(1))] == [5, 3, 2]
-    np.testing.assert_array_equal(v.lookup(range(5)), np.ones([5, 1]))
-
-
-def test_a_lookup_needs_a_name_in_eager_mode():
-    with pytest.raises(ValueError, match="must have a `name`"):
-        de.embedding_lookup(filled()[0], [1])
-
-
 def test_return_trainable_is_for_eager_mode():
     v, _ = filled()
 

@@ -88,54 +88,6 @@ def test_bags_are_combined_and_their_gradients_summed(
     )
 
 
-SAFE_INDICES = [[0, 0], [0, 1], [2, 0]]
-
-
-def safe(shards, combiner, *, weights=None, default_id=None):
-    v = de.Variable(dim=2, devices=["/CPU:0"] * shards)
-    v.upsert([1, 2, 3], [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]])
-    ids = tf.SparseTensor(
-        SAFE_INDICES, tf.constant([1, 2, 3], tf.int64), [4, 2]
-    )
-    if weights is not None:
-        weights = tf.SparseTensor(SAFE_INDICES, weights, [4, 2])
-    out = de.safe_embedding_lookup_sparse(
-        v, ids, weights, combiner=combiner, default_id=default_id
-    ).numpy()
-    np.testing.assert_array_equal(out[:, 0], out[:, 1])
-    return out[:, 0].tolist()
-
-
-@pytest.mark.parametrize("shards", [1, 2])
-@pytest.mark.parametrize(
-    ("combiner", "plain", "weighted"),
-    [
-        ("sum", [3, 0, 3, 0], [0, 0, 1.5, 0]),
-        ("mean", [1.5, 0, 3, 0], [1, 0, 3, 0]),
-        ("sqrtn", [3 / np.sqrt(2), 0, 3, 0], [1, 0, 3, 0]),
-    ],
-)
-def test_safe_lookups_prune_and_fill(shards, combiner, plain, weighted):
-    assert safe(shards, combiner) == pytest.approx(plain)
-    filled = [3 if x == 0 else x for x in plain]
-    assert safe(shards, combiner, default_id=3) == pytest.approx(filled)
-    weights = [2.0, -1.0, 0.5]
-    assert safe(shards, combiner, weights=weights) == pytest.approx(weighted)
-
-
-@pytest.mark.parametrize("shards", [1, 2])
-def test_safe_lookups_reduce_the_last_dimension_and_take_negative_ids(shards):
-    v = de.Variable(dim=1, devices=["/CPU:0"] * shards, initializer=9.0)
-    v.upsert([-100, 1, 2], [[5.0], [1.0], [2.0]])
-    ids = tf.SparseTensor(
-        [[0, 0, 0], [0, 0, 1], [1, 1, 0]],
-        tf.constant([1, -100, 2], tf.int64),
-        [2, 3, 2],
-    )
-    out = de.safe_embedding_lookup_sparse(v, ids, combiner="sum")
-    np.testing.assert_array_equal(out[..., 0], [[6, 0, 0], [0, 2, 0]])
-
-
 def test_a_sparse_lookups_trainable_stands_for_its_distinct_ids():
     v, _ = table(1)
     sp_ids, _ = bags()
@@ -183,10 +135,3 @@ def test_arguments_that_are_not_allowed_are_refused(
     combiner = change.get("combiner", "mean")
     with pytest.raises(error, match=text):
         look_up(v, ids, change.get("weights"), combiner=combiner)
-
-
-def test_safe_lookups_refuse_weights_of_another_dtype():
-    v, _ = table(1)
-    ids, weights = bags()
-    with pytest.raises(TypeError, match="must be float32; got float64"):
-        de.safe_embedding_lookup_sparse(v, ids, tf.cast(weights, tf.float64))

@@ -371,18 +371,3 @@ def test_arguments_that_are_not_allowed_are_refused(options, error, text):
 def test_a_shard_that_is_not_there_has_no_size():
     with pytest.raises(ValueError, match=r"in \[0, 1\)"):
         variable().size(1)
-
-
-def test_a_function_keeps_the_order_of_the_program():
-    v = variable()
-
-    @tf.function
-    def step():
-        v.upsert([1, 2], [[1.0], [2.0]])
-        rows, size = v.lookup([1]), v.size()
-        v.remove(tf.constant([1], tf.int64))
-        return rows, size, v.lookup([1]), v.size()
-
-    rows, size, rows_after, size_after = step()
-    assert (float(rows[0, 0]), int(size)) == (1, 2)
-    assert (float(rows_after[0, 0]), int(size_after)) == (-1, 1)

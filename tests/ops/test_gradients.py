@@ -242,3 +242,20 @@ def test_second_order_gradients_are_refused():
         slope = tf.reduce_sum(inner.gradient(loss, variable).values)
     with pytest.raises(LookupError, match="no second-order gradients"):
         outer.gradient(slope, variable)
+
+
+@pytest.mark.parametrize("in_function", [False, True])
+def test_rows_may_pass_through_for_two_anchors(in_function):
+    first, second = tf.Variable([0.0]), tf.Variable([0.0])
+    keys = tf.constant([1, 1], tf.int64)
+
+    def gradients():
+        with tf.GradientTape() as tape:
+            rows = trainable_rows(first, keys, tf.ones([2, 3]))
+            rows = trainable_rows(second, keys, rows)
+            loss = tf.reduce_sum(2 * rows)
+        return tape.gradient(loss, [first, second])
+
+    for slices in (tf.function(gradients) if in_function else gradients)():
+        np.testing.assert_array_equal(slices.indices, [1, 1])
+        np.testing.assert_array_equal(slices.values, np.full([2, 3], 2.0))

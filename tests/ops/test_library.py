@@ -83,9 +83,9 @@ def test_importing_tfembed_explains_tensorflow_before_anything_fails(
 @pytest.fixture
 def fresh():
     """Forgets the loaded library for a test, and after it."""
-    library.load.cache_clear()
+    library._open.cache_clear()
     yield
-    library.load.cache_clear()
+    library._open.cache_clear()
 
 
 def test_a_missing_library_is_explained(monkeypatch, tmp_path, fresh):

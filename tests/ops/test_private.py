@@ -68,6 +68,21 @@ def test_lookups_in_a_function_do_not_wait_for_one_another():
     assert not any(op.control_inputs for op in lookups)
 
 
+def test_a_function_knows_whether_xla_compiles_it():
+    found = []
+
+    def traced():
+        with tf.init_scope():
+            found.append(private.traced_for_xla())
+        found.append(private.traced_for_xla())
+
+    for jit_compile in (None, False, True):
+        tf.function(traced, jit_compile=jit_compile)()
+    tf.function(tf.function(traced), jit_compile=True)()
+    assert found == [False] * 4 + [False, True] * 2
+    assert not private.traced_for_xla()
+
+
 def test_no_other_module_of_the_room_imports_private_symbols():
     for path in OPS.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

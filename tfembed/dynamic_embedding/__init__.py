@@ -7,9 +7,21 @@ import importlib as _importlib
 import sys as _sys
 from typing import Any as _Any
 
+from tfembed.dynamic_embedding import (
+    data_flow,
+    math,
+    ragged_embedding_ops,
+    shadow_ops,
+)
 from tfembed.dynamic_embedding.lookup import (
     embedding_lookup,
     embedding_lookup_unique,
+)
+from tfembed.dynamic_embedding.model_mode import (
+    ModelMode,
+    enable_inference_mode,
+    enable_train_mode,
+    get_model_mode,
 )
 from tfembed.dynamic_embedding.optimizer import DynamicEmbeddingOptimizer
 from tfembed.dynamic_embedding.partition import (
@@ -17,8 +29,12 @@ from tfembed.dynamic_embedding.partition import (
     make_partition,
 )
 from tfembed.dynamic_embedding.safe_lookup import safe_embedding_lookup_sparse
+from tfembed.dynamic_embedding.shadow_ops import DEResourceVariable
 from tfembed.dynamic_embedding.sparse_lookup import embedding_lookup_sparse
-from tfembed.dynamic_embedding.trainable import TrainableWrapper
+from tfembed.dynamic_embedding.trainable import (
+    TrainableWrapper,
+    trainable_wrapper_filter,
+)
 from tfembed.dynamic_embedding.variable import Variable
 from tfembed.dynamic_embedding.variable_files import (
     load_de_variable_from_file_system,
@@ -26,18 +42,28 @@ from tfembed.dynamic_embedding.variable_files import (
 from tfembed.dynamic_embedding.variable_store import get_variable
 
 __all__ = [
+    "DEResourceVariable",
     "DynamicEmbeddingOptimizer",
+    "ModelMode",
     "TrainableWrapper",
     "Variable",
+    "data_flow",
     "default_partition_fn",
     "embedding_lookup",
     "embedding_lookup_sparse",
     "embedding_lookup_unique",
+    "enable_inference_mode",
+    "enable_train_mode",
+    "get_model_mode",
     "get_variable",
     "keras",
     "load_de_variable_from_file_system",
     "make_partition",
+    "math",
+    "ragged_embedding_ops",
     "safe_embedding_lookup_sparse",
+    "shadow_ops",
+    "trainable_wrapper_filter",
 ]
 
 

@@ -8,9 +8,7 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.dynamic_embedding import arguments
-from tfembed.dynamic_embedding.trainable import TrainableWrapper, clip_rows
-from tfembed.dynamic_embedding.variable import Variable
-from tfembed.ops import trainable_rows
+from tfembed.dynamic_embedding.embedding_weights import EmbeddingWeights
 
 __all__ = ["embedding_lookup", "embedding_lookup_unique"]
 
@@ -31,18 +29,18 @@ def embedding_lookup(
     initial row and is inserted by the update.
 
     Args:
-      params: a `Variable`, or a list of one.
-      ids: int64 of any shape.
+      params: a `Variable` or `ShadowVariable`, or a list of one.
+      ids: keys of any shape.
       partition_strategy: accepted for TFRA's sake.
       name: of the lookup; required in eager mode.
       validate_indices: accepted for TFRA's sake.
       max_norm: rows longer than this (L2) are scaled to it. The gradient goes
         through the scaling, as with `tf.nn.embedding_lookup`.
-      return_trainable: whether to return this lookup's `TrainableWrapper` too;
-        eager mode only.
+      return_trainable: whether to return this lookup's `TrainableWrapper` too,
+        eager mode only; or the `ShadowVariable`.
 
     Returns:
-      float32 ids.shape + [dim]; with `return_trainable` a pair.
+      Rows, ids.shape + [dim]; with `return_trainable` a pair.
 
     Raises:
       tfembed.errors.DtypeError: (also TypeError) `params` is no `Variable`, or
@@ -53,25 +51,12 @@ def embedding_lookup(
         `return_trainable` inside a tf.function.
     """
     del partition_strategy, validate_indices
-    params = single_variable(params)
+    params = single_weights(params)
     if name is None and tf.executing_eagerly():
         raise errors.ArgumentError(
             "In eager mode a lookup must have a `name`; got None."
         )
-    with tf.name_scope(name or "embedding_lookup"):
-        ids = arguments.id_tensor(ids, params)
-        rows = watched_rows(params, ids)
-        if not return_trainable:
-            return clip_rows(rows, max_norm)
-        wrapper = TrainableWrapper(
-            params,
-            ids,
-            rows,
-            name=name or "embedding_lookup",
-            max_norm=max_norm,
-        )
-        params.remember_trainable(wrapper)
-        return wrapper.rows, wrapper
+    return params.embedding_lookup(ids, name, max_norm, return_trainable)
 
 
 def embedding_lookup_unique(
@@ -87,7 +72,7 @@ def embedding_lookup_unique(
 
     The gradient is the same, with one entry for each distinct id.
     """
-    params = single_variable(params)
+    params = single_weights(params)
     with tf.name_scope("embedding_lookup_unique"):
         ids = arguments.id_tensor(ids, params)
         distinct, places = tf.unique(tf.reshape(ids, [-1]))
@@ -107,12 +92,12 @@ def embedding_lookup_unique(
     return (rows, *wrapper) if return_trainable else rows
 
 
-def single_variable(params: Any) -> Variable:
+def single_weights(params: Any) -> EmbeddingWeights:
     """The one variable of `params`.
 
     Raises:
       tfembed.errors.ArgumentError: a list of several.
-      tfembed.errors.DtypeError: no `Variable`.
+      tfembed.errors.DtypeError: neither `Variable` nor `ShadowVariable`.
     """
     if isinstance(params, (list, tuple)):
         if len(params) != 1:
@@ -121,15 +106,9 @@ def single_variable(params: Any) -> Variable:
                 "Shards of one table are made with `devices`."
             )
         (params,) = params
-    if not isinstance(params, Variable):
+    if not isinstance(params, EmbeddingWeights):
         raise errors.DtypeError(
-            "`params` must be a tfembed.dynamic_embedding.Variable; got "
-            f"{type(params).__name__}."
+            "`params` must be a Variable or ShadowVariable of "
+            f"tfembed.dynamic_embedding; got {type(params).__name__}."
         )
     return params
-
-
-def watched_rows(params: Variable, ids: tf.Tensor) -> tf.Tensor:
-    """The rows of `ids`, whose gradient goes to `params` if it is trainable."""
-    rows, _ = params.table.lookup(ids)
-    return trainable_rows(params, ids, rows) if params.trainable else rows

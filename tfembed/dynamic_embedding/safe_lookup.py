@@ -6,13 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed import errors
-from tfembed.dynamic_embedding.lookup import single_variable
-from tfembed.dynamic_embedding.sparse_lookup import (
-    check_combiner,
-    check_sparse,
-    embedding_lookup_sparse,
-)
+from tfembed.dynamic_embedding.bags import check_bags, check_combiner
+from tfembed.dynamic_embedding.lookup import single_weights
+from tfembed.dynamic_embedding.sparse_lookup import embedding_lookup_sparse
 
 __all__ = ["safe_embedding_lookup_sparse"]
 
@@ -34,32 +30,29 @@ def safe_embedding_lookup_sparse(
     unless the combiner is "sum".
 
     Args:
-      embedding_weights: a `Variable`, or a list of one.
-      sparse_ids: int64 [d_0, ..., d_n], n >= 1.
-      sparse_weights: float32, indices as `sparse_ids`; None: all 1.
+      embedding_weights: a `Variable` or `ShadowVariable`, or a list of one.
+      sparse_ids: keys [d_0, ..., d_n], n >= 1.
+      sparse_weights: of the rows' dtype, indices as `sparse_ids`; None: all 1.
       combiner: "mean", "sqrtn" or "sum"; None: "mean".
       default_id: the id whose row an empty bag gets; None: zeros.
       name: of the lookup.
       partition_strategy: accepted for TFRA's sake.
       max_norm: rows longer than this (L2) are scaled to it, before combining.
       return_trainable: whether to return the `TrainableWrapper` of the distinct
-        ids too; eager mode only.
+        ids too, eager mode only; or the `ShadowVariable`.
 
     Returns:
-      float32 [d_0, ..., d_(n-1), dim]; with `return_trainable` a pair.
+      Of the rows' dtype [d_0, ..., d_(n-1), dim]; with `return_trainable` a pair.
 
     Raises:
-      tfembed.errors.DtypeError: (also TypeError) weights that are not float32.
+      tfembed.errors.DtypeError: (also TypeError) weights of another dtype
+        than the rows.
       Others as `embedding_lookup_sparse`.
     """
-    params = single_variable(embedding_weights)
+    params = single_weights(embedding_weights)
     combiner = check_combiner(combiner)
-    check_sparse(params, sparse_ids, sparse_weights)
-    if sparse_weights is not None and sparse_weights.dtype != params.dtype:
-        raise errors.DtypeError(
-            f"Weights for '{params.name}' must be {params.dtype.name}; got "
-            f"{sparse_weights.dtype.name}."
-        )
+    check_bags(params, tf.SparseTensor, sparse_ids, sparse_weights)
+    params.verify_embedding_weights(sparse_ids, sparse_weights)
     name = name or "safe_embedding_lookup_sparse"
     with tf.name_scope(name):
         shape = tf.cast(sparse_ids.dense_shape, tf.int64)

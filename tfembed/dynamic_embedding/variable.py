@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import warnings
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from tfembed.checkpoint.graph_saver import add_to_savers
 from tfembed.dynamic_embedding import arguments
 from tfembed.dynamic_embedding.partition import default_partition_fn
 from tfembed.dynamic_embedding.variable_files import VariableFiles
+from tfembed.dynamic_embedding.variable_lookups import VariableLookups
 from tfembed.tables.dtypes import table_dtypes
 
 __all__ = ["Variable"]
@@ -24,7 +24,7 @@ _DEFAULT_INIT_SIZE = 8192
 Partitioner = Callable[[tf.Tensor, int], tf.Tensor]
 
 
-class Variable(VariableFiles):
+class Variable(VariableFiles, VariableLookups):
     """A map from keys to rows of `dim` numbers.
 
     Reading a missing key gives its initial row and inserts nothing; the row is
@@ -114,7 +114,6 @@ class Variable(VariableFiles):
                 partitioner=None if is_default else self.partition_fn,
                 init_size=self.init_size or _default_init_size(),
             )
-        self._trainables: Any = weakref.WeakValueDictionary()
         self.saveable = (
             None  # What a tf.compat.v1.train.Saver of a graph saves.
         )
@@ -177,16 +176,6 @@ class Variable(VariableFiles):
             "`get_slot_variables` is not in this release; "
             "`variable.table.export_slots()` gives the slots by name."
         )
-
-    def remember_trainable(self, trainable: Any) -> None:
-        """Lets `get_trainable_by_name` find a lookup while it lives."""
-        self._trainables[trainable.name] = trainable
-
-    def get_trainable_by_name(self, name: str) -> Any:
-        """The `TrainableWrapper` of the lookup called `name`, or None."""
-        if not isinstance(name, str):
-            raise errors.DtypeError(f"`name` must be a string; got {name!r}.")
-        return self._trainables.get(name)
 
 
 def _default_init_size() -> int:

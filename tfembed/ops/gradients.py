@@ -29,7 +29,8 @@ def trainable_rows(anchor: Any, keys: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
     Returns:
       `rows`. Its gradient with respect to `anchor` is
       tf.IndexedSlices(values=[n, dim], indices=keys, flattened): repeated keys
-      stay repeated, and several calls in one step are concatenated.
+      stay repeated, and several calls in one step are concatenated. `rows` that
+      passed through it before hand the same gradient to their anchor too.
     """
     if private.acts_as_variable(anchor):
         private.variable_accessed(anchor)
@@ -55,7 +56,13 @@ def _trainable_rows_gradient(op: Any, gradient: tf.Tensor) -> list[Any]:
     dim = tf.shape(gradient)[-1]
     values = tf.reshape(gradient, tf.stack([tf.size(keys), dim]))
     values = tf.ensure_shape(values, [None, gradient.shape[-1]])
-    return [tf.IndexedSlices(values, keys), None, None]
+    return [tf.IndexedSlices(values, keys), None, gradient]
+
+
+# Rows have gradients by `trainable_rows` only.
+tf.no_gradient("Tfembed>TableLookup")
+# It reads nothing of its anchor, so that lookups need not wait for one another.
+private.register_read_only("Tfembed>TrainableRows")
 
 
 @tf.RegisterGradient("Tfembed>GroupedLookup")

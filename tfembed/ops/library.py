@@ -8,7 +8,7 @@ import importlib.util
 import pathlib
 import types
 
-from tfembed.errors import LibraryError
+from tfembed.errors import LibraryError, UnsupportedError
 
 LIBRARY = pathlib.Path(__file__).with_name("_tfembed_ops.so")
 
@@ -19,14 +19,31 @@ NEWEST = (2, 21)
 _BUILD = "run `pip install .` (or `make` in a checkout) with that TensorFlow"
 
 
-@functools.cache
 def load() -> types.ModuleType:
     """The module of generated op wrappers, e.g. `tfembed_table_lookup`.
 
     Raises:
       LibraryError: TensorFlow is missing or not supported, or the library is
         missing or was built for another minor version of TensorFlow.
+      UnsupportedError: a function that XLA compiles is being traced.
     """
+    module = _open()
+    # Imported here, since it needs a TensorFlow that `_open` has checked.
+    from tfembed.ops import private
+
+    if private.traced_for_xla():
+        raise UnsupportedError(
+            "Embedding tables live in host memory, and XLA cannot compile their "
+            "ops: a lookup or update was traced inside of "
+            "tf.function(jit_compile=True). Leave jit_compile out there (with "
+            "Keras: model.compile(jit_compile=False)), or look the rows up "
+            "outside and give them to the compiled function."
+        )
+    return module
+
+
+@functools.cache
+def _open() -> types.ModuleType:
     running = check_tensorflow()
     check_build(running, _built_for())
     if not LIBRARY.exists():

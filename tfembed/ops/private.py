@@ -10,7 +10,11 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.framework import auto_control_deps_utils
-from tensorflow.python.ops import handle_data_util, resource_variable_ops
+from tensorflow.python.ops import (
+    control_flow_util,
+    handle_data_util,
+    resource_variable_ops,
+)
 
 
 def set_handle_shape(
@@ -52,3 +56,11 @@ def acts_as_variable(value: Any) -> bool:
 def register_read_only(op_type: str) -> None:
     """Lets a tf.function run ops of this type on one table side by side."""
     auto_control_deps_utils.register_read_only_resource_op(op_type)
+
+
+def traced_for_xla() -> bool:
+    """Whether a function is being traced that XLA compiles, or one inside it."""
+    if tf.executing_eagerly():
+        return False
+    graph = tf.compat.v1.get_default_graph()
+    return control_flow_util.GraphOrParentsInXlaContext(graph)

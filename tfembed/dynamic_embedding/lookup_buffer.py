@@ -1,0 +1,131 @@
+"""A variable whose value is the rows of the last lookup."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+__all__ = ["LookupBuffer"]
+
+
+class LookupBuffer(tf.Variable):
+    """Stands for rows of a table where a tf.Variable is asked for.
+
+    It is a source of gradients, and `tf.Module.trainable_variables` lists it.
+    Its value is a copy of rows, of any shape, and no part of a checkpoint; the
+    table is. Base of `TrainableWrapper`.
+
+    Attributes:
+      params: the `Variable` that the rows come from.
+      max_norm: what the rows' lengths are limited to, or None.
+    """
+
+    # Gradient tapes take it for its handle.
+    _should_act_as_resource_variable = True
+
+    def __init__(
+        self, params: Any, max_norm: float | None, *, name: str, trainable: bool
+    ) -> None:
+        self.params = params
+        self.max_norm = max_norm
+        self._name = name
+        self._trainable = bool(trainable) and params.trainable
+        self._buffer = tf.Variable(
+            tf.zeros([0, params.dim], params.value_dtype),
+            trainable=False,
+            shape=tf.TensorShape(None),
+            name=name,
+        )
+        self._track_trackable(params, "params")
+
+    @property
+    def name(self) -> str:
+        """The lookup's name."""
+        return self._name
+
+    @property
+    def dtype(self) -> tf.DType:
+        """The rows' dtype."""
+        return self._buffer.dtype
+
+    @property
+    def shape(self) -> tf.TensorShape:
+        """Unknown: that of the last lookup."""
+        return self._buffer.shape
+
+    @property
+    def device(self) -> str:
+        """Where the value is kept."""
+        return self._buffer.device
+
+    @property
+    def trainable(self) -> bool:
+        """Whether this and the variable are."""
+        return self._trainable
+
+    @property
+    def handle(self) -> tf.Tensor:
+        """The resource that gradients go to."""
+        return self._buffer.handle
+
+    def value(self) -> tf.Tensor:
+        """The value, without a gradient."""
+        return tf.stop_gradient(self._buffer.value())
+
+    def numpy(self) -> Any:
+        """The value as an array; eager mode only."""
+        return self._buffer.numpy()
+
+    def assign(self, value: Any, *args: Any, **kwargs: Any) -> Any:
+        """Replaces the value; `update_op` writes it into the table."""
+        return self._buffer.assign(value, *args, **kwargs)
+
+    @property
+    def sparse_read(self) -> Any:
+        """Not there: rows are read by key, with `embedding_lookup`."""
+        raise AttributeError(f"'{self.name}' has no sparse_read.")
+
+    @property
+    def gather_nd(self) -> Any:
+        """Not there: rows are read by key, with `embedding_lookup`."""
+        raise AttributeError(f"'{self.name}' has no gather_nd.")
+
+    # Compared and hashed as an object: anchors of gradients are looked up.
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __ne__(self, other: object) -> bool:
+        return self is not other
+
+    def __repr__(self) -> str:
+        kind = type(self).__name__
+        return f"<{kind} '{self.name}' of '{self.params.name}'>"
+
+    def _gather_saveables_for_checkpoint(self) -> dict[str, Any]:
+        return {}
+
+    def _trackable_children(
+        self, save_type: str = "checkpoint", **kwargs: Any
+    ) -> dict[str, Any]:
+        children = super()._trackable_children(save_type, **kwargs)
+        if save_type == "savedmodel":
+            # Functions may have captured them; their content is not worth it.
+            for name, variable in self._buffers().items():
+                width = [self.params.dim] if variable is self._buffer else []
+                variable.assign(tf.zeros([0, *width], variable.dtype))
+                children[name] = variable
+        return children
+
+    def _buffers(self) -> dict[str, tf.Variable]:
+        """The variables that lookups write, by name."""
+        return {"rows": self._buffer}
+
+    def _write_object_proto(self, proto: Any, options: Any) -> None:
+        """Tells a SavedModel that this is an object with a table, no variable."""
+        del options
+        proto.user_object.identifier = "_generic_user_object"
+        proto.user_object.version.producer = 1
+        proto.user_object.version.min_consumer = 1

@@ -1,0 +1,121 @@
+"""Looking rows up by ragged ids and combining them row by row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.dynamic_embedding.bags import (
+    Bags,
+    check_bags,
+    check_combiner,
+    look_up_bags,
+)
+from tfembed.dynamic_embedding.embedding_weights import EmbeddingWeights
+from tfembed.dynamic_embedding.lookup import single_weights
+
+__all__ = ["embedding_lookup_sparse", "safe_embedding_lookup_sparse"]
+
+
+def embedding_lookup_sparse(
+    params: Any,
+    sp_ids: tf.RaggedTensor,
+    sp_weights: tf.RaggedTensor | None,
+    name: str | None = "embedding_lookup_sparse",
+    combiner: str | None = "mean",
+) -> tf.Tensor:
+    """Combines the rows of the ids in each row of `sp_ids`, differentiable.
+
+    As `embedding_lookup_sparse` of a SparseTensor.
+
+    Args:
+      params: a `ShadowVariable` or `Variable`, or a list of one.
+      sp_ids: keys [batch, (n)].
+      sp_weights: floats, row splits as `sp_ids`; None: all 1.
+      name: of the lookup.
+      combiner: "mean", "sqrtn" or "sum"; None: "mean".
+
+    Returns:
+      Of the rows' dtype [batch, dim], zeros for an empty bag.
+
+    Raises:
+      tfembed.errors.ArgumentError: (also ValueError) an unknown combiner, or
+        ids of another rank.
+      tfembed.errors.DtypeError: (also TypeError) `sp_ids` or `sp_weights` is no
+        RaggedTensor, or ids or weights of another dtype.
+    """
+    params = single_weights(params)
+    combiner = check_combiner(combiner)
+    _check_ragged(params, sp_ids, sp_weights)
+    name = name or "embedding_lookup_sparse"
+    with tf.name_scope(name):
+        return look_up_bags(
+            params, Bags(sp_ids, sp_weights), combiner, name=name
+        )
+
+
+def safe_embedding_lookup_sparse(
+    embedding_weights: Any,
+    sparse_ids: tf.RaggedTensor,
+    sparse_weights: tf.RaggedTensor | None = None,
+    combiner: str | None = "mean",
+    default_id: Any = None,
+    name: str | None = None,
+) -> tf.Tensor:
+    """`embedding_lookup_sparse` that prunes and fills.
+
+    Negative ids are ids like any other. Entries with a weight <= 0 are left out
+    unless the combiner is "sum".
+
+    Args:
+      embedding_weights: a `ShadowVariable` or `Variable`, or a list of one.
+      sparse_ids: keys [batch, (n)].
+      sparse_weights: of the rows' dtype, row splits as `sparse_ids`; None: all 1.
+      combiner: "mean", "sqrtn" or "sum"; None: "mean".
+      default_id: the id whose row an empty bag gets; None: zeros.
+      name: of the lookup.
+
+    Returns:
+      Of the rows' dtype [batch, dim].
+
+    Raises:
+      tfembed.errors.DtypeError: (also TypeError) weights of another dtype than
+        the rows.
+      Others as `embedding_lookup_sparse`.
+    """
+    params = single_weights(embedding_weights)
+    combiner = check_combiner(combiner)
+    _check_ragged(params, sparse_ids, sparse_weights)
+    params.verify_embedding_weights(sparse_ids, sparse_weights)
+    with tf.name_scope(name or "safe_embedding_lookup_sparse"):
+        ids, weights = sparse_ids, sparse_weights
+        if weights is not None and combiner != "sum":
+            positive = weights.with_values(weights.values > 0)
+            ids = tf.ragged.boolean_mask(ids, positive)
+            weights = tf.ragged.boolean_mask(weights, positive)
+        if default_id is not None:
+            empty = tf.cast(ids.row_lengths() == 0, tf.int64)
+            ids = _fill(ids, empty, default_id)
+            if weights is not None:
+                weights = _fill(weights, empty, 1)
+        return embedding_lookup_sparse(params, ids, weights, name, combiner)
+
+
+def _check_ragged(params: EmbeddingWeights, ids: Any, weights: Any) -> None:
+    check_bags(params, tf.RaggedTensor, ids, weights)
+    if ids.shape.rank != 2:
+        raise errors.ArgumentError(
+            "Ragged ids must have rank 2, one row a bag; got shape "
+            f"{ids.shape}. Merge dimensions with `merge_dims` first."
+        )
+
+
+def _fill(
+    ragged: tf.RaggedTensor, empty: tf.Tensor, value: Any
+) -> tf.RaggedTensor:
+    """`ragged` with one `value` in each row where `empty` is 1."""
+    filler = tf.fill([tf.reduce_sum(empty)], tf.cast(value, ragged.dtype))
+    fillers = tf.RaggedTensor.from_row_lengths(filler, empty, validate=False)
+    return tf.concat([ragged, fillers], axis=1)

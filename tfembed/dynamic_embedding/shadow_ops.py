@@ -1,0 +1,131 @@
+"""Lookups through a `ShadowVariable`, for tf.functions and layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.dynamic_embedding import arguments
+from tfembed.dynamic_embedding.shadow_variable import ShadowVariable
+
+__all__ = [
+    "DEResourceVariable",
+    "ShadowVariable",
+    "embedding_lookup",
+    "embedding_lookup_unique",
+    "embedding_lookup_unique_base",
+]
+
+# TFRA's name for a dense variable that its optimizer moves like a table's.
+DEResourceVariable = tf.Variable
+
+
+def embedding_lookup(
+    shadow: ShadowVariable,
+    ids: Any,
+    partition_strategy: str | None = None,
+    name: str | None = None,
+    validate_indices: bool | None = None,
+) -> tf.Tensor:
+    """The rows of `ids`, whose gradient goes to `shadow`.
+
+    Args:
+      shadow: the `ShadowVariable`.
+      ids: keys of any shape.
+      partition_strategy: accepted for TFRA's sake.
+      name: of the lookup.
+      validate_indices: accepted for TFRA's sake.
+
+    Returns:
+      Rows, ids.shape + [dim].
+
+    Raises:
+      tfembed.errors.ArgumentError: (also ValueError) ids of another dtype.
+      tfembed.errors.DtypeError: (also TypeError) no `ShadowVariable`.
+    """
+    del partition_strategy, validate_indices
+    if not isinstance(shadow, ShadowVariable):
+        raise errors.DtypeError(
+            f"`shadow` must be a ShadowVariable; got {type(shadow).__name__}."
+        )
+    ids = arguments.key_tensor(ids, shadow)
+    return shadow.embedding_lookup(ids, name)
+
+
+def embedding_lookup_unique(
+    shadow: ShadowVariable,
+    ids: Any,
+    embedding_size: int,
+    with_unique: bool = True,
+    name: str | None = None,
+) -> Any:
+    """`embedding_lookup` of dense or ragged ids, each distinct one once.
+
+    Args:
+      shadow: the `ShadowVariable`.
+      ids: keys of any shape, or a RaggedTensor of them.
+      embedding_size: the table's `dim`.
+      with_unique: whether to look up each distinct id once.
+      name: of the lookup.
+
+    Returns:
+      Rows, ids.shape + [embedding_size]; ragged where the ids are.
+
+    Raises:
+      tfembed.errors.ArgumentError: another `embedding_size`, or ids of another
+        dtype.
+    """
+    if isinstance(shadow, ShadowVariable) and embedding_size != shadow.dim:
+        raise errors.ArgumentError(
+            f"`embedding_size` must be the dim of '{shadow.name}', "
+            f"{shadow.dim}; got {embedding_size!r}."
+        )
+    if not isinstance(ids, tf.RaggedTensor):
+        ids = arguments.key_tensor(ids, shadow)
+    return embedding_lookup_unique_base(
+        ids,
+        embedding_size,
+        lambda distinct: embedding_lookup(shadow, distinct),
+        with_unique,
+        name,
+    )
+
+
+def embedding_lookup_unique_base(
+    ids: Any,
+    embedding_size: int,
+    lookup_function: Callable[[tf.Tensor], tf.Tensor],
+    with_unique: bool = True,
+    name: str | None = None,
+) -> Any:
+    """Looks dense or ragged ids up by any function, each distinct one once.
+
+    Args:
+      ids: of any shape, or a RaggedTensor.
+      embedding_size: width of a row.
+      lookup_function: ids [n] -> rows [n, embedding_size].
+      with_unique: whether to call it with the distinct ids only.
+      name: of the lookup.
+
+    Returns:
+      Rows, ids.shape + [embedding_size]; ragged where the ids are.
+    """
+    with tf.name_scope(name or "embedding_lookup_unique"):
+        if isinstance(ids, tf.RaggedTensor):
+            rows = embedding_lookup_unique_base(
+                ids.flat_values, embedding_size, lookup_function, with_unique
+            )
+            return ids.with_flat_values(rows)
+        ids = tf.convert_to_tensor(ids)
+        flat = tf.reshape(ids, [-1])
+        if with_unique:
+            distinct, places = tf.unique(flat)
+            rows = tf.gather(lookup_function(distinct), places)
+        else:
+            rows = lookup_function(flat)
+        rows = tf.reshape(rows, tf.concat([tf.shape(ids), [embedding_size]], 0))
+        rows.set_shape(ids.shape.concatenate([embedding_size]))
+        return rows

@@ -1,0 +1,46 @@
+"""Rows whose gradients go to a variable, and the limit of their lengths."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed.ops import trainable_rows
+
+__all__ = ["clip_rows", "watch"]
+
+
+_HALF = (tf.float16, tf.bfloat16)
+
+
+def watch(
+    rows: tf.Tensor, ids: tf.Tensor, params: Any, wrapper: Any = None
+) -> tf.Tensor:
+    """`rows`, whose gradient goes to the trainable ones of two anchors, by key.
+
+    Gradients of float16 and bfloat16 rows arrive in float32. Rows of integers
+    and strings have none.
+
+    Args:
+      rows: ids.shape + [dim], what `ids` looked up.
+      ids: keys of any shape.
+      params: the `Variable`.
+      wrapper: what stands for this lookup or for a part of all lookups.
+    """
+    anchors = [a for a in (params, wrapper) if a is not None and a.trainable]
+    dtype = rows.dtype
+    if not anchors or not dtype.is_floating:
+        return rows
+    if dtype in _HALF:
+        rows = tf.cast(rows, tf.float32)
+    for anchor in anchors:
+        rows = trainable_rows(anchor, ids, rows)
+    return tf.cast(rows, dtype)
+
+
+def clip_rows(rows: tf.Tensor, max_norm: float | None) -> tf.Tensor:
+    """Scales rows [..., dim] that are longer than `max_norm` down to it."""
+    if max_norm is None:
+        return rows
+    return tf.clip_by_norm(rows, max_norm, axes=[-1])
