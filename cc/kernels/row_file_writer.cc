@@ -77,6 +77,10 @@ class PairWriter {
   absl::Status WriteValues(const float* full_rows, int64_t n,
                            const RowLayout& layout) {
     const int64_t bytes = layout.value_bytes();
+    if (bytes == layout.width() * RowLayout::kWordBytes) {
+      return values_.Append({reinterpret_cast<const char*>(full_rows),
+                             static_cast<size_t>(n * bytes)});
+    }
     buffer_.resize(n * bytes);
     for (int64_t i = 0; i < n; ++i) {
       CopyBytes(full_rows + i * layout.width(), buffer_.data() + i * bytes,

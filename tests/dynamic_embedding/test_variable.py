@@ -353,7 +353,7 @@ def test_restrict_without_a_policy_warns_and_does_nothing():
             NotImplementedError,
             "not in this release",
         ),
-        ({"kv_creator": object()}, NotImplementedError, "not in this release"),
+        ({"kv_creator": object()}, TypeError, "CuckooHashTableCreator"),
         ({"dim": 0}, ValueError, "`dim` must be"),
         ({"dim": 2.5}, ValueError, "`dim` must be"),
         ({"init_size": -1}, ValueError, "`init_size` must be"),

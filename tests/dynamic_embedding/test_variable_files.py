@@ -334,3 +334,42 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(tf.errors.OpError, match=f"{tmp_path}/file"):
         filled().save_to_file_system(tmp_path / "file" / "folder")
+
+
+@pytest.mark.parametrize(
+    ("key_dtype", "value_dtype"),
+    [
+        (tf.int64, tf.float16),
+        (tf.int64, tf.bfloat16),
+        (tf.int64, tf.int8),
+        (tf.int64, tf.int64),
+        (tf.int64, tf.float64),
+        (tf.int32, tf.float32),
+        (tf.int32, tf.float64),
+    ],
+)
+def test_files_of_other_dtypes_hold_their_bytes(
+    tmp_path, key_dtype, value_dtype
+):
+    options = {"key_dtype": key_dtype, "value_dtype": value_dtype, "dim": 3}
+    v = variable(2, **options)
+    keys = tf.constant([-1, 2, 3, 4], key_dtype)
+    values = tf.cast(tf.reshape(tf.range(12), [4, 3]), value_dtype)
+    v.upsert(keys, values)
+    v.save_to_file_system(tmp_path)
+    w = variable(3, **options)
+
+    w.load_from_file_system_with_restore_function(tmp_path)
+
+    assert (w.lookup(keys).numpy() == values.numpy()).all()
+    sizes = {
+        kind: sum(f.stat().st_size for f in tmp_path.glob(f"*-{kind}"))
+        for kind in ("keys", "values")
+    }
+    assert sizes == {
+        "keys": 4 * key_dtype.size,
+        "values": 12 * value_dtype.size,
+    }
+    other = variable(2, dim=3)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="was saved with"):
+        other.load_from_file_system(tmp_path)

@@ -12,6 +12,18 @@ from tfembed.dynamic_embedding import (
     math,
     ragged_embedding_ops,
     shadow_ops,
+    train,
+)
+from tfembed.dynamic_embedding.cuckoo_hash_table import CuckooHashTable
+from tfembed.dynamic_embedding.file_system_saver import (
+    DynamicEmbeddingSaver,
+    FileSystemSaver,
+    FileSystemSaverConfig,
+)
+from tfembed.dynamic_embedding.kv_creator import (
+    CuckooHashTableConfig,
+    CuckooHashTableCreator,
+    KVCreator,
 )
 from tfembed.dynamic_embedding.lookup import (
     embedding_lookup,
@@ -24,6 +36,15 @@ from tfembed.dynamic_embedding.model_mode import (
     get_model_mode,
 )
 from tfembed.dynamic_embedding.optimizer import DynamicEmbeddingOptimizer
+from tfembed.dynamic_embedding.other_stores import (
+    HkvEvictStrategy,
+    HkvHashTable,
+    HkvHashTableConfig,
+    HkvHashTableCreator,
+    RedisTable,
+    RedisTableConfig,
+    RedisTableCreator,
+)
 from tfembed.dynamic_embedding.partition import (
     default_partition_fn,
     make_partition,
@@ -40,13 +61,29 @@ from tfembed.dynamic_embedding.variable_files import (
     load_de_variable_from_file_system,
 )
 from tfembed.dynamic_embedding.variable_store import get_variable
+from tfembed.dynamic_embedding.warm_start import WarmStartHook, warm_start
 
 __all__ = [
+    "CuckooHashTable",
+    "CuckooHashTableConfig",
+    "CuckooHashTableCreator",
     "DEResourceVariable",
     "DynamicEmbeddingOptimizer",
+    "DynamicEmbeddingSaver",
+    "FileSystemSaver",
+    "FileSystemSaverConfig",
+    "HkvEvictStrategy",
+    "HkvHashTable",
+    "HkvHashTableConfig",
+    "HkvHashTableCreator",
+    "KVCreator",
     "ModelMode",
+    "RedisTable",
+    "RedisTableConfig",
+    "RedisTableCreator",
     "TrainableWrapper",
     "Variable",
+    "WarmStartHook",
     "data_flow",
     "default_partition_fn",
     "embedding_lookup",
@@ -63,7 +100,9 @@ __all__ = [
     "ragged_embedding_ops",
     "safe_embedding_lookup_sparse",
     "shadow_ops",
+    "train",
     "trainable_wrapper_filter",
+    "warm_start",
 ]
 
 

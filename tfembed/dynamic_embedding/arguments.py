@@ -24,22 +24,18 @@ __all__ = [
 ]
 
 
-def check_later_features(kv_creator: Any, restrict_policy: Any) -> None:
+def check_later_features(restrict_policy: Any) -> None:
     """Raises for what a variable does not take yet."""
     if restrict_policy is not None and not inspect.isclass(restrict_policy):
         raise errors.DtypeError(
             "`restrict_policy` must be a class of restrict policies or None; "
             f"got {restrict_policy!r}."
         )
-    for name, value in (
-        ("restrict_policy", restrict_policy),
-        ("kv_creator", kv_creator),
-    ):
-        if value is not None:
-            raise errors.UnsupportedError(
-                f"`{name}` is not in this release; leave it None. Rows are "
-                "kept in host memory and removed by `remove` and `clear`."
-            )
+    if restrict_policy is not None:
+        raise errors.UnsupportedError(
+            "`restrict_policy` is not in this release; leave it None. Rows are "
+            "removed by `remove` and `clear`."
+        )
 
 
 def device_list(devices: str | Sequence[str] | None) -> list[str]:

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfembed import errors, tables
 from tfembed.checkpoint.graph_saver import add_to_savers
 from tfembed.dynamic_embedding import arguments
+from tfembed.dynamic_embedding.kv_creator import check_kv_creator
 from tfembed.dynamic_embedding.partition import default_partition_fn
 from tfembed.dynamic_embedding.variable_files import VariableFiles
 from tfembed.dynamic_embedding.variable_lookups import VariableLookups
@@ -51,7 +52,7 @@ class Variable(VariableFiles, VariableLookups):
       checkpoint: whether `tf.train.Checkpoint` saves the rows.
       init_size: keys to make room for at once. 0: the environment's
         TF_HASHTABLE_INIT_SIZE, else 8192.
-      kv_creator: None.
+      kv_creator: None or a `CuckooHashTableCreator`: host memory.
       restrict_policy: None.
       bp_v2: accepted for TFRA's sake. Updates are atomic per key either way.
       short_file_name: accepted for TFRA's sake; see `get_variable`.
@@ -83,7 +84,8 @@ class Variable(VariableFiles, VariableLookups):
         short_file_name: bool = False,
     ) -> None:
         self.key_dtype, self.value_dtype = table_dtypes(key_dtype, value_dtype)
-        arguments.check_later_features(kv_creator, restrict_policy)
+        check_kv_creator(kv_creator)
+        arguments.check_later_features(restrict_policy)
         self.dim = arguments.integer(dim, "dim", least=1)
         self.devices = arguments.device_list(devices)
         self.shard_num = len(self.devices)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ import tensorflow as tf
 from tfembed import errors
 from tfembed.checkpoint import row_files
 from tfembed.checkpoint.row_files import FileStem
-from tfembed.dynamic_embedding import arguments
+from tfembed.dynamic_embedding import arguments, folders
 from tfembed.dynamic_embedding.variable_rows import VariableRows
 from tfembed.ops import files as file_ops
 
@@ -72,9 +71,9 @@ class VariableFiles(VariableRows):
         with tf.name_scope(name or "save_to_file_system"):
             saved = file_ops.save(
                 self.table.handles,
-                _folder(dirpath, dirpath_env),
+                folders.folder(dirpath, dirpath_env),
                 stems,
-                buffer_size=_rows(buffer_size),
+                buffer_size=folders.rows(buffer_size),
                 append=append_to_file,
             )
         return None if tf.inside_function() else saved
@@ -114,12 +113,12 @@ class VariableFiles(VariableRows):
           tf.errors.DataLossError: files that do not belong together, or are
             not what was saved.
         """
-        folder = _folder(dirpath, dirpath_env)
+        folder = folders.folder(dirpath, dirpath_env)
         stems: Sequence[Any]
         if file_name_list is not None:
             stems = list(file_name_list)
         elif load_entire_dir:
-            stems = row_files.find_stems(_path(folder), self.name)
+            stems = row_files.find_stems(folders.path(folder), self.name)
         else:
             stems = self._stems(proc_size, proc_rank)
         if not stems:
@@ -155,8 +154,8 @@ class VariableFiles(VariableRows):
           tfembed.errors.CheckpointError: the folder holds several saves.
         """
         self._stems(proc_size, proc_rank)
-        folder = _folder(dirpath, "TFRA_SAVED_KV")
-        path = _path(folder)
+        folder = folders.folder(dirpath, "TFRA_SAVED_KV")
+        path = folders.path(folder)
         stems = row_files.save_set(row_files.find_stems(path, self.name), path)
         is_own = stems[0].size == proc_size
         if is_own:
@@ -195,7 +194,7 @@ class VariableFiles(VariableRows):
             folder,
             [str(stem) for stem in stems],
             write=write,
-            buffer_size=_rows(buffer_size),
+            buffer_size=folders.rows(buffer_size),
         )
 
 
@@ -210,24 +209,3 @@ def load_de_variable_from_file_system(
     return de_variable.load_from_file_system_with_restore_function(
         dirpath, proc_size, proc_rank, buffer_size
     )
-
-
-def _rows(buffer_size: int) -> int:
-    return arguments.integer(buffer_size, "buffer_size", least=1)
-
-
-def _folder(dirpath: Any, dirpath_env: str | None) -> tf.Tensor:
-    override = os.environ.get(dirpath_env) if dirpath_env else None
-    if not override and tf.is_tensor(dirpath):
-        return dirpath
-    return tf.constant(override or os.fspath(dirpath))
-
-
-def _path(folder: tf.Tensor) -> str:
-    path = tf.get_static_value(folder)
-    if path is None:
-        raise errors.ArgumentError(
-            "`dirpath` must be known when files are looked for; got a tensor "
-            "of a graph. Give a path, or name the files by `file_name_list`."
-        )
-    return tf.compat.as_str(path.item() if hasattr(path, "item") else path)
