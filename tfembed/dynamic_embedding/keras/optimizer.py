@@ -106,7 +106,10 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
         self.apply_gradients(zip(grads, trainable_variables, strict=True))
 
     def apply_gradients(
-        self, grads_and_vars: Iterable[tuple[Any, Any]], name: str | None = None
+        self,
+        grads_and_vars: Iterable[tuple[Any, Any]],
+        name: str | None = None,
+        **options: Any,
     ) -> None:
         """Takes one step: `DynamicEmbeddingOptimizer.apply_gradients`.
 
@@ -116,7 +119,9 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
         if not self.built:
             self.build([variable for _, variable in pairs])
         self.engine.apply_gradients(
-            [(gradient, _table_or_self(v)) for gradient, v in pairs], name=name
+            [(gradient, _table_or_self(v)) for gradient, v in pairs],
+            name=name,
+            **options,
         )
 
     def minimize(self, loss: Any, var_list: Any, **options: Any) -> tf.Tensor:
