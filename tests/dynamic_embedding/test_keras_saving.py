@@ -249,6 +249,25 @@ def test_copies_have_rows_and_clones_have_none():
     assert int(table_of(cloned).size()) == 0
 
 
+def test_a_layer_alone_is_copied_with_its_rows():
+    layer = layers.Embedding(2, initializer=0.5, name="alone")
+    layer.params.upsert([1, 2], [[1.0, 2.0], [3.0, 4.0]])
+
+    copied = copy.deepcopy(layer)
+
+    np.testing.assert_array_equal(rows_of(copied.params), rows_of(layer.params))
+
+
+def test_setting_weights_warns_that_rows_stay():
+    model = _trained()
+    before = rows_of(table_of(model))
+
+    with pytest.warns(UserWarning, match="hold no rows of 'users-parameter'"):
+        model.set_weights([w * 0 for w in model.get_weights()])
+
+    np.testing.assert_array_equal(rows_of(table_of(model)), before)
+
+
 def test_weights_of_a_keras_file_are_not_taken_for_all_of_it(tmp_path):
     model, other = _trained(), model_of()
     model.save(tmp_path / "m.keras")

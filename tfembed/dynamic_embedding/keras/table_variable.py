@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import keras
@@ -56,7 +57,9 @@ class TableVariable(keras.Variable):
         self.overwrite_with_gradient = False
 
     def assign(self, value: Any) -> Any:
-        """Takes an array of shape [0, dim], as `set_weights` gives.
+        """Takes an array of shape [0, dim], as `get_weights` gives.
+
+        It warns: whoever sets a model's weights may mean the rows too.
 
         Raises:
           tfembed.errors.UnsupportedError: a gradient, from an optimizer that
@@ -68,4 +71,10 @@ class TableVariable(keras.Variable):
                 f"'{self._params.name}'. Wrap it: compile(optimizer="
                 "tfembed.dynamic_embedding.DynamicEmbeddingOptimizer(...))."
             )
+        warnings.warn(
+            f"The weights that are being set hold no rows of "
+            f"'{self._params.name}', which stay as they are. Use files, as "
+            "`save_weights` and `load_weights` do.",
+            stacklevel=2,
+        )
         return super().assign(value)
