@@ -27,6 +27,7 @@ PUBLIC = {
     "dynamic_embedding",
     "errors",
     "optimizers",
+    "policies",
     "serving_embedding_lookup",
 }
 # Rooms are modules of the package whether or not they are promised.

@@ -13,7 +13,13 @@ import importlib as _importlib
 from tfembed import ops as _ops  # noqa: F401 - explains what is missing
 
 # isort: split
-from tfembed import checkpoint, dynamic_embedding, errors, optimizers
+from tfembed import (
+    checkpoint,
+    dynamic_embedding,
+    errors,
+    optimizers,
+    policies,
+)
 from tfembed.config import FeatureConfig, TableConfig
 from tfembed.embedding import (
     TableSize,
@@ -44,5 +50,6 @@ __all__ = [
     "dynamic_embedding",
     "errors",
     "optimizers",
+    "policies",
     "serving_embedding_lookup",
 ]

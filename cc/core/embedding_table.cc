@@ -69,13 +69,32 @@ absl::StatusOr<std::unique_ptr<EmbeddingTable>> EmbeddingTable::Create(
   layout.dim = options.dim;
   layout.type = options.type;
   layout.meta_words = options.meta_words;
+  std::unique_ptr<EvictionPolicy> eviction;
+  if (!options.eviction.empty()) {
+    auto policy = EvictionPolicy::Parse(options.eviction);
+    if (!policy.ok()) return policy.status();
+    eviction = *std::move(policy);
+    layout.meta_words += eviction->meta_words();
+  }
+  std::optional<InitialRows> missing_rows;
+  if (options.missing_value.has_value()) {
+    auto rows = InitialRows::Create("constant", {*options.missing_value},
+                                    /*seed=*/0, options.dim, options.type);
+    if (!rows.ok()) return rows.status();
+    missing_rows = *std::move(rows);
+  }
   absl::StatusOr<std::unique_ptr<RowStore>> store =
       RowStore::Create(layout.width());
   if (!store.ok()) return store.status();
   auto table = std::make_unique<StripedTable>(
       layout, options.keys, std::move(initial_rows), *std::move(store));
   status = table->ReserveKeys(options.initial_capacity);
+  if (status.ok()) status = table->SetAdmission(options.admission);
   if (!status.ok()) return status;
+  table->SetEviction(std::move(eviction));
+  if (missing_rows.has_value()) {
+    table->SetMissingRows(*std::move(missing_rows));
+  }
   return table;
 }
 
@@ -187,6 +206,9 @@ void StripedTable::Clear() {
   std::lock_guard<std::shared_mutex> no_batches(batches_);
   ExclusiveLocks locks(stripes_);
   for (TableStripe& stripe : stripes_) stripe.Clear();
+  for (auto& filter : filters_) {
+    if (filter != nullptr) filter->Clear();
+  }
   store_->Clear();
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,25 @@ struct TableStats {
   int64_t row_bytes = 0;    // Slabs: values, slots, free rows.
 };
 
+// How a table was used since it was made, and what it takes by kind.
+struct TableUse {
+  int64_t hits = 0;      // Keys of lookups that were there,
+  int64_t misses = 0;    // and that were not.
+  int64_t admitted = 0;  // Keys that training steps inserted,
+  int64_t refused = 0;   // and that they did not: not admitted yet.
+  int64_t evicted = 0;   // Keys that Evict removed.
+  int64_t nan_rows = 0;  // Rows with a NaN that were upserted.
+
+  int64_t value_bytes = 0;  // Of rows in use; the rest of the slabs is free.
+  int64_t slot_bytes = 0;
+  int64_t meta_bytes = 0;
+  int64_t policy_bytes = 0;  // Beside rows and index.
+
+  int64_t places = 0;         // Of keys in the index, free ones included.
+  int64_t probes = 0;         // Buckets read to find each key once.
+  int64_t longest_probe = 0;  // Of one key.
+};
+
 // One shard of a table without a fixed vocabulary: int64 keys, each with a row
 // of `dim` numbers and the slots of at most one update rule, floats. No key
 // value is reserved. Thread-safe: any number of threads read at once; writers
@@ -52,10 +72,15 @@ class EmbeddingTable {
     ValueType type;
     int64_t meta_words = 0;        // Kept behind value and slots of each row.
     int64_t initial_capacity = 0;  // Keys to make room for at once.
+    std::string admission;         // See AdmissionPolicy::Parse; "": all keys.
+    std::string eviction;          // See EvictionPolicy::Parse; "": none.
+    // What all columns of missing keys read in place of their initial row.
+    std::optional<float> missing_value;
   };
 
-  // InvalidArgument: dim < 1, meta_words < 0 or initial_capacity < 0, or
-  // initial rows of another width or type. ResourceExhausted.
+  // InvalidArgument: a policy that cannot be read, dim < 1, meta_words < 0 or
+  // initial_capacity < 0, or initial rows of another width or type.
+  // ResourceExhausted.
   static absl::StatusOr<std::unique_ptr<EmbeddingTable>> Create(
       const Options& options, InitialRows initial_rows);
 
@@ -67,6 +92,7 @@ class EmbeddingTable {
   virtual RowLayout layout() const = 0;
   virtual int64_t size() const = 0;
   virtual TableStats stats() const = 0;
+  virtual TableUse use() const = 0;  // Walks through the index.
   virtual SlotLayout slots() const = 0;
   virtual uint64_t seed() const = 0;  // Of the initial rows.
 
@@ -90,6 +116,22 @@ class EmbeddingTable {
 
   // Keys that are not there are ignored.
   virtual void Remove(absl::Span<const int64_t> keys, Executor* executor) = 0;
+
+  // As Remove; counts the keys that were there as evicted.
+  virtual void Evict(absl::Span<const int64_t> keys, Executor* executor) = 0;
+
+  // All keys of one moment and what their rows are worth by `policy`, or where
+  // that is "" by the table's own: the lowest go first. `allocate` as for
+  // Export. InvalidArgument: a policy that cannot be read, that needs words
+  // which the rows do not have, or that cannot judge rows of this type.
+  struct WorthBuffers {
+    int64_t* keys;
+    double* worth;
+  };
+  virtual absl::Status ExportWorth(
+      const std::string& policy,
+      const std::function<absl::StatusOr<WorthBuffers>(int64_t n)>& allocate,
+      Executor* executor) const = 0;
 
   // Gives the memory back to the system.
   virtual void Clear() = 0;

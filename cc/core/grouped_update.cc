@@ -56,6 +56,7 @@ class TaskUpdater {
       if (!status.ok()) return status;
       if (nonfinite_ == NonFinite::kSkip) DropNonFinite(&next->sums);
       Find(next);
+      if (table_.sink->refuses()) DropRefused(next);
       Apply(last);
       std::swap(next, last);
     }
@@ -97,6 +98,20 @@ class TaskUpdater {
     }
     nonfinite_rows_ += block->n - kept;
     block->n = kept;
+  }
+
+  // The ids that the table does not take yet train nothing.
+  void DropRefused(PendingBlock* block) {
+    SumBlock& sums = block->sums;
+    int64_t kept = 0;
+    for (int64_t i = 0; i < sums.n; ++i) {
+      if (block->rows[i].value == nullptr) continue;
+      block->rows[kept] = block->rows[i];
+      std::copy_n(sums.sums.data() + i * dim_, dim_,
+                  sums.sums.data() + kept * dim_);
+      ++kept;
+    }
+    sums.n = kept;
   }
 
   void Find(PendingBlock* block) {

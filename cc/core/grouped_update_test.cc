@@ -371,6 +371,24 @@ TEST(GroupedUpdateErrorTest, AnIdOutOfRangeLeavesEveryTableAsItWas) {
   EXPECT_EQ(bad.Rows(40), before_bad);
 }
 
+TEST(GroupedUpdateAdmissionTest, RefusedIdsTrainNothing) {
+  for (const char* rule : {"sgd", "sgd accumulate=0"}) {
+    Table plain(false, 8, 40, rule), picky(false, 8, 40, rule);
+    RandomBagsOptions options;
+    plain.features.Add(options, 3);
+    picky.features.Add(options, 3);
+    picky.map().refused_ids = {0, 3, 4, 39};
+    const auto before = picky.Rows(40);
+    ThreadExecutor executor(2);
+    ASSERT_TRUE(RunStep({&plain, &picky}, &executor).ok());
+    for (int64_t id = 0; id < 40; ++id) {
+      const bool refused = picky.map().refused_ids.count(id) > 0;
+      EXPECT_EQ(picky.Row(id), refused ? before[id] : plain.Row(id)) << id;
+      if (refused) EXPECT_EQ(picky.map().Find(id), nullptr);
+    }
+  }
+}
+
 TEST(GroupedUpdateErrorTest, AFullPartLeavesEveryTableAsItWas) {
   Table good(true, 8, 40, "sgd"), full(false, 8, 40, "sgd");
   RandomBagsOptions options;

@@ -119,4 +119,19 @@ uint32_t HashIndex::Erase(uint64_t hash, int64_t key) {
   return row;
 }
 
+HashIndex::Probes HashIndex::CountProbes() const {
+  Probes probes;
+  for (uint32_t b = 0; b < num_buckets_; ++b) {
+    for (int i = 0; i < buckets_[b].count; ++i) {
+      const uint32_t home =
+          BucketOf(HashKey(buckets_[b].keys[i]), num_buckets_);
+      const int64_t probe =
+          1 + (b >= home ? b - home : int64_t{b} + num_buckets_ - home);
+      probes.total += probe;
+      probes.longest = std::max(probes.longest, probe);
+    }
+  }
+  return probes;
+}
+
 }  // namespace tfembed

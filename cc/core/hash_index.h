@@ -112,6 +112,13 @@ class HashIndex {
 
   int64_t num_buckets() const { return num_buckets_; }
 
+  // Buckets that are read to find each key once, and the most for one key.
+  struct Probes {
+    int64_t total = 0;
+    int64_t longest = 0;
+  };
+  Probes CountProbes() const;
+
   // Calls visit(key, row) for the keys in buckets [begin, end), of which there
   // are at most (end - begin) * kBucketPlaces, in about the order of hashes.
   template <typename Visit>

@@ -62,8 +62,12 @@ class RowSink {
   virtual void Unlock(int part) = 0;
   virtual absl::Status Reserve(int part, int64_t new_ids) = 0;
 
+  // Whether FindOrInsert may refuse ids.
+  virtual bool refuses() const = 0;
+
   // The rows of n distinct ids of `part`, inserted with their initial row and
-  // slots where they are missing. Callers ask the memory for the rows.
+  // slots where they are missing; a null value where the table refuses to
+  // insert the id yet. Callers ask the memory for the rows.
   virtual void FindOrInsert(int part, const int64_t* ids, int64_t n,
                             MutableRow* rows) = 0;
 };

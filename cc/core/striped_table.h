@@ -2,14 +2,20 @@
 #define TFEMBED_CORE_STRIPED_TABLE_H_
 
 #include <array>
+#include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <shared_mutex>
+#include <string>
 #include <vector>
 
 #include "cc/core/embedding_table.h"
 #include "cc/core/key_partition.h"
+#include "cc/core/policies/admission.h"
+#include "cc/core/policies/eviction.h"
 #include "cc/core/row_store.h"
 #include "cc/core/support/hash.h"
 #include "cc/core/support/row_copy.h"
@@ -30,7 +36,7 @@ namespace tfembed {
 //
 // Its methods are spread by theme over embedding_table.cc (creation, sizes,
 // slots), table_keys.cc, table_lookup.cc, table_write.cc, table_sink.cc,
-// table_snapshot.cc.
+// table_snapshot.cc, table_use.cc (policies, counts).
 class StripedTable final : public EmbeddingTable {
  public:
   // The store's rows have the layout's width.
@@ -40,12 +46,19 @@ class StripedTable final : public EmbeddingTable {
   // Room for that many keys. ResourceExhausted.
   absl::Status ReserveKeys(int64_t keys);
 
+  // To be called once, before the table is used. ResourceExhausted,
+  // InvalidArgument.
+  absl::Status SetAdmission(const std::string& policy);
+  void SetEviction(std::unique_ptr<EvictionPolicy> policy);
+  void SetMissingRows(InitialRows rows) { missing_rows_ = std::move(rows); }
+
   int64_t dim() const override { return dim_; }
   KeyKind key_kind() const override { return key_kind_; }
   ValueType type() const override { return type_; }
   RowLayout layout() const override;
   int64_t size() const override;
   TableStats stats() const override;
+  TableUse use() const override;
   SlotLayout slots() const override;
   uint64_t seed() const override;
 
@@ -56,6 +69,11 @@ class StripedTable final : public EmbeddingTable {
   absl::Status Accum(absl::Span<const int64_t> keys, const void* values,
                      const bool* exists, Executor* executor) override;
   void Remove(absl::Span<const int64_t> keys, Executor* executor) override;
+  void Evict(absl::Span<const int64_t> keys, Executor* executor) override;
+  absl::Status ExportWorth(
+      const std::string& policy,
+      const std::function<absl::StatusOr<WorthBuffers>(int64_t n)>& allocate,
+      Executor* executor) const override;
   void Clear() override;
   absl::Status SetSlots(const SlotLayout& layout) override;
   void SetSeed(uint64_t seed) override;
@@ -85,8 +103,8 @@ class StripedTable final : public EmbeddingTable {
   // How many keys a batch has reserved room for, by stripe; -1: nothing.
   using Reservations = std::array<int64_t, kNumStripes>;
 
-  absl::Status WriteRows(absl::Span<const int64_t> keys,
-                         const RowWrites& writes, Executor* executor);
+  absl::Status WriteRows(absl::Span<const int64_t> keys, RowWrites writes,
+                         Executor* executor);
   absl::Status ReserveGroups(const KeyPartition& partition,
                              const RowWrites& writes, Executor* executor,
                              Reservations* reservations);
@@ -94,7 +112,13 @@ class StripedTable final : public EmbeddingTable {
                               TableStripe* stripe, int64_t* reserved);
   void WriteGroup(const KeyGroup& group, const RowWrites& writes,
                   TableStripe* stripe);
-  void EraseGroup(const KeyGroup& group, TableStripe* stripe);
+  // These two return how many keys were there.
+  int64_t RemoveKeys(absl::Span<const int64_t> keys, Executor* executor);
+  int64_t EraseGroup(const KeyGroup& group, TableStripe* stripe);
+
+  // All keys of a locked stripe, and what their rows are worth.
+  void JudgeRows(const HashIndex& index, const EvictionPolicy& policy,
+                 const Moment& now, WorthBuffers to) const;
 
   template <typename Found>
   void LocateRange(const int64_t* keys, int64_t n, Found found) const;
@@ -104,6 +128,23 @@ class StripedTable final : public EmbeddingTable {
   TableStripe& stripe(uint64_t hash) { return stripes_[StripeOf(hash)]; }
   const TableStripe& stripe(uint64_t hash) const {
     return stripes_[StripeOf(hash)];
+  }
+
+  // What missing keys read.
+  const InitialRows& missing_rows() const {
+    return missing_rows_.has_value() ? *missing_rows_ : initial_rows_;
+  }
+
+  // Begins a batch of writes.
+  Moment Tick();
+
+  // Notes in a row that it is written. REQUIRES: touches_.
+  void Touch(const Moment& now, float* row) const {
+    uint32_t word;
+    float* place = row + layout_.width() - 1;
+    std::memcpy(&word, place, sizeof(word));
+    word = eviction_->Touch(word, now);
+    std::memcpy(place, &word, sizeof(word));
   }
 
   // What follows the value in a new row: initial slots, meta words of 0.
@@ -129,6 +170,25 @@ class StripedTable final : public EmbeddingTable {
   RowLayout layout_;
   SlotLayout slots_;
   std::vector<float> new_tail_;  // See FillNewTail.
+
+  // Null: all keys are admitted. Guarded by the stripe's lock.
+  std::array<std::unique_ptr<AdmissionFilter>, kNumStripes> filters_;
+  std::unique_ptr<EvictionPolicy> eviction_;  // Or null.
+  bool touches_ =
+      false;  // Rows have a word of the eviction policy, their last.
+  std::optional<InitialRows> missing_rows_;
+  std::atomic<uint32_t> steps_{0};
+
+  // Added to once for some hundreds of keys.
+  struct alignas(64) Counter {
+    std::atomic<int64_t> value{0};
+
+    void Add(int64_t n) {
+      if (n != 0) value.fetch_add(n, std::memory_order_relaxed);
+    }
+  };
+  mutable Counter hits_, misses_;
+  Counter admitted_, refused_, evicted_, nan_rows_;
 };
 
 }  // namespace tfembed

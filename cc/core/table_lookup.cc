@@ -60,13 +60,18 @@ class StripedTable::Source final : public RowSource {
 
   absl::Status Locate(const int64_t* ids, int64_t n,
                       const float** rows) const override {
-    table_.LocateRange(ids, n,
-                       [rows](int64_t i, const float* row) { rows[i] = row; });
+    int64_t hits = 0;
+    table_.LocateRange(ids, n, [rows, &hits](int64_t i, const float* row) {
+      rows[i] = row;
+      hits += row != nullptr;
+    });
+    table_.hits_.Add(hits);
+    table_.misses_.Add(n - hits);
     return absl::OkStatus();
   }
 
   void FillMissing(int64_t id, float* row) const override {
-    table_.initial_rows_.FillFloats(id, row);
+    table_.missing_rows().FillFloats(id, row);
   }
 
  private:
@@ -95,15 +100,19 @@ void StripedTable::Lookup(absl::Span<const int64_t> keys, void* values,
 void StripedTable::LookupRange(absl::Span<const int64_t> keys, char* values,
                                bool* exists) const {
   const int64_t bytes = layout_.value_bytes();
+  int64_t hits = 0;
   LocateRange(keys.data(), keys.size(), [&](int64_t i, const float* row) {
+    hits += row != nullptr;
     char* value = values + i * bytes;
     if (row != nullptr) {
       CopyBytes(row, value, bytes);
     } else {
-      initial_rows_.Fill(keys[i], value);
+      missing_rows().Fill(keys[i], value);
     }
     if (exists != nullptr) exists[i] = row != nullptr;
   });
+  hits_.Add(hits);
+  misses_.Add(static_cast<int64_t>(keys.size()) - hits);
 }
 
 }  // namespace tfembed

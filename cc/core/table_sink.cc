@@ -7,7 +7,7 @@
 namespace tfembed {
 class StripedTable::Sink final : public RowSink {
  public:
-  explicit Sink(StripedTable* table) : table_(table) {}
+  explicit Sink(StripedTable* table) : table_(table), now_(table->Tick()) {}
 
   int64_t dim() const override { return table_->dim(); }
   int num_parts() const override { return kNumStripes; }
@@ -34,10 +34,16 @@ class StripedTable::Sink final : public RowSink {
       if (!status.ok()) return status;
       stripe.Release(new_ids);
     }
+    if (refuses()) {
+      absl::Status status = table_->filters_[part]->Reserve(new_ids);
+      if (!status.ok()) return status;
+    }
     absl::Status status = table_->store_->Promise(new_ids);
     if (status.ok()) promised_[part] += new_ids;
     return status;
   }
+
+  bool refuses() const override { return table_->filters_[0] != nullptr; }
 
   void FindOrInsert(int part, const int64_t* ids, int64_t n,
                     MutableRow* rows) override {
@@ -45,6 +51,9 @@ class StripedTable::Sink final : public RowSink {
     RowStore* const store = table_->store_.get();
     const HashIndex& index = stripe->index();
     const RowLayout layout = table_->layout_;
+    AdmissionFilter* const filter = table_->filters_[part].get();
+    const bool touches = table_->touches_;
+    int64_t admitted = 0, refused = 0;
     const HashIndex::Bucket* homes[kOverlap];
     bool inserted[kOverlap];
     const auto set_row = [&](int64_t i, uint32_t number) {
@@ -74,18 +83,35 @@ class StripedTable::Sink final : public RowSink {
         },
         [&](int64_t i) {
           if (rows[i].value != nullptr) return;
-          set_row(i, stripe->FindOrInsert(HashKey(ids[i]), ids[i], store,
-                                          &inserted[Slot(i)]));
+          const uint64_t hash = HashKey(ids[i]);
+          if (filter != nullptr) {
+            const uint32_t row = stripe->Find(hash, ids[i]);
+            if (row != HashIndex::kNoRow) return set_row(i, row);
+            if (!filter->Admit(hash, ids[i])) {
+              ++refused;
+              return;
+            }
+          }
+          set_row(
+              i, stripe->FindOrInsert(hash, ids[i], store, &inserted[Slot(i)]));
         },
         [&](int64_t i) {
-          if (!inserted[Slot(i)]) return;
-          table_->initial_rows_.Fill(ids[i], rows[i].value);
-          table_->FillNewTail(rows[i].value);
+          if (inserted[Slot(i)]) {
+            table_->initial_rows_.Fill(ids[i], rows[i].value);
+            table_->FillNewTail(rows[i].value);
+            ++admitted;
+          }
+          if (touches && rows[i].value != nullptr) {
+            table_->Touch(now_, rows[i].value);
+          }
         });
+    table_->admitted_.Add(admitted);
+    table_->refused_.Add(refused);
   }
 
  private:
   StripedTable* const table_;
+  const Moment now_;
   // Rows that the store promised to a locked part. Guarded by the part's lock.
   std::array<int64_t, kNumStripes> promised_ = {};
 };

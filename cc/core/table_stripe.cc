@@ -16,13 +16,14 @@ void TableStripe::Release(int64_t keys) {
   if (--reservations_ == 0) reserved_ = 0;
 }
 
-void TableStripe::Erase(uint64_t hash, int64_t key) {
+bool TableStripe::Erase(uint64_t hash, int64_t key) {
   const uint32_t row = index_.Erase(hash, key);
-  if (row == HashIndex::kNoRow) return;
+  if (row == HashIndex::kNoRow) return false;
   pool_.Return(row);
   // Someone may have reserved room for his batch's missing keys when this one
   // was not missing: its place is kept for him.
   if (reservations_ > 0) ++reserved_;
+  return true;
 }
 
 void TableStripe::Clear() {

@@ -53,7 +53,8 @@ class TableStripe {
     });
   }
 
-  void Erase(uint64_t hash, int64_t key);
+  // Whether the key was there.
+  bool Erase(uint64_t hash, int64_t key);
 
   // Forgets keys, rows and their memory. REQUIRES: no reservations.
   void Clear();

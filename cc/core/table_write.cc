@@ -1,9 +1,12 @@
 #include <algorithm>
+#include <cmath>
 #include <mutex>
+#include <numeric>
 #include <shared_mutex>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "cc/core/simd/dispatch.h"
 #include "cc/core/striped_table.h"
 #include "cc/core/support/overlap.h"
 
@@ -28,6 +31,7 @@ struct StripedTable::RowWrites {
   const void* rows;
   int64_t bytes;                 // Of a row: value; kImport: full row.
   const bool* exists = nullptr;  // kAccum's.
+  Moment now = {};
 
   const char* row(uint32_t position) const {
     return static_cast<const char*>(rows) + position * bytes;
@@ -67,8 +71,8 @@ absl::Status StripedTable::Import(absl::Span<const int64_t> keys,
 }
 
 absl::Status StripedTable::WriteRows(absl::Span<const int64_t> keys,
-                                     const RowWrites& writes,
-                                     Executor* executor) {
+                                     RowWrites writes, Executor* executor) {
+  writes.now = Tick();
   if (keys.empty()) return absl::OkStatus();
   executor = ForBatch(keys.size(), executor);
   absl::StatusOr<KeyPartition> partition = KeyPartition::Create(keys, executor);
@@ -157,6 +161,12 @@ struct PendingWrite {
   float* to;
 };
 
+// Fast where there is none, that is, always.
+bool HasNan(const float* row, int64_t dim) {
+  if (ActiveKernels().all_finite(row, dim)) return false;
+  return std::any_of(row, row + dim, [](float x) { return std::isnan(x); });
+}
+
 }  // namespace
 
 // Keys are settled and written in the order of the batch: the last one wins.
@@ -167,7 +177,12 @@ void StripedTable::WriteGroup(const KeyGroup& group, const RowWrites& writes,
   const HashIndex& index = stripe->index();
   const bool accum = writes.kind == RowWrites::Kind::kAccum;
   const bool whole_row = writes.kind == RowWrites::Kind::kImport;
-  const int64_t words = (writes.bytes + 3) / RowLayout::kWordBytes;
+  const bool touches = touches_;
+  const int64_t words =
+      touches ? layout_.width() : (writes.bytes + 3) / RowLayout::kWordBytes;
+  const bool looks_for_nan =
+      writes.kind == RowWrites::Kind::kUpsert && type_.is_float32();
+  int64_t nan_rows = 0;
   PendingWrite pending[kOverlap];
   const auto from = [&](int64_t i) { return writes.row(group.positions[i]); };
   const auto set_row = [&](int64_t i, uint32_t row, Action action) {
@@ -220,40 +235,57 @@ void StripedTable::WriteGroup(const KeyGroup& group, const RowWrites& writes,
         if (write.action == Action::kNone) return;
         if (write.action == Action::kAdd) {
           AddValue(from(i), write.to);
-          return;
+        } else {
+          CopyBytes(from(i), write.to, writes.bytes);
         }
-        CopyBytes(from(i), write.to, writes.bytes);
         if (write.action == Action::kCopyToNew && !whole_row) {
           FillNewTail(write.to);
         }
+        if (touches) Touch(writes.now, write.to);
+        if (looks_for_nan) nan_rows += HasNan(write.to, dim_);
       });
+  nan_rows_.Add(nan_rows);
 }
 
-void StripedTable::Remove(absl::Span<const int64_t> keys, Executor* executor) {
+int64_t StripedTable::RemoveKeys(absl::Span<const int64_t> keys,
+                                 Executor* executor) {
   executor = ForBatch(keys.size(), executor);
   absl::StatusOr<KeyPartition> partition = KeyPartition::Create(keys, executor);
   if (!partition.ok()) {  // No memory to sort them: one by one, then.
+    int64_t removed = 0;
     for (int64_t key : keys) {
       TableStripe& stripe = this->stripe(HashKey(key));
       std::lock_guard<std::shared_mutex> lock(stripe.mutex());
-      stripe.Erase(HashKey(key), key);
+      removed += stripe.Erase(HashKey(key), key);
     }
-    return;
+    return removed;
   }
+  std::array<int64_t, kNumStripes> removed = {};
   ParallelFor(executor, kNumStripes, [&](int64_t s) {
     const KeyGroup group = partition->group(s);
     if (group.size == 0) return;
     std::lock_guard<std::shared_mutex> lock(stripes_[s].mutex());
-    EraseGroup(group, &stripes_[s]);
+    removed[s] = EraseGroup(group, &stripes_[s]);
   });
+  return std::accumulate(removed.begin(), removed.end(), int64_t{0});
 }
 
-void StripedTable::EraseGroup(const KeyGroup& group, TableStripe* stripe) {
+int64_t StripedTable::EraseGroup(const KeyGroup& group, TableStripe* stripe) {
+  int64_t removed = 0;
   for (int64_t i = 0; i < group.size; ++i) {
     const int64_t ahead = std::min(i + kLookAhead, group.size - 1);
     __builtin_prefetch(stripe->index().Home(HashKey(group.keys[ahead])));
-    stripe->Erase(HashKey(group.keys[i]), group.keys[i]);
+    removed += stripe->Erase(HashKey(group.keys[i]), group.keys[i]);
   }
+  return removed;
+}
+
+void StripedTable::Remove(absl::Span<const int64_t> keys, Executor* executor) {
+  RemoveKeys(keys, executor);
+}
+
+void StripedTable::Evict(absl::Span<const int64_t> keys, Executor* executor) {
+  evicted_.Add(RemoveKeys(keys, executor));
 }
 
 }  // namespace tfembed

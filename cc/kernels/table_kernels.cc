@@ -50,6 +50,7 @@ class TableCreateOp : public OpKernel {
     TF_RETURN_IF_ERROR(ReadArguments(construction));
     TF_RETURN_IF_ERROR(ReadDtypes(construction));
     TF_RETURN_IF_ERROR(construction->GetAttr("seed", &seed_));
+    TF_RETURN_IF_ERROR(ReadPolicies(construction));
     return construction->GetAttr("shared_name", &shared_name_);
   }
 
@@ -70,6 +71,20 @@ class TableCreateOp : public OpKernel {
     TF_RETURN_IF_ERROR(construction->GetAttr("value_dtype", &values));
     TF_RETURN_IF_ERROR(FindKeyKind(keys, &options_.keys));
     return FindValueType(values, &options_.type);
+  }
+
+  absl::Status ReadPolicies(OpKernelConstruction* construction) {
+    TF_RETURN_IF_ERROR(construction->GetAttr("admission", &options_.admission));
+    TF_RETURN_IF_ERROR(construction->GetAttr("eviction", &options_.eviction));
+    std::vector<float> missing_value;
+    TF_RETURN_IF_ERROR(construction->GetAttr("missing_value", &missing_value));
+    if (missing_value.size() > 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("`missing_value` must be one number or none; got ",
+                       missing_value.size(), "."));
+    }
+    if (!missing_value.empty()) options_.missing_value = missing_value[0];
+    return absl::OkStatus();
   }
 
   absl::StatusOr<InitialRows> MakeInitialRows() const {

@@ -100,6 +100,9 @@ REGISTER_OP("Tfembed>TableCreate")
     .Attr("value_dtype: " TFEMBED_VALUE_DTYPES " = DT_FLOAT")
     .Attr("seed: int = 0")
     .Attr("init_size: int = 0")
+    .Attr("admission: string = ''")
+    .Attr("eviction: string = ''")
+    .Attr("missing_value: list(float) = []")
     .Attr("container: string = ''")
     .Attr("shared_name: string = ''")
     .SetIsStateful()
@@ -109,7 +112,9 @@ Makes an empty table of keys and rows of `dim` numbers. `initializer_args` are
 numbers as text, which is exact for doubles.
 Without a `shared_name` each call makes a table of its own, whose memory goes
 with its last handle. With one, the table of that name is made once and found
-again. Missing keys read as initial rows, drawn from (seed, key) alone.
+again. Missing keys read as initial rows, drawn from (seed, key) alone, or as
+`missing_value`, if there is one. `admission` and `eviction` are policies as
+text, '' for none.
 )doc");
 
 REGISTER_OP("Tfembed>TableLookup")

@@ -337,22 +337,9 @@ def test_an_environment_variable_sets_the_default_size(monkeypatch):
     assert variable().table.stats().capacity >= 50_000
 
 
-def test_restrict_without_a_policy_warns_and_does_nothing():
-    v = filled()
-    with pytest.warns(UserWarning, match="no restrict policy"):
-        assert v.restrict(2) is None
-    assert int(v.size()) == 4
-
-
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"restrict_policy": 3}, TypeError, "must be a class"),
-        (
-            {"restrict_policy": object},
-            NotImplementedError,
-            "not in this release",
-        ),
         ({"kv_creator": object()}, TypeError, "CuckooHashTableCreator"),
         ({"dim": 0}, ValueError, "`dim` must be"),
         ({"dim": 2.5}, ValueError, "`dim` must be"),

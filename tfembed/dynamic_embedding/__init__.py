@@ -20,6 +20,9 @@ from tfembed.dynamic_embedding.file_system_saver import (
     FileSystemSaver,
     FileSystemSaverConfig,
 )
+from tfembed.dynamic_embedding.frequency_restrict_policy import (
+    FrequencyRestrictPolicy,
+)
 from tfembed.dynamic_embedding.kv_creator import (
     CuckooHashTableConfig,
     CuckooHashTableCreator,
@@ -49,9 +52,13 @@ from tfembed.dynamic_embedding.partition import (
     default_partition_fn,
     make_partition,
 )
+from tfembed.dynamic_embedding.restrict_policy import RestrictPolicy
 from tfembed.dynamic_embedding.safe_lookup import safe_embedding_lookup_sparse
 from tfembed.dynamic_embedding.shadow_ops import DEResourceVariable
 from tfembed.dynamic_embedding.sparse_lookup import embedding_lookup_sparse
+from tfembed.dynamic_embedding.timestamp_restrict_policy import (
+    TimestampRestrictPolicy,
+)
 from tfembed.dynamic_embedding.trainable import (
     TrainableWrapper,
     trainable_wrapper_filter,
@@ -72,6 +79,7 @@ __all__ = [
     "DynamicEmbeddingSaver",
     "FileSystemSaver",
     "FileSystemSaverConfig",
+    "FrequencyRestrictPolicy",
     "HkvEvictStrategy",
     "HkvHashTable",
     "HkvHashTableConfig",
@@ -81,6 +89,8 @@ __all__ = [
     "RedisTable",
     "RedisTableConfig",
     "RedisTableCreator",
+    "RestrictPolicy",
+    "TimestampRestrictPolicy",
     "TrainableWrapper",
     "Variable",
     "WarmStartHook",

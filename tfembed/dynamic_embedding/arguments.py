@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +12,6 @@ from tfembed import errors
 from tfembed.tables import batches
 
 __all__ = [
-    "check_later_features",
     "check_shape",
     "check_value_shape",
     "device_list",
@@ -22,20 +20,6 @@ __all__ = [
     "key_tensor",
     "value_tensor",
 ]
-
-
-def check_later_features(restrict_policy: Any) -> None:
-    """Raises for what a variable does not take yet."""
-    if restrict_policy is not None and not inspect.isclass(restrict_policy):
-        raise errors.DtypeError(
-            "`restrict_policy` must be a class of restrict policies or None; "
-            f"got {restrict_policy!r}."
-        )
-    if restrict_policy is not None:
-        raise errors.UnsupportedError(
-            "`restrict_policy` is not in this release; leave it None. Rows are "
-            "removed by `remove` and `clear`."
-        )
 
 
 def device_list(devices: str | Sequence[str] | None) -> list[str]:

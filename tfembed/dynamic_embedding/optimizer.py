@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfembed import errors, optimizers
 from tfembed.dynamic_embedding.keras_rules import FusedRule, fused_rule
+from tfembed.dynamic_embedding.key_use import note_updates
 from tfembed.dynamic_embedding.table_update import update_tables
 from tfembed.dynamic_embedding.trainable import TrainableWrapper
 from tfembed.dynamic_embedding.variable import Variable
@@ -208,6 +209,7 @@ class DynamicEmbeddingOptimizer(tf.Module):
             nonfinite=self._nonfinite,
         )
         self.nonfinite_rows.assign_add(count)
+        note_updates(gradients)
 
     def _sort(
         self, grads_and_vars: Iterable[tuple[Any, Any]]

@@ -14,8 +14,13 @@ from tfembed.checkpoint.graph_saver import add_to_savers
 from tfembed.dynamic_embedding import arguments
 from tfembed.dynamic_embedding.kv_creator import check_kv_creator
 from tfembed.dynamic_embedding.partition import default_partition_fn
+from tfembed.dynamic_embedding.restrict_policy import (
+    RestrictPolicy,
+    make_policy,
+)
 from tfembed.dynamic_embedding.variable_files import VariableFiles
 from tfembed.dynamic_embedding.variable_lookups import VariableLookups
+from tfembed.policies import AdmissionPolicy, EvictionPolicy, Expiry
 from tfembed.tables.dtypes import table_dtypes
 
 __all__ = ["Variable"]
@@ -53,13 +58,19 @@ class Variable(VariableFiles, VariableLookups):
       init_size: keys to make room for at once. 0: the environment's
         TF_HASHTABLE_INIT_SIZE, else 8192.
       kv_creator: None or a `CuckooHashTableCreator`: host memory.
-      restrict_policy: None.
+      restrict_policy: a class derived from `RestrictPolicy`; None: none.
       bp_v2: accepted for TFRA's sake. Updates are atomic per key either way.
       short_file_name: accepted for TFRA's sake; see `get_variable`.
+      admission: which new keys training inserts, of `tfembed.policies`; None:
+        all. Not TFRA's, as the two below.
+      eviction: what judges the rows for `table.evict` and `table.expire`, of
+        `tfembed.policies`; None: nothing is noted of them.
+      expiry: when rows expire by themselves, every so many steps; None: when
+        `table.expire` is called.
 
     Raises:
       tfembed.errors.DtypeError: (also TypeError) other dtypes, or a
-        `restrict_policy` that is not a class.
+        `restrict_policy` that is no class of policies.
       tfembed.errors.ArgumentError: (also ValueError) `dim`, `init_size`,
         `devices` or `initializer` that are not allowed.
       tfembed.errors.UnsupportedError: what later releases bring.
@@ -82,10 +93,13 @@ class Variable(VariableFiles, VariableLookups):
         restrict_policy: Any = None,
         bp_v2: bool = False,
         short_file_name: bool = False,
+        *,
+        admission: AdmissionPolicy | None = None,
+        eviction: EvictionPolicy | None = None,
+        expiry: Expiry | None = None,
     ) -> None:
         self.key_dtype, self.value_dtype = table_dtypes(key_dtype, value_dtype)
         check_kv_creator(kv_creator)
-        arguments.check_later_features(restrict_policy)
         self.dim = arguments.integer(dim, "dim", least=1)
         self.devices = arguments.device_list(devices)
         self.shard_num = len(self.devices)
@@ -97,12 +111,19 @@ class Variable(VariableFiles, VariableLookups):
         self.checkpoint = bool(checkpoint)
         self.init_size = arguments.integer(init_size, "init_size", least=0)
         self.kv_creator = kv_creator
-        self.restrict_policy = restrict_policy
         self.bp_v2 = bool(bp_v2)
         self.short_file_name = bool(short_file_name)
-        self._set_up()
+        self._set_up(admission, eviction, expiry)
+        self._restrict_policy = make_policy(restrict_policy, self)
+        if self.checkpoint and self._restrict_policy is not None:
+            self._track_trackable(self._restrict_policy, "restrict_policy")
 
-    def _set_up(self) -> None:
+    def _set_up(
+        self,
+        admission: AdmissionPolicy | None,
+        eviction: EvictionPolicy | None,
+        expiry: Expiry | None,
+    ) -> None:
         # A HashTable deals by remainder by itself, in C++ where it can.
         is_default = self.partition_fn is default_partition_fn
         with tf.init_scope():
@@ -115,6 +136,9 @@ class Variable(VariableFiles, VariableLookups):
                 devices=self.devices,
                 partitioner=None if is_default else self.partition_fn,
                 init_size=self.init_size or _default_init_size(),
+                admission=admission,
+                eviction=eviction,
+                expiry=expiry,
             )
         self.saveable = (
             None  # What a tf.compat.v1.train.Saver of a graph saves.
@@ -154,13 +178,31 @@ class Variable(VariableFiles, VariableLookups):
         """The shards of `table`."""
         return self._table.shards
 
-    def restrict(self, num_reserved: int, **kwargs: Any) -> None:
-        """Does nothing but warn: the variable has no restrict policy."""
-        warnings.warn(
-            f"'{self.name}' has no restrict policy; restrict({num_reserved}) "
-            "leaves it as it is.",
-            stacklevel=2,
-        )
+    @property
+    def restrict_policy(self) -> RestrictPolicy | None:
+        """What follows the use of keys; made from the argument of that name."""
+        return self._restrict_policy
+
+    def restrict(self, num_reserved: int, **kwargs: Any) -> Any:
+        """Has the restrict policy remove keys; without one it only warns.
+
+        Args:
+          num_reserved: how many keys to keep.
+          **kwargs: the policy's. The built-in ones take `trigger`: leave a
+            variable of at most that many keys alone.
+
+        Returns:
+          What the policy returns: how many keys were removed, int64 []. None
+          without a policy.
+        """
+        if self._restrict_policy is None:
+            warnings.warn(
+                f"'{self.name}' has no restrict policy; restrict({num_reserved})"
+                " leaves it as it is.",
+                stacklevel=2,
+            )
+            return None
+        return self._restrict_policy.apply_restriction(num_reserved, **kwargs)
 
     def get_slot_variables(self, optimizer: Any) -> Any:
         """Not in this release: slots lie beside the rows, in `table`.

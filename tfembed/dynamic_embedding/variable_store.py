@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfembed import errors
 from tfembed.dynamic_embedding.partition import default_partition_fn
 from tfembed.dynamic_embedding.variable import Partitioner, Variable
+from tfembed.policies import AdmissionPolicy, EvictionPolicy, Expiry
 from tfembed.tables.dtypes import table_dtypes
 
 __all__ = ["get_variable"]
@@ -36,6 +37,10 @@ def get_variable(
     restrict_policy: Any = None,
     bp_v2: bool = False,
     short_file_name: bool = False,
+    *,
+    admission: AdmissionPolicy | None = None,
+    eviction: EvictionPolicy | None = None,
+    expiry: Expiry | None = None,
 ) -> Variable:
     """Makes the variable called `name`, or finds it.
 
@@ -45,7 +50,7 @@ def get_variable(
 
     Args:
       name: the variable's name.
-      key_dtype, ..., short_file_name: as for `Variable`. Where the variable is
+      key_dtype, ..., expiry: as for `Variable`. Where the variable is
         found, `dim` and the dtypes must be its own, and the rest is not used.
 
     Returns:
@@ -80,6 +85,9 @@ def get_variable(
                 restrict_policy,
                 bp_v2,
                 short_file_name,
+                admission=admission,
+                eviction=eviction,
+                expiry=expiry,
             )
             return found
     # In eager mode, and in its functions, a scope cannot forbid reuse.

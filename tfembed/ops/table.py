@@ -36,6 +36,9 @@ def create(
     initializer_args: Sequence[float] = (0.0,),
     seed: int = 0,
     init_size: int = 0,
+    admission: str = "",
+    eviction: str = "",
+    missing_value: float | None = None,
     shared_name: str = "",
     container: str = "",
 ) -> tf.Tensor:
@@ -51,6 +54,8 @@ def create(
       initializer_args: its arguments, e.g. mean and standard deviation.
       seed: with a key, all that its initial row depends on.
       init_size: keys to make room for at once.
+      admission, eviction: policies, as `cc/core/policies` reads them; "": none.
+      missing_value: what missing keys read in all columns; None: initial rows.
       shared_name: "" for a table that goes with its last handle; else the name
         under which all sessions of this process find the same table.
       container: TensorFlow's container of named tables.
@@ -67,6 +72,9 @@ def create(
         value_dtype=value_dtype,
         seed=seed,
         init_size=init_size,
+        admission=admission,
+        eviction=eviction,
+        missing_value=[] if missing_value is None else [missing_value],
         shared_name=shared_name,
         container=container,
     )
@@ -123,6 +131,27 @@ def clear(table: tf.Tensor) -> tf.Operation | None:
 def size(table: tf.Tensor) -> tf.Tensor:
     """The number of keys, int64 []."""
     return library.load().tfembed_table_size(table)
+
+
+def evict(table: tf.Tensor, keys: tf.Tensor) -> tf.Operation | None:
+    """Removes `keys`, and counts those that were there as evicted."""
+    return library.load().tfembed_table_evict(table, _keys(keys))
+
+
+def worth(table: tf.Tensor, *, policy: str = "") -> tuple[tf.Tensor, tf.Tensor]:
+    """All keys int64 [n] and their rows' worth double [n], by a policy.
+
+    Args:
+      table: the table.
+      policy: as `cc/core/policies/eviction.h` reads it; "": the table's.
+    """
+    result = library.load().tfembed_table_worth(table, policy=policy)
+    return result.keys, result.worth
+
+
+def use(table: tf.Tensor) -> tf.Tensor:
+    """How the table was used, int64 [13]; the op tells the order."""
+    return library.load().tfembed_table_use(table)
 
 
 def stats(table: tf.Tensor) -> TableStats:
@@ -204,5 +233,7 @@ for _op in (
     "TableLookup",
     "TableSize",
     "TableStats",
+    "TableUse",
+    "TableWorth",
 ):
     private.register_read_only(f"Tfembed>{_op}")

@@ -11,12 +11,19 @@ import numpy as np
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.policies import (
+    AdmissionPolicy,
+    EvictionPolicy,
+    Expiry,
+    SmallestNorm,
+)
 
 __all__ = [
     "check_devices",
     "check_dim",
     "check_name",
     "check_rows",
+    "policy_options",
     "rows_per_shard",
     "table_seed",
 ]
@@ -123,3 +130,40 @@ def table_seed(seed: Any, table: str) -> int:
             f"'{table}'."
         )
     return int(seed)
+
+
+def policy_options(
+    admission: Any, eviction: Any, expiry: Any, values: tf.DType, table: str
+) -> dict[str, Any]:
+    """A table's policies, by the names of `ShardOptions`.
+
+    Raises:
+      tfembed.errors.DtypeError: they are no policies of their kind.
+      tfembed.errors.ArgumentError: an expiry without an eviction policy.
+      tfembed.errors.UnsupportedError: norms of rows that are no float32.
+    """
+    for name, policy, kind in (
+        ("admission", admission, AdmissionPolicy),
+        ("eviction", eviction, EvictionPolicy),
+        ("expiry", expiry, Expiry),
+    ):
+        if policy is not None and not isinstance(policy, kind):
+            raise errors.DtypeError(
+                f"`{name}` must be of {kind.__name__} of tfembed.policies or "
+                f"None; got {policy!r} for table '{table}'."
+            )
+    if expiry is not None and eviction is None:
+        raise errors.ArgumentError(
+            f"`expiry` of table '{table}' needs an `eviction` policy, which "
+            "judges the rows; got none."
+        )
+    if isinstance(eviction, SmallestNorm) and values != tf.float32:
+        raise errors.UnsupportedError(
+            f"SmallestNorm judges rows of float32; table '{table}' has "
+            f"{values.name}. Use LeastRecent or LeastFrequent."
+        )
+    return {
+        "admission": admission.policy_text() if admission else "",
+        "missing_value": admission.value if admission else None,
+        "eviction": eviction.policy_text() if eviction else "",
+    }

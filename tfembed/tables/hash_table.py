@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfembed.initializers import row_initializer
 from tfembed.ops import table as table_ops
+from tfembed.policies import AdmissionPolicy, EvictionPolicy, Expiry
 from tfembed.tables import arguments
 from tfembed.tables.dtypes import table_dtypes
 from tfembed.tables.partition import Partitioner
@@ -42,6 +43,11 @@ class HashTable(TrainedTable):
       partitioner: (flat keys [n], number of shards) -> shard of each key [n];
         None: floormod(key, number of shards).
       init_size: keys to make room for at once, over all shards.
+      admission: which new keys training inserts, of `tfembed.policies`; None:
+        all.
+      eviction: what judges the rows for `evict` and `expire`, of
+        `tfembed.policies`; None: nothing is noted of them.
+      expiry: when rows expire by themselves; None: when `expire` is called.
 
     Raises:
       tfembed.errors.DtypeError: dtypes that do not go together.
@@ -62,6 +68,9 @@ class HashTable(TrainedTable):
         devices: Sequence[str] = ("/CPU:0",),
         partitioner: Partitioner | None = None,
         init_size: int = 0,
+        admission: AdmissionPolicy | None = None,
+        eviction: EvictionPolicy | None = None,
+        expiry: Expiry | None = None,
     ) -> None:
         arguments.check_name(name)
         keys, values = table_dtypes(key_dtype, value_dtype)
@@ -77,9 +86,13 @@ class HashTable(TrainedTable):
             init_size=arguments.rows_per_shard(init_size, len(devices), name),
             key_dtype=keys.name,
             value_dtype=values.name,
+            **arguments.policy_options(
+                admission, eviction, expiry, values, name
+            ),
         )
         shards = [TableShard(options, device) for device in devices]
         super().__init__(shards, partitioner, seed_is_given=seed is not None)
+        self.set_policies(admission, eviction, expiry)
 
     def lookup(self, keys: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """The rows of `keys`; inserts nothing.
@@ -180,10 +193,16 @@ class HashTable(TrainedTable):
         )
 
     def stats(self) -> TableStats:
-        """What the table holds and takes; eager only."""
-        each = [table_ops.stats(handle) for handle in self.handles]
-        return TableStats(
-            *(sum(int(n) for n in part) for part in zip(*each, strict=True))
+        """What the table holds, takes and was used for; eager only.
+
+        It walks through the indexes, 20 bytes a key.
+        """
+        return TableStats.of_shards(
+            TableStats(
+                *(int(n) for n in table_ops.stats(handle)),
+                *table_ops.use(handle).numpy().tolist(),
+            )
+            for handle in self.handles
         )
 
     @property

@@ -25,6 +25,9 @@ class ShardOptions:
     initializer: RowInitializer
     seed: int
     init_size: int = 0
+    admission: str = ""
+    eviction: str = ""
+    missing_value: float | None = None
     key_dtype: str = "int64"
     value_dtype: str = "float32"
 
@@ -73,6 +76,9 @@ class TableShard(tf.saved_model.experimental.TrackableResource):
             initializer_args=options.initializer.arguments,
             seed=options.seed,
             init_size=options.init_size,
+            admission=options.admission,
+            eviction=options.eviction,
+            missing_value=options.missing_value,
             shared_name=shared_name,
         )
 

@@ -1,30 +1,113 @@
-"""What a table holds and takes."""
+"""What a table holds and takes, and how it was used."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
 
 __all__ = ["TableStats"]
 
 
 @dataclasses.dataclass(frozen=True)
 class TableStats:
-    """What a table holds and takes, over all its shards.
+    """What a table holds, takes and was used for, over all its shards.
+
+    The counts begin when the table is made, and no checkpoint saves them.
 
     Attributes:
       size: keys.
       capacity: keys that fit before an index grows.
       index_bytes: bytes of the indexes, keys included.
-      row_bytes: bytes of the rows: values, slots and free rows.
+      row_bytes: bytes of the rows: values, slots, notes and free rows.
+      hits, misses: keys of lookups that were there, and that were not.
+      admitted: keys that training steps inserted.
+      refused: keys of training steps that were not admitted yet.
+      evicted: keys that eviction or expiry removed.
+      nan_rows: rows with a NaN that were upserted.
+      value_bytes, slot_bytes: of the rows in use.
+      meta_bytes: what the eviction policy notes in the rows in use.
+      policy_bytes: what the admission policy takes beside rows and indexes.
+      places: of keys in the indexes, free ones included.
+      probes: buckets that are read to find each key once.
+      longest_probe: the most buckets that are read to find one key.
     """
 
     size: int
     capacity: int
     index_bytes: int
     row_bytes: int
+    hits: int = 0
+    misses: int = 0
+    admitted: int = 0
+    refused: int = 0
+    evicted: int = 0
+    nan_rows: int = 0
+    value_bytes: int = 0
+    slot_bytes: int = 0
+    meta_bytes: int = 0
+    policy_bytes: int = 0
+    places: int = 0
+    probes: int = 0
+    longest_probe: int = 0
+
+    @classmethod
+    def of_shards(cls, shards: Iterable[TableStats]) -> TableStats:
+        """The stats of a table from those of its shards."""
+        each = [dataclasses.astuple(shard) for shard in shards]
+        total = cls(*map(sum, zip(*each, strict=True)))
+        longest = max(shard[-1] for shard in each)
+        return dataclasses.replace(total, longest_probe=longest)
 
     @property
     def bytes_per_key(self) -> float:
         """All bytes over all keys; 0 for an empty table."""
-        total = self.index_bytes + self.row_bytes
+        total = self.index_bytes + self.row_bytes + self.policy_bytes
         return total / self.size if self.size else 0.0
+
+    @property
+    def load_factor(self) -> float:
+        """The share of the indexes' places that are taken; 0 without any."""
+        return self.size / self.places if self.places else 0.0
+
+    @property
+    def mean_probe(self) -> float:
+        """Buckets that are read to find a key, on average; at least 1."""
+        return self.probes / self.size if self.size else 1.0
+
+    @property
+    def hit_rate(self) -> float:
+        """The share of looked-up keys that were there; 0 without any."""
+        asked = self.hits + self.misses
+        return self.hits / asked if asked else 0.0
+
+    def scalars(self) -> dict[str, float]:
+        """All attributes and rates, by name."""
+        rates = ("bytes_per_key", "load_factor", "mean_probe", "hit_rate")
+        return {
+            **dataclasses.asdict(self),
+            **{name: getattr(self, name) for name in rates},
+        }
+
+    def write_scalars(
+        self, step: Any, *, prefix: str = "table", writer: Any = None
+    ) -> None:
+        """Writes all as TensorBoard scalars, `<prefix>/<name>`.
+
+        Args:
+          step: of the scalars.
+          prefix: the table's name, for example.
+          writer: of `tf.summary.create_file_writer`; None: the default one.
+
+        Example:
+          with writer.as_default():
+            variable.table.stats().write_scalars(step, prefix=variable.name)
+        """
+        with contextlib.ExitStack() as stack:
+            if writer is not None:
+                stack.enter_context(writer.as_default())
+            for name, value in self.scalars().items():
+                tf.summary.scalar(f"{prefix}/{name}", value, step=step)

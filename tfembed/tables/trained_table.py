@@ -10,12 +10,12 @@ from tfembed import errors
 from tfembed.ops import grouped
 from tfembed.ops import table as table_ops
 from tfembed.tables import arguments, batches
-from tfembed.tables.sharded_table import ShardedTable
+from tfembed.tables.evicting_table import EvictingTable
 
 __all__ = ["TrainedTable"]
 
 
-class TrainedTable(ShardedTable):
+class TrainedTable(EvictingTable):
     """Rows with the slots of at most one optimizer. Base of `HashTable`."""
 
     # None where no optimizer is attached, as in a table from a SavedModel.
@@ -96,6 +96,7 @@ class TrainedTable(ShardedTable):
             learning_rates=[rate() if callable(rate) else rate] * n,
             nonfinite=nonfinite,
         )
+        self.note_training_step()
         return tf.reduce_sum(counts)
 
     def _keys_and_rows(

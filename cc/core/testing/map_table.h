@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -54,9 +55,16 @@ class MapTable final : public RowSource, public RowSink {
     return absl::ResourceExhaustedError("The part is full.");
   }
 
+  // Ids that are refused where they are missing, for tests of admission.
+  std::set<int64_t> refused_ids;
+
+  bool refuses() const override { return !refused_ids.empty(); }
+
   void FindOrInsert(int part, const int64_t* ids, int64_t n,
                     MutableRow* rows) override {
     for (int64_t i = 0; i < n; ++i) {
+      rows[i].value = nullptr;
+      if (refused_ids.count(ids[i]) > 0) continue;
       auto [found, is_new] = rows_[part].try_emplace(ids[i]);
       std::vector<float>& row = found->second;
       if (is_new) {

@@ -1,0 +1,51 @@
+#ifndef TFEMBED_CORE_POLICIES_ADMISSION_H_
+#define TFEMBED_CORE_POLICIES_ADMISSION_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace tfembed {
+
+// Which new keys of one stripe training may insert. Not thread-safe: the lock
+// of the stripe guards it.
+class AdmissionFilter {
+ public:
+  virtual ~AdmissionFilter() = default;
+
+  // Room to note `keys` more keys, so that Admit cannot fail.
+  // ResourceExhausted leaves all as it was.
+  virtual absl::Status Reserve(int64_t keys) = 0;
+
+  // Notes that a training step has seen a key that the table lacks, and says
+  // whether to insert it now. hash is HashKey(key). REQUIRES: Reserve.
+  virtual bool Admit(uint64_t hash, int64_t key) = 0;
+
+  // Forgets what was seen.
+  virtual void Clear() = 0;
+
+  virtual int64_t bytes() const = 0;
+};
+
+// Makes the filters of a table. Immutable.
+class AdmissionPolicy {
+ public:
+  // From "name parameter=value ...", e.g. "count seen=3"; a file each in this
+  // folder. InvalidArgument names the word.
+  static absl::StatusOr<std::unique_ptr<AdmissionPolicy>> Parse(
+      absl::string_view text);
+
+  virtual ~AdmissionPolicy() = default;
+
+  // The filter of one of `num_stripes` stripes that share the keys evenly.
+  // ResourceExhausted.
+  virtual absl::StatusOr<std::unique_ptr<AdmissionFilter>> NewFilter(
+      int num_stripes) const = 0;
+};
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_CORE_POLICIES_ADMISSION_H_

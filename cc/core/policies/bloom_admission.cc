@@ -1,0 +1,111 @@
+#include "cc/core/policies/bloom_admission.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "cc/core/support/hash.h"
+#include "cc/core/support/memory_block.h"
+
+namespace tfembed {
+namespace {
+
+constexpr int kMaxSeen = 255;  // Counters are bytes.
+constexpr int kMaxHashes = 32;
+constexpr float kMaxCapacity = 1e11f;
+
+struct BloomShape {
+  int seen = 0;
+  uint64_t counters = 0;
+  int hashes = 0;
+};
+
+class BloomFilter final : public AdmissionFilter {
+ public:
+  BloomFilter(const BloomShape& shape, MemoryBlock counters)
+      : shape_(shape), memory_(std::move(counters)) {}
+
+  absl::Status Reserve(int64_t keys) override { return absl::OkStatus(); }
+
+  bool Admit(uint64_t hash, int64_t key) override {
+    uint8_t* counters[kMaxHashes];
+    // Places begin and step by hashes that do not depend on the stripe's.
+    uint64_t place = MixBits(hash + 0x9e3779b97f4a7c15ULL);
+    const uint64_t step = MixBits(place) | 1;
+    int count = kMaxSeen;
+    for (int i = 0; i < shape_.hashes; ++i, place += step) {
+      counters[i] = Counter(place);
+      count = std::min<int>(count, *counters[i]);
+    }
+    count = std::min(count + 1, kMaxSeen);
+    for (int i = 0; i < shape_.hashes; ++i) {
+      *counters[i] = std::max<uint8_t>(*counters[i], count);
+    }
+    return count >= shape_.seen;
+  }
+
+  void Clear() override { std::memset(memory_.data(), 0, memory_.size()); }
+  int64_t bytes() const override { return memory_.size(); }
+
+ private:
+  uint8_t* Counter(uint64_t place) const {
+    const unsigned __int128 scaled =
+        static_cast<unsigned __int128>(place) * shape_.counters;
+    return reinterpret_cast<uint8_t*>(memory_.data()) +
+           static_cast<uint64_t>(scaled >> 64);
+  }
+
+  const BloomShape shape_;
+  MemoryBlock memory_;
+};
+
+class BloomAdmission final : public AdmissionPolicy {
+ public:
+  BloomAdmission(int seen, double capacity, double error_rate)
+      : seen_(seen), capacity_(capacity), error_rate_(error_rate) {}
+
+  absl::StatusOr<std::unique_ptr<AdmissionFilter>> NewFilter(
+      int num_stripes) const override {
+    // Stripes differ by chance; four standard deviations cover them all.
+    const double mean = capacity_ / num_stripes;
+    const double keys = mean + 4 * std::sqrt(mean) + 1;
+    const double per_key = -std::log2(error_rate_) / std::log(2.0);
+    BloomShape shape;
+    shape.seen = seen_;
+    shape.counters = static_cast<uint64_t>(std::ceil(keys * per_key));
+    shape.hashes = std::clamp(
+        static_cast<int>(std::lround(-std::log2(error_rate_))), 1, kMaxHashes);
+    absl::StatusOr<MemoryBlock> counters =
+        MemoryBlock::Allocate(shape.counters);
+    if (!counters.ok()) return counters.status();
+    return std::make_unique<BloomFilter>(shape, *std::move(counters));
+  }
+
+ private:
+  const int seen_;
+  const double capacity_;
+  const double error_rate_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<AdmissionPolicy>> MakeBloomAdmission(
+    RuleText text) {
+  float seen = 0, capacity = 0, error_rate = 0.01f;
+  text.Read("seen", &seen);
+  text.Require(seen >= 1 && seen <= kMaxSeen && seen == std::floor(seen),
+               "seen", "a whole number from 1 to 255");
+  text.Read("capacity", &capacity);
+  text.Require(capacity >= 1 && capacity <= kMaxCapacity, "capacity",
+               "from 1 to 1e11");
+  text.Read("error_rate", &error_rate);
+  text.Require(error_rate >= 1e-6f && error_rate <= 0.5f, "error_rate",
+               "from 1e-6 to 0.5");
+  absl::Status status = text.Finish();
+  if (!status.ok()) return status;
+  return std::make_unique<BloomAdmission>(static_cast<int>(seen), capacity,
+                                          error_rate);
+}
+
+}  // namespace tfembed

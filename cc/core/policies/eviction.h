@@ -1,0 +1,43 @@
+#ifndef TFEMBED_CORE_POLICIES_EVICTION_H_
+#define TFEMBED_CORE_POLICIES_EVICTION_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace tfembed {
+
+// When a batch of writes happens.
+struct Moment {
+  uint32_t step = 0;    // Batches that were written to the table so far.
+  uint32_t second = 0;  // Since 1970.
+};
+
+// What a table notes of each row, in a word behind it, and which rows go first
+// when some have to. Immutable.
+class EvictionPolicy {
+ public:
+  // From "name parameter=value ...", e.g. "least_recent"; a file each in this
+  // folder. InvalidArgument names the word.
+  static absl::StatusOr<std::unique_ptr<EvictionPolicy>> Parse(
+      absl::string_view text);
+
+  virtual ~EvictionPolicy() = default;
+
+  // Words that it notes in each row, 0 or 1; they begin as 0.
+  virtual int meta_words() const = 0;
+
+  // The word of a row that is written now. Not called where there is none.
+  virtual uint32_t Touch(uint32_t word, const Moment& now) const = 0;
+
+  // Rows of the lowest worth go first. `value` are the row's `dim` floats;
+  // `word` is 0 where there is none.
+  virtual double Worth(const float* value, int64_t dim, uint32_t word,
+                       const Moment& now) const = 0;
+};
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_CORE_POLICIES_EVICTION_H_

@@ -1,0 +1,73 @@
+#include "cc/core/policies/eviction.h"
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tfembed {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::unique_ptr<EvictionPolicy> Policy(const char* text) {
+  auto policy = EvictionPolicy::Parse(text);
+  EXPECT_TRUE(policy.ok()) << policy.status();
+  return *std::move(policy);
+}
+
+Moment At(uint32_t step, uint32_t second) {
+  Moment moment;
+  moment.step = step;
+  moment.second = second;
+  return moment;
+}
+
+TEST(LeastRecent, CountsStepsSinceTheLastWrite) {
+  auto policy = Policy("least_recent");
+  const uint32_t word = policy->Touch(3, At(10, 99));
+  EXPECT_EQ(policy->Worth(nullptr, 0, word, At(10, 500)), 0);
+  EXPECT_EQ(policy->Worth(nullptr, 0, word, At(17, 500)), -7);
+}
+
+TEST(LeastRecent, CountsSeconds) {
+  auto policy = Policy("least_recent seconds=1");
+  const uint32_t word = policy->Touch(3, At(10, 99));
+  EXPECT_EQ(policy->Worth(nullptr, 0, word, At(10, 500)), -401);
+}
+
+TEST(LeastFrequent, CountsWritesAndStaysAtTheLargestCount) {
+  auto policy = Policy("least_frequent");
+  EXPECT_EQ(policy->Touch(0, {}), 1u);
+  EXPECT_EQ(policy->Worth(nullptr, 0, 5, {}), 5);
+  const uint32_t most = std::numeric_limits<uint32_t>::max();
+  EXPECT_EQ(policy->Touch(most, {}), most);
+}
+
+TEST(SmallestNorm, IsTheRowsNorm) {
+  auto policy = Policy("smallest_norm");
+  const float row[] = {3, -4};
+  EXPECT_EQ(policy->Worth(row, 2, 0, {}), 5);
+  EXPECT_EQ(policy->meta_words(), 0);
+}
+
+TEST(SmallestNorm, OfANaNIsTheLowest) {
+  const float row[] = {std::numeric_limits<float>::quiet_NaN(), 9};
+  EXPECT_EQ(Policy("smallest_norm")->Worth(row, 2, 0, {}), -1);
+}
+
+TEST(EvictionPolicy, RefusesWhatItDoesNotKnow) {
+  for (const char* text : {"", "random", "least_frequent seconds=1",
+                           "least_recent seconds=2", "smallest_norm p=1"}) {
+    auto policy = EvictionPolicy::Parse(text);
+    EXPECT_TRUE(absl::IsInvalidArgument(policy.status())) << text;
+  }
+  EXPECT_THAT(std::string(EvictionPolicy::Parse("x").status().message()),
+              HasSubstr("the policies are"));
+}
+
+}  // namespace
+}  // namespace tfembed

@@ -1,0 +1,31 @@
+#include "cc/core/policies/least_frequent.h"
+
+#include <limits>
+
+namespace tfembed {
+namespace {
+
+class LeastFrequent final : public EvictionPolicy {
+ public:
+  int meta_words() const override { return 1; }
+
+  uint32_t Touch(uint32_t word, const Moment& now) const override {
+    return word == std::numeric_limits<uint32_t>::max() ? word : word + 1;
+  }
+
+  double Worth(const float* value, int64_t dim, uint32_t word,
+               const Moment& now) const override {
+    return word;
+  }
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<EvictionPolicy>> MakeLeastFrequent(
+    RuleText text) {
+  absl::Status status = text.Finish();
+  if (!status.ok()) return status;
+  return std::make_unique<LeastFrequent>();
+}
+
+}  // namespace tfembed

@@ -1,0 +1,148 @@
+// Policies, and what a table tells of its use.
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "cc/core/striped_table.h"
+
+namespace tfembed {
+namespace {
+
+constexpr int64_t kBuckets = 32;  // At a time.
+constexpr int64_t kEntries = kBuckets * HashIndex::kBucketPlaces;
+
+uint32_t SecondsSince1970() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<uint32_t>(
+      std::chrono::duration_cast<std::chrono::seconds>(now).count());
+}
+
+int64_t Bytes(int64_t words) { return words * RowLayout::kWordBytes; }
+
+}  // namespace
+
+absl::Status StripedTable::SetAdmission(const std::string& policy) {
+  if (policy.empty()) return absl::OkStatus();
+  auto parsed = AdmissionPolicy::Parse(policy);
+  if (!parsed.ok()) return parsed.status();
+  for (auto& filter : filters_) {
+    auto made = (*parsed)->NewFilter(kNumStripes);
+    if (!made.ok()) return made.status();
+    filter = *std::move(made);
+  }
+  return absl::OkStatus();
+}
+
+void StripedTable::SetEviction(std::unique_ptr<EvictionPolicy> policy) {
+  eviction_ = std::move(policy);
+  touches_ = eviction_ != nullptr && eviction_->meta_words() > 0;
+}
+
+Moment StripedTable::Tick() {
+  if (!touches_) return {};
+  Moment now;
+  now.step = steps_.fetch_add(1, std::memory_order_relaxed) + 1;
+  now.second = SecondsSince1970();
+  return now;
+}
+
+TableUse StripedTable::use() const {
+  const auto value = [](const Counter& counter) {
+    return counter.value.load(std::memory_order_relaxed);
+  };
+  TableUse use;
+  use.hits = value(hits_);
+  use.misses = value(misses_);
+  use.admitted = value(admitted_);
+  use.refused = value(refused_);
+  use.evicted = value(evicted_);
+  use.nan_rows = value(nan_rows_);
+  SharedLocks locks(stripes_);
+  int64_t size = 0;
+  for (int s = 0; s < kNumStripes; ++s) {
+    const HashIndex& index = stripes_[s].index();
+    const HashIndex::Probes probes = index.CountProbes();
+    size += index.size();
+    if (index.capacity() > 0) {
+      use.places += index.num_buckets() * HashIndex::kBucketPlaces;
+    }
+    use.probes += probes.total;
+    use.longest_probe = std::max(use.longest_probe, probes.longest);
+    if (filters_[s] != nullptr) use.policy_bytes += filters_[s]->bytes();
+  }
+  use.value_bytes = size * Bytes(layout_.slots_begin());
+  use.slot_bytes = size * Bytes(layout_.num_slots * layout_.dim);
+  use.meta_bytes = size * Bytes(layout_.meta_words);
+  return use;
+}
+
+absl::Status StripedTable::ExportWorth(
+    const std::string& policy,
+    const std::function<absl::StatusOr<WorthBuffers>(int64_t n)>& allocate,
+    Executor* executor) const {
+  std::unique_ptr<EvictionPolicy> parsed;
+  if (!policy.empty()) {
+    auto made = EvictionPolicy::Parse(policy);
+    if (!made.ok()) return made.status();
+    parsed = *std::move(made);
+  }
+  const EvictionPolicy* judge = policy.empty() ? eviction_.get() : parsed.get();
+  if (judge == nullptr || (!policy.empty() && judge->meta_words() > 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("The table's rows keep no notes for the policy '", policy,
+                     "'; make the table with that eviction policy."));
+  }
+  if (judge->meta_words() == 0 && !type_.is_float32()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("The norms of float32 rows alone can be compared; got ",
+                     type_.name(), "."));
+  }
+  Moment now;
+  now.step = steps_.load(std::memory_order_relaxed);
+  now.second = SecondsSince1970();
+  SharedLocks locks(stripes_);
+  std::array<int64_t, kNumStripes + 1> begins = {};
+  for (int s = 0; s < kNumStripes; ++s) {
+    begins[s + 1] = begins[s] + stripes_[s].index().size();
+  }
+  absl::StatusOr<WorthBuffers> buffers = allocate(begins[kNumStripes]);
+  if (!buffers.ok()) return buffers.status();
+  ParallelFor(executor, kNumStripes, [&](int64_t s) {
+    JudgeRows(stripes_[s].index(), *judge, now,
+              {buffers->keys + begins[s], buffers->worth + begins[s]});
+  });
+  return absl::OkStatus();
+}
+
+void StripedTable::JudgeRows(const HashIndex& index,
+                             const EvictionPolicy& policy, const Moment& now,
+                             WorthBuffers to) const {
+  const bool has_word = policy.meta_words() > 0;
+  const int64_t last = layout_.width() - 1;
+  const float* rows[kEntries];
+  for (int64_t begin = 0; begin < index.num_buckets(); begin += kBuckets) {
+    const int64_t end = std::min(begin + kBuckets, index.num_buckets());
+    int64_t n = 0;
+    index.ForEach(begin, end, [&](int64_t key, uint32_t row) {
+      to.keys[n] = key;
+      rows[n] = store_->Row(row);
+      if (has_word) {
+        __builtin_prefetch(rows[n] + last);
+      } else {
+        PrefetchRow<false>(rows[n], dim_);
+      }
+      ++n;
+    });
+    for (int64_t i = 0; i < n; ++i) {
+      uint32_t word = 0;
+      if (has_word) std::memcpy(&word, rows[i] + last, sizeof(word));
+      to.worth[i] = policy.Worth(rows[i], dim_, word, now);
+    }
+    to.keys += n;
+    to.worth += n;
+  }
+}
+
+}  // namespace tfembed

@@ -1,0 +1,73 @@
+// Ops on what a table shard's policies keep, and on how it was used.
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "cc/ops/dtypes.h"
+#include "cc/ops/shapes.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow/core/platform/errors.h"
+
+namespace tfembed {
+namespace {
+
+using ::tensorflow::shape_inference::InferenceContext;
+
+constexpr int64_t kUseCounts = 13;
+
+absl::Status EvictShape(InferenceContext* context) {
+  return CheckHandle(context, 0);
+}
+
+absl::Status WorthShape(InferenceContext* context) {
+  TF_RETURN_IF_ERROR(CheckHandle(context, 0));
+  const auto n = context->UnknownDim();
+  context->set_output(0, context->Vector(n));
+  context->set_output(1, context->Vector(n));
+  return absl::OkStatus();
+}
+
+absl::Status UseShape(InferenceContext* context) {
+  TF_RETURN_IF_ERROR(CheckHandle(context, 0));
+  context->set_output(0, context->Vector(kUseCounts));
+  return absl::OkStatus();
+}
+
+REGISTER_OP("Tfembed>TableEvict")
+    .Input("table: resource")
+    .Input("keys: Tkey")
+    .Attr(TFEMBED_KEYS_ATTR)
+    .SetIsStateful()
+    .SetShapeFn(EvictShape)
+    .Doc(R"doc(
+Removes `keys`, of any shape, and counts those that were there as evicted.
+)doc");
+
+REGISTER_OP("Tfembed>TableWorth")
+    .Input("table: resource")
+    .Output("keys: int64")
+    .Output("worth: double")
+    .Attr("policy: string = ''")
+    .SetIsStateful()
+    .SetShapeFn(WorthShape)
+    .Doc(R"doc(
+All `keys` [n] and what their rows are `worth` [n] by an eviction policy, as of
+one moment and in no particular order: the lowest go first. An empty `policy` is
+that of the table.
+)doc");
+
+REGISTER_OP("Tfembed>TableUse")
+    .Input("table: resource")
+    .Output("use: int64")
+    .SetIsStateful()
+    .SetShapeFn(UseShape)
+    .Doc(R"doc(
+How the table was used since it was made, what it takes and how it is filled, in
+this order - hits, misses, keys that training inserted, ids that it refused, keys
+evicted, rows with a NaN upserted, bytes of values, of slots, of meta words, of
+policies, places of the index, buckets read to find each key once, the most for
+one key.
+)doc");
+
+}  // namespace
+}  // namespace tfembed

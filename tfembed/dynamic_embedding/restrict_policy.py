@@ -1,0 +1,101 @@
+"""What a restrict policy of a `Variable` has to do."""
+
+from __future__ import annotations
+
+import abc
+import functools
+import inspect
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+
+__all__ = ["RestrictPolicy", "key_count", "make_policy"]
+
+
+class RestrictPolicy(tf.__internal__.tracking.Trackable, abc.ABC):
+    """Follows the use of a variable's keys and removes the least wanted ones.
+
+    A variable takes the class: `Variable(restrict_policy=TimestampRestrictPolicy)`
+    makes a policy of its own, `variable.restrict_policy`. The optimizer tells it
+    of every key that it updates; `variable.restrict` asks it to remove keys. What
+    a policy tracks (`_track_trackable`) is saved with its variable.
+
+    Args:
+      var: the `Variable` to follow.
+    """
+
+    def __init__(self, var: Any) -> None:
+        self._variable = var
+
+    @property
+    def variable(self) -> Any:
+        """The variable that is followed."""
+        return self._variable
+
+    @property
+    @abc.abstractmethod
+    def status(self) -> Any:
+        """A `Variable` of what is known of each key, of width 1."""
+
+    @abc.abstractmethod
+    def apply_update(self, ids: Any) -> Any:
+        """Notes that `ids` were used.
+
+        Args:
+          ids: keys of any shape; the variable need not hold them.
+
+        Returns:
+          The op in a graph, None in eager mode.
+        """
+
+    @abc.abstractmethod
+    def apply_restriction(self, num_reserved: int, **kwargs: Any) -> Any:
+        """Removes keys from the variable until at most `num_reserved` are left."""
+
+
+def make_policy(policy: Any, variable: Any) -> RestrictPolicy | None:
+    """The policy of a new variable, from its argument `restrict_policy`.
+
+    Args:
+      policy: None, a class of policies, or a `functools.partial` of one.
+      variable: handed to it.
+
+    Raises:
+      tfembed.errors.DtypeError: anything else.
+    """
+    if policy is None:
+        return None
+    cls = policy.func if isinstance(policy, functools.partial) else policy
+    if not inspect.isclass(cls) or not issubclass(cls, RestrictPolicy):
+        raise errors.DtypeError(
+            "`restrict_policy` must be a class derived from RestrictPolicy, or "
+            f"None; got {policy!r}."
+        )
+    make: Callable[[Any], RestrictPolicy] = policy
+    return make(variable)
+
+
+def key_count(value: Any, argument: str) -> int:
+    """`value` as a number of keys.
+
+    Raises:
+      tfembed.errors.DtypeError: not an integer.
+      tfembed.errors.ArgumentError: a negative one.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
+        raise errors.DtypeError(
+            f"`{argument}` must be an integer, a number of keys; got {value!r}."
+        )
+    if number < 0:
+        raise errors.ArgumentError(
+            f"`{argument}` must not be negative; got {number}."
+        )
+    return number

@@ -1,0 +1,83 @@
+"""What a policy tells the tables."""
+
+from __future__ import annotations
+
+import abc
+import math
+import numbers
+import operator
+from typing import Any, ClassVar
+
+from tfembed import errors
+
+__all__ = ["AdmissionPolicy", "EvictionPolicy"]
+
+
+class AdmissionPolicy(abc.ABC):
+    """When training may insert a key: after it was seen `seen` times.
+
+    A description: immutable, used by any number of tables. A key is seen once by
+    each training step that has a gradient for it. Until it is admitted it reads
+    `value`, or without one its initial row, and trains nothing; `upsert` and
+    `accum` insert it at once. What was seen is not saved in checkpoints.
+
+    Attributes:
+      seen: the step in which a key is inserted and trained, from 1 on.
+      value: what every key that is missing reads, in all columns; None: its
+        initial row.
+    """
+
+    seen: int
+    value: float | None
+
+    @abc.abstractmethod
+    def policy_text(self) -> str:
+        """The policy as `cc/core/policies/admission.h` reads it."""
+
+
+class EvictionPolicy(abc.ABC):
+    """Which rows go first when some have to.
+
+    A description: immutable, used by any number of tables. A row is touched when
+    it is inserted, written or trained; reading it does not touch it.
+    """
+
+    # Whether the rows that go are those above the limit, or below it.
+    limit_is_age: ClassVar[bool]
+
+    @abc.abstractmethod
+    def policy_text(self) -> str:
+        """The policy as `cc/core/policies/eviction.h` reads it."""
+
+
+def whole_number(
+    value: Any, argument: str, *, least: int, most: int | None = None
+) -> int:
+    """`value` as an int in [least, most].
+
+    Raises:
+      tfembed.errors.ArgumentError: anything else.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    fits = least <= number and (most is None or number <= most)
+    if isinstance(value, bool) or not fits:
+        limits = f"of at least {least}" + (
+            "" if most is None else f", at most {most}"
+        )
+        raise errors.ArgumentError(
+            f"`{argument}` must be an integer {limits}; got {value!r}."
+        )
+    return number
+
+
+def check_value(value: Any) -> None:
+    """Raises ArgumentError where `value` is no finite number and not None."""
+    if value is None:
+        return
+    if not isinstance(value, numbers.Real) or not math.isfinite(value):
+        raise errors.ArgumentError(
+            f"`value` must be a finite number or None; got {value!r}."
+        )

@@ -1,0 +1,194 @@
+"""How keys leave a hash table by a policy."""
+
+from __future__ import annotations
+
+import numbers
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.ops import table as table_ops
+from tfembed.policies import (
+    AdmissionPolicy,
+    EvictionPolicy,
+    Expiry,
+    SmallestNorm,
+)
+from tfembed.policies.expiry import check_limit
+from tfembed.tables.sharded_table import ShardedTable
+
+__all__ = ["EvictedRows", "EvictingTable"]
+
+
+class EvictedRows(NamedTuple):
+    """What was removed.
+
+    Attributes:
+      keys: of the table's key dtype, [n].
+      values: of its value dtype, [n, dim]; None where they were not asked for.
+    """
+
+    keys: tf.Tensor
+    values: tf.Tensor | None
+
+
+class EvictingTable(ShardedTable):
+    """Rows that a policy judges and removes. Base of `HashTable`."""
+
+    # None in a table from a SavedModel, which nobody trains.
+    _admission: AdmissionPolicy | None = None
+    _eviction: EvictionPolicy | None = None
+    _expiry: Expiry | None = None
+
+    @property
+    def admission(self) -> AdmissionPolicy | None:
+        """Which new keys training inserts; None: all."""
+        return self._admission
+
+    @property
+    def eviction(self) -> EvictionPolicy | None:
+        """What judges the rows; None: nothing is noted of them."""
+        return self._eviction
+
+    @property
+    def expiry(self) -> Expiry | None:
+        """When rows expire by themselves; None: when `expire` is called."""
+        return self._expiry
+
+    def set_policies(
+        self,
+        admission: AdmissionPolicy | None,
+        eviction: EvictionPolicy | None,
+        expiry: Expiry | None,
+    ) -> None:
+        """Notes what the shards were made with; for `HashTable`."""
+        self._admission = admission
+        self._eviction = eviction
+        self._expiry = expiry
+        if expiry is not None:
+            with tf.init_scope():
+                self._trained_steps = tf.Variable(
+                    0, dtype=tf.int64, trainable=False, name="trained_steps"
+                )
+
+    def note_training_step(self) -> None:
+        """Counts a training step, and expires rows where it is time to."""
+        expiry = self._expiry
+        if expiry is None:
+            return
+        steps = self._trained_steps.assign_add(1, read_value=True)
+        tf.cond(
+            tf.equal(steps % expiry.every, 0),
+            lambda: tf.size(self.expire(expiry.limit).keys),
+            lambda: tf.constant(0),
+        )
+
+    def evict(
+        self,
+        keep: int,
+        *,
+        policy: EvictionPolicy | None = None,
+        return_values: bool = False,
+    ) -> EvictedRows:
+        """Removes the rows of the lowest worth, slots with them.
+
+        Exact, over all shards together: `keep` keys stay, or all where there are
+        no more. Keys that other threads insert meanwhile stay too.
+
+        Args:
+          keep: how many keys stay, from 0 on.
+          policy: `SmallestNorm()`, for any table; None: the table's.
+          return_values: whether to hand out the removed values.
+
+        Returns:
+          What was removed.
+
+        Raises:
+          tfembed.errors.ArgumentError: a negative `keep`, or no policy.
+          tfembed.errors.DtypeError: `keep` is no integer.
+        """
+        if isinstance(keep, bool) or not isinstance(keep, numbers.Integral):
+            raise errors.DtypeError(
+                f"`keep` must be an integer, a number of keys; got {keep!r}."
+            )
+        if keep < 0:
+            raise errors.ArgumentError(
+                f"`keep` must not be negative; got {keep}."
+            )
+        keys, worth = self._judge(self._judging(policy))
+        excess = tf.maximum(tf.size(keys, tf.int64) - int(keep), 0)
+        removed = tf.gather(keys, tf.argsort(worth)[:excess])
+        return self._evict_keys(removed, return_values)
+
+    def expire(
+        self,
+        limit: float,
+        *,
+        policy: EvictionPolicy | None = None,
+        return_values: bool = False,
+    ) -> EvictedRows:
+        """Removes the rows that are past a limit, slots with them.
+
+        Args:
+          limit: by `LeastRecent`, rows go that were not touched for that many
+            steps or seconds, or more; by `LeastFrequent`, those that were
+            touched less often; by `SmallestNorm`, those of a smaller norm.
+          policy: as for `evict`.
+          return_values: as for `evict`.
+
+        Returns:
+          What was removed.
+
+        Raises:
+          tfembed.errors.ArgumentError: `limit` is no number from 0 on, or there
+            is no policy.
+        """
+        check_limit(limit)
+        judge = self._judging(policy)
+        keys, worth = self._judge(judge)
+        past = -worth >= limit if judge.limit_is_age else worth < limit
+        return self._evict_keys(tf.boolean_mask(keys, past), return_values)
+
+    def _judging(self, policy: EvictionPolicy | None) -> EvictionPolicy:
+        judge = policy or self._eviction
+        if judge is None:
+            raise errors.ArgumentError(
+                f"Table '{self.name}' has no eviction policy; make it with "
+                "`eviction=`, or give `policy=SmallestNorm()`."
+            )
+        if judge != self._eviction and not isinstance(judge, SmallestNorm):
+            raise errors.ArgumentError(
+                f"The rows of table '{self.name}' keep no notes for {judge!r}; "
+                f"its policy is {self._eviction!r}. Give none, or "
+                "SmallestNorm()."
+            )
+        return judge
+
+    def _judge(self, policy: EvictionPolicy) -> tuple[tf.Tensor, tf.Tensor]:
+        text = "" if policy == self._eviction else policy.policy_text()
+        each = [table_ops.worth(handle, policy=text) for handle in self.handles]
+        keys, worth = (tf.concat(x, 0) for x in zip(*each, strict=True))
+        return tf.cast(keys, self.key_dtype), worth
+
+    def _evict_keys(self, keys: tf.Tensor, return_values: bool) -> EvictedRows:
+        parts = self.partition(keys)
+        shards = list(zip(self.handles, parts.split(keys), strict=True))
+        values = None
+        if return_values:
+            found = [
+                table_ops.lookup(
+                    handle, part, dim=self.dim, value_dtype=self.value_dtype
+                )
+                for handle, part in shards
+            ]
+            values = parts.merge([values for values, _ in found])
+        with tf.control_dependencies(
+            [x for x in (keys, values) if x is not None]
+        ):
+            done = [table_ops.evict(handle, part) for handle, part in shards]
+        with tf.control_dependencies([op for op in done if op is not None]):
+            return EvictedRows(
+                tf.identity(keys),
+                None if values is None else tf.identity(values),
+            )
