@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed
+import tfembed.dynamic_embedding as de
 from tfembed import errors
 from tfembed.dynamic_embedding.keras import callbacks, layers
 
@@ -232,3 +233,16 @@ def test_a_function_that_is_not_registered_has_no_config():
 
 def test_layer_normalization_is_keras_own():
     assert layers.LayerNormalization is keras.layers.LayerNormalization
+
+
+def test_a_shadow_looks_up_in_the_layers_table():
+    layer = _counting(layers.Embedding, name="shadowed")
+    ids = tf.constant([3, 4], tf.int64)
+
+    with tf.GradientTape() as tape:
+        rows = de.shadow_ops.embedding_lookup(layer.shadow, ids)
+    gradient = tape.gradient(rows, layer.shadow)
+
+    assert layer.shadow.name == "shadowed-shadow"
+    np.testing.assert_array_equal(rows, layer(ids))
+    np.testing.assert_array_equal(gradient.indices, ids)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
+import sys
 from typing import Any
 
 import keras
@@ -64,7 +66,7 @@ def name_of(value: Any, argument: str) -> str | None:
     if value is None or isinstance(value, str):
         return value
     name = str(keras.saving.get_registered_name(value))
-    if keras.saving.get_registered_object(name) is not value:
+    if _registered(name) is not value:
         raise errors.ArgumentError(
             f"`{argument}` of a layer that is saved must be registered; got "
             f"{value!r}. Put @keras.saving.register_keras_serializable() above it."
@@ -80,10 +82,17 @@ def object_of(name: Any, argument: str) -> Any:
     """
     if not isinstance(name, str):
         return name
-    found = keras.saving.get_registered_object(name)
+    found = _registered(name)
     if found is None:
         raise errors.ArgumentError(
             f"`{argument}` {name!r} of a saved layer is not registered. Import "
             "what registers it, or give it as `custom_objects`."
         )
     return found
+
+
+def _registered(name: str) -> Any:
+    """What Keras has under a name, or a class of `dynamic_embedding` itself."""
+    found = keras.saving.get_registered_object(name)
+    ours = getattr(sys.modules["tfembed.dynamic_embedding"], name, None)
+    return ours if found is None and inspect.isclass(ours) else found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from tfembed.dynamic_embedding.lookup import (
     embedding_lookup_unique,
 )
 from tfembed.dynamic_embedding.partition import default_partition_fn
+from tfembed.dynamic_embedding.shadow_variable import ShadowVariable
 from tfembed.dynamic_embedding.variable import Variable
 
 __all__ = ["TableLayer"]
@@ -89,6 +91,13 @@ class TableLayer(keras.layers.Layer):
     def max_norm(self) -> float | None:
         """What the rows' lengths are limited to, or None."""
         return self._options.max_norm
+
+    @functools.cached_property
+    def shadow(self) -> ShadowVariable:
+        """For lookups of your own; calls of the layer do not go through it."""
+        return ShadowVariable(
+            self.params, f"{self.name}-shadow", max_norm=self.max_norm
+        )
 
     def look_up(self, ids: Any) -> Any:
         """The rows of `ids`, ids.shape + [size], in the layer's compute dtype.
