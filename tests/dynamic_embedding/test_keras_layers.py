@@ -210,6 +210,7 @@ def test_a_config_makes_an_equal_layer_with_an_empty_table(initializer):
         name="config",
         with_unique=False,
         max_norm=3.0,
+        kv_creator=de.CuckooHashTableCreator(),
     )
     layer.params.upsert([1], [[9.0, 9.0]])
 

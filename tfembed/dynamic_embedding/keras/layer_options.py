@@ -53,18 +53,14 @@ class LayerOptions:
     def config(self) -> dict[str, Any]:
         """The options as JSON, for `take_from`.
 
+        The only creator there is makes what None makes, and is left out.
+
         Raises:
           tfembed.errors.ArgumentError: a function or class is not registered.
-          tfembed.errors.UnsupportedError: a `kv_creator`.
         """
-        if self.kv_creator is not None:
-            raise errors.UnsupportedError(
-                "A layer with a `kv_creator` has no config and cannot be saved "
-                "as '.keras'. Leave it None: all tables are in memory."
-            )
         fields = {
             f.name: getattr(self, f.name) for f in dataclasses.fields(self)
         }
         for name in ("partitioner", "restrict_policy"):
             fields[name] = layer_config.name_of(fields[name], name)
-        return fields
+        return {**fields, "kv_creator": None}
