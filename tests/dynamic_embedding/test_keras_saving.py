@@ -296,3 +296,27 @@ def test_a_layer_without_checkpoint_saves_no_rows(tmp_path):
     other = keras.saving.load_model(tmp_path / "m.keras")
 
     assert int(table_of(other).size()) == 0
+
+
+def test_a_restrict_policy_goes_on_after_loading(tmp_path):
+    policy = de.FrequencyRestrictPolicy
+    model = model_of(restrict_policy=policy)
+    model.fit(batches(), verbose=0)
+    model.fit(batches(steps=1, batch=3), epochs=3, verbose=0)  # Ids 0 to 5.
+    model.save(tmp_path / "m.keras")
+
+    params = table_of(keras.saving.load_model(tmp_path / "m.keras"))
+    params.restrict(6, trigger=6)
+
+    assert isinstance(params.restrict_policy, policy)
+    assert sorted(params.export()[0].numpy()) == [0, 1, 2, 3, 4, 5]
+
+
+def test_the_count_of_rows_that_were_not_finite_goes_on(tmp_path):
+    model = _trained()
+    model.optimizer.nonfinite_rows.assign(7)
+    model.save(tmp_path / "m.keras")
+
+    other = keras.saving.load_model(tmp_path / "m.keras")
+
+    assert int(other.optimizer.nonfinite_rows) == 7

@@ -143,10 +143,14 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
         self.inner_optimizer.finalize_variable_values(dense)
 
     def save_own_variables(self, store: Any) -> None:
-        """Leaves what there is to the inner optimizer and to the layers."""
+        """Writes the engine's counts; Keras comes to the inner one by itself."""
+        for i, variable in enumerate(self.engine.variables):
+            store[str(i)] = variable.numpy()
 
     def load_own_variables(self, store: Any) -> None:
-        """Leaves what there is to the inner optimizer and to the layers."""
+        """Reads what `save_own_variables` wrote."""
+        for i, variable in enumerate(self.engine.variables):
+            variable.assign(store[str(i)])
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of `DynamicEmbeddingOptimizer`."""
