@@ -162,3 +162,33 @@ def test_return_trainable_is_for_eager_mode():
 def test_arguments_that_are_not_allowed_are_refused(params, ids, error, text):
     with pytest.raises(error, match=text):
         de.embedding_lookup(params(filled()[0]), ids, name="x")
+
+
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float64])
+@pytest.mark.parametrize("in_function", [False, True])
+def test_rows_of_any_floats_have_gradients_of_float32(dtype, in_function):
+    v = de.Variable(value_dtype=dtype, dim=1, devices=["/CPU:0"] * 2)
+    row = tf.constant([[1 / 3]], dtype)
+    v.upsert([1], row)
+
+    def step():
+        with tf.GradientTape() as tape:
+            rows = de.embedding_lookup(v, [1, 2, 1], name="x")
+            loss = tf.reduce_sum(2 * rows)
+        return rows, tape.gradient(loss, v)
+
+    rows, gradient = (tf.function(step) if in_function else step)()
+    assert rows.dtype == dtype
+    assert rows.numpy()[0, 0] == row.numpy()[0, 0]
+    assert gradient.values.dtype == tf.float32
+    assert summed(gradient) == {1: [4], 2: [2]}
+
+
+def test_rows_of_integers_have_no_gradient():
+    v = de.Variable(value_dtype=tf.int32, dim=1)
+    v.upsert([1], tf.constant([[3]]))
+    with tf.GradientTape() as tape:
+        rows = de.embedding_lookup(v, [1], name="x")
+        loss = tf.reduce_sum(tf.cast(rows, tf.float32))
+    assert rows.numpy().tolist() == [[3]]
+    assert tape.gradient(loss, v) is None

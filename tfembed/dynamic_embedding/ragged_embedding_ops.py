@@ -96,7 +96,7 @@ def safe_embedding_lookup_sparse(
             ids = tf.ragged.boolean_mask(ids, positive)
             weights = tf.ragged.boolean_mask(weights, positive)
         if default_id is not None:
-            empty = tf.cast(ids.row_lengths() == 0, tf.int64)
+            empty = tf.cast(ids.row_lengths() == 0, ids.row_splits.dtype)
             ids = _fill(ids, empty, default_id)
             if weights is not None:
                 weights = _fill(weights, empty, 1)

@@ -11,16 +11,13 @@ from tfembed.ops import trainable_rows
 __all__ = ["clip_rows", "watch"]
 
 
-_HALF = (tf.float16, tf.bfloat16)
-
-
 def watch(
     rows: tf.Tensor, ids: tf.Tensor, params: Any, wrapper: Any = None
 ) -> tf.Tensor:
     """`rows`, whose gradient goes to the trainable ones of two anchors, by key.
 
-    Gradients of float16 and bfloat16 rows arrive in float32. Rows of integers
-    and strings have none.
+    Gradients arrive in float32, whatever the floats of the rows. Rows of
+    integers and strings have none.
 
     Args:
       rows: ids.shape + [dim], what `ids` looked up.
@@ -32,11 +29,14 @@ def watch(
     dtype = rows.dtype
     if not anchors or not dtype.is_floating:
         return rows
-    if dtype in _HALF:
-        rows = tf.cast(rows, tf.float32)
+    # What the op takes is float32; a float64 would lose digits there.
+    wide = dtype == tf.float64
+    watched = tf.zeros_like(rows) if wide else rows
+    watched = tf.cast(watched, tf.float32)
     for anchor in anchors:
-        rows = trainable_rows(anchor, ids, rows)
-    return tf.cast(rows, dtype)
+        watched = trainable_rows(anchor, ids, watched)
+    watched = tf.cast(watched, dtype)
+    return rows + watched if wide else watched
 
 
 def clip_rows(rows: tf.Tensor, max_norm: float | None) -> tf.Tensor:
