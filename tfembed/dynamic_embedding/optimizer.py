@@ -194,11 +194,11 @@ class DynamicEmbeddingOptimizer(tf.Module):
         else:
             self.iterations.assign_add(1)
 
-    def attach(self, variables: Iterable[Variable]) -> None:
+    def attach(self, variables: Iterable[Variable | TrainableWrapper]) -> None:
         """Lays this optimizer's slots out in tables; once each is enough."""
         with tf.init_scope():
-            for params in variables:
-                params.table.attach(self._rule.optimizer)
+            for variable in variables:
+                _variable_of(variable).table.attach(self._rule.optimizer)
 
     def _update_tables(self, gradients: list[TableGradient]) -> None:
         step = tf.cast(tf.convert_to_tensor(self.iterations), tf.int64) + 1
@@ -241,10 +241,15 @@ class DynamicEmbeddingOptimizer(tf.Module):
         return sparse, dense
 
 
+def _variable_of(variable: Variable | TrainableWrapper) -> Variable:
+    """The variable that holds the rows."""
+    return variable if isinstance(variable, Variable) else variable.params
+
+
 def _table_gradient(
     gradient: Any, variable: Variable | TrainableWrapper
 ) -> TableGradient:
-    params = variable if isinstance(variable, Variable) else variable.params
+    params = _variable_of(variable)
     if not isinstance(gradient, tf.IndexedSlices):
         raise errors.ArgumentError(
             f"The gradient of '{params.name}' must be tf.IndexedSlices by key, as "
