@@ -185,6 +185,16 @@ def test_a_bp_v2_variable_takes_the_difference():
     assert contents(v) == {1: [105], 2: [5]}
 
 
+def test_a_restrict_policy_is_told_of_what_is_written_back():
+    v = de.Variable(dim=1, restrict_policy=de.FrequencyRestrictPolicy)
+    shadow = shadow_ops.ShadowVariable(v)
+    for ids in ([1, 2], [2, 3], [2, 3]):
+        shadow_ops.embedding_lookup(shadow, ids)
+        shadow.update_op()
+    v.restrict(2, trigger=2)
+    assert sorted(contents(v)) == [2, 3]
+
+
 def test_long_rows_are_scaled_to_max_norm():
     v, shadow = shadowed(max_norm=1.0)
     v.upsert([1, 2], [[3.0, 4.0], [0.3, 0.4]])

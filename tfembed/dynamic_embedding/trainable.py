@@ -79,7 +79,7 @@ class TrainableWrapper(LookupBuffer):
         return self._read(self._keys()) if do_prefetch else self.value()
 
     def update_op(self, v0: Any = None) -> Any:
-        """Writes the value into the table.
+        """Writes the value into the table, and notes it by the restrict policy.
 
         Args:
           v0: of a `bp_v2` variable, the rows from before the value was changed:
@@ -89,16 +89,16 @@ class TrainableWrapper(LookupBuffer):
           tfembed.errors.ArgumentError: a `bp_v2` variable and no `v0`.
         """
         params, ids = self.params, self._keys()
-        if params.restrict_policy is not None:
-            params.restrict_policy.apply_update(ids)
-        if not params.bp_v2:
-            return params.upsert(ids, self.value())
-        if v0 is None:
+        if params.bp_v2 and v0 is None:
             raise errors.ArgumentError(
                 f"`update_op` of '{self.name}' needs `v0`, the rows from before "
                 "the change, since its variable has bp_v2=True; got None."
             )
-        return params.accum(ids, v0, self.value(), self.exists)
+        if params.restrict_policy is not None:
+            params.restrict_policy.apply_update(ids)
+        if params.bp_v2:
+            return params.accum(ids, v0, self.value(), self.exists)
+        return params.upsert(ids, self.value())
 
     def size(self) -> tf.Tensor:
         """The number of keys in the table."""
