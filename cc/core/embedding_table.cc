@@ -1,5 +1,6 @@
 #include "cc/core/embedding_table.h"
 
+#include <algorithm>
 #include <cmath>
 #include <mutex>
 #include <shared_mutex>
@@ -163,7 +164,13 @@ absl::Status StripedTable::SetSlots(const SlotLayout& layout) {
   if (!status.ok()) return status;
   std::lock_guard<std::shared_mutex> no_batches(batches_);
   ExclusiveLocks locks(stripes_);
+  std::vector<float> initial_slots;
+  for (float value : layout.initial_values) {
+    initial_slots.insert(initial_slots.end(), dim(), value);
+  }
   if (layout.owner == slots_.owner && layout.names == slots_.names) {
+    slots_ = layout;
+    std::copy(initial_slots.begin(), initial_slots.end(), new_tail_.begin());
     return absl::OkStatus();
   }
   if (!slots_.owner.empty() || !slots_.names.empty()) {
@@ -171,10 +178,6 @@ absl::Status StripedTable::SetSlots(const SlotLayout& layout) {
         absl::StrCat("The table has the slots of '", slots_.owner,
                      "'; it cannot take those of '", layout.owner,
                      "' too. Use one optimizer per table, or a new table."));
-  }
-  std::vector<float> initial_slots;
-  for (float value : layout.initial_values) {
-    initial_slots.insert(initial_slots.end(), dim(), value);
   }
   std::vector<bool> live(store_->num_rows());
   for (const TableStripe& stripe : stripes_) {

@@ -114,6 +114,23 @@ class EmbeddingTable {
   virtual absl::Status Accum(absl::Span<const int64_t> keys, const void* values,
                              const bool* exists, Executor* executor) = 0;
 
+  // What update rules move: value and slots as (1 + slots) * dim floats.
+  int64_t trained_width() const { return dim() * (1 + layout().num_slots); }
+
+  // The trained rows of `keys`, of a missing key the initial ones.
+  // FailedPrecondition: `width` is not trained_width(), or the type is none
+  // that can be trained.
+  virtual absl::Status LookupTrained(absl::Span<const int64_t> keys,
+                                     int64_t width, float* rows,
+                                     Executor* executor) const = 0;
+
+  // Writes trained rows, or with `add` adds to them, each occurrence of a
+  // repeated key; missing keys are inserted first. Errors as LookupTrained and
+  // Upsert.
+  virtual absl::Status WriteTrained(absl::Span<const int64_t> keys,
+                                    int64_t width, const float* rows, bool add,
+                                    Executor* executor) = 0;
+
   // Keys that are not there are ignored.
   virtual void Remove(absl::Span<const int64_t> keys, Executor* executor) = 0;
 
@@ -137,9 +154,10 @@ class EmbeddingTable {
   virtual void Clear() = 0;
 
   // Lays slots out in every row, present rows included (slab by slab, never a
-  // second copy of the table). Same owner and names again: nothing to do.
-  // FailedPrecondition where another rule's slots are there; InvalidArgument
-  // where rows of this type cannot be trained.
+  // second copy of the table). Same owner and names again: rows stay, and
+  // new ones start from these initial values. FailedPrecondition where another
+  // rule's slots are there; InvalidArgument where rows of this type cannot be
+  // trained.
   virtual absl::Status SetSlots(const SlotLayout& layout) = 0;
 
   // Draws the initial rows of missing keys from another seed.

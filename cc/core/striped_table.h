@@ -36,7 +36,7 @@ namespace tfembed {
 //
 // Its methods are spread by theme over embedding_table.cc (creation, sizes,
 // slots), table_keys.cc, table_lookup.cc, table_write.cc, table_sink.cc,
-// table_snapshot.cc, table_use.cc (policies, counts).
+// table_training.cc, table_snapshot.cc, table_use.cc (policies, counts).
 class StripedTable final : public EmbeddingTable {
  public:
   // The store's rows have the layout's width.
@@ -68,6 +68,11 @@ class StripedTable final : public EmbeddingTable {
                       Executor* executor) override;
   absl::Status Accum(absl::Span<const int64_t> keys, const void* values,
                      const bool* exists, Executor* executor) override;
+  absl::Status LookupTrained(absl::Span<const int64_t> keys, int64_t width,
+                             float* rows, Executor* executor) const override;
+  absl::Status WriteTrained(absl::Span<const int64_t> keys, int64_t width,
+                            const float* rows, bool add,
+                            Executor* executor) override;
   void Remove(absl::Span<const int64_t> keys, Executor* executor) override;
   void Evict(absl::Span<const int64_t> keys, Executor* executor) override;
   absl::Status ExportWorth(
@@ -120,6 +125,9 @@ class StripedTable final : public EmbeddingTable {
   void JudgeRows(const HashIndex& index, const EvictionPolicy& policy,
                  const Moment& now, WorthBuffers to) const;
 
+  void WriteTrainedRow(const RowWrites& writes, const char* from, int64_t key,
+                       bool is_new, float* row);
+
   template <typename Found>
   void LocateRange(const int64_t* keys, int64_t n, Found found) const;
   void LookupRange(absl::Span<const int64_t> keys, char* values,
@@ -146,6 +154,13 @@ class StripedTable final : public EmbeddingTable {
     word = eviction_->Touch(word, now);
     std::memcpy(place, &word, sizeof(word));
   }
+
+  // FailedPrecondition where trained rows have not `width` floats. REQUIRES: a
+  // lock.
+  absl::Status CheckTrained(int64_t width) const;
+  void ReadTrained(const float* row, float* to) const;
+  void SetTrained(const float* from, float* row) const;
+  void AddTrained(const float* from, float* row) const;
 
   // What follows the value in a new row: initial slots, meta words of 0.
   void FillNewTail(float* row) const {

@@ -1,10 +1,12 @@
-// Read and Write: the table as a source and a sink of grouped lookups.
+// Read and Write: the table as a source and a sink of grouped lookups; the
+// rows that update rules move.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <set>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "cc/core/rows.h"
 #include "cc/core/testing/test_table.h"
 #include "gtest/gtest.h"
@@ -32,6 +34,44 @@ TEST(TableSource, LocatesPresentRowsAndGivesNullForMissingOnes) {
   source->FillMissing(250, missing);
   EXPECT_EQ(missing[3], 2);
   EXPECT_EQ(source->dim(), 4);
+}
+
+TEST(TrainedRows, AreValueAndSlotsOrTheInitialOnes) {
+  auto table = MakeTestTable(2, /*initial_value=*/2);
+  ASSERT_TRUE(table->SetSlots({"adam", {"m", "v"}, {5, 6}}).ok());
+  const std::vector<float> full_row = {1, 2, 3, 4, 7, 8};
+  ASSERT_TRUE(
+      table->WriteTrained({9}, 6, full_row.data(), false, nullptr).ok());
+  std::vector<float> rows(12);
+  ASSERT_TRUE(table->LookupTrained({9, 4}, 6, rows.data(), nullptr).ok());
+  EXPECT_EQ(rows, (std::vector<float>{1, 2, 3, 4, 7, 8, 2, 2, 5, 5, 6, 6}));
+  EXPECT_EQ(table->size(), 1);
+  EXPECT_EQ(table->LookupTrained({9}, 2, rows.data(), nullptr).code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(TrainedRows, TakeSumsAndMissingOnesStartFromTheInitialOnes) {
+  auto table = MakeTestTable(1, /*initial_value=*/2);
+  ASSERT_TRUE(table->SetSlots({"adagrad", {"a"}, {5}}).ok());
+  const std::vector<float> deltas = {1, 10, 1, 10, 3, 30};
+  ASSERT_TRUE(
+      table->WriteTrained({7, 7, 8}, 2, deltas.data(), true, nullptr).ok());
+  std::vector<float> rows(4);
+  ASSERT_TRUE(table->LookupTrained({7, 8}, 2, rows.data(), nullptr).ok());
+  EXPECT_EQ(rows, (std::vector<float>{4, 25, 5, 35}));
+  EXPECT_EQ(table->WriteTrained({7}, 3, deltas.data(), true, nullptr).code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(TrainedRows, OfNewKeysStartFromTheSlotsThatWereSetLast) {
+  auto table = MakeTestTable(1);
+  ASSERT_TRUE(table->SetSlots({"adagrad", {"a"}, {5}}).ok());
+  ASSERT_TRUE(table->Upsert({1}, RowsOf({1}, 1).data(), nullptr).ok());
+  ASSERT_TRUE(table->SetSlots({"adagrad", {"a"}, {6}}).ok());
+  std::vector<float> rows(4);
+  ASSERT_TRUE(table->LookupTrained({1, 2}, 2, rows.data(), nullptr).ok());
+  EXPECT_EQ(rows, (std::vector<float>{1, 5, 0, 6}));
+  EXPECT_EQ(table->slots().initial_values, std::vector<float>{6});
 }
 
 // Inserts ids through the sink, part by part.

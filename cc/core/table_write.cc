@@ -25,16 +25,20 @@ Executor* ForBatch(int64_t keys, Executor* executor) {
 }  // namespace
 
 struct StripedTable::RowWrites {
-  enum class Kind { kUpsert, kAccum, kImport };
+  enum class Kind { kUpsert, kAccum, kTrained, kAddTrained, kImport };
 
   Kind kind;
   const void* rows;
-  int64_t bytes;                 // Of a row: value; kImport: full row.
+  int64_t bytes;                 // Of a row: value; trained row; full row.
   const bool* exists = nullptr;  // kAccum's.
   Moment now = {};
 
   const char* row(uint32_t position) const {
     return static_cast<const char*>(rows) + position * bytes;
+  }
+
+  bool is_trained() const {
+    return kind == Kind::kTrained || kind == Kind::kAddTrained;
   }
 
   // Whether the key at `position`, if it is not there, is to be inserted.
@@ -62,6 +66,16 @@ absl::Status StripedTable::Accum(absl::Span<const int64_t> keys,
       executor);
 }
 
+absl::Status StripedTable::WriteTrained(absl::Span<const int64_t> keys,
+                                        int64_t width, const float* rows,
+                                        bool add, Executor* executor) {
+  return WriteRows(
+      keys,
+      {add ? RowWrites::Kind::kAddTrained : RowWrites::Kind::kTrained, rows,
+       width * static_cast<int64_t>(sizeof(float))},
+      executor);
+}
+
 absl::Status StripedTable::Import(absl::Span<const int64_t> keys,
                                   const float* full_rows, Executor* executor) {
   return WriteRows(keys,
@@ -79,7 +93,9 @@ absl::Status StripedTable::WriteRows(absl::Span<const int64_t> keys,
   if (!partition.ok()) return partition.status();
 
   std::shared_lock<std::shared_mutex> batch(batches_);
-  absl::Status status = store_->Promise(keys.size());
+  absl::Status status;
+  if (writes.is_trained()) status = CheckTrained(writes.bytes / sizeof(float));
+  if (status.ok()) status = store_->Promise(keys.size());
   if (!status.ok()) return status;
   Reservations reservations;
   reservations.fill(-1);
@@ -169,6 +185,17 @@ bool HasNan(const float* row, int64_t dim) {
 
 }  // namespace
 
+void StripedTable::WriteTrainedRow(const RowWrites& writes, const char* from,
+                                   int64_t key, bool is_new, float* row) {
+  const auto* floats = reinterpret_cast<const float*>(from);
+  if (writes.kind == RowWrites::Kind::kTrained) {
+    SetTrained(floats, row);
+    return;
+  }
+  if (is_new) initial_rows_.Fill(key, row);
+  AddTrained(floats, row);
+}
+
 // Keys are settled and written in the order of the batch: the last one wins.
 void StripedTable::WriteGroup(const KeyGroup& group, const RowWrites& writes,
                               TableStripe* stripe) {
@@ -233,13 +260,14 @@ void StripedTable::WriteGroup(const KeyGroup& group, const RowWrites& writes,
       [&](int64_t i) {
         const PendingWrite& write = pending[Slot(i)];
         if (write.action == Action::kNone) return;
+        const bool is_new = write.action == Action::kCopyToNew;
+        if (is_new && !whole_row) FillNewTail(write.to);
         if (write.action == Action::kAdd) {
           AddValue(from(i), write.to);
+        } else if (writes.is_trained()) {
+          WriteTrainedRow(writes, from(i), group.keys[i], is_new, write.to);
         } else {
           CopyBytes(from(i), write.to, writes.bytes);
-        }
-        if (write.action == Action::kCopyToNew && !whole_row) {
-          FillNewTail(write.to);
         }
         if (touches) Touch(writes.now, write.to);
         if (looks_for_nan) nan_rows += HasNan(write.to, dim_);

@@ -1,5 +1,4 @@
 // Kernel of Tfembed>GroupedUpdate.
-#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -108,10 +107,11 @@ class GroupedUpdateOp : public OpKernel {
     }
     for (int64_t t = 0; t < tables; ++t) {
       const float rate = rates->flat<float>()(t);
-      if (!std::isfinite(rate)) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("The learning rate of table ", t,
-                         " must be finite; got ", rate, "."));
+      const absl::Status status = rules_[t]->CheckLearningRate(rate);
+      if (!status.ok()) {
+        return absl::Status(status.code(),
+                            absl::StrCat("The learning rate of table ", t, " ",
+                                         status.message()));
       }
       (*updates)[t].learning_rate = rate;
     }

@@ -82,7 +82,8 @@ absl::Status TableRestore::Replace(Executor* executor) {
 absl::Status TableRestore::Clear() {
   for (EmbeddingTable* shard : options_.shards) {
     shard->Clear();
-    if (HasSavedSlots()) {
+    // An attached optimizer's initial values stay.
+    if (HasSavedSlots() && shard->slots().owner.empty()) {
       TF_RETURN_IF_ERROR(shard->SetSlots(layout().slots));
     }
     if (!options_.keep_seed) shard->SetSeed(layout().seed);

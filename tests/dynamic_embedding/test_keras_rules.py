@@ -87,28 +87,6 @@ def test_dense_variables_of_the_same_list_are_kerass_own():
     assert int(optimizer.iterations) == 1
 
 
-@pytest.mark.parametrize(
-    ("make", "text"),
-    [
-        (lambda: KERAS.SGD(0.1, momentum=0.9), "momentum=0.9"),
-        (lambda: KERAS.Adam(amsgrad=True), "amsgrad=True"),
-        (lambda: KERAS.Adam(clipnorm=1.0), "clipnorm=1.0"),
-        (lambda: KERAS.Adam(use_ema=True), "use_ema=True"),
-        (
-            lambda: KERAS.Ftrl(l2_shrinkage_regularization_strength=0.1),
-            "l2_shrinkage",
-        ),
-        (lambda: KERAS.AdamW(), "AdamW cannot train tables"),
-        (lambda: KERAS.RMSprop(), "RMSprop cannot train tables"),
-        (lambda: tf.compat.v1.train.AdamOptimizer(), "in this release"),
-        (lambda: object(), "in this release"),
-    ],
-)
-def test_other_optimizers_are_refused(make, text):
-    with pytest.raises(NotImplementedError, match=text):
-        de.DynamicEmbeddingOptimizer(make())
-
-
 def test_horovod_is_refused():
     with pytest.raises(NotImplementedError, match="Horovod"):
         de.DynamicEmbeddingOptimizer(KERAS.SGD(), synchronous=True)

@@ -10,7 +10,6 @@ import tfembed.dynamic_embedding as de
 from tfembed import optimizers
 
 SHARDS = pytest.mark.parametrize("shards", [1, 3])
-IN_FUNCTION = pytest.mark.parametrize("in_function", [False, True])
 
 
 def sgd(rate=1.0, **options):
@@ -31,35 +30,6 @@ def step(optimizer, v, *lookups):
 
 def column(v, keys):
     return v.lookup(keys).numpy()[:, 0].tolist()
-
-
-@SHARDS
-@IN_FUNCTION
-def test_gradients_of_repeated_ids_add_up(shards, in_function):
-    v, optimizer = variable(shards=shards), sgd()
-    train = tf.function(step) if in_function else step
-
-    train(optimizer, v, tf.constant([5, 5, 5], tf.int64))
-
-    assert column(v, [5]) == [-3]
-    assert int(v.size()) == 1
-    assert int(optimizer.iterations) == 1
-
-
-@SHARDS
-@IN_FUNCTION
-def test_several_lookups_in_a_step_all_count(shards, in_function):
-    v, optimizer = variable(shards=shards), sgd()
-    train = tf.function(step) if in_function else step
-
-    train(
-        optimizer,
-        v,
-        tf.constant([1, 2], tf.int64),
-        tf.constant([[3, 4, 2]], tf.int64),
-    )
-
-    assert column(v, [1, 2, 3, 4]) == [-1, -2, -1, -1]
 
 
 @SHARDS
@@ -247,14 +217,6 @@ def test_a_mirrored_step_is_refused():
         pytest.raises(NotImplementedError, match="several replicas"),
     ):
         step(optimizer, v, tf.constant([1], tf.int64))
-
-
-def test_slot_variables_are_for_a_later_release():
-    v = variable()
-    with pytest.raises(TypeError, match="must be a DynamicEmbeddingOptimizer"):
-        v.get_slot_variables("x")
-    with pytest.raises(NotImplementedError, match="export_slots"):
-        v.get_slot_variables(sgd())
 
 
 def test_the_step_count_is_saved(tmp_path):

@@ -259,3 +259,32 @@ def test_rows_may_pass_through_for_two_anchors(in_function):
     for slices in (tf.function(gradients) if in_function else gradients)():
         np.testing.assert_array_equal(slices.indices, [1, 1])
         np.testing.assert_array_equal(slices.values, np.full([2, 3], 2.0))
+
+
+@MODES
+def test_second_order_gradients_of_a_tables_rows_are_refused(run):
+    anchor = Anchor()
+
+    def curvature(keys):
+        with tf.GradientTape() as outer:
+            with tf.GradientTape() as inner:
+                loss = tf.reduce_sum(anchor.lookup(keys) ** 2)
+            slope = tf.reduce_sum(inner.gradient(loss, anchor).values)
+        return outer.gradient(slope, anchor).values
+
+    # A LookupError, which AutoGraph raises again as a StagingError.
+    with pytest.raises(Exception, match="no second-order gradients"):
+        run(curvature)(tf.constant([1]))
+
+
+def test_gradients_of_gradients_by_rows_themselves_reach_the_table():
+    anchor = Anchor()
+    with tf.GradientTape() as outer:
+        rows = anchor.lookup([1])
+        with tf.GradientTape() as inner:
+            inner.watch(rows)
+            loss = tf.reduce_sum((rows + 1) ** 3)
+        penalty = tf.reduce_sum(inner.gradient(loss, rows) ** 2)
+    slices = outer.gradient(penalty, anchor)
+    (value,) = anchor.lookup([1]).numpy()
+    np.testing.assert_allclose(slices.values[0], 36 * (value + 1) ** 3)

@@ -140,3 +140,51 @@ def test_an_optimizer_attached_to_a_filled_table_starts_its_slots(table):
     slots = table.export_slots()[1]["accumulators"]
     np.testing.assert_array_equal(slots, np.full([100, DIM], 0.5))
     np.testing.assert_array_equal(table.lookup(keys)[0], np.ones([100, DIM]))
+
+
+@pytest.mark.parametrize("attach_first", [True, False])
+def test_new_rows_after_a_restore_start_from_the_attached_slots(
+    attach_first, tmp_path
+):
+    saved = table_of()
+    saved.attach(optimizers.Adagrad(0.1, initial_accumulator_value=0.5))
+    saved.upsert([1], np.ones([1, DIM]))
+    path = tf.train.Checkpoint(table=saved).save(tmp_path / "c")
+
+    restored = table_of(2)
+    optimizer = optimizers.Adagrad(0.1, initial_accumulator_value=0.75)
+    if attach_first:
+        restored.attach(optimizer)
+    tf.train.Checkpoint(table=restored).restore(path)
+    restored.attach(optimizer)
+    restored.upsert([2], np.ones([1, DIM]))
+
+    slots = restored.lookup_trained([1, 2, 3])[:, DIM:]
+    expected = [[0.5] * DIM, [0.75] * DIM, [0.75] * DIM]
+    np.testing.assert_array_equal(slots, expected)
+
+
+def test_full_rows_are_written_or_added_to(table):
+    table.attach(optimizers.Adagrad(0.1, initial_accumulator_value=0.5))
+    rows = np.array([[1, 2, 3, 4]], np.float32)
+
+    table.write_trained(tf.constant([7], tf.int64), tf.constant(rows))
+    table.write_trained(
+        tf.constant([7, 8], tf.int64), tf.ones([2, 2 * DIM]), add=True
+    )
+
+    assert table.trained_width == 2 * DIM
+    expected = [[2, 3, 4, 5], [2, 2, 1.5, 1.5]]
+    np.testing.assert_array_equal(table.lookup_trained([7, 8]), expected)
+
+
+def test_ftrl_refuses_a_learning_rate_of_zero_unless_it_multiplies(table):
+    table.attach(optimizers.FTRL(0.0))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="above 0"):
+        table.apply_gradients([1], [[1.0, 1.0]])
+    assert int(table.size()) == 0
+
+    other = table_of()
+    other.attach(optimizers.FTRL(0.0, multiply_linear_by_learning_rate=True))
+    other.apply_gradients([1], [[1.0, 1.0]])
+    assert np.all(np.isfinite(other.lookup([1])[0]))

@@ -55,6 +55,7 @@ from tfembed.dynamic_embedding.partition import (
 from tfembed.dynamic_embedding.restrict_policy import RestrictPolicy
 from tfembed.dynamic_embedding.safe_lookup import safe_embedding_lookup_sparse
 from tfembed.dynamic_embedding.shadow_ops import DEResourceVariable
+from tfembed.dynamic_embedding.slot_variable import SlotVariable, create_slots
 from tfembed.dynamic_embedding.sparse_lookup import embedding_lookup_sparse
 from tfembed.dynamic_embedding.timestamp_restrict_policy import (
     TimestampRestrictPolicy,
@@ -90,11 +91,13 @@ __all__ = [
     "RedisTableConfig",
     "RedisTableCreator",
     "RestrictPolicy",
+    "SlotVariable",
     "TimestampRestrictPolicy",
     "TrainableWrapper",
     "Variable",
     "WarmStartHook",
     "data_flow",
+    "create_slots",
     "default_partition_fn",
     "embedding_lookup",
     "embedding_lookup_sparse",

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
 
-from tfembed import errors, optimizers
-from tfembed.dynamic_embedding.keras_rules import FusedRule, fused_rule
+from tfembed import errors
+from tfembed.dynamic_embedding.keras_rules import FusedRule
+from tfembed.dynamic_embedding.key_sums import TableGradient
 from tfembed.dynamic_embedding.key_use import note_updates
+from tfembed.dynamic_embedding.row_rule import RowRule
+from tfembed.dynamic_embedding.row_update import check_no_admission, update_rows
+from tfembed.dynamic_embedding.slot_variable import SlotVariable, slots_of
+from tfembed.dynamic_embedding.step_gradients import (
+    check_finite,
+    loss_gradients,
+    sort_gradients,
+    variable_of,
+)
 from tfembed.dynamic_embedding.table_update import update_tables
 from tfembed.dynamic_embedding.trainable import TrainableWrapper
 from tfembed.dynamic_embedding.variable import Variable
+from tfembed.dynamic_embedding.wrapped_optimizer import wrap
 
 __all__ = ["DynamicEmbeddingOptimizer"]
 
 _NONFINITE = ("skip", "refuse", "allow")
-
-TableGradient = tuple[tf.IndexedSlices, Variable]
 
 
 class DynamicEmbeddingOptimizer(tf.Module):
@@ -30,9 +38,14 @@ class DynamicEmbeddingOptimizer(tf.Module):
     (`tfembed.dynamic_embedding.keras`).
 
     In one step the gradients of a key are summed over all its occurrences and
-    all lookups, then applied once. The update is fused: rows and slots move in
-    place, atomically per key, and keys that are not there yet are inserted. All
-    tables are checked before any is changed.
+    all lookups, then applied once. Rows and slots of these keys move, others
+    stay; keys that are not there yet are inserted. All tables are checked
+    before any is changed.
+
+    Where tfembed has the rule (SGD, Adagrad, Adam, Ftrl) the update is fused:
+    rows and slots move in place, atomically per key. Any other optimizer whose
+    update goes row by row (RMSprop, AdamW, Lion, SGD with momentum, ...) runs
+    its own update on the rows and slots of the step.
 
     Example:
       optimizer = DynamicEmbeddingOptimizer(tf.keras.optimizers.Adam(1e-3))
@@ -43,11 +56,14 @@ class DynamicEmbeddingOptimizer(tf.Module):
       optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
 
     Args:
-      opt: an optimizer of `tfembed.optimizers`, or a Keras 3 SGD without
-        momentum, Adagrad, Adam or Ftrl (`keras_rules.fused_rule` says what it
-        does to a row). Dense variables are left to the Keras optimizer itself
-        and need one.
-      bp_v2: accepted for TFRA's sake; updates are atomic either way.
+      opt: an optimizer of Keras 3, tf_keras, `tf.compat.v1.train` or
+        `tfembed.optimizers`. Dense variables are left to it; the last kind
+        takes none. Its options count (clipping over the sums of distinct keys,
+        weight decay on the rows of the step, loss scale, schedules).
+      bp_v2: for asynchronous training. Updates that are not fused then add what
+        they changed to rows and slots as they have become meanwhile, in place
+        of writing over them, so that two steps at once add up. Fused ones
+        always do.
       synchronous: False.
       nonfinite: what to do with a key whose summed gradient is not finite:
         "skip" it, "refuse" the step (InvalidArgumentError before anything is
@@ -57,7 +73,8 @@ class DynamicEmbeddingOptimizer(tf.Module):
       nonfinite_rows: int64 variable, the keys with such a gradient so far.
 
     Raises:
-      tfembed.errors.UnsupportedError: another optimizer, or `synchronous`.
+      tfembed.errors.UnsupportedError: `synchronous`, or an optimizer or option
+        that cannot train tables; it says why.
       tfembed.errors.ArgumentError: an unknown `nonfinite`.
     """
 
@@ -91,20 +108,22 @@ class DynamicEmbeddingOptimizer(tf.Module):
             raise errors.ArgumentError(
                 f"`nonfinite` must be one of {_NONFINITE}; got {nonfinite!r}."
             )
-        self.bp_v2 = bp_v2
+        self.bp_v2 = bool(bp_v2)
         self._nonfinite = nonfinite
         self._opt = opt
-        self._is_keras = not isinstance(opt, optimizers.Optimizer)
-        self._rule = fused_rule(opt) if self._is_keras else FusedRule(opt)
         with tf.init_scope():
+            self._wrapped = wrap(opt)
             self.nonfinite_rows = tf.Variable(
                 0, dtype=tf.int64, trainable=False, name="nonfinite_rows"
             )
-            self._steps = None
-            if not self._is_keras:
-                self._steps = tf.Variable(
-                    0, dtype=tf.int64, trainable=False, name="iterations"
-                )
+        self._steps = None  # Where `opt` does not count and save them.
+        if not hasattr(opt, "iterations"):
+            self._steps = self._wrapped.iterations
+        self._row_state = list(getattr(self._rule, "state", []))
+
+    @property
+    def _rule(self) -> FusedRule | RowRule:
+        return self._wrapped.rule
 
     @property
     def optimizer(self) -> Any:
@@ -118,15 +137,12 @@ class DynamicEmbeddingOptimizer(tf.Module):
     @property
     def iterations(self) -> Any:
         """The variable that counts steps; Keras' own for a Keras optimizer."""
-        return self._opt.iterations if self._is_keras else self._steps
+        return self._wrapped.iterations
 
     @property
     def learning_rate(self) -> tf.Tensor:
         """The learning rate of the next step."""
-        rate = self._opt.learning_rate
-        if callable(rate) and not self._is_keras:
-            rate = rate(self.iterations) if _takes_step(rate) else rate()
-        return tf.cast(tf.convert_to_tensor(rate), tf.float32)
+        return self._wrapped.learning_rate()
 
     def minimize(
         self,
@@ -135,6 +151,8 @@ class DynamicEmbeddingOptimizer(tf.Module):
         grad_loss: Any = None,
         name: str | None = None,
         tape: tf.GradientTape | None = None,
+        *,
+        global_step: Any = None,
     ) -> tf.Tensor:
         """Computes gradients and applies them.
 
@@ -145,27 +163,27 @@ class DynamicEmbeddingOptimizer(tf.Module):
           grad_loss: gradient of the loss itself; None: 1.
           name: of the step.
           tape: what recorded `loss`.
+          global_step: see `apply_gradients`.
 
         Returns:
           The loss.
         """
-        if callable(loss):
-            with tape or tf.GradientTape() as tape:
-                value = loss()
-        elif tape is None:
-            raise errors.ArgumentError(
-                "`loss` must be a function where no `tape` is given; got "
-                f"{type(loss).__name__}."
-            )
-        else:
-            value = loss
-        variables = list(var_list() if callable(var_list) else var_list)
-        gradients = tape.gradient(value, variables, output_gradients=grad_loss)
-        self.apply_gradients(zip(gradients, variables, strict=True), name=name)
+        value, pairs = loss_gradients(
+            loss,
+            var_list,
+            tape=tape,
+            grad_loss=grad_loss,
+            loss_scale=self._wrapped.clipping.loss_scale,
+        )
+        self.apply_gradients(pairs, name=name, global_step=global_step)
         return value
 
     def apply_gradients(
-        self, grads_and_vars: Iterable[tuple[Any, Any]], name: str | None = None
+        self,
+        grads_and_vars: Iterable[tuple[Any, Any]],
+        name: str | None = None,
+        *,
+        global_step: Any = None,
     ) -> None:
         """Takes one step.
 
@@ -173,108 +191,79 @@ class DynamicEmbeddingOptimizer(tf.Module):
           grads_and_vars: pairs of a gradient and its `Variable`,
             `TrainableWrapper` or dense variable. Pairs with None are left out.
           name: of the step.
+          global_step: a variable that counts steps too, as for optimizers of
+            tf.compat.v1.
 
         Raises:
-          tfembed.errors.ArgumentError: no gradient at all, or a table's that is
-            no IndexedSlices.
-          tfembed.errors.UnsupportedError: dense variables without a Keras
-            optimizer, or a strategy with several replicas.
+          tfembed.errors.ArgumentError: no gradient at all, a table's that is no
+            IndexedSlices, or a table that another optimizer trains.
+          tfembed.errors.UnsupportedError: dense variables beside a description
+            of tfembed.optimizers, or a strategy with several replicas.
         """
-        sparse, dense = self._sort(grads_and_vars)
+        sparse, dense = sort_gradients(grads_and_vars)
+        if dense and not self._wrapped.moves_dense:
+            self._wrapped.apply_dense(dense)  # Says why not.
         with tf.name_scope(name or "apply_gradients"):
             self.attach(params for _, params in sparse)
         finite = []
         if self._nonfinite == "refuse":
-            finite = [_check_finite(gradient) for gradient, _ in dense]
-        if sparse:
-            with tf.control_dependencies(finite):
+            finite = [check_finite(gradient) for gradient, _ in dense]
+        with tf.control_dependencies(finite):
+            sparse, dense = self._wrapped.clipping.apply(sparse, dense)
+            if sparse:
                 self._update_tables(sparse)
         if dense:
-            self._opt.apply_gradients(dense)  # Counts the step too.
+            self._wrapped.apply_dense(dense)
         else:
-            self.iterations.assign_add(1)
+            self._wrapped.finish()
+        if global_step is not None:
+            global_step.assign_add(1)
 
     def attach(self, variables: Iterable[Variable | TrainableWrapper]) -> None:
         """Lays this optimizer's slots out in tables; once each is enough."""
         with tf.init_scope():
             for variable in variables:
-                _variable_of(variable).table.attach(self._rule.optimizer)
+                params = variable_of(variable)
+                if not isinstance(self._rule, FusedRule):
+                    check_no_admission(params, self._wrapped.name)
+                params.table.attach(self._described)
+
+    def slots_of(self, params: Variable) -> list[SlotVariable]:
+        """Views of the slots that this optimizer keeps beside `params`' rows.
+
+        None before the first step that moves `params`.
+        """
+        attached = params.table.optimizer
+        if (
+            attached is None
+            or attached.rule_text() != self._described.rule_text()
+        ):
+            return []
+        labels = getattr(self._rule, "slot_labels", ())
+        return slots_of(params, self._wrapped.name, labels)
+
+    @property
+    def _described(self) -> Any:
+        """What is attached to tables."""
+        rule = self._rule
+        return rule.optimizer if isinstance(rule, FusedRule) else rule
 
     def _update_tables(self, gradients: list[TableGradient]) -> None:
         step = tf.cast(tf.convert_to_tensor(self.iterations), tf.int64) + 1
-        count = update_tables(
-            gradients,
-            rule=self._rule.optimizer.rule_text(),
-            learning_rate=self._rule.rate(self.learning_rate, step),
-            nonfinite=self._nonfinite,
-        )
+        if isinstance(self._rule, FusedRule):
+            count = update_tables(
+                gradients,
+                rule=self._rule.optimizer.rule_text(),
+                learning_rate=self._rule.rate(self.learning_rate, step),
+                nonfinite=self._nonfinite,
+            )
+        else:
+            count = update_rows(
+                gradients,
+                rule=self._rule,
+                learning_rate=self.learning_rate,
+                nonfinite=self._nonfinite,
+                add=self.bp_v2,
+            )
         self.nonfinite_rows.assign_add(count)
         note_updates(gradients)
-
-    def _sort(
-        self, grads_and_vars: Iterable[tuple[Any, Any]]
-    ) -> tuple[list[TableGradient], list[tuple[Any, Any]]]:
-        """The gradients of tables and those of dense variables."""
-        if tf.distribute.get_strategy().num_replicas_in_sync > 1:
-            raise errors.UnsupportedError(
-                "DynamicEmbeddingOptimizer does not run on several replicas in "
-                "this release; use tfembed.TPUEmbedding there."
-            )
-        pairs = [(g, v) for g, v in grads_and_vars if g is not None]
-        if not pairs:
-            raise errors.ArgumentError(
-                "No variable has a gradient. Look rows up, and compute the loss, "
-                "inside the tape."
-            )
-        sparse, dense = [], []
-        for gradient, variable in pairs:
-            if isinstance(variable, (Variable, TrainableWrapper)):
-                sparse.append(_table_gradient(gradient, variable))
-            else:
-                dense.append((gradient, variable))
-        if dense and not self._is_keras:
-            raise errors.UnsupportedError(
-                f"{type(self._opt).__name__} of tfembed.optimizers moves tables "
-                f"only; got {dense[0][1]!r}. Give DynamicEmbeddingOptimizer a "
-                "Keras optimizer, or dense variables an optimizer of their own."
-            )
-        return sparse, dense
-
-
-def _variable_of(variable: Variable | TrainableWrapper) -> Variable:
-    """The variable that holds the rows."""
-    return variable if isinstance(variable, Variable) else variable.params
-
-
-def _table_gradient(
-    gradient: Any, variable: Variable | TrainableWrapper
-) -> TableGradient:
-    params = _variable_of(variable)
-    if not isinstance(gradient, tf.IndexedSlices):
-        raise errors.ArgumentError(
-            f"The gradient of '{params.name}' must be tf.IndexedSlices by key, as "
-            f"`tape.gradient` gives; got {type(gradient).__name__}."
-        )
-    return gradient, params
-
-
-def _check_finite(gradient: Any) -> tf.Tensor:
-    values = (
-        gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
-    )
-    return tf.debugging.check_numerics(
-        values,
-        "A dense variable's gradient is not finite, and nonfinite='refuse'",
-    )
-
-
-def _takes_step(rate: Callable[..., Any]) -> bool:
-    """Whether a learning rate is a schedule: a function of the step."""
-    parameters = inspect.signature(rate).parameters.values()
-    positional = (
-        inspect.Parameter.POSITIONAL_ONLY,
-        inspect.Parameter.POSITIONAL_OR_KEYWORD,
-    )
-    return any(
-        p.kind in positional and p.default is p.empty for p in parameters
-    )

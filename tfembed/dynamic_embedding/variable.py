@@ -205,21 +205,25 @@ class Variable(VariableFiles, VariableLookups):
         return self._restrict_policy.apply_restriction(num_reserved, **kwargs)
 
     def get_slot_variables(self, optimizer: Any) -> Any:
-        """Not in this release: slots lie beside the rows, in `table`.
+        """Views of the slots that `optimizer` keeps beside the rows.
+
+        Args:
+          optimizer: a `DynamicEmbeddingOptimizer`.
+
+        Returns:
+          A list of `SlotVariable`, of this variable alone; empty before the
+          first step that moves it, and for an optimizer that never does.
 
         Raises:
-          tfembed.errors.DtypeError: `optimizer` is no optimizer.
-          tfembed.errors.UnsupportedError: it is one.
+          tfembed.errors.DtypeError: (also TypeError) `optimizer` is none.
         """
         if not hasattr(optimizer, "apply_gradients"):
             raise errors.DtypeError(
                 "`optimizer` must be a DynamicEmbeddingOptimizer; got "
                 f"{type(optimizer).__name__}."
             )
-        raise errors.UnsupportedError(
-            "`get_slot_variables` is not in this release; "
-            "`variable.table.export_slots()` gives the slots by name."
-        )
+        slots_of = getattr(optimizer, "slots_of", None)
+        return slots_of(self) if slots_of else []
 
 
 def _default_init_size() -> int:

@@ -14,6 +14,11 @@ import tensorflow as tf
 from tfembed.ops import library, private
 from tfembed.ops.table import as_keys
 
+_SECOND_ORDER = (
+    "tfembed's lookups have no second-order gradients: what `tape.gradient` "
+    "gave for a table cannot be differentiated again."
+)
+
 
 def trainable_rows(anchor: Any, keys: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
     """`rows` unchanged, with a gradient for `anchor`.
@@ -56,6 +61,7 @@ def _trainable_rows_gradient(op: Any, gradient: tf.Tensor) -> list[Any]:
     dim = tf.shape(gradient)[-1]
     values = tf.reshape(gradient, tf.stack([tf.size(keys), dim]))
     values = tf.ensure_shape(values, [None, gradient.shape[-1]])
+    values = tf.raw_ops.PreventGradient(input=values, message=_SECOND_ORDER)
     return [tf.IndexedSlices(values, keys), None, gradient]
 
 
@@ -110,7 +116,4 @@ def _dense_shape(table: tf.Tensor) -> tf.Tensor | None:
 
 @tf.RegisterGradient("Tfembed>GroupedLookupGradient")
 def _no_second_order(op: Any, *gradients: tf.Tensor) -> list[Any]:
-    raise LookupError(
-        "tfembed's lookups have no second-order gradients: the gradient of "
-        "Tfembed>GroupedLookup cannot be differentiated again."
-    )
+    raise LookupError(_SECOND_ORDER)

@@ -189,6 +189,24 @@ def import_rows(
     return library.load().tfembed_table_import(table, _keys(keys), full_rows)
 
 
+def lookup_trained(
+    table: tf.Tensor, keys: tf.Tensor, *, width: int
+) -> tf.Tensor:
+    """Value and slots as floats, [..., width = dim * (1 + num_slots)]."""
+    return library.load().tfembed_table_lookup_trained(
+        table, _keys(keys), width=width
+    )
+
+
+def write_trained(
+    table: tf.Tensor, keys: tf.Tensor, rows: tf.Tensor, *, add: bool = False
+) -> tf.Operation | None:
+    """Writes value and slots of `keys`, or adds to them."""
+    return library.load().tfembed_table_write_trained(
+        table, _keys(keys), rows, add=add
+    )
+
+
 def set_slots(
     table: tf.Tensor,
     *,
@@ -231,6 +249,7 @@ for _op in (
     "TableExport",
     "TableKeys",
     "TableLookup",
+    "TableLookupTrained",
     "TableSize",
     "TableStats",
     "TableUse",

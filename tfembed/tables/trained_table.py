@@ -69,7 +69,8 @@ class TrainedTable(EvictingTable):
           The number of keys whose summed gradient is not finite, int64 [].
 
         Raises:
-          tfembed.errors.StateError: no optimizer is attached.
+          tfembed.errors.StateError: no optimizer is attached, or one whose
+            update is not fused.
           tf.errors.InvalidArgumentError: shapes that do not fit, or a gradient
             that is refused. Nothing is changed.
         """
@@ -77,7 +78,13 @@ class TrainedTable(EvictingTable):
             raise errors.StateError(
                 f"Table '{self.name}' has no optimizer; call `attach` first."
             )
-        rate = self._optimizer.learning_rate
+        rate = getattr(self._optimizer, "learning_rate", None)
+        if rate is None:
+            raise errors.StateError(
+                f"Table '{self.name}' is trained by the own update of "
+                f"{self._optimizer.rule_text().split()[0]}; call that "
+                "DynamicEmbeddingOptimizer's `apply_gradients`."
+            )
         rate = rate if learning_rate is None else learning_rate
         keys, rows = self._keys_and_rows(keys, gradients)
         parts = self.partition(keys)
@@ -98,6 +105,47 @@ class TrainedTable(EvictingTable):
         )
         self.note_training_step()
         return tf.reduce_sum(counts)
+
+    @property
+    def trained_width(self) -> int:
+        """Numbers of a row with its slots."""
+        return self.dim * (1 + len(self.slot_names))
+
+    def lookup_trained(self, keys: Any) -> tf.Tensor:
+        """Value and slots of `keys`; inserts nothing.
+
+        Returns:
+          float32, keys.shape + [trained_width]; of a missing key the initial
+          ones.
+        """
+        keys = self._key_tensor(keys)
+        parts = self.partition(keys)
+        rows = [
+            table_ops.lookup_trained(handle, part, width=self.trained_width)
+            for handle, part in zip(
+                self.handles, parts.split(keys), strict=True
+            )
+        ]
+        return parts.merge(rows)
+
+    def write_trained(
+        self, keys: Any, rows: tf.Tensor, *, add: bool = False
+    ) -> None:
+        """Writes value and slots of `keys`, or with `add` adds to them.
+
+        What is added to a missing key is added to its initial row and slots.
+
+        Args:
+          keys: of `key_dtype`, any shape.
+          rows: float32, keys.shape + [trained_width].
+          add: whether they are differences.
+        """
+        keys = self._key_tensor(keys)
+        parts = self.partition(keys)
+        for handle, part_keys, part_rows in zip(
+            self.handles, parts.split(keys), parts.split(rows), strict=True
+        ):
+            table_ops.write_trained(handle, part_keys, part_rows, add=add)
 
     def _keys_and_rows(
         self, keys: Any, rows: Any

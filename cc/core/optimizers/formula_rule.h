@@ -1,12 +1,15 @@
 #ifndef TFEMBED_CORE_OPTIMIZERS_FORMULA_RULE_H_
 #define TFEMBED_CORE_OPTIMIZERS_FORMULA_RULE_H_
 
+#include <cmath>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "cc/core/optimizers/interface.h"
 #include "cc/core/optimizers/rule_text.h"
@@ -23,6 +26,7 @@ struct RuleDescription {
   Formula formula;
   CommonParameters common;
   ApplyFunction<Formula> Kernels::*apply;
+  bool divides_by_learning_rate = false;
 };
 
 // An update rule that applies a formula of the SIMD kernels.
@@ -40,6 +44,19 @@ class FormulaRule final : public UpdateRule {
     return description_.slot_initial_values;
   }
   bool accumulate() const override { return description_.common.accumulate; }
+
+  absl::Status CheckLearningRate(float learning_rate) const override {
+    if (std::isfinite(learning_rate) &&
+        (learning_rate > 0 || !description_.divides_by_learning_rate)) {
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(absl::StrCat(
+        "must be finite",
+        description_.divides_by_learning_rate
+            ? absl::StrCat(" and above 0, since ", name(), " divides by it")
+            : "",
+        "; got ", learning_rate, "."));
+  }
 
   void Apply(const MutableRow* rows, const float* gradients, int64_t n,
              int64_t dim, float learning_rate) const override {

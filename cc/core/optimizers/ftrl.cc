@@ -35,6 +35,7 @@ absl::StatusOr<std::unique_ptr<UpdateRule>> MakeFtrl(RuleText text) {
   rule.slot_names = {"accumulators", "linears"};
   rule.slot_initial_values = {formula.initial_accumulator_value, 0};
   rule.apply = &Kernels::ftrl;
+  rule.divides_by_learning_rate = !formula.multiply_linear_by_learning_rate;
   return FinishRule(&text, rule);
 }
 

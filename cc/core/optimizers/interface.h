@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "cc/core/rows.h"
@@ -34,6 +35,9 @@ class UpdateRule {
   virtual const std::vector<std::string>& slot_names() const = 0;
   virtual const std::vector<float>& slot_initial_values() const = 0;
   virtual bool accumulate() const = 0;
+
+  // InvalidArgument, "must be ...; got 0.", for one that the rule cannot take.
+  virtual absl::Status CheckLearningRate(float learning_rate) const = 0;
 
   // Applies n gradients of `dim` floats, row-major, to n rows in their order. A
   // row may come several times.

@@ -4,6 +4,7 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "cc/core/optimizers/interface.h"
@@ -177,6 +178,19 @@ TEST(UpdateRuleParseTest, KnowsSlotsOfEveryRule) {
             std::vector<float>({2, 0}));
   EXPECT_EQ(Parse("adagrad")->slot_initial_values(),
             std::vector<float>({0.1f}));
+}
+
+TEST(UpdateRuleParseTest, FtrlTakesALearningRateOfZeroOnlyInItsLinears) {
+  const auto divides = UpdateRule::Parse("ftrl");
+  EXPECT_TRUE((*divides)->CheckLearningRate(0.1f).ok());
+  const absl::Status status = (*divides)->CheckLearningRate(0);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(),
+            "must be finite and above 0, since ftrl divides by it; got 0.");
+  const auto multiplies =
+      UpdateRule::Parse("ftrl multiply_linear_by_learning_rate=1");
+  EXPECT_TRUE((*multiplies)->CheckLearningRate(0).ok());
+  EXPECT_FALSE((*multiplies)->CheckLearningRate(NAN).ok());
 }
 
 TEST(UpdateRuleParseTest, KeepsNameAndAccumulation) {

@@ -133,6 +133,10 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
 
         return self.engine.minimize(loss, targets, **options)
 
+    def slots_of(self, params: Variable) -> list[Any]:
+        """Views of the slots beside a table's rows; for the `Variable`."""
+        return self.engine.slots_of(params)
+
     def scale_loss(self, loss: Any) -> Any:
         """The loss as the inner optimizer wants it."""
         return self.inner_optimizer.scale_loss(loss)
