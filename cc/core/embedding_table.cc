@@ -84,6 +84,11 @@ absl::StatusOr<std::unique_ptr<EmbeddingTable>> EmbeddingTable::Create(
     if (!rows.ok()) return rows.status();
     missing_rows = *std::move(rows);
   }
+  if (options.max_size < 0 || (options.max_size > 0 && eviction == nullptr)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "`max_size` must not be negative, and needs an eviction policy; got ",
+        options.max_size, " with the policy '", options.eviction, "'."));
+  }
   absl::StatusOr<std::unique_ptr<RowStore>> store =
       RowStore::Create(layout.width());
   if (!store.ok()) return store.status();
@@ -92,7 +97,7 @@ absl::StatusOr<std::unique_ptr<EmbeddingTable>> EmbeddingTable::Create(
   status = table->ReserveKeys(options.initial_capacity);
   if (status.ok()) status = table->SetAdmission(options.admission);
   if (!status.ok()) return status;
-  table->SetEviction(std::move(eviction));
+  table->SetEviction(std::move(eviction), options.max_size);
   if (missing_rows.has_value()) {
     table->SetMissingRows(*std::move(missing_rows));
   }

@@ -62,6 +62,10 @@ struct TableUse {
 // calls take keys in any order, repeated or not; with repeats the last one wins
 // in Upsert. A failed call leaves the table as it was.
 //
+// In a table of bounded size one batch of writes runs at a time; it must not
+// have more distinct keys than the bound (InvalidArgument), and evicts none of
+// them. Import is the exception: of too many rows the last ones written stay.
+//
 // Memory: the row (row_layout.h) and at most 24 bytes beside it per key. Rows
 // lie in slabs on huge pages and never move when the table grows.
 class EmbeddingTable {
@@ -74,6 +78,9 @@ class EmbeddingTable {
     int64_t initial_capacity = 0;  // Keys to make room for at once.
     std::string admission;         // See AdmissionPolicy::Parse; "": all keys.
     std::string eviction;          // See EvictionPolicy::Parse; "": none.
+    // Keys that are never exceeded: what an insert has no room for it makes by
+    // eviction, sampled. 0: no bound; else `eviction` must be there.
+    int64_t max_size = 0;
     // What all columns of missing keys read in place of their initial row.
     std::optional<float> missing_value;
   };

@@ -198,8 +198,11 @@ class UpdateStep {
       return absl::OkStatus();
     }).IgnoreError();
     if (nonfinite_ == NonFinite::kRefuse) status = Refuse(all);
+    if (status.ok()) status = Pin();
     if (status.ok()) status = Reserve(kept);
-    if (status.ok()) status = Update(all);
+    if (!status.ok()) return status;
+    for (const auto& [bound, table] : bounds_) bound->MakeRoom();
+    status = Update(all);
     return status;
   }
 
@@ -270,6 +273,44 @@ class UpdateStep {
     });
   }
 
+  // Keeps the rows of this step in the tables of bounded size.
+  absl::Status Pin() {
+    for (size_t t = 0; t < tables_.size(); ++t) {
+      if (BatchBound* bound = tables_[t].sink->bound()) {
+        bounds_.emplace_back(bound, t);
+      }
+    }
+    std::sort(bounds_.begin(), bounds_.end(), [](const auto& a, const auto& b) {
+      return a.first->order() < b.first->order();
+    });
+    for (size_t i = 0; i < bounds_.size(); ++i) {
+      const auto& [bound, t] = bounds_[i];
+      if (i > 0 && bounds_[i - 1].first->order() == bound->order()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("Tables ", bounds_[i - 1].second, " and ", t,
+                         " of this update (counted from 0) are the same one, "
+                         "of bounded size; give it once."));
+      }
+      const absl::Status status = bound->Pin(IdsOf(t));
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+  // The distinct ids of a table.
+  std::vector<int64_t> IdsOf(size_t table) {
+    std::vector<int64_t> ids;
+    TableGradients& gradients = *gradients_[table];
+    SumBlock block;
+    for (int64_t task = 0; task < gradients.num_tasks(); ++task) {
+      auto reader = gradients.Read(task);
+      while (reader->Next(&block, {})) {
+        ids.insert(ids.end(), block.ids.begin(), block.ids.begin() + block.n);
+      }
+    }
+    return ids;
+  }
+
   // Makes all the room before anything is changed.
   absl::Status Reserve(const std::vector<StepTask>& tasks) {
     return For(tasks, [&](const StepTask& task) {
@@ -308,6 +349,7 @@ class UpdateStep {
   int64_t num_ids_ = 0;
   int64_t floats_ = 0;
   std::vector<std::unique_ptr<TableGradients>> gradients_;
+  std::vector<std::pair<BatchBound*, size_t>> bounds_;  // And their tables.
 };
 
 }  // namespace

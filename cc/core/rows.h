@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "cc/core/mutable_row.h"
 
 namespace tfembed {
@@ -28,6 +29,23 @@ class RowSource {
   // Writes the initial row of `id`, the one that a lookup of a missing id
   // reads.
   virtual void FillMissing(int64_t id, float* row) const = 0;
+};
+
+// A step's hold on a table of bounded size, which keeps other writers out.
+class BatchBound {
+ public:
+  virtual ~BatchBound() = default;
+
+  // Holds are taken in this order, so that no two steps wait for each other.
+  virtual uintptr_t order() const = 0;
+
+  // Takes the hold, and keeps `ids`, in any order, from being evicted as long
+  // as it lasts. InvalidArgument where there are more distinct ones than the
+  // table may hold; nothing is changed.
+  virtual absl::Status Pin(absl::Span<const int64_t> ids) = 0;
+
+  // Evicts rows until those of the pinned ids fit. REQUIRES: Pin.
+  virtual void MakeRoom() = 0;
 };
 
 // Where the rows of one table are updated. The table's ids are dealt to
@@ -61,6 +79,9 @@ class RowSink {
   virtual void Lock(int part) = 0;
   virtual void Unlock(int part) = 0;
   virtual absl::Status Reserve(int part, int64_t new_ids) = 0;
+
+  // Null where the table is not bounded. The hold ends with the sink.
+  virtual BatchBound* bound() = 0;
 
   // Whether FindOrInsert may refuse ids.
   virtual bool refuses() const = 0;

@@ -71,6 +71,8 @@ class StaticRowSink final : public RowSink {
     return absl::OkStatus();
   }
 
+  BatchBound* bound() override { return nullptr; }
+
   bool refuses() const override { return false; }
 
   void FindOrInsert(int /*part*/, const int64_t* ids, int64_t n,

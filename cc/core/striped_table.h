@@ -30,6 +30,8 @@ namespace tfembed {
 // last write; Visit one stripe's at a time, shared, and batches_, shared, from
 // end to end. Clear, SetSlots and SetSeed hold batches_ and then all stripes,
 // exclusive.
+// In a table of bounded size writers, updates included, hold batches_ exclusive
+// in place of shared.
 // Stripes are locked in order, so no two calls can wait for each other. The
 // layout of rows (layout_, slots_, new_tail_) and initial_rows_ change under
 // all locks only: any one will do to read them.
@@ -49,7 +51,7 @@ class StripedTable final : public EmbeddingTable {
   // To be called once, before the table is used. ResourceExhausted,
   // InvalidArgument.
   absl::Status SetAdmission(const std::string& policy);
-  void SetEviction(std::unique_ptr<EvictionPolicy> policy);
+  void SetEviction(std::unique_ptr<EvictionPolicy> policy, int64_t max_size);
   void SetMissingRows(InitialRows rows) { missing_rows_ = std::move(rows); }
 
   int64_t dim() const override { return dim_; }
@@ -101,6 +103,7 @@ class StripedTable final : public EmbeddingTable {
   class Source;         // table_lookup.cc
   class FrozenStripes;  // table_snapshot.cc
   class Sink;           // table_sink.cc
+  class Bound;          // table_bound.h
 
   // What a batch of writes does with its rows; table_write.cc.
   struct RowWrites;
@@ -110,6 +113,10 @@ class StripedTable final : public EmbeddingTable {
 
   absl::Status WriteRows(absl::Span<const int64_t> keys, RowWrites writes,
                          Executor* executor);
+  absl::Status WriteBounded(absl::Span<const int64_t> keys,
+                            const RowWrites& writes, Executor* executor);
+  absl::Status WriteUnlocked(absl::Span<const int64_t> keys,
+                             const RowWrites& writes, Executor* executor);
   absl::Status ReserveGroups(const KeyPartition& partition,
                              const RowWrites& writes, Executor* executor,
                              Reservations* reservations);
@@ -120,6 +127,12 @@ class StripedTable final : public EmbeddingTable {
   // These two return how many keys were there.
   int64_t RemoveKeys(absl::Span<const int64_t> keys, Executor* executor);
   int64_t EraseGroup(const KeyGroup& group, TableStripe* stripe);
+
+  Moment Now() const;
+
+  // REQUIRES: a lock of the row's stripe.
+  double RowWorth(const EvictionPolicy& policy, uint32_t row,
+                  const Moment& now) const;
 
   // All keys of a locked stripe, and what their rows are worth.
   void JudgeRows(const HashIndex& index, const EvictionPolicy& policy,
@@ -189,6 +202,8 @@ class StripedTable final : public EmbeddingTable {
   // Null: all keys are admitted. Guarded by the stripe's lock.
   std::array<std::unique_ptr<AdmissionFilter>, kNumStripes> filters_;
   std::unique_ptr<EvictionPolicy> eviction_;  // Or null.
+  int64_t max_size_ = 0;                      // 0: no bound.
+  int64_t hand_ = 0;  // See Bound. Guarded by batches_, exclusive.
   bool touches_ =
       false;  // Rows have a word of the eviction policy, their last.
   std::optional<InitialRows> missing_rows_;

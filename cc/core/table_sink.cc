@@ -3,11 +3,13 @@
 
 #include "cc/core/striped_table.h"
 #include "cc/core/support/overlap.h"
+#include "cc/core/table_bound.h"
 
 namespace tfembed {
 class StripedTable::Sink final : public RowSink {
  public:
-  explicit Sink(StripedTable* table) : table_(table), now_(table->Tick()) {}
+  explicit Sink(StripedTable* table)
+      : table_(table), now_(table->Tick()), bound_(table, /*trains=*/true) {}
 
   int64_t dim() const override { return table_->dim(); }
   int num_parts() const override { return kNumStripes; }
@@ -41,6 +43,10 @@ class StripedTable::Sink final : public RowSink {
     absl::Status status = table_->store_->Promise(new_ids);
     if (status.ok()) promised_[part] += new_ids;
     return status;
+  }
+
+  BatchBound* bound() override {
+    return table_->max_size_ > 0 ? &bound_ : nullptr;
   }
 
   bool refuses() const override { return table_->filters_[0] != nullptr; }
@@ -112,6 +118,7 @@ class StripedTable::Sink final : public RowSink {
  private:
   StripedTable* const table_;
   const Moment now_;
+  Bound bound_;
   // Rows that the store promised to a locked part. Guarded by the part's lock.
   std::array<int64_t, kNumStripes> promised_ = {};
 };

@@ -35,7 +35,9 @@ absl::Status StripedTable::SetAdmission(const std::string& policy) {
   return absl::OkStatus();
 }
 
-void StripedTable::SetEviction(std::unique_ptr<EvictionPolicy> policy) {
+void StripedTable::SetEviction(std::unique_ptr<EvictionPolicy> policy,
+                               int64_t max_size) {
+  max_size_ = max_size;
   eviction_ = std::move(policy);
   touches_ = eviction_ != nullptr && eviction_->meta_words() > 0;
 }
@@ -46,6 +48,23 @@ Moment StripedTable::Tick() {
   now.step = steps_.fetch_add(1, std::memory_order_relaxed) + 1;
   now.second = SecondsSince1970();
   return now;
+}
+
+Moment StripedTable::Now() const {
+  Moment now;
+  now.step = steps_.load(std::memory_order_relaxed);
+  now.second = SecondsSince1970();
+  return now;
+}
+
+double StripedTable::RowWorth(const EvictionPolicy& policy, uint32_t row,
+                              const Moment& now) const {
+  const float* const words = store_->Row(row);
+  uint32_t word = 0;
+  if (policy.meta_words() > 0) {
+    std::memcpy(&word, words + layout_.width() - 1, sizeof(word));
+  }
+  return policy.Worth(words, dim_, word, now);
 }
 
 TableUse StripedTable::use() const {
@@ -99,9 +118,7 @@ absl::Status StripedTable::ExportWorth(
         absl::StrCat("The norms of float32 rows alone can be compared; got ",
                      type_.name(), "."));
   }
-  Moment now;
-  now.step = steps_.load(std::memory_order_relaxed);
-  now.second = SecondsSince1970();
+  const Moment now = Now();
   SharedLocks locks(stripes_);
   std::array<int64_t, kNumStripes + 1> begins = {};
   for (int s = 0; s < kNumStripes; ++s) {
@@ -120,25 +137,23 @@ void StripedTable::JudgeRows(const HashIndex& index,
                              const EvictionPolicy& policy, const Moment& now,
                              WorthBuffers to) const {
   const bool has_word = policy.meta_words() > 0;
-  const int64_t last = layout_.width() - 1;
-  const float* rows[kEntries];
+  uint32_t rows[kEntries];
   for (int64_t begin = 0; begin < index.num_buckets(); begin += kBuckets) {
     const int64_t end = std::min(begin + kBuckets, index.num_buckets());
     int64_t n = 0;
     index.ForEach(begin, end, [&](int64_t key, uint32_t row) {
       to.keys[n] = key;
-      rows[n] = store_->Row(row);
+      rows[n] = row;
+      const float* const words = store_->Row(row);
       if (has_word) {
-        __builtin_prefetch(rows[n] + last);
+        __builtin_prefetch(words + layout_.width() - 1);
       } else {
-        PrefetchRow<false>(rows[n], dim_);
+        PrefetchRow<false>(words, dim_);
       }
       ++n;
     });
     for (int64_t i = 0; i < n; ++i) {
-      uint32_t word = 0;
-      if (has_word) std::memcpy(&word, rows[i] + last, sizeof(word));
-      to.worth[i] = policy.Worth(rows[i], dim_, word, now);
+      to.worth[i] = RowWorth(policy, rows[i], now);
     }
     to.keys += n;
     to.worth += n;

@@ -1,3 +1,7 @@
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 #include <algorithm>
 #include <cmath>
 #include <mutex>
@@ -6,9 +10,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "cc/core/simd/dispatch.h"
 #include "cc/core/striped_table.h"
 #include "cc/core/support/overlap.h"
+#include "cc/core/table_bound.h"
 
 namespace tfembed {
 namespace {
@@ -88,11 +92,44 @@ absl::Status StripedTable::WriteRows(absl::Span<const int64_t> keys,
                                      RowWrites writes, Executor* executor) {
   writes.now = Tick();
   if (keys.empty()) return absl::OkStatus();
+  if (max_size_ > 0) return WriteBounded(keys, writes, executor);
+  std::shared_lock<std::shared_mutex> batch(batches_);
+  return WriteUnlocked(keys, writes, executor);
+}
+
+absl::Status StripedTable::WriteBounded(absl::Span<const int64_t> keys,
+                                        const RowWrites& writes,
+                                        Executor* executor) {
+  const int64_t n = keys.size();
+  // A table that is restored takes its rows piece by piece.
+  const bool in_pieces = writes.kind == RowWrites::Kind::kImport;
+  const int64_t piece = in_pieces ? std::min(n, max_size_) : n;
+  for (int64_t begin = 0; begin < n; begin += piece) {
+    Bound bound(this, /*trains=*/false);
+    const absl::Span<const int64_t> part = keys.subspan(begin, piece);
+    absl::Status status = bound.Pin(part);
+    if (!status.ok()) return status;
+    std::vector<int64_t> inserts;
+    for (size_t i = 0; i < part.size(); ++i) {
+      if (writes.Inserts(begin + i)) inserts.push_back(part[i]);
+    }
+    bound.MakeRoomFor(bound.CountNew(Bound::Distinct(inserts)));
+    RowWrites rows = writes;
+    rows.rows = writes.row(begin);
+    status = WriteUnlocked(part, rows, executor);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+// REQUIRES: the caller holds batches_.
+absl::Status StripedTable::WriteUnlocked(absl::Span<const int64_t> keys,
+                                         const RowWrites& writes,
+                                         Executor* executor) {
   executor = ForBatch(keys.size(), executor);
   absl::StatusOr<KeyPartition> partition = KeyPartition::Create(keys, executor);
   if (!partition.ok()) return partition.status();
 
-  std::shared_lock<std::shared_mutex> batch(batches_);
   absl::Status status;
   if (writes.is_trained()) status = CheckTrained(writes.bytes / sizeof(float));
   if (status.ok()) status = store_->Promise(keys.size());
@@ -177,10 +214,20 @@ struct PendingWrite {
   float* to;
 };
 
-// Fast where there is none, that is, always.
-bool HasNan(const float* row, int64_t dim) {
-  if (ActiveKernels().all_finite(row, dim)) return false;
-  return std::any_of(row, row + dim, [](float x) { return std::isnan(x); });
+// Inline, since a call a row costs more than the rest of a narrow one.
+inline bool HasNan(const float* row, int64_t dim) {
+  int64_t c = 0;
+  bool found = false;
+#if defined(__SSE2__)
+  __m128 unordered = _mm_setzero_ps();
+  for (; c + 4 <= dim; c += 4) {
+    const __m128 four = _mm_loadu_ps(row + c);
+    unordered = _mm_or_ps(unordered, _mm_cmpunord_ps(four, four));
+  }
+  found = _mm_movemask_ps(unordered) != 0;
+#endif
+  for (; c < dim; ++c) found |= std::isnan(row[c]);
+  return found;
 }
 
 }  // namespace
@@ -270,7 +317,8 @@ void StripedTable::WriteGroup(const KeyGroup& group, const RowWrites& writes,
           CopyBytes(from(i), write.to, writes.bytes);
         }
         if (touches) Touch(writes.now, write.to);
-        if (looks_for_nan) nan_rows += HasNan(write.to, dim_);
+        if (looks_for_nan)
+          nan_rows += HasNan(reinterpret_cast<const float*>(from(i)), dim_);
       });
   nan_rows_.Add(nan_rows);
 }

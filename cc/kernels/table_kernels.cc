@@ -76,6 +76,7 @@ class TableCreateOp : public OpKernel {
   absl::Status ReadPolicies(OpKernelConstruction* construction) {
     TF_RETURN_IF_ERROR(construction->GetAttr("admission", &options_.admission));
     TF_RETURN_IF_ERROR(construction->GetAttr("eviction", &options_.eviction));
+    TF_RETURN_IF_ERROR(construction->GetAttr("max_size", &options_.max_size));
     std::vector<float> missing_value;
     TF_RETURN_IF_ERROR(construction->GetAttr("missing_value", &missing_value));
     if (missing_value.size() > 1) {

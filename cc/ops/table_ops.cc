@@ -102,6 +102,7 @@ REGISTER_OP("Tfembed>TableCreate")
     .Attr("init_size: int = 0")
     .Attr("admission: string = ''")
     .Attr("eviction: string = ''")
+    .Attr("max_size: int = 0")
     .Attr("missing_value: list(float) = []")
     .Attr("container: string = ''")
     .Attr("shared_name: string = ''")
@@ -114,7 +115,8 @@ Without a `shared_name` each call makes a table of its own, whose memory goes
 with its last handle. With one, the table of that name is made once and found
 again. Missing keys read as initial rows, drawn from (seed, key) alone, or as
 `missing_value`, if there is one. `admission` and `eviction` are policies as
-text, '' for none.
+text, '' for none. A table of `max_size`, unless that is 0, makes room by its
+eviction policy.
 )doc");
 
 REGISTER_OP("Tfembed>TableLookup")

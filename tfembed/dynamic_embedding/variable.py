@@ -62,11 +62,12 @@ class Variable(VariableFiles, VariableLookups):
       bp_v2: accepted for TFRA's sake. Updates are atomic per key either way.
       short_file_name: accepted for TFRA's sake; see `get_variable`.
       admission: which new keys training inserts, of `tfembed.policies`; None:
-        all. Not TFRA's, as the two below.
+        all. Not TFRA's, as the three below.
       eviction: what judges the rows for `table.evict` and `table.expire`, of
         `tfembed.policies`; None: nothing is noted of them.
       expiry: when rows expire by themselves, every so many steps; None: when
         `table.expire` is called.
+      max_size: keys that are never exceeded, see `HashTable`; None: no bound.
 
     Raises:
       tfembed.errors.DtypeError: (also TypeError) other dtypes, or a
@@ -97,6 +98,7 @@ class Variable(VariableFiles, VariableLookups):
         admission: AdmissionPolicy | None = None,
         eviction: EvictionPolicy | None = None,
         expiry: Expiry | None = None,
+        max_size: int | None = None,
     ) -> None:
         self.key_dtype, self.value_dtype = table_dtypes(key_dtype, value_dtype)
         check_kv_creator(kv_creator)
@@ -113,7 +115,7 @@ class Variable(VariableFiles, VariableLookups):
         self.kv_creator = kv_creator
         self.bp_v2 = bool(bp_v2)
         self.short_file_name = bool(short_file_name)
-        self._set_up(admission, eviction, expiry)
+        self._set_up(admission, eviction, expiry, max_size)
         self._restrict_policy = make_policy(restrict_policy, self)
         if self.checkpoint and self._restrict_policy is not None:
             self._track_trackable(self._restrict_policy, "restrict_policy")
@@ -123,6 +125,7 @@ class Variable(VariableFiles, VariableLookups):
         admission: AdmissionPolicy | None,
         eviction: EvictionPolicy | None,
         expiry: Expiry | None,
+        max_size: int | None,
     ) -> None:
         # A HashTable deals by remainder by itself, in C++ where it can.
         is_default = self.partition_fn is default_partition_fn
@@ -139,6 +142,7 @@ class Variable(VariableFiles, VariableLookups):
                 admission=admission,
                 eviction=eviction,
                 expiry=expiry,
+                max_size=max_size,
             )
         self.saveable = (
             None  # What a tf.compat.v1.train.Saver of a graph saves.

@@ -41,6 +41,7 @@ def get_variable(
     admission: AdmissionPolicy | None = None,
     eviction: EvictionPolicy | None = None,
     expiry: Expiry | None = None,
+    max_size: int | None = None,
 ) -> Variable:
     """Makes the variable called `name`, or finds it.
 
@@ -50,7 +51,7 @@ def get_variable(
 
     Args:
       name: the variable's name.
-      key_dtype, ..., expiry: as for `Variable`. Where the variable is
+      key_dtype, ..., max_size: as for `Variable`. Where the variable is
         found, `dim` and the dtypes must be its own, and the rest is not used.
 
     Returns:
@@ -88,6 +89,7 @@ def get_variable(
                 admission=admission,
                 eviction=eviction,
                 expiry=expiry,
+                max_size=max_size,
             )
             return found
     # In eager mode, and in its functions, a scope cannot forbid reuse.

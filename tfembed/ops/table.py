@@ -38,6 +38,7 @@ def create(
     init_size: int = 0,
     admission: str = "",
     eviction: str = "",
+    max_size: int = 0,
     missing_value: float | None = None,
     shared_name: str = "",
     container: str = "",
@@ -55,6 +56,7 @@ def create(
       seed: with a key, all that its initial row depends on.
       init_size: keys to make room for at once.
       admission, eviction: policies, as `cc/core/policies` reads them; "": none.
+      max_size: keys that are never exceeded; 0: no bound.
       missing_value: what missing keys read in all columns; None: initial rows.
       shared_name: "" for a table that goes with its last handle; else the name
         under which all sessions of this process find the same table.
@@ -74,6 +76,7 @@ def create(
         init_size=init_size,
         admission=admission,
         eviction=eviction,
+        max_size=max_size,
         missing_value=[] if missing_value is None else [missing_value],
         shared_name=shared_name,
         container=container,

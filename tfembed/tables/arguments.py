@@ -25,6 +25,7 @@ __all__ = [
     "check_rows",
     "policy_options",
     "rows_per_shard",
+    "shard_bounds",
     "table_seed",
 ]
 
@@ -167,3 +168,29 @@ def policy_options(
         "missing_value": admission.value if admission else None,
         "eviction": eviction.policy_text() if eviction else "",
     }
+
+
+def shard_bounds(
+    max_size: Any, eviction: Any, num_shards: int, table: str
+) -> list[int]:
+    """The largest size of each shard, together `max_size`; None: 0 for each.
+
+    Raises:
+      tfembed.errors.ArgumentError: not an integer, or fewer than a key a shard,
+        or no eviction policy.
+    """
+    if max_size is None:
+        return [0] * num_shards
+    is_integer = isinstance(max_size, (int, np.integer))
+    if not is_integer or isinstance(max_size, bool) or max_size < num_shards:
+        raise errors.ArgumentError(
+            f"`max_size` must be None or an integer of at least {num_shards}, "
+            f"one key a shard; got {max_size!r} for table '{table}'."
+        )
+    if eviction is None:
+        raise errors.ArgumentError(
+            f"`max_size` of table '{table}' needs an `eviction` policy, which "
+            "says what goes; got none."
+        )
+    share, rest = divmod(int(max_size), num_shards)
+    return [share + (i < rest) for i in range(num_shards)]

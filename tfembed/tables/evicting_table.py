@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -83,6 +84,40 @@ class EvictingTable(ShardedTable):
             lambda: tf.size(self.expire(expiry.limit).keys),
             lambda: tf.constant(0),
         )
+
+    @property
+    def max_size(self) -> int | None:
+        """Keys that the table never exceeds; None: no bound."""
+        return sum(shard.options.max_size for shard in self.shards) or None
+
+    def check_bounds(self, keys: Sequence[tf.Tensor]) -> list[tf.Operation]:
+        """Refuses a batch that does not fit before any shard is changed.
+
+        A single shard does so by itself.
+
+        Args:
+          keys: of the batch, a tensor a shard.
+
+        Returns:
+          What must come before the batch is written.
+
+        Raises:
+          tf.errors.InvalidArgumentError: a shard has more distinct keys than it
+            may hold.
+        """
+        if self.max_size is None or len(self.shards) == 1:
+            return []
+        checks = [
+            tf.debugging.assert_less_equal(
+                tf.size(tf.unique(tf.reshape(part, [-1])).y, tf.int64),
+                tf.constant(shard.options.max_size, tf.int64),
+                f"A batch has more distinct keys of a shard of '{self.name}' "
+                "than it may hold; nothing was changed. Use smaller batches or "
+                "a larger `max_size`",
+            )
+            for part, shard in zip(keys, self.shards, strict=True)
+        ]
+        return [check for check in checks if check is not None]
 
     def evict(
         self,

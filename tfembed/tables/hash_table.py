@@ -48,6 +48,9 @@ class HashTable(TrainedTable):
       eviction: what judges the rows for `evict` and `expire`, of
         `tfembed.policies`; None: nothing is noted of them.
       expiry: when rows expire by themselves; None: when `expire` is called.
+      max_size: keys that the table never exceeds, each shard its share: inserts
+        make room by evicting rows that are not of their batch, by the eviction
+        policy, the worst of a sample of eight for each. None: no bound.
 
     Raises:
       tfembed.errors.DtypeError: dtypes that do not go together.
@@ -71,6 +74,7 @@ class HashTable(TrainedTable):
         admission: AdmissionPolicy | None = None,
         eviction: EvictionPolicy | None = None,
         expiry: Expiry | None = None,
+        max_size: int | None = None,
     ) -> None:
         arguments.check_name(name)
         keys, values = table_dtypes(key_dtype, value_dtype)
@@ -90,7 +94,11 @@ class HashTable(TrainedTable):
                 admission, eviction, expiry, values, name
             ),
         )
-        shards = [TableShard(options, device) for device in devices]
+        bounds = arguments.shard_bounds(max_size, eviction, len(devices), name)
+        shards = [
+            TableShard(dataclasses.replace(options, max_size=bound), device)
+            for bound, device in zip(bounds, devices, strict=True)
+        ]
         super().__init__(shards, partitioner, seed_is_given=seed is not None)
         self.set_policies(admission, eviction, expiry)
 
@@ -227,12 +235,13 @@ class HashTable(TrainedTable):
 
     def _for_each_shard(self, op: Any, *batch: tf.Tensor) -> Any:
         parts = self.partition(batch[0])
-        return _group(
-            op(handle, *part)
-            for handle, *part in zip(
-                self.handles, *(parts.split(x) for x in batch), strict=True
-            )
+        shards = zip(
+            self.handles, *(parts.split(x) for x in batch), strict=True
         )
+        if len(batch) == 1:  # Of keys to be removed.
+            return _group(op(*shard) for shard in shards)
+        with tf.control_dependencies(self.check_bounds(parts.split(batch[0]))):
+            return _group([op(*shard) for shard in shards])
 
     def _export_all(self) -> list[tf.Tensor]:
         each = [

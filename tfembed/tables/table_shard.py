@@ -27,6 +27,7 @@ class ShardOptions:
     init_size: int = 0
     admission: str = ""
     eviction: str = ""
+    max_size: int = 0
     missing_value: float | None = None
     key_dtype: str = "int64"
     value_dtype: str = "float32"
@@ -78,6 +79,7 @@ class TableShard(tf.saved_model.experimental.TrackableResource):
             init_size=options.init_size,
             admission=options.admission,
             eviction=options.eviction,
+            max_size=options.max_size,
             missing_value=options.missing_value,
             shared_name=shared_name,
         )

@@ -24,6 +24,9 @@ class AdmissionFilter {
   // whether to insert it now. hash is HashKey(key). REQUIRES: Reserve.
   virtual bool Admit(uint64_t hash, int64_t key) = 0;
 
+  // What Admit would say; notes nothing.
+  virtual bool WouldAdmit(uint64_t hash, int64_t key) const = 0;
+
   // Forgets what was seen.
   virtual void Clear() = 0;
 

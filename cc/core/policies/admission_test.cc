@@ -26,7 +26,10 @@ std::unique_ptr<AdmissionFilter> Filter(const std::string& text) {
 }
 
 bool Admit(AdmissionFilter* filter, int64_t key) {
-  return filter->Admit(HashKey(key), key);
+  const bool foretold = filter->WouldAdmit(HashKey(key), key);
+  const bool admitted = filter->Admit(HashKey(key), key);
+  EXPECT_EQ(admitted, foretold) << key;
+  return admitted;
 }
 
 class AnyFilter : public testing::TestWithParam<const char*> {};

@@ -30,6 +30,24 @@ class BloomFilter final : public AdmissionFilter {
 
   bool Admit(uint64_t hash, int64_t key) override {
     uint8_t* counters[kMaxHashes];
+    const int count = std::min(Count(hash, counters) + 1, kMaxSeen);
+    for (int i = 0; i < shape_.hashes; ++i) {
+      *counters[i] = std::max<uint8_t>(*counters[i], count);
+    }
+    return count >= shape_.seen;
+  }
+
+  bool WouldAdmit(uint64_t hash, int64_t key) const override {
+    uint8_t* counters[kMaxHashes];
+    return Count(hash, counters) + 1 >= shape_.seen;
+  }
+
+  void Clear() override { std::memset(memory_.data(), 0, memory_.size()); }
+  int64_t bytes() const override { return memory_.size(); }
+
+ private:
+  // Finds a key's counters; returns the lowest.
+  int Count(uint64_t hash, uint8_t** counters) const {
     // Places begin and step by hashes that do not depend on the stripe's.
     uint64_t place = MixBits(hash + 0x9e3779b97f4a7c15ULL);
     const uint64_t step = MixBits(place) | 1;
@@ -38,17 +56,9 @@ class BloomFilter final : public AdmissionFilter {
       counters[i] = Counter(place);
       count = std::min<int>(count, *counters[i]);
     }
-    count = std::min(count + 1, kMaxSeen);
-    for (int i = 0; i < shape_.hashes; ++i) {
-      *counters[i] = std::max<uint8_t>(*counters[i], count);
-    }
-    return count >= shape_.seen;
+    return count;
   }
 
-  void Clear() override { std::memset(memory_.data(), 0, memory_.size()); }
-  int64_t bytes() const override { return memory_.size(); }
-
- private:
   uint8_t* Counter(uint64_t place) const {
     const unsigned __int128 scaled =
         static_cast<unsigned __int128>(place) * shape_.counters;

@@ -25,6 +25,11 @@ class CountFilter final : public AdmissionFilter {
     return false;
   }
 
+  bool WouldAdmit(uint64_t hash, int64_t key) const override {
+    const uint32_t before = counts_.Find(hash, key);
+    return (before == HashIndex::kNoRow ? 1 : before + 1) >= seen_;
+  }
+
   void Clear() override { counts_.Clear(); }
   int64_t bytes() const override { return counts_.bytes(); }
 

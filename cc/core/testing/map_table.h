@@ -58,6 +58,8 @@ class MapTable final : public RowSource, public RowSink {
   // Ids that are refused where they are missing, for tests of admission.
   std::set<int64_t> refused_ids;
 
+  BatchBound* bound() override { return nullptr; }
+
   bool refuses() const override { return !refused_ids.empty(); }
 
   void FindOrInsert(int part, const int64_t* ids, int64_t n,

@@ -1,0 +1,106 @@
+#include "cc/core/table_bound.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace tfembed {
+namespace {
+
+constexpr int64_t kSamplesPerRow = 8;
+
+}  // namespace
+
+std::vector<StripedTable::Bound::Id> StripedTable::Bound::Distinct(
+    absl::Span<const int64_t> keys) {
+  std::vector<Id> ids;
+  ids.reserve(keys.size());
+  for (int64_t key : keys) ids.push_back({HashKey(key), key});
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
+absl::Status StripedTable::Bound::Pin(absl::Span<const int64_t> ids) {
+  std::vector<Id> distinct = Distinct(ids);
+  if (static_cast<int64_t>(distinct.size()) > table_.max_size_) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "A batch has ", distinct.size(),
+        " distinct keys of a table shard that "
+        "holds at most ",
+        table_.max_size_,
+        "; nothing was changed. Use smaller batches or a larger `max_size`."));
+  }
+  pinned_ = std::move(distinct);
+  hold_ = std::unique_lock<std::shared_mutex>(table_.batches_);
+  return absl::OkStatus();
+}
+
+int64_t StripedTable::Bound::CountNew(const std::vector<Id>& ids) const {
+  int64_t new_keys = 0;
+  for (const Id& id : ids) {
+    const int s = StripeOf(id.hash);
+    std::shared_lock<std::shared_mutex> lock(table_.stripes_[s].mutex());
+    if (table_.stripes_[s].Find(id.hash, id.key) != HashIndex::kNoRow) continue;
+    const AdmissionFilter* filter = table_.filters_[s].get();
+    if (trains_ && filter != nullptr && !filter->WouldAdmit(id.hash, id.key)) {
+      continue;
+    }
+    ++new_keys;
+  }
+  return new_keys;
+}
+
+void StripedTable::Bound::MakeRoomFor(int64_t new_keys) {
+  const int64_t excess = table_.size() + new_keys - table_.max_size_;
+  if (excess <= 0) return;
+  std::vector<Candidate> sample = Sample(kSamplesPerRow * excess);
+  if (static_cast<int64_t>(sample.size()) > excess) {
+    std::nth_element(sample.begin(), sample.begin() + excess, sample.end(),
+                     [](const Candidate& a, const Candidate& b) {
+                       return a.worth < b.worth;
+                     });
+    sample.resize(excess);
+  }
+  std::vector<int64_t> keys;
+  keys.reserve(sample.size());
+  for (const Candidate& candidate : sample) keys.push_back(candidate.key);
+  table_.evicted_.Add(table_.RemoveKeys(keys, nullptr));
+}
+
+std::vector<StripedTable::Bound::Candidate> StripedTable::Bound::Sample(
+    int64_t wanted) {
+  std::array<int64_t, kNumStripes + 1> begins = {};  // Of buckets, by stripe.
+  for (int s = 0; s < kNumStripes; ++s) {
+    begins[s + 1] = begins[s] + table_.stripes_[s].index().num_buckets();
+  }
+  const int64_t buckets = begins[kNumStripes];
+  const Moment now = table_.Now();
+  std::vector<Candidate> sample;
+  int64_t hand = table_.hand_ % buckets;
+  int s = 0;
+  while (begins[s + 1] <= hand) ++s;
+  for (int64_t passed = 0; passed < buckets; ++passed) {
+    if (static_cast<int64_t>(sample.size()) >= wanted) break;
+    AddCandidates(table_.stripes_[s], hand - begins[s], now, &sample);
+    if (++hand == buckets) hand = s = 0;
+    if (hand == begins[s + 1]) ++s;
+  }
+  table_.hand_ = hand;
+  return sample;
+}
+
+void StripedTable::Bound::AddCandidates(const TableStripe& stripe,
+                                        int64_t bucket, const Moment& now,
+                                        std::vector<Candidate>* to) const {
+  std::shared_lock<std::shared_mutex> lock(stripe.mutex());
+  stripe.index().ForEach(bucket, bucket + 1, [&](int64_t key, uint32_t row) {
+    const Id id = {HashKey(key), key};
+    if (std::binary_search(pinned_.begin(), pinned_.end(), id)) return;
+    to->push_back({table_.RowWorth(*table_.eviction_, row, now), key});
+  });
+}
+
+}  // namespace tfembed
