@@ -94,6 +94,11 @@ absl::StatusOr<std::unique_ptr<EmbeddingTable>> EmbeddingTable::Create(
   if (!store.ok()) return store.status();
   auto table = std::make_unique<StripedTable>(
       layout, options.keys, std::move(initial_rows), *std::move(store));
+  if (options.keys == KeyKind::kString) {
+    auto strings = StringKeys::Create();
+    if (!strings.ok()) return strings.status();
+    table->set_strings(*std::move(strings));
+  }
   status = table->ReserveKeys(options.initial_capacity);
   if (status.ok()) status = table->SetAdmission(options.admission);
   if (!status.ok()) return status;
@@ -150,6 +155,7 @@ TableStats StripedTable::stats() const {
   }
   stats.row_bytes = store_->num_rows() * store_->width() *
                     static_cast<int64_t>(sizeof(float));
+  if (strings_ != nullptr) stats.index_bytes += strings_->bytes();
   return stats;
 }
 
@@ -210,6 +216,14 @@ void StripedTable::SetSeed(uint64_t seed) {
 }
 
 void StripedTable::Clear() {
+  if (strings_ == nullptr) {
+    ClearRows();
+  } else {
+    strings_->Clear([this] { ClearRows(); });
+  }
+}
+
+void StripedTable::ClearRows() {
   std::lock_guard<std::shared_mutex> no_batches(batches_);
   ExclusiveLocks locks(stripes_);
   for (TableStripe& stripe : stripes_) stripe.Clear();

@@ -14,6 +14,7 @@
 #include "cc/core/initial_rows.h"
 #include "cc/core/row_layout.h"
 #include "cc/core/rows.h"
+#include "cc/core/string_keys.h"
 #include "cc/core/support/executor.h"
 
 namespace tfembed {
@@ -25,8 +26,8 @@ struct SlotLayout {
   std::vector<float> initial_values;  // One per slot.
 };
 
-// What the keys of a table are called outside; inside they are int64.
-enum class KeyKind : uint8_t { kInt64, kInt32 };
+// What the keys of a table are outside; inside they are int64.
+enum class KeyKind : uint8_t { kInt64, kInt32, kString };
 
 // What a table holds and takes, in keys and bytes.
 struct TableStats {
@@ -95,6 +96,10 @@ class EmbeddingTable {
 
   virtual int64_t dim() const = 0;
   virtual KeyKind key_kind() const = 0;
+
+  // Which int64 stands for a string; null unless key_kind() is kString.
+  virtual StringKeys* strings() const = 0;
+
   virtual ValueType type() const = 0;
   virtual RowLayout layout() const = 0;
   virtual int64_t size() const = 0;

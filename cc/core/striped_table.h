@@ -45,6 +45,10 @@ class StripedTable final : public EmbeddingTable {
   StripedTable(const RowLayout& layout, KeyKind key_kind,
                InitialRows initial_rows, std::unique_ptr<RowStore> store);
 
+  void set_strings(std::unique_ptr<StringKeys> strings) {
+    strings_ = std::move(strings);
+  }
+
   // Room for that many keys. ResourceExhausted.
   absl::Status ReserveKeys(int64_t keys);
 
@@ -56,6 +60,7 @@ class StripedTable final : public EmbeddingTable {
 
   int64_t dim() const override { return dim_; }
   KeyKind key_kind() const override { return key_kind_; }
+  StringKeys* strings() const override { return strings_.get(); }
   ValueType type() const override { return type_; }
   RowLayout layout() const override;
   int64_t size() const override;
@@ -100,6 +105,8 @@ class StripedTable final : public EmbeddingTable {
   std::unique_ptr<RowSink> Write() override;
 
  private:
+  void ClearRows();
+
   class Source;         // table_lookup.cc
   class FrozenStripes;  // table_snapshot.cc
   class Sink;           // table_sink.cc
@@ -191,6 +198,7 @@ class StripedTable final : public EmbeddingTable {
   const int64_t dim_;
   const KeyKind key_kind_;
   const ValueType type_;
+  std::unique_ptr<StringKeys> strings_;  // Null unless keys are strings.
   InitialRows initial_rows_;
   std::unique_ptr<RowStore> store_;
   mutable std::shared_mutex batches_;

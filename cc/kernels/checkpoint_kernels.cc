@@ -245,6 +245,13 @@ class TableReadChunkOp : public OpKernel {
     Tensor keys, rows;
     OP_REQUIRES_OK(context, reader.ReadChunk(chunk, *table->table(),
                                              load_slots_, &keys, &rows));
+    OP_REQUIRES(
+        context, keys.dtype() == context->expected_output_dtype(0),
+        absl::InvalidArgumentError(absl::StrCat(
+            "The saved keys of table '", table->name(), "' are ",
+            tensorflow::DataTypeString(keys.dtype()), "; got Tkey ",
+            tensorflow::DataTypeString(context->expected_output_dtype(0)),
+            ".")));
     context->set_output(0, keys);
     context->set_output(1, rows);
     Tensor* count;

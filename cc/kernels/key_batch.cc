@@ -1,22 +1,106 @@
 #include "cc/kernels/key_batch.h"
 
+#include <algorithm>
+
 #include "cc/kernels/table_dtypes.h"
 #include "tensorflow/core/platform/errors.h"
+#include "tensorflow/core/platform/tstring.h"
 
 namespace tfembed {
 
-absl::Status KeyBatch::Read(const TableResource& table,
-                            const tensorflow::Tensor& keys) {
+using ::tensorflow::Tensor;
+using ::tensorflow::TensorShape;
+using ::tensorflow::tstring;
+
+absl::Status KeyBatch::Read(const TableResource& table, const Tensor& keys,
+                            NewKeys new_keys, Executor* executor) {
   TF_RETURN_IF_ERROR(CheckKeyDtype(table, keys.dtype()));
   const auto n = static_cast<size_t>(keys.NumElements());
   if (keys.dtype() == tensorflow::DT_INT64) {
     span_ = {keys.flat<int64_t>().data(), n};
     return absl::OkStatus();
   }
+  if (keys.dtype() == tensorflow::DT_STRING) {
+    return ReadStrings(*table.table(), ViewsOf(keys), new_keys, executor);
+  }
   const int32_t* narrow = keys.flat<int32_t>().data();
-  widened_.assign(narrow, narrow + n);
-  span_ = widened_;
+  own_.assign(narrow, narrow + n);
+  span_ = own_;
   return absl::OkStatus();
+}
+
+absl::Status KeyBatch::ReadStrings(const EmbeddingTable& table,
+                                   absl::Span<const absl::string_view> keys,
+                                   NewKeys new_keys, Executor* executor) {
+  StringKeys* const strings = table.strings();
+  users_ = std::shared_lock<std::shared_mutex>(strings->users());
+  own_.resize(keys.size());
+  span_ = own_;
+  if (new_keys == NewKeys::kAdd) {
+    return strings->Add(keys, own_.data(), executor);
+  }
+  strings->Find(keys, own_.data(), executor);
+  return absl::OkStatus();
+}
+
+KeyOutput::KeyOutput(const EmbeddingTable& table) : table_(table) {
+  if (table.strings() != nullptr) {
+    users_ = std::shared_lock<std::shared_mutex>(table.strings()->users());
+  }
+}
+
+absl::StatusOr<int64_t*> KeyOutput::Allocate(
+    tensorflow::OpKernelContext* context, int output, int64_t n) {
+  const TensorShape shape({n});
+  TF_RETURN_IF_ERROR(context->allocate_output(output, shape, &output_));
+  wide_ = *output_;
+  if (output_->dtype() != tensorflow::DT_INT64) {
+    TF_RETURN_IF_ERROR(
+        context->allocate_temp(tensorflow::DT_INT64, shape, &wide_));
+  }
+  return wide_.flat<int64_t>().data();
+}
+
+void KeyOutput::Finish() {
+  const int64_t* keys = wide_.flat<int64_t>().data();
+  const auto n = static_cast<size_t>(wide_.NumElements());
+  if (output_->dtype() == tensorflow::DT_INT32) {
+    std::copy_n(keys, n, output_->flat<int32_t>().data());
+  } else if (output_->dtype() == tensorflow::DT_STRING) {
+    NameKeys(*table_.strings(), {keys, n}, output_);
+  }
+}
+
+void NameKeys(const StringKeys& strings, absl::Span<const int64_t> keys,
+              Tensor* names) {
+  std::vector<absl::string_view> views(keys.size());
+  strings.Strings(keys, views.data());
+  tstring* to = names->flat<tstring>().data();
+  for (absl::string_view view : views) (to++)->assign(view.data(), view.size());
+}
+
+std::vector<absl::string_view> ViewsOf(const Tensor& strings) {
+  const auto texts = strings.flat<tstring>();
+  std::vector<absl::string_view> views(texts.size());
+  for (int64_t i = 0; i < texts.size(); ++i) {
+    views[i] = absl::string_view(texts(i).data(), texts(i).size());
+  }
+  return views;
+}
+
+StringKeys::InUse KeysOf(const EmbeddingTable& table) {
+  return [&table](absl::Span<const int64_t> keys, bool* used) {
+    table.Contains(keys, used, nullptr);
+  };
+}
+
+void ForgetStrays(const EmbeddingTable& table) {
+  constexpr int64_t kSpared = 4096;
+  StringKeys* const strings = table.strings();
+  if (strings == nullptr || strings->size() <= 2 * table.size() + kSpared) {
+    return;
+  }
+  strings->Keep(KeysOf(table));
 }
 
 }  // namespace tfembed

@@ -2,27 +2,81 @@
 #define TFEMBED_KERNELS_KEY_BATCH_H_
 
 #include <cstdint>
+#include <shared_mutex>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "cc/core/embedding_table.h"
+#include "cc/core/support/executor.h"
 #include "cc/kernels/table_resource.h"
+#include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
 
 namespace tfembed {
 
-// The keys of a batch as the core takes them. Borrows the tensor.
+// What is done with keys that a table does not have.
+enum class NewKeys { kIgnore, kAdd };
+
+// The keys of a batch as the core takes them. Borrows the tensor. While it
+// lives no string that it names is forgotten.
 class KeyBatch {
  public:
-  // InvalidArgument where they are not of the table's dtype.
-  absl::Status Read(const TableResource& table, const tensorflow::Tensor& keys);
+  // InvalidArgument where they are not of the table's dtype; ResourceExhausted.
+  absl::Status Read(const TableResource& table, const tensorflow::Tensor& keys,
+                    NewKeys new_keys, Executor* executor);
+
+  // Of strings. REQUIRES: the table's keys are strings.
+  absl::Status ReadStrings(const EmbeddingTable& table,
+                           absl::Span<const absl::string_view> keys,
+                           NewKeys new_keys, Executor* executor);
 
   absl::Span<const int64_t> span() const { return span_; }
 
+  // Lets strings be forgotten from here on.
+  void Leave() { users_ = {}; }
+
  private:
-  std::vector<int64_t> widened_;
+  std::vector<int64_t> own_;
   absl::Span<const int64_t> span_;
+  std::shared_lock<std::shared_mutex> users_;
 };
+
+// Keys on their way from the core into a tensor of the table's key dtype.
+class KeyOutput {
+ public:
+  // Strings stay what they are while it lives.
+  explicit KeyOutput(const EmbeddingTable& table);
+
+  // Makes the tensor an output of the kernel, and says where n keys go.
+  absl::StatusOr<int64_t*> Allocate(tensorflow::OpKernelContext* context,
+                                    int output, int64_t n);
+
+  // Turns what was written there into the output.
+  void Finish();
+
+ private:
+  const EmbeddingTable& table_;
+  std::shared_lock<std::shared_mutex> users_;
+  tensorflow::Tensor* output_ = nullptr;
+  tensorflow::Tensor wide_;
+};
+
+// Writes the names of `keys`, strings, into `names`.
+void NameKeys(const StringKeys& strings, absl::Span<const int64_t> keys,
+              tensorflow::Tensor* names);
+
+// The strings of a tensor, borrowed.
+std::vector<absl::string_view> ViewsOf(const tensorflow::Tensor& strings);
+
+// Says which keys the table has, as StringKeys asks.
+StringKeys::InUse KeysOf(const EmbeddingTable& table);
+
+// Forgets strings without a row, where they have become many: those of failed
+// writes, of accumulations that were ignored, of evicted rows.
+void ForgetStrays(const EmbeddingTable& table);
 
 }  // namespace tfembed
 

@@ -36,24 +36,13 @@ class TableKeysOp : public OpKernel {
  private:
   static absl::Status Export(OpKernelContext* context,
                              const EmbeddingTable& table) {
-    Tensor* keys;
-    Tensor wide;  // Where the output is narrower than the core's keys.
-    const auto allocate = [&](int64_t n) -> absl::StatusOr<int64_t*> {
-      const TensorShape shape({n});
-      TF_RETURN_IF_ERROR(context->allocate_output(0, shape, &keys));
-      wide = *keys;
-      if (keys->dtype() != tensorflow::DT_INT64) {
-        TF_RETURN_IF_ERROR(
-            context->allocate_temp(tensorflow::DT_INT64, shape, &wide));
-      }
-      return wide.flat<int64_t>().data();
+    KeyOutput keys(table);
+    const auto allocate = [&](int64_t n) {
+      return keys.Allocate(context, 0, n);
     };
     TfExecutor executor(context);
     TF_RETURN_IF_ERROR(table.ExportKeys(allocate, &executor));
-    if (keys->dtype() == tensorflow::DT_INT32) {
-      std::copy_n(wide.flat<int64_t>().data(), wide.NumElements(),
-                  keys->flat<int32_t>().data());
-    }
+    keys.Finish();
     return absl::OkStatus();
   }
 };
@@ -65,12 +54,13 @@ class TableContainsOp : public OpKernel {
   void Compute(OpKernelContext* context) override {
     TablePtr table;
     OP_REQUIRES_OK(context, FindTable(context, 0, &table));
+    TfExecutor executor(context);
     KeyBatch keys;
-    OP_REQUIRES_OK(context, keys.Read(*table, context->input(1)));
+    OP_REQUIRES_OK(context, keys.Read(*table, context->input(1),
+                                      NewKeys::kIgnore, &executor));
     Tensor* exists;
     OP_REQUIRES_OK(context, context->allocate_output(
                                 0, context->input(1).shape(), &exists));
-    TfExecutor executor(context);
     table->table()->Contains(keys.span(), exists->flat<bool>().data(),
                              &executor);
   }

@@ -13,6 +13,7 @@ using ::tensorflow::DataTypeString;
 constexpr std::pair<KeyKind, DataType> kKeys[] = {
     {KeyKind::kInt64, tensorflow::DT_INT64},
     {KeyKind::kInt32, tensorflow::DT_INT32},
+    {KeyKind::kString, tensorflow::DT_STRING},
 };
 
 constexpr std::pair<ElementKind, DataType> kValues[] = {

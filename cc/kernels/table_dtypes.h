@@ -14,6 +14,11 @@ namespace tfembed {
 tensorflow::DataType KeyDtype(KeyKind keys);
 tensorflow::DataType ValueDtype(ValueType values);
 
+// What keys are in a checkpoint: int32 ones are widened.
+inline tensorflow::DataType StoredKeyDtype(bool are_strings) {
+  return are_strings ? tensorflow::DT_STRING : tensorflow::DT_INT64;
+}
+
 // The reverse. InvalidArgument for a dtype that no table has.
 absl::Status FindKeyKind(tensorflow::DataType dtype, KeyKind* keys);
 absl::Status FindValueType(tensorflow::DataType dtype, ValueType* values);

@@ -75,6 +75,10 @@ absl::Status TableReader::CheckTensor(const std::string& tensor, DataType dtype,
       tensor);
 }
 
+tensorflow::DataType TableReader::key_dtype() const {
+  return StoredKeyDtype(layout_.keys == KeyKind::kString);
+}
+
 tensorflow::DataType TableReader::value_dtype() const {
   return ValueDtype(layout_.values);
 }
@@ -127,8 +131,7 @@ absl::Status TableReader::FindChunks() {
   absl::Status status = files_->reader()->LookupTensorShape(keys, &shape);
   if (!status.ok()) return Explain(status, keys);
   num_rows_ = shape.num_elements();
-  TF_RETURN_IF_ERROR(
-      CheckTensor(keys, tensorflow::DT_INT64, TensorShape({num_rows_})));
+  TF_RETURN_IF_ERROR(CheckTensor(keys, key_dtype(), TensorShape({num_rows_})));
   const TensorShape rows({num_rows_, layout_.dim});
   TF_RETURN_IF_ERROR(
       CheckTensor(ValuesTensor(tensor_name_), value_dtype(), rows));
@@ -177,7 +180,7 @@ absl::Status TableReader::Verify() {
   Tensor slice;
   for (int64_t c = 0; c < num_chunks(); ++c) {
     TF_RETURN_IF_ERROR(
-        ReadSlice(KeysTensor(tensor_name_), c, tensorflow::DT_INT64, &slice));
+        ReadSlice(KeysTensor(tensor_name_), c, key_dtype(), &slice));
     TF_RETURN_IF_ERROR(
         ReadSlice(ValuesTensor(tensor_name_), c, value_dtype(), &slice));
     for (const std::string& slot : layout_.slots.names) {
@@ -194,8 +197,7 @@ absl::Status TableReader::ReadChunk(int64_t c, const EmbeddingTable& table,
   const RowLayout layout = table.layout();
   const SlotLayout slots = table.slots();
   const int64_t n = chunks_[c + 1] - chunks_[c];
-  TF_RETURN_IF_ERROR(
-      ReadSlice(KeysTensor(tensor_name_), c, tensorflow::DT_INT64, keys));
+  TF_RETURN_IF_ERROR(ReadSlice(KeysTensor(tensor_name_), c, key_dtype(), keys));
   Tensor slice;
   TF_RETURN_IF_ERROR(
       ReadSlice(ValuesTensor(tensor_name_), c, value_dtype(), &slice));

@@ -77,6 +77,7 @@ class TableReader {
   // `status` with the table, the tensor and the checkpoint in front.
   absl::Status Explain(const absl::Status& status, absl::string_view tensor);
 
+  tensorflow::DataType key_dtype() const;  // As stored.
   tensorflow::DataType value_dtype() const;
 
   const std::string table_name_;

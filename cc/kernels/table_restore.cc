@@ -5,11 +5,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "cc/kernels/key_batch.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/platform/errors.h"
 
 namespace tfembed {
 namespace {
+
+using ::tensorflow::Tensor;
 
 // The keys of one shard and their rows, copied together.
 struct ShardRows {
@@ -31,6 +34,14 @@ std::vector<ShardRows> Deal(absl::Span<const int64_t> keys, const float* rows,
   return shards;
 }
 
+absl::Status ImportStrings(const Tensor& keys, const float* rows,
+                           EmbeddingTable* table, Executor* executor) {
+  KeyBatch batch;
+  TF_RETURN_IF_ERROR(
+      batch.ReadStrings(*table, ViewsOf(keys), NewKeys::kAdd, executor));
+  return table->Import(batch.span(), rows, executor);
+}
+
 std::string Describe(const SlotLayout& slots) {
   return absl::StrCat("'", slots.owner, "' (", absl::StrJoin(slots.names, ", "),
                       ")");
@@ -44,6 +55,12 @@ TableRestore::TableRestore(Options options, CheckpointFiles* files)
                                             options_.tensor_name, files)) {}
 
 absl::Status TableRestore::Check() {
+  if (options_.deal_rows && options_.shards.size() > 1 &&
+      options_.shards[0]->strings() != nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "Table '", options_.table_name, "' has string keys and ",
+        options_.shards.size(), " shards; `deal_rows` must be false for it."));
+  }
   TF_RETURN_IF_ERROR(reader_->Open(*options_.shards[0]));
   TF_RETURN_IF_ERROR(CheckSlots());
   return reader_->Verify();
@@ -95,9 +112,12 @@ absl::Status TableRestore::DealChunk(int64_t chunk, Executor* executor) {
   tensorflow::Tensor keys, rows;
   TF_RETURN_IF_ERROR(reader_->ReadChunk(chunk, *options_.shards[0],
                                         options_.load_slots, &keys, &rows));
+  const float* full_rows = rows.flat<float>().data();
+  if (keys.dtype() == tensorflow::DT_STRING) {
+    return ImportStrings(keys, full_rows, options_.shards[0], executor);
+  }
   const absl::Span<const int64_t> all(keys.flat<int64_t>().data(),
                                       keys.NumElements());
-  const float* full_rows = rows.flat<float>().data();
   const int64_t n = static_cast<int64_t>(options_.shards.size());
   if (n == 1) return options_.shards[0]->Import(all, full_rows, executor);
   const std::vector<ShardRows> parts =

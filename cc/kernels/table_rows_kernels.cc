@@ -52,15 +52,16 @@ class TableLookupOp : public OpKernel {
                     table->table()->dim(), "; got dim ", dim_, ".")));
     OP_REQUIRES_OK(context,
                    CheckValueDtype(*table, context->expected_output_dtype(0)));
+    TfExecutor executor(context);
     KeyBatch keys;
-    OP_REQUIRES_OK(context, keys.Read(*table, context->input(1)));
+    OP_REQUIRES_OK(context, keys.Read(*table, context->input(1),
+                                      NewKeys::kIgnore, &executor));
     const TensorShape& key_shape = context->input(1).shape();
     TensorShape shape = key_shape;
     OP_REQUIRES_OK(context, shape.AddDimWithStatus(dim_));
     Tensor *values, *exists;
     OP_REQUIRES_OK(context, context->allocate_output(0, shape, &values));
     OP_REQUIRES_OK(context, context->allocate_output(1, key_shape, &exists));
-    TfExecutor executor(context);
     table->table()->Lookup(keys.span(), values->data(),
                            exists->flat<bool>().data(), &executor);
   }
@@ -80,11 +81,13 @@ class TableUpsertOp : public OpKernel {
     OP_REQUIRES_OK(context, CheckValueDtype(*table, values.dtype()));
     OP_REQUIRES_OK(context,
                    CheckRows(*table, keys, table->table()->dim(), values));
-    KeyBatch batch;
-    OP_REQUIRES_OK(context, batch.Read(*table, keys));
     TfExecutor executor(context);
+    KeyBatch batch;
+    OP_REQUIRES_OK(context, batch.Read(*table, keys, NewKeys::kAdd, &executor));
     OP_REQUIRES_OK(context, table->table()->Upsert(batch.span(), values.data(),
                                                    &executor));
+    batch.Leave();
+    ForgetStrays(*table->table());
   }
 };
 
@@ -105,12 +108,14 @@ class TableAccumOp : public OpKernel {
         absl::InvalidArgumentError(absl::StrCat(
             "Expected shape ", keys.shape().DebugString(), " for exists, got ",
             exists.shape().DebugString(), ", in table '", table->name(), "'")));
-    KeyBatch batch;
-    OP_REQUIRES_OK(context, batch.Read(*table, keys));
     TfExecutor executor(context);
+    KeyBatch batch;
+    OP_REQUIRES_OK(context, batch.Read(*table, keys, NewKeys::kAdd, &executor));
     OP_REQUIRES_OK(
         context, table->table()->Accum(batch.span(), values.data(),
                                        exists.flat<bool>().data(), &executor));
+    batch.Leave();
+    ForgetStrays(*table->table());
   }
 };
 
@@ -121,10 +126,16 @@ class TableRemoveOp : public OpKernel {
   void Compute(OpKernelContext* context) override {
     TablePtr table;
     OP_REQUIRES_OK(context, FindTable(context, 0, &table));
-    KeyBatch keys;
-    OP_REQUIRES_OK(context, keys.Read(*table, context->input(1)));
     TfExecutor executor(context);
+    KeyBatch keys;
+    OP_REQUIRES_OK(context, keys.Read(*table, context->input(1),
+                                      NewKeys::kIgnore, &executor));
     table->table()->Remove(keys.span(), &executor);
+    keys.Leave();
+    StringKeys* const strings = table->table()->strings();
+    if (strings != nullptr) {
+      strings->Remove(keys.span(), KeysOf(*table->table()));
+    }
   }
 };
 
@@ -142,12 +153,14 @@ class TableImportOp : public OpKernel {
                                  keys.shape().DebugString(), ".")));
     OP_REQUIRES_OK(context,
                    CheckRows(*table, keys, table->table()->full_width(), rows));
-    KeyBatch batch;
-    OP_REQUIRES_OK(context, batch.Read(*table, keys));
     TfExecutor executor(context);
+    KeyBatch batch;
+    OP_REQUIRES_OK(context, batch.Read(*table, keys, NewKeys::kAdd, &executor));
     OP_REQUIRES_OK(
         context, table->table()->Import(batch.span(), rows.flat<float>().data(),
                                         &executor));
+    batch.Leave();
+    ForgetStrays(*table->table());
   }
 };
 
@@ -166,59 +179,39 @@ class TableExportOp : public OpKernel {
   }
 
  private:
-  // What the core writes; where the outputs are laid out otherwise, it is dealt
-  // out to them afterwards.
-  struct Exported {
-    Tensor keys;
-    Tensor full_rows;
-  };
-
   static absl::Status Export(OpKernelContext* context,
                              const EmbeddingTable& table) {
     const RowLayout layout = table.layout();
-    Tensor *keys, *values, *slots;
-    Exported exported;
+    Tensor *values, *slots;
+    Tensor full_rows;
+    KeyOutput keys(table);
     TfExecutor executor(context);
     const auto allocate =
         [&](int64_t n) -> absl::StatusOr<EmbeddingTable::ExportBuffers> {
-      TF_RETURN_IF_ERROR(context->allocate_output(0, TensorShape({n}), &keys));
       TF_RETURN_IF_ERROR(
           context->allocate_output(1, TensorShape({n, layout.dim}), &values));
       TF_RETURN_IF_ERROR(context->allocate_output(
           2, TensorShape({n, layout.num_slots * layout.dim}), &slots));
-      TF_RETURN_IF_ERROR(
-          Allocate(context, n, *keys, *values, layout, &exported));
+      full_rows = *values;
+      if (!IsValue(layout)) {
+        TF_RETURN_IF_ERROR(context->allocate_temp(
+            tensorflow::DT_FLOAT, TensorShape({n, layout.width()}),
+            &full_rows));
+      }
+      auto to = keys.Allocate(context, 0, n);
+      if (!to.ok()) return to.status();
       return EmbeddingTable::ExportBuffers{
-          exported.keys.flat<int64_t>().data(),
-          static_cast<float*>(exported.full_rows.data())};
+          *to, static_cast<float*>(full_rows.data())};
     };
     TF_RETURN_IF_ERROR(table.Export(allocate, &executor));
-    if (!IsValue(layout)) Split(exported.full_rows, layout, values, slots);
-    if (keys->dtype() == tensorflow::DT_INT32) {
-      const auto wide = exported.keys.flat<int64_t>();
-      std::copy_n(wide.data(), wide.size(), keys->flat<int32_t>().data());
-    }
+    if (!IsValue(layout)) Split(full_rows, layout, values, slots);
+    keys.Finish();
     return absl::OkStatus();
   }
 
   // Whether a full row is its value and nothing else.
   static bool IsValue(const RowLayout& layout) {
     return layout.width() * RowLayout::kWordBytes == layout.value_bytes();
-  }
-
-  static absl::Status Allocate(OpKernelContext* context, int64_t n,
-                               const Tensor& keys, const Tensor& values,
-                               const RowLayout& layout, Exported* exported) {
-    exported->keys = keys;
-    exported->full_rows = values;
-    if (keys.dtype() != tensorflow::DT_INT64) {
-      TF_RETURN_IF_ERROR(context->allocate_temp(
-          tensorflow::DT_INT64, TensorShape({n}), &exported->keys));
-    }
-    if (IsValue(layout)) return absl::OkStatus();
-    return context->allocate_temp(tensorflow::DT_FLOAT,
-                                  TensorShape({n, layout.width()}),
-                                  &exported->full_rows);
   }
 
   // Deals full rows out to values and slots.

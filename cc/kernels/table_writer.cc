@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <memory>
+#include <shared_mutex>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "cc/core/support/row_copy.h"
+#include "cc/kernels/key_batch.h"
 #include "cc/kernels/table_dtypes.h"
 #include "cc/kernels/table_layout.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -33,10 +35,16 @@ class RowWriter {
         num_rows_(num_rows),
         writer_(writer) {}
 
-  absl::Status Write(absl::Span<const int64_t> keys, const float* full_rows) {
+  // `strings` name the keys; null where they are numbers.
+  absl::Status Write(const StringKeys* strings, absl::Span<const int64_t> keys,
+                     const float* full_rows) {
     const int64_t n = static_cast<int64_t>(keys.size());
-    Tensor key_slice(tensorflow::DT_INT64, TensorShape({n}));
-    std::copy(keys.begin(), keys.end(), key_slice.flat<int64_t>().data());
+    Tensor key_slice(StoredKeyDtype(strings != nullptr), TensorShape({n}));
+    if (strings != nullptr) {
+      NameKeys(*strings, keys, &key_slice);
+    } else {
+      std::copy(keys.begin(), keys.end(), key_slice.flat<int64_t>().data());
+    }
     TF_RETURN_IF_ERROR(
         writer_->AddSlice(KeysTensor(name_), TensorShape({num_rows_}),
                           TensorSlice({{next_row_, n}}), key_slice));
@@ -80,7 +88,8 @@ absl::Status WriteEmpty(const std::string& name, const TableLayout& layout,
                         BundleWriter* writer) {
   const TensorShape shape({0, layout.dim});
   TF_RETURN_IF_ERROR(writer->Add(
-      KeysTensor(name), Tensor(tensorflow::DT_INT64, TensorShape({0}))));
+      KeysTensor(name), Tensor(StoredKeyDtype(layout.keys == KeyKind::kString),
+                               TensorShape({0}))));
   TF_RETURN_IF_ERROR(writer->Add(ValuesTensor(name),
                                  Tensor(ValueDtype(layout.values), shape)));
   for (const std::string& slot : layout.slots.names) {
@@ -107,6 +116,11 @@ int64_t ChunkRows(int64_t full_width) {
 absl::Status WriteTable(absl::Span<const EmbeddingTable* const> tables,
                         const std::string& name, BundleWriter* writer) {
   // The locks come first: what is read below is of their moment.
+  std::vector<std::shared_lock<std::shared_mutex>> strings_stay;
+  for (const EmbeddingTable* table : tables) {
+    if (table->strings() == nullptr) continue;
+    strings_stay.emplace_back(table->strings()->users());
+  }
   std::vector<std::unique_ptr<EmbeddingTable::Snapshot>> shards;
   int64_t num_rows = 0;
   for (const EmbeddingTable* table : tables) {
@@ -120,11 +134,12 @@ absl::Status WriteTable(absl::Span<const EmbeddingTable* const> tables,
   TF_RETURN_IF_ERROR(WriteLayout(name, layout, writer));
   if (num_rows == 0) return WriteEmpty(name, layout, writer);
   RowWriter rows(name, layout.slots, row_layout, num_rows, writer);
-  for (const auto& shard : shards) {
-    TF_RETURN_IF_ERROR(shard->Visit(
+  for (size_t s = 0; s < shards.size(); ++s) {
+    const StringKeys* const strings = tables[s]->strings();
+    TF_RETURN_IF_ERROR(shards[s]->Visit(
         ChunkRows(row_layout.width()),
-        [&rows](absl::Span<const int64_t> keys, const float* full_rows) {
-          return rows.Write(keys, full_rows);
+        [&](absl::Span<const int64_t> keys, const float* full_rows) {
+          return rows.Write(strings, keys, full_rows);
         }));
   }
   return absl::OkStatus();

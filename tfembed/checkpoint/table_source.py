@@ -64,8 +64,11 @@ class TableSource:
                 chunk,
                 tensor_name=self.tensor_name,
                 load_slots=self.load_slots,
+                has_string_keys=self.table.key_dtype == tf.string,
             )
-            visit(tf.cast(keys, self.table.key_dtype), rows)
+            if keys.dtype != self.table.key_dtype:  # int32 is stored wider.
+                keys = tf.cast(keys, self.table.key_dtype)
+            visit(keys, rows)
             return [chunk + 1, num_chunks]
 
         first = tf.constant(0, tf.int64)

@@ -12,6 +12,7 @@ from tfembed import errors
 from tfembed.tables import batches
 
 __all__ = [
+    "check_addition",
     "check_shape",
     "check_value_shape",
     "device_list",
@@ -61,6 +62,15 @@ def key_tensor(
       error: anything else.
     """
     return batches.key_tensor(keys, params.key_dtype, params.name, error)
+
+
+def check_addition(params: Any) -> None:
+    """Raises DtypeError where the values of a variable cannot be added."""
+    if params.value_dtype in (tf.bool, tf.string):
+        raise errors.DtypeError(
+            f"Values of '{params.name}' are {params.value_dtype.name} and cannot "
+            "be accumulated; write them with `upsert`."
+        )
 
 
 def id_tensor(ids: Any, params: Any) -> tf.Tensor:

@@ -10,8 +10,10 @@ __all__ = ["default_partition_fn", "make_partition"]
 def default_partition_fn(keys: tf.Tensor, shard_num: int) -> tf.Tensor:
     """Deals keys out by remainder: shard = floormod(key, shard_num).
 
+    Strings are dealt out by `tf.strings.to_hash_bucket_fast`.
+
     Args:
-      keys: integer keys of any shape.
+      keys: integers or strings of any shape.
       shard_num: the number of shards.
 
     Returns:
@@ -20,6 +22,9 @@ def default_partition_fn(keys: tf.Tensor, shard_num: int) -> tf.Tensor:
     keys = tf.convert_to_tensor(keys)
     if shard_num <= 1:
         return tf.zeros(tf.shape(keys), tf.int32)
+    if keys.dtype == tf.string:
+        buckets = tf.strings.to_hash_bucket_fast(keys, shard_num)
+        return tf.cast(buckets, tf.int32)
     shards = tf.math.floormod(keys, tf.constant(shard_num, keys.dtype))
     return tf.cast(shards, tf.int32)
 

@@ -42,9 +42,10 @@ class Variable(VariableFiles, VariableLookups):
     The constructor's signature is TensorFlow Recommenders Addons'.
 
     Args:
-      key_dtype: tf.int64, or tf.int32 with values of float32, int32, float64 or
-        bfloat16.
-      value_dtype: tf.float32, float16, bfloat16, int32, int8, int64 or float64.
+      key_dtype: tf.int64, tf.string, or tf.int32 with values of float32, int32,
+        float64 or bfloat16.
+      value_dtype: tf.float32, float16, bfloat16, int32, int8, int64 or float64;
+        bool too for string keys.
       dim: numbers per row, at least 1.
       devices: a device or a list of them, one shard each (`["/CPU:0"] * 3` is
         three shards). Default: one shard on the CPU.

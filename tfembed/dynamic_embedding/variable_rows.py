@@ -75,9 +75,11 @@ class VariableRows(tf.__internal__.tracking.Trackable):
           The op in a graph, None in eager mode.
 
         Raises:
-          As `upsert`.
+          tfembed.errors.DtypeError: booleans and strings, which cannot be added.
+          Others as `upsert`.
         """
         with tf.name_scope(name or "accum"):
+            arguments.check_addition(self)
             keys = arguments.key_tensor(keys, self)
             old = arguments.value_tensor(old_values, self)
             new = arguments.value_tensor(new_values, self)
@@ -99,8 +101,8 @@ class VariableRows(tf.__internal__.tracking.Trackable):
           name: of the op.
 
         Returns:
-          Values of `value_dtype`, keys.shape + [dim], a missing key's initial row; with
-          `return_exists` also bool, keys.shape.
+          Values of `value_dtype`, keys.shape + [dim], a missing key's initial
+          row; with `return_exists` also bool, keys.shape.
 
         Raises:
           tfembed.errors.ArgumentError: keys of another dtype.

@@ -86,13 +86,19 @@ def read_chunk(
     *,
     tensor_name: str,
     load_slots: bool,
+    has_string_keys: bool = False,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """(keys [n], full rows [n, dim * (1 + num_slots)], number of chunks).
+    """(keys [n], full rows, as `table.import_rows` takes them, number of chunks).
 
-    The rows are laid out as those of `table`. Raises as `restore`.
+    Keys are int64, for tables of int32 too, or strings. The rows are laid out as those of `table`. Raises as `restore`.
     """
     result = library.load().tfembed_table_read_chunk(
-        table, prefix, chunk, tensor_name=tensor_name, load_slots=load_slots
+        table,
+        prefix,
+        chunk,
+        tensor_name=tensor_name,
+        load_slots=load_slots,
+        Tkey=tf.string if has_string_keys else tf.int64,
     )
     return result.keys, result.full_rows, result.num_chunks
 

@@ -47,7 +47,7 @@ def create(
 
     Args:
       dim: numbers per row.
-      key_dtype: int64 or int32.
+      key_dtype: int64, int32 or string.
       value_dtype: what a row's numbers are.
       name: what errors call the table.
       initializer: the kind of the rows that missing keys have: "constant",

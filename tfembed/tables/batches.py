@@ -59,13 +59,14 @@ def _tensor(value: Any, dtype: tf.DType, what: str, error: Error) -> tf.Tensor:
                 f"{tf.as_dtype(value.dtype).name}. Cast it first."
             )
         return tf.convert_to_tensor(value)
-    array = np.asarray(value)
+    # NumPy's own strings would lose zero bytes at their ends.
+    array = np.asarray(value, object if dtype == tf.string else None)
     if array.size and not _fits(array, dtype):
         raise error(
-            f"{what} must be {_nature(dtype)} that fit {dtype.name}; got "
+            f"{what} must be {_nature(dtype)} of {dtype.name}; got "
             f"{array.dtype}."
         )
-    return tf.constant(array.astype(dtype.as_numpy_dtype))
+    return tf.constant(array.astype(dtype.as_numpy_dtype), dtype)
 
 
 def _is_tensor(value: Any) -> bool:
@@ -73,6 +74,8 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _fits(array: np.ndarray[Any, Any], dtype: tf.DType) -> bool:
+    if dtype == tf.string:
+        return all(isinstance(x, (str, bytes)) for x in array.ravel())
     if array.dtype == dtype.as_numpy_dtype:
         return True
     if dtype.is_floating:
@@ -87,4 +90,6 @@ def _fits(array: np.ndarray[Any, Any], dtype: tf.DType) -> bool:
 def _nature(dtype: tf.DType) -> str:
     if dtype.is_floating:
         return "numbers"
-    return "integers" if dtype.is_integer else "values"
+    if dtype == tf.string:
+        return "strings"
+    return "integers" if dtype.is_integer else "booleans"

@@ -21,6 +21,16 @@ _VALUES_OF_KEYS = {
         "float64",
     ),
     "int32": ("float32", "int32", "float64", "bfloat16"),
+    "string": (
+        "float32",
+        "float16",
+        "bfloat16",
+        "int32",
+        "int8",
+        "int64",
+        "float64",
+        "bool",
+    ),
 }
 
 

@@ -21,12 +21,16 @@ def shard_of(
 ) -> tf.Tensor:
     """The shard of each of the flat `keys` [n], int32 [n].
 
-    Without a partitioner it is `floormod(keys, num_shards)`.
+    Without a partitioner it is `floormod(keys, num_shards)`, of strings
+    `tf.strings.to_hash_bucket_fast(keys, num_shards)`.
 
     Raises:
       tf.errors.InvalidArgumentError: the partitioner's result has another shape
         than the keys or names a shard that is not there.
     """
+    if partitioner is None and keys.dtype == tf.string:
+        shards = tf.strings.to_hash_bucket_fast(keys, num_shards)
+        return tf.cast(shards, tf.int32)
     if partitioner is None:
         return tf.cast(tf.math.floormod(keys, num_shards), tf.int32)
     shards = tf.cast(partitioner(keys, num_shards), tf.int32)

@@ -95,7 +95,8 @@ class ShardedTable(tf.__internal__.tracking.Trackable):
     @property
     def deals_by_remainder(self) -> bool:
         """Whether a key's shard is floormod(key, number of shards)."""
-        return self._partitioner is None or len(self._shards) == 1
+        is_default = self._partitioner is None and self.key_dtype != tf.string
+        return is_default or len(self._shards) == 1
 
     @property
     def slot_names(self) -> tuple[str, ...]:

@@ -1,0 +1,104 @@
+#ifndef TFEMBED_CORE_STRING_KEYS_H_
+#define TFEMBED_CORE_STRING_KEYS_H_
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <shared_mutex>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "cc/core/row_store.h"
+#include "cc/core/support/executor.h"
+#include "cc/core/table_stripe.h"
+
+namespace tfembed {
+
+// The int64 keys under which a table keeps strings. A string's key is its first
+// fingerprint that no other string has: attempt 0 is its hash, attempt k
+// another number of the same stripe. So two strings never share a key, and a
+// string that is not there has a key too, the one that it would get.
+//
+//   string --hash--> attempt 0, 1, ... --index--> cell: length, bytes or
+//   address
+//
+// A stripe remembers the greatest attempt that it ever gave out, nearly always
+// 0, and a search looks at all attempts up to it; so removal leaves no holes.
+//
+// Thread-safe. Whoever uses keys holds users(), shared, from the call that
+// gives them until he is done with them; Remove and Keep hold it exclusively.
+// About 45 bytes a string, and its own where it is longer than 20.
+class StringKeys {
+ public:
+  using Hash = uint64_t (*)(absl::string_view text);
+
+  // ResourceExhausted. Another hash is for tests.
+  static absl::StatusOr<std::unique_ptr<StringKeys>> Create();
+  static absl::StatusOr<std::unique_ptr<StringKeys>> Create(Hash hash);
+
+  StringKeys(const StringKeys&) = delete;
+  StringKeys& operator=(const StringKeys&) = delete;
+  ~StringKeys();
+
+  std::shared_mutex& users() const { return users_; }
+
+  int64_t size() const;
+  int64_t bytes() const;  // All but what malloc adds.
+
+  // keys[i] = the key of strings[i].
+  void Find(absl::Span<const absl::string_view> strings, int64_t* keys,
+            Executor* executor) const;
+
+  // The same; those that are not there are added. ResourceExhausted: some may
+  // have been added.
+  absl::Status Add(absl::Span<const absl::string_view> strings, int64_t* keys,
+                   Executor* executor);
+
+  // strings[i] = the string whose key is keys[i]; its data is null where there
+  // is none. Valid until it is removed.
+  void Strings(absl::Span<const int64_t> keys,
+               absl::string_view* strings) const;
+
+  // Tells which of n keys are in use.
+  using InUse = std::function<void(absl::Span<const int64_t> keys, bool* used)>;
+
+  // Removes those of `keys` that are not in use, and their memory.
+  void Remove(absl::Span<const int64_t> keys, const InUse& in_use);
+
+  // Removes all strings that are not in use.
+  void Keep(const InUse& in_use);
+
+  // Forgets all, with clear_rows() under the same lock.
+  void Clear(const std::function<void()>& clear_rows);
+
+ private:
+  struct Cell;
+
+  StringKeys(Hash hash, std::unique_ptr<RowStore> store);
+
+  Cell* cell(uint32_t row) const;
+  int64_t Attempt(int64_t first, int64_t attempt) const;
+  bool Search(int stripe, absl::string_view text, int64_t first, int64_t* key,
+              int64_t* attempt) const;
+  void FindRange(absl::Span<const absl::string_view> strings, int64_t* keys,
+                 bool* found) const;
+  void FindAll(absl::Span<const absl::string_view> strings, int64_t* keys,
+               bool* found, Executor* executor) const;
+  absl::Status AddToStripe(int stripe, absl::string_view text, int64_t* key);
+  void Erase(absl::Span<const int64_t> keys, const InUse& in_use);
+
+  const Hash hash_;
+  const std::unique_ptr<RowStore> store_;  // Of cells.
+  mutable std::shared_mutex users_;
+  TableStripes stripes_;
+  std::array<int64_t, kNumStripes> attempts_ = {};  // By the stripe's lock.
+  std::atomic<int64_t> long_bytes_{0};
+};
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_CORE_STRING_KEYS_H_

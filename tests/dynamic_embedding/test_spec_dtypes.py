@@ -1,0 +1,198 @@
+"""The spec's acceptance rows on dtypes: 1 to 5, 12 to 15, 38, 42, 43."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfembed import dynamic_embedding as de
+from tfembed import errors
+
+NUMBERS = (
+    tf.float32,
+    tf.float16,
+    tf.bfloat16,
+    tf.int32,
+    tf.int8,
+    tf.int64,
+    tf.float64,
+)
+PAIRS = (
+    [(tf.int64, dtype) for dtype in NUMBERS]
+    + [
+        (tf.int32, dtype)
+        for dtype in (tf.float32, tf.int32, tf.float64, tf.bfloat16)
+    ]
+    + [(tf.string, dtype) for dtype in (*NUMBERS, tf.bool)]
+)
+
+
+def keys_of(numbers, dtype):
+    if dtype == tf.string:
+        return tf.constant([str(n) for n in numbers])
+    return tf.constant(numbers, dtype)
+
+
+def rows_of(numbers, dtype, dim):
+    rows = np.repeat(np.asarray(numbers)[:, None], dim, 1)
+    return tf.cast(rows, dtype)
+
+
+def numbers_of(keys):
+    if keys.dtype == tf.string:
+        keys = tf.strings.to_number(keys, tf.int64)
+    return keys.numpy().tolist()
+
+
+@pytest.fixture(
+    params=[(*pair, dim) for pair in PAIRS for dim in (1, 8, 16, 128)],
+    ids=lambda p: f"{p[0].name}-{p[1].name}-{p[2]}",
+)
+def filled(request):
+    """A variable with keys 0..3 whose missing rows are -1."""
+    key_dtype, value_dtype, dim = request.param
+    v = de.Variable(
+        key_dtype, value_dtype, dim, initializer=-1.0, name="spec_dtypes"
+    )
+    keys = keys_of(range(4), key_dtype)
+    v.upsert(keys, rows_of(range(4), value_dtype, dim))
+    return v
+
+
+def test_row_01_a_new_variable_has_no_keys():
+    size = de.Variable().size()
+    assert size.dtype == tf.int64
+    assert size.shape == []
+    assert size.numpy() == 0
+
+
+def test_rows_02_to_05_of_every_dtype_pair_and_width(filled):
+    v = filled
+    assert v.size().numpy() == 4
+
+    v.remove(keys_of([1, 5], v.key_dtype))
+    assert v.size().numpy() == 3
+
+    values = v.lookup(keys_of([0, 1, 5], v.key_dtype))
+    expected = rows_of([0, -1, -1], v.value_dtype, v.dim)
+    assert values.dtype == v.value_dtype
+    np.testing.assert_array_equal(values, expected)
+
+    keys, values = v.export()
+    assert keys.dtype == v.key_dtype
+    numbers = numbers_of(keys)
+    assert sorted(numbers) == [0, 2, 3]
+    np.testing.assert_array_equal(
+        values, rows_of(numbers, v.value_dtype, v.dim)
+    )
+
+
+def test_row_12_float_keys_of_an_int64_table_are_refused():
+    v = de.Variable()
+    with pytest.raises(ValueError, match="must be int64"):
+        v.upsert(tf.constant([0.0]), [[1.0]])
+    assert v.size().numpy() == 0
+
+
+def test_row_13_string_values_of_an_int32_table_are_refused():
+    v = de.Variable(tf.int64, tf.int32)
+    with pytest.raises(ValueError, match="must be int32"):
+        v.upsert([0], tf.constant([["a"]]))
+    assert v.size().numpy() == 0
+
+
+def test_row_14_int32_keys_of_a_lookup_are_refused():
+    with pytest.raises(ValueError, match="must be int64"):
+        de.Variable().lookup(tf.constant([0], tf.int32))
+
+
+def test_row_15_int32_keys_of_a_removal_are_a_type_error():
+    with pytest.raises(TypeError, match="must be int64"):
+        de.Variable().remove(tf.constant([0], tf.int32))
+
+
+def test_row_38_an_initializer_of_integers_is_cast_to_the_rows_dtype():
+    start = tf.constant([-1, -2], tf.int64)
+    v = de.Variable(tf.int64, tf.int32, 2, initializer=start)
+    assert v.lookup([7]).numpy().tolist() == [[-1, -2]]
+
+
+@pytest.mark.parametrize(
+    ("key_dtype", "value_dtype"),
+    [
+        (tf.int32, tf.int64),
+        (tf.int32, tf.half),
+        (tf.int64, tf.bool),
+        (tf.string, tf.string),
+        (tf.uint64, tf.float32),
+    ],
+)
+def test_row_42_other_pairs_are_a_type_error_with_the_valid_ones(
+    key_dtype, value_dtype
+):
+    with pytest.raises(TypeError) as error:
+        de.Variable(key_dtype, value_dtype)
+    for keys, values in PAIRS:
+        assert f"{keys.name}-{values.name}" in str(error.value)
+
+
+def test_row_43_strings_are_keys_on_two_shards_the_empty_one_too():
+    v = de.Variable(tf.string, dim=2, devices=["/CPU:0"] * 2, initializer=-1)
+    names = ["", "a", "\0", "a\0", "a much longer key than twenty bytes", "ü"]
+    v.upsert(names, rows_of(range(6), tf.float32, 2))
+    assert v.size().numpy() == 6
+    values = v.lookup([*names[::-1], "unknown"])
+    np.testing.assert_array_equal(
+        values, rows_of([5, 4, 3, 2, 1, 0, -1], tf.float32, 2)
+    )
+
+
+@pytest.mark.parametrize(
+    "pair", PAIRS, ids=lambda p: f"{p[0].name}-{p[1].name}"
+)
+def test_accum_adds_in_the_rows_own_dtype(pair):
+    v = de.Variable(*pair, dim=2)
+    keys = keys_of([1, 2], pair[0])
+    if pair[1] == tf.bool:
+        with pytest.raises(errors.DtypeError, match="cannot be accumulated"):
+            v.accum(keys, [[True] * 2] * 2, [[True] * 2] * 2, [False, False])
+        return
+    zeros, threes = (rows_of([n, n], pair[1], 2) for n in (0, 3))
+    v.accum(keys, zeros, threes, [False, False])
+    v.accum(keys, zeros, threes, [True, True])
+    np.testing.assert_array_equal(v.lookup(keys), rows_of([6, 6], pair[1], 2))
+
+
+def test_int8_rows_wrap_as_int8_does():
+    v = de.Variable(tf.int64, tf.int8)
+    v.upsert([1], tf.constant([[100]], tf.int8))
+    v.accum(
+        [1],
+        tf.constant([[0]], tf.int8),
+        tf.constant([[100]], tf.int8),
+        [True],
+    )
+    assert v.lookup([1]).numpy().tolist() == [[-56]]
+
+
+def test_integers_that_do_not_fit_a_dtype_are_refused():
+    v = de.Variable(tf.int32, tf.int32)
+    with pytest.raises(ValueError, match="int32"):
+        v.upsert([2**31], [[1]])
+    with pytest.raises(ValueError, match="int32"):
+        v.upsert([1], [[2**31]])
+    assert v.size().numpy() == 0
+
+
+@pytest.mark.parametrize("value_dtype", [tf.float64, tf.int64, tf.int8])
+def test_initial_rows_are_exact_in_wide_dtypes_and_cut_in_narrow_ones(
+    value_dtype,
+):
+    v = de.Variable(tf.int64, value_dtype, initializer=-(2**40) - 0.1)
+    expected = {
+        "float64": -(2**40) - 0.1,
+        "int64": -(2**40),
+        "int8": -128,
+    }[value_dtype.name]
+    assert v.lookup([3]).numpy().tolist() == [[expected]]
