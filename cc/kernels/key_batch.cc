@@ -12,6 +12,17 @@ using ::tensorflow::Tensor;
 using ::tensorflow::TensorShape;
 using ::tensorflow::tstring;
 
+namespace {
+
+// Says which keys the table has.
+StringKeys::InUse KeysOf(const EmbeddingTable& table) {
+  return [&table](absl::Span<const int64_t> keys, bool* used) {
+    table.Contains(keys, used, nullptr);
+  };
+}
+
+}  // namespace
+
 absl::Status KeyBatch::Read(const TableResource& table, const Tensor& keys,
                             NewKeys new_keys, Executor* executor) {
   TF_RETURN_IF_ERROR(CheckKeyDtype(table, keys.dtype()));
@@ -41,6 +52,22 @@ absl::Status KeyBatch::ReadStrings(const EmbeddingTable& table,
   }
   strings->Find(keys, own_.data(), executor);
   return absl::OkStatus();
+}
+
+void KeyBatch::ForgetStrings(const EmbeddingTable& table) {
+  users_ = {};
+  StringKeys* const strings = table.strings();
+  if (strings != nullptr) strings->Remove(span_, KeysOf(table));
+}
+
+void KeyBatch::ForgetStrays(const EmbeddingTable& table) {
+  constexpr int64_t kSpared = 4096;
+  users_ = {};
+  StringKeys* const strings = table.strings();
+  if (strings == nullptr || strings->size() <= 2 * table.size() + kSpared) {
+    return;
+  }
+  strings->Keep(KeysOf(table));
 }
 
 KeyOutput::KeyOutput(const EmbeddingTable& table) : table_(table) {
@@ -86,21 +113,6 @@ std::vector<absl::string_view> ViewsOf(const Tensor& strings) {
     views[i] = absl::string_view(texts(i).data(), texts(i).size());
   }
   return views;
-}
-
-StringKeys::InUse KeysOf(const EmbeddingTable& table) {
-  return [&table](absl::Span<const int64_t> keys, bool* used) {
-    table.Contains(keys, used, nullptr);
-  };
-}
-
-void ForgetStrays(const EmbeddingTable& table) {
-  constexpr int64_t kSpared = 4096;
-  StringKeys* const strings = table.strings();
-  if (strings == nullptr || strings->size() <= 2 * table.size() + kSpared) {
-    return;
-  }
-  strings->Keep(KeysOf(table));
 }
 
 }  // namespace tfembed

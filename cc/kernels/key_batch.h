@@ -35,8 +35,14 @@ class KeyBatch {
 
   absl::Span<const int64_t> span() const { return span_; }
 
-  // Lets strings be forgotten from here on.
-  void Leave() { users_ = {}; }
+  // Ends the use of the keys. Forgets those of them that are strings without a
+  // row, after rows were removed.
+  void ForgetStrings(const EmbeddingTable& table);
+
+  // Ends the use of the keys. Forgets all strings without a row where they have
+  // become many: those of failed writes, of accumulations that were ignored, of
+  // rows that were evicted.
+  void ForgetStrays(const EmbeddingTable& table);
 
  private:
   std::vector<int64_t> own_;
@@ -70,13 +76,6 @@ void NameKeys(const StringKeys& strings, absl::Span<const int64_t> keys,
 
 // The strings of a tensor, borrowed.
 std::vector<absl::string_view> ViewsOf(const tensorflow::Tensor& strings);
-
-// Says which keys the table has, as StringKeys asks.
-StringKeys::InUse KeysOf(const EmbeddingTable& table);
-
-// Forgets strings without a row, where they have become many: those of failed
-// writes, of accumulations that were ignored, of evicted rows.
-void ForgetStrays(const EmbeddingTable& table);
 
 }  // namespace tfembed
 

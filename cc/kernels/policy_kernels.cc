@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "cc/core/embedding_table.h"
 #include "cc/kernels/key_batch.h"
+#include "cc/kernels/table_dtypes.h"
 #include "cc/kernels/table_resource.h"
 #include "cc/kernels/tf_executor.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -31,10 +32,12 @@ class TableEvictOp : public OpKernel {
   void Compute(OpKernelContext* context) override {
     TablePtr table;
     OP_REQUIRES_OK(context, FindTable(context, 0, &table));
-    KeyBatch keys;
-    OP_REQUIRES_OK(context, keys.Read(*table, context->input(1)));
     TfExecutor executor(context);
+    KeyBatch keys;
+    OP_REQUIRES_OK(context, keys.Read(*table, context->input(1),
+                                      NewKeys::kIgnore, &executor));
     table->table()->Evict(keys.span(), &executor);
+    keys.ForgetStrings(*table->table());
   }
 };
 
@@ -48,13 +51,16 @@ class TableWorthOp : public OpKernel {
   void Compute(OpKernelContext* context) override {
     TablePtr table;
     OP_REQUIRES_OK(context, FindTable(context, 0, &table));
+    OP_REQUIRES_OK(context,
+                   CheckKeyDtype(*table, context->expected_output_dtype(0)));
+    KeyOutput keys(*table->table());
     const auto allocate =
-        [context](int64_t n) -> absl::StatusOr<EmbeddingTable::WorthBuffers> {
-      Tensor *keys, *worth;
-      TF_RETURN_IF_ERROR(context->allocate_output(0, TensorShape({n}), &keys));
+        [&](int64_t n) -> absl::StatusOr<EmbeddingTable::WorthBuffers> {
+      Tensor* worth;
       TF_RETURN_IF_ERROR(context->allocate_output(1, TensorShape({n}), &worth));
-      return EmbeddingTable::WorthBuffers{keys->flat<int64_t>().data(),
-                                          worth->flat<double>().data()};
+      auto to = keys.Allocate(context, 0, n);
+      if (!to.ok()) return to.status();
+      return EmbeddingTable::WorthBuffers{*to, worth->flat<double>().data()};
     };
     TfExecutor executor(context);
     const absl::Status status =
@@ -63,6 +69,7 @@ class TableWorthOp : public OpKernel {
         context, status.ok(),
         absl::Status(status.code(), absl::StrCat("Table '", table->name(),
                                                  "': ", status.message())));
+    keys.Finish();
   }
 
  private:

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <shared_mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -49,11 +50,14 @@ class PairWriter {
     return values_.AppendFile(env, pair.values_path);
   }
 
+  // `strings` name the keys; null where they are numbers.
   absl::Status Write(const EmbeddingTable::Snapshot& rows,
-                     const RowFormat& format, int64_t chunk_rows) {
+                     const StringKeys* strings, const RowFormat& format,
+                     int64_t chunk_rows) {
     return rows.Visit(chunk_rows, [&](absl::Span<const int64_t> keys,
                                       const float* full_rows) {
-      TF_RETURN_IF_ERROR(WriteKeys(keys, format.key_dtype));
+      TF_RETURN_IF_ERROR(strings == nullptr ? WriteKeys(keys, format.key_dtype)
+                                            : WriteStrings(*strings, keys));
       return WriteValues(full_rows, keys.size(), rows.layout());
     });
   }
@@ -72,6 +76,22 @@ class PairWriter {
     if (dtype == tensorflow::DT_INT64) return keys_.Append(BytesOf(keys));
     narrow_keys_.assign(keys.begin(), keys.end());
     return keys_.Append(BytesOf(absl::Span<const int32_t>(narrow_keys_)));
+  }
+
+  // Each its length, uint32, and its bytes.
+  absl::Status WriteStrings(const StringKeys& strings,
+                            absl::Span<const int64_t> keys) {
+    std::vector<absl::string_view> names(keys.size());
+    strings.Strings(keys, names.data());
+    std::string bytes;
+    for (absl::string_view name : names) {
+      const auto length = static_cast<uint32_t>(name.size());
+      absl::StrAppend(&bytes,
+                      absl::string_view(reinterpret_cast<const char*>(&length),
+                                        sizeof(length)),
+                      name);
+    }
+    return keys_.Append(bytes);
   }
 
   absl::Status WriteValues(const float* full_rows, int64_t n,
@@ -153,18 +173,25 @@ class Save {
 
   absl::Status WritePairs() {
     // The locks come first: what is written is of their moment.
+    std::vector<std::shared_lock<std::shared_mutex>> strings_stay;
+    for (const EmbeddingTable* table : options_.tables) {
+      if (table->strings() == nullptr) continue;
+      strings_stay.emplace_back(table->strings()->users());
+    }
     std::vector<std::unique_ptr<EmbeddingTable::Snapshot>> snapshots;
     for (const EmbeddingTable* table : options_.tables) {
       snapshots.push_back(table->Freeze());
     }
     for (size_t i = 0; i < snapshots.size(); ++i) {
-      TF_RETURN_IF_ERROR(WritePair(options_.stems[i], *snapshots[i]));
+      TF_RETURN_IF_ERROR(WritePair(options_.stems[i], *snapshots[i],
+                                   options_.tables[i]->strings()));
     }
     return absl::OkStatus();
   }
 
   absl::Status WritePair(const std::string& stem,
-                         const EmbeddingTable::Snapshot& rows) {
+                         const EmbeddingTable::Snapshot& rows,
+                         const StringKeys* strings) {
     PairWriter pair;
     TF_RETURN_IF_ERROR(pair.Open(folder_, save_id_, stem));
     const auto old = old_pairs_.find(stem);
@@ -172,7 +199,7 @@ class Save {
       TF_RETURN_IF_ERROR(pair.CopyFrom(folder_.env(), old->second));
     }
     TF_RETURN_IF_ERROR(pair.Write(
-        rows, format_,
+        rows, strings, format_,
         std::min(options_.buffer_rows, ChunkRows(rows.layout().width()))));
     TF_RETURN_IF_ERROR(pair.Close());
     Manifest& manifest = manifests_[SetOf(stem)];

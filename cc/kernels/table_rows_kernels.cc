@@ -86,8 +86,7 @@ class TableUpsertOp : public OpKernel {
     OP_REQUIRES_OK(context, batch.Read(*table, keys, NewKeys::kAdd, &executor));
     OP_REQUIRES_OK(context, table->table()->Upsert(batch.span(), values.data(),
                                                    &executor));
-    batch.Leave();
-    ForgetStrays(*table->table());
+    batch.ForgetStrays(*table->table());
   }
 };
 
@@ -114,8 +113,7 @@ class TableAccumOp : public OpKernel {
     OP_REQUIRES_OK(
         context, table->table()->Accum(batch.span(), values.data(),
                                        exists.flat<bool>().data(), &executor));
-    batch.Leave();
-    ForgetStrays(*table->table());
+    batch.ForgetStrays(*table->table());
   }
 };
 
@@ -131,11 +129,7 @@ class TableRemoveOp : public OpKernel {
     OP_REQUIRES_OK(context, keys.Read(*table, context->input(1),
                                       NewKeys::kIgnore, &executor));
     table->table()->Remove(keys.span(), &executor);
-    keys.Leave();
-    StringKeys* const strings = table->table()->strings();
-    if (strings != nullptr) {
-      strings->Remove(keys.span(), KeysOf(*table->table()));
-    }
+    keys.ForgetStrings(*table->table());
   }
 };
 
@@ -159,8 +153,7 @@ class TableImportOp : public OpKernel {
     OP_REQUIRES_OK(
         context, table->table()->Import(batch.span(), rows.flat<float>().data(),
                                         &executor));
-    batch.Leave();
-    ForgetStrays(*table->table());
+    batch.ForgetStrays(*table->table());
   }
 };
 

@@ -45,9 +45,10 @@ Removes `keys`, of any shape, and counts those that were there as evicted.
 
 REGISTER_OP("Tfembed>TableWorth")
     .Input("table: resource")
-    .Output("keys: int64")
+    .Output("keys: Tkey")
     .Output("worth: double")
     .Attr("policy: string = ''")
+    .Attr(TFEMBED_KEYS_ATTR)
     .SetIsStateful()
     .SetShapeFn(WorthShape)
     .Doc(R"doc(

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tfembed import dynamic_embedding as de
-from tfembed import errors
+from tfembed import errors, policies, tables
 
 NUMBERS = (
     tf.float32,
@@ -196,3 +196,33 @@ def test_initial_rows_are_exact_in_wide_dtypes_and_cut_in_narrow_ones(
         "int8": -128,
     }[value_dtype.name]
     assert v.lookup([3]).numpy().tolist() == [[expected]]
+
+
+def test_row_33_accum_of_values_without_addition_is_refused():
+    v = de.Variable(tf.string, tf.bool)
+    v.upsert(["a"], [[True]])
+    with pytest.raises(errors.DtypeError, match="cannot be accumulated"):
+        v.accum(["a"], [[False]], [[True]], [True])
+    assert v.lookup(["a", "b"]).numpy().tolist() == [[True], [False]]
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_strings_go_with_evicted_rows(shards):
+    table = tables.HashTable(
+        1, key_dtype=tf.string, name="t", devices=["/CPU:0"] * shards
+    )
+    table.upsert(["a", "b" * 50, "c"], [[1.0], [2.0], [3.0]])
+    gone = table.evict(1, policy=policies.SmallestNorm())
+    assert sorted(gone.keys.numpy()) == [b"a", b"b" * 50]
+    assert table.keys().numpy().tolist() == [b"c"]
+
+
+def test_strings_without_a_row_are_forgotten_in_time():
+    table = tables.HashTable(1, key_dtype=tf.string, name="t")
+    before = table.stats().index_bytes
+    for batch in range(20):
+        names = [f"{'x' * 100} {batch} {i}" for i in range(1000)]
+        # Said to be there, they are not inserted.
+        table.accum(names, np.ones([1000, 1], np.float32), [True] * 1000)
+    assert table.size().numpy() == 0
+    assert table.stats().index_bytes - before < 10_000 * 170

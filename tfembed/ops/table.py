@@ -141,14 +141,22 @@ def evict(table: tf.Tensor, keys: tf.Tensor) -> tf.Operation | None:
     return library.load().tfembed_table_evict(table, _keys(keys))
 
 
-def worth(table: tf.Tensor, *, policy: str = "") -> tuple[tf.Tensor, tf.Tensor]:
-    """All keys int64 [n] and their rows' worth double [n], by a policy.
+def worth(
+    table: tf.Tensor,
+    *,
+    policy: str = "",
+    key_dtype: tf.DType = tf.int64,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """All keys [n] and their rows' worth double [n], by a policy.
 
     Args:
       table: the table.
       policy: as `cc/core/policies/eviction.h` reads it; "": the table's.
+      key_dtype: the table's.
     """
-    result = library.load().tfembed_table_worth(table, policy=policy)
+    result = library.load().tfembed_table_worth(
+        table, policy=policy, Tkey=key_dtype
+    )
     return result.keys, result.worth
 
 

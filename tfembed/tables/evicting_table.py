@@ -202,9 +202,12 @@ class EvictingTable(ShardedTable):
 
     def _judge(self, policy: EvictionPolicy) -> tuple[tf.Tensor, tf.Tensor]:
         text = "" if policy == self._eviction else policy.policy_text()
-        each = [table_ops.worth(handle, policy=text) for handle in self.handles]
+        each = [
+            table_ops.worth(handle, policy=text, key_dtype=self.key_dtype)
+            for handle in self.handles
+        ]
         keys, worth = (tf.concat(x, 0) for x in zip(*each, strict=True))
-        return tf.cast(keys, self.key_dtype), worth
+        return keys, worth
 
     def _evict_keys(self, keys: tf.Tensor, return_values: bool) -> EvictedRows:
         parts = self.partition(keys)
