@@ -75,6 +75,13 @@ absl::Status CheckKeyDtype(const TableResource& table, DataType dtype) {
   return WrongDtype(table, "keys", KeyDtype(table.table()->key_kind()), dtype);
 }
 
+absl::Status CheckTrainable(const TableResource& table) {
+  if (table.table()->type().is_float32()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "Table '", table.name(), "' has rows of ", table.table()->type().name(),
+      "; only float32 rows can be trained. Read and upsert them instead."));
+}
+
 absl::Status CheckValueDtype(const TableResource& table, DataType dtype) {
   return WrongDtype(table, "values", ValueDtype(table.table()->type()), dtype);
 }

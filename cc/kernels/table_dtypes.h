@@ -29,6 +29,9 @@ absl::Status CheckKeyDtype(const TableResource& table,
 absl::Status CheckValueDtype(const TableResource& table,
                              tensorflow::DataType dtype);
 
+// InvalidArgument where rows of the table's type cannot be trained.
+absl::Status CheckTrainable(const TableResource& table);
+
 }  // namespace tfembed
 
 #endif  // TFEMBED_KERNELS_TABLE_DTYPES_H_

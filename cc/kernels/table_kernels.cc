@@ -220,6 +220,7 @@ class TableSetSlotsOp : public OpKernel {
   void Compute(OpKernelContext* context) override {
     TablePtr table;
     OP_REQUIRES_OK(context, FindTable(context, 0, &table));
+    OP_REQUIRES_OK(context, CheckTrainable(*table));
     const absl::Status status = table->table()->SetSlots(layout_);
     OP_REQUIRES(
         context, status.ok(),

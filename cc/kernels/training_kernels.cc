@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "cc/core/embedding_table.h"
 #include "cc/kernels/key_batch.h"
+#include "cc/kernels/table_dtypes.h"
 #include "cc/kernels/table_resource.h"
 #include "cc/kernels/tf_executor.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -30,13 +31,15 @@ class TableLookupTrainedOp : public OpKernel {
   void Compute(OpKernelContext* context) override {
     TablePtr table;
     OP_REQUIRES_OK(context, FindTable(context, 0, &table));
+    OP_REQUIRES_OK(context, CheckTrainable(*table));
+    TfExecutor executor(context);
     KeyBatch keys;
-    OP_REQUIRES_OK(context, keys.Read(*table, context->input(1)));
+    OP_REQUIRES_OK(context, keys.Read(*table, context->input(1),
+                                      NewKeys::kIgnore, &executor));
     TensorShape shape = context->input(1).shape();
     OP_REQUIRES_OK(context, shape.AddDimWithStatus(width_));
     Tensor* rows;
     OP_REQUIRES_OK(context, context->allocate_output(0, shape, &rows));
-    TfExecutor executor(context);
     OP_REQUIRES_OK(context, table->table()->LookupTrained(
                                 keys.span(), width_, rows->flat<float>().data(),
                                 &executor));
@@ -65,9 +68,10 @@ class TableWriteTrainedOp : public OpKernel {
                     "Expected shape ", expected.DebugString(),
                     " for value and slots, got ", rows.shape().DebugString(),
                     ", in table '", table->name(), "'")));
-    KeyBatch batch;
-    OP_REQUIRES_OK(context, batch.Read(*table, keys));
+    OP_REQUIRES_OK(context, CheckTrainable(*table));
     TfExecutor executor(context);
+    KeyBatch batch;
+    OP_REQUIRES_OK(context, batch.Read(*table, keys, NewKeys::kAdd, &executor));
     OP_REQUIRES_OK(context, table->table()->WriteTrained(
                                 batch.span(), width, rows.flat<float>().data(),
                                 add_, &executor));

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tfembed import dynamic_embedding as de
-from tfembed import errors, policies, tables
+from tfembed import errors, optimizers, policies, tables
 
 NUMBERS = (
     tf.float32,
@@ -226,3 +226,12 @@ def test_strings_without_a_row_are_forgotten_in_time():
         table.accum(names, np.ones([1000, 1], np.float32), [True] * 1000)
     assert table.size().numpy() == 0
     assert table.stats().index_bytes - before < 10_000 * 170
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int32"])
+def test_rows_that_are_not_float32_are_not_trained(dtype):
+    table = tables.HashTable(2, value_dtype=dtype, name="t")
+    table.upsert([1], tf.ones([1, 2], dtype))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="only float32"):
+        table.attach(optimizers.Adagrad())
+    assert table.lookup([1])[0].numpy().tolist() == [[1, 1]]
