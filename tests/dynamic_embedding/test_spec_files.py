@@ -1,4 +1,4 @@
-"""Rows 81 to 84 and 86 of the spec's acceptance table: files of rows."""
+"""Rows 81 to 86 of the spec's acceptance table: files of rows."""
 
 from __future__ import annotations
 
@@ -73,6 +73,42 @@ def test_row_84_another_width_is_an_error(tmp_path, dim, manifest):
     with pytest.raises(tf.errors.OpError, match="of width"):
         v.load_from_file_system(tmp_path)
     assert int(v.size()) == 0
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 1), (2, 3), (3, 1)])
+def test_row_85_string_keys_come_back_as_they_were(tmp_path, before, after):
+    keys = ["", "a", "größer", "x" * 1000, "null\0byte", "line\nbreak"]
+    rows = [[k, -k] for k in range(len(keys))]
+
+    def strings(shards):
+        return de.Variable(
+            key_dtype=tf.string,
+            dim=2,
+            devices=["/CPU:0"] * shards,
+            name="strings",
+        )
+
+    v = strings(before)
+    v.upsert(tf.constant(keys), rows)
+    v.save_to_file_system(tmp_path, buffer_size=4)
+    v.upsert(tf.constant(["later"]), [[7.0, 7.0]])
+    v.save_to_file_system(tmp_path / "later")
+    v.save_to_file_system(tmp_path / "later", append_to_file=True)
+
+    w = strings(after)
+    w.load_from_file_system_with_restore_function(tmp_path)
+    values, exists = w.lookup(tf.constant(keys), return_exists=True)
+    assert exists.numpy().all() and values.numpy().tolist() == rows
+    assert int(w.size()) == len(keys)
+    w.load_from_file_system_with_restore_function(tmp_path / "later")
+    assert w.lookup(tf.constant(["later"])).numpy().tolist() == [[7, 7]]
+    with pytest.raises(tf.errors.OpError, match="strings"):
+        variable(before).load_from_file_system(
+            tmp_path,
+            file_name_list=[
+                f.name[:-5] for f in tmp_path.glob("strings*-keys")
+            ],
+        )
 
 
 # Forks before TensorFlow's first op, so that all kills take one start-up.
