@@ -123,21 +123,21 @@ def test_lookups_and_updates_of_the_same_tables_do_not_block_one_another():
     for source in tables:
         rows = source
         if not isinstance(source, tf.Variable):
-            rows, _ = table.lookup(source, tf.range(100), dim=2)
+            rows, _ = table.lookup(source, tf.range(100, dtype=tf.int64), dim=2)
         np.testing.assert_array_equal(rows, np.full([100, 2], 60.0))
 
 
 def test_a_row_is_whole_while_others_write_it():
-    handle = table.create(64)
+    handle, keys = table.create(64), tf.range(64, dtype=tf.int64)
     seen = []
 
     def write():
         for value in range(50):
-            table.upsert(handle, tf.range(64), tf.fill([64, 64], value + 1.0))
+            table.upsert(handle, keys, tf.fill([64, 64], value + 1.0))
 
     def read():
         for _ in range(50):
-            seen.append(table.lookup(handle, tf.range(64), dim=64)[0].numpy())
+            seen.append(table.lookup(handle, keys, dim=64)[0].numpy())
 
     in_threads(write, read, read)
     for rows in seen:
