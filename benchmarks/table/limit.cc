@@ -119,8 +119,7 @@ LimitTable* limit_new(int64_t capacity, int64_t width) {
   table->capacity = capacity;
   table->slots = 64;
   while (table->slots * 0.6 < capacity) table->slots *= 2;
-  table->index =
-      static_cast<Slot*>(HugeArena(table->slots * sizeof(Slot)));
+  table->index = static_cast<Slot*>(HugeArena(table->slots * sizeof(Slot)));
   table->rows = static_cast<float*>(
       HugeArena(static_cast<size_t>(capacity) * width * sizeof(float)));
   return table;
@@ -161,8 +160,8 @@ void limit_owners(const LimitTable* table, const int64_t* keys, int64_t n,
                   int threads, int32_t* owners) {
   const uint64_t mask = table->slots - 1;
   for (int64_t i = 0; i < n; ++i) {
-    owners[i] = static_cast<int32_t>((Mix(keys[i]) & mask) * threads /
-                                     table->slots);
+    owners[i] =
+        static_cast<int32_t>((Mix(keys[i]) & mask) * threads / table->slots);
   }
 }
 
