@@ -76,10 +76,11 @@ absl::Status CheckKeyDtype(const TableResource& table, DataType dtype) {
 }
 
 absl::Status CheckTrainable(const TableResource& table) {
-  if (table.table()->type().is_float32()) return absl::OkStatus();
+  if (table.table()->type().is_trainable()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "Table '", table.name(), "' has rows of ", table.table()->type().name(),
-      "; only float32 rows can be trained. Read and upsert them instead."));
+      "; only those of float32, float16 or bfloat16 can be "
+      "trained. Read and upsert them instead."));
 }
 
 absl::Status CheckValueDtype(const TableResource& table, DataType dtype) {

@@ -228,10 +228,23 @@ def test_strings_without_a_row_are_forgotten_in_time():
     assert table.stats().index_bytes - before < 10_000 * 170
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int32"])
-def test_rows_that_are_not_float32_are_not_trained(dtype):
-    table = tables.HashTable(2, value_dtype=dtype, name="t")
-    table.upsert([1], tf.ones([1, 2], dtype))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="only float32"):
+def test_rows_of_integers_have_no_optimizer():
+    table = tables.HashTable(2, value_dtype="int32", name="t")
+    with pytest.raises(tf.errors.InvalidArgumentError, match="only those of"):
         table.attach(optimizers.Adagrad())
-    assert table.lookup([1])[0].numpy().tolist() == [[1, 1]]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_fused_rule_is_refused_for_rows_of_halves(dtype):
+    table = tables.HashTable(2, value_dtype=dtype, name="t")
+    with pytest.raises(errors.UnsupportedError, match="that is not fused"):
+        table.attach(optimizers.Adagrad())
+
+
+def test_a_trainable_variable_looks_up_strings_without_a_gradient():
+    v = de.Variable(tf.string, tf.float32, 2, initializer=1.0)
+    with tf.GradientTape() as tape:
+        rows = de.embedding_lookup(v, tf.constant(["a", ""]), name="rows")
+        loss = tf.reduce_sum(rows)
+    assert loss.numpy() == 4
+    assert tape.gradient(loss, v) is None

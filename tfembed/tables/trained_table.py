@@ -6,13 +6,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed import errors
+from tfembed import errors, optimizers
 from tfembed.ops import grouped
 from tfembed.ops import table as table_ops
 from tfembed.tables import arguments, batches
 from tfembed.tables.evicting_table import EvictingTable
 
 __all__ = ["TrainedTable"]
+
+_HALVES = (tf.float16, tf.bfloat16)
 
 
 class TrainedTable(EvictingTable):
@@ -36,8 +38,18 @@ class TrainedTable(EvictingTable):
         Raises:
           tfembed.errors.ArgumentError: the table has another optimizer, or the
             slots of another one from a checkpoint.
+          tfembed.errors.UnsupportedError: a fused rule for rows that are not
+            float32.
         """
         rule = optimizer.rule_text()
+        is_fused = isinstance(optimizer, optimizers.Optimizer)
+        if is_fused and self.value_dtype in _HALVES:
+            raise errors.UnsupportedError(
+                f"Table '{self.name}' has rows of {self.value_dtype.name}; "
+                f"{type(optimizer).__name__} is fused for float32 rows only. "
+                "Give DynamicEmbeddingOptimizer an optimizer that is not fused, "
+                "such as SGD with momentum or RMSprop."
+            )
         if self._optimizer is not None and self._optimizer.rule_text() != rule:
             raise errors.ArgumentError(
                 f"Table '{self.name}' has optimizer "
