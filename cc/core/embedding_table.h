@@ -203,18 +203,19 @@ class EmbeddingTable {
   };
   virtual std::unique_ptr<Snapshot> Freeze() const = 0;
 
-  // All keys and full rows of one moment. Allocates through `allocate(n)`,
-  // called once, with every stripe read-locked; it returns where to write n
-  // keys and n full rows.
+  // All keys and full rows of one moment. Allocates through `allocate(n,
+  // layout)`, called once, with every stripe read-locked, so it must not ask
+  // this table; it returns where to write n keys and n full rows.
   struct ExportBuffers {
     int64_t* keys;
     float* full_rows;
   };
-  virtual absl::Status Export(
-      const std::function<absl::StatusOr<ExportBuffers>(int64_t n)>& allocate,
-      Executor* executor) const = 0;
+  using AllocateExport = std::function<absl::StatusOr<ExportBuffers>(
+      int64_t n, const RowLayout& layout)>;
+  virtual absl::Status Export(const AllocateExport& allocate,
+                              Executor* executor) const = 0;
 
-  // All keys of one moment; `allocate(n)` as for Export.
+  // All keys of one moment; `allocate(n)` is called as for Export.
   virtual absl::Status ExportKeys(
       const std::function<absl::StatusOr<int64_t*>(int64_t n)>& allocate,
       Executor* executor) const = 0;
@@ -223,8 +224,9 @@ class EmbeddingTable {
   virtual void Contains(absl::Span<const int64_t> keys, bool* exists,
                         Executor* executor) const = 0;
 
-  // Upsert of full rows.
-  virtual absl::Status Import(absl::Span<const int64_t> keys,
+  // Upsert of full rows of `width` words. FailedPrecondition where the table's
+  // rows have another width, as after SetSlots.
+  virtual absl::Status Import(absl::Span<const int64_t> keys, int64_t width,
                               const float* full_rows, Executor* executor) = 0;
 
   // For grouped lookups: read locks on all stripes while it lives.

@@ -71,7 +71,7 @@ class Differential {
 
   void Import() {
     const std::vector<float> rows = RowsOf(numbers_, dim_);
-    ASSERT_TRUE(table_->Import(keys_, rows.data(), &executor_).ok());
+    ASSERT_TRUE(table_->Import(keys_, dim_, rows.data(), &executor_).ok());
     for (size_t i = 0; i < keys_.size(); ++i) expected_[keys_[i]] = numbers_[i];
   }
 

@@ -1,5 +1,6 @@
 #include "cc/core/string_keys.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>

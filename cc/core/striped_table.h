@@ -91,16 +91,15 @@ class StripedTable final : public EmbeddingTable {
   void SetSeed(uint64_t seed) override;
   absl::Status Visit(int64_t chunk_rows, const Visitor& visit) const override;
   std::unique_ptr<Snapshot> Freeze() const override;
-  absl::Status Export(
-      const std::function<absl::StatusOr<ExportBuffers>(int64_t n)>& allocate,
-      Executor* executor) const override;
+  absl::Status Export(const AllocateExport& allocate,
+                      Executor* executor) const override;
   absl::Status ExportKeys(
       const std::function<absl::StatusOr<int64_t*>(int64_t n)>& allocate,
       Executor* executor) const override;
   void Contains(absl::Span<const int64_t> keys, bool* exists,
                 Executor* executor) const override;
-  absl::Status Import(absl::Span<const int64_t> keys, const float* full_rows,
-                      Executor* executor) override;
+  absl::Status Import(absl::Span<const int64_t> keys, int64_t width,
+                      const float* full_rows, Executor* executor) override;
   std::unique_ptr<RowSource> Read() const override;
   std::unique_ptr<RowSink> Write() override;
 
@@ -178,6 +177,7 @@ class StripedTable final : public EmbeddingTable {
   // FailedPrecondition where trained rows have not `width` floats. REQUIRES: a
   // lock.
   absl::Status CheckTrained(int64_t width) const;
+  absl::Status CheckFullWidth(int64_t width) const;
   void ReadTrained(const float* row, float* to) const;
   void SetTrained(const float* from, float* row) const;
   void AddTrained(const float* from, float* row) const;

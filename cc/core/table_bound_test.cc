@@ -166,7 +166,9 @@ TEST(Bound, KeysThatAreNotAdmittedEvictNothing) {
 TEST(Bound, AnImportMayHaveMoreRows) {
   auto table = Bounded(100, "least_recent");
   std::vector<float> rows(1000 * table->full_width(), 1.0f);
-  ASSERT_TRUE(table->Import(From(0, 1000), rows.data(), nullptr).ok());
+  ASSERT_TRUE(
+      table->Import(From(0, 1000), table->full_width(), rows.data(), nullptr)
+          .ok());
   EXPECT_EQ(table->size(), 100);
   EXPECT_EQ(Exists(*table, From(900, 100)), All(100, true));
 }

@@ -125,15 +125,15 @@ std::unique_ptr<EmbeddingTable::Snapshot> StripedTable::Freeze() const {
   return std::make_unique<FrozenStripes>(*this);
 }
 
-absl::Status StripedTable::Export(
-    const std::function<absl::StatusOr<ExportBuffers>(int64_t n)>& allocate,
-    Executor* executor) const {
+absl::Status StripedTable::Export(const AllocateExport& allocate,
+                                  Executor* executor) const {
   SharedLocks locks(stripes_);
   std::array<int64_t, kNumStripes + 1> begins = {};
   for (int s = 0; s < kNumStripes; ++s) {
     begins[s + 1] = begins[s] + stripes_[s].index().size();
   }
-  absl::StatusOr<ExportBuffers> buffers = allocate(begins[kNumStripes]);
+  absl::StatusOr<ExportBuffers> buffers =
+      allocate(begins[kNumStripes], layout_);
   if (!buffers.ok()) return buffers.status();
   const int64_t width = store_->width();
   ParallelFor(executor, kNumStripes, [&](int64_t s) {

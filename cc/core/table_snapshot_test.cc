@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cc/core/testing/test_table.h"
@@ -67,7 +68,7 @@ TEST(Slots, OfTheSameOwnerAndNamesAreKept) {
   auto table = MakeTestTable(1);
   ASSERT_TRUE(table->SetSlots(Adam()).ok());
   const float row[] = {1, 2, 3};
-  ASSERT_TRUE(table->Import({7}, row, nullptr).ok());
+  ASSERT_TRUE(table->Import({7}, 3, row, nullptr).ok());
   ASSERT_TRUE(table->SetSlots(Adam()).ok());
   EXPECT_EQ(VisitedRows(*table, 1), (Rows{{7, {1, 2, 3}}}));
 }
@@ -147,9 +148,9 @@ TEST(Export, IsWhatImportTakes) {
   std::vector<float> full_rows;
   ASSERT_TRUE(table
                   ->Export(
-                      [&](int64_t n) {
+                      [&](int64_t n, const RowLayout& layout) {
                         keys.resize(n);
-                        full_rows.resize(n * 9);
+                        full_rows.resize(n * layout.width());
                         return EmbeddingTable::ExportBuffers{keys.data(),
                                                              full_rows.data()};
                       },
@@ -157,22 +158,53 @@ TEST(Export, IsWhatImportTakes) {
                   .ok());
   auto copy = MakeTestTable(3);
   ASSERT_TRUE(copy->SetSlots(Adam()).ok());
-  ASSERT_TRUE(copy->Import(keys, full_rows.data(), &executor).ok());
+  ASSERT_TRUE(copy->Import(keys, 9, full_rows.data(), &executor).ok());
   EXPECT_EQ(VisitedRows(*copy, 100), VisitedRows(*table, 5000));
+}
+
+TEST(Import, RefusesRowsOfAnotherWidth) {
+  auto table = MakeTestTable(3);
+  ASSERT_TRUE(table->SetSlots(Adam()).ok());
+  const float row[] = {1, 2, 3};
+  EXPECT_EQ(table->Import({7}, 3, row, nullptr).code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(table->size(), 0);
+}
+
+TEST(Export, GivesTheLayoutOfItsMoment) {
+  auto table = MakeTestTable(2);
+  FillTable(table.get(), 3000);
+  std::thread attaching([&] { ASSERT_TRUE(table->SetSlots(Adam()).ok()); });
+  for (int i = 0; i < 50; ++i) {
+    std::vector<int64_t> keys;
+    std::vector<float> rows;
+    ASSERT_TRUE(table
+                    ->Export(
+                        [&](int64_t n, const RowLayout& layout) {
+                          keys.resize(n);
+                          rows.resize(n * layout.width());
+                          return EmbeddingTable::ExportBuffers{keys.data(),
+                                                               rows.data()};
+                        },
+                        nullptr)
+                    .ok());
+    ASSERT_EQ(keys.size(), 3000);
+  }
+  attaching.join();
 }
 
 TEST(Export, PassesTheErrorOfTheAllocationOn) {
   auto table = MakeTestTable(1);
   FillTable(table.get(), 10);
-  EXPECT_EQ(
-      table
-          ->Export(
-              [](int64_t n) -> absl::StatusOr<EmbeddingTable::ExportBuffers> {
-                return absl::ResourceExhaustedError("no memory");
-              },
-              nullptr)
-          .code(),
-      absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(table
+                ->Export(
+                    [](int64_t n, const RowLayout&)
+                        -> absl::StatusOr<EmbeddingTable::ExportBuffers> {
+                      return absl::ResourceExhaustedError("no memory");
+                    },
+                    nullptr)
+                .code(),
+            absl::StatusCode::kResourceExhausted);
 }
 
 TEST(Import, WritesOverPresentRowsAndSlots) {
@@ -180,7 +212,7 @@ TEST(Import, WritesOverPresentRowsAndSlots) {
   ASSERT_TRUE(table->SetSlots(Adam()).ok());
   FillTable(table.get(), 3);
   const float rows[] = {10, 11, 12, 20, 21, 22};
-  ASSERT_TRUE(table->Import({1, 1}, rows, nullptr).ok());
+  ASSERT_TRUE(table->Import({1, 1}, 3, rows, nullptr).ok());
   EXPECT_EQ(
       VisitedRows(*table, 9),
       (Rows{{0, {0, 0.25f, 0.5f}}, {1, {20, 21, 22}}, {2, {2, 0.25f, 0.5f}}}));

@@ -80,12 +80,20 @@ absl::Status StripedTable::WriteTrained(absl::Span<const int64_t> keys,
       executor);
 }
 
-absl::Status StripedTable::Import(absl::Span<const int64_t> keys,
+absl::Status StripedTable::Import(absl::Span<const int64_t> keys, int64_t width,
                                   const float* full_rows, Executor* executor) {
-  return WriteRows(keys,
-                   {RowWrites::Kind::kImport, full_rows,
-                    full_width() * RowLayout::kWordBytes},
-                   executor);
+  return WriteRows(
+      keys,
+      {RowWrites::Kind::kImport, full_rows, width * RowLayout::kWordBytes},
+      executor);
+}
+
+// REQUIRES: the caller holds batches_.
+absl::Status StripedTable::CheckFullWidth(int64_t width) const {
+  if (width == layout_.width()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "A full row has ", layout_.width(), " words; got ", width,
+      ". An optimizer may have been attached since: read the rows again."));
 }
 
 absl::Status StripedTable::WriteRows(absl::Span<const int64_t> keys,
@@ -132,6 +140,9 @@ absl::Status StripedTable::WriteUnlocked(absl::Span<const int64_t> keys,
 
   absl::Status status;
   if (writes.is_trained()) status = CheckTrained(writes.bytes / sizeof(float));
+  if (writes.kind == RowWrites::Kind::kImport) {
+    status = CheckFullWidth(writes.bytes / RowLayout::kWordBytes);
+  }
   if (status.ok()) status = store_->Promise(keys.size());
   if (!status.ok()) return status;
   Reservations reservations;

@@ -34,12 +34,13 @@ std::vector<ShardRows> Deal(absl::Span<const int64_t> keys, const float* rows,
   return shards;
 }
 
-absl::Status ImportStrings(const Tensor& keys, const float* rows,
+absl::Status ImportStrings(const Tensor& keys, const Tensor& rows,
                            EmbeddingTable* table, Executor* executor) {
   KeyBatch batch;
   TF_RETURN_IF_ERROR(
       batch.ReadStrings(*table, ViewsOf(keys), NewKeys::kAdd, executor));
-  return table->Import(batch.span(), rows, executor);
+  return table->Import(batch.span(), rows.dim_size(1),
+                       rows.flat<float>().data(), executor);
 }
 
 std::string Describe(const SlotLayout& slots) {
@@ -114,17 +115,19 @@ absl::Status TableRestore::DealChunk(int64_t chunk, Executor* executor) {
                                         options_.load_slots, &keys, &rows));
   const float* full_rows = rows.flat<float>().data();
   if (keys.dtype() == tensorflow::DT_STRING) {
-    return ImportStrings(keys, full_rows, options_.shards[0], executor);
+    return ImportStrings(keys, rows, options_.shards[0], executor);
   }
   const absl::Span<const int64_t> all(keys.flat<int64_t>().data(),
                                       keys.NumElements());
   const int64_t n = static_cast<int64_t>(options_.shards.size());
-  if (n == 1) return options_.shards[0]->Import(all, full_rows, executor);
-  const std::vector<ShardRows> parts =
-      Deal(all, full_rows, rows.dim_size(1), n);
+  const int64_t width = rows.dim_size(1);
+  if (n == 1) {
+    return options_.shards[0]->Import(all, width, full_rows, executor);
+  }
+  const std::vector<ShardRows> parts = Deal(all, full_rows, width, n);
   for (int64_t s = 0; s < n; ++s) {
     TF_RETURN_IF_ERROR(options_.shards[s]->Import(
-        parts[s].keys, parts[s].rows.data(), executor));
+        parts[s].keys, width, parts[s].rows.data(), executor));
   }
   return absl::OkStatus();
 }

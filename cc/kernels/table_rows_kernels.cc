@@ -151,8 +151,8 @@ class TableImportOp : public OpKernel {
     KeyBatch batch;
     OP_REQUIRES_OK(context, batch.Read(*table, keys, NewKeys::kAdd, &executor));
     OP_REQUIRES_OK(
-        context, table->table()->Import(batch.span(), rows.flat<float>().data(),
-                                        &executor));
+        context, table->table()->Import(batch.span(), rows.dim_size(1),
+                                        rows.flat<float>().data(), &executor));
     batch.ForgetStrays(*table->table());
   }
 };
@@ -174,13 +174,14 @@ class TableExportOp : public OpKernel {
  private:
   static absl::Status Export(OpKernelContext* context,
                              const EmbeddingTable& table) {
-    const RowLayout layout = table.layout();
+    RowLayout layout;
     Tensor *values, *slots;
     Tensor full_rows;
     KeyOutput keys(table);
     TfExecutor executor(context);
-    const auto allocate =
-        [&](int64_t n) -> absl::StatusOr<EmbeddingTable::ExportBuffers> {
+    const auto allocate = [&](int64_t n, const RowLayout& found)
+        -> absl::StatusOr<EmbeddingTable::ExportBuffers> {
+      layout = found;
       TF_RETURN_IF_ERROR(
           context->allocate_output(1, TensorShape({n, layout.dim}), &values));
       TF_RETURN_IF_ERROR(context->allocate_output(

@@ -75,6 +75,7 @@ class TableWriteTrainedOp : public OpKernel {
     OP_REQUIRES_OK(context, table->table()->WriteTrained(
                                 batch.span(), width, rows.flat<float>().data(),
                                 add_, &executor));
+    batch.ForgetStrays(*table->table());
   }
 
  private:

@@ -86,7 +86,7 @@ TEST_P(KvConformance, EmptyBatchesChangeNothing) {
   table->Lookup({}, nullptr, nullptr, nullptr);
   EXPECT_TRUE(table->Upsert({}, nullptr, nullptr).ok());
   EXPECT_TRUE(table->Accum({}, nullptr, nullptr, nullptr).ok());
-  EXPECT_TRUE(table->Import({}, nullptr, nullptr).ok());
+  EXPECT_TRUE(table->Import({}, kDim, nullptr, nullptr).ok());
   table->Remove({}, nullptr);
   EXPECT_EQ(table->size(), 0);
 }
@@ -163,9 +163,10 @@ TEST_P(KvConformance, WhatIsExportedCanBeImported) {
   ASSERT_TRUE(
       table
           ->Export(
-              [&](int64_t n) -> absl::StatusOr<EmbeddingTable::ExportBuffers> {
+              [&](int64_t n, const RowLayout& layout)
+                  -> absl::StatusOr<EmbeddingTable::ExportBuffers> {
                 keys.resize(n);
-                rows.resize(n * table->full_width());
+                rows.resize(n * layout.width());
                 return EmbeddingTable::ExportBuffers{keys.data(), rows.data()};
               },
               &executor_)
@@ -173,7 +174,7 @@ TEST_P(KvConformance, WhatIsExportedCanBeImported) {
   for (size_t i = 0; i < keys.size(); ++i) {
     std::fill_n(rows.data() + (2 * i + 1) * kDim, kDim, 7.0f);
   }
-  ASSERT_TRUE(other->Import(keys, rows.data(), &executor_).ok());
+  ASSERT_TRUE(other->Import(keys, 2 * kDim, rows.data(), &executor_).ok());
   EXPECT_THAT(VisitAll(*other, {7}), (Model{{-9, 2}, {4, 1}}));
 }
 
