@@ -35,7 +35,7 @@ def test_a_table_is_trained_on_ids_that_tensorflow_io_reads(clicks):
     dataset = tfio.IODataset.from_parquet(
         clicks, columns={k: tf.TensorSpec([], v) for k, v in columns.items()}
     )
-    table = tfembed.dynamic_embedding.get_variable("users", dim=1)
+    table = tfembed.dynamic_embedding.Variable(dim=1, name="users")
     num_read = 0
     for batch in dataset.batch(100):
         table.upsert(batch["user"], batch["label"][:, tf.newaxis])
