@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfembed import optimizers, policies
+from tfembed import dynamic_embedding, errors, optimizers, policies
 from tfembed.tables import HashTable
 
 SHARDS = pytest.mark.parametrize("shards", [1, 3])
@@ -180,3 +180,30 @@ def test_a_bound_that_is_not_allowed_is_refused(max_size):
 def test_a_bound_needs_a_policy():
     with pytest.raises(ValueError, match="needs an `eviction` policy"):
         HashTable(2, name="t", max_size=10)
+
+
+def test_a_bound_with_a_bloom_filter_is_refused():
+    admission = policies.BloomAdmission(2, capacity=100)
+    with pytest.raises(errors.UnsupportedError, match="CountAdmission"):
+        bounded(10, admission=admission)
+
+
+def test_updates_that_are_not_fused_change_no_table_if_one_has_no_room():
+    wide, narrow = (
+        dynamic_embedding.Variable(
+            dim=1,
+            name=str(size),
+            max_size=size,
+            eviction=policies.LeastRecent(),
+        )
+        for size in (100, 2)
+    )
+    optimizer = dynamic_embedding.DynamicEmbeddingOptimizer(
+        tf.keras.optimizers.RMSprop(0.1)
+    )
+    gradient = tf.IndexedSlices(
+        tf.ones([3, 1]), tf.constant([1, 2, 3], tf.int64)
+    )
+    with pytest.raises(InvalidArgument, match="than it may hold"):
+        optimizer.apply_gradients([(gradient, wide), (gradient, narrow)])
+    assert wide.size() == narrow.size() == 0

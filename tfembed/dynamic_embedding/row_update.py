@@ -40,13 +40,13 @@ def update_rows(
       int64 []: the keys whose sum was not finite.
 
     Raises:
-      tf.errors.InvalidArgumentError: such a key, with "refuse". No table is
-        changed.
+      tf.errors.InvalidArgumentError: such a key, with "refuse", or more keys
+        than a table may hold. No table is changed.
     """
     sums = sum_by_key(gradients)
-    checks = []
+    checks = [check for pair in sums for check in _check_bounds(*pair)]
     if nonfinite == "refuse":
-        checks = [_check(slices, params) for slices, params in sums]
+        checks += [_check(slices, params) for slices, params in sums]
     with tf.control_dependencies([c for c in checks if c is not None]):
         count = tf.add_n([_count(slices) for slices, _ in sums])
         if nonfinite == "skip":
@@ -100,6 +100,13 @@ def _finite(slices: tf.IndexedSlices) -> tf.IndexedSlices:
 def _count(slices: tf.IndexedSlices) -> tf.Tensor:
     is_bad = tf.logical_not(finite_rows(slices.values))
     return tf.math.count_nonzero(is_bad, dtype=tf.int64)
+
+
+def _check_bounds(
+    slices: tf.IndexedSlices, params: Variable
+) -> list[tf.Operation]:
+    keys = params.table.partition(slices.indices).split(slices.indices)
+    return params.table.check_bounds(keys, even_alone=True)
 
 
 def _check(slices: tf.IndexedSlices, params: Variable) -> tf.Operation | None:

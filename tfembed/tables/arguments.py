@@ -13,12 +13,14 @@ import tensorflow as tf
 from tfembed import errors
 from tfembed.policies import (
     AdmissionPolicy,
+    BloomAdmission,
     EvictionPolicy,
     Expiry,
     SmallestNorm,
 )
 
 __all__ = [
+    "check_bounded_admission",
     "check_devices",
     "check_dim",
     "check_name",
@@ -168,6 +170,20 @@ def policy_options(
         "missing_value": admission.value if admission else None,
         "eviction": eviction.policy_text() if eviction else "",
     }
+
+
+def check_bounded_admission(max_size: Any, admission: Any, table: str) -> None:
+    """Refuses a bound that the admission would not keep to.
+
+    Raises:
+      tfembed.errors.UnsupportedError: `max_size` with BloomAdmission.
+    """
+    if max_size is not None and isinstance(admission, BloomAdmission):
+        raise errors.UnsupportedError(
+            f"Table '{table}' cannot have `max_size` with BloomAdmission: keys "
+            "that share its counters may be admitted together, beyond the "
+            "bound. Use CountAdmission, or leave one of them out."
+        )
 
 
 def shard_bounds(

@@ -90,13 +90,15 @@ class EvictingTable(ShardedTable):
         """Keys that the table never exceeds; None: no bound."""
         return sum(shard.options.max_size for shard in self.shards) or None
 
-    def check_bounds(self, keys: Sequence[tf.Tensor]) -> list[tf.Operation]:
+    def check_bounds(
+        self, keys: Sequence[tf.Tensor], *, even_alone: bool = False
+    ) -> list[tf.Operation]:
         """Refuses a batch that does not fit before any shard is changed.
-
-        A single shard does so by itself.
 
         Args:
           keys: of the batch, a tensor a shard.
+          even_alone: whether to look at a single shard too, which refuses by
+            itself, but then other tables may have been changed already.
 
         Returns:
           What must come before the batch is written.
@@ -105,7 +107,8 @@ class EvictingTable(ShardedTable):
           tf.errors.InvalidArgumentError: a shard has more distinct keys than it
             may hold.
         """
-        if self.max_size is None or len(self.shards) == 1:
+        is_alone = len(self.shards) == 1
+        if self.max_size is None or (is_alone and not even_alone):
             return []
         checks = [
             tf.debugging.assert_less_equal(

@@ -56,7 +56,8 @@ class HashTable(TrainedTable):
       tfembed.errors.DtypeError: dtypes that do not go together.
       tfembed.errors.ArgumentError: a width, name, seed, size, initializer or
         list of devices that is not allowed.
-      tfembed.errors.UnsupportedError: a device that is no CPU.
+      tfembed.errors.UnsupportedError: a device that is no CPU, or `max_size`
+        with BloomAdmission.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class HashTable(TrainedTable):
                 admission, eviction, expiry, values, name
             ),
         )
+        arguments.check_bounded_admission(max_size, admission, name)
         bounds = arguments.shard_bounds(max_size, eviction, len(devices), name)
         shards = [
             TableShard(dataclasses.replace(options, max_size=bound), device)
