@@ -102,6 +102,10 @@ class TableStats:
           prefix: the table's name, for example.
           writer: of `tf.summary.create_file_writer`; None: the default one.
 
+        Raises:
+          TBNotInstalledError: (of TensorFlow) no TensorBoard; TensorFlow brings
+            it up to 2.20, then `pip install tensorboard` does.
+
         Example:
           with writer.as_default():
             variable.table.stats().write_scalars(step, prefix=variable.name)
