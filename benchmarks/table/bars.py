@@ -18,14 +18,12 @@ class Bar:
       bar: the ratio to reach.
       cells: (what, ratio); all mean "at least", or with `at_most` the other.
       at_most: whether less is better.
-      is_judged: False prints the figures only.
     """
 
     name: str
     bar: float
     cells: tuple[tuple[str, float], ...]
     at_most: bool = False
-    is_judged: bool = True
 
     @property
     def mean(self) -> float:

@@ -98,9 +98,6 @@ class VariableTable(TensorFlowTable):
         self.consume(rows)
         return int(keys.shape[0])
 
-    def size(self) -> int:
-        return int(self.variable.size())
-
 
 class Tfembed(VariableTable):
     """tfembed.dynamic_embedding.Variable."""
@@ -155,9 +152,6 @@ class LookupTable(TensorFlowTable):
 
     def upsert(self, keys: Any, values: Any) -> Any:
         self.table.insert(keys, values)
-
-    def size(self) -> int:
-        return int(self.table.size())
 
 
 def dense(width: int, threads: int) -> LookupTable:

@@ -177,10 +177,6 @@ class Session:
         gc.collect()
         return float(before - measure.resident_bytes())
 
-    def size(self) -> int:
-        """Keys in the table."""
-        return self._table.size()
-
     def _eager(self, op, keys: np.ndarray, values: Any) -> Callable[[], None]:
         table = self._table
         sent = [table.array(batch) for batch in keys]

@@ -7,6 +7,6 @@ Importing it registers the layers and the optimizer, so that
 """
 
 from tfembed.dynamic_embedding.keras import callbacks, layers, models
-from tfembed.dynamic_embedding.keras import optimizer as _optimizer  # noqa: F401
+from tfembed.dynamic_embedding.keras import optimizer as _optimizer  # noqa: F401 - registers it
 
 __all__ = ["callbacks", "layers", "models"]
