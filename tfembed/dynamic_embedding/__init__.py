@@ -14,32 +14,59 @@ from tfembed.dynamic_embedding import (
     shadow_ops,
     train,
 )
-from tfembed.dynamic_embedding.cuckoo_hash_table import CuckooHashTable
-from tfembed.dynamic_embedding.file_system_saver import (
+from tfembed.dynamic_embedding.files.file_system_saver import (
     DynamicEmbeddingSaver,
     FileSystemSaver,
     FileSystemSaverConfig,
 )
-from tfembed.dynamic_embedding.frequency_restrict_policy import (
-    FrequencyRestrictPolicy,
+from tfembed.dynamic_embedding.files.variable_files import (
+    load_de_variable_from_file_system,
 )
-from tfembed.dynamic_embedding.kv_creator import (
-    CuckooHashTableConfig,
-    CuckooHashTableCreator,
-    KVCreator,
-)
-from tfembed.dynamic_embedding.lookup import (
+from tfembed.dynamic_embedding.files.warm_start import WarmStartHook, warm_start
+from tfembed.dynamic_embedding.lookups.lookup import (
     embedding_lookup,
     embedding_lookup_unique,
 )
-from tfembed.dynamic_embedding.model_mode import (
+from tfembed.dynamic_embedding.lookups.model_mode import (
     ModelMode,
     enable_inference_mode,
     enable_train_mode,
     get_model_mode,
 )
-from tfembed.dynamic_embedding.optimizer import DynamicEmbeddingOptimizer
-from tfembed.dynamic_embedding.other_stores import (
+from tfembed.dynamic_embedding.lookups.safe_lookup import (
+    safe_embedding_lookup_sparse,
+)
+from tfembed.dynamic_embedding.lookups.sparse_lookup import (
+    embedding_lookup_sparse,
+)
+from tfembed.dynamic_embedding.lookups.trainable import (
+    TrainableWrapper,
+    trainable_wrapper_filter,
+)
+from tfembed.dynamic_embedding.restrict.frequency_restrict_policy import (
+    FrequencyRestrictPolicy,
+)
+from tfembed.dynamic_embedding.restrict.restrict_policy import RestrictPolicy
+from tfembed.dynamic_embedding.restrict.timestamp_restrict_policy import (
+    TimestampRestrictPolicy,
+)
+from tfembed.dynamic_embedding.shadow_ops import DEResourceVariable
+from tfembed.dynamic_embedding.training.optimizer import (
+    DynamicEmbeddingOptimizer,
+)
+from tfembed.dynamic_embedding.training.slot_variable import (
+    SlotVariable,
+    create_slots,
+)
+from tfembed.dynamic_embedding.variables.cuckoo_hash_table import (
+    CuckooHashTable,
+)
+from tfembed.dynamic_embedding.variables.kv_creator import (
+    CuckooHashTableConfig,
+    CuckooHashTableCreator,
+    KVCreator,
+)
+from tfembed.dynamic_embedding.variables.other_stores import (
     HkvEvictStrategy,
     HkvHashTable,
     HkvHashTableConfig,
@@ -48,28 +75,12 @@ from tfembed.dynamic_embedding.other_stores import (
     RedisTableConfig,
     RedisTableCreator,
 )
-from tfembed.dynamic_embedding.partition import (
+from tfembed.dynamic_embedding.variables.partition import (
     default_partition_fn,
     make_partition,
 )
-from tfembed.dynamic_embedding.restrict_policy import RestrictPolicy
-from tfembed.dynamic_embedding.safe_lookup import safe_embedding_lookup_sparse
-from tfembed.dynamic_embedding.shadow_ops import DEResourceVariable
-from tfembed.dynamic_embedding.slot_variable import SlotVariable, create_slots
-from tfembed.dynamic_embedding.sparse_lookup import embedding_lookup_sparse
-from tfembed.dynamic_embedding.timestamp_restrict_policy import (
-    TimestampRestrictPolicy,
-)
-from tfembed.dynamic_embedding.trainable import (
-    TrainableWrapper,
-    trainable_wrapper_filter,
-)
-from tfembed.dynamic_embedding.variable import Variable
-from tfembed.dynamic_embedding.variable_files import (
-    load_de_variable_from_file_system,
-)
-from tfembed.dynamic_embedding.variable_store import get_variable
-from tfembed.dynamic_embedding.warm_start import WarmStartHook, warm_start
+from tfembed.dynamic_embedding.variables.variable import Variable
+from tfembed.dynamic_embedding.variables.variable_store import get_variable
 
 __all__ = [
     "CuckooHashTable",

@@ -7,14 +7,16 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.dynamic_embedding.bags import (
+from tfembed.dynamic_embedding.lookups.bags import (
     Bags,
     check_bags,
     check_combiner,
     look_up_bags,
 )
-from tfembed.dynamic_embedding.embedding_weights import EmbeddingWeights
-from tfembed.dynamic_embedding.lookup import single_weights
+from tfembed.dynamic_embedding.lookups.lookup import single_weights
+from tfembed.dynamic_embedding.variables.embedding_weights import (
+    EmbeddingWeights,
+)
 
 __all__ = ["embedding_lookup_sparse", "safe_embedding_lookup_sparse"]
 

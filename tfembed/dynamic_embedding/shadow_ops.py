@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.dynamic_embedding import arguments
-from tfembed.dynamic_embedding.shadow_variable import ShadowVariable
+from tfembed.dynamic_embedding.lookups.shadow_variable import ShadowVariable
+from tfembed.dynamic_embedding.variables import arguments
 
 __all__ = [
     "DEResourceVariable",

@@ -9,9 +9,9 @@ import keras
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.dynamic_embedding import arguments
 from tfembed.dynamic_embedding.keras import combiners, layer_config
 from tfembed.dynamic_embedding.keras.table_layer import TableLayer
+from tfembed.dynamic_embedding.variables import arguments
 
 __all__ = ["FieldWiseEmbedding"]
 

@@ -10,9 +10,11 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.dynamic_embedding.keras.table_variable import TableVariable
-from tfembed.dynamic_embedding.optimizer import DynamicEmbeddingOptimizer
-from tfembed.dynamic_embedding.trainable import TrainableWrapper
-from tfembed.dynamic_embedding.variable import Variable
+from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
+from tfembed.dynamic_embedding.training.optimizer import (
+    DynamicEmbeddingOptimizer,
+)
+from tfembed.dynamic_embedding.variables.variable import Variable
 
 __all__ = ["KerasTableOptimizer"]
 

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.dynamic_embedding.variable import Variable
+from tfembed.dynamic_embedding.variables.variable import Variable
 
 __all__ = [
     "assets_follow",

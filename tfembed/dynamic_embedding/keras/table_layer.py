@@ -14,13 +14,13 @@ from tfembed import errors, ops
 from tfembed.dynamic_embedding.keras import layer_config, row_files
 from tfembed.dynamic_embedding.keras.layer_options import LayerOptions
 from tfembed.dynamic_embedding.keras.table_variable import TableVariable
-from tfembed.dynamic_embedding.lookup import (
+from tfembed.dynamic_embedding.lookups.lookup import (
     embedding_lookup,
     embedding_lookup_unique,
 )
-from tfembed.dynamic_embedding.partition import default_partition_fn
-from tfembed.dynamic_embedding.shadow_variable import ShadowVariable
-from tfembed.dynamic_embedding.variable import Variable
+from tfembed.dynamic_embedding.lookups.shadow_variable import ShadowVariable
+from tfembed.dynamic_embedding.variables.partition import default_partition_fn
+from tfembed.dynamic_embedding.variables.variable import Variable
 
 __all__ = ["TableLayer"]
 

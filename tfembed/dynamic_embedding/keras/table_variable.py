@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.dynamic_embedding.variable import Variable
+from tfembed.dynamic_embedding.variables.variable import Variable
 
 __all__ = ["TableVariable"]
 

@@ -1,0 +1,1 @@
+"""Raw row files, as TFRA writes and reads them, and warm starts."""

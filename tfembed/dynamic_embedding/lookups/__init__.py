@@ -1,0 +1,1 @@
+"""Reading rows, so that gradients find their way back to the table."""

@@ -1,0 +1,159 @@
+"""Bags of ids, sparse or ragged, and how the rows of a bag are combined."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors, ops
+from tfembed.dynamic_embedding.variables.embedding_weights import (
+    EmbeddingWeights,
+)
+from tfembed.dynamic_embedding.variables.variable import Variable
+
+__all__ = ["Bags", "check_bags", "check_combiner", "look_up_bags"]
+
+_COMBINERS = ("mean", "sqrtn", "sum")
+_HALF = (tf.float16, tf.bfloat16)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Bags:
+    """Ids in bags, bag after bag.
+
+    Attributes:
+      ids: SparseTensor [batch, n] with sorted indices, or RaggedTensor of rank 2.
+      weights: floats of the same kind and structure, or None: all 1.
+    """
+
+    ids: tf.SparseTensor | tf.RaggedTensor
+    weights: tf.SparseTensor | tf.RaggedTensor | None
+
+    @property
+    def places(self) -> tf.Tensor:
+        """The bag of each id, int64 [n]."""
+        if isinstance(self.ids, tf.RaggedTensor):
+            return tf.cast(self.ids.value_rowids(), tf.int64)
+        return self.ids.indices[:, 0]
+
+    @property
+    def count(self) -> tf.Tensor:
+        """The number of bags, int64 []."""
+        if isinstance(self.ids, tf.RaggedTensor):
+            return self.ids.nrows(tf.int64)
+        return self.ids.dense_shape[0]
+
+
+def check_combiner(combiner: str | None) -> str:
+    """The combiner; None is "mean".
+
+    Raises:
+      tfembed.errors.ArgumentError: an unknown one.
+    """
+    combiner = "mean" if combiner is None else combiner
+    if combiner not in _COMBINERS:
+        raise errors.ArgumentError(
+            f"`combiner` must be one of {_COMBINERS}; got {combiner!r}."
+        )
+    return combiner
+
+
+def check_bags(
+    params: EmbeddingWeights, kind: type, ids: Any, weights: Any
+) -> None:
+    """Raises DtypeError for ids or weights of another type or dtype.
+
+    Args:
+      params: what they are looked up in.
+      kind: tf.SparseTensor or tf.RaggedTensor.
+      ids: the ids.
+      weights: the weights, or None.
+    """
+    for argument, value in (("sp_ids", ids), ("sp_weights", weights)):
+        if argument == "sp_weights" and value is None:
+            continue
+        if not isinstance(value, kind):
+            raise errors.DtypeError(
+                f"`{argument}` must be a {kind.__name__}; got "
+                f"{type(value).__name__}."
+            )
+    params.verify_embedding_weights(ids)
+    if weights is not None and not weights.dtype.is_floating:
+        raise errors.DtypeError(
+            f"Weights must be floats; got {weights.dtype.name} for "
+            f"'{params.name}'."
+        )
+
+
+def look_up_bags(
+    params: EmbeddingWeights,
+    bags: Bags,
+    combiner: str,
+    *,
+    name: str,
+    max_norm: float | None = None,
+    return_trainable: bool = False,
+) -> Any:
+    """The combined rows of each bag, [batch, dim].
+
+    Args:
+      params: what the ids are looked up in.
+      bags: the ids and their weights, checked.
+      combiner: "mean", "sqrtn" or "sum".
+      name: of the lookup.
+      max_norm: rows longer than this (L2) are scaled to it, before combining.
+      return_trainable: whether to return what stands for the lookup of the
+        distinct ids too.
+    """
+    if max_norm is None and not return_trainable and _fusible(params):
+        return _fused(params, bags, combiner)
+    ids, places = tf.unique(bags.ids.values)
+    found = params.embedding_lookup(ids, name, max_norm, return_trainable)
+    rows, *wrapper = found if return_trainable else (found,)
+    combined = _combine(tf.gather(rows, places), bags, combiner)
+    return (combined, *wrapper) if return_trainable else combined
+
+
+def _fusible(params: Any) -> bool:
+    return (
+        isinstance(params, Variable)
+        and params.shard_num == 1
+        and params.key_dtype == tf.int64
+        and params.value_dtype == tf.float32
+    )
+
+
+def _fused(params: Any, bags: Bags, combiner: str) -> tf.Tensor:
+    """One op call for lookup and combination; one for its gradient."""
+    feature = ops.feature_ids(bags.ids, bags.weights, name=params.name)
+    plan = ops.FeaturePlan(table=0, combiner=combiner, validate=False)
+    source = params if params.trainable else params.handle
+    (combined,) = ops.grouped_lookup([source], [params.dim], [feature], [plan])
+    return combined
+
+
+def _combine(rows: tf.Tensor, bags: Bags, combiner: str) -> tf.Tensor:
+    """Combines rows [n, dim] into [batch, dim]; half precision in float32."""
+    dtype = rows.dtype
+    if not dtype.is_floating and combiner != "sum":
+        raise errors.DtypeError(
+            f"Rows of {dtype.name} can be combined by 'sum' only; got combiner "
+            f"'{combiner}'."
+        )
+    if dtype in _HALF:
+        rows = tf.cast(rows, tf.float32)
+    places, count = bags.places, bags.count
+    weights = tf.ones_like(places, rows.dtype)
+    if bags.weights is not None:
+        weights = tf.cast(bags.weights.values, rows.dtype)
+        rows *= weights[:, tf.newaxis]
+    combined = tf.math.unsorted_segment_sum(rows, places, count)
+    if combiner != "sum":
+        squared = weights**2 if combiner == "sqrtn" else weights
+        divisor = tf.math.unsorted_segment_sum(squared, places, count)
+        if combiner == "sqrtn":
+            divisor = tf.sqrt(divisor)
+        combined = tf.math.divide_no_nan(combined, divisor[:, tf.newaxis])
+    return tf.cast(combined, dtype)

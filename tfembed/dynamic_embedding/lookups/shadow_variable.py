@@ -1,0 +1,157 @@
+"""A lasting source of gradients for lookups in tf.functions and layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.dynamic_embedding.lookups.model_mode import ModelMode
+from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
+from tfembed.dynamic_embedding.lookups.watched_rows import clip_rows
+from tfembed.dynamic_embedding.variables import arguments
+from tfembed.dynamic_embedding.variables.embedding_weights import (
+    EmbeddingWeights,
+)
+from tfembed.dynamic_embedding.variables.variable import Variable
+
+__all__ = ["ShadowVariable"]
+
+
+class ShadowVariable(TrainableWrapper, EmbeddingWeights):
+    """Stands for all lookups that are made through it.
+
+    `tape.gradient(loss, shadow)` gives the IndexedSlices of these lookups, by
+    key, however many there were; an optimizer that gets it moves the rows in the
+    table. Its ids and its value are those of the last lookup in eager mode;
+    those in a tf.function leave them alone. (TensorFlow's graph optimizer takes
+    all tensors that a function assigns to one variable for tensors of one
+    shape.) Make it in eager mode; look up anywhere.
+
+    Args:
+      params: the `Variable`.
+      name: the shadow's name.
+      max_norm: what the rows' lengths are limited to, or None.
+      trainable: whether lookups carry gradients, if `params` is trainable.
+      distribute_strategy: accepted for TFRA's sake.
+      model_mode: accepted for TFRA's sake; see `ModelMode`.
+      ids: a tf.Variable of unknown shape for the ids; None: one of its own.
+      exists: the same for what a `bp_v2` lookup found, bool.
+
+    Raises:
+      tfembed.errors.UnsupportedError: (also NotImplementedError) inside of a
+        tf.function or a graph.
+      tfembed.errors.DtypeError: (also TypeError) `params` is no `Variable`, or
+        `ids` or `exists` no tf.Variable.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        name: str = "ShadowVariable",
+        max_norm: float | None = None,
+        trainable: bool = True,
+        distribute_strategy: Any = None,
+        *,
+        model_mode: str | None = None,
+        ids: Any = None,
+        exists: Any = None,
+    ) -> None:
+        del distribute_strategy
+        _check_type("params", params, Variable)
+        for argument, value in (("ids", ids), ("exists", exists)):
+            if value is not None:
+                _check_type(argument, value, tf.Variable)
+        super().__init__(
+            params,
+            ids,
+            max_norm,
+            name=name,
+            trainable=trainable,
+            model_mode=model_mode,
+        )
+        if ids is None:
+            self.ids = _buffer(params.key_dtype, f"{name}-ids")
+        self.exists = exists
+        if exists is None:
+            self.exists = _buffer(tf.bool, f"{name}-exists")
+
+    @property
+    def key_dtype(self) -> tf.DType:
+        """Dtype of the keys."""
+        return self.params.key_dtype
+
+    @property
+    def value_dtype(self) -> tf.DType:
+        """Dtype of the rows."""
+        return self.params.value_dtype
+
+    @property
+    def dim(self) -> int:
+        """Width of a row."""
+        return self.params.dim
+
+    def embedding_lookup(
+        self,
+        ids: Any,
+        name: str | None = None,
+        max_norm: float | None = None,
+        return_trainable: bool = False,
+    ) -> Any:
+        """The rows of `ids`, ids.shape + [dim]; see `ModelMode`.
+
+        Args:
+          ids: keys of any shape.
+          name: of the lookup.
+          max_norm: another limit of the rows' lengths, after the shadow's own.
+          return_trainable: whether to return the shadow too.
+        """
+        ids = arguments.id_tensor(ids, self.params)
+        with tf.name_scope(name or "shadow_embedding_lookup"):
+            if ModelMode.CURRENT_SETTING == ModelMode.INFERENCE:
+                rows = self.transform(self.params.lookup(ids))
+            else:
+                if tf.executing_eagerly():
+                    self.ids.assign(ids)
+                rows = self._read(ids)
+            rows = clip_rows(rows, max_norm)
+        return (rows, self) if return_trainable else rows
+
+    def _fetch(self, ids: tf.Tensor, update: bool = False) -> tf.Tensor:
+        del update  # Nothing of a function may be kept for the next call.
+        rows, exists = self.params.table.lookup(ids)
+        if self.params.bp_v2 and tf.executing_eagerly():
+            self.exists.assign(exists)
+        return rows
+
+    def _reset_ids(self, ids: Any) -> Any:
+        """Lets the shadow stand for other ids; its value stays until read."""
+        for slot in self._tracked_slots:
+            slot._reset_ids(ids)
+        return self.ids.assign(ids)
+
+    def _buffers(self) -> dict[str, tf.Variable]:
+        return {
+            **super()._buffers(),
+            "ids": self.ids,
+            "exists": self.exists,
+        }
+
+
+def _buffer(dtype: tf.DType, name: str) -> tf.Variable:
+    return tf.Variable(
+        tf.zeros([0], dtype),
+        trainable=False,
+        shape=tf.TensorShape(None),
+        name=name,
+    )
+
+
+def _check_type(argument: str, value: Any, expected: type) -> None:
+    if not isinstance(value, expected):
+        raise errors.DtypeError(
+            f"`{argument}` of a ShadowVariable must be a "
+            f"{expected.__module__.partition('.')[0]} {expected.__name__}; got "
+            f"{type(value).__name__}."
+        )

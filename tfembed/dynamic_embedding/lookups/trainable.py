@@ -1,0 +1,193 @@
+"""The rows of one lookup, as something to differentiate by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.dynamic_embedding.lookups.lookup_buffer import LookupBuffer
+from tfembed.dynamic_embedding.lookups.watched_rows import clip_rows, watch
+from tfembed.dynamic_embedding.variables import arguments
+from tfembed.dynamic_embedding.variables.embedding_weights import (
+    EmbeddingWeights,
+)
+
+__all__ = ["TrainableWrapper", "look_up", "trainable_wrapper_filter"]
+
+
+class TrainableWrapper(LookupBuffer):
+    """What `return_trainable=True` gives: one lookup as a source of gradients.
+
+    `tape.gradient(loss, wrapper)` gives the IndexedSlices of this lookup alone,
+    by key; `tape.gradient(loss, variable)` those of all lookups. Give an
+    optimizer one of the two. Eager mode only.
+
+    Args:
+      params: the `Variable`.
+      ids: keys of any shape.
+      max_norm: what the rows' lengths are limited to, or None.
+      name: the lookup's name.
+      trainable: whether its rows carry gradients, if `params` is trainable.
+      model_mode: accepted for TFRA's sake; see `ModelMode`.
+
+    Attributes:
+      ids: what is looked up.
+      exists: bool, ids.shape, which of them were there; of `bp_v2` variables.
+
+    Raises:
+      tfembed.errors.UnsupportedError: (also NotImplementedError) inside of a
+        tf.function.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        ids: Any,
+        max_norm: float | None = None,
+        *,
+        name: str = "TrainableWrapper",
+        trainable: bool = True,
+        model_mode: str | None = None,
+    ) -> None:
+        del model_mode
+        if not tf.executing_eagerly():
+            raise errors.UnsupportedError(
+                f"{type(self).__name__}s are made in eager mode only. Inside a "
+                "tf.function differentiate by the Variable itself, or look up "
+                "through a ShadowVariable that was made outside."
+            )
+        super().__init__(params, max_norm, name=name, trainable=trainable)
+        self.ids = ids
+        self.exists: Any = None
+        self._fetched: tf.Tensor | None = None
+        self._tracked_slots: list[TrainableWrapper] = []
+        params.remember_trainable(self)
+
+    def prefetch_values(self, update: bool = False) -> tf.Tensor:
+        """The rows of `ids`, without a gradient; looked up again if `update`."""
+        return self.transform(self._fetch(self._keys(), update))
+
+    def read_value(self, do_prefetch: bool = True) -> tf.Tensor:
+        """The rows, ids.shape + [dim].
+
+        Args:
+          do_prefetch: whether to take them from the table, differentiable, and
+            in eager mode keep them as the value; else the value as it is,
+            without a gradient.
+        """
+        return self._read(self._keys()) if do_prefetch else self.value()
+
+    def update_op(self, v0: Any = None) -> Any:
+        """Writes the value into the table, and notes it by the restrict policy.
+
+        Args:
+          v0: of a `bp_v2` variable, the rows from before the value was changed:
+            the difference is added, by `Variable.accum`.
+
+        Raises:
+          tfembed.errors.ArgumentError: a `bp_v2` variable and no `v0`.
+        """
+        params, ids = self.params, self._keys()
+        if params.bp_v2 and v0 is None:
+            raise errors.ArgumentError(
+                f"`update_op` of '{self.name}' needs `v0`, the rows from before "
+                "the change, since its variable has bp_v2=True; got None."
+            )
+        if params.restrict_policy is not None:
+            params.restrict_policy.apply_update(ids)
+        if params.bp_v2:
+            return params.accum(ids, v0, self.value(), self.exists)
+        return params.upsert(ids, self.value())
+
+    def size(self) -> tf.Tensor:
+        """The number of keys in the table."""
+        return self.params.size()
+
+    def transform(self, result: tf.Tensor) -> tf.Tensor:
+        """Scales rows [..., dim] that are longer than `max_norm` down to it."""
+        return clip_rows(result, self.max_norm)
+
+    def _keys(self) -> tf.Tensor:
+        return arguments.id_tensor(self.ids, self.params)
+
+    def _fetch(self, ids: tf.Tensor, update: bool = False) -> tf.Tensor:
+        if update or self._fetched is None:
+            self._fetched, exists = self.params.table.lookup(ids)
+            if self.params.bp_v2:
+                self.exists = exists
+        return self._fetched
+
+    def _read(self, ids: tf.Tensor) -> tf.Tensor:
+        rows = watch(self._fetch(ids), ids, self.params, self)
+        rows = self.transform(rows)
+        if tf.executing_eagerly():
+            self._buffer.assign(rows)
+        return rows
+
+    def _reset_ids(self, ids: Any) -> None:
+        """Lets the wrapper, and the slots it tracks, stand for other ids."""
+        self.ids = ids
+        self._fetched = None
+        for slot in self._tracked_slots:
+            slot._reset_ids(ids)
+
+    def _track_optimizer_slots(self, slots: Sequence[TrainableWrapper]) -> None:
+        """Lets `slots` follow the wrapper's ids.
+
+        Raises:
+          tfembed.errors.DtypeError: a slot that is no `TrainableWrapper`.
+        """
+        for slot in slots:
+            if not isinstance(slot, TrainableWrapper):
+                raise errors.DtypeError(
+                    "Slots must be TrainableWrappers; got "
+                    f"{type(slot).__name__}."
+                )
+        known = set(self._tracked_slots)
+        self._tracked_slots += [slot for slot in slots if slot not in known]
+
+
+def look_up(
+    params: Any,
+    ids: Any,
+    name: str | None,
+    max_norm: float | None,
+    return_trainable: bool,
+) -> Any:
+    """`embedding_lookup` in a `Variable`."""
+    name = name or "embedding_lookup"
+    with tf.name_scope(name):
+        ids = arguments.id_tensor(ids, params)
+        if return_trainable:
+            wrapper = TrainableWrapper(params, ids, max_norm, name=name)
+            return wrapper.read_value(), wrapper
+        rows, _ = params.table.lookup(ids)
+        return clip_rows(watch(rows, ids, params), max_norm)
+
+
+def trainable_wrapper_filter(
+    iterable_object_in: Iterable[Any],
+    test_unaggregated_function: Callable[[Any], bool] | None = None,
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Parts dense variables from those of tables.
+
+    Args:
+      iterable_object_in: variables.
+      test_unaggregated_function: says of a variable whether it is a table's.
+        None: a `Variable`, `TrainableWrapper` or `ShadowVariable` is.
+
+    Returns:
+      The dense ones and the tables', each in the order given.
+    """
+    is_table = test_unaggregated_function or _is_of_a_table
+    parts: tuple[list[Any], list[Any]] = ([], [])
+    for item in iterable_object_in:
+        parts[bool(is_table(item))].append(item)
+    return tuple(parts[0]), tuple(parts[1])
+
+
+def _is_of_a_table(variable: Any) -> bool:
+    return isinstance(variable, (LookupBuffer, EmbeddingWeights))

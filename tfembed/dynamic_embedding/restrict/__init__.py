@@ -1,0 +1,1 @@
+"""Policies that cut a variable down to the keys in use."""

@@ -1,0 +1,111 @@
+"""A restrict policy's status: one integer a key, in a table of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.dynamic_embedding.restrict.restrict_policy import (
+    RestrictPolicy,
+    key_count,
+)
+from tfembed.dynamic_embedding.variables.variable import Variable
+
+__all__ = ["StatusPolicy"]
+
+
+class StatusPolicy(RestrictPolicy):
+    """Keeps the keys of the largest status. Base of the built-in policies.
+
+    The status has the keys' dtype and the shards of the variable, and is called
+    `status/<variable>/<kind>`. It is a table of its own, since keys may be noted
+    before the variable holds them.
+
+    Args:
+      var: the `Variable` to follow.
+      kind: what a status says.
+    """
+
+    def __init__(self, var: Variable, kind: str) -> None:
+        super().__init__(var)
+        self._status = Variable(
+            key_dtype=var.key_dtype,
+            value_dtype=tf.int32,
+            dim=1,
+            devices=var.devices,
+            partitioner=var.partition_fn,
+            name=f"status/{var.name}/{kind}",
+            initializer=0,
+            trainable=False,
+            checkpoint=var.checkpoint,
+            init_size=var.init_size,
+        )
+        if var.checkpoint:
+            self._track_trackable(self._status, "status")
+
+    @property
+    def status(self) -> Variable:
+        """int32 by key, of width 1; 0 for keys that were not noted."""
+        return self._status
+
+    def apply_restriction(
+        self, num_reserved: int, *, trigger: int | None = None, **kwargs: Any
+    ) -> tf.Tensor:
+        """Removes the keys of the smallest status, slots and status with them.
+
+        Exact, over all shards together: the variable keeps `num_reserved` keys.
+        A key that was never noted goes first; among equals the choice is free.
+        Status of keys that the variable does not hold is dropped too. Keys that
+        other threads insert meanwhile stay.
+
+        Args:
+          num_reserved: how many keys to keep, from 0 on.
+          trigger: nothing is done to a variable of at most that many keys.
+            None: `num_reserved`.
+          **kwargs: none.
+
+        Returns:
+          int64 []: how many keys were removed from the variable.
+
+        Raises:
+          tfembed.errors.DtypeError: (also TypeError) a number that is no
+            integer, or another keyword.
+          tfembed.errors.ArgumentError: (also ValueError) a negative one.
+        """
+        if kwargs:
+            raise errors.DtypeError(
+                f"{type(self).__name__} restricts by `num_reserved` and "
+                f"`trigger`; got {sorted(kwargs)} too."
+            )
+        kept = key_count(num_reserved, "num_reserved")
+        limit = kept if trigger is None else key_count(trigger, "trigger")
+        return tf.cond(
+            self._variable.size() > limit,
+            lambda: self._keep(kept),
+            lambda: tf.constant(0, tf.int64),
+        )
+
+    def _keep(self, number: int) -> tf.Tensor:
+        table, status = self._variable.table, self._status.table
+        keys = table.keys()
+        values, noted = status.lookup(keys)
+        # In int64 there is room below every status.
+        rank = tf.where(noted, tf.cast(values[:, 0], tf.int64), tf.int64.min)
+        excess = tf.maximum(tf.size(keys, tf.int64) - number, 0)
+        removed = tf.gather(keys, tf.argsort(rank)[:excess])
+        # Right whether the variable holds the removed keys still or not.
+        noted_keys = status.keys()
+        is_stale = tf.logical_not(table.contains(noted_keys))
+        stale = tf.boolean_mask(noted_keys, is_stale)
+        writes = [table.remove(removed), status.remove(removed)]
+        writes.append(status.remove(stale))
+        with tf.control_dependencies([w for w in writes if w is not None]):
+            return tf.identity(excess)
+
+    def _keys(self, ids: Any) -> tf.Tensor:
+        """`ids` as a tensor; the status refuses one of another dtype."""
+        if tf.is_tensor(ids):
+            return ids
+        return tf.convert_to_tensor(ids, self._variable.key_dtype)

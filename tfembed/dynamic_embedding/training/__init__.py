@@ -1,0 +1,1 @@
+"""Moving rows: fused rules, and the own updates of other optimizers."""

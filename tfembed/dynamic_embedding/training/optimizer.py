@@ -1,0 +1,275 @@
+"""The optimizer of variables that grow with their keys."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
+from tfembed.dynamic_embedding.training.keras_rules import FusedRule
+from tfembed.dynamic_embedding.training.key_sums import TableGradient
+from tfembed.dynamic_embedding.training.key_use import note_updates
+from tfembed.dynamic_embedding.training.row_rule import RowRule
+from tfembed.dynamic_embedding.training.row_update import (
+    check_no_admission,
+    update_rows,
+)
+from tfembed.dynamic_embedding.training.slot_variable import (
+    SlotVariable,
+    slots_of,
+)
+from tfembed.dynamic_embedding.training.step_gradients import (
+    check_finite,
+    loss_gradients,
+    sort_gradients,
+    variable_of,
+)
+from tfembed.dynamic_embedding.training.table_update import update_tables
+from tfembed.dynamic_embedding.training.wrapped_optimizer import wrap
+from tfembed.dynamic_embedding.variables.variable import Variable
+
+__all__ = ["DynamicEmbeddingOptimizer"]
+
+_NONFINITE = ("skip", "refuse", "allow")
+
+
+class DynamicEmbeddingOptimizer(tf.Module):
+    """Applies an optimizer to `Variable`s, and to dense variables beside them.
+
+    Over a Keras 3 optimizer it is one itself, so that `Model.compile` takes it
+    (`tfembed.dynamic_embedding.keras`).
+
+    In one step the gradients of a key are summed over all its occurrences and
+    all lookups, then applied once. Rows and slots of these keys move, others
+    stay; keys that are not there yet are inserted. All tables are checked
+    before any is changed.
+
+    Where tfembed has the rule (SGD, Adagrad, Adam, Ftrl) the update is fused:
+    rows and slots move in place, atomically per key. Any other optimizer whose
+    update goes row by row (RMSprop, AdamW, Lion, SGD with momentum, ...) runs
+    its own update on the rows and slots of the step.
+
+    Example:
+      optimizer = DynamicEmbeddingOptimizer(tf.keras.optimizers.Adam(1e-3))
+      with tf.GradientTape() as tape:
+          rows = embedding_lookup(users, ids, name="users")
+          loss = tf.reduce_mean(dense(rows) ** 2)
+      variables = [users, *dense.trainable_variables]
+      optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
+
+    Args:
+      opt: an optimizer of Keras 3, tf_keras, `tf.compat.v1.train` or
+        `tfembed.optimizers`. Dense variables are left to it; the last kind
+        takes none. Its options count (clipping over the sums of distinct keys,
+        weight decay on the rows of the step, loss scale, schedules).
+      bp_v2: for asynchronous training. Updates that are not fused then add what
+        they changed to rows and slots as they have become meanwhile, in place
+        of writing over them, so that two steps at once add up. Fused ones
+        always do.
+      synchronous: False.
+      nonfinite: what to do with a key whose summed gradient is not finite:
+        "skip" it, "refuse" the step (InvalidArgumentError before anything is
+        changed, dense variables included), or "allow" it.
+
+    Attributes:
+      nonfinite_rows: int64 variable, the keys with such a gradient so far.
+
+    Raises:
+      tfembed.errors.UnsupportedError: `synchronous`, or an optimizer or option
+        that cannot train tables; it says why.
+      tfembed.errors.ArgumentError: an unknown `nonfinite`.
+    """
+
+    def __new__(cls, opt: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Puts a Keras 3 optimizer's engine behind Keras' own interface."""
+        engine = super().__new__(cls)
+        keras = sys.modules.get("keras")
+        if keras is None or not isinstance(opt, keras.optimizers.Optimizer):
+            return engine
+        from tfembed.dynamic_embedding.keras.optimizer import (
+            KerasTableOptimizer,
+        )
+
+        cls.__init__(engine, opt, *args, **kwargs)
+        return KerasTableOptimizer(engine)
+
+    def __init__(
+        self,
+        opt: Any,
+        bp_v2: bool = False,
+        synchronous: bool = False,
+        *,
+        nonfinite: str = "skip",
+    ) -> None:
+        super().__init__(name="dynamic_embedding_optimizer")
+        if synchronous:
+            raise errors.UnsupportedError(
+                "`synchronous=True` (Horovod) is not in this release."
+            )
+        if nonfinite not in _NONFINITE:
+            raise errors.ArgumentError(
+                f"`nonfinite` must be one of {_NONFINITE}; got {nonfinite!r}."
+            )
+        self.bp_v2 = bool(bp_v2)
+        self._nonfinite = nonfinite
+        self._opt = opt
+        with tf.init_scope():
+            self._wrapped = wrap(opt)
+            self.nonfinite_rows = tf.Variable(
+                0, dtype=tf.int64, trainable=False, name="nonfinite_rows"
+            )
+        self._steps = None  # Where `opt` does not count and save them.
+        if not hasattr(opt, "iterations"):
+            self._steps = self._wrapped.iterations
+        self._row_state = list(getattr(self._rule, "state", []))
+
+    @property
+    def _rule(self) -> FusedRule | RowRule:
+        return self._wrapped.rule
+
+    @property
+    def optimizer(self) -> Any:
+        """What it was made of."""
+        return self._opt
+
+    def options(self) -> dict[str, Any]:
+        """The other arguments that it was made of."""
+        return {"bp_v2": self.bp_v2, "nonfinite": self._nonfinite}
+
+    @property
+    def iterations(self) -> Any:
+        """The variable that counts steps; Keras' own for a Keras optimizer."""
+        return self._wrapped.iterations
+
+    @property
+    def learning_rate(self) -> tf.Tensor:
+        """The learning rate of the next step."""
+        return self._wrapped.learning_rate()
+
+    def minimize(
+        self,
+        loss: Any,
+        var_list: Any,
+        grad_loss: Any = None,
+        name: str | None = None,
+        tape: tf.GradientTape | None = None,
+        *,
+        global_step: Any = None,
+    ) -> tf.Tensor:
+        """Computes gradients and applies them.
+
+        Args:
+          loss: a function without arguments; or, with `tape`, its result.
+          var_list: variables, or a function that returns them and is called
+            after `loss`.
+          grad_loss: gradient of the loss itself; None: 1.
+          name: of the step.
+          tape: what recorded `loss`.
+          global_step: see `apply_gradients`.
+
+        Returns:
+          The loss.
+        """
+        value, pairs = loss_gradients(
+            loss,
+            var_list,
+            tape=tape,
+            grad_loss=grad_loss,
+            loss_scale=self._wrapped.clipping.loss_scale,
+        )
+        self.apply_gradients(pairs, name=name, global_step=global_step)
+        return value
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Any, Any]],
+        name: str | None = None,
+        *,
+        global_step: Any = None,
+    ) -> None:
+        """Takes one step.
+
+        Args:
+          grads_and_vars: pairs of a gradient and its `Variable`,
+            `TrainableWrapper` or dense variable. Pairs with None are left out.
+          name: of the step.
+          global_step: a variable that counts steps too, as for optimizers of
+            tf.compat.v1.
+
+        Raises:
+          tfembed.errors.ArgumentError: no gradient at all, a table's that is no
+            IndexedSlices, or a table that another optimizer trains.
+          tfembed.errors.UnsupportedError: dense variables beside a description
+            of tfembed.optimizers, or a strategy with several replicas.
+        """
+        sparse, dense = sort_gradients(grads_and_vars)
+        if dense and not self._wrapped.moves_dense:
+            self._wrapped.apply_dense(dense)  # Says why not.
+        with tf.name_scope(name or "apply_gradients"):
+            self.attach(params for _, params in sparse)
+        finite = []
+        if self._nonfinite == "refuse":
+            finite = [check_finite(gradient) for gradient, _ in dense]
+        with tf.control_dependencies(finite):
+            sparse, dense = self._wrapped.clipping.apply(sparse, dense)
+            if sparse:
+                self._update_tables(sparse)
+        if dense:
+            self._wrapped.apply_dense(dense)
+        else:
+            self._wrapped.finish()
+        if global_step is not None:
+            global_step.assign_add(1)
+
+    def attach(self, variables: Iterable[Variable | TrainableWrapper]) -> None:
+        """Lays this optimizer's slots out in tables; once each is enough."""
+        with tf.init_scope():
+            for variable in variables:
+                params = variable_of(variable)
+                if not isinstance(self._rule, FusedRule):
+                    check_no_admission(params, self._wrapped.name)
+                params.table.attach(self._described)
+
+    def slots_of(self, params: Variable) -> list[SlotVariable]:
+        """Views of the slots that this optimizer keeps beside `params`' rows.
+
+        None before the first step that moves `params`.
+        """
+        attached = params.table.optimizer
+        if (
+            attached is None
+            or attached.rule_text() != self._described.rule_text()
+        ):
+            return []
+        labels = getattr(self._rule, "slot_labels", ())
+        return slots_of(params, self._wrapped.name, labels)
+
+    @property
+    def _described(self) -> Any:
+        """What is attached to tables."""
+        rule = self._rule
+        return rule.optimizer if isinstance(rule, FusedRule) else rule
+
+    def _update_tables(self, gradients: list[TableGradient]) -> None:
+        step = tf.cast(tf.convert_to_tensor(self.iterations), tf.int64) + 1
+        if isinstance(self._rule, FusedRule):
+            count = update_tables(
+                gradients,
+                rule=self._rule.optimizer.rule_text(),
+                learning_rate=self._rule.rate(self.learning_rate, step),
+                nonfinite=self._nonfinite,
+            )
+        else:
+            count = update_rows(
+                gradients,
+                rule=self._rule,
+                learning_rate=self.learning_rate,
+                nonfinite=self._nonfinite,
+                add=self.bp_v2,
+            )
+        self.nonfinite_rows.assign_add(count)
+        note_updates(gradients)

@@ -1,0 +1,118 @@
+"""One step of an optimizer that is not fused, on all tables of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.dynamic_embedding.training.key_sums import (
+    TableGradient,
+    finite_rows,
+    sum_by_key,
+)
+from tfembed.dynamic_embedding.training.row_rule import RowRule, TableRows
+from tfembed.dynamic_embedding.variables.variable import Variable
+
+__all__ = ["check_no_admission", "update_rows"]
+
+
+def update_rows(
+    gradients: Sequence[TableGradient],
+    *,
+    rule: RowRule,
+    learning_rate: tf.Tensor | None,
+    nonfinite: str,
+    add: bool,
+) -> tf.Tensor:
+    """Has `rule` move the rows of each distinct key, and writes them back.
+
+    Args:
+      gradients: by key; a variable may come several times.
+      rule: what the tables' slots are laid out for.
+      learning_rate: scalar; None: the rule's own.
+      nonfinite: "skip", "refuse" or "allow".
+      add: whether what was moved is added to rows and slots as they then are,
+        rather than written over them; where `Variable(bp_v2=True)` it is.
+
+    Returns:
+      int64 []: the keys whose sum was not finite.
+
+    Raises:
+      tf.errors.InvalidArgumentError: such a key, with "refuse", or more keys
+        than a table may hold. No table is changed.
+    """
+    sums = sum_by_key(gradients)
+    checks = [check for pair in sums for check in _check_bounds(*pair)]
+    if nonfinite == "refuse":
+        checks += [_check(slices, params) for slices, params in sums]
+    with tf.control_dependencies([c for c in checks if c is not None]):
+        count = tf.add_n([_count(slices) for slices, _ in sums])
+        if nonfinite == "skip":
+            sums = [(_finite(slices), params) for slices, params in sums]
+        tables = [_read(slices, params, rule) for slices, params in sums]
+        moved = rule.update(tables, learning_rate)
+    for before, after, (slices, params) in zip(
+        tables, moved, sums, strict=True
+    ):
+        rows = _full_rows(after)
+        adds = add or params.bp_v2
+        if adds:
+            rows -= _full_rows(before)
+        params.table.write_trained(slices.indices, rows, add=adds)
+    return count
+
+
+def check_no_admission(params: Variable, optimizer: str) -> None:
+    """Refuses a table that admits keys by a policy: these updates insert all.
+
+    Raises:
+      tfembed.errors.UnsupportedError: it does.
+    """
+    if params.table.admission is not None:
+        raise errors.UnsupportedError(
+            f"'{params.name}' admits keys by a policy, which '{optimizer}' does "
+            "not ask: only fused updates do. Train it by SGD, Adagrad, Adam or "
+            "Ftrl without options of their own, or leave `admission` out."
+        )
+
+
+def _read(
+    slices: tf.IndexedSlices, params: Variable, rule: RowRule
+) -> TableRows:
+    full_rows = params.table.lookup_trained(slices.indices)
+    values, *slots = tf.split(full_rows, 1 + len(rule.slot_names), axis=1)
+    return TableRows(params.name, values, tuple(slots), slices.values)
+
+
+def _full_rows(table: TableRows) -> tf.Tensor:
+    return tf.concat([table.values, *table.slots], axis=1)
+
+
+def _finite(slices: tf.IndexedSlices) -> tf.IndexedSlices:
+    keep = tf.where(finite_rows(slices.values))[:, 0]
+    return tf.IndexedSlices(
+        tf.gather(slices.values, keep), tf.gather(slices.indices, keep)
+    )
+
+
+def _count(slices: tf.IndexedSlices) -> tf.Tensor:
+    is_bad = tf.logical_not(finite_rows(slices.values))
+    return tf.math.count_nonzero(is_bad, dtype=tf.int64)
+
+
+def _check_bounds(
+    slices: tf.IndexedSlices, params: Variable
+) -> list[tf.Operation]:
+    keys = params.table.partition(slices.indices).split(slices.indices)
+    return params.table.check_bounds(keys, even_alone=True)
+
+
+def _check(slices: tf.IndexedSlices, params: Variable) -> tf.Operation | None:
+    return tf.debugging.assert_equal(
+        _count(slices),
+        tf.constant(0, tf.int64),
+        f"The summed gradient of a key of '{params.name}' is not finite, and "
+        "nonfinite='refuse'",
+    )

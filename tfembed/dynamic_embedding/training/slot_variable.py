@@ -1,0 +1,191 @@
+"""Slots of an optimizer, seen as variables of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.dynamic_embedding.variables import arguments
+from tfembed.dynamic_embedding.variables.variable import Variable
+
+__all__ = ["SlotVariable", "create_slots", "slots_of"]
+
+
+class SlotVariable:
+    """A view of one slot, which lies beside the rows of its `Variable`.
+
+    It has the variable's keys and no others, follows it wherever it goes
+    (restore, `restrict`, `remove`) and takes no memory of its own. A checkpoint
+    has it beside the variable's rows, under `<variable's
+    table>/.ATTRIBUTES/slots/<slot_name>`.
+
+    Attributes:
+      params: the `Variable`.
+      slot_name: what the table calls the slot.
+      name: `<variable>/<optimizer>/<slot>`, the slot as the optimizer calls it;
+        `<variable>/<slot>` where the variable has short file names.
+      trainable: False.
+    """
+
+    trainable = False
+
+    def __init__(self, params: Variable, slot_name: str, *, name: str) -> None:
+        self.params = params
+        self.slot_name = slot_name
+        self.name = name
+
+    @property
+    def dim(self) -> int:
+        """Width of a row."""
+        return self.params.dim
+
+    @property
+    def key_dtype(self) -> tf.DType:
+        """The variable's."""
+        return self.params.key_dtype
+
+    @property
+    def value_dtype(self) -> tf.DType:
+        """float32."""
+        return tf.float32
+
+    @property
+    def devices(self) -> Any:
+        """The variable's."""
+        return self.params.devices
+
+    @property
+    def shard_num(self) -> int:
+        """The variable's."""
+        return self.params.shard_num
+
+    def lookup(
+        self, keys: Any, return_exists: bool = False, name: str | None = None
+    ) -> Any:
+        """The slot's rows, keys.shape + [dim]; as `Variable.lookup`.
+
+        A missing key's is the slot's initial value.
+        """
+        with tf.name_scope(name or "lookup"):
+            keys = arguments.key_tensor(keys, self.params)
+            columns = self._columns(self.params.table.lookup_trained(keys))
+            rows = columns[self._place]
+            if not return_exists:
+                return rows
+            return rows, self.params.lookup(keys, return_exists=True)[1]
+
+    def upsert(self, keys: Any, values: Any, name: str | None = None) -> None:
+        """Writes the slot's rows of `keys`; as `Variable.upsert`.
+
+        A key that is missing is inserted with its initial row. Other writers of
+        these keys must wait.
+        """
+        with tf.name_scope(name or "upsert"):
+            keys = arguments.key_tensor(keys, self.params)
+            values = tf.convert_to_tensor(values, tf.float32)
+            arguments.check_value_shape(keys, values, self.dim)
+            keys = tf.reshape(keys, [-1])
+            columns = self._columns(self.params.table.lookup_trained(keys))
+            columns[self._place] = tf.reshape(values, [-1, self.dim])
+            self.params.table.write_trained(keys, tf.concat(columns, 1))
+
+    def export(self, name: str | None = None) -> tuple[tf.Tensor, tf.Tensor]:
+        """All keys [n] and the slot's rows [n, dim]."""
+        with tf.name_scope(name or "export"):
+            keys, slots = self.params.table.export_slots()
+            return keys, slots[self.slot_name]
+
+    def size(
+        self, index: int | None = None, name: str | None = None
+    ) -> tf.Tensor:
+        """The variable's size."""
+        return self.params.size(index, name)
+
+    def remove(self, keys: Any, name: str | None = None) -> None:
+        """A slot goes with its row: raises UnsupportedError."""
+        del keys, name
+        self._refuse("remove")
+
+    def clear(self, name: str | None = None) -> None:
+        """Slots go with their rows: raises UnsupportedError."""
+        del name
+        self._refuse("clear")
+
+    def __repr__(self) -> str:
+        return f"SlotVariable({self.name!r}, dim={self.dim})"
+
+    def _refuse(self, method: str) -> None:
+        raise errors.UnsupportedError(
+            f"`{method}` of slot '{self.name}' alone is not possible: it lies "
+            f"in the rows of '{self.params.name}'. Call the variable's, or "
+            "`upsert` the slot's initial value."
+        )
+
+    @property
+    def _place(self) -> int:
+        return 1 + self.params.table.slot_names.index(self.slot_name)
+
+    def _columns(self, full_rows: tf.Tensor) -> list[tf.Tensor]:
+        slots = len(self.params.table.slot_names)
+        return list(tf.split(full_rows, 1 + slots, axis=-1))
+
+
+def slots_of(
+    params: Variable, optimizer: str, labels: Sequence[str] = ()
+) -> list[SlotVariable]:
+    """Views of all slots of `params`, in their order in the row.
+
+    Args:
+      params: a variable with an optimizer.
+      optimizer: the optimizer's name.
+      labels: what the optimizer calls the slots; (): as the table does.
+    """
+    names = params.table.slot_names
+    return [
+        SlotVariable(params, slot, name=_slot_name(params, optimizer, label))
+        for slot, label in zip(names, labels or names, strict=True)
+    ]
+
+
+def create_slots(
+    variable: Variable, init: Any, slot_name: str, op_name: str, bp_v2: bool
+) -> Variable:
+    """A variable beside `variable`, for update rules that users write.
+
+    The optimizers of tfembed need none: their slots lie in the rows.
+
+    Args:
+      variable: what the slot is for.
+      init: the initializer of its rows.
+      slot_name: of the slot.
+      op_name: of the optimizer.
+      bp_v2: as `Variable`'s.
+
+    Returns:
+      A `Variable` of the same dtypes, width, shards and initial size, not
+      trainable, called `<variable>/<op_name>/<slot_name>`.
+    """
+    return Variable(
+        key_dtype=variable.key_dtype,
+        value_dtype=variable.value_dtype,
+        dim=variable.dim,
+        devices=variable.devices,
+        partitioner=variable.partition_fn,
+        name=_slot_name(variable, op_name, slot_name),
+        initializer=init,
+        trainable=False,
+        checkpoint=variable.checkpoint,
+        init_size=variable.init_size,
+        kv_creator=variable.kv_creator,
+        bp_v2=bp_v2,
+        short_file_name=variable.short_file_name,
+    )
+
+
+def _slot_name(params: Variable, optimizer: str, slot: str) -> str:
+    if params.short_file_name:
+        return f"{params.name}/{slot}"
+    return f"{params.name}/{optimizer}/{slot}"

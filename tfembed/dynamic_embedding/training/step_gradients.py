@@ -1,0 +1,108 @@
+"""What a step is given: gradients of tables and of dense variables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
+from tfembed.dynamic_embedding.training.key_sums import TableGradient
+from tfembed.dynamic_embedding.variables.variable import Variable
+
+__all__ = ["check_finite", "loss_gradients", "sort_gradients", "variable_of"]
+
+
+def sort_gradients(
+    grads_and_vars: Iterable[tuple[Any, Any]],
+) -> tuple[list[TableGradient], list[tuple[Any, Any]]]:
+    """The gradients of tables and those of dense variables.
+
+    Raises:
+      tfembed.errors.ArgumentError: no gradient, or a table's that is no
+        IndexedSlices.
+      tfembed.errors.UnsupportedError: a strategy with several replicas.
+    """
+    if tf.distribute.get_strategy().num_replicas_in_sync > 1:
+        raise errors.UnsupportedError(
+            "DynamicEmbeddingOptimizer does not run on several replicas in "
+            "this release; use tfembed.TPUEmbedding there."
+        )
+    pairs = [(g, v) for g, v in grads_and_vars if g is not None]
+    if not pairs:
+        raise errors.ArgumentError(
+            "No variable has a gradient. Look rows up, and compute the loss, "
+            "inside the tape."
+        )
+    sparse, dense = [], []
+    for gradient, variable in pairs:
+        if isinstance(variable, (Variable, TrainableWrapper)):
+            sparse.append(_table_gradient(gradient, variable))
+        else:
+            dense.append((gradient, variable))
+    return sparse, dense
+
+
+def loss_gradients(
+    loss: Any,
+    var_list: Any,
+    *,
+    tape: tf.GradientTape | None,
+    grad_loss: Any,
+    loss_scale: float | None,
+) -> tuple[tf.Tensor, list[tuple[Any, Any]]]:
+    """A loss, and the gradient of `loss_scale` times the loss by each variable.
+
+    Args:
+      loss, var_list, tape, grad_loss: of `DynamicEmbeddingOptimizer.minimize`.
+      loss_scale: what the update divides gradients by; None: 1.
+
+    Raises:
+      tfembed.errors.ArgumentError: `loss` is no function and there is no tape.
+    """
+    if callable(loss):
+        with tape or tf.GradientTape() as tape:
+            value = loss()
+    elif tape is None:
+        raise errors.ArgumentError(
+            "`loss` must be a function where no `tape` is given; got "
+            f"{type(loss).__name__}."
+        )
+    else:
+        value = loss
+    variables = list(var_list() if callable(var_list) else var_list)
+    if loss_scale:
+        ones = tf.ones_like(value) if grad_loss is None else grad_loss
+        grad_loss = tf.convert_to_tensor(ones) * loss_scale
+    gradients = tape.gradient(value, variables, output_gradients=grad_loss)
+    return value, list(zip(gradients, variables, strict=True))
+
+
+def variable_of(variable: Variable | TrainableWrapper) -> Variable:
+    """The variable that holds the rows."""
+    return variable if isinstance(variable, Variable) else variable.params
+
+
+def check_finite(gradient: Any) -> tf.Tensor:
+    """Refuses a dense variable's gradient that is not finite."""
+    values = (
+        gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
+    )
+    return tf.debugging.check_numerics(
+        values,
+        "A dense variable's gradient is not finite, and nonfinite='refuse'",
+    )
+
+
+def _table_gradient(
+    gradient: Any, variable: Variable | TrainableWrapper
+) -> TableGradient:
+    params = variable_of(variable)
+    if not isinstance(gradient, tf.IndexedSlices):
+        raise errors.ArgumentError(
+            f"The gradient of '{params.name}' must be tf.IndexedSlices by key, as "
+            f"`tape.gradient` gives; got {type(gradient).__name__}."
+        )
+    return gradient, params

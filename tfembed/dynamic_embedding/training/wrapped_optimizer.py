@@ -1,0 +1,193 @@
+"""What `DynamicEmbeddingOptimizer` asks of the optimizer that it was given."""
+
+from __future__ import annotations
+
+import abc
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors, optimizers
+from tfembed.dynamic_embedding.training import private
+from tfembed.dynamic_embedding.training.clipping import GradientClipping
+from tfembed.dynamic_embedding.training.keras_rows import KerasRows
+from tfembed.dynamic_embedding.training.keras_rules import FusedRule, fused_rule
+from tfembed.dynamic_embedding.training.row_rule import RowRule
+from tfembed.dynamic_embedding.training.v1_rows import V1Rows
+from tfembed.dynamic_embedding.training.v1_rules import fused_v1_rule
+
+__all__ = ["WrappedOptimizer", "wrap"]
+
+# What Keras does in a step with all rows of a variable, and what to do instead.
+_WHOLE_VARIABLE_OPTIONS = {
+    "use_ema": "averages move for all rows in each step; leave it unset, and "
+    "average rows of checkpoints",
+    "gradient_accumulation_steps": "rows of earlier batches would have to be "
+    "kept for the update; leave it unset, and give `apply_gradients` the "
+    "gradients of several batches at once",
+}
+
+
+class WrappedOptimizer(abc.ABC):
+    """An optimizer of one family.
+
+    Attributes:
+      rule: how it moves rows of tables.
+      name: what slots are called after.
+      iterations: variable that counts steps.
+      clipping: of gradients, before the update.
+      moves_dense: whether it moves dense variables too.
+    """
+
+    rule: FusedRule | RowRule
+    name: str
+    iterations: Any
+    clipping = GradientClipping()
+    moves_dense = True
+
+    @abc.abstractmethod
+    def learning_rate(self) -> tf.Tensor:
+        """That of the next step."""
+
+    @abc.abstractmethod
+    def apply_dense(self, pairs: Sequence[tuple[Any, Any]]) -> None:
+        """Ends a step: moves dense variables and counts the step."""
+
+    @abc.abstractmethod
+    def finish(self) -> None:
+        """Ends a step without dense variables: counts it."""
+
+
+class _Description(WrappedOptimizer):
+    """A description of `tfembed.optimizers`, which moves tables only."""
+
+    moves_dense = False
+
+    def __init__(self, opt: optimizers.Optimizer) -> None:
+        self._opt = opt
+        self.rule = FusedRule(opt)
+        self.name = type(opt).__name__
+        self.iterations = _step_counter()
+
+    def learning_rate(self) -> tf.Tensor:
+        rate: Any = self._opt.learning_rate
+        if callable(rate):
+            rate = rate(self.iterations) if _takes_step(rate) else rate()
+        return tf.cast(tf.convert_to_tensor(rate), tf.float32)
+
+    def apply_dense(self, pairs: Sequence[tuple[Any, Any]]) -> None:
+        raise errors.UnsupportedError(
+            f"{self.name} of tfembed.optimizers moves tables only; got "
+            f"{pairs[0][1]!r}. Give DynamicEmbeddingOptimizer a Keras "
+            "optimizer, or dense variables an optimizer of their own."
+        )
+
+    def finish(self) -> None:
+        self.iterations.assign_add(1)
+
+
+class _Keras(WrappedOptimizer):
+    """An optimizer of Keras 3 or tf_keras."""
+
+    def __init__(self, opt: Any) -> None:
+        for option, reason in _WHOLE_VARIABLE_OPTIONS.items():
+            if getattr(opt, option, None):
+                raise errors.UnsupportedError(
+                    f"{type(opt).__name__}({option}={getattr(opt, option)!r}) "
+                    f"cannot train tables: {reason}."
+                )
+        self._opt = opt
+        self.rule = fused_rule(opt) or KerasRows(opt)
+        self.name = opt.name
+        self.iterations = opt.iterations
+        by_norm = opt.clipnorm or opt.global_clipnorm
+        self.clipping = GradientClipping(
+            loss_scale=getattr(opt, "loss_scale_factor", None),
+            clipvalue=None if by_norm else opt.clipvalue,
+            clipnorm=opt.clipnorm,
+            global_clipnorm=opt.global_clipnorm,
+        )
+
+    def learning_rate(self) -> tf.Tensor:
+        rate = self._opt.learning_rate
+        schedule = private.keras_schedule(self._opt)
+        if callable(schedule) and _takes_step(schedule):
+            rate = schedule(self.iterations)  # tf_keras' own lags by a step.
+        return tf.cast(tf.convert_to_tensor(rate), tf.float32)
+
+    def apply_dense(self, pairs: Sequence[tuple[Any, Any]]) -> None:
+        self._opt.apply_gradients(pairs)
+
+    def finish(self) -> None:
+        self.iterations.assign_add(1)
+
+
+class _V1(WrappedOptimizer):
+    """An optimizer of tf.compat.v1."""
+
+    def __init__(self, opt: Any) -> None:
+        self._opt = opt
+        self.rule = fused_v1_rule(opt) or V1Rows(opt)
+        self.name = opt.get_name()
+        self.iterations = _step_counter()
+
+    def learning_rate(self) -> tf.Tensor:
+        rate = private.v1_option(self._opt, "lr", "learning_rate")
+        if rate is None:  # Of a user's own optimizer, which knows it.
+            return tf.constant(float("nan"))
+        return tf.cast(tf.convert_to_tensor(rate), tf.float32)
+
+    def apply_dense(self, pairs: Sequence[tuple[Any, Any]]) -> None:
+        self._opt.apply_gradients(pairs)
+        self.iterations.assign_add(1)
+
+    def finish(self) -> None:
+        if isinstance(self.rule, V1Rows):
+            self.rule.finish()
+        self.iterations.assign_add(1)
+
+
+def wrap(opt: Any) -> WrappedOptimizer:
+    """The one of `opt`'s family.
+
+    Raises:
+      tfembed.errors.UnsupportedError: no optimizer, one of another family, or
+        one that cannot train tables; it says why.
+    """
+    if isinstance(opt, optimizers.Optimizer):
+        return _Description(opt)
+    if isinstance(opt, tf.compat.v1.train.Optimizer):
+        return _V1(opt)
+    names = {
+        (cls.__module__.partition(".")[0], cls.__name__)
+        for cls in type(opt).__mro__
+    }
+    keras = {name for root, name in names if root in ("keras", "tf_keras")}
+    if "OptimizerV2" not in keras and keras & {"Optimizer", "BaseOptimizer"}:
+        return _Keras(opt)
+    raise errors.UnsupportedError(
+        f"{type(opt).__module__}.{type(opt).__name__} cannot train tables. Use "
+        "an optimizer of Keras 3, of tf_keras (not of its `legacy` ones), of "
+        "tf.compat.v1.train or of tfembed.optimizers."
+    )
+
+
+def _step_counter() -> tf.Variable:
+    with tf.init_scope():
+        return tf.Variable(
+            0, dtype=tf.int64, trainable=False, name="iterations"
+        )
+
+
+def _takes_step(rate: Callable[..., Any]) -> bool:
+    """Whether a learning rate is a schedule: a function of the step."""
+    parameters = inspect.signature(rate).parameters.values()
+    positional = (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    )
+    return any(
+        p.kind in positional and p.default is p.empty for p in parameters
+    )

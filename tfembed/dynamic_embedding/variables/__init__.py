@@ -1,0 +1,1 @@
+"""The table of a `Variable`: its arguments, shards, rows and stores."""

@@ -1,0 +1,187 @@
+"""One table in memory with the methods of TFRA's `CuckooHashTable`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.checkpoint import row_files
+from tfembed.dynamic_embedding.files import folders
+from tfembed.ops import files as file_ops
+from tfembed.tables import HashTable
+
+__all__ = ["CuckooHashTable"]
+
+
+class CuckooHashTable(tf.Module):
+    """A map from keys to rows, in one shard.
+
+    `Variable` does more; this is for programs that use TFRA's tables bare.
+
+    Args:
+      key_dtype, value_dtype: as for `Variable`.
+      default_value: what missing keys read: a number, for rows of width 1, or
+        a row [dim].
+      name: the table's name.
+      checkpoint: whether `tf.train.Checkpoint` saves it.
+      init_size: keys to make room for at once.
+      config: None or a `CuckooHashTableConfig`.
+      device: "" or a CPU.
+      shard_saveable_object_fn: None.
+
+    Raises:
+      As `Variable`; tfembed.errors.UnsupportedError: the last argument.
+    """
+
+    def __init__(
+        self,
+        key_dtype: Any,
+        value_dtype: Any,
+        default_value: Any,
+        name: str = "CuckooHashTable",
+        checkpoint: bool = True,
+        init_size: int = 0,
+        config: Any = None,
+        device: str = "",
+        shard_saveable_object_fn: Any = None,
+    ) -> None:
+        super().__init__()
+        if shard_saveable_object_fn is not None:
+            raise errors.UnsupportedError(
+                "`shard_saveable_object_fn` is TFRA's way of saving; "
+                "tf.train.Checkpoint saves this table by itself. Leave it None."
+            )
+        del config
+        row = tf.reshape(tf.convert_to_tensor(default_value), [-1])
+        table = HashTable(
+            int(row.shape[0]),
+            key_dtype=key_dtype,
+            value_dtype=value_dtype,
+            name=name,
+            initializer=row,
+            devices=(device or "/CPU:0",),
+            init_size=init_size,
+        )
+        self._table = table if checkpoint else self._no_dependency(table)
+
+    @property
+    def table(self) -> HashTable:
+        """The rows."""
+        return self._table
+
+    def size(self, name: str | None = None) -> tf.Tensor:
+        """The number of keys, int64 []."""
+        with tf.name_scope(name or "size"):
+            return self._table.size()
+
+    def lookup(
+        self,
+        keys: Any,
+        dynamic_default_values: Any = None,
+        return_exists: bool = False,
+        name: str | None = None,
+    ) -> Any:
+        """The rows of `keys`, keys.shape + [dim]; inserts nothing.
+
+        Args:
+          keys: of any shape.
+          dynamic_default_values: what missing keys read, one row for all [dim]
+            or one each, keys.shape + [dim]; None: the default value.
+          return_exists: whether to say which keys are there, bool keys.shape.
+          name: of the op.
+        """
+        with tf.name_scope(name or "lookup"):
+            values, exists = self._table.lookup(keys)
+            if dynamic_default_values is not None:
+                defaults = tf.convert_to_tensor(
+                    dynamic_default_values, self._table.value_dtype
+                )
+                values = tf.where(exists[..., tf.newaxis], values, defaults)
+            return (values, exists) if return_exists else values
+
+    def insert(self, keys: Any, values: Any, name: str | None = None) -> Any:
+        """Writes rows; of a repeated key the last one stays."""
+        with tf.name_scope(name or "insert"):
+            return self._table.upsert(keys, values)
+
+    def accum(
+        self,
+        keys: Any,
+        values_or_deltas: Any,
+        exists: Any,
+        name: str | None = None,
+    ) -> Any:
+        """`HashTable.accum`: adds where `exists`, else inserts."""
+        with tf.name_scope(name or "accum"):
+            return self._table.accum(keys, values_or_deltas, exists)
+
+    def remove(self, keys: Any, name: str | None = None) -> Any:
+        """Removes keys; those not there are ignored."""
+        with tf.name_scope(name or "remove"):
+            return self._table.remove(keys)
+
+    def clear(self, name: str | None = None) -> Any:
+        """Removes all keys."""
+        with tf.name_scope(name or "clear"):
+            return self._table.clear()
+
+    def export(self, name: str | None = None) -> tuple[tf.Tensor, tf.Tensor]:
+        """All keys [n] and rows [n, dim]."""
+        with tf.name_scope(name or "export"):
+            return self._table.export()
+
+    def save_to_file_system(
+        self,
+        dirpath: Any,
+        file_name: str | None = None,
+        dirpath_env: str | None = "TFRA_SAVED_KV",
+        append_to_file: bool = False,
+        buffer_size: int = 4194304,
+        name: str | None = None,
+    ) -> Any:
+        """Writes `<file_name>-keys` and `-values`: docs/formats/row_files.md.
+
+        `file_name` is the table's name if None; the rest is as for
+        `Variable.save_to_file_system`.
+        """
+        with tf.name_scope(name or "save_to_file_system"):
+            saved = file_ops.save(
+                self._table.handles,
+                folders.folder(dirpath, dirpath_env),
+                [self._stem(file_name)],
+                buffer_size=folders.rows(buffer_size),
+                append=append_to_file,
+            )
+        return None if tf.inside_function() else saved
+
+    def load_from_file_system(
+        self,
+        dirpath: Any,
+        file_name: str | None = None,
+        dirpath_env: str | None = "TFRA_SAVED_KV",
+        load_entire_dir: bool = False,
+        buffer_size: int = 4194304,
+        name: str | None = None,
+    ) -> Any:
+        """Adds the rows of `<file_name>-keys` and `-values`.
+
+        `load_entire_dir` is `Variable.load_from_file_system`'s; so is the rest.
+        """
+        folder = folders.folder(dirpath, dirpath_env)
+        stems: list[Any] = [self._stem(file_name)]
+        if load_entire_dir:
+            path = folders.path(folder)
+            stems = list(row_files.find_stems(path, self._table.name))
+        with tf.name_scope(name or "load_from_file_system"):
+            return row_files.load(
+                self._table,
+                folder,
+                [str(stem) for stem in stems],
+                write=self._table.upsert,
+                buffer_size=folders.rows(buffer_size),
+            )
+
+    def _stem(self, file_name: str | None) -> str:
+        return file_name or self._table.name.replace("/", "_")
