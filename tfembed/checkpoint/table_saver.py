@@ -46,6 +46,11 @@ def _save(
     trackables: Mapping[str, HashTable], file_prefix: tf.Tensor
 ) -> tf.Tensor:
     tables = list(trackables.values())
+    # TensorFlow traces this for a SavedModel's own restore and save, and then
+    # calls it once more, which writes the export.
+    exporting = private.exporting_saved_model()
+    for table in tables:
+        table.note_checkpoint(export_follows=exporting)
     checkpoint_ops.save(
         [handle for table in tables for handle in table.handles],
         file_prefix,

@@ -7,20 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensorflow.python.ops import resource_variable_ops
+from tfembed.ops.private import single_variable
 
 __all__ = ["add_variable", "single_variable", "track"]
-
-
-def single_variable(**arguments: Any) -> Any:
-    """A variable of which there is one copy, whatever strategy is in scope.
-
-    tf.Variable is made by the strategy, which mirrors it.
-
-    Args:
-      **arguments: those of tf.Variable.
-    """
-    return resource_variable_ops.ResourceVariable(**arguments)
 
 
 def track(owner: Any, name: str, child: Any) -> Any:

@@ -64,3 +64,14 @@ def traced_for_xla() -> bool:
         return False
     graph = tf.compat.v1.get_default_graph()
     return control_flow_util.GraphOrParentsInXlaContext(graph)
+
+
+def single_variable(**arguments: Any) -> Any:
+    """A variable of which there is one copy, whatever strategy is in scope.
+
+    tf.Variable is made by the strategy, which mirrors it.
+
+    Args:
+      **arguments: those of tf.Variable.
+    """
+    return resource_variable_ops.ResourceVariable(**arguments)

@@ -14,22 +14,40 @@ __all__ = ["Expiry"]
 
 @dataclasses.dataclass(frozen=True)
 class Expiry:
-    """Has a table call `expire(limit)` after every `every` training steps.
+    """Has a table call `expire(limit)` by itself: every so often, or when saved.
 
     Attributes:
       limit: what `HashTable.expire` takes, by the table's eviction policy.
-      every: training steps from one expiry to the next.
+      every: training steps from one expiry to the next, counted over restores
+        of checkpoints too; None: not by steps.
+      at_checkpoints: whether rows expire before each checkpoint that saves the
+        table: `tf.train.Checkpoint` and its managers, Keras' files. Not before
+        an export to serve, which leaves the table as it is.
 
     Raises:
-      tfembed.errors.ArgumentError: a value that is not allowed.
+      tfembed.errors.ArgumentError: a value that is not allowed, or neither
+        `every` nor `at_checkpoints`.
     """
 
     limit: float
-    every: int
+    every: int | None = None
+    at_checkpoints: bool = False
 
     def __post_init__(self) -> None:
         check_limit(self.limit)
-        interface.whole_number(self.every, "every", least=1)
+        if self.every is not None:
+            interface.whole_number(self.every, "every", least=1)
+        if not isinstance(self.at_checkpoints, bool):
+            raise errors.ArgumentError(
+                "`at_checkpoints` must be True or False; got "
+                f"{self.at_checkpoints!r}."
+            )
+        if self.every is None and not self.at_checkpoints:
+            raise errors.ArgumentError(
+                f"Expiry(limit={self.limit!r}) never comes: give `every`, a "
+                "number of training steps, or at_checkpoints=True; or leave the "
+                "expiry out and call `expire`."
+            )
 
 
 def check_limit(limit: object) -> None:

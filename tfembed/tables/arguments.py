@@ -24,6 +24,7 @@ __all__ = [
     "check_devices",
     "check_dim",
     "check_name",
+    "check_policies",
     "check_rows",
     "policy_options",
     "rows_per_shard",
@@ -170,6 +171,26 @@ def policy_options(
         "missing_value": admission.value if admission else None,
         "eviction": eviction.policy_text() if eviction else "",
     }
+
+
+def check_policies(
+    *,
+    admission: Any = None,
+    eviction: Any = None,
+    expiry: Any = None,
+    max_size: Any = None,
+    num_shards: int = 1,
+    values: tf.DType = tf.float32,
+    table: str,
+) -> None:
+    """Raises what a table with these policies and bound would raise.
+
+    Raises:
+      As `policy_options`, `check_bounded_admission` and `shard_bounds`.
+    """
+    policy_options(admission, eviction, expiry, values, table)
+    check_bounded_admission(max_size, admission, table)
+    shard_bounds(max_size, eviction, num_shards, table)
 
 
 def check_bounded_admission(max_size: Any, admission: Any, table: str) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.ops import private
 from tfembed.ops import table as table_ops
 from tfembed.policies import (
     AdmissionPolicy,
@@ -17,7 +18,7 @@ from tfembed.policies import (
     SmallestNorm,
 )
 from tfembed.policies.expiry import check_limit
-from tfembed.tables.sharded_table import ShardedTable
+from tfembed.tables.followed_table import FollowedTable
 
 __all__ = ["EvictedRows", "EvictingTable"]
 
@@ -34,13 +35,15 @@ class EvictedRows(NamedTuple):
     values: tf.Tensor | None
 
 
-class EvictingTable(ShardedTable):
+class EvictingTable(FollowedTable):
     """Rows that a policy judges and removes. Base of `HashTable`."""
 
     # None in a table from a SavedModel, which nobody trains.
     _admission: AdmissionPolicy | None = None
     _eviction: EvictionPolicy | None = None
     _expiry: Expiry | None = None
+    _trained_steps: Any = None  # A variable, where the expiry counts steps.
+    _is_exporting = False
 
     @property
     def admission(self) -> AdmissionPolicy | None:
@@ -67,16 +70,27 @@ class EvictingTable(ShardedTable):
         self._admission = admission
         self._eviction = eviction
         self._expiry = expiry
-        if expiry is not None:
+        if expiry is not None and expiry.every is not None:
             with tf.init_scope():
-                self._trained_steps = tf.Variable(
-                    0, dtype=tf.int64, trainable=False, name="trained_steps"
+                self._trained_steps = private.single_variable(
+                    initial_value=tf.constant(0, tf.int64),
+                    trainable=False,
+                    name="trained_steps",
                 )
+
+    def _trackable_children(
+        self, save_type: str = "checkpoint", **kwargs: Any
+    ) -> dict[str, Any]:
+        children = super()._trackable_children(save_type, **kwargs)
+        # So that a training that is often resumed comes to its expiries too.
+        if save_type != "savedmodel" and self._trained_steps is not None:
+            children["trained_steps"] = self._trained_steps
+        return children
 
     def note_training_step(self) -> None:
         """Counts a training step, and expires rows where it is time to."""
         expiry = self._expiry
-        if expiry is None:
+        if expiry is None or expiry.every is None:
             return
         steps = self._trained_steps.assign_add(1, read_value=True)
         tf.cond(
@@ -85,10 +99,18 @@ class EvictingTable(ShardedTable):
             lambda: tf.constant(0),
         )
 
-    @property
-    def max_size(self) -> int | None:
-        """Keys that the table never exceeds; None: no bound."""
-        return sum(shard.options.max_size for shard in self.shards) or None
+    def note_checkpoint(self, *, export_follows: bool) -> None:
+        """Expires rows before they are saved, where the expiry says so.
+
+        Args:
+          export_follows: whether a SavedModel is being made, which takes the
+            rows as they are, in the next call.
+        """
+        is_export = export_follows or self._is_exporting
+        self._is_exporting = export_follows
+        expiry = self._expiry
+        if expiry is not None and expiry.at_checkpoints and not is_export:
+            self.expire(expiry.limit)
 
     def check_bounds(
         self, keys: Sequence[tf.Tensor], *, even_alone: bool = False
@@ -129,7 +151,7 @@ class EvictingTable(ShardedTable):
         policy: EvictionPolicy | None = None,
         return_values: bool = False,
     ) -> EvictedRows:
-        """Removes the rows of the lowest worth, slots with them.
+        """Removes the rows of the lowest worth, slots and status with them.
 
         Exact, over all shards together: `keep` keys stay, or all where there are
         no more. Keys that other threads insert meanwhile stay too.
@@ -154,7 +176,7 @@ class EvictingTable(ShardedTable):
             raise errors.ArgumentError(
                 f"`keep` must not be negative; got {keep}."
             )
-        keys, worth = self._judge(self._judging(policy))
+        keys, worth = self.worth(policy)
         excess = tf.maximum(tf.size(keys, tf.int64) - int(keep), 0)
         removed = tf.gather(keys, tf.argsort(worth)[:excess])
         return self._evict_keys(removed, return_values)
@@ -166,7 +188,7 @@ class EvictingTable(ShardedTable):
         policy: EvictionPolicy | None = None,
         return_values: bool = False,
     ) -> EvictedRows:
-        """Removes the rows that are past a limit, slots with them.
+        """Removes the rows that are past a limit, slots and status with them.
 
         Args:
           limit: by `LeastRecent`, rows go that were not touched for that many
@@ -184,9 +206,33 @@ class EvictingTable(ShardedTable):
         """
         check_limit(limit)
         judge = self._judging(policy)
-        keys, worth = self._judge(judge)
+        keys, worth = self.worth(judge)
         past = -worth >= limit if judge.limit_is_age else worth < limit
         return self._evict_keys(tf.boolean_mask(keys, past), return_values)
+
+    def worth(
+        self, policy: EvictionPolicy | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """All keys [n] and what their rows are worth, float64 [n].
+
+        Args:
+          policy: as for `evict`.
+
+        Returns:
+          By `LeastFrequent` how often a row was touched, by `LeastRecent` for
+          how long not, negative, by `SmallestNorm` the norm.
+
+        Raises:
+          tfembed.errors.ArgumentError: no policy.
+        """
+        judge = self._judging(policy)
+        text = "" if judge == self._eviction else judge.policy_text()
+        each = [
+            table_ops.worth(handle, policy=text, key_dtype=self.key_dtype)
+            for handle in self.handles
+        ]
+        keys, worth = (tf.concat(x, 0) for x in zip(*each, strict=True))
+        return keys, worth
 
     def _judging(self, policy: EvictionPolicy | None) -> EvictionPolicy:
         judge = policy or self._eviction
@@ -202,15 +248,6 @@ class EvictingTable(ShardedTable):
                 "SmallestNorm()."
             )
         return judge
-
-    def _judge(self, policy: EvictionPolicy) -> tuple[tf.Tensor, tf.Tensor]:
-        text = "" if policy == self._eviction else policy.policy_text()
-        each = [
-            table_ops.worth(handle, policy=text, key_dtype=self.key_dtype)
-            for handle in self.handles
-        ]
-        keys, worth = (tf.concat(x, 0) for x in zip(*each, strict=True))
-        return keys, worth
 
     def _evict_keys(self, keys: tf.Tensor, return_values: bool) -> EvictedRows:
         parts = self.partition(keys)
@@ -228,6 +265,7 @@ class EvictingTable(ShardedTable):
             [x for x in (keys, values) if x is not None]
         ):
             done = [table_ops.evict(handle, part) for handle, part in shards]
+            done += self.forget(keys)
         with tf.control_dependencies([op for op in done if op is not None]):
             return EvictedRows(
                 tf.identity(keys),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -13,6 +13,7 @@ from tfembed.ops import table as table_ops
 from tfembed.policies import AdmissionPolicy, EvictionPolicy, Expiry
 from tfembed.tables import arguments
 from tfembed.tables.dtypes import table_dtypes
+from tfembed.tables.followed_table import group
 from tfembed.tables.partition import Partitioner
 from tfembed.tables.table_shard import ShardOptions, TableShard
 from tfembed.tables.table_stats import TableStats
@@ -143,7 +144,7 @@ class HashTable(TrainedTable):
             changed.
         """
         keys, values = self._keys_and_rows(keys, values)
-        return self._for_each_shard(table_ops.upsert, keys, values)
+        return self._write(table_ops.upsert, keys, values)
 
     def accum(
         self, keys: Any, values_or_deltas: Any, exists: Any
@@ -162,45 +163,26 @@ class HashTable(TrainedTable):
         """
         keys, rows = self._keys_and_rows(keys, values_or_deltas)
         exists = tf.convert_to_tensor(exists, tf.bool)
-        return self._for_each_shard(table_ops.accum, keys, rows, exists)
+        return self._write(table_ops.accum, keys, rows, exists)
 
     def remove(self, keys: Any) -> tf.Operation | None:
-        """Removes `keys`, of any shape; those not there are ignored."""
+        """Removes `keys`, of any shape; those not there are ignored.
+
+        Followers lose them too, whether the table held them or not.
+        """
         keys = self._key_tensor(keys)
-        return self._for_each_shard(table_ops.remove, keys)
+        return group([self._remove(keys), *self.forget(keys)])
 
     def clear(self) -> tf.Operation | None:
-        """Removes all keys and gives their memory back."""
-        return _group(table_ops.clear(h) for h in self.handles)
+        """Removes all keys, of followers too, and gives their memory back."""
+        tables = [self, *self.followers]
+        return group([table_ops.clear(h) for t in tables for h in t.handles])
 
     def size(self, shard: int | None = None) -> tf.Tensor:
         """The number of keys, int64 [], of one shard or of all."""
         if shard is not None:
             return table_ops.size(self.handles[shard])
         return tf.add_n([table_ops.size(h) for h in self.handles])
-
-    def keys(self) -> tf.Tensor:
-        """All keys [n], shard after shard; no row is copied."""
-        return tf.concat(
-            [
-                table_ops.keys(handle, key_dtype=self.key_dtype)
-                for handle in self.handles
-            ],
-            0,
-        )
-
-    def contains(self, keys: Any) -> tf.Tensor:
-        """Which of `keys`, of any shape, are there: bool, keys.shape."""
-        keys = self._key_tensor(keys)
-        parts = self.partition(keys)
-        return parts.merge(
-            [
-                table_ops.contains(handle, part)
-                for handle, part in zip(
-                    self.handles, parts.split(keys), strict=True
-                )
-            ]
-        )
 
     def stats(self) -> TableStats:
         """What the table holds, takes and was used for; eager only.
@@ -235,15 +217,18 @@ class HashTable(TrainedTable):
         columns = tf.split(slots, len(names), 1) if names else []
         return keys, dict(zip(names, columns, strict=True))
 
-    def _for_each_shard(self, op: Any, *batch: tf.Tensor) -> Any:
+    def _write(self, op: Any, *batch: tf.Tensor) -> Any:
+        """Runs `op` for each shard on its part of `batch`: keys, then rows."""
         parts = self.partition(batch[0])
-        shards = zip(
-            self.handles, *(parts.split(x) for x in batch), strict=True
-        )
-        if len(batch) == 1:  # Of keys to be removed.
-            return _group(op(*shard) for shard in shards)
-        with tf.control_dependencies(self.check_bounds(parts.split(batch[0]))):
-            return _group([op(*shard) for shard in shards])
+        split = [parts.split(tensor) for tensor in batch]
+        # Where there are followers, before they are changed.
+        checks = self.check_bounds(split[0], even_alone=bool(self.followers))
+        with tf.control_dependencies(checks):
+            forgotten = self.forget_evicted(batch[0])
+        with tf.control_dependencies([*checks, *forgotten]):
+            shards = zip(self.handles, *split, strict=True)
+            written = group([op(*shard) for shard in shards])
+        return self._swept(written)
 
     def _export_all(self) -> list[tf.Tensor]:
         each = [
@@ -253,11 +238,3 @@ class HashTable(TrainedTable):
             for handle in self.handles
         ]
         return [tf.concat(tensors, 0) for tensors in zip(*each, strict=True)]
-
-
-def _group(operations: Iterable[Any]) -> tf.Operation | None:
-    """One operation in a graph of TensorFlow 1; functions order by themselves."""
-    made = list(operations)
-    if tf.executing_eagerly() or tf.inside_function():
-        return None
-    return tf.group(*made)

@@ -21,7 +21,8 @@ class StatusPolicy(RestrictPolicy):
 
     The status has the keys' dtype and the shards of the variable, and is called
     `status/<variable>/<kind>`. It is a table of its own, since keys may be noted
-    before the variable holds them.
+    before the variable holds them. It follows the variable's: keys that leave
+    that, however they do, lose their status (`tfembed.tables.followed_table`).
 
     Args:
       var: the `Variable` to follow.
@@ -42,6 +43,7 @@ class StatusPolicy(RestrictPolicy):
             checkpoint=var.checkpoint,
             init_size=var.init_size,
         )
+        var.table.let_follow(self._status.table)
         if var.checkpoint:
             self._track_trackable(self._status, "status")
 
@@ -95,12 +97,11 @@ class StatusPolicy(RestrictPolicy):
         rank = tf.where(noted, tf.cast(values[:, 0], tf.int64), tf.int64.min)
         excess = tf.maximum(tf.size(keys, tf.int64) - number, 0)
         removed = tf.gather(keys, tf.argsort(rank)[:excess])
-        # Right whether the variable holds the removed keys still or not.
-        noted_keys = status.keys()
-        is_stale = tf.logical_not(table.contains(noted_keys))
-        stale = tf.boolean_mask(noted_keys, is_stale)
-        writes = [table.remove(removed), status.remove(removed)]
-        writes.append(status.remove(stale))
+        # The first removes the status too, whether the variable holds the keys
+        # still or not.
+        writes = [table.remove(removed)]
+        with tf.control_dependencies([w for w in writes if w is not None]):
+            writes = [status.drop_stale()]
         with tf.control_dependencies([w for w in writes if w is not None]):
             return tf.identity(excess)
 

@@ -12,7 +12,10 @@ from tfembed import errors
 from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
 from tfembed.dynamic_embedding.training.keras_rules import FusedRule
 from tfembed.dynamic_embedding.training.key_sums import TableGradient
-from tfembed.dynamic_embedding.training.key_use import note_updates
+from tfembed.dynamic_embedding.training.key_use import (
+    forget_evicted,
+    note_updates,
+)
 from tfembed.dynamic_embedding.training.row_rule import RowRule
 from tfembed.dynamic_embedding.training.row_update import (
     check_no_admission,
@@ -233,6 +236,7 @@ class DynamicEmbeddingOptimizer(tf.Module):
                 if not isinstance(self._rule, FusedRule):
                     check_no_admission(params, self._wrapped.name)
                 params.table.attach(self._described)
+                params.remember_optimizer(self)
 
     def slots_of(self, params: Variable) -> list[SlotVariable]:
         """Views of the slots that this optimizer keeps beside `params`' rows.
@@ -256,6 +260,7 @@ class DynamicEmbeddingOptimizer(tf.Module):
 
     def _update_tables(self, gradients: list[TableGradient]) -> None:
         step = tf.cast(tf.convert_to_tensor(self.iterations), tf.int64) + 1
+        forget_evicted(gradients)
         if isinstance(self._rule, FusedRule):
             count = update_tables(
                 gradients,

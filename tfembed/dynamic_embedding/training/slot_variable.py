@@ -166,9 +166,10 @@ def create_slots(
 
     Returns:
       A `Variable` of the same dtypes, width, shards and initial size, not
-      trainable, called `<variable>/<op_name>/<slot_name>`.
+      trainable, called `<variable>/<op_name>/<slot_name>`. Keys that leave
+      `variable`, however they do, leave it too.
     """
-    return Variable(
+    slot = Variable(
         key_dtype=variable.key_dtype,
         value_dtype=variable.value_dtype,
         dim=variable.dim,
@@ -183,6 +184,8 @@ def create_slots(
         bp_v2=bp_v2,
         short_file_name=variable.short_file_name,
     )
+    variable.table.let_follow(slot.table)
+    return slot
 
 
 def _slot_name(params: Variable, optimizer: str, slot: str) -> str:

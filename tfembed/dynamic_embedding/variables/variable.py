@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -152,6 +153,8 @@ class Variable(VariableFiles, VariableLookups):
             self._track_trackable(self._table, "table")
             self.saveable = add_to_savers(self._table)
 
+    _optimizer: Any = None  # A weak reference, once there is one.
+
     # Gradient tapes treat the variable as they treat tf.Variables: lookups hand
     # their gradients to its handle.
     _should_act_as_resource_variable = True
@@ -208,6 +211,19 @@ class Variable(VariableFiles, VariableLookups):
             )
             return None
         return self._restrict_policy.apply_restriction(num_reserved, **kwargs)
+
+    def remember_optimizer(self, optimizer: Any) -> None:
+        """Notes whose slots lie beside the rows; for the optimizer."""
+        self._optimizer = weakref.ref(optimizer)
+
+    @property
+    def optimizer_vars(self) -> list[Any]:
+        """`get_slot_variables` of the optimizer that trains the variable.
+
+        Empty before one does, and when it is gone.
+        """
+        optimizer = self._optimizer and self._optimizer()
+        return self.get_slot_variables(optimizer) if optimizer else []
 
     def get_slot_variables(self, optimizer: Any) -> Any:
         """Views of the slots that `optimizer` keeps beside the rows.
