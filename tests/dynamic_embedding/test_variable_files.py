@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed.dynamic_embedding as de
-from tfembed import errors, optimizers
+from tfembed import errors, optimizers, policies
 
 KEYS = "fs_mht_1of1_rank0_size1-keys"
 VALUES = "fs_mht_1of1_rank0_size1-values"
@@ -373,3 +373,39 @@ def test_files_of_other_dtypes_hold_their_bytes(
     other = variable(2, dim=3)
     with pytest.raises(tf.errors.InvalidArgumentError, match="was saved with"):
         other.load_from_file_system(tmp_path)
+
+
+@pytest.mark.parametrize("in_function", [False, True])
+@pytest.mark.parametrize("shards", [1, 3])
+def test_more_rows_than_a_bounded_variable_holds_load_into_it(
+    tmp_path, shards, in_function
+):
+    filled(num_keys=500).save_to_file_system(tmp_path)
+    v = variable(shards, max_size=20, eviction=policies.LeastRecent())
+
+    def load():
+        v.load_from_file_system_with_restore_function(tmp_path)
+
+    (tf.function(load) if in_function else load)()
+
+    found = contents(v)
+    assert 20 - shards < len(found) <= 20
+    assert found == {k: rows([k])[0] for k in found}
+    cuckoo = de.CuckooHashTable(tf.int64, tf.float32, [0.0, 0.0], name="fs")
+    cuckoo.load_from_file_system(tmp_path, load_entire_dir=True)
+    assert int(cuckoo.size()) == 500
+
+
+@pytest.mark.parametrize("in_function", [False, True])
+def test_a_partitioner_that_fails_late_changes_nothing(tmp_path, in_function):
+    filled(num_keys=9).save_to_file_system(tmp_path)
+    v = variable(2, partitioner=lambda keys, n: tf.where(keys == 8, n, 0))
+    v.upsert([100], rows([100]))
+
+    def load():
+        v.load_from_file_system_with_restore_function(tmp_path, buffer_size=2)
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="partitioner"):
+        (tf.function(load) if in_function else load)()
+
+    assert contents(v) == {100: rows([100])[0]}

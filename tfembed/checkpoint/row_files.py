@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -106,10 +107,13 @@ def load(
     *,
     write: Callable[[tf.Tensor, tf.Tensor], Any],
     buffer_size: int,
+    select: Callable[[tf.Tensor], tf.Tensor] | None = None,
 ) -> tf.Operation | None:
     """Reads pairs of files in chunks, one after the other.
 
-    All are checked before the first row is written.
+    All is checked before the first row is written: the files, and by a pass of
+    its own what a partitioner makes of the keys. A table of bounded size gets
+    no more rows at a time than each of its shards may hold.
 
     Args:
       table: where `write` puts the rows, with their dtypes and width.
@@ -117,18 +121,38 @@ def load(
       stems: of the pairs.
       write: gets keys [n] and values [n, dim].
       buffer_size: n is at most that, and a chunk at most 16 MB.
+      select: says which keys [n] are for `write`; None: all.
 
     Returns:
       The op in a graph, None in eager mode.
 
     Raises:
-      As `tfembed.ops.files.check`.
+      As `tfembed.ops.files.check`; also
+      tf.errors.InvalidArgumentError: a shard, by the partitioner, that is not
+        there.
     """
+    bounds = [shard.options.max_size for shard in table.shards]
+    max_rows = min([buffer_size, *(bound for bound in bounds if bound)])
+
+    def selected(
+        keys: tf.Tensor, values: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        if select is None:
+            return keys, values
+        own = select(keys)
+        return keys[own], values[own]
 
     def run() -> tf.Tensor:
         row_format = RowFormat(table.key_dtype, table.value_dtype, table.dim)
         pairs = file_ops.check(table.handles, folder, stems, row_format)
-        return _write_all(*pairs, row_format, write, buffer_size)
+        read = functools.partial(_for_each_chunk, *pairs, row_format)
+        checked = tf.constant(0)
+        if table.partitioner is not None:
+            checked = read(
+                lambda *rows: _deal(table, selected(*rows)[0]), buffer_size
+            )
+        with tf.control_dependencies([checked]):
+            return read(lambda *rows: write(*selected(*rows)), max_rows)
 
     if tf.executing_eagerly() or tf.inside_function():
         run()
@@ -137,20 +161,24 @@ def load(
     return tf.function(run, autograph=False)().op
 
 
-def _write_all(
+def _deal(table: HashTable, keys: tf.Tensor) -> None:
+    table.partition(keys)
+
+
+def _for_each_chunk(
     paths: tf.Tensor,
     sizes: tf.Tensor,
     row_format: RowFormat,
-    write: Callable[[tf.Tensor, tf.Tensor], Any],
-    buffer_size: int,
+    visit: Callable[[tf.Tensor, tf.Tensor], Any],
+    max_rows: int,
 ) -> tf.Tensor:
     start = tf.zeros([2], tf.int64)
 
     def body(pair: tf.Tensor, offsets: tf.Tensor) -> list[tf.Tensor]:
         keys, values, following = file_ops.read(
-            paths[pair], offsets, row_format, max_rows=buffer_size
+            paths[pair], offsets, row_format, max_rows=max_rows
         )
-        write(keys, values)
+        visit(keys, values)
         done = following[0] >= sizes[pair, 0]
         return [
             tf.where(done, pair + 1, pair),

@@ -183,19 +183,18 @@ class VariableFiles(VariableRows):
         buffer_size: int,
         ranks: tuple[int, int] | None = None,
     ) -> Any:
-        def write(keys: tf.Tensor, values: tf.Tensor) -> Any:
-            if ranks is not None and ranks[0] > 1:
-                size, rank = ranks
-                own = tf.equal(self.partition_fn(keys, size), rank)
-                keys, values = keys[own], values[own]
-            return self.table.upsert(keys, values)
+        def is_own(keys: tf.Tensor) -> tf.Tensor:
+            assert ranks is not None
+            size, rank = ranks
+            return tf.equal(self.partition_fn(keys, size), rank)
 
         return row_files.load(
             self.table,
             folder,
             [str(stem) for stem in stems],
-            write=write,
+            write=self.table.upsert,
             buffer_size=folders.rows(buffer_size),
+            select=is_own if ranks is not None and ranks[0] > 1 else None,
         )
 
 
