@@ -10,6 +10,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors, initializers
+from tfembed.policies import AdmissionPolicy, EvictionPolicy, Expiry
+from tfembed.tables import arguments
 
 __all__ = ["COMBINERS", "TableConfig"]
 
@@ -42,6 +44,13 @@ class TableConfig:
       dtype: tf.float32.
       seed: of the initial rows of a table without a vocabulary; None: the
         initializer's, else from TensorFlow's global seed and the name.
+      admission: which new ids training inserts into a table without a
+        vocabulary, of `tfembed.policies`; None: all.
+      eviction: what judges the rows of such a table; None: nothing.
+      expiry: when such rows expire; None: when `HashTable.expire` is called.
+      max_size: ids that such a table never exceeds: inserts make room by the
+        eviction policy. A step with more distinct ids is refused. None: no
+        bound.
 
     Raises:
       tfembed.errors.ArgumentError: a value that is not allowed.
@@ -58,6 +67,14 @@ class TableConfig:
     layout: Any = None
     dtype: tf.DType = tf.float32
     seed: int | None = dataclasses.field(default=None, kw_only=True)
+    admission: AdmissionPolicy | None = dataclasses.field(
+        default=None, kw_only=True
+    )
+    eviction: EvictionPolicy | None = dataclasses.field(
+        default=None, kw_only=True
+    )
+    expiry: Expiry | None = dataclasses.field(default=None, kw_only=True)
+    max_size: int | None = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         size = self.vocabulary_size
@@ -73,6 +90,7 @@ class TableConfig:
                 f"be >= 1. Received: {self.dim!r}"
             )
         self._check_initializer()
+        self._check_policies()
         check_table_options(self)
 
     def _check_initializer(self) -> None:
@@ -92,6 +110,23 @@ class TableConfig:
                 "`seed` is for tables with vocabulary_size=None; got seed="
                 f"{self.seed} and vocabulary_size={self.vocabulary_size}. Give "
                 "the seed to the initializer."
+            )
+
+    def _check_policies(self) -> None:
+        given = {
+            name: getattr(self, name)
+            for name in ("admission", "eviction", "expiry", "max_size")
+            if getattr(self, name) is not None
+        }
+        if self.vocabulary_size is None:
+            name = self.name or "without a name"
+            arguments.check_policies(**given, table=name)
+        elif given:
+            raise errors.ArgumentError(
+                f"{', '.join(f'`{name}`' for name in given)} of table "
+                f"{self.name!r} must be None, since it has vocabulary_size="
+                f"{self.vocabulary_size}: the rows of a static table are "
+                "there from the start. Give vocabulary_size=None."
             )
 
 

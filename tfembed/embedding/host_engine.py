@@ -130,6 +130,8 @@ class HostEngine:
                 nonfinite=self._nonfinite,
             )
             self._nonfinite_rows.assign_add(nonfinite)
+            for table in self.tables:
+                table.note_training_step()
 
     def formats(self, name: str | None) -> list[StepFormat]:
         """How the features that are enqueued under `name` are read.

@@ -50,6 +50,11 @@ class HostTable:
     parameters: Any
     slots: dict[str, Any]
 
+    def note_training_step(self) -> None:
+        """Lets the rows of a table without a vocabulary expire in time."""
+        if isinstance(self.parameters, HashTable):
+            self.parameters.note_training_step()
+
     def size(self, nonfinite_rows: int) -> TableSize:
         """Rows and bytes; eager only."""
         if isinstance(self.parameters, HashTable):
@@ -99,6 +104,10 @@ def _hash_table(owner: Any, config: Any, optimizer: Any) -> HashTable:
         name=config.name,
         initializer=config.initializer,
         seed=config.seed,
+        admission=config.admission,
+        eviction=config.eviction,
+        expiry=config.expiry,
+        max_size=config.max_size,
     )
     if optimizer is not None:
         table.attach(optimizer)
