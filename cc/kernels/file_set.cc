@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "cc/kernels/disk_sync.h"
 #include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/lib/hash/crc32c.h"
 #include "tensorflow/core/lib/io/path.h"
@@ -187,9 +188,16 @@ absl::StatusOr<std::optional<Manifest>> FileFolder::ReadManifest(
 absl::Status FileFolder::Commit(absl::string_view set,
                                 const Manifest& manifest) const {
   const std::string path = PendingPath(manifest.save_id, set);
-  TF_RETURN_IF_ERROR(
-      tensorflow::WriteStringToFile(env_, path, manifest.ToText()));
-  return env_->RenameFile(path, ManifestPath(set));
+  std::unique_ptr<tensorflow::WritableFile> file;
+  TF_RETURN_IF_ERROR(env_->NewWritableFile(path, &file));
+  TF_RETURN_IF_ERROR(file->Append(manifest.ToText()));
+  TF_RETURN_IF_ERROR(file->Close());
+  TF_RETURN_IF_ERROR(SyncToDisk(path));
+  // The names of the files come to the disk before the manifest that counts on
+  // them does.
+  TF_RETURN_IF_ERROR(SyncToDisk(path_));
+  TF_RETURN_IF_ERROR(env_->RenameFile(path, ManifestPath(set)));
+  return SyncToDisk(path_);
 }
 
 absl::Status FileFolder::Publish(const Manifest& manifest) const {
@@ -199,7 +207,7 @@ absl::Status FileFolder::Publish(const Manifest& manifest) const {
     if (!exists.ok()) return exists.status();
     if (*exists) TF_RETURN_IF_ERROR(env_->RenameFile(pending, PathOf(name)));
   }
-  return absl::OkStatus();
+  return SyncToDisk(path_);
 }
 
 absl::StatusOr<std::string> FileFolder::Locate(const Manifest& manifest,

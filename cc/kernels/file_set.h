@@ -87,7 +87,7 @@ class FileFolder {
   absl::StatusOr<std::optional<Manifest>> ReadManifest(
       absl::string_view set) const;
 
-  // Step 2.
+  // Step 2, which ends on the disk.
   absl::Status Commit(absl::string_view set, const Manifest& manifest) const;
 
   // Step 3, as far as it has not been done.

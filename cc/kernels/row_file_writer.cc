@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "cc/core/support/row_copy.h"
+#include "cc/kernels/disk_sync.h"
 #include "cc/kernels/row_file_reader.h"
 #include "cc/kernels/table_dtypes.h"
 #include "cc/kernels/table_writer.h"
@@ -139,6 +140,8 @@ class Save {
   // Brings what an earlier save has left into order.
   absl::Status Prepare() {
     TF_RETURN_IF_ERROR(folder_.env()->RecursivelyCreateDir(folder_.path()));
+    // Its own name, in a folder that may be nobody's to open.
+    SyncToDisk(absl::StrCat(folder_.path(), "/..")).IgnoreError();
     for (const std::string& stem : options_.stems) {
       const std::string set = SetOf(stem);
       names_.insert({set, KeysFile(stem), ValuesFile(stem)});
@@ -237,6 +240,7 @@ absl::Status CheckStems(const RowFileSave& save) {
 }  // namespace
 
 absl::Status CheckedFile::Open(Env* env, const std::string& path) {
+  path_ = path;
   return env->NewWritableFile(path, &file_);
 }
 
@@ -263,8 +267,8 @@ absl::Status CheckedFile::AppendFile(Env* env, const std::string& path) {
 }
 
 absl::Status CheckedFile::Close() {
-  TF_RETURN_IF_ERROR(file_->Sync());
-  return file_->Close();
+  TF_RETURN_IF_ERROR(file_->Close());
+  return SyncToDisk(path_);
 }
 
 absl::Status SaveRowFiles(Env* env, const RowFileSave& save) {

@@ -23,12 +23,13 @@ class CheckedFile {
   // Appends the whole of another file.
   absl::Status AppendFile(tensorflow::Env* env, const std::string& path);
 
-  // Hands everything to the file system. Says what was written.
+  // Brings everything to the disk. `entry` says what was written.
   absl::Status Close();
   const FileEntry& entry() const { return entry_; }
 
  private:
   std::unique_ptr<tensorflow::WritableFile> file_;
+  std::string path_;
   FileEntry entry_;
 };
 
