@@ -175,7 +175,10 @@ def test_values_of_another_dtype_are_refused(table):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"dim": 0}, "`dim` must be a positive integer; got 0 for table 't'"),
+        (
+            {"dim": 0},
+            "`dim` must be an integer of at least 1; got 0 for table 't'",
+        ),
         ({"dim": 2.5}, "`dim`"),
         ({"name": ""}, "`name`"),
         ({"devices": []}, "`devices`"),

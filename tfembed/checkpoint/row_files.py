@@ -105,7 +105,6 @@ def load(
     folder: tf.Tensor,
     stems: Sequence[str],
     *,
-    write: Callable[[tf.Tensor, tf.Tensor], Any],
     buffer_size: int,
     select: Callable[[tf.Tensor], tf.Tensor] | None = None,
 ) -> tf.Operation | None:
@@ -116,12 +115,11 @@ def load(
     no more rows at a time than each of its shards may hold.
 
     Args:
-      table: where `write` puts the rows, with their dtypes and width.
+      table: where the rows go, with their dtypes and width.
       folder: string scalar.
       stems: of the pairs.
-      write: gets keys [n] and values [n, dim].
-      buffer_size: n is at most that, and a chunk at most 16 MB.
-      select: says which keys [n] are for `write`; None: all.
+      buffer_size: rows of a chunk, which has at most 16 MB.
+      select: says which keys [n] are loaded; None: all.
 
     Returns:
       The op in a graph, None in eager mode.
@@ -152,7 +150,7 @@ def load(
                 lambda *rows: _deal(table, selected(*rows)[0]), buffer_size
             )
         with tf.control_dependencies([checked]):
-            return read(lambda *rows: write(*selected(*rows)), max_rows)
+            return read(lambda *rows: table.upsert(*selected(*rows)), max_rows)
 
     if tf.executing_eagerly() or tf.inside_function():
         run()

@@ -17,7 +17,7 @@ from tfembed.errors import DtypeError
 from tfembed.ops import library, private
 
 
-class TableStats(NamedTuple):
+class TableMemory(NamedTuple):
     """int64 scalars: what a table holds and takes."""
 
     size: tf.Tensor
@@ -165,9 +165,11 @@ def use(table: tf.Tensor) -> tf.Tensor:
     return library.load().tfembed_table_use(table)
 
 
-def stats(table: tf.Tensor) -> TableStats:
+def stats(table: tf.Tensor) -> TableMemory:
     """What the table holds and takes."""
-    return TableStats(*tf.unstack(library.load().tfembed_table_stats(table), 4))
+    return TableMemory(
+        *tf.unstack(library.load().tfembed_table_stats(table), 4)
+    )
 
 
 def export(
@@ -262,7 +264,7 @@ for _op in (
     "TableLookup",
     "TableLookupTrained",
     "TableSize",
-    "TableStats",
+    "TableMemory",
     "TableUse",
     "TableWorth",
 ):

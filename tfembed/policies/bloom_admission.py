@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from tfembed import errors
+from tfembed import checks, errors
 from tfembed.policies import interface
 
 __all__ = ["BloomAdmission"]
@@ -34,8 +34,8 @@ class BloomAdmission(interface.AdmissionPolicy):
     value: float | None = None
 
     def __post_init__(self) -> None:
-        interface.whole_number(self.seen, "seen", least=1, most=255)
-        interface.whole_number(self.capacity, "capacity", least=1, most=10**11)
+        checks.integer(self.seen, "seen", least=1, most=255)
+        checks.integer(self.capacity, "capacity", least=1, most=10**11)
         if not 1e-6 <= self.error_rate <= 0.5:
             raise errors.ArgumentError(
                 f"`error_rate` must be in [1e-6, 0.5]; got {self.error_rate!r}."

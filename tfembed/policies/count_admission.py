@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from tfembed import checks
 from tfembed.policies import interface
 
 __all__ = ["CountAdmission"]
@@ -25,7 +26,7 @@ class CountAdmission(interface.AdmissionPolicy):
     value: float | None = None
 
     def __post_init__(self) -> None:
-        interface.whole_number(self.seen, "seen", least=1, most=2**24)
+        checks.integer(self.seen, "seen", least=1, most=2**24)
         interface.check_value(self.value)
 
     def policy_text(self) -> str:

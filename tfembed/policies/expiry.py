@@ -6,8 +6,7 @@ import dataclasses
 import math
 import numbers
 
-from tfembed import errors
-from tfembed.policies import interface
+from tfembed import checks, errors
 
 __all__ = ["Expiry"]
 
@@ -36,7 +35,7 @@ class Expiry:
     def __post_init__(self) -> None:
         check_limit(self.limit)
         if self.every is not None:
-            interface.whole_number(self.every, "every", least=1)
+            checks.integer(self.every, "every", least=1)
         if not isinstance(self.at_checkpoints, bool):
             raise errors.ArgumentError(
                 "`at_checkpoints` must be True or False; got "

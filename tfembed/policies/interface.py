@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import math
 import numbers
-import operator
 from typing import Any, ClassVar
 
 from tfembed import errors
@@ -48,29 +47,6 @@ class EvictionPolicy(abc.ABC):
     @abc.abstractmethod
     def policy_text(self) -> str:
         """The policy as `cc/core/policies/eviction.h` reads it."""
-
-
-def whole_number(
-    value: Any, argument: str, *, least: int, most: int | None = None
-) -> int:
-    """`value` as an int in [least, most].
-
-    Raises:
-      tfembed.errors.ArgumentError: anything else.
-    """
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = least - 1
-    fits = least <= number and (most is None or number <= most)
-    if isinstance(value, bool) or not fits:
-        limits = f"of at least {least}" + (
-            "" if most is None else f", at most {most}"
-        )
-        raise errors.ArgumentError(
-            f"`{argument}` must be an integer {limits}; got {value!r}."
-        )
-    return number
 
 
 def check_value(value: Any) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import operator
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
-from tfembed import errors
+from tfembed import checks, errors
 from tfembed.policies import (
     AdmissionPolicy,
     BloomAdmission,
@@ -22,7 +20,6 @@ from tfembed.policies import (
 __all__ = [
     "check_bounded_admission",
     "check_devices",
-    "check_dim",
     "check_name",
     "check_policies",
     "check_rows",
@@ -31,23 +28,6 @@ __all__ = [
     "shard_bounds",
     "table_seed",
 ]
-
-
-def check_dim(dim: Any, table: str) -> int:
-    """`dim` as an int.
-
-    Raises:
-      tfembed.errors.ArgumentError: not a positive integer.
-    """
-    try:
-        width = operator.index(dim)
-    except TypeError:
-        width = 0
-    if width < 1 or isinstance(dim, bool):
-        raise errors.ArgumentError(
-            f"`dim` must be a positive integer; got {dim!r} for table '{table}'."
-        )
-    return width
 
 
 def check_devices(devices: Sequence[str], table: str) -> tuple[str, ...]:
@@ -84,18 +64,10 @@ def check_rows(keys: tf.Tensor, rows: tf.Tensor, dim: int, table: str) -> None:
     """Refuses rows whose static shape cannot be keys.shape + [dim].
 
     Raises:
-      tf.errors.InvalidArgumentError: as the op does where shapes are known only
-        when it runs.
+      tf.errors.InvalidArgumentError: they cannot.
     """
-    wanted = keys.shape.concatenate([dim])
-    if not wanted.is_compatible_with(rows.shape):
-        raise tf.errors.InvalidArgumentError(
-            None,
-            None,
-            f"Expected shape {wanted.as_list()} for the values of table "
-            f"'{table}', one row of width {dim} per key; got "
-            f"{rows.shape.as_list()}.",
-        )
+    what = f"the values of table '{table}', one row of width {dim} per key"
+    checks.shape(what, rows, keys.shape.concatenate([dim]))
 
 
 def rows_per_shard(init_size: Any, num_shards: int, table: str) -> int:
@@ -104,12 +76,9 @@ def rows_per_shard(init_size: Any, num_shards: int, table: str) -> int:
     Raises:
       tfembed.errors.ArgumentError: not an integer, or a negative one.
     """
-    if not isinstance(init_size, (int, np.integer)) or init_size < 0:
-        raise errors.ArgumentError(
-            f"`init_size` must be an integer from 0 on; got {init_size!r} for "
-            f"table '{table}'."
-        )
-    return -(-int(init_size) // num_shards)
+    owner = f"table '{table}'"
+    rows = checks.integer(init_size, "init_size", least=0, owner=owner)
+    return -(-rows // num_shards)
 
 
 def table_seed(seed: Any, table: str) -> int:
@@ -128,12 +97,9 @@ def table_seed(seed: Any, table: str) -> int:
         text = f"{global_seed}/{table}".encode()
         digest = hashlib.blake2b(text, digest_size=8).digest()
         return int.from_bytes(digest, "little", signed=True)
-    if not isinstance(seed, (int, np.integer)) or not -(2**63) <= seed < 2**63:
-        raise errors.ArgumentError(
-            f"`seed` must be a signed 64-bit integer; got {seed!r} for table "
-            f"'{table}'."
-        )
-    return int(seed)
+    return checks.integer(
+        seed, "seed", least=-(2**63), most=2**63 - 1, owner=f"table '{table}'"
+    )
 
 
 def policy_options(
@@ -218,16 +184,12 @@ def shard_bounds(
     """
     if max_size is None:
         return [0] * num_shards
-    is_integer = isinstance(max_size, (int, np.integer))
-    if not is_integer or isinstance(max_size, bool) or max_size < num_shards:
-        raise errors.ArgumentError(
-            f"`max_size` must be None or an integer of at least {num_shards}, "
-            f"one key a shard; got {max_size!r} for table '{table}'."
-        )
+    owner = f"table '{table}', one key a shard"
+    bound = checks.integer(max_size, "max_size", least=num_shards, owner=owner)
     if eviction is None:
         raise errors.ArgumentError(
             f"`max_size` of table '{table}' needs an `eviction` policy, which "
             "says what goes; got none."
         )
-    share, rest = divmod(int(max_size), num_shards)
+    share, rest = divmod(bound, num_shards)
     return [share + (i < rest) for i in range(num_shards)]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfembed import errors
+from tfembed import checks, errors
 from tfembed.ops import private
 from tfembed.ops import table as table_ops
 from tfembed.policies import (
@@ -168,16 +167,9 @@ class EvictingTable(FollowedTable):
           tfembed.errors.ArgumentError: a negative `keep`, or no policy.
           tfembed.errors.DtypeError: `keep` is no integer.
         """
-        if isinstance(keep, bool) or not isinstance(keep, numbers.Integral):
-            raise errors.DtypeError(
-                f"`keep` must be an integer, a number of keys; got {keep!r}."
-            )
-        if keep < 0:
-            raise errors.ArgumentError(
-                f"`keep` must not be negative; got {keep}."
-            )
+        number = checks.key_count(keep, "keep")
         keys, worth = self.worth(policy)
-        excess = tf.maximum(tf.size(keys, tf.int64) - int(keep), 0)
+        excess = tf.maximum(tf.size(keys, tf.int64) - number, 0)
         removed = tf.gather(keys, tf.argsort(worth)[:excess])
         return self._evict_keys(removed, return_values)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfembed import checks
 from tfembed.initializers import row_initializer
 from tfembed.ops import table as table_ops
 from tfembed.policies import AdmissionPolicy, EvictionPolicy, Expiry
@@ -80,7 +81,7 @@ class HashTable(TrainedTable):
     ) -> None:
         arguments.check_name(name)
         keys, values = table_dtypes(key_dtype, value_dtype)
-        dim = arguments.check_dim(dim, name)
+        dim = checks.integer(dim, "dim", least=1, owner=f"table '{name}'")
         devices = arguments.check_devices(devices, name)
         described = row_initializer(initializer, dim)
         seed = described.seed if seed is None else seed

@@ -7,8 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed import errors
-from tfembed.dynamic_embedding.variables import arguments
+from tfembed import checks, errors
 
 __all__ = ["folder", "path", "rows"]
 
@@ -44,4 +43,4 @@ def rows(buffer_size: Any) -> int:
     Raises:
       tfembed.errors.ArgumentError: below 1, or no integer.
     """
-    return arguments.integer(buffer_size, "buffer_size", least=1)
+    return checks.integer(buffer_size, "buffer_size", least=1)

@@ -7,17 +7,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed import errors
+from tfembed import checks, errors
 from tfembed.checkpoint import row_files
 from tfembed.checkpoint.row_files import FileStem
-from tfembed.dynamic_embedding.files import folders
-from tfembed.dynamic_embedding.variables import arguments
+from tfembed.dynamic_embedding.files import folders, table_files
+from tfembed.dynamic_embedding.files.table_files import BUFFER_SIZE
 from tfembed.dynamic_embedding.variables.variable_rows import VariableRows
-from tfembed.ops import files as file_ops
 
 __all__ = ["VariableFiles", "load_de_variable_from_file_system"]
-
-_BUFFER_SIZE = 4194304
 
 
 class VariableFiles(VariableRows):
@@ -31,7 +28,7 @@ class VariableFiles(VariableRows):
         file_name_list: Sequence[str] | None = None,
         dirpath_env: str | None = "TFRA_SAVED_KV",
         append_to_file: bool = False,
-        buffer_size: int = _BUFFER_SIZE,
+        buffer_size: int = BUFFER_SIZE,
         name: str | None = None,
     ) -> Any:
         """Writes keys and rows to files, a pair a shard.
@@ -61,23 +58,22 @@ class VariableFiles(VariableRows):
           tf.errors.OpError: the files cannot be written, or, to append to,
             cannot be read. They are as they were.
         """
-        stems = file_name_list
-        if stems is None:
-            stems = [str(s) for s in self._stems(proc_size, proc_rank)]
+        stems: Sequence[Any] = file_name_list or []
+        if file_name_list is None:
+            stems = self._stems(proc_size, proc_rank)
         if len(stems) != self.shard_num:
             raise errors.ArgumentError(
                 f"`file_name_list` must have a name for each of the "
                 f"{self.shard_num} shards of '{self.name}'; got {list(stems)}."
             )
-        with tf.name_scope(name or "save_to_file_system"):
-            saved = file_ops.save(
-                self.table.handles,
-                folders.folder(dirpath, dirpath_env),
-                stems,
-                buffer_size=folders.rows(buffer_size),
-                append=append_to_file,
-            )
-        return None if tf.inside_function() else saved
+        return table_files.save(
+            self.table,
+            folders.folder(dirpath, dirpath_env),
+            stems,
+            append=append_to_file,
+            buffer_size=buffer_size,
+            name=name,
+        )
 
     def load_from_file_system(
         self,
@@ -87,7 +83,7 @@ class VariableFiles(VariableRows):
         file_name_list: Sequence[str] | None = None,
         dirpath_env: str | None = "TFRA_SAVED_KV",
         load_entire_dir: bool = False,
-        buffer_size: int = _BUFFER_SIZE,
+        buffer_size: int = BUFFER_SIZE,
         name: str | None = None,
     ) -> Any:
         """Adds the rows of files to those that are there; the files' win.
@@ -127,15 +123,16 @@ class VariableFiles(VariableRows):
                 "`file_name_list` must name at least one pair of files; got [] "
                 f"for '{self.name}'."
             )
-        with tf.name_scope(name or "load_from_file_system"):
-            return self._load(folder, stems, buffer_size)
+        return table_files.load(
+            self.table, folder, stems, buffer_size=buffer_size, name=name
+        )
 
     def load_from_file_system_with_restore_function(
         self,
         dirpath: Any,
         proc_size: int = 1,
         proc_rank: int = 0,
-        buffer_size: int = _BUFFER_SIZE,
+        buffer_size: int = BUFFER_SIZE,
     ) -> Any:
         """Adds the rows of one save, from any number of shards and processes.
 
@@ -161,13 +158,21 @@ class VariableFiles(VariableRows):
         is_own = stems[0].size == proc_size
         if is_own:
             stems = [stem for stem in stems if stem.rank == proc_rank]
-        ranks = None if is_own else (proc_size, proc_rank)
-        with tf.name_scope("load_from_file_system"):
-            return self._load(folder, stems, buffer_size, ranks)
+
+        def is_for_rank(keys: tf.Tensor) -> tf.Tensor:
+            return tf.equal(self.partition_fn(keys, proc_size), proc_rank)
+
+        return table_files.load(
+            self.table,
+            folder,
+            stems,
+            buffer_size=buffer_size,
+            select=None if is_own or proc_size == 1 else is_for_rank,
+        )
 
     def _stems(self, proc_size: int, proc_rank: int) -> list[FileStem]:
-        size = arguments.integer(proc_size, "proc_size", least=1)
-        rank = arguments.integer(proc_rank, "proc_rank", least=0)
+        size = checks.integer(proc_size, "proc_size", least=1)
+        rank = checks.integer(proc_rank, "proc_rank", least=0)
         if rank >= size:
             raise errors.ArgumentError(
                 f"`proc_rank` must be in [0, {size}), since `proc_size` is "
@@ -176,34 +181,13 @@ class VariableFiles(VariableRows):
         n = self.shard_num
         return [FileStem(self.name, n, size, rank, i) for i in range(n)]
 
-    def _load(
-        self,
-        folder: tf.Tensor,
-        stems: Sequence[Any],
-        buffer_size: int,
-        ranks: tuple[int, int] | None = None,
-    ) -> Any:
-        def is_own(keys: tf.Tensor) -> tf.Tensor:
-            assert ranks is not None
-            size, rank = ranks
-            return tf.equal(self.partition_fn(keys, size), rank)
-
-        return row_files.load(
-            self.table,
-            folder,
-            [str(stem) for stem in stems],
-            write=self.table.upsert,
-            buffer_size=folders.rows(buffer_size),
-            select=is_own if ranks is not None and ranks[0] > 1 else None,
-        )
-
 
 def load_de_variable_from_file_system(
     de_variable: VariableFiles,
     dirpath: Any,
     proc_size: int = 1,
     proc_rank: int = 0,
-    buffer_size: int = _BUFFER_SIZE,
+    buffer_size: int = BUFFER_SIZE,
 ) -> Any:
     """`de_variable.load_from_file_system_with_restore_function(...)`."""
     return de_variable.load_from_file_system_with_restore_function(

@@ -8,10 +8,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfembed import errors
+from tfembed import checks, errors
 from tfembed.dynamic_embedding.keras import combiners, layer_config
 from tfembed.dynamic_embedding.keras.table_layer import TableLayer
-from tfembed.dynamic_embedding.variables import arguments
 
 __all__ = ["FieldWiseEmbedding"]
 
@@ -67,7 +66,7 @@ class FieldWiseEmbedding(TableLayer):
             with_unique,
             **kwargs,
         )
-        self.nslots = arguments.integer(nslots, "nslots", least=1)
+        self.nslots = checks.integer(nslots, "nslots", least=1)
         self.slot_map_fn = map_fn
 
     def call(self, ids: Any) -> tf.Tensor:

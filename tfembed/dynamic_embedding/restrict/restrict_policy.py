@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import functools
 import inspect
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +12,7 @@ import tensorflow as tf
 
 from tfembed import errors
 
-__all__ = ["RestrictPolicy", "key_count", "make_policy"]
+__all__ = ["RestrictPolicy", "make_policy"]
 
 
 class RestrictPolicy(tf.__internal__.tracking.Trackable, abc.ABC):
@@ -77,25 +76,3 @@ def make_policy(policy: Any, variable: Any) -> RestrictPolicy | None:
         )
     make: Callable[[Any], RestrictPolicy] = policy
     return make(variable)
-
-
-def key_count(value: Any, argument: str) -> int:
-    """`value` as a number of keys.
-
-    Raises:
-      tfembed.errors.DtypeError: not an integer.
-      tfembed.errors.ArgumentError: a negative one.
-    """
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, bool):
-        raise errors.DtypeError(
-            f"`{argument}` must be an integer, a number of keys; got {value!r}."
-        )
-    if number < 0:
-        raise errors.ArgumentError(
-            f"`{argument}` must not be negative; got {number}."
-        )
-    return number

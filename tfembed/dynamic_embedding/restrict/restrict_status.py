@@ -6,11 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed import errors
-from tfembed.dynamic_embedding.restrict.restrict_policy import (
-    RestrictPolicy,
-    key_count,
-)
+from tfembed import checks, errors
+from tfembed.dynamic_embedding.restrict.restrict_policy import RestrictPolicy
 from tfembed.dynamic_embedding.variables.variable import Variable
 
 __all__ = ["StatusPolicy"]
@@ -81,8 +78,10 @@ class StatusPolicy(RestrictPolicy):
                 f"{type(self).__name__} restricts by `num_reserved` and "
                 f"`trigger`; got {sorted(kwargs)} too."
             )
-        kept = key_count(num_reserved, "num_reserved")
-        limit = kept if trigger is None else key_count(trigger, "trigger")
+        kept = checks.key_count(num_reserved, "num_reserved")
+        limit = (
+            kept if trigger is None else checks.key_count(trigger, "trigger")
+        )
         return tf.cond(
             self._variable.size() > limit,
             lambda: self._keep(kept),

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tfembed import errors
+from tfembed import checks, errors
 from tfembed.tables import batches
 
 __all__ = [
     "check_addition",
-    "check_shape",
     "check_value_shape",
     "device_list",
     "id_tensor",
-    "integer",
     "key_tensor",
     "value_tensor",
 ]
@@ -28,19 +25,6 @@ def device_list(devices: str | Sequence[str] | None) -> list[str]:
     if devices is None:
         return ["/CPU:0"]
     return [devices] if isinstance(devices, str) else list(devices)
-
-
-def integer(value: Any, argument: str, *, least: int) -> int:
-    """`value` as an int that is at least `least`."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = least - 1
-    if number < least or isinstance(value, bool):
-        raise errors.ArgumentError(
-            f"`{argument}` must be an integer of at least {least}; got {value!r}."
-        )
-    return number
 
 
 def key_tensor(
@@ -97,22 +81,4 @@ def check_value_shape(keys: tf.Tensor, values: tf.Tensor, dim: int) -> None:
       tf.errors.InvalidArgumentError: as the op does for shapes that are known
         only when it runs.
     """
-    check_shape("value", values, keys.shape.concatenate([dim]))
-
-
-def check_shape(what: str, tensor: tf.Tensor, expected: tf.TensorShape) -> None:
-    """Raises InvalidArgumentError where a shape is known to be another one."""
-    if not tensor.shape.is_compatible_with(expected):
-        raise tf.errors.InvalidArgumentError(
-            None,
-            None,
-            f"Expected shape {_text(expected)} for {what}, got "
-            f"{_text(tensor.shape)}.",
-        )
-
-
-def _text(shape: tf.TensorShape) -> str:
-    if shape.rank is None:
-        return "<unknown>"
-    sizes = ("?" if size is None else str(size) for size in shape.as_list())
-    return f"[{','.join(sizes)}]"
+    checks.shape("value", values, keys.shape.concatenate([dim]))

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.checkpoint import row_files
-from tfembed.dynamic_embedding.files import folders
-from tfembed.ops import files as file_ops
+from tfembed.dynamic_embedding.files import folders, table_files
+from tfembed.dynamic_embedding.files.table_files import BUFFER_SIZE
 from tfembed.tables import HashTable
 
 __all__ = ["CuckooHashTable"]
@@ -138,7 +138,7 @@ class CuckooHashTable(tf.Module):
         file_name: str | None = None,
         dirpath_env: str | None = "TFRA_SAVED_KV",
         append_to_file: bool = False,
-        buffer_size: int = 4194304,
+        buffer_size: int = BUFFER_SIZE,
         name: str | None = None,
     ) -> Any:
         """Writes `<file_name>-keys` and `-values`: docs/formats/row_files.md.
@@ -146,15 +146,14 @@ class CuckooHashTable(tf.Module):
         `file_name` is the table's name if None; the rest is as for
         `Variable.save_to_file_system`.
         """
-        with tf.name_scope(name or "save_to_file_system"):
-            saved = file_ops.save(
-                self._table.handles,
-                folders.folder(dirpath, dirpath_env),
-                [self._stem(file_name)],
-                buffer_size=folders.rows(buffer_size),
-                append=append_to_file,
-            )
-        return None if tf.inside_function() else saved
+        return table_files.save(
+            self._table,
+            folders.folder(dirpath, dirpath_env),
+            [self._stem(file_name)],
+            append=append_to_file,
+            buffer_size=buffer_size,
+            name=name,
+        )
 
     def load_from_file_system(
         self,
@@ -162,7 +161,7 @@ class CuckooHashTable(tf.Module):
         file_name: str | None = None,
         dirpath_env: str | None = "TFRA_SAVED_KV",
         load_entire_dir: bool = False,
-        buffer_size: int = 4194304,
+        buffer_size: int = BUFFER_SIZE,
         name: str | None = None,
     ) -> Any:
         """Adds the rows of `<file_name>-keys` and `-values`.
@@ -174,14 +173,9 @@ class CuckooHashTable(tf.Module):
         if load_entire_dir:
             path = folders.path(folder)
             stems = list(row_files.find_stems(path, self._table.name))
-        with tf.name_scope(name or "load_from_file_system"):
-            return row_files.load(
-                self._table,
-                folder,
-                [str(stem) for stem in stems],
-                write=self._table.upsert,
-                buffer_size=folders.rows(buffer_size),
-            )
+        return table_files.load(
+            self._table, folder, stems, buffer_size=buffer_size, name=name
+        )
 
     def _stem(self, file_name: str | None) -> str:
         return file_name or self._table.name.replace("/", "_")

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed import errors, tables
+from tfembed import checks, errors, tables
 from tfembed.checkpoint.graph_saver import add_to_savers
 from tfembed.dynamic_embedding.files.variable_files import VariableFiles
 from tfembed.dynamic_embedding.lookups.variable_lookups import VariableLookups
@@ -104,7 +104,7 @@ class Variable(VariableFiles, VariableLookups):
     ) -> None:
         self.key_dtype, self.value_dtype = table_dtypes(key_dtype, value_dtype)
         check_kv_creator(kv_creator)
-        self.dim = arguments.integer(dim, "dim", least=1)
+        self.dim = checks.integer(dim, "dim", least=1)
         self.devices = arguments.device_list(devices)
         self.shard_num = len(self.devices)
         self.partition_fn = partitioner
@@ -113,7 +113,7 @@ class Variable(VariableFiles, VariableLookups):
         self.initializer = initializer
         self.trainable = bool(trainable)
         self.checkpoint = bool(checkpoint)
-        self.init_size = arguments.integer(init_size, "init_size", least=0)
+        self.init_size = checks.integer(init_size, "init_size", least=0)
         self.kv_creator = kv_creator
         self.bp_v2 = bool(bp_v2)
         self.short_file_name = bool(short_file_name)

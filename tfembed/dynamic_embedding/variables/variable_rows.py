@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed import errors, tables
+from tfembed import checks, errors, tables
 from tfembed.dynamic_embedding.variables import arguments
 
 __all__ = ["VariableRows"]
@@ -84,7 +84,7 @@ class VariableRows(tf.__internal__.tracking.Trackable):
             old = arguments.value_tensor(old_values, self)
             new = arguments.value_tensor(new_values, self)
             exists = tf.convert_to_tensor(exists, tf.bool)
-            arguments.check_shape("exists", exists, keys.shape)
+            checks.shape("exists", exists, keys.shape)
             for values in (old, new):
                 arguments.check_value_shape(keys, values, self.dim)
             deltas = tf.where(exists[..., tf.newaxis], new - old, new)
@@ -131,6 +131,36 @@ class VariableRows(tf.__internal__.tracking.Trackable):
         """All keys [n] and values [n, dim], shard after shard."""
         with tf.name_scope(name or "export"):
             return self._table.export()
+
+    def export_keys_and_scores(
+        self, split_size: int = 1, name: str | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """All keys and what their rows are worth, in no particular order.
+
+        Args:
+          split_size: accepted for TFRA's sake.
+          name: of the op.
+
+        Returns:
+          Keys [n] and scores float64 [n] by the variable's eviction policy: the
+          lowest go first.
+
+        Raises:
+          tfembed.errors.DtypeError: (also TypeError) it has no such policy.
+        """
+        checks.integer(split_size, "split_size", least=1)
+        if self._table.eviction is None:
+            raise errors.DtypeError(
+                f"'{self.name}' has no scores; make it with an `eviction` "
+                "policy of tfembed.policies."
+            )
+        with tf.name_scope(name or "export_keys_and_scores"):
+            return self._table.worth()
+
+    @property
+    def size_ops(self) -> list[tf.Tensor]:
+        """The number of keys of each shard, int64 []."""
+        return [self._table.size(i) for i in range(self.shard_num)]
 
     def size(
         self, index: int | None = None, name: str | None = None

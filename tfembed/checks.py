@@ -1,0 +1,96 @@
+"""Checks of numbers and shapes that callers give, with one wording for all."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+
+__all__ = ["integer", "key_count", "shape"]
+
+
+def integer(
+    value: Any,
+    argument: str,
+    *,
+    least: int,
+    most: int | None = None,
+    owner: str = "",
+) -> int:
+    """`value`, Python's or NumPy's, as an int in [least, most].
+
+    Args:
+      value: what was given.
+      argument: its name.
+      least, most: limits, inclusive; None: no upper one.
+      owner: whose argument it is, as in "table 'users'".
+
+    Raises:
+      tfembed.errors.ArgumentError: anything else, a boolean too.
+    """
+    number = _index(value)
+    fits = number is not None and least <= number
+    if number is None or not fits or (most is not None and number > most):
+        limits = f"of at least {least}" + (
+            "" if most is None else f" and at most {most}"
+        )
+        whose = f" for {owner}" if owner else ""
+        raise errors.ArgumentError(
+            f"`{argument}` must be an integer {limits}; got {value!r}{whose}."
+        )
+    return number
+
+
+def key_count(value: Any, argument: str) -> int:
+    """`value` as a number of keys.
+
+    Raises:
+      tfembed.errors.DtypeError: (also TypeError) not an integer.
+      tfembed.errors.ArgumentError: a negative one.
+    """
+    number = _index(value)
+    if number is None:
+        raise errors.DtypeError(
+            f"`{argument}` must be an integer, a number of keys; got {value!r}."
+        )
+    if number < 0:
+        raise errors.ArgumentError(
+            f"`{argument}` must not be negative; got {number}."
+        )
+    return number
+
+
+def shape(what: str, tensor: tf.Tensor, expected: tf.TensorShape) -> None:
+    """Refuses a tensor whose static shape cannot be `expected`.
+
+    Raises:
+      tf.errors.InvalidArgumentError: as the op does where shapes are known only
+        when it runs.
+    """
+    if not tensor.shape.is_compatible_with(expected):
+        raise tf.errors.InvalidArgumentError(
+            None,
+            None,
+            f"Expected shape {_text(expected)} for {what}, got "
+            f"{_text(tensor.shape)}.",
+        )
+
+
+def _index(value: Any) -> int | None:
+    """`value` as an int; None where it is no integer."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
+
+
+def _text(of: tf.TensorShape) -> str:
+    if of.rank is None:
+        return "<unknown>"
+    sizes = ("?" if size is None else str(size) for size in of.as_list())
+    return f"[{','.join(sizes)}]"

@@ -1,0 +1,79 @@
+"""Saving one table to raw files, and loading it, for all that have a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed.checkpoint import row_files
+from tfembed.dynamic_embedding.files import folders
+from tfembed.ops import files as file_ops
+from tfembed.tables import HashTable
+
+__all__ = ["BUFFER_SIZE", "load", "save"]
+
+BUFFER_SIZE = 4194304  # Rows, as TFRA's.
+
+
+def save(
+    table: HashTable,
+    folder: tf.Tensor,
+    stems: Sequence[Any],
+    *,
+    append: bool,
+    buffer_size: Any,
+    name: str | None,
+) -> Any:
+    """Writes a pair of files for each shard: docs/formats/row_files.md.
+
+    Args:
+      table: the table.
+      folder: string scalar.
+      stems: the name of each shard's pair.
+      append: whether rows go behind those that are there.
+      buffer_size: rows to copy at a time.
+      name: of the op.
+
+    Returns:
+      The op in a graph, None in eager mode.
+    """
+    with tf.name_scope(name or "save_to_file_system"):
+        saved = file_ops.save(
+            table.handles,
+            folder,
+            [str(stem) for stem in stems],
+            buffer_size=folders.rows(buffer_size),
+            append=append,
+        )
+    return None if tf.inside_function() else saved
+
+
+def load(
+    table: HashTable,
+    folder: tf.Tensor,
+    stems: Sequence[Any],
+    *,
+    buffer_size: Any,
+    name: str | None = None,
+    select: Callable[[tf.Tensor], tf.Tensor] | None = None,
+) -> Any:
+    """Adds the rows of pairs of files: `tfembed.checkpoint.row_files.load`.
+
+    Args:
+      table, folder, buffer_size, name: as for `save`.
+      stems: the names of any number of pairs.
+      select: says which keys [n] are loaded; None: all.
+
+    Returns:
+      The op in a graph, None in eager mode.
+    """
+    with tf.name_scope(name or "load_from_file_system"):
+        return row_files.load(
+            table,
+            folder,
+            [str(stem) for stem in stems],
+            buffer_size=folders.rows(buffer_size),
+            select=select,
+        )
