@@ -290,7 +290,7 @@ def test_a_saved_model_may_read_the_value_of_a_shadow(tmp_path):
 
     loaded = tf.saved_model.load(str(tmp_path))
     assert loaded.value().shape == (0, 2)
-    assert module.shadow.value().shape == (0, 2)
+    assert module.shadow.value().shape == (2, 2)
 
 
 def test_a_shadow_may_keep_its_ids_in_a_variable_that_is_given():
@@ -369,3 +369,33 @@ def test_shadows_are_made_in_eager_mode():
         pytest.raises(NotImplementedError, match="eager mode only"),
     ):
         shadow_ops.ShadowVariable(v)
+
+
+def test_an_export_has_no_rows_of_a_lookup_and_leaves_the_shadow_alone(
+    tmp_path,
+):
+    class Served(tf.Module):
+        def __init__(self):
+            self.table = de.Variable(dim=2, initializer=0.5, name="table")
+            self.rows = de.shadow_ops.ShadowVariable(self.table, "rows")
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.int64)])
+        def __call__(self, ids):
+            return de.shadow_ops.embedding_lookup(self.rows, ids)
+
+    module = Served()
+    keys = tf.constant([3, 1, 3], tf.int64)
+    de.shadow_ops.embedding_lookup(module.rows, keys)
+
+    tf.saved_model.save(module, str(tmp_path))
+
+    assert module.rows.ids.numpy().tolist() == [3, 1, 3]
+    value = module.rows.read_value(do_prefetch=False)
+    assert value.numpy().tolist() == [[0.5, 0.5]] * 3
+    saved = tf.train.load_checkpoint(str(tmp_path / "variables" / "variables"))
+    shapes = saved.get_variable_to_shape_map()
+    found = {k: shapes[k][0] for k in shapes if k.startswith("rows/")}
+    assert found == dict.fromkeys(found, 0)
+    assert len(found) == 3
+    loaded = tf.saved_model.load(str(tmp_path))
+    assert loaded(keys).numpy().tolist() == [[0.5, 0.5]] * 3

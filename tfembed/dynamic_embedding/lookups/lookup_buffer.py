@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
-__all__ = ["LookupBuffer"]
+__all__ = ["LookupBuffer", "buffer"]
+
+_VALUE_KEY = "VARIABLE_VALUE"  # What savers call a variable's tensor.
 
 
 class LookupBuffer(tf.Variable):
@@ -31,12 +34,7 @@ class LookupBuffer(tf.Variable):
         self.max_norm = max_norm
         self._name = name
         self._trainable = bool(trainable) and params.trainable
-        self._buffer = tf.Variable(
-            tf.zeros([0, params.dim], params.value_dtype),
-            trainable=False,
-            shape=tf.TensorShape(None),
-            name=name,
-        )
+        self._buffer = buffer(params.value_dtype, name, [params.dim])
         self._track_trackable(params, "params")
 
     @property
@@ -111,12 +109,8 @@ class LookupBuffer(tf.Variable):
         self, save_type: str = "checkpoint", **kwargs: Any
     ) -> dict[str, Any]:
         children = super()._trackable_children(save_type, **kwargs)
-        if save_type == "savedmodel":
-            # Functions may have captured them; their content is not worth it.
-            for name, variable in self._buffers().items():
-                width = [self.params.dim] if variable is self._buffer else []
-                variable.assign(tf.zeros([0, *width], variable.dtype))
-                children[name] = variable
+        if save_type == "savedmodel":  # Functions may have captured them.
+            children.update(self._buffers())
         return children
 
     def _buffers(self) -> dict[str, tf.Variable]:
@@ -129,3 +123,20 @@ class LookupBuffer(tf.Variable):
         proto.user_object.identifier = "_generic_user_object"
         proto.user_object.version.producer = 1
         proto.user_object.version.min_consumer = 1
+
+
+def buffer(
+    dtype: tf.DType, name: str, row_shape: Sequence[int] = ()
+) -> tf.Variable:
+    """A variable of any shape, empty at first, and in a SavedModel always.
+
+    What it holds is of one process: a model that serves must not bring along
+    whom it was looked up for last.
+    """
+    empty = tf.zeros([0, *row_shape], dtype)
+    variable = tf.Variable(
+        empty, trainable=False, shape=tf.TensorShape(None), name=name
+    )
+    # No checkpoint saves it, so this is for SavedModels alone.
+    variable._serialize_to_tensors = lambda: {_VALUE_KEY: tf.identity(empty)}
+    return variable

@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.dynamic_embedding.lookups.lookup_buffer import buffer
 from tfembed.dynamic_embedding.lookups.model_mode import ModelMode
 from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
 from tfembed.dynamic_embedding.lookups.watched_rows import clip_rows
@@ -72,10 +73,10 @@ class ShadowVariable(TrainableWrapper, EmbeddingWeights):
             model_mode=model_mode,
         )
         if ids is None:
-            self.ids = _buffer(params.key_dtype, f"{name}-ids")
+            self.ids = buffer(params.key_dtype, f"{name}-ids")
         self.exists = exists
         if exists is None:
-            self.exists = _buffer(tf.bool, f"{name}-exists")
+            self.exists = buffer(tf.bool, f"{name}-exists")
 
     @property
     def key_dtype(self) -> tf.DType:
@@ -137,15 +138,6 @@ class ShadowVariable(TrainableWrapper, EmbeddingWeights):
             "ids": self.ids,
             "exists": self.exists,
         }
-
-
-def _buffer(dtype: tf.DType, name: str) -> tf.Variable:
-    return tf.Variable(
-        tf.zeros([0], dtype),
-        trainable=False,
-        shape=tf.TensorShape(None),
-        name=name,
-    )
 
 
 def _check_type(argument: str, value: Any, expected: type) -> None:

@@ -14,15 +14,20 @@ from tfembed.dynamic_embedding.variables.variable import Variable
 
 __all__ = ["check_finite", "loss_gradients", "sort_gradients", "variable_of"]
 
+_OF_TABLES = (Variable, TrainableWrapper)
+
 
 def sort_gradients(
     grads_and_vars: Iterable[tuple[Any, Any]],
 ) -> tuple[list[TableGradient], list[tuple[Any, Any]]]:
     """The gradients of tables and those of dense variables.
 
+    A table may come several times, with gradients of several batches or of
+    several lookups: all of them count.
+
     Raises:
-      tfembed.errors.ArgumentError: no gradient, or a table's that is no
-        IndexedSlices.
+      tfembed.errors.ArgumentError: no gradient, a table's that is no
+        IndexedSlices, or one that would count twice.
       tfembed.errors.UnsupportedError: a strategy with several replicas.
     """
     if tf.distribute.get_strategy().num_replicas_in_sync > 1:
@@ -38,10 +43,11 @@ def sort_gradients(
         )
     sparse, dense = [], []
     for gradient, variable in pairs:
-        if isinstance(variable, (Variable, TrainableWrapper)):
+        if isinstance(variable, _OF_TABLES):
             sparse.append(_table_gradient(gradient, variable))
         else:
             dense.append((gradient, variable))
+    _check_once([(g, v) for g, v in pairs if isinstance(v, _OF_TABLES)])
     return sparse, dense
 
 
@@ -94,6 +100,32 @@ def check_finite(gradient: Any) -> tf.Tensor:
         values,
         "A dense variable's gradient is not finite, and nonfinite='refuse'",
     )
+
+
+def _check_once(pairs: list[tuple[Any, Any]]) -> None:
+    """Refuses a gradient that comes twice, under one name or two."""
+    seen: dict[tuple[int, int], str] = {}
+    kinds: dict[tuple[int, bool], str] = {}
+    for gradient, variable in pairs:
+        params = variable_of(variable)
+        key = (id(params), id(gradient.values))
+        if key in seen:
+            raise errors.ArgumentError(
+                f"The gradient of '{params.name}' comes twice, for "
+                f"'{seen[key]}' and '{variable.name}', and would count twice. "
+                "Give it once."
+            )
+        seen[key] = variable.name
+        is_all = variable is params
+        kinds.setdefault((id(params), is_all), variable.name)
+        other = kinds.get((id(params), not is_all))
+        if other is not None:
+            raise errors.ArgumentError(
+                f"The gradients of '{params.name}' come twice: the variable's "
+                "is that of all lookups, those through "
+                f"'{variable.name if not is_all else other}' too. Give the "
+                "variable, or what its lookups went through."
+            )
 
 
 def _table_gradient(
