@@ -14,7 +14,7 @@ import tensorflow as tf
 import fresh_process
 import tfembed.dynamic_embedding as de
 from keras_models import batches, model_of, rows_of, table_of
-from tfembed import errors
+from tfembed import errors, policies
 from tfembed.dynamic_embedding.keras import callbacks, layers, models
 
 
@@ -36,6 +36,20 @@ class Tower(keras.Model):
     def call(self, ids):
         rows = tf.concat([self.users(ids), self.fields(ids)], 1)
         return self.out(tf.reduce_sum(rows, 1))
+
+
+# Their update is not fused; Nadam keeps a product over its steps besides.
+OWN_UPDATES = [
+    keras.optimizers.RMSprop(0.01, momentum=0.5, centered=True),
+    keras.optimizers.AdamW(0.01, weight_decay=0.1),
+    keras.optimizers.Nadam(0.01),
+    keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True),
+]
+
+
+def _fresh(optimizer):
+    """One of the same options that has trained nothing."""
+    return type(optimizer).from_config(optimizer.get_config())
 
 
 def _trained(optimizer=None, **options):
@@ -65,11 +79,12 @@ def _assert_goes_on_alike(model, other, name="users"):
         keras.optimizers.Adagrad(0.1),
         keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(0.1, 50)),
         keras.optimizers.Ftrl(0.1),
+        *OWN_UPDATES,
     ],
     ids=lambda optimizer: optimizer.name,
 )
 def test_a_keras_file_lets_training_go_on(tmp_path, optimizer):
-    model = _trained(optimizer)
+    model = _trained(_fresh(optimizer))
 
     model.save(tmp_path / "m.keras")
     other = keras.saving.load_model(tmp_path / "m.keras")
@@ -97,8 +112,13 @@ def test_weights_let_training_go_on_with_another_number_of_shards(tmp_path):
     _assert_goes_on_alike(model, other)
 
 
-def test_a_tf_checkpoint_lets_training_go_on(tmp_path):
-    model, other = _trained(), model_of()
+@pytest.mark.parametrize(
+    "optimizer",
+    [keras.optimizers.Adam(0.01), *OWN_UPDATES],
+    ids=lambda optimizer: optimizer.name,
+)
+def test_a_tf_checkpoint_lets_training_go_on(tmp_path, optimizer):
+    model, other = _trained(_fresh(optimizer)), model_of(_fresh(optimizer))
 
     path = tf.train.Checkpoint(model=model, optimizer=model.optimizer).save(
         tmp_path / "c"
@@ -289,13 +309,71 @@ def test_a_file_of_another_model_is_refused(tmp_path):
         model_of().load_weights(tmp_path / "m.weights.h5")
 
 
-def test_a_layer_without_checkpoint_saves_no_rows(tmp_path):
-    model = _trained(checkpoint=False)
-    model.save(tmp_path / "m.keras")
+@pytest.mark.parametrize("file", ["m.keras", "m.weights.h5"])
+def test_a_layer_without_checkpoint_says_that_it_saves_no_rows(tmp_path, file):
+    model, other = _trained(checkpoint=False), model_of(checkpoint=False)
+    path = tmp_path / file
+    is_model = file.endswith(".keras")
 
-    other = keras.saving.load_model(tmp_path / "m.keras")
+    with pytest.warns(UserWarning, match="'users'.* are not saved"):
+        model.save(path) if is_model else model.save_weights(path)
+    with pytest.warns(UserWarning, match="'users'.* are not loaded"):
+        if is_model:
+            other = keras.saving.load_model(path)
+        else:
+            other.optimizer.build(other.trainable_variables)
+            other.load_weights(path)
 
     assert int(table_of(other).size()) == 0
+    other.predict(np.array([[1, 2]]), verbose=0)
+
+
+def test_a_file_without_rows_is_not_taken_for_one_with_rows(tmp_path):
+    model, other = _trained(checkpoint=False), model_of()
+    with pytest.warns(UserWarning, match="are not saved"):
+        model.save_weights(tmp_path / "m.weights.h5")
+
+    other.optimizer.build(other.trainable_variables)
+    with pytest.raises(ValueError, match="checkpoint=False"):
+        other.load_weights(tmp_path / "m.weights.h5")
+
+
+POLICIES = {
+    "admission": policies.CountAdmission(2, value=0.25),
+    "eviction": policies.LeastFrequent(),
+    "expiry": policies.Expiry(1, every=1000, at_checkpoints=True),
+    "max_size": 20,
+}
+
+
+def test_policies_of_a_layer_are_its_table_s_and_come_back(tmp_path):
+    model = model_of(**POLICIES)
+    model.fit(batches(width=1, batch=10), epochs=2, verbose=0)
+
+    table = table_of(model).table
+    assert int(table.size()) == table.max_size == 20
+    assert table.stats().refused >= 37
+
+    model.save(tmp_path / "m.keras")
+    other = keras.saving.load_model(tmp_path / "m.keras")
+
+    assert {k: getattr(table_of(other).table, k) for k in POLICIES} == POLICIES
+    np.testing.assert_array_equal(
+        rows_of(table_of(other)), rows_of(table_of(model))
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"max_size": 3}, ValueError, "needs an `eviction` policy"),
+        ({"eviction": "lru"}, TypeError, "`eviction`"),
+        ({"eviction": {"class_name": "Oldest"}}, ValueError, "'Oldest'"),
+    ],
+)
+def test_policies_that_are_not_allowed_are_refused(options, error, text):
+    with pytest.raises(error, match=text):
+        layers.Embedding(2, name="users", **options)
 
 
 def test_a_restrict_policy_goes_on_after_loading(tmp_path):

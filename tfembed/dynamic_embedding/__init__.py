@@ -23,6 +23,9 @@ from tfembed.dynamic_embedding.files.variable_files import (
     load_de_variable_from_file_system,
 )
 from tfembed.dynamic_embedding.files.warm_start import WarmStartHook, warm_start
+from tfembed.dynamic_embedding.lookups.distributed import (
+    DistributedVariableWrapper,
+)
 from tfembed.dynamic_embedding.lookups.lookup import (
     embedding_lookup,
     embedding_lookup_unique,
@@ -43,6 +46,10 @@ from tfembed.dynamic_embedding.lookups.trainable import (
     TrainableWrapper,
     trainable_wrapper_filter,
 )
+from tfembed.dynamic_embedding.patches import (
+    patch_on_tf,
+    patch_on_tf_save_restore,
+)
 from tfembed.dynamic_embedding.restrict.frequency_restrict_policy import (
     FrequencyRestrictPolicy,
 )
@@ -61,6 +68,10 @@ from tfembed.dynamic_embedding.training.slot_variable import (
 from tfembed.dynamic_embedding.variables.cuckoo_hash_table import (
     CuckooHashTable,
 )
+from tfembed.dynamic_embedding.variables.embedding_weights import (
+    EmbeddingWeights,
+)
+from tfembed.dynamic_embedding.variables.graph_keys import GraphKeys
 from tfembed.dynamic_embedding.variables.kv_creator import (
     CuckooHashTableConfig,
     CuckooHashTableCreator,
@@ -87,11 +98,14 @@ __all__ = [
     "CuckooHashTableConfig",
     "CuckooHashTableCreator",
     "DEResourceVariable",
+    "DistributedVariableWrapper",
     "DynamicEmbeddingOptimizer",
     "DynamicEmbeddingSaver",
+    "EmbeddingWeights",
     "FileSystemSaver",
     "FileSystemSaverConfig",
     "FrequencyRestrictPolicy",
+    "GraphKeys",
     "HkvEvictStrategy",
     "HkvHashTable",
     "HkvHashTableConfig",
@@ -121,6 +135,8 @@ __all__ = [
     "load_de_variable_from_file_system",
     "make_partition",
     "math",
+    "patch_on_tf",
+    "patch_on_tf_save_restore",
     "ragged_embedding_ops",
     "safe_embedding_lookup_sparse",
     "shadow_ops",

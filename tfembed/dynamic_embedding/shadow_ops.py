@@ -8,11 +8,13 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.dynamic_embedding.lookups.distributed import HvdVariable
 from tfembed.dynamic_embedding.lookups.shadow_variable import ShadowVariable
 from tfembed.dynamic_embedding.variables import arguments
 
 __all__ = [
     "DEResourceVariable",
+    "HvdVariable",
     "ShadowVariable",
     "embedding_lookup",
     "embedding_lookup_unique",

@@ -8,5 +8,10 @@ from tfembed.dynamic_embedding.keras.horovod import (
 
 # Its files hold the tables' rows: `.keras` and `.weights.h5` both.
 ModelCheckpoint = _keras.callbacks.ModelCheckpoint
+DEHvdModelCheckpoint = ModelCheckpoint  # Where one process trains.
 
-__all__ = ["DEHvdBroadcastGlobalVariablesCallback", "ModelCheckpoint"]
+__all__ = [
+    "DEHvdBroadcastGlobalVariablesCallback",
+    "DEHvdModelCheckpoint",
+    "ModelCheckpoint",
+]

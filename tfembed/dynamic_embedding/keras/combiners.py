@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfembed import errors
 
-__all__ = ["NAMES", "combine_bags", "combine_dense"]
+__all__ = ["NAMES", "combine_bags", "combine_dense", "reduce_pooling"]
 
 # combiner: rows [n, dim], bag of each row [n], number of bags -> [bags, dim].
 # A bag without rows gives zeros.
@@ -53,6 +53,11 @@ def combine_dense(rows: tf.Tensor, combiner: Any) -> tf.Tensor:
     count = tf.math.reduce_prod(tf.gather(tf.shape(rows), axes))
     summed = tf.reduce_sum(rows, axes)
     return tf.math.divide_no_nan(summed, tf.sqrt(tf.cast(count, rows.dtype)))
+
+
+def reduce_pooling(x: tf.Tensor, combiner: Any = "sum") -> tf.Tensor:
+    """`combine_dense`, under TFRA's name."""
+    return combine_dense(x, combiner)
 
 
 def combine_bags(

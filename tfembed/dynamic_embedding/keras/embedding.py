@@ -35,7 +35,9 @@ class Embedding(TableLayer):
       with_unique: whether to fetch each distinct id of a call once.
       short_file_name: accepted for TFRA's sake.
       **kwargs: `bp_v2`, `restrict_policy`, `partitioner`, `kv_creator`,
-        `checkpoint`: as of `Variable`; `init_capacity`: keys to make room for;
+        `admission`, `eviction`, `expiry`, `max_size`: as of `Variable`;
+        `checkpoint`: as of `Variable`, and where False Keras' files leave the
+        rows out too, with a warning; `init_capacity`: keys to make room for;
         `max_norm`: rows that are longer (L2) are scaled down to it; and what any
         Keras layer takes, such as `trainable`.
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from tfembed import errors
 
-__all__ = ["DEHvdBroadcastGlobalVariablesCallback", "HvdAllToAllEmbedding"]
+__all__ = [
+    "DEHvdBroadcastGlobalVariablesCallback",
+    "HvdAllToAllEmbedding",
+    "check_one_process",
+]
 
 
 class HvdAllToAllEmbedding:
@@ -34,4 +39,21 @@ class DEHvdBroadcastGlobalVariablesCallback:
         raise errors.UnsupportedError(
             "DEHvdBroadcastGlobalVariablesCallback (Horovod) is not in this "
             "release; leave it out where one process trains."
+        )
+
+
+def check_one_process(what: str) -> None:
+    """Refuses `what` among several processes of Horovod.
+
+    Raises:
+      tfembed.errors.UnsupportedError: there are several.
+    """
+    horovod: Any = sys.modules.get("horovod.tensorflow")
+    if horovod is None or not horovod.is_initialized():
+        return
+    if horovod.size() > 1:
+        raise errors.UnsupportedError(
+            f"{what} saves one process; got {horovod.size()} of Horovod's, each "
+            "with rows of its own. Call `variable.save_to_file_system(dirpath, "
+            "proc_size, proc_rank)` in each."
         )

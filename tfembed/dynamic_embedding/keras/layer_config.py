@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from tfembed import errors
+from tfembed import errors, policies
 from tfembed.dynamic_embedding.keras import combiners
 from tfembed.initializers import RowInitializer, row_initializer
 
@@ -19,6 +19,8 @@ __all__ = [
     "initializer_of",
     "name_of",
     "object_of",
+    "policy_config",
+    "policy_of",
 ]
 
 
@@ -89,6 +91,31 @@ def object_of(name: Any, argument: str) -> Any:
             "what registers it, or give it as `custom_objects`."
         )
     return found
+
+
+def policy_config(policy: Any) -> dict[str, Any] | None:
+    """A description of `tfembed.policies` as JSON, for `policy_of`."""
+    if policy is None:
+        return None
+    return {"class_name": type(policy).__name__, **dataclasses.asdict(policy)}
+
+
+def policy_of(config: Any) -> Any:
+    """What `policy_config` gave `config` for; others as they are.
+
+    Raises:
+      tfembed.errors.ArgumentError: a class that `tfembed.policies` lacks.
+    """
+    if not isinstance(config, dict):
+        return config
+    fields = dict(config)
+    name = fields.pop("class_name", None)
+    if name not in policies.__all__:
+        raise errors.ArgumentError(
+            f"A policy of a saved layer must be of {policies.__all__}; got "
+            f"{name!r}. Was the model saved by a newer release?"
+        )
+    return getattr(policies, name)(**fields)
 
 
 def _registered(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""What TensorFlow Recommenders Addons' layers take by keyword alone."""
+"""What layers take by keyword alone: TFRA's options, and a table's policies."""
 
 from __future__ import annotations
 
@@ -12,16 +12,22 @@ from tfembed.dynamic_embedding.keras import layer_config
 
 __all__ = ["LayerOptions"]
 
+_POLICIES = ("admission", "eviction", "expiry")
+
 
 @dataclasses.dataclass(frozen=True)
 class LayerOptions:
     """Options of a layer's table. `max_norm` is the lookup's, others Variable's."""
 
+    admission: Any = None
     bp_v2: bool = False
     checkpoint: bool = True
+    eviction: Any = None
+    expiry: Any = None
     init_capacity: int = 0
     kv_creator: Any = None
     max_norm: float | None = None
+    max_size: int | None = None
     partitioner: Any = None
     restrict_policy: Any = None
 
@@ -48,6 +54,8 @@ class LayerOptions:
         options = {name: kwargs.pop(name) for name in names if name in kwargs}
         for name in ("partitioner", "restrict_policy"):
             options[name] = layer_config.object_of(options.get(name), name)
+        for name in _POLICIES:
+            options[name] = layer_config.policy_of(options.get(name))
         return cls(**options)
 
     def config(self) -> dict[str, Any]:
@@ -63,4 +71,6 @@ class LayerOptions:
         }
         for name in ("partitioner", "restrict_policy"):
             fields[name] = layer_config.name_of(fields[name], name)
+        for name in _POLICIES:
+            fields[name] = layer_config.policy_config(fields[name])
         return {**fields, "kv_creator": None}

@@ -1,7 +1,10 @@
 """Keras layers over tables that grow with their ids."""
 
+import sys as _sys
+
 import keras as _keras
 
+from tfembed.dynamic_embedding.keras.combiners import reduce_pooling
 from tfembed.dynamic_embedding.keras.embedding import Embedding
 from tfembed.dynamic_embedding.keras.field_wise_embedding import (
     FieldWiseEmbedding,
@@ -12,6 +15,9 @@ from tfembed.dynamic_embedding.keras.squashed_embedding import SquashedEmbedding
 BasicEmbedding = Embedding
 LayerNormalization = _keras.layers.LayerNormalization
 
+# Programs of TFRA write `layers.embedding.Embedding`, too.
+embedding = _sys.modules[__name__]
+
 __all__ = [
     "BasicEmbedding",
     "Embedding",
@@ -19,4 +25,5 @@ __all__ = [
     "HvdAllToAllEmbedding",
     "LayerNormalization",
     "SquashedEmbedding",
+    "reduce_pooling",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import pathlib
 from typing import Any
@@ -10,8 +11,9 @@ import keras
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.dynamic_embedding.keras.horovod import check_one_process
 
-__all__ = ["de_save_model", "save_model"]
+__all__ = ["de_hvd_save_model", "de_save_model", "save_model"]
 
 
 def save_model(
@@ -33,7 +35,8 @@ def save_model(
       overwrite: whether what is there already is replaced.
       include_optimizer: accepted for TFRA's sake; Keras 3 decides.
       signatures: of the SavedModel; None: one of the model's call.
-      options: of the SavedModel.
+      options: of the SavedModel. A `namespace_whitelist` need not name our
+        ops.
       save_traces: accepted for TFRA's sake.
 
     Raises:
@@ -47,7 +50,7 @@ def save_model(
             f"`filepath` {path!r} exists; give overwrite=True or another one."
         )
     if not path.endswith(".keras"):
-        tf.saved_model.save(model, path, signatures, options)
+        tf.saved_model.save(model, path, signatures, _with_our_ops(options))
         return
     if signatures is not None or options is not None:
         raise errors.ArgumentError(
@@ -57,4 +60,28 @@ def save_model(
     keras.saving.save_model(model, path, overwrite=True)
 
 
+def _with_our_ops(
+    options: tf.saved_model.SaveOptions | None,
+) -> tf.saved_model.SaveOptions | None:
+    """`options` that allow the ops of tables, where they name any."""
+    if options is None or not options.namespace_whitelist:
+        return options
+    ours = copy.copy(options)
+    ours.namespace_whitelist = [*options.namespace_whitelist, "Tfembed"]
+    return ours
+
+
 de_save_model = save_model
+
+
+def de_hvd_save_model(
+    model: Any, filepath: str | os.PathLike[str], *args: Any, **kwargs: Any
+) -> None:
+    """`save_model`, by one process.
+
+    Raises:
+      tfembed.errors.UnsupportedError: several processes of Horovod.
+      As `save_model`.
+    """
+    check_one_process("de_hvd_save_model")
+    save_model(model, filepath, *args, **kwargs)

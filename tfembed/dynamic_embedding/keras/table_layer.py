@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from tfembed.dynamic_embedding.variables.variable import Variable
 __all__ = ["TableLayer"]
 
 _ROWS_IN_ASSETS = "rows_in_assets"
+_NO_ROWS = "no_rows"
 
 
 class TableLayer(keras.layers.Layer):
@@ -76,6 +78,10 @@ class TableLayer(keras.layers.Layer):
             restrict_policy=options.restrict_policy,
             bp_v2=options.bp_v2,
             short_file_name=short_file_name,
+            admission=options.admission,
+            eviction=options.eviction,
+            expiry=options.expiry,
+            max_size=options.max_size,
         )
         with keras.name_scope(self.name):
             self._weight = TableVariable(
@@ -98,6 +104,11 @@ class TableLayer(keras.layers.Layer):
         return ShadowVariable(
             self.params, f"{self.name}-shadow", max_norm=self.max_norm
         )
+
+    @property
+    def optimizer_vars(self) -> list[Any]:
+        """Views of the slots beside the rows: `Variable.optimizer_vars`."""
+        return self.params.optimizer_vars
 
     def look_up(self, ids: Any) -> Any:
         """The rows of `ids`, ids.shape + [size], in the layer's compute dtype.
@@ -186,8 +197,14 @@ class TableLayer(keras.layers.Layer):
     # for files that have assets too, after the first two.
 
     def save_own_variables(self, store: Any) -> None:
-        """Writes the rows where no assets follow, a mark where they do."""
-        if row_files.assets_follow(store):
+        """Writes the rows where no assets follow, a mark where they do.
+
+        With `checkpoint=False` it warns that the file has no rows.
+        """
+        if not self.params.checkpoint:
+            self._warn("are not saved: this file has none of them")
+            store[_NO_ROWS] = np.ones([1], np.int8)
+        elif row_files.assets_follow(store):
             store[_ROWS_IN_ASSETS] = np.ones([1], np.int8)
         else:
             row_files.write_store(self.params, store)
@@ -195,16 +212,27 @@ class TableLayer(keras.layers.Layer):
     def load_own_variables(self, store: Any) -> None:
         """Reads what `save_own_variables` wrote.
 
+        With `checkpoint=False` it warns that rows stay as they are.
+
         Raises:
-          tfembed.errors.CheckpointError: it did not.
+          tfembed.errors.CheckpointError: it did not, or wrote no rows.
         """
+        if not self.params.checkpoint:
+            self._warn("are not loaded, and stay as they are")
+            return
+        if _NO_ROWS in store.keys():  # noqa: SIM118 - Keras' store is no dict
+            raise errors.CheckpointError(
+                f"The file holds no rows for '{self.params.name}': it was saved "
+                "by a layer with checkpoint=False. Load it into such a layer."
+            )
         self._awaits_assets = _ROWS_IN_ASSETS in store.keys()  # noqa: SIM118
         if not self._awaits_assets:
             row_files.read_store(self.params, store)
 
     def save_assets(self, folder: str) -> None:
         """Writes the rows into `folder`."""
-        row_files.write_assets(self.params, folder)
+        if self.params.checkpoint:
+            row_files.write_assets(self.params, folder)
 
     def load_assets(self, folder: str | None) -> None:
         """Reads what `save_assets` wrote.
@@ -212,5 +240,13 @@ class TableLayer(keras.layers.Layer):
         Raises:
           tfembed.errors.CheckpointError: it did not.
         """
-        row_files.read_assets(self.params, folder)
-        self._awaits_assets = False
+        if self.params.checkpoint:
+            row_files.read_assets(self.params, folder)
+            self._awaits_assets = False
+
+    def _warn(self, what_rows_do: str) -> None:
+        warnings.warn(
+            f"The rows of layer '{self.name}', which has checkpoint=False, "
+            f"{what_rows_do}.",
+            stacklevel=3,
+        )

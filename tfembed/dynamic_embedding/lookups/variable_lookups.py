@@ -55,5 +55,10 @@ class VariableLookups(EmbeddingWeights):
             raise errors.DtypeError(f"`name` must be a string; got {name!r}.")
         return (self._trainables or {}).get(name)
 
+    @property
+    def trainable_store(self) -> dict[str, Any]:
+        """The lookups and shadows that live, by name; a copy."""
+        return dict(self._trainables or {})
+
     # TFRA's documentation calls it so.
     get_eager_trainable_by_name = get_trainable_by_name
