@@ -37,6 +37,12 @@ absl::Status CheckOptions(const EmbeddingTable::Options& options,
         initial_rows.type().name(), "; the table's have ", options.dim, " of ",
         options.type.name(), "."));
   }
+  if (options.stochastic_rounding && !options.type.is_half()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "`stochastic_rounding` is for rows of float16 or bfloat16; "
+        "got ",
+        options.type.name(), "."));
+  }
   return absl::OkStatus();
 }
 
@@ -103,6 +109,7 @@ absl::StatusOr<std::unique_ptr<EmbeddingTable>> EmbeddingTable::Create(
   if (status.ok()) status = table->SetAdmission(options.admission);
   if (!status.ok()) return status;
   table->SetEviction(std::move(eviction), options.max_size);
+  if (options.stochastic_rounding) table->SetRoundingByChance();
   if (missing_rows.has_value()) {
     table->SetMissingRows(*std::move(missing_rows));
   }

@@ -84,10 +84,14 @@ class EmbeddingTable {
     int64_t max_size = 0;
     // What all columns of missing keys read in place of their initial row.
     std::optional<float> missing_value;
+    // Whether what is trained or added is rounded up or down by chance
+    // (row_rounding.h); float16 and bfloat16 rows only.
+    bool stochastic_rounding = false;
   };
 
   // InvalidArgument: a policy that cannot be read, dim < 1, meta_words < 0 or
-  // initial_capacity < 0, or initial rows of another width or type.
+  // initial_capacity < 0, initial rows of another width or type, or stochastic
+  // rounding to another type than halves.
   // ResourceExhausted.
   static absl::StatusOr<std::unique_ptr<EmbeddingTable>> Create(
       const Options& options, InitialRows initial_rows);

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "cc/core/first_error.h"
+#include "cc/core/narrow_update.h"
 #include "cc/core/simd/dispatch.h"
 #include "cc/core/step_tasks.h"
 #include "cc/core/table_gradients.h"
@@ -41,7 +42,9 @@ class TaskUpdater {
         dim_(table.sink->dim()),
         nonfinite_(nonfinite),
         parts_(parts),
-        scratch_(*scratch) {}
+        scratch_(*scratch),
+        narrow_(*table.rule, table.learning_rate, dim_, table.sink->rounding()),
+        is_narrow_(!table.sink->rounding().type().is_float32()) {}
 
   ~TaskUpdater() { LeavePart(); }
 
@@ -107,6 +110,7 @@ class TaskUpdater {
     for (int64_t i = 0; i < sums.n; ++i) {
       if (block->rows[i].value == nullptr) continue;
       block->rows[kept] = block->rows[i];
+      sums.ids[kept] = sums.ids[i];
       std::copy_n(sums.sums.data() + i * dim_, dim_,
                   sums.sums.data() + kept * dim_);
       ++kept;
@@ -138,10 +142,16 @@ class TaskUpdater {
   }
 
   void Apply(PendingBlock* block) {
-    if (block->sums.n == 0) return;
-    table_.rule->Apply(block->rows.data(), block->sums.sums.data(),
-                       block->sums.n, dim_, table_.learning_rate);
-    block->sums.n = 0;
+    SumBlock& sums = block->sums;
+    if (sums.n == 0) return;
+    if (is_narrow_) {
+      narrow_.Apply(sums.ids.data(), block->rows.data(), sums.sums.data(),
+                    sums.n);
+    } else {
+      table_.rule->Apply(block->rows.data(), sums.sums.data(), sums.n, dim_,
+                         table_.learning_rate);
+    }
+    sums.n = 0;
   }
 
   static constexpr int kNoPart = -1;
@@ -151,19 +161,24 @@ class TaskUpdater {
   const NonFinite nonfinite_;
   const absl::Span<const TableGradients::PartSize> parts_;
   UpdateScratch& scratch_;
+  NarrowUpdate narrow_;
+  const bool is_narrow_;
   size_t next_part_ = 0;
   int part_ = kNoPart;
   int64_t nonfinite_rows_ = 0;
 };
 
-absl::Status RefuseNonFinite(SumReader* reader, int64_t table, int64_t dim) {
+absl::Status RefuseNonFinite(SumReader* reader, int64_t table,
+                             const RowSink& sink) {
   const Kernels& kernels = ActiveKernels();
+  const int64_t dim = sink.dim();
   SumBlock block;
   while (reader->Next(&block, {})) {
     for (int64_t i = 0; i < block.n; ++i) {
       if (kernels.all_finite(block.sums.data() + i * dim, dim)) continue;
       return absl::InvalidArgumentError(absl::StrCat(
-          "The summed gradient of id ", block.ids[i], " of table ", table,
+          "The summed gradient of id ", sink.NameOf(block.ids[i]), " of table ",
+          table,
           " of this update (counted from 0) has a NaN or an infinity; nothing "
           "was changed. Skip such rows with nonfinite=\"skip\", or find where "
           "they come from."));
@@ -269,7 +284,7 @@ class UpdateStep {
   absl::Status Refuse(const std::vector<StepTask>& tasks) {
     return For(tasks, [&](const StepTask& task) {
       return RefuseNonFinite(gradients_[task.table]->Read(task.part).get(),
-                             task.table, tables_[task.table].sink->dim());
+                             task.table, *tables_[task.table].sink);
     });
   }
 

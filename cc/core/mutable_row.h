@@ -6,8 +6,10 @@ namespace tfembed {
 // The most slots that an update rule keeps beside a row.
 inline constexpr int kMaxSlots = 4;
 
-// A row and its slots, each `dim` floats, ready to be written. By itself in a
-// header without includes, for the SIMD files (simd/vector.h says why).
+// A row and its slots, each `dim` floats, ready to be written. Where a table's
+// rows are narrower (RowSink::rounding) `value` is where its numbers lie. By
+// itself in a header without includes, for the SIMD files (simd/vector.h says
+// why).
 struct MutableRow {
   float* value = nullptr;
   float* slots[kMaxSlots] = {};

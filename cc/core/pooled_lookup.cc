@@ -23,10 +23,10 @@ constexpr int64_t kMaxBlock = 256;
 
 // One thread's buffers, kept from step to step.
 struct Scratch {
-  std::vector<float> scales;        // One per bag of the task.
-  std::vector<int64_t> ends;        // One per segment of a block.
-  std::vector<const float*> rows;   // Two blocks.
-  std::vector<float> missing_rows;  // One block, where ids are missing.
+  std::vector<float> scales;       // One per bag of the task.
+  std::vector<int64_t> ends;       // One per segment of a block.
+  std::vector<const float*> rows;  // Two blocks.
+  std::vector<float> float_rows;   // One block, where it is needed.
 };
 
 // Pools the bags of one task. Blocks of ids are located one ahead of the block
@@ -39,6 +39,7 @@ class BagPooler {
         bags_(feature.bags),
         range_(range),
         dim_(feature.source->dim()),
+        type_(feature.source->type()),
         block_size_(std::clamp<int64_t>(
             kBlockBytes / (dim_ * static_cast<int64_t>(sizeof(float))),
             kMinBlock, kMaxBlock)),
@@ -77,7 +78,7 @@ class BagPooler {
   // of `num_ahead` more rows follow theirs.
   void SumBlock(int64_t begin, int64_t end, int64_t num_ahead,
                 const float** rows) {
-    FillMissing(begin, end, rows);
+    Widen(begin, end, rows);
     PoolBlock block;
     block.rows = rows;
     block.weights = bags_.weights == nullptr ? nullptr : bags_.weights + begin;
@@ -99,12 +100,18 @@ class BagPooler {
     ActiveKernels().pool(block);
   }
 
-  void FillMissing(int64_t begin, int64_t end, const float** rows) {
+  // Lets `rows` be floats: initial ones where the table has none, copies of
+  // narrower ones.
+  void Widen(int64_t begin, int64_t end, const float** rows) {
     for (int64_t i = 0; i < end - begin; ++i) {
-      if (rows[i] != nullptr) continue;
-      scratch_.missing_rows.resize(block_size_ * dim_);
-      float* row = scratch_.missing_rows.data() + i * dim_;
-      feature_.source->FillMissing(bags_.ids[begin + i], row);
+      if (rows[i] != nullptr && type_.is_float32()) continue;
+      scratch_.float_rows.resize(block_size_ * dim_);
+      float* row = scratch_.float_rows.data() + i * dim_;
+      if (rows[i] == nullptr) {
+        feature_.source->FillMissing(bags_.ids[begin + i], row);
+      } else {
+        type_.ToFloats(rows[i], row, dim_);
+      }
       rows[i] = row;
     }
   }
@@ -113,6 +120,7 @@ class BagPooler {
   const IdBags& bags_;
   const BagRange range_;
   const int64_t dim_;
+  const ValueType type_;
   const int64_t block_size_;
   Scratch& scratch_;
   int64_t bag_;  // The first bag that is not wholly summed.

@@ -2,10 +2,13 @@
 #define TFEMBED_CORE_ROWS_H_
 
 #include <cstdint>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "cc/core/mutable_row.h"
+#include "cc/core/row_rounding.h"
+#include "cc/core/value_type.h"
 
 namespace tfembed {
 
@@ -15,8 +18,11 @@ class RowSource {
  public:
   virtual ~RowSource() = default;
 
-  // Floats per row.
+  // Numbers per row.
   virtual int64_t dim() const = 0;
+
+  // What they are: floats, or what converts to floats.
+  virtual ValueType type() const { return ValueType(); }
 
   // Sets rows[i] to the address of the row of ids[i], or to null where the
   // table has none. Callers ask the memory for the rows, a few at a time while
@@ -27,7 +33,7 @@ class RowSource {
                               const float** rows) const = 0;
 
   // Writes the initial row of `id`, the one that a lookup of a missing id
-  // reads.
+  // reads, as floats.
   virtual void FillMissing(int64_t id, float* row) const = 0;
 };
 
@@ -58,6 +64,9 @@ class RowSink {
   virtual int64_t dim() const = 0;
   virtual int num_parts() const = 0;
 
+  // What the numbers of a row's value are, and how a step rounds to them.
+  virtual RowRounding rounding() const { return RowRounding(ValueType()); }
+
   // A one-to-one image of `id`: equal ranks mean equal ids, and a part's rows
   // lie in memory, or are found, in about the order of their ranks. Its part is
   // PartOf(rank): parts are consecutive ranges of ranks, part 0's the lowest.
@@ -69,6 +78,9 @@ class RowSink {
   // pass is there already, and different ids may be written at once; its one
   // part needs no Lock and no Reserve.
   virtual uint64_t rank_limit() const = 0;
+
+  // What errors call an id.
+  virtual std::string NameOf(int64_t id) const { return std::to_string(id); }
 
   // Checked for all ids of a step before anything is changed.
   virtual absl::Status Check(const int64_t* ids, int64_t n) const = 0;

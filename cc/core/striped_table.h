@@ -16,6 +16,7 @@
 #include "cc/core/key_partition.h"
 #include "cc/core/policies/admission.h"
 #include "cc/core/policies/eviction.h"
+#include "cc/core/row_rounding.h"
 #include "cc/core/row_store.h"
 #include "cc/core/support/hash.h"
 #include "cc/core/support/row_copy.h"
@@ -57,6 +58,7 @@ class StripedTable final : public EmbeddingTable {
   absl::Status SetAdmission(const std::string& policy);
   void SetEviction(std::unique_ptr<EvictionPolicy> policy, int64_t max_size);
   void SetMissingRows(InitialRows rows) { missing_rows_ = std::move(rows); }
+  void SetRoundingByChance() { rounds_by_chance_ = true; }
 
   int64_t dim() const override { return dim_; }
   KeyKind key_kind() const override { return key_kind_; }
@@ -144,8 +146,11 @@ class StripedTable final : public EmbeddingTable {
   void JudgeRows(const HashIndex& index, const EvictionPolicy& policy,
                  const Moment& now, WorthBuffers to) const;
 
-  void WriteTrainedRow(const RowWrites& writes, const char* from, int64_t key,
+  // Of the key at `position` of a batch.
+  void WriteTrainedRow(const RowWrites& writes, uint32_t position, int64_t key,
                        bool is_new, float* row);
+  void AddValue(const RowWrites& writes, uint32_t position, int64_t key,
+                float* row) const;
 
   template <typename Found>
   void LocateRange(const int64_t* keys, int64_t n, Found found) const;
@@ -165,6 +170,12 @@ class StripedTable final : public EmbeddingTable {
   // Begins a batch of writes.
   Moment Tick();
 
+  // How that batch rounds what it trains or adds.
+  RowRounding Rounding(const Moment& now) const {
+    if (!rounds_by_chance_) return RowRounding(type_);
+    return RowRounding(type_, seed(), now.step);
+  }
+
   // Notes in a row that it is written. REQUIRES: touches_.
   void Touch(const Moment& now, float* row) const {
     uint32_t word;
@@ -179,20 +190,10 @@ class StripedTable final : public EmbeddingTable {
   absl::Status CheckTrained(int64_t width) const;
   absl::Status CheckFullWidth(int64_t width) const;
   void ReadTrained(const float* row, float* to) const;
-  void SetTrained(const float* from, float* row) const;
-  void AddTrained(const float* from, float* row) const;
 
   // What follows the value in a new row: initial slots, meta words of 0.
   void FillNewTail(float* row) const {
     CopyRow(new_tail_.data(), row + layout_.slots_begin(), new_tail_.size());
-  }
-
-  void AddValue(const char* from, float* row) const {
-    if (type_.is_float32()) {
-      AddRow(reinterpret_cast<const float*>(from), row, dim_);
-    } else {
-      type_.Add(from, row, dim_);
-    }
   }
 
   const int64_t dim_;
@@ -214,6 +215,7 @@ class StripedTable final : public EmbeddingTable {
   int64_t hand_ = 0;  // See Bound. Guarded by batches_, exclusive.
   bool touches_ =
       false;  // Rows have a word of the eviction policy, their last.
+  bool rounds_by_chance_ = false;  // To halves.
   std::optional<InitialRows> missing_rows_;
   std::atomic<uint32_t> steps_{0};
 

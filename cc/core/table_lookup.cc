@@ -57,6 +57,7 @@ class StripedTable::Source final : public RowSource {
       : table_(table), locks_(table.stripes_) {}
 
   int64_t dim() const override { return table_.dim(); }
+  ValueType type() const override { return table_.type(); }
 
   absl::Status Locate(const int64_t* ids, int64_t n,
                       const float** rows) const override {

@@ -1,6 +1,9 @@
 #include <array>
 #include <memory>
+#include <string>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "cc/core/striped_table.h"
 #include "cc/core/support/overlap.h"
 #include "cc/core/table_bound.h"
@@ -9,13 +12,25 @@ namespace tfembed {
 class StripedTable::Sink final : public RowSink {
  public:
   explicit Sink(StripedTable* table)
-      : table_(table), now_(table->Tick()), bound_(table, /*trains=*/true) {}
+      : table_(table),
+        now_(table->Tick()),
+        rounding_(table->Rounding(now_)),
+        bound_(table, /*trains=*/true) {}
 
   int64_t dim() const override { return table_->dim(); }
+  RowRounding rounding() const override { return rounding_; }
   int num_parts() const override { return kNumStripes; }
   uint64_t Rank(int64_t id) const override { return HashKey(id); }
   int PartOf(uint64_t rank) const override { return StripeOf(rank); }
   uint64_t rank_limit() const override { return 0; }
+
+  std::string NameOf(int64_t id) const override {
+    const StringKeys* const strings = table_->strings();
+    if (strings == nullptr) return RowSink::NameOf(id);
+    absl::string_view text;
+    strings->Strings({&id, 1}, &text);
+    return absl::StrCat("'", absl::CHexEscape(text), "'");
+  }
 
   absl::Status Check(const int64_t* ids, int64_t n) const override {
     return absl::OkStatus();
@@ -118,6 +133,7 @@ class StripedTable::Sink final : public RowSink {
  private:
   StripedTable* const table_;
   const Moment now_;
+  const RowRounding rounding_;
   Bound bound_;
   // Rows that the store promised to a locked part. Guarded by the part's lock.
   std::array<int64_t, kNumStripes> promised_ = {};

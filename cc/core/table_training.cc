@@ -56,20 +56,4 @@ void StripedTable::ReadTrained(const float* row, float* to) const {
   CopyRow(row + layout_.slots_begin(), to + dim_, layout_.num_slots * dim_);
 }
 
-void StripedTable::SetTrained(const float* from, float* row) const {
-  type_.FromFloats(from, row, dim_);
-  CopyRow(from + dim_, row + layout_.slots_begin(), layout_.num_slots * dim_);
-}
-
-void StripedTable::AddTrained(const float* from, float* row) const {
-  if (type_.is_float32()) {
-    AddRow(from, row, dim_ * (1 + layout_.num_slots));
-    return;
-  }
-  std::vector<float> sum(dim_ * (1 + layout_.num_slots));
-  ReadTrained(row, sum.data());
-  AddRow(from, sum.data(), static_cast<int64_t>(sum.size()));
-  SetTrained(sum.data(), row);
-}
-
 }  // namespace tfembed

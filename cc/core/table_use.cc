@@ -43,10 +43,10 @@ void StripedTable::SetEviction(std::unique_ptr<EvictionPolicy> policy,
 }
 
 Moment StripedTable::Tick() {
-  if (!touches_) return {};
   Moment now;
+  if (!touches_ && !rounds_by_chance_) return now;
   now.step = steps_.fetch_add(1, std::memory_order_relaxed) + 1;
-  now.second = SecondsSince1970();
+  if (touches_) now.second = SecondsSince1970();
   return now;
 }
 

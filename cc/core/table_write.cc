@@ -36,6 +36,7 @@ struct StripedTable::RowWrites {
   int64_t bytes;                 // Of a row: value; trained row; full row.
   const bool* exists = nullptr;  // kAccum's.
   Moment now = {};
+  RowRounding rounding = RowRounding(ValueType());
 
   const char* row(uint32_t position) const {
     return static_cast<const char*>(rows) + position * bytes;
@@ -99,6 +100,7 @@ absl::Status StripedTable::CheckFullWidth(int64_t width) const {
 absl::Status StripedTable::WriteRows(absl::Span<const int64_t> keys,
                                      RowWrites writes, Executor* executor) {
   writes.now = Tick();
+  writes.rounding = Rounding(writes.now);
   if (keys.empty()) return absl::OkStatus();
   if (max_size_ > 0) return WriteBounded(keys, writes, executor);
   std::shared_lock<std::shared_mutex> batch(batches_);
@@ -243,15 +245,42 @@ inline bool HasNan(const float* row, int64_t dim) {
 
 }  // namespace
 
-void StripedTable::WriteTrainedRow(const RowWrites& writes, const char* from,
+void StripedTable::WriteTrainedRow(const RowWrites& writes, uint32_t position,
                                    int64_t key, bool is_new, float* row) {
-  const auto* floats = reinterpret_cast<const float*>(from);
-  if (writes.kind == RowWrites::Kind::kTrained) {
-    SetTrained(floats, row);
-    return;
+  const auto* from = reinterpret_cast<const float*>(writes.row(position));
+  const int64_t width = dim_ * (1 + layout_.num_slots);
+  std::vector<float> sum;
+  uint64_t occurrence = 0;  // Of a key that is set the last one counts.
+  if (writes.kind == RowWrites::Kind::kAddTrained) {
+    occurrence = position;
+    if (is_new) initial_rows_.Fill(key, row);
+    if (type_.is_float32()) {
+      AddRow(from, row, width);
+      return;
+    }
+    sum.resize(width);
+    ReadTrained(row, sum.data());
+    AddRow(from, sum.data(), width);
+    from = sum.data();
   }
-  if (is_new) initial_rows_.Fill(key, row);
-  AddTrained(floats, row);
+  writes.rounding.Round(from, dim_, key, occurrence, row);
+  CopyRow(from + dim_, row + layout_.slots_begin(), width - dim_);
+}
+
+void StripedTable::AddValue(const RowWrites& writes, uint32_t position,
+                            int64_t key, float* row) const {
+  const char* const from = writes.row(position);
+  if (type_.is_float32()) {
+    AddRow(reinterpret_cast<const float*>(from), row, dim_);
+  } else if (!writes.rounding.by_chance()) {
+    type_.Add(from, row, dim_);
+  } else {
+    std::vector<float> sum(dim_), added(dim_);
+    type_.ToFloats(row, sum.data(), dim_);
+    type_.ToFloats(from, added.data(), dim_);
+    AddRow(added.data(), sum.data(), dim_);
+    writes.rounding.Round(sum.data(), dim_, key, position, row);
+  }
 }
 
 // Keys are settled and written in the order of the batch: the last one wins.
@@ -321,9 +350,10 @@ void StripedTable::WriteGroup(const KeyGroup& group, const RowWrites& writes,
         const bool is_new = write.action == Action::kCopyToNew;
         if (is_new && !whole_row) FillNewTail(write.to);
         if (write.action == Action::kAdd) {
-          AddValue(from(i), write.to);
+          AddValue(writes, group.positions[i], group.keys[i], write.to);
         } else if (writes.is_trained()) {
-          WriteTrainedRow(writes, from(i), group.keys[i], is_new, write.to);
+          WriteTrainedRow(writes, group.positions[i], group.keys[i], is_new,
+                          write.to);
         } else {
           CopyBytes(from(i), write.to, writes.bytes);
         }

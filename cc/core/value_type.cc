@@ -108,10 +108,11 @@ const char* ValueType::name() const {
   return "float32";
 }
 
-bool ValueType::is_trainable() const {
-  return kind_ == ElementKind::kFloat32 || kind_ == ElementKind::kFloat16 ||
-         kind_ == ElementKind::kBfloat16;
+bool ValueType::is_half() const {
+  return kind_ == ElementKind::kFloat16 || kind_ == ElementKind::kBfloat16;
 }
+
+bool ValueType::is_trainable() const { return is_float32() || is_half(); }
 
 void ValueType::FromDoubles(const double* from, void* to, int64_t n) const {
   WithType(kind_, [=](auto zero) {
@@ -123,7 +124,13 @@ void ValueType::FromDoubles(const double* from, void* to, int64_t n) const {
 void ValueType::FromFloats(const float* from, void* to, int64_t n) const {
   WithType(kind_, [=](auto zero) {
     using T = decltype(zero);
-    for (int64_t i = 0; i < n; ++i) Store(Converted<T>(from[i]), to, i);
+    for (int64_t i = 0; i < n; ++i) {
+      if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, Bfloat16>) {
+        Store(T::Of(from[i]), to, i);
+      } else {
+        Store(Converted<T>(from[i]), to, i);
+      }
+    }
   });
 }
 
@@ -137,15 +144,15 @@ void ValueType::ToFloats(const void* from, float* to, int64_t n) const {
   }
 }
 
-void ValueType::RoundByBits(const float* from, const uint32_t* bits, void* to,
+void ValueType::RoundByBits(const float* from, const uint16_t* bits, void* to,
                             int64_t n) const {
-  const bool is_half = kind_ == ElementKind::kFloat16;
-  for (int64_t i = 0; i < n; ++i) {
-    const uint32_t random = bits[i] & 0xffff;
-    if (is_half) {
-      Store(Half::Rounded(from[i], random, false), to, i);
-    } else {
-      Store(Bfloat16::Rounded(from[i], random), to, i);
+  if (kind_ == ElementKind::kFloat16) {
+    for (int64_t i = 0; i < n; ++i) {
+      Store(Half::ByChance(from[i], bits[i]), to, i);
+    }
+  } else {
+    for (int64_t i = 0; i < n; ++i) {
+      Store(Bfloat16::ByChance(from[i], bits[i]), to, i);
     }
   }
 }

@@ -27,6 +27,9 @@ class ValueType {
   constexpr ElementKind kind() const { return kind_; }
   constexpr bool is_float32() const { return kind_ == ElementKind::kFloat32; }
 
+  // Whether it is float16 or bfloat16.
+  bool is_half() const;
+
   // Bytes of one number.
   int64_t size() const;
 
@@ -48,9 +51,10 @@ class ValueType {
   // REQUIRES: is_trainable().
   void ToFloats(const void* from, float* to, int64_t n) const;
 
-  // As FromFloats, but up or down with the probability that makes the mean
-  // right: by the low half of bits[i]. REQUIRES: kFloat16 or kBfloat16.
-  void RoundByBits(const float* from, const uint32_t* bits, void* to,
+  // As FromFloats, but up or down, as the random bits[i] say, with the
+  // probability that makes the mean right (support/half.h). REQUIRES:
+  // is_half().
+  void RoundByBits(const float* from, const uint16_t* bits, void* to,
                    int64_t n) const;
 
   // to[i] += from[i], in this type: integers wrap. REQUIRES: has_addition().

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "cc/core/id_bags.h"
 
@@ -23,12 +24,19 @@ struct FeatureSpec {
   bool validate = true;
 };
 
-// A feature's tensors of one batch; views.
+// A feature's tensors of one batch; views. Movable; not to be copied, since
+// `ids` may point into it.
 struct FeatureTensors {
   absl::Span<const int64_t> ids;
   absl::Span<const int64_t> rows;   // None | row splits | (row, column) pairs.
   absl::Span<const float> weights;  // None: all 1.
   int64_t batch_size = 0;
+
+  // Where the ids are strings, `ids` are string_ids, numbers that stand for
+  // them, to be filled in by whoever knows what for (string_ids.h).
+  bool are_strings = false;
+  std::vector<absl::string_view> strings;
+  std::vector<int64_t> string_ids;
 };
 
 // A feature of a batch as the core takes it. Ids are copied only where they

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "cc/kernels/key_batch.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/platform/errors.h"
 
@@ -108,8 +109,15 @@ absl::Status ReadFeature(const FeatureSpec& spec, const Tensor& ids,
                          const Tensor& rows, const Tensor& weights,
                          FeatureTensors* tensors) {
   TF_RETURN_IF_ERROR(CheckTensors(spec, ids, rows, weights));
-  tensors->ids = {ids.flat<int64_t>().data(),
-                  static_cast<size_t>(ids.NumElements())};
+  if (ids.dtype() == tensorflow::DT_STRING) {
+    tensors->are_strings = true;
+    tensors->strings = ViewsOf(ids);
+    tensors->string_ids.resize(tensors->strings.size());
+    tensors->ids = tensors->string_ids;
+  } else {
+    tensors->ids = {ids.flat<int64_t>().data(),
+                    static_cast<size_t>(ids.NumElements())};
+  }
   tensors->rows = {rows.flat<int64_t>().data(),
                    static_cast<size_t>(rows.NumElements())};
   tensors->weights = {weights.flat<float>().data(),
@@ -131,6 +139,13 @@ absl::Status GroupedSpec::Read(OpKernelConstruction* construction) {
   int num_tables, num_features;
   TF_RETURN_IF_ERROR(construction->GetAttr("T", &num_tables));
   TF_RETURN_IF_ERROR(construction->GetAttr("F", &num_features));
+  std::vector<tensorflow::DataType> id_dtypes;
+  TF_RETURN_IF_ERROR(construction->GetAttr("Tids", &id_dtypes));
+  if (id_dtypes.size() != num_features) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("`ids` must have one entry for each of the ", num_features,
+                     " features; got ", id_dtypes.size(), "."));
+  }
   TF_RETURN_IF_ERROR(construction->GetAttr("dims", &dims));
   if (dims.size() != num_tables) {
     return absl::InvalidArgumentError(

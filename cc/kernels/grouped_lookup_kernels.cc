@@ -14,6 +14,7 @@
 #include "cc/kernels/feature_input.h"
 #include "cc/kernels/grouped_inputs.h"
 #include "cc/kernels/grouped_tables.h"
+#include "cc/kernels/string_ids.h"
 #include "cc/kernels/tf_executor.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/platform/errors.h"
@@ -35,7 +36,9 @@ using ::tensorflow::Var;
 // twice is locked once.
 class LockedSources {
  public:
-  absl::Status Open(OpKernelContext* context, const GroupedSpec& spec) {
+  // Sets the ids of features that are strings.
+  absl::Status Open(OpKernelContext* context, const GroupedSpec& spec,
+                    Executor* executor, std::vector<FeatureTensors>* tensors) {
     TF_RETURN_IF_ERROR(FindTables(context, "tables", &tables_));
     std::vector<Var*> variables;
     for (const GroupedTable& table : tables_) {
@@ -48,6 +51,8 @@ class LockedSources {
     for (int t = 0; t < tables_.size(); ++t) {
       TF_RETURN_IF_ERROR(View(t, spec.dims[t]));
     }
+    TF_RETURN_IF_ERROR(
+        strings_.Read(spec, tables_, NewKeys::kIgnore, executor, tensors));
     ReadTables();
     return absl::OkStatus();
   }
@@ -95,6 +100,7 @@ class LockedSources {
   // In the order of acquisition: members are destroyed from the last.
   std::vector<GroupedTable> tables_;
   std::unique_ptr<VariableLocks> locks_;
+  StringIds strings_;
   std::vector<std::unique_ptr<RowSource>> owned_;
   std::vector<const RowSource*> sources_;
   std::vector<int64_t> num_rows_;
@@ -117,9 +123,9 @@ class GroupedLookupOp : public OpKernel {
     TF_RETURN_IF_ERROR(ReadFeatures(context, spec_, &tensors));
     std::vector<PooledFeature> pooled(tensors.size());
     TF_RETURN_IF_ERROR(AllocateActivations(context, tensors, &pooled));
-    LockedSources sources;
-    TF_RETURN_IF_ERROR(sources.Open(context, spec_));
     TfExecutor executor(context);
+    LockedSources sources;
+    TF_RETURN_IF_ERROR(sources.Open(context, spec_, &executor, &tensors));
     std::vector<FeatureInput> features;
     TF_RETURN_IF_ERROR(BuildFeatures(spec_, tensors, sources.fixed_vocabulary(),
                                      &executor, &features));
@@ -166,6 +172,9 @@ class GroupedLookupGradientOp : public OpKernel {
   absl::Status Sum(OpKernelContext* context) {
     std::vector<FeatureTensors> tensors;
     TF_RETURN_IF_ERROR(ReadFeatures(context, spec_, &tensors));
+    BatchStrings strings;
+    TF_RETURN_IF_ERROR(strings.Number(spec_, &tensors));
+    TF_RETURN_IF_ERROR(CheckDistinctDtypes(context, strings));
     std::vector<const float*> gradients;
     TF_RETURN_IF_ERROR(ReadGradients(context, spec_, tensors, &gradients));
     std::vector<bool> fixed_vocabulary;
@@ -183,21 +192,43 @@ class GroupedLookupGradientOp : public OpKernel {
       absl::StatusOr<SummedGradients> summed =
           SumGradients(by_table[t], spec_.dims[t], &executor);
       if (!summed.ok()) return summed.status();
-      TF_RETURN_IF_ERROR(Output(context, t, *summed));
+      TF_RETURN_IF_ERROR(Output(context, t, *summed, strings));
+    }
+    return absl::OkStatus();
+  }
+
+  // Distinct ids come out as they came in.
+  absl::Status CheckDistinctDtypes(OpKernelContext* context,
+                                   const BatchStrings& strings) const {
+    for (int t = 0; t < spec_.dims.size(); ++t) {
+      const tensorflow::DataType dtype = context->expected_output_dtype(t);
+      if (strings.are_strings(t) == (dtype == tensorflow::DT_STRING)) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          "`Tdistinct` must be the dtype of the ids of each table; got ",
+          tensorflow::DataTypeString(dtype), " for table ", t, "."));
     }
     return absl::OkStatus();
   }
 
   absl::Status Output(OpKernelContext* context, int t,
-                      const SummedGradients& summed) {
+                      const SummedGradients& summed,
+                      const BatchStrings& strings) {
     const int64_t n = summed.ids.size();
     const int tables = spec_.dims.size();
     Tensor *ids, *sums;
     TF_RETURN_IF_ERROR(context->allocate_output(t, TensorShape({n}), &ids));
     TF_RETURN_IF_ERROR(context->allocate_output(
         tables + t, TensorShape({n, spec_.dims[t]}), &sums));
-    std::copy(summed.ids.begin(), summed.ids.end(),
-              ids->flat<int64_t>().data());
+    if (strings.are_strings(t)) {
+      tensorflow::tstring* to = ids->flat<tensorflow::tstring>().data();
+      for (int64_t number : summed.ids) {
+        const absl::string_view text = strings.strings(t)[number];
+        (to++)->assign(text.data(), text.size());
+      }
+    } else {
+      std::copy(summed.ids.begin(), summed.ids.end(),
+                ids->flat<int64_t>().data());
+    }
     std::copy(summed.rows.begin(), summed.rows.end(),
               sums->flat<float>().data());
     return absl::OkStatus();

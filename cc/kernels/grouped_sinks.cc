@@ -53,7 +53,8 @@ absl::Status CheckSlots(const TableResource& table, const UpdateRule& rule) {
 
 absl::Status LockedSinks::Open(OpKernelContext* context,
                                const GroupedSpec& spec,
-                               const UpdateRules& rules) {
+                               const UpdateRules& rules, Executor* executor,
+                               std::vector<FeatureTensors>* tensors) {
   TF_RETURN_IF_ERROR(FindTables(context, "tables", &tables_));
   TF_RETURN_IF_ERROR(FindTables(context, "slots", &slots_));
   TF_RETURN_IF_ERROR(CheckNumSlots(rules));
@@ -64,7 +65,15 @@ absl::Status LockedSinks::Open(OpKernelContext* context,
   for (int t = 0; t < tables_.size(); ++t) {
     TF_RETURN_IF_ERROR(Check(t, spec.dims[t], *rules[t], &slot));
   }
+  TF_RETURN_IF_ERROR(
+      strings_.Read(spec, tables_, NewKeys::kAdd, executor, tensors));
   return Write(context, rules);
+}
+
+void LockedSinks::Close() {
+  sinks_.clear();
+  locks_.reset();
+  strings_.Finish();
 }
 
 std::vector<bool> LockedSinks::fixed_vocabulary() const {

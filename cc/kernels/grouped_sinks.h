@@ -12,6 +12,7 @@
 #include "cc/core/static_table.h"
 #include "cc/kernels/grouped_inputs.h"
 #include "cc/kernels/grouped_tables.h"
+#include "cc/kernels/string_ids.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace tfembed {
@@ -27,8 +28,13 @@ class LockedSinks {
   // shapes agree, that hash tables have the rule's slots and that nothing is
   // given twice. Memory that others have read is copied, so that they keep the
   // old values.
+  // Adds the ids of features that are strings to their tables, and sets them.
   absl::Status Open(tensorflow::OpKernelContext* context,
-                    const GroupedSpec& spec, const UpdateRules& rules);
+                    const GroupedSpec& spec, const UpdateRules& rules,
+                    Executor* executor, std::vector<FeatureTensors>* tensors);
+
+  // Gives the tables free again, and forgets strings that got no row.
+  void Close();
 
   RowSink* sink(int t) const { return sinks_[t].get(); }
   // Per table; -1 for those without a fixed vocabulary.
@@ -49,6 +55,7 @@ class LockedSinks {
   std::vector<GroupedTable> tables_;
   std::vector<GroupedTable> slots_;
   std::unique_ptr<VariableLocks> locks_;
+  StringIds strings_;
   std::vector<StaticTable> views_;
   std::vector<std::unique_ptr<RowSink>> sinks_;
   std::vector<int64_t> num_rows_;

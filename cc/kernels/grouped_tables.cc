@@ -116,15 +116,11 @@ absl::Status ViewVariable(Var* variable, absl::string_view what, int64_t dim,
 
 absl::Status CheckDim(const TableResource& table, absl::string_view what,
                       int64_t dim) {
-  if (table.table()->strings() != nullptr) {
+  if (!table.table()->type().is_trainable()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("The keys of ", what, ", '", table.name(),
-                     "', are strings; ids of a feature are integers."));
-  }
-  if (!table.table()->type().is_float32()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "The rows of ", what, ", '", table.name(), "', are ",
-        table.table()->type().name(), "; they must be float32 here."));
+        absl::StrCat("The rows of ", what, ", '", table.name(), "', are ",
+                     table.table()->type().name(),
+                     "; they must be float32, float16 or bfloat16 here."));
   }
   if (table.table()->dim() == dim) return absl::OkStatus();
   return absl::InvalidArgumentError(

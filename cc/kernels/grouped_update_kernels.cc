@@ -71,28 +71,40 @@ class GroupedUpdateOp : public OpKernel {
     Tensor* counts;
     TF_RETURN_IF_ERROR(context->allocate_output(
         0, TensorShape({static_cast<int64_t>(updates.size())}), &counts));
-    LockedSinks sinks;
-    TF_RETURN_IF_ERROR(sinks.Open(context, spec_, rules_));
     TfExecutor executor(context);
-    std::vector<FeatureInput> features;
-    TF_RETURN_IF_ERROR(BuildFeatures(spec_, tensors, sinks.fixed_vocabulary(),
-                                     &executor, &features));
-    for (int t = 0; t < updates.size(); ++t) {
-      updates[t].sink = sinks.sink(t);
-      updates[t].rule = rules_[t].get();
+    LockedSinks sinks;
+    absl::Status status =
+        sinks.Open(context, spec_, rules_, &executor, &tensors);
+    if (status.ok()) {
+      status = Apply(tensors, gradients, &sinks, &executor, &updates);
     }
-    for (int f = 0; f < features.size(); ++f) {
-      const int t = spec_.features[f].table;
-      updates[t].features.push_back(
-          {features[f].bags(), gradients[f], spec_.dims[t]});
-    }
-    TF_RETURN_IF_ERROR(
-        NameBadId(GroupedUpdate(absl::MakeSpan(updates), nonfinite_, &executor),
-                  spec_, features, sinks.num_rows()));
+    sinks.Close();
+    TF_RETURN_IF_ERROR(status);
     for (int t = 0; t < updates.size(); ++t) {
       counts->flat<int64_t>()(t) = updates[t].nonfinite_rows;
     }
     return absl::OkStatus();
+  }
+
+  absl::Status Apply(absl::Span<const FeatureTensors> tensors,
+                     const std::vector<const float*>& gradients,
+                     LockedSinks* sinks, Executor* executor,
+                     std::vector<TableUpdate>* updates) const {
+    std::vector<FeatureInput> features;
+    TF_RETURN_IF_ERROR(BuildFeatures(spec_, tensors, sinks->fixed_vocabulary(),
+                                     executor, &features));
+    for (int t = 0; t < updates->size(); ++t) {
+      (*updates)[t].sink = sinks->sink(t);
+      (*updates)[t].rule = rules_[t].get();
+    }
+    for (int f = 0; f < features.size(); ++f) {
+      const int t = spec_.features[f].table;
+      (*updates)[t].features.push_back(
+          {features[f].bags(), gradients[f], spec_.dims[t]});
+    }
+    return NameBadId(
+        GroupedUpdate(absl::MakeSpan(*updates), nonfinite_, executor), spec_,
+        features, sinks->num_rows());
   }
 
   absl::Status ReadLearningRates(OpKernelContext* context,

@@ -61,8 +61,12 @@ void KeyBatch::ForgetStrings(const EmbeddingTable& table) {
 }
 
 void KeyBatch::ForgetStrays(const EmbeddingTable& table) {
-  constexpr int64_t kSpared = 4096;
   users_ = {};
+  tfembed::ForgetStrays(table);
+}
+
+void ForgetStrays(const EmbeddingTable& table) {
+  constexpr int64_t kSpared = 4096;
   StringKeys* const strings = table.strings();
   if (strings == nullptr || strings->size() <= 2 * table.size() + kSpared) {
     return;

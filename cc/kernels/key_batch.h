@@ -50,6 +50,10 @@ class KeyBatch {
   std::shared_lock<std::shared_mutex> users_;
 };
 
+// Forgets all strings without a row where they have become many. REQUIRES: the
+// caller uses no keys of the table.
+void ForgetStrays(const EmbeddingTable& table);
+
 // Keys on their way from the core into a tensor of the table's key dtype.
 class KeyOutput {
  public:

@@ -49,6 +49,8 @@ class TableCreateOp : public OpKernel {
     TF_RETURN_IF_ERROR(construction->GetAttr("initializer", &initializer_));
     TF_RETURN_IF_ERROR(ReadArguments(construction));
     TF_RETURN_IF_ERROR(ReadDtypes(construction));
+    TF_RETURN_IF_ERROR(construction->GetAttr("stochastic_rounding",
+                                             &options_.stochastic_rounding));
     TF_RETURN_IF_ERROR(construction->GetAttr("seed", &seed_));
     TF_RETURN_IF_ERROR(ReadPolicies(construction));
     return construction->GetAttr("shared_name", &shared_name_);

@@ -18,9 +18,10 @@ absl::Status TrainableRowsShape(
 
 REGISTER_OP("Tfembed>TrainableRows")
     .Input("anchor: resource")
-    .Input("keys: int64")
+    .Input("keys: Tkey")
     .Input("rows: float")
     .Output("trainable_rows: float")
+    .Attr("Tkey: {int64, string} = DT_INT64")
     .SetIsStateful()
     .SetShapeFn(TrainableRowsShape)
     .Doc(R"doc(

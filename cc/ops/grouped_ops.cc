@@ -59,7 +59,8 @@ absl::Status ReadFeatures(InferenceContext* context, Features* features) {
     TF_RETURN_IF_ERROR(context->WithRank(weights, 1, &unused));
   }
   const int count = features->ids.size();
-  if (features->kinds.size() != count || features->table_ids.size() != count ||
+  if (features->rows.size() != count || features->kinds.size() != count ||
+      features->table_ids.size() != count ||
       features->max_sequence_lengths.size() != count) {
     return absl::InvalidArgumentError(absl::StrCat(
         "`kinds`, `table_ids` and `max_sequence_lengths` must have one entry "
@@ -131,6 +132,13 @@ absl::Status GradientShape(InferenceContext* context) {
   TF_RETURN_IF_ERROR(ReadFeatures(context, &features));
   TF_RETURN_IF_ERROR(CheckGradients(context, features));
   const int tables = features.dims.size();
+  std::vector<tensorflow::DataType> distinct;
+  TF_RETURN_IF_ERROR(context->GetAttr("Tdistinct", &distinct));
+  if (distinct.size() != tables) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("`Tdistinct` must have one entry for each of the ", tables,
+                     " tables; got ", distinct.size(), "."));
+  }
   for (int t = 0; t < tables; ++t) {
     const DimensionHandle n = context->UnknownDim();
     context->set_output(t, context->Vector(n));
@@ -158,7 +166,7 @@ absl::Status UpdateShape(InferenceContext* context) {
 
 // What every grouped op knows of its features, but for `tables: T * resource`.
 #define TFEMBED_FEATURE_INPUTS     \
-  .Input("ids: F * int64")         \
+  .Input("ids: Tids")              \
       .Input("rows: F * int64")    \
       .Input("weights: F * float") \
       .Input("batch_sizes: int64")
@@ -166,6 +174,7 @@ absl::Status UpdateShape(InferenceContext* context) {
 #define TFEMBED_FEATURE_ATTRS                                  \
   .Attr("T: int >= 1")                                         \
       .Attr("F: int >= 1")                                     \
+      .Attr("Tids: list({int64, string}) >= 1")                \
       .Attr("dims: list(int) >= 1")                            \
       .Attr("kinds: list({'dense', 'ragged', 'sparse'}) >= 1") \
       .Attr("table_ids: list(int) >= 1")                       \
@@ -180,7 +189,8 @@ REGISTER_OP("Tfembed>GroupedLookup")
     .SetShapeFn(LookupShape)
     .Doc(R"doc(
 Looks up and combines the ids of all features. `tables` are tf.Variables
-[vocabulary, dim] or tables of TableCreate. A feature has `ids` [n], `rows` by
+[vocabulary, dim] or tables of TableCreate. A feature has `ids` [n], strings where
+its table's keys are strings, `rows` by
 its kind (dense: empty; ragged: row splits [batch + 1]; sparse: sorted indices
 [n, 2]) and `weights` [n] or [0]. Activations are [batch, dim], or
 [batch, max_sequence_length, dim] where that is not 0. Empty rows are zeros.
@@ -189,12 +199,16 @@ its kind (dense: empty; ragged: row splits [batch + 1]; sparse: sorted indices
 REGISTER_OP("Tfembed>GroupedLookupGradient")
     .Input("tables: T * resource") TFEMBED_FEATURE_INPUTS
     .Input("gradients: F * float")
-    .Output("distinct_ids: T * int64")
-    .Output("sums: T * float") TFEMBED_FEATURE_ATTRS.SetIsStateful()
+    .Output("distinct_ids: Tdistinct")
+    .Output("sums: T * float") TFEMBED_FEATURE_ATTRS
+    .Attr("Tdistinct: list({int64, string}) >= 1")
+    .SetIsStateful()
     .SetShapeFn(GradientShape)
     .Doc(R"doc(
-The gradient of GroupedLookup for each table: its distinct ids, ascending, and
-the sum [distinct, dim] of each id's gradients over all features.
+The gradient of GroupedLookup for each table: its distinct ids, integers
+ascending, strings in the order in which they first come, and the sum
+[distinct, dim] of each id's gradients over all features. `Tdistinct` is the dtype
+of each table's ids.
 )doc");
 
 // `rules` is one string, a line a table: eager TensorFlow takes two lists of

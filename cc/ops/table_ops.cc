@@ -104,6 +104,7 @@ REGISTER_OP("Tfembed>TableCreate")
     .Attr("eviction: string = ''")
     .Attr("max_size: int = 0")
     .Attr("missing_value: list(float) = []")
+    .Attr("stochastic_rounding: bool = false")
     .Attr("container: string = ''")
     .Attr("shared_name: string = ''")
     .SetIsStateful()
@@ -116,7 +117,9 @@ with its last handle. With one, the table of that name is made once and found
 again. Missing keys read as initial rows, drawn from (seed, key) alone, or as
 `missing_value`, if there is one. `admission` and `eviction` are policies as
 text, '' for none. A table of `max_size`, unless that is 0, makes room by its
-eviction policy.
+eviction policy. With `stochastic_rounding`, rows of half or bfloat16 that are
+trained or added to are rounded up or down by chance, with the right mean, in
+place of to the nearest.
 )doc");
 
 REGISTER_OP("Tfembed>TableLookup")

@@ -26,10 +26,15 @@ BAD_TABLES = [
     ({"combiner": 3}, "combiner.*int"),
     ({"dtype": tf.int64}, "dtype.*int64"),
     ({"seed": 3}, "seed=3 and vocabulary_size=8"),
+    ({"key_dtype": tf.int32}, "key_dtype.*int32"),
+    ({"key_dtype": tf.string}, "key_dtype=tf.string.*vocabulary_size=8"),
+    ({"stochastic_rounding": True}, "stochastic_rounding.*dtype=float32"),
+    ({"stochastic_rounding": 1}, "stochastic_rounding.*1"),
 ]
 
 LATER = [
     ({"dtype": tf.int32}, "dtype=tf.int32"),
+    ({"dtype": tf.bfloat16}, "rows of bfloat16 with a vocabulary"),
     ({"layout": object()}, "layout"),
     (
         {"quantization_config": THEIRS.QuantizationConfig(4, 0.0, 1.0)},

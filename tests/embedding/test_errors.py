@@ -88,7 +88,7 @@ WRONG_INPUTS = [
     ([tf.constant([1])], (ValueError, TypeError), "features must have"),
     ({"clicks": [1, 2]}, (ValueError, TypeError), "features must have"),
     ({"clicks": 3}, errors.ArgumentError, "clicks is of unknown type.*int"),
-    ({"clicks": tf.constant(["a"])}, errors.UnsupportedError, "clicks.*string"),
+    ({"clicks": tf.constant(["a"])}, errors.DtypeError, "clicks.*string"),
     ({"clicks": tf.constant([1.5])}, errors.DtypeError, "clicks.*float32"),
     ({"clicks": tf.constant(1)}, errors.ArgumentError, "Only rank 1.*clicks"),
     (

@@ -4,6 +4,7 @@ Importing this package registers them with TensorFlow's savers; docs/checkpoints
 says what they write.
 """
 
+from tfembed.checkpoint import string_saver as _string_saver
 from tfembed.checkpoint import table_saver as _table_saver
 from tfembed.checkpoint.table_saver import tensor_prefix
 from tfembed.checkpoint.verification import verify
@@ -11,3 +12,4 @@ from tfembed.checkpoint.verification import verify
 __all__ = ["tensor_prefix", "verify"]
 
 _table_saver.register()
+_string_saver.register()

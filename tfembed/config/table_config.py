@@ -17,6 +17,8 @@ __all__ = ["COMBINERS", "TableConfig"]
 
 COMBINERS = ("mean", "sum", "sqrtn")
 
+_HALVES = (tf.float16, tf.bfloat16)
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TableConfig:
@@ -41,7 +43,8 @@ class TableConfig:
         sqrt(sum(w ** 2)).
       name: what checkpoints call the table; None: `table_0`, `table_1`, ...
       quantization_config, layout: not in this release; None.
-      dtype: tf.float32.
+      dtype: of the rows: tf.float32; of a table without a vocabulary also
+        tf.float16 or tf.bfloat16. Slots and activations are float32.
       seed: of the initial rows of a table without a vocabulary; None: the
         initializer's, else from TensorFlow's global seed and the name.
       admission: which new ids training inserts into a table without a
@@ -51,6 +54,11 @@ class TableConfig:
       max_size: ids that such a table never exceeds: inserts make room by the
         eviction policy. A step with more distinct ids is refused. None: no
         bound.
+      key_dtype: of the ids: tf.int64, which takes all integers; of a table
+        without a vocabulary also tf.string.
+      stochastic_rounding: of rows of float16 and bfloat16: whether updates round
+        up or down by chance, with the right mean, in place of to the nearest, so
+        that small ones are not lost.
 
     Raises:
       tfembed.errors.ArgumentError: a value that is not allowed.
@@ -75,6 +83,8 @@ class TableConfig:
     )
     expiry: Expiry | None = dataclasses.field(default=None, kw_only=True)
     max_size: int | None = dataclasses.field(default=None, kw_only=True)
+    key_dtype: tf.DType = dataclasses.field(default=tf.int64, kw_only=True)
+    stochastic_rounding: bool = dataclasses.field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         size = self.vocabulary_size
@@ -92,6 +102,7 @@ class TableConfig:
         self._check_initializer()
         self._check_policies()
         check_table_options(self)
+        self._check_numbers()
 
     def _check_initializer(self) -> None:
         if self.initializer is None:
@@ -129,6 +140,29 @@ class TableConfig:
                 "there from the start. Give vocabulary_size=None."
             )
 
+    def _check_numbers(self) -> None:
+        if self.key_dtype not in (tf.int64, tf.string):
+            raise errors.ArgumentError(
+                "Argument `key_dtype` must be tf.int64 or tf.string. Received: "
+                f"{self.key_dtype!r}"
+            )
+        if not isinstance(self.stochastic_rounding, bool):
+            raise errors.ArgumentError(
+                "Argument `stochastic_rounding` must be True or False. "
+                f"Received: {self.stochastic_rounding!r}"
+            )
+        if self.stochastic_rounding and self.dtype not in _HALVES:
+            raise errors.ArgumentError(
+                "`stochastic_rounding` is for rows of float16 or bfloat16; got "
+                f"dtype={tf.as_dtype(self.dtype).name}."
+            )
+        if self.key_dtype == tf.string and self.vocabulary_size is not None:
+            raise errors.ArgumentError(
+                "`key_dtype=tf.string` is for tables with vocabulary_size=None; "
+                f"got vocabulary_size={self.vocabulary_size}, whose ids are row "
+                "numbers."
+            )
+
 
 def default_initializer(dim: int) -> Callable[..., tf.Tensor]:
     """A truncated normal distribution with standard deviation 1 / sqrt(dim)."""
@@ -160,14 +194,19 @@ def check_table_options(table: Any) -> None:
         )
     # TensorFlow 2.16's have no dtype.
     dtype = getattr(table, "dtype", tf.float32)
-    if dtype not in (tf.float32, tf.int32):
+    if dtype not in (tf.float32, tf.int32, *_HALVES):
         raise errors.ArgumentError(
-            f"Argument `dtype` must be float32. Received: {dtype!r}"
+            "Argument `dtype` must be float32, float16 or bfloat16. Received: "
+            f"{dtype!r}"
         )
+    has_vocabulary = table.vocabulary_size is not None
     later = {
         "quantization_config": table.quantization_config is not None,
         "layout": table.layout is not None,
         "dtype=tf.int32": dtype == tf.int32,
+        f"rows of {tf.as_dtype(dtype).name} with a vocabulary": (
+            dtype in _HALVES and has_vocabulary
+        ),
     }
     for option, is_asked in later.items():
         if is_asked:

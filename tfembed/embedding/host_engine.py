@@ -167,6 +167,7 @@ class HostEngine:
             self._queues[key] = StepQueue(
                 [one.kind for one in formats],
                 [one.batch_size for one in formats],
+                id_dtypes=[one.id_dtype for one in formats],
                 label=f"{_label(name)} on replica {replica}",
             )
         return self._queues[key]

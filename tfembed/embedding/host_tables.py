@@ -101,6 +101,9 @@ def make_table(
 def _hash_table(owner: Any, config: Any, optimizer: Any) -> HashTable:
     table = HashTable(
         config.dim,
+        key_dtype=config.key_dtype,
+        value_dtype=config.dtype,
+        stochastic_rounding=config.stochastic_rounding,
         name=config.name,
         initializer=config.initializer,
         seed=config.seed,

@@ -14,7 +14,7 @@ from tfembed.embedding.output_shapes import OutputShapes
 from tfembed.embedding.step_format import StepFormat, format_of
 from tfembed.ops import FeatureIds, feature_ids
 
-__all__ = ["BatchInput", "read_batch", "read_input"]
+__all__ = ["BatchInput", "check_ids", "read_batch", "read_input"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -44,8 +44,8 @@ def read_batch(
 
     Raises:
       tfembed.errors.ArgumentError: an input or a shape that is not allowed.
-      tfembed.errors.DtypeError: ids or weights that are no numbers.
-      tfembed.errors.UnsupportedError: string ids.
+      tfembed.errors.DtypeError: ids that are not of the table's dtype, or weights
+        that are no numbers.
     """
     features, paths = shapes.features, shapes.paths
     shapes = shapes.with_inputs(
@@ -60,7 +60,7 @@ def read_batch(
     for i, (value, weight) in enumerate(zip(values, weights, strict=True)):
         one, checked = format_of(
             features[i],
-            read_input(value, weight, paths[i]),
+            read_input(value, weight, paths[i], features[i].table),
             path=paths[i],
             input_shape=value.shape,
             output_shape=shapes.shapes[i],
@@ -70,28 +70,28 @@ def read_batch(
     return BatchInput(ids, formats, shapes)
 
 
-def read_input(value: Any, weights: Any, path: str) -> FeatureIds:
-    """The ids of a feature as int64, with one batch dimension.
+def read_input(value: Any, weights: Any, path: str, table: Any) -> FeatureIds:
+    """The ids of a feature as int64 or strings, with one batch dimension.
 
     Args:
-      value: integer ids: a Tensor whose last dimension, if it has two or more,
+      value: integer ids, or strings where `table` has them: a Tensor whose last dimension, if it has two or more,
         is 1; a SparseTensor of rank 2 or above; or a RaggedTensor of rank 2.
       weights: None, or floats of the type and structure of `value`.
       path: what errors call the feature.
+      table: its TableConfig.
 
     Raises:
       tfembed.errors.ArgumentError: weights that do not fit.
-      tfembed.errors.DtypeError: ids that are not integers, or weights that are
-        not numbers.
-      tfembed.errors.UnsupportedError: string ids.
+      tfembed.errors.DtypeError: ids that are not of the table's dtype, or weights
+        that are not numbers.
     """
-    _check_ids(value.dtype, path)
+    check_ids(value.dtype, path, table)
     if weights is not None:
         weights = _checked_weights(value, weights, path)
     if isinstance(value, tf.SparseTensor):
-        value = value.with_values(tf.cast(value.values, tf.int64))
+        value = value.with_values(_wide(value.values))
         return feature_ids(_flat(value), weights, name=path)
-    value = tf.cast(value, tf.int64)
+    value = _wide(value)
     if isinstance(value, tf.Tensor):
         value = tf.reshape(value, [-1])
     return feature_ids(value, weights, name=path)
@@ -104,13 +104,26 @@ def _flat(value: tf.SparseTensor) -> tf.SparseTensor:
     return tf.sparse.reshape(value, tf.stack([-1, value.dense_shape[-1]]))
 
 
-def _check_ids(dtype: tf.DType, path: str) -> None:
-    if dtype == tf.string:
-        raise errors.UnsupportedError(
-            f"Input {path} has string ids, which are not in this release. Hash "
-            "them, for example with tf.strings.to_hash_bucket_strong."
+def _wide(ids: Any) -> Any:
+    return ids if ids.dtype == tf.string else tf.cast(ids, tf.int64)
+
+
+def check_ids(dtype: tf.DType, path: str, table: Any) -> None:
+    """Raises DtypeError where a feature's ids are not those of its table."""
+    wanted = getattr(table, "key_dtype", tf.int64)
+    if dtype == tf.string and wanted != tf.string:
+        raise errors.DtypeError(
+            f"The ids of input {path} must be integers; got string. A table "
+            "with vocabulary_size=None and key_dtype=tf.string takes strings; "
+            "for others hash them, for example with "
+            "tf.strings.to_hash_bucket_strong."
         )
-    if not dtype.is_integer:
+    if wanted == tf.string and dtype != tf.string:
+        raise errors.DtypeError(
+            f"The ids of input {path} must be strings, the key_dtype of its "
+            f"table {table.name!r}; got {dtype.name}."
+        )
+    if dtype != tf.string and not dtype.is_integer:
         raise errors.DtypeError(
             f"The ids of input {path} must be integers; got {dtype.name}."
         )

@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.embedding.inputs import check_ids
 from tfembed.embedding.output_shapes import is_sequence
 from tfembed.embedding.plan import feature_paths
 from tfembed.embedding.pooling import Pooling, pool_ragged, pool_sparse
@@ -26,7 +27,7 @@ def serving_embedding_lookup(
     """Looks features up in given tables, as TPUEmbedding does.
 
     Args:
-      inputs: integer ids: Tensors, SparseTensors of rank 2 or above, and
+      inputs: integer ids, or strings where the table has them: Tensors, SparseTensors of rank 2 or above, and
         RaggedTensors of rank 2, structured as feature_config, or a dict of some
         of its features.
       weights: None, or a structure like `inputs` of None and float tensors of
@@ -108,7 +109,9 @@ def _lookup(
 
 def _rows(table: Any, ids: tf.Tensor) -> tf.Tensor:
     if isinstance(table, HashTable):
-        return table.lookup(tf.cast(ids, tf.int64))[0]
+        if ids.dtype != tf.string:
+            ids = tf.cast(ids, tf.int64)
+        return tf.cast(table.lookup(ids)[0], tf.float32)
     return tf.gather(table, ids)
 
 
@@ -138,10 +141,7 @@ def _check(value: Any, weights: Any, feature: Any, path: str) -> None:
             f"Feature {path} is a sequence feature but a dense tensor was "
             "passed."
         )
-    if not value.dtype.is_integer:
-        raise errors.DtypeError(
-            f"The ids of {path} must be integers; got {value.dtype.name}."
-        )
+    check_ids(value.dtype, path, feature.table)
     if isinstance(value, tf.RaggedTensor) and value.shape.rank != 2:
         raise errors.ArgumentError(
             f"Only rank 2 ragged tensor is supported, but got rank "

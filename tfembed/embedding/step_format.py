@@ -29,11 +29,13 @@ class StepFormat:
       kind: "dense", "sparse" or "ragged".
       sequence_length: 0 where a sample's ids are combined.
       batch_size: the samples.
+      id_dtype: tf.int64 or tf.string.
     """
 
     kind: str
     sequence_length: int
     batch_size: int
+    id_dtype: tf.DType
 
 
 def format_of(
@@ -84,7 +86,7 @@ def format_of(
         raise _does_not_fill(path, batch, output_shape)
     if batch is None:
         ids = _checked_when_run(ids, expected, path)
-    return StepFormat(ids.kind, length, expected), ids
+    return StepFormat(ids.kind, length, expected, ids.ids.dtype), ids
 
 
 def _does_not_fill(

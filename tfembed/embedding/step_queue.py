@@ -26,16 +26,16 @@ __all__ = ["HOST", "Batch", "StepQueue"]
 HOST = "/CPU:0"
 
 # What travels of a feature, by its kind: fields of FeatureIds, with their dtypes
-# and shapes. A batch's size is the same in every step.
-_FIELDS: dict[str, dict[str, tuple[tf.DType, list[int | None]]]] = {
-    "dense": {"ids": (tf.int64, [None])},
+# (None: the ids' own) and shapes. A batch's size is the same in every step.
+_FIELDS: dict[str, dict[str, tuple[tf.DType | None, list[int | None]]]] = {
+    "dense": {"ids": (None, [None])},
     "ragged": {
-        "ids": (tf.int64, [None]),
+        "ids": (None, [None]),
         "rows": (tf.int64, [None]),
         "weights": (tf.float32, [None]),
     },
     "sparse": {
-        "ids": (tf.int64, [None]),
+        "ids": (None, [None]),
         "rows": (tf.int64, [None, 2]),
         "weights": (tf.float32, [None]),
     },
@@ -51,20 +51,34 @@ class Batch:
 
 
 class StepQueue:
-    """Two queues of batches whose features have `kinds` and `batch_sizes`.
+    """Two queues of batches, whose features are the same in each of them.
 
     Made outside of any function. Methods work eagerly and in functions; a call
     that comes too early raises tf.errors.InvalidArgumentError, it never waits.
+
+    Args:
+      kinds: per feature, "dense", "sparse" or "ragged".
+      batch_sizes: per feature, its samples.
+      id_dtypes: per feature, the dtype of its ids; None: all int64.
+      label: what errors call the batches.
     """
 
     def __init__(
-        self, kinds: Sequence[str], batch_sizes: Sequence[int], *, label: str
+        self,
+        kinds: Sequence[str],
+        batch_sizes: Sequence[int],
+        *,
+        id_dtypes: Sequence[tf.DType] | None = None,
+        label: str,
     ) -> None:
         self._kinds = tuple(kinds)
         self._batch_sizes = tuple(batch_sizes)
         self._label = label
+        id_dtypes = id_dtypes or [tf.int64] * len(self._kinds)
         dtypes = [tf.bool] + [
-            dtype for kind in self._kinds for dtype, _ in _FIELDS[kind].values()
+            dtype or id_dtype
+            for kind, id_dtype in zip(self._kinds, id_dtypes, strict=True)
+            for dtype, _ in _FIELDS[kind].values()
         ]
         with tf.init_scope(), tf.device(HOST):
             # A negative capacity has no bound.

@@ -136,8 +136,8 @@ class TPUEmbedding(tf.__internal__.tracking.AutoTrackable):
         or with `device` that one's.
 
         Args:
-          features: integer ids, structured as feature_config: Tensors [B],
-            [..., 1]; SparseTensors of rank 2 or above, of which the last
+          features: integer ids, or strings where the table's key_dtype is
+            tf.string, structured as feature_config: Tensors [B], [..., 1]; SparseTensors of rank 2 or above, of which the last
             dimension is combined; RaggedTensors of rank 2.
           weights: None, or a structure of None and float tensors of the type
             and structure of `features`.
@@ -147,7 +147,7 @@ class TPUEmbedding(tf.__internal__.tracking.AutoTrackable):
 
         Raises:
           tfembed.errors.ArgumentError: an input or shape that is not allowed.
-          tfembed.errors.DtypeError: ids that are not integers.
+          tfembed.errors.DtypeError: ids that are not of their table's dtype.
           ValueError, TypeError: a structure that does not match.
         """
         values = self._plan.flatten(features, "features")

@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed.ops import library, private
-from tfembed.ops.table import as_keys
+from tfembed.ops.table import as_keys, id_dtypes
 
 _SECOND_ORDER = (
     "tfembed's lookups have no second-order gradients: what `tape.gradient` "
@@ -28,7 +28,7 @@ def trainable_rows(anchor: Any, keys: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
         `handle`, `trainable` and `_should_act_as_resource_variable`, hashable
         and weakly referenceable. Tapes watch such an object by themselves, and
         `tape.gradient` and `optimizer.apply_gradients` take it as a source.
-      keys: int64 or int32 [...].
+      keys: int64, int32 or string [...].
       rows: float32 [..., dim], what `keys` looked up.
 
     Returns:
@@ -88,6 +88,7 @@ def _grouped_lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[Any]:
     ids, rows, weights = (
         rest[i * num_features : (i + 1) * num_features] for i in range(3)
     )
+    table_ids = op.get_attr("table_ids")
     result = library.load().tfembed_grouped_lookup_gradient(
         tables,
         ids,
@@ -95,6 +96,7 @@ def _grouped_lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[Any]:
         weights,
         rest[-1],
         gradients,
+        Tdistinct=id_dtypes(num_tables, table_ids, ids),
         **{name: op.get_attr(name) for name in attrs},
     )
     slices = [

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfembed.errors import ArgumentError, DtypeError
 from tfembed.ops import library, private
-from tfembed.ops.table import as_keys
+from tfembed.ops.table import as_keys, id_dtypes
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -19,7 +19,7 @@ class FeatureIds:
 
     Attributes:
       kind: "dense", "ragged" or "sparse".
-      ids: int64 [n].
+      ids: int64 [n], or string where the table's keys are strings.
       rows: int64; dense [0], ragged the row splits [B + 1], sparse the sorted
         indices [n, 2].
       weights: float32 [n], or [0] where all are 1.
@@ -59,14 +59,15 @@ def feature_ids(
     """The tensors of one feature.
 
     Args:
-      value: int64 or int32 ids: a Tensor [B] or [B, 1], or a SparseTensor or
-        RaggedTensor of rank 2.
+      value: int64, int32 or string ids: a Tensor [B] or [B, 1], or a
+        SparseTensor or RaggedTensor of rank 2.
       weights: None, or floats of the same kind and structure as `value`.
       name: what errors call the feature.
 
     Raises:
       ArgumentError: another rank; weights of another kind, or of dense ids.
-      DtypeError: ids that are not integers or weights that are not floats.
+      DtypeError: ids that are neither integers nor strings, or weights that are
+        not floats.
     """
     if isinstance(value, tf.SparseTensor):
         _check_rank(value.shape.rank, (2,), name)
@@ -125,8 +126,9 @@ def grouped_lookup(
       gradient with respect to a table is tf.IndexedSlices of distinct ids.
 
     Raises:
-      tf.errors.InvalidArgumentError: an id that cannot be in its table, or
-        rows or weights that do not fit the ids; it names the feature.
+      tf.errors.InvalidArgumentError: an id that cannot be in its table, strings
+        of a table of integers or the reverse, or rows or weights that do not
+        fit the ids; it names the feature.
     """
     for table in tables:
         if private.acts_as_variable(table):
@@ -186,11 +188,17 @@ def grouped_lookup_gradient(
     plans: Sequence[FeaturePlan],
     gradients: Sequence[tf.Tensor],
 ) -> list[tuple[tf.Tensor, tf.Tensor]]:
-    """Per table (distinct ids [n], ascending, and their gradients [n, dim])."""
+    """Per table (distinct ids [n] and their gradients [n, dim]).
+
+    Integers are ascending, strings in the order in which they first come.
+    """
     result = library.load().tfembed_grouped_lookup_gradient(
         handles(tables),
         *_inputs(features),
         gradients,
+        Tdistinct=id_dtypes(
+            len(tables), [p.table for p in plans], [f.ids for f in features]
+        ),
         **_attrs(dims, features, plans),
     )
     return list(zip(result.distinct_ids, result.sums, strict=True))

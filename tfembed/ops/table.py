@@ -40,6 +40,7 @@ def create(
     eviction: str = "",
     max_size: int = 0,
     missing_value: float | None = None,
+    stochastic_rounding: bool = False,
     shared_name: str = "",
     container: str = "",
 ) -> tf.Tensor:
@@ -58,6 +59,8 @@ def create(
       admission, eviction: policies, as `cc/core/policies` reads them; "": none.
       max_size: keys that are never exceeded; 0: no bound.
       missing_value: what missing keys read in all columns; None: initial rows.
+      stochastic_rounding: whether trained rows of float16 or bfloat16 are
+        rounded by chance.
       shared_name: "" for a table that goes with its last handle; else the name
         under which all sessions of this process find the same table.
       container: TensorFlow's container of named tables.
@@ -78,6 +81,7 @@ def create(
         eviction=eviction,
         max_size=max_size,
         missing_value=[] if missing_value is None else [missing_value],
+        stochastic_rounding=stochastic_rounding,
         shared_name=shared_name,
         container=container,
     )
@@ -242,7 +246,7 @@ def _keys(keys: tf.Tensor) -> tf.Tensor:
 
 
 def as_keys(keys: tf.Tensor, what: str) -> tf.Tensor:
-    """`keys` as an int64 tensor; int32 is cast.
+    """`keys` as an int64 or string tensor; int32 is cast.
 
     Raises:
       DtypeError: they are of another dtype; `what` names them.
@@ -250,11 +254,28 @@ def as_keys(keys: tf.Tensor, what: str) -> tf.Tensor:
     keys = tf.convert_to_tensor(keys)
     if keys.dtype == tf.int32:
         return tf.cast(keys, tf.int64)
-    if keys.dtype != tf.int64:
+    if keys.dtype not in (tf.int64, tf.string):
         raise DtypeError(
-            f"The ids of {what} must be int64 or int32; got {keys.dtype.name}."
+            f"The ids of {what} must be int64, int32 or string; got "
+            f"{keys.dtype.name}."
         )
     return keys
+
+
+def id_dtypes(
+    num_tables: int, table_ids: Sequence[int], ids: Sequence[tf.Tensor]
+) -> list[tf.DType]:
+    """The dtype of each table's ids: int64, or string where a feature's are.
+
+    Args:
+      num_tables: how many tables there are.
+      table_ids: per feature, its table's place.
+      ids: per feature.
+    """
+    dtypes = [tf.int64] * num_tables
+    for table, keys in zip(table_ids, ids, strict=True):
+        dtypes[table] = keys.dtype
+    return dtypes
 
 
 for _op in (

@@ -22,6 +22,7 @@ __all__ = [
     "check_devices",
     "check_name",
     "check_policies",
+    "check_rounding",
     "check_rows",
     "policy_options",
     "rows_per_shard",
@@ -58,6 +59,27 @@ def check_name(name: Any) -> None:
         raise errors.ArgumentError(
             f"`name` of a table must be a string that is not empty; got {name!r}."
         )
+
+
+def check_rounding(stochastic: Any, values: tf.DType, table: str) -> bool:
+    """`stochastic_rounding` as a bool.
+
+    Raises:
+      tfembed.errors.ArgumentError: no bool, or one for values that are not
+        rounded when they are trained.
+    """
+    if not isinstance(stochastic, bool):
+        raise errors.ArgumentError(
+            f"`stochastic_rounding` must be True or False; got {stochastic!r} "
+            f"for table '{table}'."
+        )
+    if stochastic and values not in (tf.float16, tf.bfloat16):
+        raise errors.ArgumentError(
+            f"`stochastic_rounding` is for rows of float16 or bfloat16; table "
+            f"'{table}' has {values.name}. Leave it out, or use one of these "
+            "dtypes."
+        )
+    return stochastic
 
 
 def check_rows(keys: tf.Tensor, rows: tf.Tensor, dim: int, table: str) -> None:

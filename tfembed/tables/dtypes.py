@@ -19,6 +19,7 @@ _VALUES_OF_KEYS = {
         "int8",
         "int64",
         "float64",
+        "string",
     ),
     "int32": ("float32", "int32", "float64", "bfloat16"),
     "string": (

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed import checks
+from tfembed import checks, errors
 from tfembed.initializers import row_initializer
 from tfembed.ops import table as table_ops
 from tfembed.policies import AdmissionPolicy, EvictionPolicy, Expiry
@@ -53,11 +53,16 @@ class HashTable(TrainedTable):
       max_size: keys that the table never exceeds, each shard its share: inserts
         make room by evicting rows that are not of their batch, by the eviction
         policy, the worst of a sample of eight for each. None: no bound.
+      stochastic_rounding: whether what training and `accum` make of rows of
+        float16 or bfloat16 is rounded up or down by chance, with the right
+        mean, in place of to the nearest, so that small updates are not lost.
+        The chance depends on seed, key, column and how many batches a shard has
+        written alone; of what `accum` adds on the place in the batch too.
 
     Raises:
       tfembed.errors.DtypeError: dtypes that do not go together.
-      tfembed.errors.ArgumentError: a width, name, seed, size, initializer or
-        list of devices that is not allowed.
+      tfembed.errors.ArgumentError: a width, name, seed, size, initializer, list
+        of devices or rounding that is not allowed.
       tfembed.errors.UnsupportedError: a device that is no CPU, or `max_size`
         with BloomAdmission.
     """
@@ -78,9 +83,15 @@ class HashTable(TrainedTable):
         eviction: EvictionPolicy | None = None,
         expiry: Expiry | None = None,
         max_size: int | None = None,
+        stochastic_rounding: bool = False,
     ) -> None:
         arguments.check_name(name)
         keys, values = table_dtypes(key_dtype, value_dtype)
+        if values == tf.string:
+            raise errors.DtypeError(
+                f"Rows of strings are kept by a StringTable; got value_dtype "
+                f"string for HashTable '{name}'."
+            )
         dim = checks.integer(dim, "dim", least=1, owner=f"table '{name}'")
         devices = arguments.check_devices(devices, name)
         described = row_initializer(initializer, dim)
@@ -93,6 +104,9 @@ class HashTable(TrainedTable):
             init_size=arguments.rows_per_shard(init_size, len(devices), name),
             key_dtype=keys.name,
             value_dtype=values.name,
+            stochastic_rounding=arguments.check_rounding(
+                stochastic_rounding, values, name
+            ),
             **arguments.policy_options(
                 admission, eviction, expiry, values, name
             ),

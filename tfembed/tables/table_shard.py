@@ -29,6 +29,7 @@ class ShardOptions:
     eviction: str = ""
     max_size: int = 0
     missing_value: float | None = None
+    stochastic_rounding: bool = False
     key_dtype: str = "int64"
     value_dtype: str = "float32"
 
@@ -53,11 +54,15 @@ class TableShard(tf.saved_model.experimental.TrackableResource):
     table's own, so that all sessions of a server that build the same graph
     share it; in one that `tf.saved_model.save` writes, and that outlives this
     process, a name that no other table has.
+
+    Args:
+      options: a `ShardOptions`; of a derived class, its own.
+      device: a host device.
     """
 
-    def __init__(self, options: ShardOptions, device: str) -> None:
+    def __init__(self, options: Any, device: str) -> None:
         super().__init__(device=device)
-        self.options = options
+        self.options: Any = options
         self.device = device
         with tf.init_scope():
             self._is_in_graph = not tf.executing_eagerly()
@@ -81,6 +86,7 @@ class TableShard(tf.saved_model.experimental.TrackableResource):
             eviction=options.eviction,
             max_size=options.max_size,
             missing_value=options.missing_value,
+            stochastic_rounding=options.stochastic_rounding,
             shared_name=shared_name,
         )
 

@@ -6,15 +6,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed import errors, optimizers
+from tfembed import errors
 from tfembed.ops import grouped
 from tfembed.ops import table as table_ops
 from tfembed.tables import arguments, batches
 from tfembed.tables.evicting_table import EvictingTable
 
 __all__ = ["TrainedTable"]
-
-_HALVES = (tf.float16, tf.bfloat16)
 
 
 class TrainedTable(EvictingTable):
@@ -38,18 +36,10 @@ class TrainedTable(EvictingTable):
         Raises:
           tfembed.errors.ArgumentError: the table has another optimizer, or the
             slots of another one from a checkpoint.
-          tfembed.errors.UnsupportedError: a fused rule for rows that are not
-            float32.
+          tf.errors.InvalidArgumentError: rows that are not float32, float16 or
+            bfloat16.
         """
         rule = optimizer.rule_text()
-        is_fused = isinstance(optimizer, optimizers.Optimizer)
-        if is_fused and self.value_dtype in _HALVES:
-            raise errors.UnsupportedError(
-                f"Table '{self.name}' has rows of {self.value_dtype.name}; "
-                f"{type(optimizer).__name__} is fused for float32 rows only. "
-                "Give DynamicEmbeddingOptimizer an optimizer that is not fused, "
-                "such as SGD with momentum or RMSprop."
-            )
         if self._optimizer is not None and self._optimizer.rule_text() != rule:
             raise errors.ArgumentError(
                 f"Table '{self.name}' has optimizer "
@@ -71,7 +61,8 @@ class TrainedTable(EvictingTable):
         """Updates the rows of `keys` by the attached optimizer, once per key.
 
         Args:
-          keys: int64 of any shape; the gradients of a repeated key are summed.
+          keys: of `key_dtype`, any shape; the gradients of a repeated key are
+            summed.
           gradients: float32, keys.shape + [dim].
           learning_rate: number or scalar; None: the optimizer's.
           nonfinite: what to do with a summed gradient that is not finite:
@@ -98,7 +89,7 @@ class TrainedTable(EvictingTable):
                 "DynamicEmbeddingOptimizer's `apply_gradients`."
             )
         rate = rate if learning_rate is None else learning_rate
-        keys, rows = self._keys_and_rows(keys, gradients)
+        keys, rows = self._keys_and_rows(keys, gradients, tf.float32)
         parts = self.partition(keys)
         n = len(self.shards)
         counts = grouped.grouped_update(
@@ -160,10 +151,10 @@ class TrainedTable(EvictingTable):
             table_ops.write_trained(handle, part_keys, part_rows, add=add)
 
     def _keys_and_rows(
-        self, keys: Any, rows: Any
+        self, keys: Any, rows: Any, dtype: tf.DType | None = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
         keys = self._key_tensor(keys)
-        rows = batches.value_tensor(rows, self.value_dtype, self.name)
+        rows = batches.value_tensor(rows, dtype or self.value_dtype, self.name)
         arguments.check_rows(keys, rows, self.dim, self.name)
         return keys, rows
 

@@ -6,8 +6,11 @@
 
 namespace tfembed {
 
-// IEEE binary16 and bfloat16, by their bits. Rounding is to the nearest, ties
-// to even; what is too large becomes an infinity, a NaN stays one.
+// IEEE binary16 and bfloat16, by their bits, without branches, so that loops
+// become vectors. `Of` rounds to the nearest, ties to even; what is too large
+// becomes an infinity, a NaN stays one. `ByChance` rounds up where `random`,
+// below 2^16, says so: of all random numbers as many as make the mean right, to
+// 2^-16 of the last place. Beyond the largest finite number it does as `Of`.
 
 inline uint32_t BitsOf(float value) {
   uint32_t bits;
@@ -24,66 +27,69 @@ inline float FloatOf(uint32_t bits) {
 struct Bfloat16 {
   uint16_t bits;
 
-  // `addend` below 2^16 decides what is rounded up: 2^15 - 1 (2^15 before an
-  // odd number) rounds to the nearest, a random one makes the mean right.
-  static Bfloat16 Rounded(float value, uint32_t addend) {
-    const uint32_t whole = BitsOf(value);
-    if ((whole & 0x7fffffff) > 0x7f800000) return {0x7fc0};
-    if ((whole & 0x7fffffff) == 0x7f800000) return Top(whole);
-    return Top(whole + addend);
-  }
   static Bfloat16 Of(float value) {
-    return Rounded(value, 0x7fff + ((BitsOf(value) >> 16) & 1));
+    const uint32_t whole = BitsOf(value);
+    const uint32_t rounded = (whole + 0x7fff + ((whole >> 16) & 1)) >> 16;
+    const bool is_nan = (whole & 0x7fffffff) > 0x7f800000;
+    return {static_cast<uint16_t>(is_nan ? 0x7fc0 : rounded)};
   }
-  float ToFloat() const { return FloatOf(uint32_t{bits} << 16); }
 
- private:
-  static Bfloat16 Top(uint32_t whole) {
-    return {static_cast<uint16_t>(whole >> 16)};
+  static Bfloat16 ByChance(float value, uint16_t random) {
+    constexpr uint32_t kLargest = 0x7f7f0000;
+    const uint32_t whole = BitsOf(value);
+    const auto chosen = static_cast<uint16_t>((whole + random) >> 16);
+    return {(whole & 0x7fffffff) > kLargest ? Of(value).bits : chosen};
   }
+
+  float ToFloat() const { return FloatOf(uint32_t{bits} << 16); }
 };
 
 struct Half {
   uint16_t bits;
 
-  // The magnitude in units of the last place below the binary point: 13 bits
-  // are cut off for normal numbers, more for smaller ones. `random` below 2^16,
-  // or none, as for Bfloat16.
-  static Half Rounded(float value, uint32_t random, bool to_nearest) {
+  static Half Of(float value) {
     const uint32_t whole = BitsOf(value);
-    const auto sign = static_cast<uint16_t>((whole >> 16) & 0x8000);
     const uint32_t magnitude = whole & 0x7fffffff;
-    if (magnitude > 0x7f800000) return {static_cast<uint16_t>(sign | 0x7e00)};
-    if (magnitude >= 0x47800000) return {static_cast<uint16_t>(sign | 0x7c00)};
-    const uint32_t exponent = magnitude >> 23;
-    uint64_t digits;  // In units of 2^-cut of the result's last place.
-    int cut = 13;
-    if (exponent >= 113) {
-      digits = magnitude - (uint32_t{112} << 23);
-    } else {  // Subnormal in binary16.
-      cut = 126 - static_cast<int>(exponent);
-      if (cut > 40) cut = 40;
-      digits = exponent == 0 ? 0 : (magnitude & 0x7fffff) | 0x800000;
-    }
-    const uint64_t addend =
-        to_nearest  ? (uint64_t{1} << (cut - 1)) - 1 + ((digits >> cut) & 1)
-        : cut >= 16 ? uint64_t{random} << (cut - 16)
-                    : uint64_t{random} >> (16 - cut);
-    return {static_cast<uint16_t>(sign | ((digits + addend) >> cut))};
+    const uint32_t rebased = magnitude - kRebase;
+    const uint32_t normal = (rebased + 0xfff + ((rebased >> 13) & 1)) >> 13;
+    // In units of 2^-24, the last place of 0.5.
+    const uint32_t small = BitsOf(FloatOf(magnitude) + 0.5f) - BitsOf(0.5f);
+    uint32_t result = magnitude < kSmallestNormal ? small : normal;
+    result = magnitude >= kTooLarge ? 0x7c00 : result;
+    result = magnitude > 0x7f800000 ? 0x7e00 : result;
+    return {static_cast<uint16_t>(result | ((whole >> 16) & 0x8000))};
   }
-  static Half Of(float value) { return Rounded(value, 0, true); }
+
+  static Half ByChance(float value, uint16_t random) {
+    constexpr uint32_t kLargest = 0x477fe000;
+    const uint32_t whole = BitsOf(value);
+    const uint32_t magnitude = whole & 0x7fffffff;
+    const uint32_t normal = (magnitude - kRebase + (random >> 3)) >> 13;
+    // In units of 2^-40, 16 bits below the last place.
+    const bool is_small = magnitude < kSmallestNormal;
+    const float scaled = FloatOf(is_small ? magnitude : 0) * 0x1p40f;
+    const uint32_t small = (static_cast<int32_t>(scaled) + random) >> 16;
+    const uint32_t result = is_small ? small : normal;
+    const auto chosen =
+        static_cast<uint16_t>(result | ((whole >> 16) & 0x8000));
+    return {magnitude > kLargest ? Of(value).bits : chosen};
+  }
 
   float ToFloat() const {
-    const uint32_t sign = uint32_t{bits & 0x8000u} << 16;
-    const uint32_t exponent = (bits >> 10) & 0x1f;
     const uint32_t mantissa = bits & 0x3ff;
-    if (exponent == 0x1f) return FloatOf(sign | 0x7f800000 | mantissa << 13);
-    if (exponent == 0) {
-      const float value = static_cast<float>(mantissa) * 0x1p-24f;
-      return sign != 0 ? -value : value;
-    }
-    return FloatOf(sign | (exponent + 112) << 23 | mantissa << 13);
+    const uint32_t exponent = (bits >> 10) & 0x1f;
+    // No subnormal float on the way: threads may flush those to zero.
+    const uint32_t small = BitsOf(static_cast<float>(mantissa) * 0x1p-24f);
+    const uint32_t normal =
+        (exponent == 0x1f ? 0xff : exponent + 112) << 23 | mantissa << 13;
+    const uint32_t sign = uint32_t{bits & 0x8000u} << 16;
+    return FloatOf(sign | (exponent == 0 ? small : normal));
   }
+
+ private:
+  static constexpr uint32_t kRebase = 112u << 23;
+  static constexpr uint32_t kSmallestNormal = 113u << 23;  // 2^-14
+  static constexpr uint32_t kTooLarge = 0x47800000;        // 2^16
 };
 
 }  // namespace tfembed

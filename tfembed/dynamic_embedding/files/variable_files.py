@@ -55,9 +55,11 @@ class VariableFiles(VariableRows):
 
         Raises:
           tfembed.errors.ArgumentError: an argument that is not allowed.
+          tfembed.errors.UnsupportedError: rows of strings.
           tf.errors.OpError: the files cannot be written, or, to append to,
             cannot be read. They are as they were.
         """
+        self._check_has_raw_form()
         stems: Sequence[Any] = file_name_list or []
         if file_name_list is None:
             stems = self._stems(proc_size, proc_rank)
@@ -105,11 +107,13 @@ class VariableFiles(VariableRows):
 
         Raises:
           tfembed.errors.ArgumentError: an argument that is not allowed.
+          tfembed.errors.UnsupportedError: rows of strings.
           tf.errors.NotFoundError: a file is not there.
           tf.errors.InvalidArgumentError: saved with other dtypes or width.
           tf.errors.DataLossError: files that do not belong together, or are
             not what was saved.
         """
+        self._check_has_raw_form()
         folder = folders.folder(dirpath, dirpath_env)
         stems: Sequence[Any]
         if file_name_list is not None:
@@ -151,6 +155,7 @@ class VariableFiles(VariableRows):
           As `load_from_file_system`; also
           tfembed.errors.CheckpointError: the folder holds several saves.
         """
+        self._check_has_raw_form()
         self._stems(proc_size, proc_rank)
         folder = folders.folder(dirpath, "TFRA_SAVED_KV")
         path = folders.path(folder)
@@ -169,6 +174,13 @@ class VariableFiles(VariableRows):
             buffer_size=buffer_size,
             select=None if is_own or proc_size == 1 else is_for_rank,
         )
+
+    def _check_has_raw_form(self) -> None:
+        if self.value_dtype == tf.string:
+            raise errors.UnsupportedError(
+                f"'{self.name}' has rows of strings, which raw files do not "
+                "hold; save it with tf.train.Checkpoint."
+            )
 
     def _stems(self, proc_size: int, proc_rank: int) -> list[FileStem]:
         size = checks.integer(proc_size, "proc_size", least=1)

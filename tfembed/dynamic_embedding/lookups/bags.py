@@ -17,6 +17,7 @@ __all__ = ["Bags", "check_bags", "check_combiner", "look_up_bags"]
 
 _COMBINERS = ("mean", "sqrtn", "sum")
 _HALF = (tf.float16, tf.bfloat16)
+_FUSED = (tf.float32, *_HALF)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -120,8 +121,8 @@ def _fusible(params: Any) -> bool:
     return (
         isinstance(params, Variable)
         and params.shard_num == 1
-        and params.key_dtype == tf.int64
-        and params.value_dtype == tf.float32
+        and params.key_dtype in (tf.int64, tf.string)
+        and params.value_dtype in _FUSED
     )
 
 
@@ -131,12 +132,17 @@ def _fused(params: Any, bags: Bags, combiner: str) -> tf.Tensor:
     plan = ops.FeaturePlan(table=0, combiner=combiner, validate=False)
     source = params if params.trainable else params.handle
     (combined,) = ops.grouped_lookup([source], [params.dim], [feature], [plan])
-    return combined
+    return tf.cast(combined, params.value_dtype)
 
 
 def _combine(rows: tf.Tensor, bags: Bags, combiner: str) -> tf.Tensor:
     """Combines rows [n, dim] into [batch, dim]; half precision in float32."""
     dtype = rows.dtype
+    if dtype in (tf.bool, tf.string):
+        raise errors.DtypeError(
+            f"Rows of {dtype.name} cannot be combined; look the ids up one by "
+            "one with `embedding_lookup`."
+        )
     if not dtype.is_floating and combiner != "sum":
         raise errors.DtypeError(
             f"Rows of {dtype.name} can be combined by 'sum' only; got combiner "

@@ -17,7 +17,7 @@ def watch(
     """`rows`, whose gradient goes to the trainable ones of two anchors, by key.
 
     Gradients arrive in float32, whatever the floats of the rows. Rows of
-    integers have none, nor have lookups by string keys.
+    integers have none. Keys that are strings stay strings up to the update.
 
     Args:
       rows: ids.shape + [dim], what `ids` looked up.
@@ -27,7 +27,7 @@ def watch(
     """
     anchors = [a for a in (params, wrapper) if a is not None and a.trainable]
     dtype = rows.dtype
-    if not anchors or not dtype.is_floating or ids.dtype == tf.string:
+    if not anchors or not dtype.is_floating:
         return rows
     # What the op takes is float32; a float64 would lose digits there.
     wide = dtype == tf.float64

@@ -68,7 +68,9 @@ def _by_shard(
     slices: tf.IndexedSlices, params: Variable
 ) -> list[tuple[tf.Tensor, tf.Tensor]]:
     """Keys [n] and gradients [n, dim] of each shard."""
-    keys = tf.reshape(tf.cast(slices.indices, tf.int64), [-1])
+    keys = tf.reshape(slices.indices, [-1])
+    if keys.dtype == tf.int32:
+        keys = tf.cast(keys, tf.int64)
     values = tf.reshape(tf.cast(slices.values, tf.float32), [-1, params.dim])
     parts = params.table.partition(keys)
     return list(zip(parts.split(keys), parts.split(values), strict=True))

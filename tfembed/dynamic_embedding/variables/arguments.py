@@ -12,6 +12,7 @@ from tfembed.tables import batches
 
 __all__ = [
     "check_addition",
+    "check_no_options",
     "check_value_shape",
     "device_list",
     "id_tensor",
@@ -55,6 +56,16 @@ def check_addition(params: Any) -> None:
             f"Values of '{params.name}' are {params.value_dtype.name} and cannot "
             "be accumulated; write them with `upsert`."
         )
+
+
+def check_no_options(options: dict[str, Any], name: str) -> None:
+    """Raises UnsupportedError where a table of strings is given an option."""
+    for option, value in options.items():
+        if value not in (None, False):
+            raise errors.UnsupportedError(
+                f"'{name}' has rows of strings, which take no `{option}`; got "
+                f"{value!r}. Leave it out."
+            )
 
 
 def id_tensor(ids: Any, params: Any) -> tf.Tensor:

@@ -46,7 +46,7 @@ class Variable(VariableFiles, VariableLookups):
       key_dtype: tf.int64, tf.string, or tf.int32 with values of float32, int32,
         float64 or bfloat16.
       value_dtype: tf.float32, float16, bfloat16, int32, int8, int64 or float64;
-        bool too for string keys.
+        bool too for string keys, string for int64 keys (not trained).
       dim: numbers per row, at least 1.
       devices: a device or a list of them, one shard each (`["/CPU:0"] * 3` is
         three shards). Default: one shard on the CPU.
@@ -64,12 +64,15 @@ class Variable(VariableFiles, VariableLookups):
       bp_v2: accepted for TFRA's sake. Updates are atomic per key either way.
       short_file_name: accepted for TFRA's sake; see `get_variable`.
       admission: which new keys training inserts, of `tfembed.policies`; None:
-        all. Not TFRA's, as the three below.
+        all. Not TFRA's, as the four below.
       eviction: what judges the rows for `table.evict` and `table.expire`, of
         `tfembed.policies`; None: nothing is noted of them.
       expiry: when rows expire by themselves, every so many steps; None: when
         `table.expire` is called.
       max_size: keys that are never exceeded, see `HashTable`; None: no bound.
+      stochastic_rounding: whether trained rows of float16 or bfloat16 are
+        rounded up or down by chance, see `HashTable`, so that small updates are
+        not lost.
 
     Raises:
       tfembed.errors.DtypeError: (also TypeError) other dtypes, or a
@@ -101,6 +104,7 @@ class Variable(VariableFiles, VariableLookups):
         eviction: EvictionPolicy | None = None,
         expiry: Expiry | None = None,
         max_size: int | None = None,
+        stochastic_rounding: bool = False,
     ) -> None:
         self.key_dtype, self.value_dtype = table_dtypes(key_dtype, value_dtype)
         check_kv_creator(kv_creator)
@@ -117,35 +121,39 @@ class Variable(VariableFiles, VariableLookups):
         self.kv_creator = kv_creator
         self.bp_v2 = bool(bp_v2)
         self.short_file_name = bool(short_file_name)
-        self._set_up(admission, eviction, expiry, max_size)
+        self._set_up(
+            admission=admission,
+            eviction=eviction,
+            expiry=expiry,
+            max_size=max_size,
+            stochastic_rounding=stochastic_rounding,
+        )
         self._restrict_policy = make_policy(restrict_policy, self)
         if self.checkpoint and self._restrict_policy is not None:
             self._track_trackable(self._restrict_policy, "restrict_policy")
 
-    def _set_up(
-        self,
-        admission: AdmissionPolicy | None,
-        eviction: EvictionPolicy | None,
-        expiry: Expiry | None,
-        max_size: int | None,
-    ) -> None:
+    def _set_up(self, **options: Any) -> None:
         # A HashTable deals by remainder by itself, in C++ where it can.
         is_default = self.partition_fn is default_partition_fn
+        common = {
+            "name": self.name,
+            "initializer": self.initializer,
+            "devices": self.devices,
+            "partitioner": None if is_default else self.partition_fn,
+        }
         with tf.init_scope():
-            self._table = tables.HashTable(
-                self.dim,
-                key_dtype=self.key_dtype,
-                value_dtype=self.value_dtype,
-                name=self.name,
-                initializer=self.initializer,
-                devices=self.devices,
-                partitioner=None if is_default else self.partition_fn,
-                init_size=self.init_size or _default_init_size(),
-                admission=admission,
-                eviction=eviction,
-                expiry=expiry,
-                max_size=max_size,
-            )
+            if self.value_dtype == tf.string:
+                arguments.check_no_options(options, self.name)
+                self._table = tables.StringTable(self.dim, **common)
+            else:
+                self._table = tables.HashTable(
+                    self.dim,
+                    key_dtype=self.key_dtype,
+                    value_dtype=self.value_dtype,
+                    init_size=self.init_size or _default_init_size(),
+                    **common,
+                    **options,
+                )
         self.saveable = (
             None  # What a tf.compat.v1.train.Saver of a graph saves.
         )
@@ -177,8 +185,8 @@ class Variable(VariableFiles, VariableLookups):
         return self._table.handle
 
     @property
-    def table(self) -> tables.HashTable:
-        """The rows."""
+    def table(self) -> Any:
+        """The rows: a `HashTable`; where they are strings, a `StringTable`."""
         return self._table
 
     @property

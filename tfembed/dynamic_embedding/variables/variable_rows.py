@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed import checks, errors, tables
+from tfembed import checks, errors
 from tfembed.dynamic_embedding.variables import arguments
 
 __all__ = ["VariableRows"]
@@ -28,7 +28,7 @@ class VariableRows(tf.__internal__.tracking.Trackable):
     value_dtype: tf.DType
     dim: int
     shard_num: int
-    _table: tables.HashTable
+    _table: Any  # A HashTable or, where rows are strings, a StringTable.
 
     def upsert(self, keys: Any, values: Any, name: str | None = None) -> Any:
         """Writes the rows of `keys`; of a repeated key the last one stays.

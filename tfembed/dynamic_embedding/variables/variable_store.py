@@ -42,6 +42,7 @@ def get_variable(
     eviction: EvictionPolicy | None = None,
     expiry: Expiry | None = None,
     max_size: int | None = None,
+    stochastic_rounding: bool = False,
 ) -> Variable:
     """Makes the variable called `name`, or finds it.
 
@@ -51,7 +52,7 @@ def get_variable(
 
     Args:
       name: the variable's name.
-      key_dtype, ..., max_size: as for `Variable`. Where the variable is
+      key_dtype, ..., stochastic_rounding: as for `Variable`. Where the variable is
         found, `dim` and the dtypes must be its own, and the rest is not used.
 
     Returns:
@@ -90,6 +91,7 @@ def get_variable(
                 eviction=eviction,
                 expiry=expiry,
                 max_size=max_size,
+                stochastic_rounding=stochastic_rounding,
             )
             return found
     # In eager mode, and in its functions, a scope cannot forbid reuse.

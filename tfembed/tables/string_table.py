@@ -1,0 +1,236 @@
+"""A table whose rows are strings: kept and looked up, not trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+import tensorflow as tf
+
+from tfembed import checks, errors
+from tfembed.tables import arguments, batches
+from tfembed.tables.followed_table import group
+from tfembed.tables.partition import Partitioner
+from tfembed.tables.sharded_table import ShardedTable
+from tfembed.tables.string_shard import StringOptions, StringShard
+
+__all__ = ["StringTable"]
+
+_THERE = b"1"  # The last column of each row; of missing ones it is empty.
+
+
+def _refusing(what: str) -> Callable[..., NoReturn]:
+    """A method that raises UnsupportedError: strings have no `what`."""
+
+    def method(self: StringTable, *args: Any, **kwargs: Any) -> NoReturn:
+        raise errors.UnsupportedError(
+            f"Table '{self.name}' has rows of strings, which have no {what}. "
+            "They are kept and looked up; read and upsert them."
+        )
+
+    return method
+
+
+class StringTable(ShardedTable):
+    """Maps int64 keys to rows of `dim` strings, of any bytes and length.
+
+    Rows lie in TensorFlow's own hash tables, one a shard, and are saved by
+    `tf.train.Checkpoint` and `tf.saved_model.save` as those of a `HashTable`,
+    into any number of shards; a save takes a copy in memory. A batch is atomic
+    per shard. Methods work eagerly, in `tf.function` and in `tf.data` maps;
+    keys may have any shape and any value.
+
+    Args:
+      dim: strings of a row, positive.
+      name: the table's name in errors.
+      initializer: what missing keys read: a string, or `dim` of them; None: "".
+      devices: one host device per shard.
+      partitioner: as of `HashTable`.
+
+    Raises:
+      tfembed.errors.ArgumentError: a width, name, list of devices or
+        initializer that is not allowed.
+      tfembed.errors.UnsupportedError: a device that is no CPU.
+    """
+
+    # What a HashTable may have; strings have none of it.
+    optimizer = admission = eviction = expiry = max_size = None
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        name: str,
+        initializer: Any = None,
+        devices: Sequence[str] = ("/CPU:0",),
+        partitioner: Partitioner | None = None,
+    ) -> None:
+        arguments.check_name(name)
+        dim = checks.integer(dim, "dim", least=1, owner=f"table '{name}'")
+        options = StringOptions(
+            name=name, dim=dim, missing=_missing_row(initializer, dim, name)
+        )
+        shards = [
+            StringShard(options, device)
+            for device in arguments.check_devices(devices, name)
+        ]
+        super().__init__(shards, partitioner, seed_is_given=True)
+
+    def lookup(self, keys: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        """The rows of `keys`; inserts nothing.
+
+        Args:
+          keys: int64, any shape.
+
+        Returns:
+          values: strings, keys.shape + [dim]; of a missing key the
+            initializer's.
+          exists: bool, keys.shape.
+
+        Raises:
+          tfembed.errors.DtypeError: keys of another dtype.
+        """
+        keys = self._key_tensor(keys)
+        parts = self.partition(keys)
+        default = tf.constant([*self.shards[0].options.missing_row(), b""])
+        found = []
+        for handle, part in zip(self.handles, parts.split(keys), strict=True):
+            rows = tf.raw_ops.LookupTableFindV2(
+                table_handle=handle, keys=part, default_value=default
+            )
+            rows.set_shape(part.shape.concatenate([self.dim + 1]))
+            found.append(rows)
+        rows = parts.merge(found)
+        return rows[..., :-1], tf.equal(rows[..., -1], _THERE)
+
+    def upsert(self, keys: Any, values: Any) -> tf.Operation | None:
+        """Writes the rows of `keys`; of a repeated key the last one stays.
+
+        Args:
+          keys: int64, any shape.
+          values: strings, keys.shape + [dim].
+
+        Raises:
+          tfembed.errors.DtypeError: another dtype.
+          tf.errors.InvalidArgumentError: values of another shape. Nothing is
+            changed.
+        """
+        keys = self._key_tensor(keys)
+        rows = batches.value_tensor(values, self.value_dtype, self.name)
+        arguments.check_rows(keys, rows, self.dim, self.name)
+        wanted = tf.concat([tf.shape(keys), [self.dim]], 0)
+        check = tf.debugging.assert_equal(
+            tf.shape(rows),
+            wanted,
+            f"Expected shape keys.shape + [{self.dim}] for the values of table "
+            f"'{self.name}'",
+        )
+        with tf.control_dependencies([] if check is None else [check]):
+            there = tf.fill(tf.concat([tf.shape(keys), [1]], 0), _THERE)
+            rows = tf.concat([rows, there], -1)
+        parts = self.partition(keys)
+        return group(
+            [
+                tf.raw_ops.LookupTableInsertV2(
+                    table_handle=handle, keys=part, values=part_rows
+                )
+                for handle, part, part_rows in zip(
+                    self.handles,
+                    parts.split(keys),
+                    parts.split(rows),
+                    strict=True,
+                )
+            ]
+        )
+
+    def remove(self, keys: Any) -> tf.Operation | None:
+        """Removes `keys`, of any shape; those not there are ignored."""
+        keys = self._key_tensor(keys)
+        parts = self.partition(keys)
+        return group(
+            [
+                tf.raw_ops.LookupTableRemoveV2(
+                    table_handle=handle, keys=tf.reshape(part, [-1])
+                )
+                for handle, part in zip(
+                    self.handles, parts.split(keys), strict=True
+                )
+            ]
+        )
+
+    def clear(self) -> tf.Operation | None:
+        """Removes all keys."""
+        return group(
+            [
+                tf.raw_ops.LookupTableImportV2(
+                    table_handle=handle,
+                    keys=tf.zeros([0], tf.int64),
+                    values=tf.zeros([0, self.dim + 1], tf.string),
+                )
+                for handle in self.handles
+            ]
+        )
+
+    def size(self, shard: int | None = None) -> tf.Tensor:
+        """The number of keys, int64 [], of one shard or of all."""
+        handles = self.handles if shard is None else [self.handles[shard]]
+        return tf.add_n(
+            [tf.raw_ops.LookupTableSizeV2(table_handle=h) for h in handles]
+        )
+
+    def keys(self) -> tf.Tensor:
+        """All keys [n], shard after shard."""
+        return self.export()[0]
+
+    def contains(self, keys: Any) -> tf.Tensor:
+        """Which of `keys`, of any shape, are there: bool, keys.shape."""
+        return self.lookup(keys)[1]
+
+    def export(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """All keys [n] and values [n, dim], shard after shard."""
+        each = [
+            tf.raw_ops.LookupTableExportV2(
+                table_handle=handle, Tkeys=tf.int64, Tvalues=tf.string
+            )
+            for handle in self.handles
+        ]
+        keys, rows = (tf.concat(x, 0) for x in zip(*each, strict=True))
+        rows = tf.reshape(rows, [-1, self.dim + 1])
+        return tf.reshape(keys, [-1]), rows[:, :-1]
+
+    def accum(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raises DtypeError: strings cannot be added."""
+        raise errors.DtypeError(
+            f"Values of table '{self.name}' are strings and cannot be "
+            "accumulated; write them with `upsert`."
+        )
+
+    attach = _refusing("optimizers")
+    apply_gradients = _refusing("gradients")
+    lookup_trained = _refusing("slots")
+    write_trained = _refusing("slots")
+    export_slots = _refusing("slots")
+    let_follow = _refusing("restrict policies")
+    evict = _refusing("eviction")
+    expire = _refusing("expiry")
+    stats = _refusing("count of their bytes")
+
+    def _key_tensor(self, keys: Any) -> tf.Tensor:
+        return batches.key_tensor(keys, self.key_dtype, self.name)
+
+
+def _missing_row(initializer: Any, dim: int, table: str) -> tuple[str, ...]:
+    """The row of missing keys, as `StringOptions` has it."""
+    if tf.is_tensor(initializer):
+        initializer = tf.get_static_value(initializer)
+    array = np.asarray("" if initializer is None else initializer, object)
+    if array.shape not in ((), (1,), (dim,)) or not all(
+        isinstance(x, (str, bytes)) for x in array.ravel()
+    ):
+        raise errors.ArgumentError(
+            f"`initializer` of table '{table}', whose rows are strings, must be "
+            f"a string or {dim} of them; got {initializer!r}."
+        )
+    row = np.broadcast_to(array, [dim]).tolist()
+    return tuple((x.encode() if isinstance(x, str) else x).hex() for x in row)
