@@ -18,6 +18,7 @@ PARTS = {
     "training": scaling.training,
     "threads": scaling.threads,
     "keys": scaling.structured_keys,
+    "strings": scaling.strings,
     "widths": scaling.widths,
 }
 

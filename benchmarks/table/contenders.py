@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.table import workload
+
 SOURCE = pathlib.Path(__file__).with_name("limit.cc")
 
 
@@ -30,6 +32,10 @@ class Contender(abc.ABC):
     @abc.abstractmethod
     def array(self, numpy: np.ndarray) -> Any:
         """The form in which the table takes arrays."""
+
+    def keys(self, numpy: np.ndarray) -> Any:
+        """The form in which the table takes int64 keys, or stands for them."""
+        return self.array(numpy)
 
     @abc.abstractmethod
     def find(self, keys: Any) -> Any:
@@ -68,10 +74,14 @@ class VariableTable(TensorFlowTable):
         self, module: Any, width: int, threads: int, **options
     ) -> None:
         super().__init__(width, threads)
-        options = {"initializer": 0.0, "devices": ["/CPU:0"], **options}
+        options = {
+            "key_dtype": self.tf.int64,
+            "initializer": 0.0,
+            "devices": ["/CPU:0"],
+            **options,
+        }
         self.variable = module.Variable(
-            self.tf.int64,
-            self.tf.float32,
+            value_dtype=self.tf.float32,
             dim=width,
             name=f"bench_{width}",
             **options,
@@ -120,6 +130,16 @@ class Tfembed(VariableTable):
     def restore(self, folder: str) -> None:
         checkpoint = self.tf.train.Checkpoint(table=self.variable)
         checkpoint.read(f"{folder}/table").assert_consumed()
+
+
+class TfembedStrings(Tfembed):
+    """The same by strings of 16 bytes, each key's hexadecimal digits."""
+
+    def __init__(self, width: int, threads: int) -> None:
+        super().__init__(width, threads, key_dtype="string")
+
+    def keys(self, numpy: np.ndarray) -> Any:
+        return self.array(workload.names(numpy))
 
 
 class Tfra(VariableTable):
@@ -263,6 +283,7 @@ def _sync(folder: str) -> None:
 
 CONTENDERS = {
     "tfembed": Tfembed,
+    "tfembed strings": TfembedStrings,
     "TFRA": Tfra,
     "Dense": dense,
     "Mutable": mutable,

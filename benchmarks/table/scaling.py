@@ -1,4 +1,4 @@
-"""Training, threads, structured keys, other widths."""
+"""Training, threads, structured keys, string keys, other widths."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ def run(plan: Plan, results: Results) -> None:
     training(plan, results)
     threads(plan, results)
     structured_keys(plan, results)
+    strings(plan, results)
     widths(plan, results)
 
 
@@ -77,6 +78,20 @@ def structured_keys(plan: Plan, results: Results) -> None:
         if kind != "random"
     )
     add_bar(results, "find structured keys / random ones", 0.9, cells)
+
+
+def strings(plan: Plan, results: Results) -> None:
+    """Strings of 16 bytes beside the int64 keys that they spell."""
+    with plan.workers("tfembed", "tfembed strings") as workers:
+        for worker in workers.values():
+            worker.call("fill", width=8, n=plan.keys)
+        for work in ("find", "upsert"):
+            seconds = plan.medians(workers, work, work=work, form="eager")
+            results.add_rates(f"{work}, width 8", seconds)
+            if work == "find":
+                ratio = seconds["tfembed"] / seconds["tfembed strings"]
+                cells = ((work, ratio),)
+                add_bar(results, "find 16-byte strings / int64", 0.3, cells)
 
 
 def widths(plan: Plan, results: Results) -> None:

@@ -81,7 +81,7 @@ class Session:
         table, seconds = self._table, []
         rows = table.array(values)
         for first in range(0, len(self._keys), workload.BATCH):
-            batch = table.array(self._keys[first : first + workload.BATCH])
+            batch = table.keys(self._keys[first : first + workload.BATCH])
             part = rows[: len(batch)]
             start = time.perf_counter()
             table.upsert(batch, part)
@@ -132,7 +132,7 @@ class Session:
         table = self._table
         values = table.array(workload.values(table.width))
         sent = [
-            table.array(self._keys[i * workload.BATCH :][: workload.BATCH])
+            table.keys(self._keys[i * workload.BATCH :][: workload.BATCH])
             for i in range(BATCHES)
         ]
         start = time.perf_counter()
@@ -179,7 +179,7 @@ class Session:
 
     def _eager(self, op, keys: np.ndarray, values: Any) -> Callable[[], None]:
         table = self._table
-        sent = [table.array(batch) for batch in keys]
+        sent = [table.keys(batch) for batch in keys]
         arguments = (values,) if _takes_values(op) else ()
 
         def run() -> None:
@@ -198,7 +198,7 @@ class Session:
 
     def _loop(self, op, keys: np.ndarray, values: Any) -> Callable[[], None]:
         tf = self._table.tf
-        sent = self._table.array(keys)
+        sent = self._table.keys(keys)
         arguments = (values,) if _takes_values(op) else ()
 
         @tf.function

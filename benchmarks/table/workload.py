@@ -31,6 +31,12 @@ def keys(n: int, kind: str = "random") -> np.ndarray:
     return rng.permutation(numbers)[:n]
 
 
+def names(keys: np.ndarray) -> np.ndarray:
+    """The 16 hexadecimal digits of each key, bytes, of the keys' shape."""
+    text = keys.astype(">i8").tobytes().hex().encode()
+    return np.frombuffer(text, "S16").reshape(keys.shape)
+
+
 def batches(
     present: np.ndarray, count: int, *, missing: float = 0, zipf: float = 0
 ) -> np.ndarray:

@@ -33,6 +33,14 @@ def test_keys_are_distinct_and_none_is_zero(kind):
     assert keys.all()
 
 
+def test_a_keys_name_spells_its_bits():
+    keys = np.array([[1, -1], [2**62, 255]], np.int64)
+    assert workload.names(keys).tolist() == [
+        [b"0" * 15 + b"1", b"f" * 16],
+        [b"4" + b"0" * 15, b"0" * 14 + b"ff"],
+    ]
+
+
 def test_half_of_the_keys_of_a_batch_can_be_missing():
     keys = workload.keys(10_000)
     batch = workload.batches(keys, 1, missing=0.5)
