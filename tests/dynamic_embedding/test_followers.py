@@ -97,6 +97,24 @@ def test_status_of_keys_that_expire_by_themselves_goes():
 
 
 @SHARDS
+def test_a_checkpoint_has_no_status_of_keys_that_expired_for_it(
+    tmp_path, shards
+):
+    options = {
+        "eviction": policies.LeastFrequent(),
+        "expiry": policies.Expiry(2, at_checkpoints=True),
+    }
+    v, other = variable(shards, **options), variable(**options)
+    train(v, [1, 2, 3], [2, 3])
+
+    path = tf.train.Checkpoint(v=v).save(tmp_path / "c")
+    tf.train.Checkpoint(v=other).restore(path).assert_existing_objects_matched()
+
+    assert statuses(v) == statuses(other) == {2: 2, 3: 2}
+    assert keys_of(v) == keys_of(other) == [2, 3]
+
+
+@SHARDS
 @pytest.mark.parametrize(
     "optimizer",
     [optimizers.SGD(0.1), tf.keras.optimizers.RMSprop(0.1)],

@@ -363,6 +363,21 @@ def test_policies_of_a_layer_are_its_table_s_and_come_back(tmp_path):
     )
 
 
+def test_weights_load_into_a_layer_that_has_an_expiry_since(tmp_path):
+    model = _trained(eviction=policies.LeastFrequent())
+    other = model_of(
+        eviction=policies.LeastFrequent(), expiry=policies.Expiry(1, every=9)
+    )
+    model.save_weights(tmp_path / "m.weights.h5")
+
+    other.optimizer.build(other.trainable_variables)
+    other.load_weights(tmp_path / "m.weights.h5")
+
+    np.testing.assert_array_equal(
+        rows_of(table_of(other)), rows_of(table_of(model))
+    )
+
+
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [

@@ -27,6 +27,7 @@ __all__ = [
 ]
 
 _PREFIX = "rows"
+_STEPS = "params/table/trained_steps/.ATTRIBUTES/VARIABLE_VALUE"
 _CHUNK_BYTES = 16 << 20
 # One array of bytes per chunk of a file.
 _KEY = "{file}|{chunk:06d}"
@@ -67,8 +68,12 @@ def read_assets(params: Variable, folder: str | None) -> None:
             f"The file holds no rows for '{params.name}'. Was it saved by another "
             "model?"
         )
-    checkpoint = tf.train.Checkpoint(params=params)
-    checkpoint.read(str(prefix)).assert_existing_objects_matched()
+    status = tf.train.Checkpoint(params=params).read(str(prefix))
+    saved = tf.train.load_checkpoint(str(prefix))
+    if saved.has_tensor(_STEPS) or params.table.expiry is None:
+        status.assert_existing_objects_matched()
+    else:  # An expiry that is new counts from 0.
+        status.expect_partial()
 
 
 def write_store(params: Variable, store: Any) -> None:
