@@ -18,8 +18,11 @@ PUBLIC = {
     "Adam",
     "FeatureConfig",
     "HashTable",
+    "PackedFeatures",
     "RowInitializer",
     "TPUEmbedding",
+    "TPUEmbeddingForServing",
+    "TPUEmbeddingV0",
     "TableConfig",
     "TableSize",
     "__version__",
@@ -27,6 +30,7 @@ PUBLIC = {
     "dynamic_embedding",
     "errors",
     "optimizers",
+    "pack_features",
     "policies",
     "serving_embedding_lookup",
 }
@@ -37,6 +41,7 @@ ROOMS = {
     "embedding",
     "export",
     "initializers",
+    "keras",
     "ops",
     "tables",
 }
@@ -66,6 +71,19 @@ MIRRORED = [
     (tfembed.TPUEmbedding.dequeue, THEIRS.TPUEmbedding.dequeue),
     (tfembed.TPUEmbedding.apply_gradients, THEIRS.TPUEmbedding.apply_gradients),
     (tfembed.serving_embedding_lookup, THEIRS.serving_embedding_lookup),
+    (tfembed.TPUEmbeddingV0.__init__, THEIRS.TPUEmbeddingV0.__init__),
+    (
+        tfembed.TPUEmbeddingV0.embedding_lookup,
+        THEIRS.TPUEmbeddingV0.embedding_lookup,
+    ),
+    (
+        tfembed.TPUEmbeddingForServing.__init__,
+        THEIRS.TPUEmbeddingForServing.__init__,
+    ),
+    (
+        tfembed.TPUEmbeddingForServing.embedding_lookup,
+        THEIRS.TPUEmbeddingForServing.embedding_lookup,
+    ),
     (tfembed.TableConfig.__init__, THEIRS.TableConfig.__init__),
     (tfembed.FeatureConfig.__init__, THEIRS.FeatureConfig.__init__),
 ]
@@ -85,3 +103,9 @@ def test_positional_arguments_are_tensorflows(ours, theirs):
     # Newer versions of TensorFlow have more of them.
     expected = names(theirs)
     assert names(ours)[: len(expected)] == expected
+
+
+def test_keras_is_imported_on_first_use():
+    assert tfembed.keras.layers.DistributedEmbedding.__doc__
+    with pytest.raises(AttributeError, match="no_such_name"):
+        tfembed.no_such_name

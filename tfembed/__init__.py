@@ -22,8 +22,12 @@ from tfembed import (
 )
 from tfembed.config import FeatureConfig, TableConfig
 from tfembed.embedding import (
+    PackedFeatures,
     TableSize,
     TPUEmbedding,
+    TPUEmbeddingForServing,
+    TPUEmbeddingV0,
+    pack_features,
     serving_embedding_lookup,
 )
 from tfembed.initializers import RowInitializer
@@ -41,8 +45,11 @@ __all__ = [
     "Adam",
     "FeatureConfig",
     "HashTable",
+    "PackedFeatures",
     "RowInitializer",
     "TPUEmbedding",
+    "TPUEmbeddingForServing",
+    "TPUEmbeddingV0",
     "TableConfig",
     "TableSize",
     "__version__",
@@ -50,6 +57,14 @@ __all__ = [
     "dynamic_embedding",
     "errors",
     "optimizers",
+    "pack_features",
     "policies",
     "serving_embedding_lookup",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Imports `keras` on first use."""
+    if name == "keras":
+        return _importlib.import_module("tfembed.keras")
+    raise AttributeError(f"module 'tfembed' has no attribute '{name}'")

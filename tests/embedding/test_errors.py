@@ -71,12 +71,6 @@ def test_what_tensorflows_tables_ask_for_and_we_lack_is_named(arguments):
         tfembed.TPUEmbedding(THEIRS.FeatureConfig(table))
 
 
-def test_pipelined_execution_is_not_in_this_release():
-    table = tfembed.TableConfig(8, 2, name="users")
-    with pytest.raises(errors.UnsupportedError, match="pipeline_execution"):
-        tfembed.TPUEmbedding(tfembed.FeatureConfig(table), None, True)
-
-
 def test_an_unknown_way_with_nonfinite_gradients_is_refused():
     table = tfembed.TableConfig(8, 2, name="users")
     with pytest.raises(errors.ArgumentError, match="'ignore'"):

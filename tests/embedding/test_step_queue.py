@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import tensorflow as tf
 
-from tfembed.embedding.step_queue import Batch, StepQueue
+from tfembed import errors
+from tfembed.embedding.batch_queue import Batch, BatchForm
+from tfembed.embedding.step_queue import QueueBound, StepQueue
 from tfembed.ops import feature_ids
 
 
@@ -19,8 +23,12 @@ def _batch(first_id: int, *, training: bool = True) -> Batch:
 
 @pytest.fixture
 def queue() -> StepQueue:
-    kinds = ["sparse", "ragged", "dense"]
-    return StepQueue(kinds, [2, 2, 2], label="on replica 0")
+    return _queue()
+
+
+def _queue(**bound) -> StepQueue:
+    form = BatchForm(("sparse", "ragged", "dense"), (2, 2, 2), (tf.int64,) * 3)
+    return StepQueue(form, label="on replica 0", bound=QueueBound(**bound))
 
 
 def _ids(batch: Batch) -> list[list[int]]:
@@ -132,3 +140,44 @@ def test_clear_forgets_all_batches(queue):
     queue.clear()
     queue.put(_batch(3))
     assert _ids(_step(queue))[1] == [3]
+
+
+@pytest.mark.parametrize("in_function", [False, True])
+def test_a_full_queue_waits_and_then_says_so(in_function):
+    queue = _queue(batches=2, seconds=0.05)
+    put = lambda i: queue.put(_batch(i))  # noqa: E731 - traced below.
+    put = tf.function(put) if in_function else put
+    put(tf.constant(1))
+    put(tf.constant(2))
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"2 batches .* 0\.05 seconds"
+    ):
+        put(tf.constant(3))
+    assert _ids(_step(queue))[1] == [1]
+    put(tf.constant(3))
+    queue.finish()
+    assert _ids(_step(queue))[1] == [2]
+
+
+@pytest.mark.parametrize("in_function", [False, True])
+def test_a_thread_that_runs_ahead_waits_for_room(in_function):
+    queue = _queue(batches=2, seconds=60)
+    put = lambda i: queue.put(_batch(i))  # noqa: E731 - traced below.
+    put = tf.function(put) if in_function else put
+    thread = threading.Thread(
+        target=lambda: [put(tf.constant(i)) for i in range(20)]
+    )
+    thread.start()
+    seen: list[int] = []
+    while len(seen) < 20:
+        if int(queue._enqueued.size()):
+            seen += _ids(_step(queue))[1]
+            queue.finish()
+    thread.join()
+    assert seen == list(range(20))
+
+
+@pytest.mark.parametrize("bound", [{"batches": 0}, {"seconds": -1.0}])
+def test_a_bound_that_cannot_be_is_refused(bound):
+    with pytest.raises(errors.ArgumentError, match="must be"):
+        QueueBound(**bound)

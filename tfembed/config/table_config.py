@@ -105,6 +105,12 @@ class TableConfig:
         self._check_numbers()
 
     def _check_initializer(self) -> None:
+        if isinstance(self.initializer, type):
+            raise errors.ArgumentError(
+                "Argument `initializer` must be an instance; got the class "
+                f"{self.initializer.__name__}. Call it: "
+                f"{self.initializer.__name__}()."
+            )
         if self.initializer is None:
             object.__setattr__(
                 self, "initializer", default_initializer(self.dim)

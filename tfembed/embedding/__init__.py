@@ -1,7 +1,18 @@
-"""TPUEmbedding and the lookup that serves what it trained."""
+"""TPUEmbedding, its variants for tapes and serving, and their lookup."""
 
 from tfembed.embedding.host_tables import TableSize
+from tfembed.embedding.packed_features import PackedFeatures, pack_features
 from tfembed.embedding.serving import serving_embedding_lookup
 from tfembed.embedding.tpu_embedding import TPUEmbedding
+from tfembed.embedding.tpu_embedding_for_serving import TPUEmbeddingForServing
+from tfembed.embedding.tpu_embedding_v0 import TPUEmbeddingV0
 
-__all__ = ["TPUEmbedding", "TableSize", "serving_embedding_lookup"]
+__all__ = [
+    "PackedFeatures",
+    "TPUEmbedding",
+    "TPUEmbeddingForServing",
+    "TPUEmbeddingV0",
+    "TableSize",
+    "pack_features",
+    "serving_embedding_lookup",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,12 +10,41 @@ import tensorflow as tf
 
 from tfembed import errors, ops
 from tfembed.embedding import private, step_format
+from tfembed.embedding.batch_queue import HOST, Batch
 from tfembed.embedding.host_tables import HostTable, TableSize, make_table
+from tfembed.embedding.named_steps import NamedSteps
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.step_format import StepFormat
-from tfembed.embedding.step_queue import HOST, Batch, StepQueue
+from tfembed.embedding.step_queue import QueueBound
 
-__all__ = ["HostEngine"]
+__all__ = ["EngineOptions", "HostEngine"]
+
+_NONFINITE = ("skip", "refuse", "allow")
+
+
+@dataclasses.dataclass(frozen=True)
+class EngineOptions:
+    """How an engine works.
+
+    Attributes:
+      nonfinite: "skip", "refuse" or "allow" (`ops.grouped_update`).
+      bound: how many batches may wait.
+      is_pipelined: whether updates run beside the next step (`pipeline.py`).
+
+    Raises:
+      tfembed.errors.ArgumentError: another `nonfinite`.
+    """
+
+    nonfinite: str
+    bound: QueueBound
+    is_pipelined: bool
+
+    def __post_init__(self) -> None:
+        if self.nonfinite not in _NONFINITE:
+            raise errors.ArgumentError(
+                f"`nonfinite` must be one of {_NONFINITE}; got "
+                f"{self.nonfinite!r}."
+            )
 
 
 class HostEngine:
@@ -27,14 +57,15 @@ class HostEngine:
     Args:
       owner: the trackable object that saves the tables.
       plan: the features and tables.
-      nonfinite: "skip", "refuse" or "allow" (`ops.grouped_update`).
+      options: how it works.
     """
 
-    def __init__(self, owner: Any, plan: EmbeddingPlan, nonfinite: str) -> None:
+    def __init__(
+        self, owner: Any, plan: EmbeddingPlan, options: EngineOptions
+    ) -> None:
         self._plan = plan
-        self._nonfinite = nonfinite
-        self._formats: dict[str | None, list[StepFormat]] = {}
-        self._queues: dict[tuple[int, str | None], StepQueue] = {}
+        self._options = options
+        self._steps = NamedSteps(plan, options.bound)
         self.tables: list[HostTable] = [
             make_table(owner, config, optimizer)
             for config, optimizer in zip(
@@ -65,12 +96,9 @@ class HostEngine:
           tfembed.errors.ArgumentError: other formats than before. Nothing is
             taken in.
         """
-        known = self._formats.get(name, formats[0])
-        for one in formats:
-            step_format.check_same_format(self._plan.paths, known, one)
-        self._formats[name] = known
+        self._steps.settle_formats(name, formats)
         for replica, batch in batches.items():
-            self._queue(replica, name).put(batch)
+            self._steps.queue(replica, name).put(batch)
 
     def dequeue(self, replica: int, name: str | None) -> list[tf.Tensor]:
         """The activations of the oldest batch that was enqueued.
@@ -83,15 +111,15 @@ class HostEngine:
           tf.errors.InvalidArgumentError: nothing is enqueued now, or an id
             cannot be in its table; when it runs.
         """
-        queue = self._queue(replica, name)
+        queue = self._steps.queue(replica, name)
         with tf.device(HOST):
-            batch = queue.take()
-            activations = ops.grouped_lookup(
-                self._resources(),
-                self._plan.dims,
-                batch.features,
-                step_format.lookup_plans(self._plan, self._formats[name]),
-            )
+            if self._options.is_pipelined:
+                batch, activations = self._steps.ahead(replica, name).next(
+                    queue, lambda batch: self._look_up(name, batch)
+                )
+            else:
+                batch = queue.take()
+                activations = self._look_up(name, batch)
             # A batch that cannot be looked up is not kept.
             with tf.control_dependencies(activations):
                 queue.hold(batch)
@@ -113,25 +141,97 @@ class HostEngine:
           tf.errors.InvalidArgumentError: nothing was dequeued for training, or
             a gradient is refused; when it runs.
         """
-        rules = self._rules()
-        queues = [self._queue(r, name) for r in range(len(gradients))]
-        plans = step_format.lookup_plans(self._plan, self._formats[name])
+        rates = tf.stack(_learning_rates(self._rules()))
+        queues = [self._steps.queue(r, name) for r in range(len(gradients))]
         with tf.device(HOST):
-            batches = [queue.finish() for queue in queues]
+            features: list[Any] = []
+            for queue in queues:
+                features += queue.finish().features
+            # Of all replicas: a batch of which nobody asks what it is for.
+            batch = Batch(tf.constant(True), features)
+            tensors = [gradient for each in gradients for gradient in each]
+            tensors.append(rates)
+            if not self._options.is_pipelined:
+                self._update(name, batch, tensors)
+                return
+            self._steps.behind(name, tensors, len(queues)).exchange(
+                batch, tensors, lambda *step: self._update(name, *step)
+            )
+            for replica, queue in enumerate(queues):
+                self._steps.ahead(replica, name).look_ahead(
+                    queue, lambda batch: self._look_up(name, batch)
+                )
+
+    def flush(self) -> None:
+        """Applies the updates that wait for the next step."""
+        self._steps.flush(self._update)
+
+    def look_up(
+        self, features: Sequence[Any], plans: Sequence[Any]
+    ) -> list[tf.Tensor]:
+        """The activations of features that no queue holds.
+
+        Args:
+          features: FeatureIds.
+          plans: one per feature.
+        """
+        with tf.device(HOST):
+            activations: list[tf.Tensor] = ops.grouped_lookup(
+                self._resources(), self._plan.dims, features, plans
+            )
+        return activations
+
+    def update(
+        self,
+        features: Sequence[Any],
+        plans: Sequence[Any],
+        gradients: Sequence[tf.Tensor],
+        rates: tf.Tensor | None = None,
+    ) -> None:
+        """Trains the tables for features that no queue holds.
+
+        Args:
+          features: FeatureIds of all replicas.
+          plans: one per feature.
+          gradients: per feature, in the shape of its activations.
+          rates: per table; None: as they are now.
+
+        Raises:
+          tfembed.errors.StateError: a table has no optimizer.
+        """
+        rules = self._rules()
+        if rates is None:
+            rates = tf.stack(_learning_rates(rules))
+        with tf.device(HOST):
             nonfinite = ops.grouped_update(
                 self._resources(),
                 [s for table in self.tables for s in table.slots.values()],
                 self._plan.dims,
-                [one for batch in batches for one in batch.features],
-                plans * len(batches),
-                [gradient for each in gradients for gradient in each],
+                features,
+                plans,
+                gradients,
                 rules=[rule.rule_text() for rule in rules],
-                learning_rates=_learning_rates(rules),
-                nonfinite=self._nonfinite,
+                learning_rates=tf.unstack(rates, len(self.tables)),
+                nonfinite=self._options.nonfinite,
             )
             self._nonfinite_rows.assign_add(nonfinite)
             for table in self.tables:
                 table.note_training_step()
+
+    def _look_up(self, name: str | None, batch: Batch) -> list[tf.Tensor]:
+        return self.look_up(batch.features, self._plans(name))
+
+    def _update(
+        self, name: str | None, batch: Batch, tensors: Sequence[tf.Tensor]
+    ) -> None:
+        """Applies the gradients, and the rates behind them, of a batch."""
+        *gradients, rates = tensors
+        plans = self._plans(name)
+        replicas = len(batch.features) // len(plans)
+        self.update(batch.features, plans * replicas, gradients, rates)
+
+    def _plans(self, name: str | None) -> list[Any]:
+        return step_format.lookup_plans(self._plan, self._steps.formats(name))
 
     def formats(self, name: str | None) -> list[StepFormat]:
         """How the features that are enqueued under `name` are read.
@@ -139,18 +239,12 @@ class HostEngine:
         Raises:
           tfembed.errors.StateError: nothing was.
         """
-        if name not in self._formats:
-            raise errors.StateError(
-                f"Nothing was enqueued {_label(name)} yet. Call enqueue, or "
-                "trace the function that does, before dequeue and "
-                "apply_gradients."
-            )
-        return self._formats[name]
+        return self._steps.formats(name)
 
     def reset(self) -> None:
         """Forgets all batches on their way; eager only."""
-        for queue in self._queues.values():
-            queue.clear()
+        self.flush()
+        self._steps.clear()
 
     def sizes(self) -> list[TableSize]:
         """Per table what it holds and takes; eager only."""
@@ -159,18 +253,6 @@ class HostEngine:
             table.size(nonfinite_rows=int(count))
             for table, count in zip(self.tables, counts, strict=True)
         ]
-
-    def _queue(self, replica: int, name: str | None) -> StepQueue:
-        formats = self.formats(name)
-        key = (replica, name)
-        if key not in self._queues:
-            self._queues[key] = StepQueue(
-                [one.kind for one in formats],
-                [one.batch_size for one in formats],
-                id_dtypes=[one.id_dtype for one in formats],
-                label=f"{_label(name)} on replica {replica}",
-            )
-        return self._queues[key]
 
     def _resources(self) -> list[tf.Tensor]:
         # Handles, not variables: tapes and functions need not watch them.
@@ -187,10 +269,6 @@ class HostEngine:
                     "TableConfig or to TPUEmbedding."
                 )
         return list(self._plan.optimizers)
-
-
-def _label(name: str | None) -> str:
-    return "without a name" if name is None else f"under the name {name!r}"
 
 
 def _learning_rates(rules: Sequence[Any]) -> list[Any]:

@@ -11,10 +11,10 @@ import tensorflow as tf
 
 from tfembed import optimizers
 from tfembed.embedding import private
-from tfembed.embedding.step_queue import HOST
+from tfembed.embedding.batch_queue import HOST
 from tfembed.tables import HashTable
 
-__all__ = ["HostTable", "TableSize", "make_table"]
+__all__ = ["HostTable", "TableSize", "make_static_table", "make_table"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,21 +81,45 @@ def make_table(
     """
     if config.vocabulary_size is None:
         return HostTable(_hash_table(owner, config, optimizer), {})
+    return make_static_table(owner, config, optimizer, _single_on_host)
+
+
+def make_static_table(
+    owner: Any,
+    config: Any,
+    optimizer: optimizers.Optimizer | None,
+    new_variable: Callable[..., Any],
+) -> HostTable:
+    """Makes the variables of a table with a vocabulary, tracked by `owner`.
+
+    Args:
+      owner, config, optimizer: as for `make_table`.
+      new_variable: makes one, with the arguments of tf.Variable.
+    """
     shape = (config.vocabulary_size, config.dim)
     slots = {} if optimizer is None else optimizer.slot_initial_values
+
+    def make(name: str, initializer: Any, trainable: bool) -> Any:
+        return _variable(
+            owner, name, shape, initializer, trainable, new_variable
+        )
+
     return HostTable(
-        _variable(owner, config.name, shape, config.initializer, True),
+        make(config.name, config.initializer, True),
         {
-            name: _variable(
-                owner,
+            name: make(
                 f"{config.name}/{name}",
-                shape,
                 functools.partial(_constant, value),
                 False,
             )
             for name, value in slots.items()
         },
     )
+
+
+def _single_on_host(**arguments: Any) -> Any:
+    with tf.device(HOST):
+        return private.single_variable(**arguments)
 
 
 def _hash_table(owner: Any, config: Any, optimizer: Any) -> HashTable:
@@ -127,14 +151,14 @@ def _variable(
     shape: tuple[int, int],
     initializer: Callable[..., tf.Tensor],
     trainable: bool,
+    new_variable: Callable[..., Any],
 ) -> Any:
     def getter(initializer: Callable[..., tf.Tensor], **arguments: Any) -> Any:
         # TensorFlow passes an initializer that restores where it can, and then
         # no shape.
         arguments["shape"] = shape
         value = functools.partial(initializer, shape, dtype=tf.float32)
-        with tf.device(HOST):
-            return private.single_variable(initial_value=value, **arguments)
+        return new_variable(initial_value=value, **arguments)
 
     return private.add_variable(
         owner,

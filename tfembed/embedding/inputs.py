@@ -14,7 +14,13 @@ from tfembed.embedding.output_shapes import OutputShapes
 from tfembed.embedding.step_format import StepFormat, format_of
 from tfembed.ops import FeatureIds, feature_ids
 
-__all__ = ["BatchInput", "check_ids", "read_batch", "read_input"]
+__all__ = [
+    "BatchInput",
+    "check_ids",
+    "checked_weights",
+    "read_batch",
+    "read_input",
+]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -74,8 +80,9 @@ def read_input(value: Any, weights: Any, path: str, table: Any) -> FeatureIds:
     """The ids of a feature as int64 or strings, with one batch dimension.
 
     Args:
-      value: integer ids, or strings where `table` has them: a Tensor whose last dimension, if it has two or more,
-        is 1; a SparseTensor of rank 2 or above; or a RaggedTensor of rank 2.
+      value: integer ids, or strings where `table` has them: a Tensor whose last
+        dimension, if it has two or more, is 1; a SparseTensor of rank 2 or
+        above; or a RaggedTensor of rank 2.
       weights: None, or floats of the type and structure of `value`.
       path: what errors call the feature.
       table: its TableConfig.
@@ -87,7 +94,7 @@ def read_input(value: Any, weights: Any, path: str, table: Any) -> FeatureIds:
     """
     check_ids(value.dtype, path, table)
     if weights is not None:
-        weights = _checked_weights(value, weights, path)
+        weights = checked_weights(value, weights, path)
     if isinstance(value, tf.SparseTensor):
         value = value.with_values(_wide(value.values))
         return feature_ids(_flat(value), weights, name=path)
@@ -129,7 +136,8 @@ def check_ids(dtype: tf.DType, path: str, table: Any) -> None:
         )
 
 
-def _checked_weights(value: Any, weights: Any, path: str) -> Any:
+def checked_weights(value: Any, weights: Any, path: str) -> Any:
+    """The weights of `value` as float32; raises where they do not fit."""
     if isinstance(value, tf.Tensor):
         raise errors.ArgumentError(
             f"Weight specified for dense input {path}, which is not allowed. "

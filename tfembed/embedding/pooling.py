@@ -40,15 +40,32 @@ class Pooling:
 
 
 def pool_sparse(
-    ids: tf.SparseTensor, weights: tf.SparseTensor | None, how: Pooling
+    ids: tf.SparseTensor,
+    weights: tf.SparseTensor | None,
+    how: Pooling,
+    output_shape: tf.TensorShape | None = None,
+    *,
+    path: str = "a feature",
 ) -> tf.Tensor:
     """Combines the last dimension of `ids`.
 
+    An output shape of input of rank 2 acts as in `pool_ragged`.
+
     Returns:
       [..., dim], or [B, sequence_length, dim] for a sequence of rank 2: an id at
-      column j is at place j, what is behind the length is dropped.
+      column j is at place j, what is behind the length is dropped; or
+      [*output_shape, dim].
+
+    Raises:
+      tfembed.errors.ArgumentError: an output shape that does not fit.
     """
     rank = ids.shape.rank
+    if output_shape and rank == 2:
+        how = dataclasses.replace(
+            how, sequence_length=_length_of(ids.shape[0], output_shape, path)
+        )
+        pooled = pool_sparse(ids, weights, how, path=path)
+        return tf.reshape(pooled, output_shape.concatenate(how.dim))
     if how.validate:
         ids, weights = _prune(ids, weights, how)
     if how.sequence_length and rank in (None, 2):

@@ -37,6 +37,20 @@ class Replicas:
         """The number of replicas."""
         return int(self._strategy.num_replicas_in_sync)
 
+    def check_strategy(self, call: str) -> None:
+        """Raises where a call runs under another strategy than this one.
+
+        Raises:
+          tfembed.errors.StateError: it does.
+        """
+        current = tf.distribute.get_strategy()
+        if tf.distribute.has_strategy() and current is not self._strategy:
+            raise errors.StateError(
+                f"{call} is called under a {type(current).__name__}, but the "
+                f"object was made under {_description(self._strategy)}. Make it "
+                "inside of strategy.scope() of the strategy that runs it."
+            )
+
     def current(self) -> int | None:
         """The replica on which this call runs; None outside of them."""
         if self.count == 1:
@@ -50,8 +64,10 @@ class Replicas:
         """The same for a call that must run on a replica.
 
         Raises:
-          tfembed.errors.StateError: it does not.
+          tfembed.errors.StateError: it does not, or runs under another
+            strategy.
         """
+        self.check_strategy(call)
         replica = self.current()
         if replica is None:
             raise errors.StateError(
@@ -71,12 +87,14 @@ class Replicas:
         Raises:
           tfembed.errors.ArgumentError: there is none.
         """
-        devices = [_spec(d) for d in self._strategy.extended.worker_devices]
+        names = ["/device:CPU:0"]
+        if isinstance(self._strategy, _SUPPORTED):  # Not the default one.
+            names = list(self._strategy.extended.worker_devices)
+        devices = [_spec(name) for name in names]
         if _spec(device) not in devices:
             raise errors.ArgumentError(
                 f"Device {device} passed to enqueue is not one of the "
-                f"replicas' devices: "
-                f"{list(self._strategy.extended.worker_devices)}."
+                f"replicas' devices: {names}."
             )
         return devices.index(_spec(device))
 
@@ -114,6 +132,12 @@ class Replicas:
             function(self.split(merged_values))
 
         tf.distribute.get_replica_context().merge_call(merged, args=values)
+
+
+def _description(strategy: Any) -> str:
+    name = type(strategy).__name__
+    # TensorFlow's own is of a private class.
+    return "the default strategy" if name.startswith("_") else f"a {name}"
 
 
 def _spec(device: str) -> tuple[str, int, int]:

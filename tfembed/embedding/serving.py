@@ -1,8 +1,4 @@
-"""Lookups for serving and for plain tapes: stock TensorFlow, no step, no queue.
-
-Static tables use TensorFlow's own ops alone, so a SavedModel of them needs no
-tfembed. Hash tables use the table lookup op.
-"""
+"""Lookups for serving, in tables that somebody else trained."""
 
 from __future__ import annotations
 
@@ -12,11 +8,9 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.embedding.inputs import check_ids
-from tfembed.embedding.output_shapes import is_sequence
+from tfembed.embedding.direct_lookup import SERVING, look_up
+from tfembed.embedding.packed_features import PackedFeatures, unpacked
 from tfembed.embedding.plan import feature_paths
-from tfembed.embedding.pooling import Pooling, pool_ragged, pool_sparse
-from tfembed.tables import HashTable
 
 __all__ = ["serving_embedding_lookup"]
 
@@ -27,9 +21,9 @@ def serving_embedding_lookup(
     """Looks features up in given tables, as TPUEmbedding does.
 
     Args:
-      inputs: integer ids, or strings where the table has them: Tensors, SparseTensors of rank 2 or above, and
-        RaggedTensors of rank 2, structured as feature_config, or a dict of some
-        of its features.
+      inputs: integer ids, or strings where the table has them: Tensors,
+        SparseTensors of rank 2 or above, and RaggedTensors of rank 2, structured
+        as feature_config, or a dict of some of its features; or all of them as `pack_features` gives them.
       weights: None, or a structure like `inputs` of None and float tensors of
         the type and structure of the ids.
       tables: by TableConfig: a tf.Variable or Tensor [vocabulary_size, dim] or
@@ -46,6 +40,8 @@ def serving_embedding_lookup(
         or weights or types that do not fit; it names the feature.
       tf.errors.InvalidArgumentError: an id outside of a static table.
     """
+    if isinstance(inputs, PackedFeatures):
+        return _serve_packed(inputs, weights, tables, feature_config)
     features = dict(
         zip(
             feature_paths(feature_config),
@@ -65,85 +61,23 @@ def serving_embedding_lookup(
     if weights is not None:
         tf.nest.assert_same_structure(inputs, weights)
         weight_values = tf.nest.flatten(weights)
-    outputs = [
-        _lookup(value, weight, tables, features[path], path)
-        for value, weight, path in zip(
-            values, weight_values, paths, strict=True
-        )
-    ]
+    outputs = look_up(
+        [(path or "the only feature", features[path]) for path in paths],
+        values,
+        weight_values,
+        tables,
+        SERVING,
+    )
     return tf.nest.pack_sequence_as(inputs, outputs)
 
 
-def _lookup(
-    value: Any, weights: Any, tables: Mapping[Any, Any], feature: Any, path: str
-) -> tf.Tensor:
-    name = path or "the only feature"
-    _check(value, weights, feature, name)
-    if feature.table not in tables:
-        raise errors.ArgumentError(
-            f"`tables` has no table for {name}: it needs the TableConfig named "
-            f"{feature.table.name!r} as a key."
-        )
-    table = tables[feature.table]
-    pooling = Pooling(
-        rows=lambda ids: _rows(table, ids),
-        dim=feature.table.dim,
-        combiner=feature.table.combiner,
-        validate=feature.validate_weights_and_indices,
-        has_vocabulary=not isinstance(table, HashTable),
-        sequence_length=(
-            feature.max_sequence_length if is_sequence(feature) else 0
-        ),
+def _serve_packed(
+    packed: PackedFeatures, weights: Any, tables: Any, feature_config: Any
+) -> Any:
+    values, weight_values = unpacked(packed, feature_config, weights)
+    return serving_embedding_lookup(
+        tf.nest.pack_sequence_as(feature_config, values),
+        tf.nest.pack_sequence_as(feature_config, weight_values),
+        tables,
+        feature_config,
     )
-    if isinstance(value, tf.SparseTensor):
-        return pool_sparse(value, weights, pooling)
-    if isinstance(value, tf.RaggedTensor):
-        return pool_ragged(
-            value, weights, pooling, feature.output_shape, path=name
-        )
-    if value.shape.rank is not None and value.shape.rank > 1:
-        # One id per sample: [B, 1] is [B], as in training.
-        value = tf.squeeze(value, -1) if value.shape[-1] == 1 else value
-    return pooling.rows(value)
-
-
-def _rows(table: Any, ids: tf.Tensor) -> tf.Tensor:
-    if isinstance(table, HashTable):
-        if ids.dtype != tf.string:
-            ids = tf.cast(ids, tf.int64)
-        return tf.cast(table.lookup(ids)[0], tf.float32)
-    return tf.gather(table, ids)
-
-
-def _check(value: Any, weights: Any, feature: Any, path: str) -> None:
-    if not isinstance(value, (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)):
-        raise errors.ArgumentError(
-            f"Input {path} is type {type(value)}. Tensor, SparseTensor or "
-            "RaggedTensor expected."
-        )
-    is_dense = isinstance(value, tf.Tensor)
-    if weights is not None:
-        if is_dense:
-            raise errors.ArgumentError(
-                f"Weight specified for {path}, but input is dense."
-            )
-        if type(weights) is not type(value):
-            raise errors.ArgumentError(
-                f"Weight for {path} is of type {type(weights)} but it does not "
-                f"match type of the input which is {type(value)}."
-            )
-        if feature.max_sequence_length > 0:
-            raise errors.ArgumentError(
-                f"Weight specified for {path}, but this is a sequence feature."
-            )
-    if is_dense and feature.max_sequence_length > 0:
-        raise errors.ArgumentError(
-            f"Feature {path} is a sequence feature but a dense tensor was "
-            "passed."
-        )
-    check_ids(value.dtype, path, feature.table)
-    if isinstance(value, tf.RaggedTensor) and value.shape.rank != 2:
-        raise errors.ArgumentError(
-            f"Only rank 2 ragged tensor is supported, but got rank "
-            f"{value.shape.rank} for {path}"
-        )

@@ -30,12 +30,20 @@ class StepFormat:
       sequence_length: 0 where a sample's ids are combined.
       batch_size: the samples.
       id_dtype: tf.int64 or tf.string.
+      validate: whether sparse input is pruned; of a rank above 2 it always is,
+        as by tf.nn.safe_embedding_lookup_sparse.
     """
 
     kind: str
     sequence_length: int
     batch_size: int
     id_dtype: tf.DType
+    validate: bool
+
+    def activation_shape(self, dim: int) -> tf.TensorShape:
+        """What the lookup op gives for a table of this width."""
+        places = [self.sequence_length] if self.sequence_length else []
+        return tf.TensorShape([self.batch_size, *places, dim])
 
 
 def format_of(
@@ -86,7 +94,8 @@ def format_of(
         raise _does_not_fill(path, batch, output_shape)
     if batch is None:
         ids = _checked_when_run(ids, expected, path)
-    return StepFormat(ids.kind, length, expected, ids.ids.dtype), ids
+    validate = feature.validate_weights_and_indices or input_shape.rank > 2
+    return StepFormat(ids.kind, length, expected, ids.ids.dtype, validate), ids
 
 
 def _does_not_fill(
@@ -135,10 +144,10 @@ def lookup_plans(
             table=table,
             combiner=plan.tables[table].combiner,
             max_sequence_length=one.sequence_length,
-            validate=feature.validate_weights_and_indices,
+            validate=one.validate,
             name=path,
         )
-        for feature, path, table, one in zip(
-            plan.features, plan.paths, plan.table_ids, formats, strict=True
+        for path, table, one in zip(
+            plan.paths, plan.table_ids, formats, strict=True
         )
     ]

@@ -4,90 +4,85 @@
 
 The queues are TensorFlow resources, so the calls pair when they run, in the
 order of `put`, as on a TPU: an eager enqueue feeds a dequeue that was traced
-long before. Only ids travel: the tensors are shared, not copied.
+long before. Only ids travel.
 
 A batch that was put for inference stays in flight until the next `take`, which
 drops it. One that was put for training must be finished before the next `take`:
 else its gradients would later be taken for another batch's.
+
+`take` and `finish` never wait. `put` waits where as many batches as are allowed
+were not taken yet, until another thread takes one or the time is over.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import time
 from typing import Any
 
 import tensorflow as tf
 
-from tfembed.ops import FeatureIds
+from tfembed import errors
+from tfembed.embedding.batch_queue import (
+    HOST,
+    Batch,
+    BatchForm,
+    BatchQueue,
+    require,
+)
 
-__all__ = ["HOST", "Batch", "StepQueue"]
+__all__ = ["QueueBound", "StepQueue"]
 
-HOST = "/CPU:0"
-
-# What travels of a feature, by its kind: fields of FeatureIds, with their dtypes
-# (None: the ids' own) and shapes. A batch's size is the same in every step.
-_FIELDS: dict[str, dict[str, tuple[tf.DType | None, list[int | None]]]] = {
-    "dense": {"ids": (None, [None])},
-    "ragged": {
-        "ids": (None, [None]),
-        "rows": (tf.int64, [None]),
-        "weights": (tf.float32, [None]),
-    },
-    "sparse": {
-        "ids": (None, [None]),
-        "rows": (tf.int64, [None, 2]),
-        "weights": (tf.float32, [None]),
-    },
-}
+_PAUSE = 0.001  # Seconds between two looks at a full queue.
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Batch:
-    """One enqueued batch: bool [], and the features' tensors."""
+@dataclasses.dataclass(frozen=True)
+class QueueBound:
+    """How many batches may wait, and for how many seconds `put` waits then.
 
-    training: tf.Tensor
-    features: list[FeatureIds]
+    Raises:
+      tfembed.errors.ArgumentError: a bound below 1, or a time below 0.
+    """
+
+    batches: int = 64
+    seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        if type(self.batches) is not int or self.batches < 1:
+            raise errors.ArgumentError(
+                "`max_enqueued` must be an int and at least 1; got "
+                f"{self.batches!r}."
+            )
+        if not self.seconds >= 0:
+            raise errors.ArgumentError(
+                "`enqueue_timeout` must be seconds, 0 or more; got "
+                f"{self.seconds!r}."
+            )
 
 
 class StepQueue:
-    """Two queues of batches, whose features are the same in each of them.
+    """Two queues of batches of one form.
 
     Made outside of any function. Methods work eagerly and in functions; a call
-    that comes too early raises tf.errors.InvalidArgumentError, it never waits.
-
-    Args:
-      kinds: per feature, "dense", "sparse" or "ragged".
-      batch_sizes: per feature, its samples.
-      id_dtypes: per feature, the dtype of its ids; None: all int64.
-      label: what errors call the batches.
+    that comes too early raises tf.errors.InvalidArgumentError.
     """
 
     def __init__(
-        self,
-        kinds: Sequence[str],
-        batch_sizes: Sequence[int],
-        *,
-        id_dtypes: Sequence[tf.DType] | None = None,
-        label: str,
+        self, form: BatchForm, *, label: str, bound: QueueBound = QueueBound()
     ) -> None:
-        self._kinds = tuple(kinds)
-        self._batch_sizes = tuple(batch_sizes)
         self._label = label
-        id_dtypes = id_dtypes or [tf.int64] * len(self._kinds)
-        dtypes = [tf.bool] + [
-            dtype or id_dtype
-            for kind, id_dtype in zip(self._kinds, id_dtypes, strict=True)
-            for dtype, _ in _FIELDS[kind].values()
-        ]
-        with tf.init_scope(), tf.device(HOST):
-            # A negative capacity has no bound.
-            self._enqueued = tf.queue.FIFOQueue(-1, dtypes)
-            self._in_flight = tf.queue.FIFOQueue(-1, dtypes)
+        self._bound = bound
+        self._enqueued = BatchQueue(form)
+        self._in_flight = BatchQueue(form)
 
     def put(self, batch: Batch) -> None:
-        """Enqueues a batch."""
-        self._push(self._enqueued, batch)
+        """Enqueues a batch.
+
+        Raises:
+          tf.errors.InvalidArgumentError: there is no room, and none came.
+        """
+        with tf.control_dependencies(self._await_room()):
+            self._enqueued.push(batch)
 
     def take(self) -> Batch:
         """Removes the oldest enqueued batch, for `hold` once it is looked up.
@@ -96,18 +91,18 @@ class StepQueue:
           tf.errors.InvalidArgumentError: nothing is enqueued, or the batch
             taken last was for training and was not finished.
         """
-        checks = self._drop_inference()
+        checks = self.idle_checks()
         checks += self._require_batch(
             self._enqueued,
             f"dequeue finds nothing enqueued {self._label}. Call enqueue "
             "first, once per dequeue and replica.",
         )
         with tf.control_dependencies(checks):
-            return self._pop(self._enqueued)
+            return self._enqueued.pop()[0]
 
     def hold(self, batch: Batch) -> None:
         """Keeps a batch that was taken for `finish`."""
-        self._push(self._in_flight, batch)
+        self._in_flight.push(batch)
 
     def finish(self) -> Batch:
         """Removes the batch that was looked up.
@@ -121,25 +116,30 @@ class StepQueue:
             "enqueue and dequeue first, once per apply_gradients and replica.",
         )
         with tf.control_dependencies(check):
-            batch = self._pop(self._in_flight)
-        check = _require(
-            batch.training,
-            f"apply_gradients finds a batch {self._label} that was enqueued "
-            "with training=False. Enqueue it with training=True.",
-        )
+            batch, _ = self._in_flight.pop()
+        with tf.device(HOST):
+            check = require(
+                batch.training,
+                f"apply_gradients finds a batch {self._label} that was "
+                "enqueued with training=False. Enqueue it with training=True.",
+            )
         with tf.control_dependencies(check):
             return Batch(tf.identity(batch.training), batch.features)
 
-    def clear(self) -> None:
-        """Forgets all batches; eager only."""
-        for queue in (self._enqueued, self._in_flight):
-            while int(queue.size()):
-                queue.dequeue()
+    def size(self) -> tf.Tensor:
+        """The batches that are enqueued, int32 []."""
+        return self._enqueued.size()
 
-    def _drop_inference(self) -> list[Any]:
+    def idle_checks(self) -> list[Any]:
+        """Drops a batch in flight, and raises if it still needs `finish`.
+
+        Returns:
+          What must have run before the next batch is in flight.
+        """
+
         def drop() -> tf.Tensor:
-            batch = self._pop(self._in_flight)
-            _require(
+            batch, _ = self._in_flight.pop()
+            require(
                 tf.logical_not(batch.training),
                 f"dequeue finds that the batch dequeued before {self._label} "
                 "is still waiting for its apply_gradients. For evaluation, "
@@ -156,42 +156,43 @@ class StepQueue:
                 )
             ]
 
-    def _push(self, queue: tf.queue.FIFOQueue, batch: Batch) -> None:
-        tensors = [tf.convert_to_tensor(batch.training, tf.bool)]
-        for one in batch.features:
-            tensors += [getattr(one, field) for field in _FIELDS[one.kind]]
+    def clear(self) -> None:
+        """Forgets all batches; eager only."""
+        self._enqueued.clear()
+        self._in_flight.clear()
+
+    def _await_room(self) -> list[Any]:
         with tf.device(HOST):
-            queue.enqueue(tensors)
+            if tf.executing_eagerly():
+                return require(self._has_room(), self._no_room())
+            has_room = tf.cond(
+                self._enqueued.size() < self._bound.batches,
+                lambda: tf.constant(True),
+                lambda: tf.ensure_shape(
+                    tf.py_function(self._has_room, [], tf.bool), []
+                ),
+            )
+            return require(has_room, self._no_room())
 
-    def _require_batch(
-        self, queue: tf.queue.FIFOQueue, otherwise: str
-    ) -> list[Any]:
+    def _has_room(self) -> tf.Tensor:
+        """Whether there is room for a batch, once it has waited; eager."""
+        until = time.monotonic() + self._bound.seconds
+        while int(self._enqueued.size()) >= self._bound.batches:
+            if time.monotonic() >= until:
+                return tf.constant(False)
+            time.sleep(_PAUSE)
+        return tf.constant(True)
+
+    def _no_room(self) -> str:
+        return (
+            f"enqueue finds that {self._bound.batches} batches enqueued "
+            f"{self._label} still wait for their dequeue, after "
+            f"{self._bound.seconds} seconds. Call dequeue once per enqueue; "
+            "for programs that run further ahead, make TPUEmbedding with a "
+            "larger `max_enqueued` or `enqueue_timeout`; after a step that "
+            "failed, call reset_steps()."
+        )
+
+    def _require_batch(self, queue: BatchQueue, otherwise: str) -> list[Any]:
         with tf.device(HOST):
-            return _require(queue.size() > 0, otherwise)
-
-    def _pop(self, queue: tf.queue.FIFOQueue) -> Batch:
-        with tf.device(HOST):
-            training, *tensors = queue.dequeue()
-        training.set_shape([])
-        return Batch(training, self._unpack(tensors))
-
-    def _unpack(self, tensors: Sequence[tf.Tensor]) -> list[FeatureIds]:
-        rest = iter(tensors)
-        features = []
-        for kind, size in zip(self._kinds, self._batch_sizes, strict=True):
-            parts = {
-                "rows": tf.zeros([0], tf.int64),
-                "weights": tf.zeros([0], tf.float32),
-            }
-            for field, (_, shape) in _FIELDS[kind].items():
-                parts[field] = next(rest)
-                parts[field].set_shape(shape)
-            size_tensor = tf.constant(size, tf.int64)
-            features.append(FeatureIds(kind, batch_size=size_tensor, **parts))
-        return features
-
-
-def _require(condition: tf.Tensor, message: str) -> list[Any]:
-    """Raises InvalidArgumentError(message) unless `condition` holds."""
-    operation = tf.raw_ops.Assert(condition=condition, data=[message])
-    return [] if operation is None else [operation]
+            return require(queue.size() > 0, otherwise)

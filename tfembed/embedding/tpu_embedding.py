@@ -9,22 +9,24 @@ import tensorflow as tf
 from tfembed import errors
 from tfembed.embedding import activations as shaping
 from tfembed.embedding import inputs
-from tfembed.embedding.host_engine import HostEngine
+from tfembed.embedding.batch_queue import Batch
+from tfembed.embedding.host_engine import EngineOptions, HostEngine
 from tfembed.embedding.host_tables import TableSize
 from tfembed.embedding.output_shapes import OutputShapes
 from tfembed.embedding.plan import make_plan
+from tfembed.embedding.replica_shares import replica_shares
 from tfembed.embedding.replicas import Replicas
-from tfembed.embedding.step_queue import Batch
+from tfembed.embedding.step_queue import QueueBound
+from tfembed.embedding.tensorflow_names import TensorFlowNames
+from tfembed.embedding.trained_lookup import TrainedLookup
 
 __all__ = ["TPUEmbedding"]
 
 # Users' functions are converted by AutoGraph; this has nothing to convert.
 _not_converted = tf.autograph.experimental.do_not_convert
 
-_NONFINITE = ("skip", "refuse", "allow")
 
-
-class TPUEmbedding(tf.__internal__.tracking.AutoTrackable):
+class TPUEmbedding(TensorFlowNames):
     """Looks features up in embedding tables and trains the tables.
 
     The calls are those of `tf.tpu.experimental.embedding.TPUEmbedding`, with its
@@ -57,10 +59,19 @@ class TPUEmbedding(tf.__internal__.tracking.AutoTrackable):
         with the same TableConfig object share a table.
       optimizer: of tables that have none of their own; None for tables that are
         never trained.
-      pipeline_execution_with_tensor_core: not in this release.
+      pipeline_execution_with_tensor_core: whether the tables work while the
+        model computes (in functions; eagerly one thing follows the other): a
+        step's update runs beside the next step's model, and a batch that is
+        enqueued ahead is looked up beside the model too. Activations are then
+        one step stale, as on a TPU: they show all updates but the last. `flush`
+        applies that one; reading `embedding_tables`, saving a checkpoint and
+        enqueueing with training=False do it by themselves.
       nonfinite: what to do with a row whose summed gradient has a NaN or an
         infinity: "skip" it and count it in `sizes`, "refuse" the step before
         anything is changed, or "allow" it as TensorFlow does.
+      max_enqueued, enqueue_timeout: where this many batches of a name and
+        replica were not dequeued, enqueue waits for another thread to do that,
+        at most this many seconds, and then raises.
 
     Raises:
       tfembed.errors.ArgumentError: a config or optimizer that is not allowed,
@@ -75,19 +86,16 @@ class TPUEmbedding(tf.__internal__.tracking.AutoTrackable):
         pipeline_execution_with_tensor_core: bool = False,
         *,
         nonfinite: str = "skip",
+        max_enqueued: int = 64,
+        enqueue_timeout: float = 60.0,
     ) -> None:
-        if pipeline_execution_with_tensor_core:
-            raise errors.UnsupportedError(
-                "pipeline_execution_with_tensor_core=True is not in this "
-                "release; leave it False."
-            )
-        if nonfinite not in _NONFINITE:
-            raise errors.ArgumentError(
-                f"`nonfinite` must be one of {_NONFINITE}; got {nonfinite!r}."
-            )
+        self._options = EngineOptions(
+            nonfinite=nonfinite,
+            bound=QueueBound(max_enqueued, enqueue_timeout),
+            is_pipelined=bool(pipeline_execution_with_tensor_core),
+        )
         self._replicas = Replicas()
         self._plan = make_plan(feature_config, optimizer)
-        self._nonfinite = nonfinite
         self._shapes = OutputShapes.configured(
             self._plan.features, self._plan.paths
         )
@@ -137,8 +145,10 @@ class TPUEmbedding(tf.__internal__.tracking.AutoTrackable):
 
         Args:
           features: integer ids, or strings where the table's key_dtype is
-            tf.string, structured as feature_config: Tensors [B], [..., 1]; SparseTensors of rank 2 or above, of which the last
-            dimension is combined; RaggedTensors of rank 2.
+            tf.string, structured as feature_config: Tensors [B], [..., 1];
+            SparseTensors of rank 2 or above, of which the last dimension is
+            combined; RaggedTensors of rank 2. Or all of them as `pack_features`
+            gives them.
           weights: None, or a structure of None and float tensors of the type
             and structure of `features`.
           training: whether apply_gradients follows; else dequeue alone.
@@ -148,18 +158,21 @@ class TPUEmbedding(tf.__internal__.tracking.AutoTrackable):
         Raises:
           tfembed.errors.ArgumentError: an input or shape that is not allowed.
           tfembed.errors.DtypeError: ids that are not of their table's dtype.
+          tfembed.errors.StateError: another strategy than the object's.
           ValueError, TypeError: a structure that does not match.
+          tf.errors.InvalidArgumentError: when it runs: `max_enqueued`.
         """
-        values = self._plan.flatten(features, "features")
-        weight_values = [None] * len(values)
-        if weights is not None:
-            weight_values = self._plan.flatten(weights, "weights")
+        self._replicas.check_strategy("enqueue")
+        self._check_shapes_are_known()
+        if training is False:
+            self.flush()
         shapes, batches, formats = self._shapes, {}, []
-        for replica, share in self._shares(values + weight_values, device):
-            half = len(share) // 2
-            batch = inputs.read_batch(share[:half], share[half:], shapes)
+        for share in replica_shares(
+            self._plan, self._replicas, features, weights, device
+        ):
+            batch = inputs.read_batch(share.values, share.weights, shapes)
             shapes = batch.shapes
-            batches[replica] = Batch(training, batch.ids)
+            batches[share.replica] = Batch(training, batch.ids)
             formats.append(batch.formats)
         self._engine_or_new().enqueue(name, batches, formats)
         self._shapes = shapes
@@ -233,6 +246,8 @@ class TPUEmbedding(tf.__internal__.tracking.AutoTrackable):
     def embedding_tables(self) -> dict[Any, Any]:
         """By TableConfig: a tf.Variable [vocabulary_size, dim] or a HashTable."""
         tables = self._engine_or_new().tables
+        if tf.executing_eagerly():
+            self.flush()
         return {
             config: table.parameters
             for config, table in zip(self._plan.tables, tables, strict=True)
@@ -243,9 +258,29 @@ class TPUEmbedding(tf.__internal__.tracking.AutoTrackable):
 
         Eager only.
         """
+        self.flush()
         sizes = self._engine_or_new().sizes()
         names = [config.name for config in self._plan.tables]
         return dict(zip(names, sizes, strict=True))
+
+    @property
+    def feature_config(self) -> Any:
+        """The structure of FeatureConfigs, as it was given."""
+        return self._plan.feature_config
+
+    def trained_lookup(self) -> TrainedLookup:
+        """Lookups whose gradient trains the tables, for layers."""
+        return TrainedLookup(self._plan, self._engine_or_new(), self._replicas)
+
+    def flush(self) -> None:
+        """Applies the update that waits for the next step.
+
+        Only with `pipeline_execution_with_tensor_core` does one. Inside of
+        strategy.run, every replica must call it.
+        """
+        if self._engine is not None and self._options.is_pipelined:
+            engine = self._engine
+            self._replicas.merge(lambda per_replica: engine.flush(), [])
 
     def reset_steps(self) -> None:
         """Forgets the batches that are enqueued or wait for their gradients.
@@ -254,21 +289,6 @@ class TPUEmbedding(tf.__internal__.tracking.AutoTrackable):
         """
         if self._engine is not None:
             self._engine.reset()
-
-    # Under TensorFlow's private names, which layers on top of it read.
-
-    @property
-    def _built(self) -> bool:
-        return self._engine is not None
-
-    @property
-    def _variables(self) -> dict[str, dict[str, Any]]:
-        return {
-            config.name: {"parameters": table.parameters, **table.slots}
-            for config, table in zip(
-                self._plan.tables, self._engine_or_new().tables, strict=True
-            )
-        }
 
     def _built_engine(self, call: str) -> HostEngine:
         if self._engine is None:
@@ -281,17 +301,8 @@ class TPUEmbedding(tf.__internal__.tracking.AutoTrackable):
     def _engine_or_new(self) -> HostEngine:
         if self._engine is None:
             with tf.init_scope():
-                self._engine = HostEngine(self, self._plan, self._nonfinite)
+                self._engine = HostEngine(self, self._plan, self._options)
         return self._engine
-
-    def _shares(
-        self, values: list[Any], device: str | None
-    ) -> list[tuple[int, list[Any]]]:
-        if device is not None:
-            return [(self._replicas.of_device(device), values)]
-        if self._replicas.is_inside_run():
-            return [(self._replicas.current_for("enqueue"), values)]
-        return list(enumerate(self._replicas.split(values)))
 
     def _activation_shape(self, i: int) -> tf.TensorShape:
         return self._shapes.shapes[i].concatenate(self._plan.dim(i))

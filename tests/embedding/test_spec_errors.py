@@ -1,0 +1,370 @@
+"""Section 1.2 of the specification: errors, and bad input, row by row.
+
+Exempt, since removing them is the point: RuntimeError for enqueue, dequeue,
+apply_gradients and embedding_tables off or on a TPU. Exempt until an engine
+supports TPUStrategy, under which they hold: "already initialized", a slot
+function without a callable initializer, direct arguments, input devices, nested
+graphs, ragged input under SPMD.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfembed
+from tfembed import errors
+
+THEIRS = tf.tpu.experimental.embedding
+I64 = tf.int64
+
+
+def _zeros(shape, dtype):
+    return tf.zeros(shape, dtype)
+
+
+def _ones(shape, dtype):
+    return tf.ones(shape, dtype)
+
+
+def _embedding(*, combiner="sum", vocabulary=4, **feature):
+    arguments = {"initializer": _ones} if vocabulary else {"seed": 3}
+    table = tfembed.TableConfig(
+        vocabulary, 2, combiner=combiner, name="users", **arguments
+    )
+    return tfembed.TPUEmbedding(
+        {"clicks": tfembed.FeatureConfig(table, **feature)}, tfembed.SGD(1.0)
+    )
+
+
+def _sparse(indices, values, shape):
+    return tf.SparseTensor(
+        tf.constant(indices, I64), tf.constant(values), tf.constant(shape, I64)
+    )
+
+
+def _ragged(values, splits):
+    return tf.RaggedTensor.from_row_splits(
+        tf.constant(values), tf.constant(splits, I64), validate=False
+    )
+
+
+def _rows(embedding):
+    (table,) = embedding.embedding_tables.values()
+    return table.numpy()
+
+
+# Types: each of ours is TensorFlow's type too.
+
+
+def test_errors_keep_tensorflows_types():
+    assert issubclass(errors.ArgumentError, ValueError)
+    assert issubclass(errors.StateError, RuntimeError)
+    assert issubclass(errors.DtypeError, TypeError)
+    assert issubclass(errors.UnsupportedError, NotImplementedError)
+
+
+# The constructor.
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", 0.1, tf.keras.optimizers.SGD])
+def test_ctor_an_optimizer_of_another_class(optimizer):
+    table = tfembed.TableConfig(4, 2)
+    with pytest.raises(ValueError, match="is an unsupported optimizer class"):
+        tfembed.TPUEmbedding(tfembed.FeatureConfig(table), optimizer)
+
+
+def test_ctor_two_tables_of_one_name():
+    tables = [tfembed.TableConfig(4, 2, name="users") for _ in range(2)]
+    with pytest.raises(
+        ValueError,
+        match="must have a unique name. Multiple tables with name users found",
+    ):
+        tfembed.TPUEmbedding([tfembed.FeatureConfig(t) for t in tables], None)
+
+
+# build.
+
+
+@pytest.mark.parametrize(
+    ("feature", "shapes", "text"),
+    [
+        ({"output_shape": [None]}, [4], "clicks has output shape set as"),
+        ({"output_shape": [4]}, [5, 2], "Inconsistent shape founded.*clicks"),
+        ({}, [], "Received input tensor of shape ...* Rank must be 1"),
+    ],
+)
+def test_build_a_shape_that_cannot_be(feature, shapes, text):
+    with pytest.raises(ValueError, match=text):
+        _embedding(**feature).build({"clicks": tf.TensorShape(shapes)})
+
+
+# Calls in the wrong order.
+
+
+@pytest.mark.parametrize("call", ["dequeue", "apply_gradients"])
+def test_unbuilt_calls_are_runtime_errors(call):
+    arguments = () if call == "dequeue" else ({"clicks": None},)
+    with pytest.raises(
+        RuntimeError,
+        match=f"{call} called on unbuilt TPUEmbedding object. Please either "
+        "call enqueue first or manually call the build method",
+    ):
+        getattr(_embedding(), call)(*arguments)
+
+
+def test_enqueue_unbuilt_where_shapes_are_not_checked():
+    embedding = _embedding()
+    embedding._verify_output_shapes_on_enqueue = False
+    with pytest.raises(
+        RuntimeError, match="Configured not to check output shapes"
+    ):
+        embedding.enqueue({"clicks": tf.constant([1])})
+    embedding.build(1)
+    embedding.enqueue({"clicks": tf.constant([1])})
+
+
+def test_apply_gradients_without_a_dequeue():
+    embedding = _embedding()
+    embedding.enqueue({"clicks": tf.constant([1])})
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="finds no dequeued batch"
+    ):
+        embedding.apply_gradients({"clicks": tf.ones([1, 2])})
+
+
+def test_dequeue_without_an_enqueue_does_not_wait():
+    embedding = _embedding()
+    embedding.enqueue({"clicks": tf.constant([1])}, training=False)
+    embedding.dequeue()
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="finds nothing enqueued"
+    ):
+        embedding.dequeue()
+
+
+# apply_gradients.
+
+
+@pytest.mark.parametrize(
+    ("gradient", "text"),
+    [
+        (3.0, "found non-tensor type: .*float.* at path clicks"),
+        (np.ones([1, 2]), "found non-tensor type: .*ndarray.* at path clicks"),
+        (
+            tf.ones([1, 3]),
+            r"Found gradient of shape \(1, 3\) at path clicks. Expected shape "
+            r"\(1, 2\)",
+        ),
+        (tf.ones([2]), r"Found gradient of shape \(2,\) at path clicks"),
+    ],
+)
+def test_a_gradient_of_another_type_or_shape(gradient, text):
+    embedding = _embedding()
+    embedding.enqueue({"clicks": tf.constant([1])})
+    embedding.dequeue()
+    with pytest.raises(ValueError, match=text):
+        embedding.apply_gradients({"clicks": gradient})
+    assert _rows(embedding).tolist() == [[1.0, 1.0]] * 4
+
+
+STRUCTURES = [
+    {"likes": tf.constant([1])},
+    [tf.constant([1])],
+    tf.constant([1]),
+    {"clicks": [tf.constant([1])]},
+]
+
+
+@pytest.mark.parametrize("value", STRUCTURES)
+@pytest.mark.parametrize("what", ["features", "weights", "gradients"])
+def test_a_structure_that_does_not_match(what, value):
+    embedding = _embedding()
+    embedding.enqueue({"clicks": tf.ragged.constant([[1]])})
+    embedding.dequeue()
+    calls = {
+        "features": lambda: embedding.enqueue(value),
+        "weights": lambda: embedding.enqueue(
+            {"clicks": tf.ragged.constant([[1]])}, value
+        ),
+        "gradients": lambda: embedding.apply_gradients(value),
+    }
+    with pytest.raises((ValueError, TypeError), match=f"{what} must have"):
+        calls[what]()
+
+
+# enqueue.
+
+RAGGED = tf.ragged.constant([[1], [2]])
+SPARSE = RAGGED.to_sparse()
+INPUTS = [
+    (tf.constant([1]), tf.constant([1.0]), "Weight specified for dense input"),
+    (RAGGED, RAGGED.to_sparse(), "Weight for clicks is type .*Sparse.*Ragged"),
+    (SPARSE, RAGGED, "Weight for clicks is type .*Ragged.*Sparse"),
+    (3, None, "Input clicks is of unknown type"),
+    ("text", None, "Input clicks is of unknown type"),
+    (np.array([1]), None, "Input clicks is of unknown type"),
+    (tf.constant(1), None, "Only rank 1 and above dense"),
+    (tf.constant([[1, 2]]), None, "should have last dimension as 1"),
+    (
+        tf.sparse.from_dense(tf.constant([1])),
+        None,
+        "Only rank 2 and above sparse",
+    ),
+    (tf.ragged.constant([[[1]]]), None, "Only rank 2 ragged tensor"),
+]
+
+
+@pytest.mark.parametrize(("value", "weights", "text"), INPUTS)
+def test_enqueue_an_input_that_cannot_be(value, weights, text):
+    weights = None if weights is None else {"clicks": weights}
+    with pytest.raises(ValueError, match=text):
+        _embedding().enqueue({"clicks": value}, weights)
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.string, tf.bool])
+def test_enqueue_ids_that_are_not_integers(dtype):
+    value = tf.zeros([1], dtype) if dtype != tf.string else tf.constant(["a"])
+    with pytest.raises(TypeError, match="clicks"):
+        _embedding().enqueue({"clicks": value})
+
+
+def test_enqueue_for_a_device_without_a_replica():
+    with pytest.raises(ValueError, match="TPU:1 passed to enqueue"):
+        _embedding().enqueue(
+            {"clicks": tf.constant([1])}, device="/device:TPU:1"
+        )
+
+
+# Configs. Optimizers are in tests/optimizers, all configs in tests/config.
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"vocabulary_size": np.int64(4)},
+        {"vocabulary_size": 0},
+        {"dim": 0},
+        {"dim": 2.0},
+        {"initializer": 1.0},
+        {"combiner": "max"},
+        {"combiner": 3},
+        {"dtype": tf.float64},
+    ],
+)
+def test_a_table_config_that_cannot_be(arguments):
+    with pytest.raises(ValueError, match=next(iter(arguments))):
+        tfembed.TableConfig(**{"vocabulary_size": 4, "dim": 2, **arguments})
+
+
+def test_a_table_config_without_a_vocabulary_is_exempt():
+    assert tfembed.TableConfig(None, 2).vocabulary_size is None
+
+
+def test_a_feature_config_is_checked_in_tensorflows_order():
+    """Table, length, output shape, validation."""
+    wrong = {
+        "table": (3, "table"),
+        "max_sequence_length": (-1, "max_sequence_length"),
+        "output_shape": ("text", "."),
+        "validate_weights_and_indices": (1, "validate_weights"),
+    }
+    right = {"table": tfembed.TableConfig(4, 2)}
+    for i, name in enumerate(wrong):
+        later = {n: value for n, (value, _) in list(wrong.items())[i:]}
+        with pytest.raises((ValueError, TypeError), match=wrong[name][1]):
+            tfembed.FeatureConfig(**{**right, **later})
+
+
+# Bad input that only the op sees: an error that names the feature, no change.
+
+BAD_WHEN_RUN = {
+    "sparse indices out of order": _sparse([[1, 0], [0, 0]], [1, 2], [2, 2]),
+    "a sparse row out of bounds": _sparse([[0, 0], [2, 0]], [1, 2], [2, 2]),
+    "a sparse row below 0": _sparse([[-1, 0], [0, 0]], [1, 2], [2, 2]),
+    "ragged splits that fall": _ragged([1, 2], [0, 2, 1]),
+    "ragged splits below 0": _ragged([1, 2], [0, -1, 2]),
+    "ragged splits that do not begin at 0": _ragged([1, 2], [1, 1, 2]),
+    "ragged splits beyond the ids": _ragged([1, 2], [0, 1, 9]),
+    "ragged splits that leave ids out": _ragged([1, 2], [0, 1, 1]),
+    "an id at the vocabulary": tf.constant([1, 4]),
+    "an id far beyond the vocabulary": tf.constant([1, 2**40]),
+    "a dense id below 0": tf.constant([-1, 1]),
+    "a ragged id below 0": _ragged([-1, 2], [0, 1, 2]),
+}
+
+
+@pytest.mark.parametrize("in_function", [False, True])
+@pytest.mark.parametrize("case", BAD_WHEN_RUN)
+def test_bad_input_ends_in_an_error_that_names_the_feature(case, in_function):
+    embedding = _embedding()
+    embedding.enqueue({"clicks": BAD_WHEN_RUN[case]})
+    look_up = (
+        tf.function(embedding.dequeue) if in_function else embedding.dequeue
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError, match="clicks"):
+        look_up()
+    good = tf.nest.map_structure(
+        tf.zeros_like, BAD_WHEN_RUN["an id at the vocabulary"]
+    )
+    embedding.enqueue({"clicks": good}, name="good")
+    embedding.dequeue("good")
+    embedding.apply_gradients({"clicks": tf.ones([2, 2])}, "good")
+    assert _rows(embedding)[:, 0].tolist() == [-1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("validate", [False, True])
+def test_a_sparse_id_below_0_is_pruned_or_an_error(validate):
+    embedding = _embedding(validate_weights_and_indices=validate)
+    embedding.enqueue({"clicks": _sparse([[0, 0], [0, 1]], [-1, 1], [1, 2])})
+    if not validate:
+        with pytest.raises(tf.errors.InvalidArgumentError, match="clicks.*-1"):
+            embedding.dequeue()
+        return
+    assert embedding.dequeue()["clicks"].numpy().tolist() == [[1.0, 1.0]]
+
+
+@pytest.mark.parametrize("validate", [False, True])
+def test_a_sparse_id_beyond_the_table_is_always_an_error(validate):
+    embedding = _embedding(validate_weights_and_indices=validate)
+    embedding.enqueue({"clicks": _sparse([[0, 0], [0, 1]], [4, 1], [1, 2])})
+    with pytest.raises(tf.errors.InvalidArgumentError, match="clicks.*4"):
+        embedding.dequeue()
+
+
+def test_a_table_without_a_vocabulary_takes_any_id():
+    embedding = _embedding(vocabulary=None)
+    embedding.enqueue({"clicks": tf.constant([-1, 2**62])})
+    activations = embedding.dequeue()["clicks"].numpy()
+    assert np.isfinite(activations).all()
+
+
+@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
+@pytest.mark.parametrize("kind", ["sparse", "ragged"])
+def test_a_weight_of_nan_spoils_its_sample_or_is_pruned_and_no_row_is_lost(
+    combiner, kind
+):
+    """Pruned are weights that are not above 0: where zeros are, too."""
+    ids = tf.ragged.constant([[1, 2], [3]])
+    weights = ids.with_values([np.nan, 1.0, 1.0])
+    if kind == "sparse":
+        ids, weights = ids.to_sparse(), weights.to_sparse()
+    embedding = _embedding(combiner=combiner)
+    embedding.enqueue({"clicks": ids}, {"clicks": weights})
+    activations = embedding.dequeue()["clicks"].numpy()
+    is_pruned = kind == "sparse" and combiner != "sum"
+    assert np.isnan(activations[0]).all() == (not is_pruned)
+    assert activations[1].tolist() == [1.0, 1.0]
+    embedding.apply_gradients({"clicks": tf.ones([2, 2])})
+    assert np.isfinite(_rows(embedding)).all()
+    assert _rows(embedding)[3].tolist() == [0.0, 0.0]
+
+
+def test_weights_of_another_number_than_the_ids():
+    ids = tf.ragged.constant([[1, 2], [3]])
+    weights = tf.ragged.constant([[1.0], [1.0]])
+    embedding = _embedding()
+    embedding.enqueue({"clicks": ids}, {"clicks": weights})
+    with pytest.raises(tf.errors.InvalidArgumentError, match="clicks"):
+        embedding.dequeue()

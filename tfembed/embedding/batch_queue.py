@@ -1,0 +1,150 @@
+"""A queue of batches: their ids, and tensors that travel beside them.
+
+A TensorFlow resource in host memory, so that what is put by one function, or
+eagerly, is taken by another. The tensors are shared, not copied.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tfembed.ops import FeatureIds
+
+__all__ = ["HOST", "Batch", "BatchForm", "BatchQueue", "require"]
+
+HOST = "/CPU:0"
+
+# What travels of a feature, by its kind: fields of FeatureIds, with their dtypes
+# (None: the ids' own) and shapes. A batch's size is the same in every step.
+_FIELDS: dict[str, dict[str, tuple[tf.DType | None, list[int | None]]]] = {
+    "dense": {"ids": (None, [None])},
+    "ragged": {
+        "ids": (None, [None]),
+        "rows": (tf.int64, [None]),
+        "weights": (tf.float32, [None]),
+    },
+    "sparse": {
+        "ids": (None, [None]),
+        "rows": (tf.int64, [None, 2]),
+        "weights": (tf.float32, [None]),
+    },
+}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Batch:
+    """One enqueued batch: bool [], and the features' tensors."""
+
+    training: tf.Tensor
+    features: list[FeatureIds]
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchForm:
+    """What is the same of all batches, per feature.
+
+    Attributes:
+      kinds: "dense", "sparse" or "ragged".
+      batch_sizes: its samples.
+      id_dtypes: tf.int64 or tf.string.
+    """
+
+    kinds: tuple[str, ...]
+    batch_sizes: tuple[int, ...]
+    id_dtypes: tuple[tf.DType, ...]
+
+    def times(self, n: int) -> BatchForm:
+        """The form of the batches of n replicas as one."""
+        return BatchForm(
+            self.kinds * n, self.batch_sizes * n, self.id_dtypes * n
+        )
+
+    @property
+    def dtypes(self) -> list[tf.DType]:
+        """The dtypes of `flat`."""
+        return [
+            tf.bool,
+            *[
+                dtype or id_dtype
+                for kind, id_dtype in zip(
+                    self.kinds, self.id_dtypes, strict=True
+                )
+                for dtype, _ in _FIELDS[kind].values()
+            ],
+        ]
+
+    def flat(self, batch: Batch) -> list[tf.Tensor]:
+        """The tensors of a batch that travel."""
+        parts = [tf.convert_to_tensor(batch.training, tf.bool)]
+        for one in batch.features:
+            parts += [getattr(one, field) for field in _FIELDS[one.kind]]
+        return parts
+
+    def batch(self, parts: Sequence[tf.Tensor]) -> Batch:
+        """The batch whose `flat` these are."""
+        rest = iter(parts)
+        training = next(rest)
+        training.set_shape([])
+        features = []
+        for kind, size in zip(self.kinds, self.batch_sizes, strict=True):
+            fields = {
+                "rows": tf.zeros([0], tf.int64),
+                "weights": tf.zeros([0], tf.float32),
+            }
+            for field, (_, shape) in _FIELDS[kind].items():
+                fields[field] = next(rest)
+                fields[field].set_shape(shape)
+            size_tensor = tf.constant(size, tf.int64)
+            features.append(FeatureIds(kind, batch_size=size_tensor, **fields))
+        return Batch(training, features)
+
+
+class BatchQueue:
+    """Batches of one form, each with float32 tensors of the given shapes.
+
+    Made outside of any function; without a bound. Methods but `clear` work
+    eagerly and in functions.
+    """
+
+    def __init__(
+        self, form: BatchForm, shapes: Sequence[tf.TensorShape] = ()
+    ) -> None:
+        self._form = form
+        self._shapes = tuple(shapes)
+        dtypes = form.dtypes + [tf.float32] * len(self._shapes)
+        with tf.init_scope(), tf.device(HOST):
+            # A negative capacity has no bound.
+            self._queue = tf.queue.FIFOQueue(-1, dtypes)
+
+    def size(self) -> tf.Tensor:
+        """The batches in it, int32 []."""
+        with tf.device(HOST):
+            return self._queue.size()
+
+    def push(self, batch: Batch, tensors: Sequence[tf.Tensor] = ()) -> None:
+        """Puts a batch behind all others."""
+        with tf.device(HOST):
+            self._queue.enqueue([*self._form.flat(batch), *tensors])
+
+    def pop(self) -> tuple[Batch, list[tf.Tensor]]:
+        """Removes the oldest batch. Waits forever where there is none."""
+        with tf.device(HOST):
+            parts = list(self._queue.dequeue())
+        n = len(parts) - len(self._shapes)
+        for tensor, shape in zip(parts[n:], self._shapes, strict=True):
+            tensor.set_shape(shape)
+        return self._form.batch(parts[:n]), parts[n:]
+
+    def clear(self) -> None:
+        """Forgets all batches; eager only."""
+        while int(self._queue.size()):
+            self._queue.dequeue()
+
+
+def require(condition: tf.Tensor, message: str) -> list[tf.Operation]:
+    """Raises InvalidArgumentError(message) unless `condition` holds."""
+    operation = tf.raw_ops.Assert(condition=condition, data=[message])
+    return [] if operation is None else [operation]

@@ -1,0 +1,167 @@
+"""Lookups in given tables by stock TensorFlow: no step, no queue, no engine.
+
+What serving and TPUEmbeddingV0 share. Static tables use TensorFlow's own ops
+alone, so a SavedModel of them needs no tfembed, XLA compiles them, and a tape
+gives their variables tf.IndexedSlices. Hash tables use the table lookup op.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import dynamic_embedding, errors
+from tfembed.embedding.inputs import check_ids
+from tfembed.embedding.output_shapes import is_sequence
+from tfembed.embedding.pooling import Pooling, pool_ragged, pool_sparse
+from tfembed.tables import HashTable
+
+__all__ = ["SERVING", "V0", "LookupStyle", "look_up"]
+
+
+@dataclasses.dataclass(frozen=True)
+class LookupStyle:
+    """Where TensorFlow's two families of lookups differ.
+
+    Attributes:
+      drops_last_of_dense: ids [..., 1] give [..., dim], as in TPUEmbedding; else
+        [..., 1, dim].
+      prunes: sparse input, where its FeatureConfig validates and always where
+        its rank is above 2.
+      shapes_sparse: the output shape of a FeatureConfig makes sequences of
+        sparse input too, as it does of ragged input.
+    """
+
+    drops_last_of_dense: bool
+    prunes: bool
+    shapes_sparse: bool
+
+
+SERVING = LookupStyle(
+    drops_last_of_dense=True, prunes=True, shapes_sparse=False
+)
+V0 = LookupStyle(drops_last_of_dense=False, prunes=False, shapes_sparse=True)
+
+
+def look_up(
+    features: Sequence[tuple[str, Any]],
+    values: Sequence[Any],
+    weights: Sequence[Any],
+    tables: Mapping[Any, Any],
+    style: LookupStyle,
+) -> list[tf.Tensor]:
+    """The activations of each feature.
+
+    Args:
+      features: (path, FeatureConfig); the path is what errors call it.
+      values: per feature a Tensor, SparseTensor or RaggedTensor of ids.
+      weights: per feature None or its weights.
+      tables: by TableConfig.
+      style: of the lookup.
+
+    Raises:
+      tfembed.errors.ArgumentError: an input that does not fit its feature, or a
+        missing table; nothing is looked up.
+      tfembed.errors.DtypeError: ids that are not of their table's dtype.
+    """
+    for (path, feature), value, weight in zip(
+        features, values, weights, strict=True
+    ):
+        _check(value, weight, feature, path)
+        if feature.table not in tables:
+            raise errors.ArgumentError(
+                f"`tables` has no table for {path}: it needs the TableConfig "
+                f"named {feature.table.name!r} as a key."
+            )
+    return [
+        _look_up_one(value, weight, feature, tables[feature.table], style, path)
+        for (path, feature), value, weight in zip(
+            features, values, weights, strict=True
+        )
+    ]
+
+
+def _look_up_one(
+    value: Any,
+    weights: Any,
+    feature: Any,
+    table: Any,
+    style: LookupStyle,
+    path: str,
+) -> tf.Tensor:
+    rank = value.shape.rank
+    pooling = Pooling(
+        rows=lambda ids: _rows(table, ids),
+        dim=feature.table.dim,
+        combiner=feature.table.combiner,
+        # As tf.nn.safe_embedding_lookup_sparse, which is all that there is for
+        # a rank above 2.
+        validate=style.prunes
+        and (feature.validate_weights_and_indices or rank != 2),
+        has_vocabulary=not isinstance(
+            table, (HashTable, dynamic_embedding.Variable)
+        ),
+        sequence_length=(
+            feature.max_sequence_length if is_sequence(feature) else 0
+        ),
+    )
+    if isinstance(value, tf.SparseTensor):
+        shape = feature.output_shape if style.shapes_sparse else None
+        return pool_sparse(value, weights, pooling, shape, path=path)
+    if isinstance(value, tf.RaggedTensor):
+        return pool_ragged(
+            value, weights, pooling, feature.output_shape, path=path
+        )
+    if style.drops_last_of_dense and rank is not None and rank > 1:
+        # One id per sample: [B, 1] is [B], as in training.
+        value = tf.squeeze(value, -1) if value.shape[-1] == 1 else value
+    return pooling.rows(value)
+
+
+def _rows(table: Any, ids: tf.Tensor) -> tf.Tensor:
+    if not isinstance(table, (HashTable, dynamic_embedding.Variable)):
+        return tf.gather(table, ids)
+    if ids.dtype != tf.string:
+        ids = tf.cast(ids, tf.int64)
+    if isinstance(table, HashTable):
+        return tf.cast(table.lookup(ids)[0], tf.float32)
+    # The gradient goes to the variable, by id.
+    rows = dynamic_embedding.embedding_lookup(table, ids, name=table.name)
+    return tf.cast(rows, tf.float32)
+
+
+def _check(value: Any, weights: Any, feature: Any, path: str) -> None:
+    if not isinstance(value, (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)):
+        raise errors.ArgumentError(
+            f"Input {path} is type {type(value)}. Tensor, SparseTensor or "
+            "RaggedTensor expected."
+        )
+    is_dense = isinstance(value, tf.Tensor)
+    if weights is not None:
+        if is_dense:
+            raise errors.ArgumentError(
+                f"Weight specified for {path}, but input is dense."
+            )
+        if type(weights) is not type(value):
+            raise errors.ArgumentError(
+                f"Weight for {path} is of type {type(weights)} but it does not "
+                f"match type of the input which is {type(value)}."
+            )
+        if feature.max_sequence_length > 0:
+            raise errors.ArgumentError(
+                f"Weight specified for {path}, but this is a sequence feature."
+            )
+    if is_dense and feature.max_sequence_length > 0:
+        raise errors.ArgumentError(
+            f"Feature {path} is a sequence feature but a dense tensor was "
+            "passed."
+        )
+    check_ids(value.dtype, path, feature.table)
+    if isinstance(value, tf.RaggedTensor) and value.shape.rank != 2:
+        raise errors.ArgumentError(
+            f"Only rank 2 ragged tensor is supported, but got rank "
+            f"{value.shape.rank} for {path}"
+        )

@@ -1,0 +1,156 @@
+"""Tables that a gradient tape trains: what V0 and serving have in common."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import dynamic_embedding, initializers
+from tfembed.embedding import private
+from tfembed.embedding.host_tables import HostTable, make_static_table
+from tfembed.embedding.plan import EmbeddingPlan, make_plan
+from tfembed.embedding.replicas import Replicas
+
+__all__ = ["TapedEmbedding"]
+
+
+class TapedEmbedding(tf.__internal__.tracking.AutoTrackable, abc.ABC):
+    """Named tables with slots, as variables of the strategy they are made in.
+
+    The checkpoint keys are those of TPUEmbedding.
+
+    Args:
+      feature_config: a FeatureConfig or a `tf.nest` structure of them.
+      optimizer: whose slots the tables get; None: none.
+
+    Raises:
+      tfembed.errors.ArgumentError: a config or optimizer that is not allowed,
+        or a table name used twice.
+      tfembed.errors.UnsupportedError: what is not in this release.
+    """
+
+    def __init__(self, feature_config: Any, optimizer: Any) -> None:
+        self._replicas = Replicas()
+        self._strategy = tf.distribute.get_strategy()
+        self._plan: EmbeddingPlan = make_plan(feature_config, optimizer)
+        self._store: _TableStore | None = None
+        if self._replicas.count > 1:
+            # Replicas run one after the other: none could build for all.
+            self.build()
+
+    def build(self) -> None:
+        """Makes the tables; a second call does nothing.
+
+        The first lookup does it where nobody did, in a function too.
+        """
+        if self._store is None:
+            with tf.init_scope(), self._scope():
+                self._store = _TableStore(
+                    [
+                        _make_table(self, config, optimizer)
+                        for config, optimizer in zip(
+                            self._plan.tables,
+                            self._plan.optimizers,
+                            strict=True,
+                        )
+                    ]
+                )
+
+    def __call__(self, features: Any, weights: Any = None) -> Any:
+        """The same as `embedding_lookup`."""
+        return self.embedding_lookup(features, weights)
+
+    @abc.abstractmethod
+    def embedding_lookup(self, features: Any, weights: Any = None) -> Any:
+        """The activations of `features`, structured as these."""
+
+    @property
+    def embedding_tables(self) -> dict[Any, Any]:
+        """By TableConfig: a tf.Variable [vocabulary_size, dim] or, without a
+        vocabulary, a `tfembed.dynamic_embedding.Variable`.
+        """
+        return {
+            config: table.parameters
+            for config, table in zip(
+                self._plan.tables, self._built_tables(), strict=True
+            )
+        }
+
+    @property
+    def variables(self) -> list[Any]:
+        """The tables and slots that are tf.Variables."""
+        found: list[Any] = []
+        for table in self._built_tables():
+            found += [table.parameters, *table.slots.values()]
+        return [one for one in found if isinstance(one, tf.Variable)]
+
+    @property
+    def trainable_variables(self) -> list[Any]:
+        """What a tape differentiates for: the tables."""
+        return list(self.embedding_tables.values())
+
+    # Under TensorFlow's private names, which layers on top of it read.
+
+    @property
+    def _built(self) -> bool:
+        return self._store is not None
+
+    @property
+    def _variables(self) -> dict[str, dict[str, Any]]:
+        return {
+            config.name: {"parameters": table.parameters, **table.slots}
+            for config, table in zip(
+                self._plan.tables, self._built_tables(), strict=True
+            )
+        }
+
+    def _scope(self) -> Any:
+        is_inside_run = (
+            not tf.distribute.in_cross_replica_context()
+            and tf.distribute.get_strategy() is self._strategy
+        )
+        return (
+            contextlib.nullcontext()
+            if is_inside_run
+            else self._strategy.scope()
+        )
+
+    def _built_tables(self) -> list[HostTable]:
+        self.build()
+        assert self._store is not None
+        return self._store.tables
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _TableStore:
+    """Keeps the tables out of the attributes that TensorFlow would track."""
+
+    tables: list[HostTable]
+
+
+def _make_table(owner: Any, config: Any, optimizer: Any) -> HostTable:
+    if config.vocabulary_size is not None:
+        return make_static_table(owner, config, optimizer, tf.Variable)
+    described = initializers.row_initializer(config.initializer, config.dim)
+    if config.seed is not None:
+        described = dataclasses.replace(described, seed=config.seed)
+    variable = dynamic_embedding.Variable(
+        config.key_dtype,
+        config.dtype,
+        config.dim,
+        name=config.name,
+        initializer=described,
+        admission=config.admission,
+        eviction=config.eviction,
+        expiry=config.expiry,
+        max_size=config.max_size,
+        stochastic_rounding=config.stochastic_rounding,
+        # Saved as the table itself, as TPUEmbedding saves it.
+        checkpoint=False,
+    )
+    private.track(owner, config.name, variable.table)
+    return HostTable(variable, {})
