@@ -271,7 +271,7 @@ def test_feature_ids_take_what_models_have():
         (tf.constant(1), None, ArgumentError, "rank 1 or 2; got rank 0"),
         (tf.zeros([2, 2], tf.int64), None, ArgumentError, r"\[B, 1\]"),
         (tf.constant([1.5]), None, DtypeError, "user.*got float32"),
-        (tf.constant(["a"]), None, DtypeError, "got string"),
+        (tf.constant([True]), None, DtypeError, "got bool"),
         (tf.constant([1]), tf.constant([1.0]), ArgumentError, "is dense"),
         (
             tf.ragged.constant([[[1]]]), None, ArgumentError, "rank 2; got rank 3",
