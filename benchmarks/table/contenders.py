@@ -63,8 +63,9 @@ class TensorFlowTable(Contender):
         return self.tf.constant(numpy)
 
     def consume(self, found: Any) -> None:
-        if found is not None:
-            self.tf.reshape(found, [-1])[0].numpy()
+        # One number, without an op: that would cost 0.2 ms of its own.
+        if found is not None and found.shape.rank:
+            memoryview(found)[(0,) * found.shape.rank]
 
 
 class VariableTable(TensorFlowTable):

@@ -115,7 +115,9 @@ void Insert(EmbeddingTable* table, const Workload& workload,
 
 void Run(const Workload& workload) {
   std::vector<float> values(kBatch * workload.dim, 1.0f);
-  std::vector<float> found(kBatch * workload.dim, 1.0f);
+  std::unique_ptr<char[]> memory(new char[kBatch * workload.dim * 4 + 64]());
+  auto* found = reinterpret_cast<float*>(
+      (reinterpret_cast<uintptr_t>(memory.get()) + 63) / 64 * 64);
   std::unique_ptr<bool[]> exists(new bool[kBatch]());
   Executor* executor = workload.executor;
   const double resident = ResidentBytes();
@@ -133,7 +135,7 @@ void Run(const Workload& workload) {
                      (random & 1) * workload.num_keys);
   };
   const auto lookup = [&](absl::Span<const int64_t> keys) {
-    table.Lookup(keys, found.data(), exists.get(), executor);
+    table.Lookup(keys, found, exists.get(), executor);
   };
 
   Insert(&table, workload, "insert", values);

@@ -1,9 +1,13 @@
 #include "cc/core/hash_index.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <cstring>
 #include <limits>
+#include <random>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -12,7 +16,9 @@ namespace tfembed {
 namespace {
 
 constexpr double kMaxLoad = 0.74;
-constexpr double kGrowth = 1.3;
+constexpr double kGrowth = 1.5;
+constexpr int64_t kMostGrowth = 8;  // In place.
+constexpr size_t kPageBytes = 4096;
 constexpr uint8_t kStuck = std::numeric_limits<uint8_t>::max();
 
 int64_t CapacityOf(int64_t num_buckets) {
@@ -24,7 +30,7 @@ int64_t CapacityOf(int64_t num_buckets) {
 
 int64_t HashIndex::BucketsFor(int64_t keys) const {
   const double needed = static_cast<double>(keys) / (kMaxLoad * kBucketPlaces);
-  // Between the steps of the series 1.4^(phase + k), k = 0, 1, 2 ...
+  // Between the steps of the series kGrowth^(phase + k), k = 0, 1, 2 ...
   const double step = std::ceil(
       std::log(std::max(needed, 1.0)) / std::log(kGrowth) - growth_phase_);
   int64_t buckets =
@@ -42,27 +48,80 @@ absl::Status HashIndex::Reserve(int64_t keys) {
         absl::StrCat("A stripe of a table holds at most 2^34 keys; got ", keys,
                      ". Use more shards."));
   }
-  absl::StatusOr<MemoryBlock> memory =
-      MemoryBlock::Allocate(num_buckets * sizeof(Bucket));
-  if (!memory.ok()) return memory.status();
-
-  const MemoryBlock old_memory = std::exchange(memory_, *std::move(memory));
-  const Bucket* old_buckets = buckets_;
+  absl::Status status = Extend(num_buckets * sizeof(Bucket));
+  if (!status.ok()) return status;
   const uint32_t old_num_buckets = num_buckets_;
   buckets_ = reinterpret_cast<Bucket*>(memory_.data());
   num_buckets_ = static_cast<uint32_t>(num_buckets);
-  size_ = 0;
   capacity_ = CapacityOf(num_buckets);
-  for (uint32_t b = 0; b < old_num_buckets; ++b) {
-    const Bucket& bucket = old_buckets[b];
-    for (int i = 0; i < bucket.count; ++i) {
-      Insert(HashKey(bucket.keys[i]), bucket.keys[i], bucket.rows[i]);
-    }
-  }
+  Spread(old_num_buckets);
   return absl::OkStatus();
 }
 
+absl::Status HashIndex::Extend(size_t bytes) {
+  const size_t old_size = memory_.size();
+  if (!memory_.Extend(bytes)) {
+    absl::StatusOr<MemoryBlock> memory =
+        MemoryBlock::AllocateExtensible(bytes, kMostGrowth * bytes);
+    if (!memory.ok()) return memory.status();
+    if (old_size > 0) std::memcpy(memory->data(), memory_.data(), old_size);
+    memory_ = *std::move(memory);
+  }
+  // Written before it is read: a page that is read first is a shared one of
+  // zeros, and replacing that interrupts all threads of the process.
+  for (size_t i = old_size; i < bytes; i += kPageBytes) memory_.data()[i] = 0;
+  return absl::OkStatus();
+}
+
+// A bucket's new place is never before its old one, so that back to front each
+// is read before others are written there. The exceptions wait until the end:
+// keys that had overflowed, near the first bucket, and those that would
+// overflow the last one.
+void HashIndex::Spread(uint32_t old_num_buckets) {
+  struct Entry {
+    int64_t key;
+    uint32_t row;
+  };
+  std::vector<Entry> exceptions;
+  for (uint32_t b = old_num_buckets; b-- > 0;) {
+    const Bucket from = buckets_[b];
+    buckets_[b].count = 0;
+    buckets_[b].overflow = 0;
+    for (int i = 0; i < from.count; ++i) {
+      const uint32_t home = BucketOf(HashKey(from.keys[i]));
+      if (home < b || !PutUpwards(home, from.keys[i], from.rows[i])) {
+        exceptions.push_back({from.keys[i], from.rows[i]});
+      }
+    }
+  }
+  size_ -= exceptions.size();
+  for (const Entry& entry : exceptions) {
+    Insert(HashKey(entry.key), entry.key, entry.row);
+  }
+}
+
+bool HashIndex::PutUpwards(uint32_t home, int64_t key, uint32_t row) {
+  uint32_t b = home;
+  while (b < num_buckets_ && buckets_[b].count == kBucketPlaces) ++b;
+  if (b == num_buckets_) return false;
+  for (uint32_t passed = home; passed < b; ++passed) {
+    if (buckets_[passed].overflow != kStuck) ++buckets_[passed].overflow;
+  }
+  Bucket& bucket = buckets_[b];
+  bucket.keys[bucket.count] = key;
+  bucket.rows[bucket.count] = row;
+  ++bucket.count;
+  return true;
+}
+
+uint64_t HashIndex::NewSalt() {
+  static std::atomic<uint64_t> next{(uint64_t{std::random_device()()} << 32) ^
+                                    std::random_device()()};
+  return MixBits(next.fetch_add(1, std::memory_order_relaxed)) | 1;
+}
+
 void HashIndex::Clear() {
+  salt_ = NewSalt();
   memory_ = MemoryBlock();
   buckets_ = &empty_;
   num_buckets_ = 1;
@@ -81,22 +140,19 @@ uint32_t HashIndex::FindPast(const Bucket* bucket, int64_t key) const {
 }
 
 uint32_t HashIndex::Insert(uint64_t hash, int64_t key, uint32_t row) {
-  uint32_t b = BucketOf(hash, num_buckets_);
+  uint32_t b = BucketOf(hash);
   while (buckets_[b].count == kBucketPlaces) {
     uint8_t& overflow = buckets_[b].overflow;
     if (overflow != kStuck) ++overflow;
     b = Next(b);
   }
-  Bucket& bucket = buckets_[b];
-  bucket.keys[bucket.count] = key;
-  bucket.rows[bucket.count] = row;
-  ++bucket.count;
+  PutUpwards(b, key, row);
   ++size_;
   return row;
 }
 
 uint32_t HashIndex::Erase(uint64_t hash, int64_t key) {
-  const uint32_t home = BucketOf(hash, num_buckets_);
+  const uint32_t home = BucketOf(hash);
   uint32_t b = home;
   uint32_t places = Match(buckets_[b], key);
   for (uint32_t passed = 0; places == 0; ++passed) {
@@ -123,8 +179,7 @@ HashIndex::Probes HashIndex::CountProbes() const {
   Probes probes;
   for (uint32_t b = 0; b < num_buckets_; ++b) {
     for (int i = 0; i < buckets_[b].count; ++i) {
-      const uint32_t home =
-          BucketOf(HashKey(buckets_[b].keys[i]), num_buckets_);
+      const uint32_t home = BucketOf(HashKey(buckets_[b].keys[i]));
       const int64_t probe =
           1 + (b >= home ? b - home : int64_t{b} + num_buckets_ - home);
       probes.total += probe;

@@ -36,7 +36,7 @@ TEST(HashIndex, BucketsAreCacheLines) {
   EXPECT_EQ(alignof(HashIndex::Bucket), 64u);
 }
 
-TEST(HashIndex, GrowsByThreeTenthsAndStaysBetween57And74PercentFull) {
+TEST(HashIndex, GrowsByHalfAndStaysBetween49And74PercentFull) {
   HashIndex index;
   int64_t bytes = 0;
   for (int64_t key = 0; key < 100000; ++key) {
@@ -46,11 +46,68 @@ TEST(HashIndex, GrowsByThreeTenthsAndStaysBetween57And74PercentFull) {
       continue;
     }
     const double load = index.size() * 64.0 / 5 / index.bytes();
-    ASSERT_GE(load, 0.56) << key;
+    ASSERT_GE(load, 0.49) << key;
     ASSERT_LE(load, 0.74) << key;
-    ASSERT_LE(index.bytes(), bytes * 1.31) << key;
+    ASSERT_LE(index.bytes(), bytes * 1.51) << key;
     bytes = index.bytes();
   }
+}
+
+// Every key is where a search finds it at any size, with removals between, so
+// that buckets have overflowed in every way when the index grows.
+TEST(HashIndex, GrowsInPlaceWithoutLosingAKey) {
+  for (int phase = 0; phase < 4; ++phase) {
+    HashIndex index;
+    index.set_growth_phase(phase / 4.0);
+    std::mt19937_64 random(phase);
+    std::unordered_map<int64_t, uint32_t> model;
+    int64_t capacity = 0;
+    for (int64_t i = 0; i < 60000; ++i) {
+      const auto key = static_cast<int64_t>(random());
+      Insert(&index, key, static_cast<uint32_t>(i));
+      model[key] = static_cast<uint32_t>(i);
+      if (i % 5 == 0) {
+        const auto [gone, row] = *model.begin();
+        ASSERT_EQ(index.Erase(HashKey(gone), gone), row);
+        model.erase(gone);
+      }
+      if (index.capacity() == capacity) continue;
+      capacity = index.capacity();
+      ASSERT_EQ(index.size(), static_cast<int64_t>(model.size()));
+      for (const auto& [known, row] : model) {
+        ASSERT_EQ(Find(index, known), row) << capacity;
+      }
+      ASSERT_LT(index.CountProbes().longest, 30);
+    }
+  }
+}
+
+// Keys of the highest and of the lowest hashes: the last bucket's next is the
+// first one.
+TEST(HashIndex, GrowsWithKeysAtItsEnds) {
+  std::vector<int64_t> keys;
+  for (int64_t key = 0; keys.size() < 400; ++key) {
+    const uint64_t place = HashKey(key) >> 44;  // With salt 1.
+    if (place < 3000 || place >= (1 << 20) - 3000) keys.push_back(key);
+  }
+  HashIndex index(/*salt=*/1);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    Insert(&index, keys[i], static_cast<uint32_t>(i));
+    for (size_t j = 0; j <= i; ++j) ASSERT_EQ(Find(index, keys[j]), j) << i;
+  }
+}
+
+TEST(HashIndex, TakesKeysInTheOrderOfAnotherOne) {
+  HashIndex from;
+  std::mt19937_64 random(3);
+  for (int i = 0; i < 100000; ++i) {
+    Insert(&from, static_cast<int64_t>(random()), static_cast<uint32_t>(i));
+  }
+  HashIndex to;
+  from.ForEach(0, from.num_buckets(),
+               [&to](int64_t key, uint32_t row) { Insert(&to, key, row); });
+  EXPECT_LT(to.CountProbes().longest, 30);
+  EXPECT_LT(to.CountProbes().total, 1.3 * to.size());
 }
 
 TEST(HashIndex, OfAnotherPhaseGrowsAtAnotherSize) {
@@ -62,7 +119,7 @@ TEST(HashIndex, OfAnotherPhaseGrowsAtAnotherSize) {
     capacities.insert(index.capacity());
   }
   EXPECT_EQ(capacities.size(), 16u);
-  EXPECT_LE(*capacities.rbegin(), 13100);
+  EXPECT_LE(*capacities.rbegin(), 15100);
 }
 
 TEST(HashIndex, FindOrInsertAsksForARowOnlyForNewKeys) {
@@ -100,17 +157,17 @@ TEST(HashIndex, AgreesWithAnUnorderedMapUnderChurnInTheSameMemory) {
   EXPECT_EQ(index.bytes(), bytes);
 }
 
-// Keys that all belong into the first bucket of an index of `buckets`.
+// Keys that all belong into the first of `buckets` where the salt is 1.
 std::vector<int64_t> CollidingKeys(int64_t n, uint32_t buckets) {
   std::vector<int64_t> keys;
   for (int64_t key = 0; static_cast<int64_t>(keys.size()) < n; ++key) {
-    if (BucketOf(HashKey(key), buckets) == 0) keys.push_back(key);
+    if (((HashKey(key) >> 32) * buckets) >> 32 == 0) keys.push_back(key);
   }
   return keys;
 }
 
 TEST(HashIndex, FindsKeysThatOverflowMoreBucketsThanItCounts) {
-  HashIndex index;
+  HashIndex index(/*salt=*/1);
   ASSERT_TRUE(index.Reserve(2000).ok());
   const std::vector<int64_t> keys = CollidingKeys(1000, index.num_buckets());
   for (size_t i = 0; i < keys.size(); ++i) Insert(&index, keys[i], i);

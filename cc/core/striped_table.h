@@ -123,8 +123,9 @@ class StripedTable final : public EmbeddingTable {
                          Executor* executor);
   absl::Status WriteBounded(absl::Span<const int64_t> keys,
                             const RowWrites& writes, Executor* executor);
-  absl::Status WriteUnlocked(absl::Span<const int64_t> keys,
-                             const RowWrites& writes, Executor* executor);
+  absl::Status WriteUnlocked(absl::Span<const int64_t> keys, RowWrites writes,
+                             Executor* executor);
+  bool Streams(const RowWrites& writes, int64_t n) const;
   absl::Status ReserveGroups(const KeyPartition& partition,
                              const RowWrites& writes, Executor* executor,
                              Reservations* reservations);
@@ -154,8 +155,8 @@ class StripedTable final : public EmbeddingTable {
 
   template <typename Found>
   void LocateRange(const int64_t* keys, int64_t n, Found found) const;
-  void LookupRange(absl::Span<const int64_t> keys, char* values,
-                   bool* exists) const;
+  void LookupRange(absl::Span<const int64_t> keys, char* values, bool* exists,
+                   bool streams) const;
 
   TableStripe& stripe(uint64_t hash) { return stripes_[StripeOf(hash)]; }
   const TableStripe& stripe(uint64_t hash) const {

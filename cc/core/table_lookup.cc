@@ -8,6 +8,7 @@ namespace tfembed {
 namespace {
 
 constexpr int64_t kKeysPerTask = 4096;
+constexpr int64_t kMostStreamed = 4096;  // Bytes of an initial row.
 
 }  // namespace
 
@@ -89,29 +90,37 @@ void StripedTable::Lookup(absl::Span<const int64_t> keys, void* values,
   SharedLocks locks(stripes_);
   const int64_t bytes = layout_.value_bytes();
   const int64_t n = keys.size();
+  const bool streams = StreamsRows(bytes, n) &&
+                       reinterpret_cast<uintptr_t>(values) % kLineBytes == 0;
   const int64_t tasks = (n + kKeysPerTask - 1) / kKeysPerTask;
   ParallelFor(executor, tasks, [&](int64_t task) {
     const int64_t begin = task * kKeysPerTask;
     LookupRange(keys.subspan(begin, kKeysPerTask),
                 static_cast<char*>(values) + begin * bytes,
-                exists == nullptr ? nullptr : exists + begin);
+                exists == nullptr ? nullptr : exists + begin, streams);
   });
 }
 
 void StripedTable::LookupRange(absl::Span<const int64_t> keys, char* values,
-                               bool* exists) const {
+                               bool* exists, bool streams) const {
   const int64_t bytes = layout_.value_bytes();
+  alignas(64) char initial[kMostStreamed];
+  const bool streamed = streams && bytes <= kMostStreamed;
   int64_t hits = 0;
   LocateRange(keys.data(), keys.size(), [&](int64_t i, const float* row) {
     hits += row != nullptr;
     char* value = values + i * bytes;
-    if (row != nullptr) {
-      CopyBytes(row, value, bytes);
+    if (row == nullptr) {
+      missing_rows().Fill(keys[i], streamed ? initial : value);
+      if (streamed) StreamRow(initial, value, bytes);
+    } else if (streams) {
+      StreamRow(row, value, bytes);
     } else {
-      missing_rows().Fill(keys[i], value);
+      CopyBytes(row, value, bytes);
     }
     if (exists != nullptr) exists[i] = row != nullptr;
   });
+  if (streams) StreamedRows();
   hits_.Add(hits);
   misses_.Add(static_cast<int64_t>(keys.size()) - hits);
 }

@@ -37,6 +37,7 @@ struct StripedTable::RowWrites {
   const bool* exists = nullptr;  // kAccum's.
   Moment now = {};
   RowRounding rounding = RowRounding(ValueType());
+  bool streams = false;  // Rows go past the caches.
 
   const char* row(uint32_t position) const {
     return static_cast<const char*>(rows) + position * bytes;
@@ -132,11 +133,24 @@ absl::Status StripedTable::WriteBounded(absl::Span<const int64_t> keys,
   return absl::OkStatus();
 }
 
+// Whether the rows of a batch of n go past the caches. REQUIRES: the caller
+// holds batches_.
+bool StripedTable::Streams(const RowWrites& writes, int64_t n) const {
+  if (writes.kind != RowWrites::Kind::kUpsert &&
+      writes.kind != RowWrites::Kind::kImport) {
+    return false;
+  }
+  // Rows begin at lines if their width is one of whole lines.
+  const int64_t row_bytes = layout_.width() * RowLayout::kWordBytes;
+  return !touches_ && row_bytes % kLineBytes == 0 &&
+         StreamsRows(writes.bytes, n);
+}
+
 // REQUIRES: the caller holds batches_.
 absl::Status StripedTable::WriteUnlocked(absl::Span<const int64_t> keys,
-                                         const RowWrites& writes,
-                                         Executor* executor) {
+                                         RowWrites writes, Executor* executor) {
   executor = ForBatch(keys.size(), executor);
+  writes.streams = Streams(writes, keys.size());
   absl::StatusOr<KeyPartition> partition = KeyPartition::Create(keys, executor);
   if (!partition.ok()) return partition.status();
 
@@ -303,7 +317,7 @@ void StripedTable::WriteGroup(const KeyGroup& group, const RowWrites& writes,
     PendingWrite& write = pending[Slot(i)];
     write.action = action;
     write.to = store->Row(row);
-    PrefetchRow<true>(write.to, words);
+    if (!writes.streams) PrefetchRow<true>(write.to, words);
   };
   // A key that is there.
   const auto set_present = [&](int64_t i, uint32_t row) {
@@ -354,6 +368,8 @@ void StripedTable::WriteGroup(const KeyGroup& group, const RowWrites& writes,
         } else if (writes.is_trained()) {
           WriteTrainedRow(writes, group.positions[i], group.keys[i], is_new,
                           write.to);
+        } else if (writes.streams) {
+          StreamRow(from(i), write.to, writes.bytes);
         } else {
           CopyBytes(from(i), write.to, writes.bytes);
         }
@@ -361,6 +377,7 @@ void StripedTable::WriteGroup(const KeyGroup& group, const RowWrites& writes,
         if (looks_for_nan)
           nan_rows += HasNan(reinterpret_cast<const float*>(from(i)), dim_);
       });
+  if (writes.streams) StreamedRows();
   nan_rows_.Add(nan_rows);
 }
 

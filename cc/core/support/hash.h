@@ -32,14 +32,6 @@ inline int StripeOf(uint64_t hash) {
   return static_cast<int>(hash >> (64 - kStripeBits));
 }
 
-// Scales the 32 hash bits below those of the stripe to [0, n): the bucket grows
-// with the hash, so that within a stripe the order of buckets is that of
-// hashes.
-inline uint32_t BucketOf(uint64_t hash, uint32_t n) {
-  const uint64_t bits = (hash << kStripeBits) >> 32;
-  return static_cast<uint32_t>((bits * n) >> 32);
-}
-
 }  // namespace tfembed
 
 #endif  // TFEMBED_CORE_SUPPORT_HASH_H_

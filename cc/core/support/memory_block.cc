@@ -5,6 +5,9 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <new>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -19,6 +22,8 @@ constexpr size_t kSmallPageBytes = 4096;
 size_t RoundUp(size_t value, size_t unit) {
   return (value + unit - 1) / unit * unit;
 }
+
+size_t RoundDown(size_t value, size_t unit) { return value / unit * unit; }
 
 absl::Status NoMemory(size_t bytes) {
   return absl::ResourceExhaustedError(
@@ -55,32 +60,71 @@ MemoryBlock::~MemoryBlock() {
 
 absl::StatusOr<MemoryBlock> MemoryBlock::Allocate(size_t bytes,
                                                   size_t small_page_bytes) {
-  MemoryBlock block;
   if (bytes > SIZE_MAX / 2) return NoMemory(bytes);
-  if (bytes < kMapFrom) {
-    void* memory = std::aligned_alloc(kAlignment, RoundUp(bytes, kAlignment));
-    if (memory == nullptr) return NoMemory(bytes);
-    std::memset(memory, 0, RoundUp(bytes, kAlignment));
-    block.data_ = static_cast<char*>(memory);
-    block.size_ = bytes;
-    return block;
+  if (bytes >= kMapFrom) return Map(bytes, bytes, small_page_bytes);
+  MemoryBlock block;
+  void* memory = std::aligned_alloc(kAlignment, RoundUp(bytes, kAlignment));
+  if (memory == nullptr) return NoMemory(bytes);
+  std::memset(memory, 0, RoundUp(bytes, kAlignment));
+  block.data_ = static_cast<char*>(memory);
+  block.size_ = bytes;
+  return block;
+}
+
+absl::StatusOr<MemoryBlock> MemoryBlock::AllocateExtensible(size_t bytes,
+                                                            size_t most_bytes) {
+  if (bytes >= kMapFrom && most_bytes > bytes && most_bytes <= SIZE_MAX / 2) {
+    absl::StatusOr<MemoryBlock> block = Map(bytes, most_bytes, 0);
+    if (block.ok()) return block;
   }
-  // The kernel backs the whole 2 MiB pages inside the block with huge ones and
-  // the rest with small ones: no need to round up more than to 4 KiB.
-  const size_t mapped_bytes = RoundUp(bytes, kSmallPageBytes);
-  const bool huge = bytes >= kHugePageBytes;
-  char* data =
-      MapAligned(mapped_bytes, huge ? kHugePageBytes : kSmallPageBytes);
-  if (data == nullptr) return NoMemory(bytes);
-  const size_t huge_from = RoundUp(small_page_bytes, kHugePageBytes);
-  if (huge && huge_from < mapped_bytes) {
-    // Advice: where the system has no huge pages the block works without.
-    (void)madvise(data + huge_from, mapped_bytes - huge_from, MADV_HUGEPAGE);
-  }
+  return Allocate(bytes);
+}
+
+absl::StatusOr<MemoryBlock> MemoryBlock::Map(size_t bytes, size_t most_bytes,
+                                             size_t small_page_bytes) {
+  const size_t mapped_bytes = RoundUp(most_bytes, kSmallPageBytes);
+  char* data = MapAligned(mapped_bytes, mapped_bytes >= kHugePageBytes
+                                            ? kHugePageBytes
+                                            : kSmallPageBytes);
+  if (data == nullptr) return NoMemory(most_bytes);
+  MemoryBlock block;
   block.data_ = data;
   block.size_ = bytes;
   block.mapped_bytes_ = mapped_bytes;
+  block.AskForHugePages(RoundUp(small_page_bytes, kHugePageBytes));
   return block;
+}
+
+// For the pages from `begin`, a multiple of theirs, that lie inside of the
+// block; what is left at its end is on small pages, or a block of 2.1 MB would
+// use 4.
+void MemoryBlock::AskForHugePages(size_t begin) {
+  const size_t end = RoundDown(RoundUp(size_, kSmallPageBytes), kHugePageBytes);
+  // Advice: where the system has no huge pages the block works without.
+  if (begin < end) (void)madvise(data_ + begin, end - begin, MADV_HUGEPAGE);
+}
+
+bool MemoryBlock::Extend(size_t bytes) {
+  if (bytes <= size_) return true;
+  if (bytes > mapped_bytes_) return false;
+  const size_t old_size = std::exchange(size_, bytes);
+  const size_t begin = RoundDown(old_size, kHugePageBytes);
+  const size_t tail = old_size - begin;
+  // The old end is on small pages. Where it is to become a part of a huge one
+  // it is written anew; that is up to 2 MB in a growth by several.
+  std::unique_ptr<char[]> content;
+  if (RoundDown(bytes, kHugePageBytes) > begin && tail > 0) {
+    content.reset(new (std::nothrow) char[tail]);
+    if (content == nullptr) return true;
+    std::memcpy(content.get(), data_ + begin, tail);
+    if (madvise(data_ + begin, RoundUp(tail, kSmallPageBytes), MADV_DONTNEED) !=
+        0) {
+      return true;
+    }
+  }
+  AskForHugePages(begin);
+  if (content != nullptr) std::memcpy(data_ + begin, content.get(), tail);
+  return true;
 }
 
 }  // namespace tfembed

@@ -47,6 +47,44 @@ TEST(MemoryBlock, KeepsSmallPagesWhereAskedTo) {
   block->data()[(8 << 20) - 1] = 1;
 }
 
+TEST(MemoryBlock, BecomesLargerWhereItIs) {
+  constexpr size_t kMost = size_t{64} << 20;
+  size_t size = 100000;
+  auto block = MemoryBlock::AllocateExtensible(size, kMost);
+  ASSERT_TRUE(block.ok());
+  char* const data = block->data();
+  for (size_t i = 0; i < size; i += 997) data[i] = static_cast<char>(i % 127);
+  while (size * 4 / 3 < kMost) {
+    const size_t larger = size * 4 / 3;
+    ASSERT_TRUE(block->Extend(larger));
+    ASSERT_EQ(block->data(), data);
+    ASSERT_EQ(block->size(), larger);
+    for (size_t i = 0; i < larger; i += 997) {
+      ASSERT_EQ(data[i], i < size ? static_cast<char>(i % 127) : 0) << i;
+      data[i] = static_cast<char>(i % 127);
+    }
+    size = larger;
+  }
+  EXPECT_FALSE(block->Extend(kMost + 1));
+  EXPECT_EQ(block->size(), size);
+  EXPECT_TRUE(block->Extend(100));
+  EXPECT_EQ(block->size(), size);
+}
+
+TEST(MemoryBlock, OfTheHeapIsNotExtensible) {
+  auto block = MemoryBlock::AllocateExtensible(1000, 100000);
+  ASSERT_TRUE(block.ok());
+  EXPECT_FALSE(block->Extend(1001));
+  EXPECT_FALSE(MemoryBlock().Extend(1));
+}
+
+TEST(MemoryBlock, IsGivenWithoutRoomWhereAddressesAreScarce) {
+  auto block = MemoryBlock::AllocateExtensible(100000, size_t{1} << 60);
+  ASSERT_TRUE(block.ok());
+  EXPECT_EQ(block->size(), 100000u);
+  EXPECT_FALSE(block->Extend(1 << 20));
+}
+
 TEST(MemoryBlock, ReportsWhatTheSystemRefuses) {
   for (size_t bytes : {size_t{1} << 60, SIZE_MAX}) {
     EXPECT_EQ(MemoryBlock::Allocate(bytes).status().code(),
