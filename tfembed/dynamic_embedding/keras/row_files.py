@@ -48,13 +48,18 @@ def assets_follow(store: Any) -> bool:
     return path is not None and not str(path).endswith(".weights.h5")
 
 
-def write_assets(params: Variable, folder: str) -> None:
-    """Writes the table as files into `folder`, which is there."""
+def write_assets(params: Any, folder: str) -> None:
+    """Writes the table as files into `folder`, which is there.
+
+    Args:
+      params: a Variable, or a trackable object that has tables and a `name`.
+      folder: where.
+    """
     checkpoint = tf.train.Checkpoint(params=params)
     checkpoint.write(str(pathlib.Path(folder) / _PREFIX))
 
 
-def read_assets(params: Variable, folder: str | None) -> None:
+def read_assets(params: Any, folder: str | None) -> None:
     """Replaces the table's content by what `write_assets` wrote.
 
     Raises:
@@ -70,13 +75,18 @@ def read_assets(params: Variable, folder: str | None) -> None:
         )
     status = tf.train.Checkpoint(params=params).read(str(prefix))
     saved = tf.train.load_checkpoint(str(prefix))
-    if saved.has_tensor(_STEPS) or params.table.expiry is None:
+    is_new_expiry = (
+        isinstance(params, Variable)
+        and params.table.expiry is not None
+        and not saved.has_tensor(_STEPS)
+    )
+    if not is_new_expiry:
         status.assert_existing_objects_matched()
     else:  # An expiry that is new counts from 0.
         status.expect_partial()
 
 
-def write_store(params: Variable, store: Any) -> None:
+def write_store(params: Any, store: Any) -> None:
     """Writes the table into `store` as arrays of bytes."""
     with tempfile.TemporaryDirectory() as folder:
         write_assets(params, folder)
@@ -85,7 +95,7 @@ def write_store(params: Variable, store: Any) -> None:
                 store[_KEY.format(file=path.name, chunk=i)] = chunk
 
 
-def read_store(params: Variable, store: Any) -> None:
+def read_store(params: Any, store: Any) -> None:
     """Replaces the table's content by what `write_store` wrote.
 
     Raises:
