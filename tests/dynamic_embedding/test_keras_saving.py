@@ -378,6 +378,17 @@ def test_weights_load_into_a_layer_that_has_an_expiry_since(tmp_path):
     )
 
 
+def test_rows_that_are_rounded_by_chance_stay_so_after_loading():
+    options = {"value_dtype": "bfloat16", "stochastic_rounding": True}
+    layer = layers.Embedding(2, name="half", **options)
+
+    other = layers.Embedding.from_config(layer.get_config())
+
+    for each in (layer, other):
+        assert each.params.table.shards[0].options.stochastic_rounding
+        assert each.params.value_dtype == tf.bfloat16
+
+
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [

@@ -35,7 +35,8 @@ class Embedding(TableLayer):
       with_unique: whether to fetch each distinct id of a call once.
       short_file_name: accepted for TFRA's sake.
       **kwargs: `bp_v2`, `restrict_policy`, `partitioner`, `kv_creator`,
-        `admission`, `eviction`, `expiry`, `max_size`: as of `Variable`;
+        `admission`, `eviction`, `expiry`, `max_size`, `stochastic_rounding`: as
+        of `Variable`;
         `checkpoint`: as of `Variable`, and where False Keras' files leave the
         rows out too, with a warning; `init_capacity`: keys to make room for;
         `max_norm`: rows that are longer (L2) are scaled down to it; and what any

@@ -30,6 +30,7 @@ class LayerOptions:
     max_size: int | None = None
     partitioner: Any = None
     restrict_policy: Any = None
+    stochastic_rounding: bool = False
 
     @classmethod
     def take_from(cls, kwargs: dict[str, Any]) -> LayerOptions:

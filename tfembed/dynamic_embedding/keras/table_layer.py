@@ -82,6 +82,7 @@ class TableLayer(keras.layers.Layer):
             eviction=options.eviction,
             expiry=options.expiry,
             max_size=options.max_size,
+            stochastic_rounding=options.stochastic_rounding,
         )
         with keras.name_scope(self.name):
             self._weight = TableVariable(
