@@ -106,7 +106,8 @@ absl::StatusOr<std::unique_ptr<EmbeddingTable>> EmbeddingTable::Create(
     table->set_strings(*std::move(strings));
   }
   status = table->ReserveKeys(options.initial_capacity);
-  if (status.ok()) status = table->SetAdmission(options.admission);
+  if (status.ok())
+    status = table->SetAdmission(options.admission, options.max_size);
   if (!status.ok()) return status;
   table->SetEviction(std::move(eviction), options.max_size);
   if (options.stochastic_rounding) table->SetRoundingByChance();

@@ -89,7 +89,8 @@ class EmbeddingTable {
     bool stochastic_rounding = false;
   };
 
-  // InvalidArgument: a policy that cannot be read, dim < 1, meta_words < 0 or
+  // InvalidArgument: a policy that cannot be read or, with `max_size`, admits
+  // keys by counters that they share; dim < 1, meta_words < 0 or
   // initial_capacity < 0, initial rows of another width or type, or stochastic
   // rounding to another type than halves.
   // ResourceExhausted.
@@ -155,8 +156,8 @@ class EmbeddingTable {
 
   // All keys of one moment and what their rows are worth by `policy`, or where
   // that is "" by the table's own: the lowest go first. `allocate` as for
-  // Export. InvalidArgument: a policy that cannot be read, that needs words
-  // which the rows do not have, or that cannot judge rows of this type.
+  // Export. InvalidArgument: a policy that cannot be read or that needs
+  // words which the rows do not have.
   struct WorthBuffers {
     int64_t* keys;
     double* worth;
@@ -192,12 +193,14 @@ class EmbeddingTable {
                              const Visitor& visit) const = 0;
 
   // The table as of one moment: read locks on all stripes while it lives, so
-  // writers wait and readers do not. Borrows the table.
+  // writers wait and readers do not; whoever holds it must not ask the table
+  // itself for what changes. Borrows the table.
   class Snapshot {
    public:
     virtual ~Snapshot() = default;
 
     virtual int64_t size() const = 0;
+    virtual uint64_t seed() const = 0;
     virtual const SlotLayout& slots() const = 0;
     virtual const RowLayout& layout() const = 0;
 

@@ -1,14 +1,12 @@
 // Many threads on one table, and no memory for a batch.
-#include <sys/resource.h>
-
 #include <atomic>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <thread>
 #include <vector>
 
+#include "cc/core/testing/address_limit.h"
 #include "cc/core/testing/test_table.h"
 #include "cc/core/testing/thread_executor.h"
 #include "gtest/gtest.h"
@@ -131,27 +129,7 @@ TEST(Threads, SetSlotsWhileOthersReadAndWrite) {
   EXPECT_EQ(table->full_width(), 2 * kDim);
 }
 
-// AddressSanitizer and ThreadSanitizer need addresses without end.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-
-// Lets the process map only `bytes` more while it lives.
-class AddressLimit {
- public:
-  explicit AddressLimit(int64_t bytes) {
-    long pages = 0;
-    std::FILE* file = std::fopen("/proc/self/statm", "r");
-    EXPECT_EQ(std::fscanf(file, "%ld", &pages), 1);
-    std::fclose(file);
-    getrlimit(RLIMIT_AS, &old_);
-    rlimit limit = old_;
-    limit.rlim_cur = pages * 4096 + bytes;
-    EXPECT_EQ(setrlimit(RLIMIT_AS, &limit), 0);
-  }
-  ~AddressLimit() { setrlimit(RLIMIT_AS, &old_); }
-
- private:
-  rlimit old_;
-};
+#if TFEMBED_CAN_LIMIT_ADDRESSES
 
 TEST(NoMemory, LeavesTheTableAsItWas) {
   auto table = MakeTestTable(kDim);

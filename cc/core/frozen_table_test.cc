@@ -47,6 +47,13 @@ TEST(Freeze, KnowsItsSizeAndVisitsEveryKeyOnce) {
   EXPECT_THAT(KeysOf(*snapshot, 2), UnorderedElementsAre(5, -1, 7));
 }
 
+TEST(Freeze, TellsTheSeed) {
+  auto table = UniformTable(9);
+  EXPECT_EQ(table->Freeze()->seed(), 9);
+  table->SetSeed(4);
+  EXPECT_EQ(table->Freeze()->seed(), 4);
+}
+
 TEST(Freeze, TellsTheSlots) {
   auto table = MakeTestTable(2);
   ASSERT_TRUE(table->SetSlots({"adam", {"m", "v"}, {0, 0}}).ok());

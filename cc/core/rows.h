@@ -45,12 +45,14 @@ class BatchBound {
   // Holds are taken in this order, so that no two steps wait for each other.
   virtual uintptr_t order() const = 0;
 
-  // Takes the hold, and keeps `ids`, in any order, from being evicted as long
-  // as it lasts. InvalidArgument where there are more distinct ones than the
-  // table may hold; nothing is changed.
+  // Takes the hold, keeps `ids`, in any order, from being evicted as long as it
+  // lasts, and chooses what goes in their place. Changes nothing.
+  // InvalidArgument where there are more distinct ones than the table may hold;
+  // ResourceExhausted.
   virtual absl::Status Pin(absl::Span<const int64_t> ids) = 0;
 
-  // Evicts rows until those of the pinned ids fit. REQUIRES: Pin.
+  // Evicts what was chosen: the rows of the pinned ids fit. To be called when
+  // nothing else can fail. REQUIRES: Pin.
   virtual void MakeRoom() = 0;
 };
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <shared_mutex>
 #include <string>
@@ -26,20 +27,24 @@ namespace tfembed {
 
 // The EmbeddingTable in memory: stripes of index over one store of rows.
 //
-// Locks. Readers hold all stripes' locks, shared; writers one stripe's at a
-// time, exclusive, and batches_, shared, from the reservation of room to the
-// last write; Visit one stripe's at a time, shared, and batches_, shared, from
-// end to end. Clear, SetSlots and SetSeed hold batches_ and then all stripes,
-// exclusive.
-// In a table of bounded size writers, updates included, hold batches_ exclusive
-// in place of shared.
-// Stripes are locked in order, so no two calls can wait for each other. The
-// layout of rows (layout_, slots_, new_tail_) and initial_rows_ change under
-// all locks only: any one will do to read them.
+// Locks. Readers hold all stripes' locks, shared; Visit one stripe's at a time,
+// shared, and batches_, shared, from end to end. All writers lock one stripe at
+// a time, exclusive. Writes of rows hold batches_, shared, from the reservation
+// of room to the last write; updates (Sink) need not, since they ask for a
+// stripe's room and take it under one lock, and neither do removals. Clear,
+// SetSlots and SetSeed hold batches_ and then all stripes, exclusive.
+// In a table of bounded size all writers, updates and removals included, hold
+// batches_, exclusive: nothing else changes while a batch counts its new keys,
+// evicts and writes.
+// batches_ comes before stripes and stripes are locked in order, so no two
+// calls can wait for each other. A lock that is held is never asked for again.
+// The layout of rows (layout_, slots_, new_tail_) and initial_rows_ change
+// under all locks only: any one will do to read them.
 //
 // Its methods are spread by theme over embedding_table.cc (creation, sizes,
-// slots), table_keys.cc, table_lookup.cc, table_write.cc, table_sink.cc,
-// table_training.cc, table_snapshot.cc, table_use.cc (policies, counts).
+// slots), table_keys.cc, table_lookup.cc, table_write.cc,
+// table_bounded_write.cc, table_remove.cc, table_sink.cc, table_training.cc,
+// table_snapshot.cc, table_use.cc (policies, counts).
 class StripedTable final : public EmbeddingTable {
  public:
   // The store's rows have the layout's width.
@@ -55,7 +60,7 @@ class StripedTable final : public EmbeddingTable {
 
   // To be called once, before the table is used. ResourceExhausted,
   // InvalidArgument.
-  absl::Status SetAdmission(const std::string& policy);
+  absl::Status SetAdmission(const std::string& policy, int64_t max_size);
   void SetEviction(std::unique_ptr<EvictionPolicy> policy, int64_t max_size);
   void SetMissingRows(InitialRows rows) { missing_rows_ = std::move(rows); }
   void SetRoundingByChance() { rounds_by_chance_ = true; }
@@ -112,27 +117,28 @@ class StripedTable final : public EmbeddingTable {
   class FrozenStripes;  // table_snapshot.cc
   class Sink;           // table_sink.cc
   class Bound;          // table_bound.h
-
-  // What a batch of writes does with its rows; table_write.cc.
-  struct RowWrites;
+  struct RowWrites;     // row_writes.h
 
   // How many keys a batch has reserved room for, by stripe; -1: nothing.
   using Reservations = std::array<int64_t, kNumStripes>;
 
   absl::Status WriteRows(absl::Span<const int64_t> keys, RowWrites writes,
                          Executor* executor);
-  absl::Status WriteBounded(absl::Span<const int64_t> keys,
-                            const RowWrites& writes, Executor* executor);
-  absl::Status WriteUnlocked(absl::Span<const int64_t> keys, RowWrites writes,
-                             Executor* executor);
+  absl::Status WriteBounded(absl::Span<const int64_t> keys, RowWrites writes,
+                            Executor* executor);
+  // REQUIRES: the caller holds batches_, by `bound` where the table has one.
+  absl::Status WriteHeld(absl::Span<const int64_t> keys, RowWrites writes,
+                         Bound* bound, Executor* executor);
   bool Streams(const RowWrites& writes, int64_t n) const;
   absl::Status ReserveGroups(const KeyPartition& partition,
-                             const RowWrites& writes, Executor* executor,
-                             Reservations* reservations);
+                             const RowWrites& writes, const Bound* bound,
+                             Executor* executor, Reservations* reservations);
   absl::Status ReserveMissing(const KeyGroup& group, const RowWrites& writes,
-                              TableStripe* stripe, int64_t* reserved);
+                              int64_t leaving, TableStripe* stripe,
+                              int64_t* reserved);
   void WriteGroup(const KeyGroup& group, const RowWrites& writes,
                   TableStripe* stripe);
+  std::unique_lock<std::shared_mutex> HoldIfBounded();
   // These two return how many keys were there.
   int64_t RemoveKeys(absl::Span<const int64_t> keys, Executor* executor);
   int64_t EraseGroup(const KeyGroup& group, TableStripe* stripe);

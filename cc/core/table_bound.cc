@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,8 +24,9 @@ std::vector<StripedTable::Bound::Id> StripedTable::Bound::Distinct(
   return ids;
 }
 
-absl::Status StripedTable::Bound::Pin(absl::Span<const int64_t> ids) {
-  std::vector<Id> distinct = Distinct(ids);
+absl::Status StripedTable::Bound::Pin(absl::Span<const int64_t> keys,
+                                      absl::Span<const int64_t> inserts) {
+  std::vector<Id> distinct = Distinct(keys);
   if (static_cast<int64_t>(distinct.size()) > table_.max_size_) {
     return absl::InvalidArgumentError(absl::StrCat(
         "A batch has ", distinct.size(),
@@ -35,11 +37,19 @@ absl::Status StripedTable::Bound::Pin(absl::Span<const int64_t> ids) {
   }
   pinned_ = std::move(distinct);
   hold_ = std::unique_lock<std::shared_mutex>(table_.batches_);
+  new_ = CountNew(inserts.data() == keys.data() ? pinned_ : Distinct(inserts));
+  const int64_t new_keys =
+      std::accumulate(new_.begin(), new_.end(), int64_t{0});
+  absl::Status status = table_.store_->Promise(new_keys);
+  if (!status.ok()) return status;
+  promised_ = new_keys;
+  ChooseLeaving(new_keys);
   return absl::OkStatus();
 }
 
-int64_t StripedTable::Bound::CountNew(const std::vector<Id>& ids) const {
-  int64_t new_keys = 0;
+StripedTable::Bound::Counts StripedTable::Bound::CountNew(
+    const std::vector<Id>& ids) const {
+  Counts new_keys = {};
   for (const Id& id : ids) {
     const int s = StripeOf(id.hash);
     std::shared_lock<std::shared_mutex> lock(table_.stripes_[s].mutex());
@@ -48,12 +58,18 @@ int64_t StripedTable::Bound::CountNew(const std::vector<Id>& ids) const {
     if (trains_ && filter != nullptr && !filter->WouldAdmit(id.hash, id.key)) {
       continue;
     }
-    ++new_keys;
+    ++new_keys[s];
   }
   return new_keys;
 }
 
-void StripedTable::Bound::MakeRoomFor(int64_t new_keys) {
+int64_t StripedTable::Bound::Places(int stripe, int64_t keys) const {
+  if (!is_held()) return keys;
+  const int64_t new_keys = std::min(keys, new_[stripe]);
+  return std::max<int64_t>(0, new_keys - leaving_[stripe]);
+}
+
+void StripedTable::Bound::ChooseLeaving(int64_t new_keys) {
   const int64_t excess = table_.size() + new_keys - table_.max_size_;
   if (excess <= 0) return;
   std::vector<Candidate> sample = Sample(kSamplesPerRow * excess);
@@ -64,10 +80,17 @@ void StripedTable::Bound::MakeRoomFor(int64_t new_keys) {
                      });
     sample.resize(excess);
   }
-  std::vector<int64_t> keys;
-  keys.reserve(sample.size());
-  for (const Candidate& candidate : sample) keys.push_back(candidate.key);
-  table_.evicted_.Add(table_.RemoveKeys(keys, nullptr));
+  leaving_keys_.reserve(sample.size());
+  for (const Candidate& candidate : sample) {
+    leaving_keys_.push_back(candidate.key);
+    ++leaving_[StripeOf(HashKey(candidate.key))];
+  }
+}
+
+void StripedTable::Bound::MakeRoom() {
+  table_.evicted_.Add(table_.RemoveKeys(leaving_keys_, nullptr));
+  leaving_keys_.clear();
+  leaving_.fill(0);
 }
 
 std::vector<StripedTable::Bound::Candidate> StripedTable::Bound::Sample(

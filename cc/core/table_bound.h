@@ -1,6 +1,7 @@
 #ifndef TFEMBED_CORE_TABLE_BOUND_H_
 #define TFEMBED_CORE_TABLE_BOUND_H_
 
+#include <array>
 #include <cstdint>
 #include <mutex>
 #include <shared_mutex>
@@ -16,19 +17,40 @@ namespace tfembed {
 // Rows are evicted by sampling. A hand goes round all buckets of all stripes,
 // and each time takes the next 8 rows for every one that has to go (all rows
 // where there are fewer), without those of the batch; the rows of the lowest
-// worth among them go. Buckets are in the order of hashes, so that neighbours
-// have nothing in common, and every row's turn comes.
+// worth among them go. They are chosen by Pin and go in MakeRoom, so that the
+// batch can reserve what else it needs, and fail, in between. Buckets are in
+// the order of salted hashes, so that neighbours have nothing in common, and
+// every row's turn comes.
 class StripedTable::Bound final : public BatchBound {
  public:
   // `trains`: whether the table's admission policy decides on new keys.
   Bound(StripedTable* table, bool trains) : table_(*table), trains_(trains) {}
+  Bound(const Bound&) = delete;
+  Bound& operator=(const Bound&) = delete;
+  ~Bound() override { table_.store_->Withdraw(promised_); }
 
   uintptr_t order() const override {
     return reinterpret_cast<uintptr_t>(&table_);
   }
-  absl::Status Pin(absl::Span<const int64_t> ids) override;
-  void MakeRoom() override { MakeRoomFor(CountNew(pinned_)); }
+  absl::Status Pin(absl::Span<const int64_t> ids) override {
+    return Pin(ids, ids);
+  }
+  // The same, for a batch that inserts only some of its keys where missing.
+  absl::Status Pin(absl::Span<const int64_t> keys,
+                   absl::Span<const int64_t> inserts);
+  void MakeRoom() override;
 
+  // How many keys of a stripe MakeRoom is going to evict.
+  int64_t leaving(int stripe) const { return leaving_[stripe]; }
+
+  // Whether Pin was called, which has the store promise all rows.
+  bool is_held() const { return hold_.owns_lock(); }
+
+  // How many more places in the index up to `keys` distinct keys of a stripe
+  // need. Before Pin: all of them.
+  int64_t Places(int stripe, int64_t keys) const;
+
+ private:
   // A key, in the order of hashes.
   struct Id {
     uint64_t hash;
@@ -37,17 +59,15 @@ class StripedTable::Bound final : public BatchBound {
     bool operator<(const Id& other) const { return hash < other.hash; }
     bool operator==(const Id& other) const { return hash == other.hash; }
   };
-  static std::vector<Id> Distinct(absl::Span<const int64_t> keys);
-
-  // How many of `ids` the batch would insert.
-  int64_t CountNew(const std::vector<Id>& ids) const;
-  void MakeRoomFor(int64_t new_keys);  // REQUIRES: Pin.
-
- private:
   struct Candidate {
     double worth;
     int64_t key;
   };
+  using Counts = std::array<int64_t, kNumStripes>;
+
+  static std::vector<Id> Distinct(absl::Span<const int64_t> keys);
+  Counts CountNew(const std::vector<Id>& ids) const;
+  void ChooseLeaving(int64_t new_keys);
   std::vector<Candidate> Sample(int64_t wanted);
   void AddCandidates(const TableStripe& stripe, int64_t bucket,
                      const Moment& now, std::vector<Candidate>* to) const;
@@ -56,6 +76,10 @@ class StripedTable::Bound final : public BatchBound {
   const bool trains_;
   std::unique_lock<std::shared_mutex> hold_;
   std::vector<Id> pinned_;
+  Counts new_ = {};       // Keys that the batch inserts.
+  int64_t promised_ = 0;  // Rows, by the store.
+  Counts leaving_ = {};
+  std::vector<int64_t> leaving_keys_;
 };
 
 }  // namespace tfembed

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "cc/core/testing/bounded_table.h"
 #include "cc/core/testing/test_table.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -17,29 +18,8 @@
 namespace tfembed {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-constexpr int64_t kDim = 2;
-
-std::unique_ptr<EmbeddingTable> Bounded(int64_t max_size,
-                                        const std::string& eviction,
-                                        const std::string& admission = "") {
-  EmbeddingTable::Options options;
-  options.dim = kDim;
-  options.max_size = max_size;
-  options.eviction = eviction;
-  options.admission = admission;
-  auto initial_rows = InitialRows::Create("constant", {0.5}, 1, kDim);
-  auto table = EmbeddingTable::Create(options, *std::move(initial_rows));
-  EXPECT_TRUE(table.ok()) << table.status();
-  return *std::move(table);
-}
-
-absl::Status Upsert(EmbeddingTable* table, const std::vector<int64_t>& keys) {
-  std::vector<float> rows;
-  for (int64_t key : keys) rows.insert(rows.end(), kDim, key);
-  return table->Upsert(keys, rows.data(), nullptr);
-}
 
 // A training step that adds 1 to the rows of distinct ids.
 absl::Status Train(EmbeddingTable* table, const std::vector<int64_t>& ids) {
@@ -53,22 +33,12 @@ absl::Status Train(EmbeddingTable* table, const std::vector<int64_t>& ids) {
     EXPECT_TRUE(sink->Reserve(part, 1).ok());
     MutableRow row;
     sink->FindOrInsert(part, &id, 1, &row);
-    for (int64_t c = 0; row.value != nullptr && c < kDim; ++c) {
+    for (int64_t c = 0; row.value != nullptr && c < kBoundedDim; ++c) {
       row.value[c] += 1;
     }
     sink->Unlock(part);
   }
   return absl::OkStatus();
-}
-
-std::vector<int64_t> From(int64_t begin, int64_t n) {
-  std::vector<int64_t> keys(n);
-  for (int64_t i = 0; i < n; ++i) keys[i] = begin + i;
-  return keys;
-}
-
-std::vector<int> All(size_t n, bool value) {
-  return std::vector<int>(n, value);
 }
 
 TEST(Bound, IsNeverExceededAndTheBatchStays) {
@@ -140,19 +110,6 @@ TEST(Bound, RepeatedKeysCountOnce) {
   EXPECT_EQ(table->use().evicted, 0);
 }
 
-TEST(Bound, AccumEvictsForWhatItInsertsOnly) {
-  auto table = Bounded(2, "least_recent");
-  ASSERT_TRUE(Upsert(table.get(), {1, 2}).ok());
-  const float ones[] = {1, 1, 1, 1};
-  const bool exists[] = {true, true};
-  ASSERT_TRUE(table->Accum({7, 8}, ones, exists, nullptr).ok());
-  EXPECT_EQ(Exists(*table, {1, 2}), All(2, true));
-  const bool missing[] = {false, true};
-  ASSERT_TRUE(table->Accum({7, 2}, ones, missing, nullptr).ok());
-  EXPECT_EQ(Exists(*table, {7, 2}), All(2, true));
-  EXPECT_EQ(table->size(), 2);
-}
-
 TEST(Bound, KeysThatAreNotAdmittedEvictNothing) {
   auto table = Bounded(10, "least_recent", "count seen=2");
   ASSERT_TRUE(Upsert(table.get(), From(0, 10)).ok());
@@ -163,25 +120,64 @@ TEST(Bound, KeysThatAreNotAdmittedEvictNothing) {
   EXPECT_EQ(table->size(), 10);
 }
 
-TEST(Bound, AnImportMayHaveMoreRows) {
-  auto table = Bounded(100, "least_recent");
-  std::vector<float> rows(1000 * table->full_width(), 1.0f);
-  ASSERT_TRUE(
-      table->Import(From(0, 1000), table->full_width(), rows.data(), nullptr)
-          .ok());
-  EXPECT_EQ(table->size(), 100);
-  EXPECT_EQ(Exists(*table, From(900, 100)), All(100, true));
+TEST(Bound, RowsOfAnyTypeGoByTheirNorm) {
+  using Kind = ElementKind;
+  for (const Kind kind : {Kind::kFloat16, Kind::kBfloat16, Kind::kFloat64,
+                          Kind::kInt8, Kind::kInt32, Kind::kInt64}) {
+    const ValueType type = kind;
+    auto table = Bounded(3, "smallest_norm", "", type);
+    const double numbers[] = {-3, 4, 1, 1, 0, 5, -2, 0};  // Rows 1 to 4.
+    char rows[sizeof(numbers)];
+    type.FromDoubles(numbers, rows, 8);
+    ASSERT_TRUE(table->Upsert({1, 2, 3}, rows, nullptr).ok());
+    ASSERT_TRUE(table->Upsert({4}, rows + 6 * type.size(), nullptr).ok());
+    bool exists[4];
+    table->Contains({1, 2, 3, 4}, exists, nullptr);
+    EXPECT_THAT(exists, ElementsAre(true, false, true, true)) << type.name();
+  }
+}
+
+TEST(Bound, DoesNotGoWithCountersThatKeysShare) {
+  EmbeddingTable::Options options;
+  options.dim = kBoundedDim;
+  options.max_size = 10;
+  options.eviction = "least_recent";
+  options.admission = "bloom seen=2 capacity=100";
+  auto initial_rows = InitialRows::Create("constant", {0.5}, 1, kBoundedDim);
+  auto table = EmbeddingTable::Create(options, *std::move(initial_rows));
+  EXPECT_TRUE(absl::IsInvalidArgument(table.status()));
+  EXPECT_THAT(std::string(table.status().message()), HasSubstr("'bloom "));
 }
 
 TEST(Bound, NeedsAPolicy) {
   EmbeddingTable::Options options;
-  options.dim = kDim;
+  options.dim = kBoundedDim;
   for (int64_t max_size : {5, -1}) {
     options.max_size = max_size;
-    auto initial_rows = InitialRows::Create("constant", {0.5}, 1, kDim);
+    auto initial_rows = InitialRows::Create("constant", {0.5}, 1, kBoundedDim);
     auto table = EmbeddingTable::Create(options, *std::move(initial_rows));
     EXPECT_TRUE(absl::IsInvalidArgument(table.status()));
   }
+}
+
+TEST(Bound, HoldsWhileOthersRemoveKeysOfTheBatch) {
+  auto table = Bounded(64, "least_recent");
+  std::atomic<bool> done{false};
+  std::vector<std::thread> others;
+  for (int t = 0; t < 2; ++t) {
+    others.emplace_back([&table, &done] {
+      while (!done) {
+        table->Remove(From(0, 64), nullptr);
+        std::this_thread::yield();
+      }
+    });
+  }
+  for (int i = 0; i < 3000; ++i) {
+    ASSERT_TRUE(Upsert(table.get(), From(i % 2 * 32, 64)).ok());
+    ASSERT_LE(table->size(), 64);
+  }
+  done = true;
+  for (std::thread& other : others) other.join();
 }
 
 TEST(Bound, HoldsUnderConcurrentInserts) {

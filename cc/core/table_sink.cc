@@ -46,17 +46,19 @@ class StripedTable::Sink final : public RowSink {
   // The part stays locked up to the inserts: no need to keep room in the index.
   absl::Status Reserve(int part, int64_t new_ids) override {
     TableStripe& stripe = table_->stripes_[part];
-    if (!stripe.HasRoomFor(new_ids)) {
-      absl::Status status = stripe.Reserve(new_ids);
-      if (!status.ok()) return status;
-      stripe.Release(new_ids);
-    }
     if (refuses()) {
       absl::Status status = table_->filters_[part]->Reserve(new_ids);
       if (!status.ok()) return status;
     }
-    absl::Status status = table_->store_->Promise(new_ids);
-    if (status.ok()) promised_[part] += new_ids;
+    const int64_t places = bound_.Places(part, new_ids);
+    if (!stripe.HasRoomFor(places)) {
+      absl::Status status = stripe.Reserve(places);
+      if (!status.ok()) return status;
+      stripe.Release(places);
+    }
+    const int64_t rows = bound_.is_held() ? 0 : new_ids;
+    absl::Status status = table_->store_->Promise(rows);
+    if (status.ok()) promised_[part] += rows;
     return status;
   }
 

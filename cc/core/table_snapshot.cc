@@ -101,6 +101,7 @@ class StripedTable::FrozenStripes final : public EmbeddingTable::Snapshot {
     return size;
   }
 
+  uint64_t seed() const override { return table_.initial_rows_.seed(); }
   const SlotLayout& slots() const override { return table_.slots_; }
   const RowLayout& layout() const override { return table_.layout_; }
 

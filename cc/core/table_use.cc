@@ -23,10 +23,18 @@ int64_t Bytes(int64_t words) { return words * RowLayout::kWordBytes; }
 
 }  // namespace
 
-absl::Status StripedTable::SetAdmission(const std::string& policy) {
+absl::Status StripedTable::SetAdmission(const std::string& policy,
+                                        int64_t max_size) {
   if (policy.empty()) return absl::OkStatus();
   auto parsed = AdmissionPolicy::Parse(policy);
   if (!parsed.ok()) return parsed.status();
+  if (max_size > 0 && !(*parsed)->is_exact()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "A table cannot have `max_size` with the admission policy '", policy,
+        "': keys that share its counters may be admitted together, beyond the "
+        "bound; got `max_size` ",
+        max_size, ". Use the policy 'count', or leave one of them out."));
+  }
   for (auto& filter : filters_) {
     auto made = (*parsed)->NewFilter(kNumStripes);
     if (!made.ok()) return made.status();
@@ -60,11 +68,11 @@ Moment StripedTable::Now() const {
 double StripedTable::RowWorth(const EvictionPolicy& policy, uint32_t row,
                               const Moment& now) const {
   const float* const words = store_->Row(row);
-  uint32_t word = 0;
+  JudgedRow judged = {words, type_, dim_, 0};
   if (policy.meta_words() > 0) {
-    std::memcpy(&word, words + layout_.width() - 1, sizeof(word));
+    std::memcpy(&judged.word, words + layout_.width() - 1, sizeof(judged.word));
   }
-  return policy.Worth(words, dim_, word, now);
+  return policy.Worth(judged, now);
 }
 
 TableUse StripedTable::use() const {
@@ -113,11 +121,6 @@ absl::Status StripedTable::ExportWorth(
         absl::StrCat("The table's rows keep no notes for the policy '", policy,
                      "'; make the table with that eviction policy."));
   }
-  if (judge->meta_words() == 0 && !type_.is_float32()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("The norms of float32 rows alone can be compared; got ",
-                     type_.name(), "."));
-  }
   const Moment now = Now();
   SharedLocks locks(stripes_);
   std::array<int64_t, kNumStripes + 1> begins = {};
@@ -148,7 +151,7 @@ void StripedTable::JudgeRows(const HashIndex& index,
       if (has_word) {
         __builtin_prefetch(words + layout_.width() - 1);
       } else {
-        PrefetchRow<false>(words, dim_);
+        PrefetchRow<false>(words, layout_.slots_begin());
       }
       ++n;
     });

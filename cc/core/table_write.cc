@@ -1,16 +1,12 @@
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
-
 #include <algorithm>
-#include <cmath>
 #include <mutex>
-#include <numeric>
 #include <shared_mutex>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "cc/core/row_writes.h"
 #include "cc/core/striped_table.h"
+#include "cc/core/support/has_nan.h"
 #include "cc/core/support/overlap.h"
 #include "cc/core/table_bound.h"
 
@@ -27,31 +23,6 @@ Executor* ForBatch(int64_t keys, Executor* executor) {
 }
 
 }  // namespace
-
-struct StripedTable::RowWrites {
-  enum class Kind { kUpsert, kAccum, kTrained, kAddTrained, kImport };
-
-  Kind kind;
-  const void* rows;
-  int64_t bytes;                 // Of a row: value; trained row; full row.
-  const bool* exists = nullptr;  // kAccum's.
-  Moment now = {};
-  RowRounding rounding = RowRounding(ValueType());
-  bool streams = false;  // Rows go past the caches.
-
-  const char* row(uint32_t position) const {
-    return static_cast<const char*>(rows) + position * bytes;
-  }
-
-  bool is_trained() const {
-    return kind == Kind::kTrained || kind == Kind::kAddTrained;
-  }
-
-  // Whether the key at `position`, if it is not there, is to be inserted.
-  bool Inserts(uint32_t position) const {
-    return kind != Kind::kAccum || !exists[position];
-  }
-};
 
 absl::Status StripedTable::Upsert(absl::Span<const int64_t> keys,
                                   const void* values, Executor* executor) {
@@ -105,32 +76,7 @@ absl::Status StripedTable::WriteRows(absl::Span<const int64_t> keys,
   if (keys.empty()) return absl::OkStatus();
   if (max_size_ > 0) return WriteBounded(keys, writes, executor);
   std::shared_lock<std::shared_mutex> batch(batches_);
-  return WriteUnlocked(keys, writes, executor);
-}
-
-absl::Status StripedTable::WriteBounded(absl::Span<const int64_t> keys,
-                                        const RowWrites& writes,
-                                        Executor* executor) {
-  const int64_t n = keys.size();
-  // A table that is restored takes its rows piece by piece.
-  const bool in_pieces = writes.kind == RowWrites::Kind::kImport;
-  const int64_t piece = in_pieces ? std::min(n, max_size_) : n;
-  for (int64_t begin = 0; begin < n; begin += piece) {
-    Bound bound(this, /*trains=*/false);
-    const absl::Span<const int64_t> part = keys.subspan(begin, piece);
-    absl::Status status = bound.Pin(part);
-    if (!status.ok()) return status;
-    std::vector<int64_t> inserts;
-    for (size_t i = 0; i < part.size(); ++i) {
-      if (writes.Inserts(begin + i)) inserts.push_back(part[i]);
-    }
-    bound.MakeRoomFor(bound.CountNew(Bound::Distinct(inserts)));
-    RowWrites rows = writes;
-    rows.rows = writes.row(begin);
-    status = WriteUnlocked(part, rows, executor);
-    if (!status.ok()) return status;
-  }
-  return absl::OkStatus();
+  return WriteHeld(keys, writes, /*bound=*/nullptr, executor);
 }
 
 // Whether the rows of a batch of n go past the caches. REQUIRES: the caller
@@ -146,9 +92,10 @@ bool StripedTable::Streams(const RowWrites& writes, int64_t n) const {
          StreamsRows(writes.bytes, n);
 }
 
-// REQUIRES: the caller holds batches_.
-absl::Status StripedTable::WriteUnlocked(absl::Span<const int64_t> keys,
-                                         RowWrites writes, Executor* executor) {
+// Whatever can fail comes before `bound`, where there is one, makes room.
+absl::Status StripedTable::WriteHeld(absl::Span<const int64_t> keys,
+                                     RowWrites writes, Bound* bound,
+                                     Executor* executor) {
   executor = ForBatch(keys.size(), executor);
   writes.streams = Streams(writes, keys.size());
   absl::StatusOr<KeyPartition> partition = KeyPartition::Create(keys, executor);
@@ -159,25 +106,27 @@ absl::Status StripedTable::WriteUnlocked(absl::Span<const int64_t> keys,
   if (writes.kind == RowWrites::Kind::kImport) {
     status = CheckFullWidth(writes.bytes / RowLayout::kWordBytes);
   }
-  if (status.ok()) status = store_->Promise(keys.size());
+  const int64_t rows = bound == nullptr ? keys.size() : 0;
+  if (status.ok()) status = store_->Promise(rows);
   if (!status.ok()) return status;
   Reservations reservations;
   reservations.fill(-1);
-  status = ReserveGroups(*partition, writes, executor, &reservations);
+  status = ReserveGroups(*partition, writes, bound, executor, &reservations);
   const bool has_room = status.ok();
+  if (has_room && bound != nullptr) bound->MakeRoom();
   ParallelFor(executor, kNumStripes, [&](int64_t s) {
     if (reservations[s] < 0) return;
     std::lock_guard<std::shared_mutex> lock(stripes_[s].mutex());
     if (has_room) WriteGroup(partition->group(s), writes, &stripes_[s]);
     stripes_[s].Release(reservations[s]);
   });
-  store_->Withdraw(keys.size());
+  store_->Withdraw(rows);
   return status;
 }
 
 absl::Status StripedTable::ReserveGroups(const KeyPartition& partition,
                                          const RowWrites& writes,
-                                         Executor* executor,
+                                         const Bound* bound, Executor* executor,
                                          Reservations* reservations) {
   // Mostly there is room even if every key were new.
   std::vector<int> short_of_room;
@@ -196,8 +145,9 @@ absl::Status StripedTable::ReserveGroups(const KeyPartition& partition,
   std::vector<absl::Status> statuses(short_of_room.size());
   ParallelFor(executor, short_of_room.size(), [&](int64_t i) {
     const int s = short_of_room[i];
-    statuses[i] = ReserveMissing(partition.group(s), writes, &stripes_[s],
-                                 &(*reservations)[s]);
+    const int64_t leaving = bound == nullptr ? 0 : bound->leaving(s);
+    statuses[i] = ReserveMissing(partition.group(s), writes, leaving,
+                                 &stripes_[s], &(*reservations)[s]);
   });
   for (const absl::Status& status : statuses) {
     if (!status.ok()) return status;
@@ -206,10 +156,10 @@ absl::Status StripedTable::ReserveGroups(const KeyPartition& partition,
 }
 
 // Counts which keys are really new, so that neither repeats nor keys that are
-// there make a table grow.
+// there make a table grow. The places of `leaving` keys will be free.
 absl::Status StripedTable::ReserveMissing(const KeyGroup& group,
                                           const RowWrites& writes,
-                                          TableStripe* stripe,
+                                          int64_t leaving, TableStripe* stripe,
                                           int64_t* reserved) {
   std::lock_guard<std::shared_mutex> lock(stripe->mutex());
   std::vector<uint64_t> missing;
@@ -225,8 +175,9 @@ absl::Status StripedTable::ReserveMissing(const KeyGroup& group,
   std::sort(missing.begin(), missing.end());
   const int64_t new_keys =
       std::unique(missing.begin(), missing.end()) - missing.begin();
-  absl::Status status = stripe->Reserve(new_keys);
-  if (status.ok()) *reserved = new_keys;
+  const int64_t places = std::max<int64_t>(0, new_keys - leaving);
+  absl::Status status = stripe->Reserve(places);
+  if (status.ok()) *reserved = places;
   return status;
 }
 
@@ -240,22 +191,6 @@ struct PendingWrite {
   Action action;
   float* to;
 };
-
-// Inline, since a call a row costs more than the rest of a narrow one.
-inline bool HasNan(const float* row, int64_t dim) {
-  int64_t c = 0;
-  bool found = false;
-#if defined(__SSE2__)
-  __m128 unordered = _mm_setzero_ps();
-  for (; c + 4 <= dim; c += 4) {
-    const __m128 four = _mm_loadu_ps(row + c);
-    unordered = _mm_or_ps(unordered, _mm_cmpunord_ps(four, four));
-  }
-  found = _mm_movemask_ps(unordered) != 0;
-#endif
-  for (; c < dim; ++c) found |= std::isnan(row[c]);
-  return found;
-}
 
 }  // namespace
 
@@ -311,6 +246,8 @@ void StripedTable::WriteGroup(const KeyGroup& group, const RowWrites& writes,
   const bool looks_for_nan =
       writes.kind == RowWrites::Kind::kUpsert && type_.is_float32();
   int64_t nan_rows = 0;
+  const bool touches_later = touches && eviction_->counts();
+  std::vector<float*> written;  // Once each, whatever repeats there are.
   PendingWrite pending[kOverlap];
   const auto from = [&](int64_t i) { return writes.row(group.positions[i]); };
   const auto set_row = [&](int64_t i, uint32_t row, Action action) {
@@ -373,53 +310,21 @@ void StripedTable::WriteGroup(const KeyGroup& group, const RowWrites& writes,
         } else {
           CopyBytes(from(i), write.to, writes.bytes);
         }
-        if (touches) Touch(writes.now, write.to);
+        if (touches) {
+          if (touches_later) {
+            written.push_back(write.to);
+          } else {
+            Touch(writes.now, write.to);
+          }
+        }
         if (looks_for_nan)
           nan_rows += HasNan(reinterpret_cast<const float*>(from(i)), dim_);
       });
   if (writes.streams) StreamedRows();
   nan_rows_.Add(nan_rows);
-}
-
-int64_t StripedTable::RemoveKeys(absl::Span<const int64_t> keys,
-                                 Executor* executor) {
-  executor = ForBatch(keys.size(), executor);
-  absl::StatusOr<KeyPartition> partition = KeyPartition::Create(keys, executor);
-  if (!partition.ok()) {  // No memory to sort them: one by one, then.
-    int64_t removed = 0;
-    for (int64_t key : keys) {
-      TableStripe& stripe = this->stripe(HashKey(key));
-      std::lock_guard<std::shared_mutex> lock(stripe.mutex());
-      removed += stripe.Erase(HashKey(key), key);
-    }
-    return removed;
-  }
-  std::array<int64_t, kNumStripes> removed = {};
-  ParallelFor(executor, kNumStripes, [&](int64_t s) {
-    const KeyGroup group = partition->group(s);
-    if (group.size == 0) return;
-    std::lock_guard<std::shared_mutex> lock(stripes_[s].mutex());
-    removed[s] = EraseGroup(group, &stripes_[s]);
-  });
-  return std::accumulate(removed.begin(), removed.end(), int64_t{0});
-}
-
-int64_t StripedTable::EraseGroup(const KeyGroup& group, TableStripe* stripe) {
-  int64_t removed = 0;
-  for (int64_t i = 0; i < group.size; ++i) {
-    const int64_t ahead = std::min(i + kLookAhead, group.size - 1);
-    __builtin_prefetch(stripe->index().Home(HashKey(group.keys[ahead])));
-    removed += stripe->Erase(HashKey(group.keys[i]), group.keys[i]);
-  }
-  return removed;
-}
-
-void StripedTable::Remove(absl::Span<const int64_t> keys, Executor* executor) {
-  RemoveKeys(keys, executor);
-}
-
-void StripedTable::Evict(absl::Span<const int64_t> keys, Executor* executor) {
-  evicted_.Add(RemoveKeys(keys, executor));
+  std::sort(written.begin(), written.end());
+  written.erase(std::unique(written.begin(), written.end()), written.end());
+  for (float* row : written) Touch(writes.now, row);
 }
 
 }  // namespace tfembed

@@ -42,6 +42,15 @@ T Converted(double value) {
 }
 
 template <typename T>
+double ToDouble(T value) {
+  if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, Bfloat16>) {
+    return value.ToFloat();
+  } else {
+    return static_cast<double>(value);
+  }
+}
+
+template <typename T>
 T Sum(T a, T b) {
   if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, Bfloat16>) {
     return T::Of(a.ToFloat() + b.ToFloat());
@@ -163,6 +172,18 @@ void ValueType::Add(const void* from, void* to, int64_t n) const {
     for (int64_t i = 0; i < n; ++i) {
       Store(Sum(Load<T>(to, i), Load<T>(from, i)), to, i);
     }
+  });
+}
+
+double ValueType::SquaredNorm(const void* from, int64_t n) const {
+  return WithType(kind_, [=](auto zero) {
+    using T = decltype(zero);
+    double sum = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      const double x = ToDouble(Load<T>(from, i));
+      sum += x * x;
+    }
+    return sum;
   });
 }
 

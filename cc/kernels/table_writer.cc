@@ -129,7 +129,7 @@ absl::Status WriteTable(absl::Span<const EmbeddingTable* const> tables,
   }
   const RowLayout& row_layout = shards[0]->layout();
   const TableLayout layout = {row_layout.dim, tables[0]->key_kind(),
-                              row_layout.type, tables[0]->seed(),
+                              row_layout.type, shards[0]->seed(),
                               shards[0]->slots()};
   TF_RETURN_IF_ERROR(WriteLayout(name, layout, writer));
   if (num_rows == 0) return WriteEmpty(name, layout, writer);

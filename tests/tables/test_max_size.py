@@ -106,6 +106,46 @@ def test_a_batch_that_cannot_fit_is_refused_before_any_change(
     assert contents(table) == before
 
 
+@SHARDS
+@pytest.mark.parametrize("accumulate", [True, False])
+def test_ids_whose_gradient_is_skipped_evict_nothing(shards, accumulate):
+    table = HashTable(
+        2,
+        name="t",
+        devices=["/CPU:0"] * shards,
+        eviction=policies.LeastRecent(),
+        max_size=12,
+    )
+    table.attach(optimizers.Adagrad(1.0, use_gradient_accumulation=accumulate))
+    table.upsert(range(12), rows_of(range(12)))
+    before = contents(table)
+    keys = tf.range(100, 112, dtype=tf.int64)
+
+    table.apply_gradients(keys, tf.fill([12, 2], np.nan))
+
+    assert contents(table) == before
+    assert table.stats().evicted == 0
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float16", "bfloat16", "float64", "int8", "int32", "int64"]
+)
+def test_rows_of_any_dtype_go_by_their_norm(dtype):
+    table = HashTable(
+        2,
+        name="t",
+        value_dtype=dtype,
+        eviction=policies.SmallestNorm(),
+        max_size=3,
+    )
+    table.upsert([1, 2, 3], tf.cast([[-3, 4], [1, 1], [0, 5]], dtype))
+    table.upsert([4], tf.cast([[-2, 0]], dtype))
+    assert sorted(table.keys().numpy()) == [1, 3, 4]
+    gone = table.evict(1)
+    assert len(gone.keys) == 2
+    assert table.keys().numpy()[0] in (1, 3)
+
+
 def test_slots_begin_anew_when_a_key_comes_back():
     table = HashTable(1, name="t", eviction=policies.LeastRecent(), max_size=2)
     table.attach(optimizers.Adagrad(1.0, initial_accumulator_value=0.5))

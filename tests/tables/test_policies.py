@@ -320,16 +320,6 @@ def test_one_word_of_notes_leaves_other_dtypes_alone(shape, keys, values):
             TypeError,
             "`admission`",
         ),
-        (
-            lambda t: HashTable(
-                2,
-                name="t",
-                value_dtype=tf.int64,
-                eviction=policies.SmallestNorm(),
-            ),
-            NotImplementedError,
-            "float32",
-        ),
     ],
 )
 def test_what_is_not_allowed_is_refused_before_any_change(call, error, text):

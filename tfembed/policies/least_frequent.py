@@ -14,8 +14,8 @@ __all__ = ["LeastFrequent"]
 class LeastFrequent(interface.EvictionPolicy):
     """The rows that were touched least often go first.
 
-    Takes 4 bytes a row. A training step touches a row once; `upsert` and `accum`
-    once for each time that its key comes.
+    Takes 4 bytes a row. A training step and a batch of `upsert` or `accum` touch
+    a row once, however often its key comes.
     """
 
     limit_is_age: ClassVar[bool] = False

@@ -14,7 +14,8 @@ __all__ = ["SmallestNorm"]
 class SmallestNorm(interface.EvictionPolicy):
     """The rows of the smallest Euclidean norm go first, those with a NaN before.
 
-    Takes no memory. Slots do not count.
+    Takes no memory, and rows of any dtype; of booleans it is that of zeros and
+    ones. Slots do not count.
     """
 
     limit_is_age: ClassVar[bool] = False

@@ -14,7 +14,6 @@ from tfembed.policies import (
     BloomAdmission,
     EvictionPolicy,
     Expiry,
-    SmallestNorm,
 )
 
 __all__ = [
@@ -125,14 +124,13 @@ def table_seed(seed: Any, table: str) -> int:
 
 
 def policy_options(
-    admission: Any, eviction: Any, expiry: Any, values: tf.DType, table: str
+    admission: Any, eviction: Any, expiry: Any, table: str
 ) -> dict[str, Any]:
     """A table's policies, by the names of `ShardOptions`.
 
     Raises:
       tfembed.errors.DtypeError: they are no policies of their kind.
       tfembed.errors.ArgumentError: an expiry without an eviction policy.
-      tfembed.errors.UnsupportedError: norms of rows that are no float32.
     """
     for name, policy, kind in (
         ("admission", admission, AdmissionPolicy),
@@ -149,11 +147,6 @@ def policy_options(
             f"`expiry` of table '{table}' needs an `eviction` policy, which "
             "judges the rows; got none."
         )
-    if isinstance(eviction, SmallestNorm) and values != tf.float32:
-        raise errors.UnsupportedError(
-            f"SmallestNorm judges rows of float32; table '{table}' has "
-            f"{values.name}. Use LeastRecent or LeastFrequent."
-        )
     return {
         "admission": admission.policy_text() if admission else "",
         "missing_value": admission.value if admission else None,
@@ -168,7 +161,6 @@ def check_policies(
     expiry: Any = None,
     max_size: Any = None,
     num_shards: int = 1,
-    values: tf.DType = tf.float32,
     table: str,
 ) -> None:
     """Raises what a table with these policies and bound would raise.
@@ -176,7 +168,7 @@ def check_policies(
     Raises:
       As `policy_options`, `check_bounded_admission` and `shard_bounds`.
     """
-    policy_options(admission, eviction, expiry, values, table)
+    policy_options(admission, eviction, expiry, table)
     check_bounded_admission(max_size, admission, table)
     shard_bounds(max_size, eviction, num_shards, table)
 

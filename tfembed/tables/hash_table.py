@@ -107,9 +107,7 @@ class HashTable(TrainedTable):
             stochastic_rounding=arguments.check_rounding(
                 stochastic_rounding, values, name
             ),
-            **arguments.policy_options(
-                admission, eviction, expiry, values, name
-            ),
+            **arguments.policy_options(admission, eviction, expiry, name),
         )
         arguments.check_bounded_admission(max_size, admission, name)
         bounds = arguments.shard_bounds(max_size, eviction, len(devices), name)

@@ -43,6 +43,10 @@ class AdmissionPolicy {
 
   virtual ~AdmissionPolicy() = default;
 
+  // Whether each key has counters of its own, so that WouldAdmit stays true
+  // whatever becomes of other keys. A table of bounded size needs that.
+  virtual bool is_exact() const = 0;
+
   // The filter of one of `num_stripes` stripes that share the keys evenly.
   // ResourceExhausted.
   virtual absl::StatusOr<std::unique_ptr<AdmissionFilter>> NewFilter(

@@ -75,6 +75,8 @@ class BloomAdmission final : public AdmissionPolicy {
   BloomAdmission(int seen, double capacity, double error_rate)
       : seen_(seen), capacity_(capacity), error_rate_(error_rate) {}
 
+  bool is_exact() const override { return false; }
+
   absl::StatusOr<std::unique_ptr<AdmissionFilter>> NewFilter(
       int num_stripes) const override {
     // Stripes differ by chance; four standard deviations cover them all.

@@ -42,6 +42,8 @@ class CountAdmission final : public AdmissionPolicy {
  public:
   explicit CountAdmission(uint32_t seen) : seen_(seen) {}
 
+  bool is_exact() const override { return true; }
+
   absl::StatusOr<std::unique_ptr<AdmissionFilter>> NewFilter(
       int num_stripes) const override {
     return std::make_unique<CountFilter>(seen_);

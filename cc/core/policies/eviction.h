@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "cc/core/value_type.h"
 
 namespace tfembed {
 
@@ -13,6 +14,14 @@ namespace tfembed {
 struct Moment {
   uint32_t step = 0;    // Batches that were written to the table so far.
   uint32_t second = 0;  // Since 1970.
+};
+
+// A row that is judged.
+struct JudgedRow {
+  const void* value = nullptr;  // `dim` numbers of `type`.
+  ValueType type;
+  int64_t dim = 0;
+  uint32_t word = 0;  // The policy's; 0 where there is none.
 };
 
 // What a table notes of each row, in a word behind it, and which rows go first
@@ -29,13 +38,15 @@ class EvictionPolicy {
   // Words that it notes in each row, 0 or 1; they begin as 0.
   virtual int meta_words() const = 0;
 
+  // Whether Touch counts, so that a batch must touch each row once. Else it may
+  // come any number of times.
+  virtual bool counts() const = 0;
+
   // The word of a row that is written now. Not called where there is none.
   virtual uint32_t Touch(uint32_t word, const Moment& now) const = 0;
 
-  // Rows of the lowest worth go first. `value` are the row's `dim` floats;
-  // `word` is 0 where there is none.
-  virtual double Worth(const float* value, int64_t dim, uint32_t word,
-                       const Moment& now) const = 0;
+  // Rows of the lowest worth go first.
+  virtual double Worth(const JudgedRow& row, const Moment& now) const = 0;
 };
 
 }  // namespace tfembed

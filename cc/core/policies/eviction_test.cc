@@ -1,5 +1,6 @@
 #include "cc/core/policies/eviction.h"
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -26,23 +27,25 @@ Moment At(uint32_t step, uint32_t second) {
   return moment;
 }
 
+JudgedRow Noted(uint32_t word) { return {nullptr, {}, 0, word}; }
+
 TEST(LeastRecent, CountsStepsSinceTheLastWrite) {
   auto policy = Policy("least_recent");
   const uint32_t word = policy->Touch(3, At(10, 99));
-  EXPECT_EQ(policy->Worth(nullptr, 0, word, At(10, 500)), 0);
-  EXPECT_EQ(policy->Worth(nullptr, 0, word, At(17, 500)), -7);
+  EXPECT_EQ(policy->Worth(Noted(word), At(10, 500)), 0);
+  EXPECT_EQ(policy->Worth(Noted(word), At(17, 500)), -7);
 }
 
 TEST(LeastRecent, CountsSeconds) {
   auto policy = Policy("least_recent seconds=1");
   const uint32_t word = policy->Touch(3, At(10, 99));
-  EXPECT_EQ(policy->Worth(nullptr, 0, word, At(10, 500)), -401);
+  EXPECT_EQ(policy->Worth(Noted(word), At(10, 500)), -401);
 }
 
 TEST(LeastFrequent, CountsWritesAndStaysAtTheLargestCount) {
   auto policy = Policy("least_frequent");
   EXPECT_EQ(policy->Touch(0, {}), 1u);
-  EXPECT_EQ(policy->Worth(nullptr, 0, 5, {}), 5);
+  EXPECT_EQ(policy->Worth(Noted(5), {}), 5);
   const uint32_t most = std::numeric_limits<uint32_t>::max();
   EXPECT_EQ(policy->Touch(most, {}), most);
 }
@@ -50,13 +53,28 @@ TEST(LeastFrequent, CountsWritesAndStaysAtTheLargestCount) {
 TEST(SmallestNorm, IsTheRowsNorm) {
   auto policy = Policy("smallest_norm");
   const float row[] = {3, -4};
-  EXPECT_EQ(policy->Worth(row, 2, 0, {}), 5);
+  EXPECT_EQ(policy->Worth({row, {}, 2, 0}, {}), 5);
   EXPECT_EQ(policy->meta_words(), 0);
 }
 
 TEST(SmallestNorm, OfANaNIsTheLowest) {
   const float row[] = {std::numeric_limits<float>::quiet_NaN(), 9};
-  EXPECT_EQ(Policy("smallest_norm")->Worth(row, 2, 0, {}), -1);
+  EXPECT_EQ(Policy("smallest_norm")->Worth({row, {}, 2, 0}, {}), -1);
+}
+
+TEST(SmallestNorm, IsThatOfRowsOfAnyType) {
+  using Kind = ElementKind;
+  for (const Kind kind :
+       {Kind::kFloat32, Kind::kFloat16, Kind::kBfloat16, Kind::kFloat64,
+        Kind::kInt8, Kind::kInt32, Kind::kInt64, Kind::kBool}) {
+    const ValueType type = kind;
+    const double numbers[] = {3, 0, -4};
+    char row[3 * sizeof(double)];
+    type.FromDoubles(numbers, row, 3);
+    EXPECT_EQ(Policy("smallest_norm")->Worth({row, type, 3, 0}, {}),
+              kind == Kind::kBool ? std::sqrt(2.0) : 5)
+        << type.name();
+  }
 }
 
 TEST(EvictionPolicy, RefusesWhatItDoesNotKnow) {

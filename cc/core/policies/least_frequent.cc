@@ -8,14 +8,14 @@ namespace {
 class LeastFrequent final : public EvictionPolicy {
  public:
   int meta_words() const override { return 1; }
+  bool counts() const override { return true; }
 
   uint32_t Touch(uint32_t word, const Moment& now) const override {
     return word == std::numeric_limits<uint32_t>::max() ? word : word + 1;
   }
 
-  double Worth(const float* value, int64_t dim, uint32_t word,
-               const Moment& now) const override {
-    return word;
+  double Worth(const JudgedRow& row, const Moment& now) const override {
+    return row.word;
   }
 };
 

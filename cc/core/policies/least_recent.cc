@@ -8,14 +8,14 @@ class LeastRecent final : public EvictionPolicy {
   explicit LeastRecent(bool seconds) : seconds_(seconds) {}
 
   int meta_words() const override { return 1; }
+  bool counts() const override { return false; }
 
   uint32_t Touch(uint32_t word, const Moment& now) const override {
     return Time(now);
   }
 
-  double Worth(const float* value, int64_t dim, uint32_t word,
-               const Moment& now) const override {
-    return static_cast<double>(word) - static_cast<double>(Time(now));
+  double Worth(const JudgedRow& row, const Moment& now) const override {
+    return static_cast<double>(row.word) - static_cast<double>(Time(now));
   }
 
  private:

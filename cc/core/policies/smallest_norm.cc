@@ -8,17 +8,14 @@ namespace {
 class SmallestNorm final : public EvictionPolicy {
  public:
   int meta_words() const override { return 0; }
+  bool counts() const override { return false; }
 
   uint32_t Touch(uint32_t word, const Moment& now) const override {
     return word;
   }
 
-  double Worth(const float* value, int64_t dim, uint32_t word,
-               const Moment& now) const override {
-    double sum = 0;
-    for (int64_t c = 0; c < dim; ++c) {
-      sum += static_cast<double>(value[c]) * value[c];
-    }
+  double Worth(const JudgedRow& row, const Moment& now) const override {
+    const double sum = row.type.SquaredNorm(row.value, row.dim);
     return std::isnan(sum) ? -1 : std::sqrt(sum);
   }
 };

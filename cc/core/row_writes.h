@@ -1,0 +1,39 @@
+#ifndef TFEMBED_CORE_ROW_WRITES_H_
+#define TFEMBED_CORE_ROW_WRITES_H_
+
+#include <cstdint>
+
+#include "cc/core/row_rounding.h"
+#include "cc/core/striped_table.h"
+
+namespace tfembed {
+
+// What a batch of writes does with its rows. Borrows them.
+struct StripedTable::RowWrites {
+  enum class Kind { kUpsert, kAccum, kTrained, kAddTrained, kImport };
+
+  Kind kind;
+  const void* rows;
+  int64_t bytes;                 // Of a row: value; trained row; full row.
+  const bool* exists = nullptr;  // kAccum's.
+  Moment now = {};
+  RowRounding rounding = RowRounding(ValueType());
+  bool streams = false;  // Rows go past the caches.
+
+  const char* row(int64_t position) const {
+    return static_cast<const char*>(rows) + position * bytes;
+  }
+
+  bool is_trained() const {
+    return kind == Kind::kTrained || kind == Kind::kAddTrained;
+  }
+
+  // Whether the key at `position`, if it is not there, is to be inserted.
+  bool Inserts(uint32_t position) const {
+    return kind != Kind::kAccum || !exists[position];
+  }
+};
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_CORE_ROW_WRITES_H_

@@ -1,0 +1,73 @@
+#include "cc/core/step_bounds.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "cc/core/nonfinite_sums.h"
+
+namespace tfembed {
+
+absl::Status StepBounds::Pin(Executor* executor) {
+  for (size_t t = 0; t < tables_.size(); ++t) {
+    if (BatchBound* bound = tables_[t].sink->bound()) {
+      holds_.push_back({bound, static_cast<int64_t>(t)});
+    }
+  }
+  std::sort(holds_.begin(), holds_.end(), [](const Hold& a, const Hold& b) {
+    return a.bound->order() < b.bound->order();
+  });
+  for (size_t i = 0; i < holds_.size(); ++i) {
+    const auto& [bound, table] = holds_[i];
+    if (i > 0 && holds_[i - 1].bound->order() == bound->order()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("Tables ", holds_[i - 1].table, " and ", table,
+                       " of this update (counted from 0) are the same one, "
+                       "of bounded size; give it once."));
+    }
+    std::vector<TaskIds>& tasks = trained_[table];
+    tasks.resize(gradients_[table]->num_tasks());
+    ParallelFor(executor, tasks.size(), [&, table = table](int64_t task) {
+      tasks[task] = Read(table, task);
+    });
+    std::vector<int64_t> ids;
+    for (const TaskIds& task : tasks) {
+      ids.insert(ids.end(), task.ids.begin(), task.ids.end());
+    }
+    const absl::Status status = bound->Pin(ids);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+StepBounds::TaskIds StepBounds::Read(int64_t table, int64_t task) const {
+  TaskIds read;
+  SumBlock block;
+  const int64_t dim = tables_[table].sink->dim();
+  const auto reader = gradients_[table]->Read(task);
+  while (reader->Next(&block, {})) {
+    if (skips_nonfinite_) DropNonFinite(dim, &block);
+    for (int64_t i = 0; i < block.n; ++i) {
+      // Without accumulation ids come several times in a row.
+      if (!read.ids.empty() && read.ids.back() == block.ids[i]) continue;
+      read.ids.push_back(block.ids[i]);
+      if (read.parts.empty() || read.parts.back().part != block.part) {
+        read.parts.push_back({block.part, 0});
+      }
+      ++read.parts.back().ids;
+    }
+  }
+  return read;
+}
+
+absl::Span<const TableGradients::PartSize> StepBounds::Parts(
+    int64_t table, int64_t task) const {
+  const auto found = trained_.find(table);
+  if (found != trained_.end()) return found->second[task].parts;
+  return gradients_[table]->PartSizes(task);
+}
+
+void StepBounds::MakeRoom() {
+  for (const Hold& hold : holds_) hold.bound->MakeRoom();
+}
+
+}  // namespace tfembed

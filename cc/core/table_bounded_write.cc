@@ -1,0 +1,58 @@
+// Writes to tables of bounded size.
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "cc/core/row_writes.h"
+#include "cc/core/striped_table.h"
+#include "cc/core/table_bound.h"
+
+namespace tfembed {
+namespace {
+
+// Where the keys begin that stay when all are written in order to a table that
+// has room for `max_size`: those behind it are no more distinct ones.
+int64_t FirstThatStays(absl::Span<const int64_t> keys, int64_t max_size) {
+  const int64_t n = keys.size();
+  if (n <= max_size) return 0;
+  std::vector<std::pair<int64_t, int64_t>> places(n);  // Key, position.
+  for (int64_t i = 0; i < n; ++i) places[i] = {keys[i], i};
+  std::sort(places.begin(), places.end());
+  std::vector<int64_t> last;  // Where each key comes last.
+  for (int64_t i = 0; i < n; ++i) {
+    if (i + 1 < n && places[i + 1].first == places[i].first) continue;
+    last.push_back(places[i].second);
+  }
+  if (static_cast<int64_t>(last.size()) <= max_size) return 0;
+  std::nth_element(last.begin(), last.begin() + max_size - 1, last.end(),
+                   std::greater<int64_t>());
+  return last[max_size - 1];
+}
+
+}  // namespace
+
+absl::Status StripedTable::WriteBounded(absl::Span<const int64_t> keys,
+                                        RowWrites writes, Executor* executor) {
+  if (writes.kind == RowWrites::Kind::kImport) {
+    const int64_t begin = FirstThatStays(keys, max_size_);
+    writes.rows = writes.row(begin);
+    keys.remove_prefix(begin);
+  }
+  Bound bound(this, /*trains=*/false);
+  absl::Status status;
+  if (writes.kind == RowWrites::Kind::kAccum) {
+    std::vector<int64_t> inserts;
+    for (size_t i = 0; i < keys.size(); ++i) {
+      if (writes.Inserts(i)) inserts.push_back(keys[i]);
+    }
+    status = bound.Pin(keys, inserts);
+  } else {
+    status = bound.Pin(keys);
+  }
+  if (!status.ok()) return status;
+  return WriteHeld(keys, writes, &bound, executor);
+}
+
+}  // namespace tfembed

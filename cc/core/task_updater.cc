@@ -1,0 +1,128 @@
+#include "cc/core/task_updater.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "cc/core/nonfinite_sums.h"
+
+namespace tfembed {
+
+TaskUpdater::Scratch& TaskUpdater::ThreadScratch() {
+  static thread_local Scratch scratch;
+  return scratch;
+}
+
+TaskUpdater::TaskUpdater(const TableUpdate& table, NonFinite nonfinite,
+                         absl::Span<const TableGradients::PartSize> parts)
+    : table_(table),
+      dim_(table.sink->dim()),
+      nonfinite_(nonfinite),
+      parts_(parts),
+      scratch_(ThreadScratch()),
+      narrow_(*table.rule, table.learning_rate, dim_, table.sink->rounding()),
+      is_narrow_(!table.sink->rounding().type().is_float32()) {}
+
+absl::Status TaskUpdater::Run(SumReader* reader) {
+  PendingBlock* next = &scratch_.blocks[0];
+  PendingBlock* last = &scratch_.blocks[1];
+  const int num_slots = table_.rule->slot_names().size();
+  last->sums.n = 0;
+  while (
+      reader->Next(&next->sums, {last->rows.data(), last->sums.n, num_slots})) {
+    if (nonfinite_ == NonFinite::kSkip) {
+      nonfinite_rows_ += DropNonFinite(dim_, &next->sums);
+      if (next->sums.n == 0) continue;
+    }
+    const absl::Status status = EnterPart(next->sums.part, last);
+    if (!status.ok()) return status;
+    Find(next);
+    if (table_.sink->refuses()) DropRefused(next);
+    Apply(last);
+    std::swap(next, last);
+  }
+  Apply(last);
+  return absl::OkStatus();
+}
+
+// The room was made before; it is asked for again because other writers may
+// have come between. If it is gone, this part stays as it was, though others
+// have been updated: the one way in which a step may fail half-way.
+absl::Status TaskUpdater::EnterPart(int part, PendingBlock* last) {
+  if (part == part_ || IsDirect(*table_.sink)) return absl::OkStatus();
+  Apply(last);
+  LeavePart();
+  while (parts_[next_part_].part != part) ++next_part_;
+  table_.sink->Lock(part);
+  part_ = part;
+  return table_.sink->Reserve(part, parts_[next_part_].ids);
+}
+
+void TaskUpdater::LeavePart() {
+  if (part_ != kNoPart) table_.sink->Unlock(part_);
+  part_ = kNoPart;
+}
+
+void TaskUpdater::Find(PendingBlock* block) {
+  const int64_t n = block->sums.n;
+  block->rows.resize(std::max<size_t>(block->rows.size(), n));
+  if (!table_.rule->accumulate()) return FindOccurrences(block);
+  table_.sink->FindOrInsert(block->sums.part, block->sums.ids.data(), n,
+                            block->rows.data());
+}
+
+// The occurrences of an id follow each other, through all blocks. The sink is
+// asked for each id once, since it counts how often that was.
+void TaskUpdater::FindOccurrences(PendingBlock* block) {
+  const int64_t n = block->sums.n;
+  const std::vector<int64_t>& ids = block->sums.ids;
+  std::vector<int64_t>& new_ids = scratch_.new_ids;
+  std::vector<MutableRow>& new_rows = scratch_.new_rows;
+  new_ids.clear();
+  for (int64_t i = 0; i < n; ++i) {
+    const bool is_last =
+        i > 0 ? ids[i] == ids[i - 1] : has_last_ && ids[i] == last_id_;
+    if (!is_last) new_ids.push_back(ids[i]);
+  }
+  new_rows.resize(new_ids.size());
+  table_.sink->FindOrInsert(block->sums.part, new_ids.data(), new_ids.size(),
+                            new_rows.data());
+  size_t next = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    if (next < new_ids.size() && ids[i] == new_ids[next]) {
+      last_row_ = new_rows[next++];
+    }
+    block->rows[i] = last_row_;
+  }
+  last_id_ = ids[n - 1];
+  has_last_ = true;
+}
+
+// The ids that the table does not take yet train nothing.
+void TaskUpdater::DropRefused(PendingBlock* block) {
+  SumBlock& sums = block->sums;
+  int64_t kept = 0;
+  for (int64_t i = 0; i < sums.n; ++i) {
+    if (block->rows[i].value == nullptr) continue;
+    block->rows[kept] = block->rows[i];
+    sums.ids[kept] = sums.ids[i];
+    std::copy_n(sums.sums.data() + i * dim_, dim_,
+                sums.sums.data() + kept * dim_);
+    ++kept;
+  }
+  sums.n = kept;
+}
+
+void TaskUpdater::Apply(PendingBlock* block) {
+  SumBlock& sums = block->sums;
+  if (sums.n == 0) return;
+  if (is_narrow_) {
+    narrow_.Apply(sums.ids.data(), block->rows.data(), sums.sums.data(),
+                  sums.n);
+  } else {
+    table_.rule->Apply(block->rows.data(), sums.sums.data(), sums.n, dim_,
+                       table_.learning_rate);
+  }
+  sums.n = 0;
+}
+
+}  // namespace tfembed

@@ -1,0 +1,78 @@
+#ifndef TFEMBED_CORE_TASK_UPDATER_H_
+#define TFEMBED_CORE_TASK_UPDATER_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "cc/core/grouped_update.h"
+#include "cc/core/narrow_update.h"
+#include "cc/core/rows.h"
+#include "cc/core/table_gradients.h"
+
+namespace tfembed {
+
+// Whether rows are there already and need no room; see RowSink::rank_limit.
+inline bool IsDirect(const RowSink& sink) { return sink.rank_limit() != 0; }
+
+// Updates the rows of one task of a step: while the rows of a block arrive, the
+// next one is summed. To be used once, by one thread.
+class TaskUpdater {
+ public:
+  // `parts`: at least those in which the task has an id that trains, in order.
+  // Borrows all of them.
+  TaskUpdater(const TableUpdate& table, NonFinite nonfinite,
+              absl::Span<const TableGradients::PartSize> parts);
+  TaskUpdater(const TaskUpdater&) = delete;
+  TaskUpdater& operator=(const TaskUpdater&) = delete;
+  ~TaskUpdater() { LeavePart(); }
+
+  // ResourceExhausted: a part had no room; it and those after it are as they
+  // were.
+  absl::Status Run(SumReader* reader);
+
+  int64_t nonfinite_rows() const { return nonfinite_rows_; }
+
+ private:
+  // Sums and their rows, which are on their way from memory.
+  struct PendingBlock {
+    SumBlock sums;
+    std::vector<MutableRow> rows;  // One per sum.
+  };
+  // A thread's buffers, kept from step to step.
+  struct Scratch {
+    PendingBlock blocks[2];
+    std::vector<int64_t> new_ids;
+    std::vector<MutableRow> new_rows;
+  };
+  static Scratch& ThreadScratch();
+
+  absl::Status EnterPart(int part, PendingBlock* last);
+  void LeavePart();
+  void Find(PendingBlock* block);
+  void FindOccurrences(PendingBlock* block);
+  void DropRefused(PendingBlock* block);
+  void Apply(PendingBlock* block);
+
+  static constexpr int kNoPart = -1;
+
+  const TableUpdate& table_;
+  const int64_t dim_;
+  const NonFinite nonfinite_;
+  const absl::Span<const TableGradients::PartSize> parts_;
+  Scratch& scratch_;
+  NarrowUpdate narrow_;
+  const bool is_narrow_;
+  size_t next_part_ = 0;
+  int part_ = kNoPart;
+  int64_t nonfinite_rows_ = 0;
+  // The last id that was looked for without accumulation, and its row.
+  bool has_last_ = false;
+  int64_t last_id_ = 0;
+  MutableRow last_row_;
+};
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_CORE_TASK_UPDATER_H_
