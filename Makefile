@@ -7,7 +7,7 @@ CXX_FILES = $(shell git ls-files '*.cc' '*.h' '*.inc')
 export TF DATA
 
 .PHONY: help setup demo test test-python test-full lint format wheel bench \
-  bench-table clean
+  bench-table fuzz soak clean
 
 help:
 	@echo 'make demo [DATA=path-or-glob]  set up, then train, resume, export, serve'
@@ -18,6 +18,7 @@ help:
 	@echo 'make wheel                     a wheel in dist/'
 	@echo 'make bench                     speed beside stock TensorFlow'
 	@echo 'make bench-table               hash tables beside their peers; judges'
+	@echo 'make fuzz | soak               random operations | churn, at full length'
 	@echo 'make setup | clean             environment and build | remove both'
 	@echo 'TF=2.16.2 | TF=2.21.0          with another TensorFlow (now $(TF))'
 
@@ -59,6 +60,15 @@ bench: setup
 
 bench-table: setup
 	$(PY) -m benchmarks.table $(ARGS)
+
+fuzz: setup
+	$(BAZEL) test --noshow_progress --test_env=TFEMBED_FUZZ_OPERATIONS=1000000 \
+	  --test_timeout=3600 //cc/core:table_fuzz_test
+	HYPOTHESIS_PROFILE=full $(PY) -m pytest tests/property/test_variable_fuzz.py \
+	  $(ARGS)
+
+soak: setup
+	$(PY) -m benchmarks.soak $(ARGS)
 
 clean:
 	if [ -d .bazel ]; then chmod -R u+w .bazel; fi

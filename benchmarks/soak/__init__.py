@@ -1,0 +1,1 @@
+"""What holds in the long run."""
