@@ -20,7 +20,12 @@ from tfembed import (
     optimizers,
     policies,
 )
-from tfembed.config import FeatureConfig, TableConfig
+from tfembed.config import (
+    CustomCombiner,
+    FeatureConfig,
+    QuantizationConfig,
+    TableConfig,
+)
 from tfembed.embedding import (
     PackedFeatures,
     TableSize,
@@ -31,7 +36,14 @@ from tfembed.embedding import (
     serving_embedding_lookup,
 )
 from tfembed.initializers import RowInitializer
-from tfembed.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam
+from tfembed.optimizers import (
+    FTRL,
+    SGD,
+    Adagrad,
+    AdagradMomentum,
+    Adam,
+    CustomOptimizer,
+)
 from tfembed.tables import HashTable
 
 # Written by the build.
@@ -43,9 +55,12 @@ __all__ = [
     "Adagrad",
     "AdagradMomentum",
     "Adam",
+    "CustomCombiner",
+    "CustomOptimizer",
     "FeatureConfig",
     "HashTable",
     "PackedFeatures",
+    "QuantizationConfig",
     "RowInitializer",
     "TPUEmbedding",
     "TPUEmbeddingForServing",

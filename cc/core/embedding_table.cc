@@ -183,10 +183,13 @@ absl::Status StripedTable::SetSlots(const SlotLayout& layout) {
   std::lock_guard<std::shared_mutex> no_batches(batches_);
   ExclusiveLocks locks(stripes_);
   std::vector<float> initial_slots;
-  for (float value : layout.initial_values) {
-    initial_slots.insert(initial_slots.end(), dim(), value);
+  for (size_t s = 0; s < layout.initial_values.size(); ++s) {
+    initial_slots.insert(initial_slots.end(),
+                         SlotWidth(layout.row_wise, s, dim()),
+                         layout.initial_values[s]);
   }
-  if (layout.owner == slots_.owner && layout.names == slots_.names) {
+  if (layout.owner == slots_.owner && layout.names == slots_.names &&
+      layout.row_wise == slots_.row_wise) {
     slots_ = layout;
     std::copy(initial_slots.begin(), initial_slots.end(), new_tail_.begin());
     return absl::OkStatus();
@@ -207,6 +210,7 @@ absl::Status StripedTable::SetSlots(const SlotLayout& layout) {
   if (!status.ok()) return status;
   slots_ = layout;
   layout_.num_slots = static_cast<int64_t>(layout.names.size());
+  layout_.row_wise = layout.row_wise;
   new_tail_.insert(new_tail_.begin(), initial_slots.begin(),
                    initial_slots.end());
   return absl::OkStatus();

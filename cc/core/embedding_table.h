@@ -24,6 +24,7 @@ struct SlotLayout {
   std::string owner;                  // The update rule's name, e.g. "adagrad".
   std::vector<std::string> names;     // E.g. {"accumulators"}.
   std::vector<float> initial_values;  // One per slot.
+  SlotSet row_wise = 0;               // Those of one float a row, not `dim`.
 };
 
 // What the keys of a table are outside; inside they are int64.
@@ -132,7 +133,7 @@ class EmbeddingTable {
                              const bool* exists, Executor* executor) = 0;
 
   // What update rules move: value and slots as (1 + slots) * dim floats.
-  int64_t trained_width() const { return dim() * (1 + layout().num_slots); }
+  int64_t trained_width() const { return dim() + layout().slot_words(); }
 
   // The trained rows of `keys`, of a missing key the initial ones.
   // FailedPrecondition: `width` is not trained_width(), or the type is none

@@ -11,6 +11,7 @@
 #include "cc/core/step_tasks.h"
 #include "cc/core/table_gradients.h"
 #include "cc/core/task_updater.h"
+#include "cc/core/update_other_rows.h"
 
 namespace tfembed {
 namespace {
@@ -20,7 +21,7 @@ class UpdateStep {
  public:
   UpdateStep(absl::Span<TableUpdate> tables, NonFinite nonfinite,
              Executor* executor)
-      : tables_(tables), nonfinite_(nonfinite) {
+      : tables_(tables), nonfinite_(nonfinite), given_executor_(executor) {
     for (TableUpdate& table : tables_) {
       table.nonfinite_rows = 0;
       num_ids_ += NumIds(table.features);
@@ -132,23 +133,36 @@ class UpdateStep {
 
   absl::Status Update(const std::vector<StepTask>& tasks) {
     std::vector<int64_t> nonfinite_rows(tasks.size(), 0);
+    std::vector<std::vector<int64_t>> touched(tasks.size());
     const absl::Status status = For(tasks, [&](const StepTask& task) {
       TaskUpdater updater(tables_[task.table], nonfinite_,
                           bounds_.Parts(task.table, task.part));
       const absl::Status status =
           updater.Run(gradients_[task.table]->Read(task.part).get());
       nonfinite_rows[&task - tasks.data()] = updater.nonfinite_rows();
+      touched[&task - tasks.data()] = updater.touched();
       return status;
     });
     for (size_t i = 0; i < tasks.size(); ++i) {
       tables_[tasks[i].table].nonfinite_rows += nonfinite_rows[i];
     }
-    return status;
+    if (!status.ok()) return status;
+    for (size_t t = 0; t < tables_.size(); ++t) {
+      if (!tables_[t].rule->moves_all_rows()) continue;
+      std::vector<int64_t> ids;
+      for (size_t i = 0; i < tasks.size(); ++i) {
+        if (tasks[i].table != static_cast<int64_t>(t)) continue;
+        ids.insert(ids.end(), touched[i].begin(), touched[i].end());
+      }
+      UpdateOtherRows(tables_[t], std::move(ids), given_executor_);
+    }
+    return absl::OkStatus();
   }
 
   const absl::Span<TableUpdate> tables_;
   const NonFinite nonfinite_;
-  Executor* executor_ = nullptr;
+  Executor* const given_executor_;
+  Executor* executor_ = nullptr;  // Null for a small step.
   int64_t num_ids_ = 0;
   int64_t floats_ = 0;
   std::vector<std::unique_ptr<TableGradients>> gradients_;

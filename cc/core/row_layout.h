@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "cc/core/mutable_row.h"
 #include "cc/core/value_type.h"
 
 namespace tfembed {
@@ -11,8 +12,8 @@ namespace tfembed {
 //
 //   +---------------------------+-------------------+------+
 //   | value                     | slots             | meta |
-//   | dim numbers of `type`,    | num_slots x dim   |      |
-//   | padded to a whole word    | floats            |      |
+//   | dim numbers of `type`,    | each dim floats,  |      |
+//   | padded to a whole word    | or one float      |      |
 //   +---------------------------+-------------------+------+
 //   0                           slots_begin()       meta_begin()   width()
 //
@@ -22,6 +23,7 @@ struct RowLayout {
   ValueType type;
   int64_t num_slots = 0;
   int64_t meta_words = 0;
+  SlotSet row_wise = 0;  // The slots of one float a row.
 
   static constexpr int64_t kWordBytes = 4;
 
@@ -29,8 +31,17 @@ struct RowLayout {
   int64_t slots_begin() const {
     return (value_bytes() + kWordBytes - 1) / kWordBytes;
   }
-  int64_t slot_begin(int64_t slot) const { return slots_begin() + slot * dim; }
+  int64_t slot_width(int64_t slot) const {
+    return SlotWidth(row_wise, slot, dim);
+  }
+  int64_t slot_begin(int64_t slot) const {
+    int64_t begin = slots_begin();
+    for (int64_t s = 0; s < slot; ++s) begin += slot_width(s);
+    return begin;
+  }
   int64_t meta_begin() const { return slot_begin(num_slots); }
+  // Of all slots.
+  int64_t slot_words() const { return meta_begin() - slots_begin(); }
   int64_t width() const { return meta_begin() + meta_words; }
 };
 

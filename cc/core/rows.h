@@ -2,6 +2,7 @@
 #define TFEMBED_CORE_ROWS_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -56,6 +57,11 @@ class BatchBound {
   virtual void MakeRoom() = 0;
 };
 
+// Blocks of ids and their rows; the visitor may write to both.
+constexpr int64_t kVisitRows = 64;  // At most so many a block.
+using RowVisitor =
+    std::function<void(absl::Span<int64_t> ids, MutableRow* rows)>;
+
 // Where the rows of one table are updated. The table's ids are dealt to
 // num_parts() parts by PartOf; different parts may be written at once, each by
 // one thread.
@@ -105,6 +111,13 @@ class RowSink {
   // insert the id yet. Callers ask the memory for the rows.
   virtual void FindOrInsert(int part, const int64_t* ids, int64_t n,
                             MutableRow* rows) = 0;
+
+  // All rows that the table has, for rules that move every row. They are dealt
+  // to slices, which may be visited at once, each by one thread that holds no
+  // part; VisitSlice locks what it needs. The ids of a direct sink come in
+  // ascending order. To be visited is no use of a row: what expires still does.
+  virtual int64_t num_slices() const = 0;
+  virtual void VisitSlice(int64_t slice, const RowVisitor& visit) = 0;
 };
 
 }  // namespace tfembed

@@ -1,6 +1,8 @@
 #include "cc/core/static_table.h"
 
+#include <algorithm>
 #include <memory>
+#include <numeric>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -78,15 +80,33 @@ class StaticRowSink final : public RowSink {
   void FindOrInsert(int /*part*/, const int64_t* ids, int64_t n,
                     MutableRow* rows) override {
     for (int64_t i = 0; i < n; ++i) {
-      const int64_t offset = ids[i] * table_.dim;
-      rows[i].value = table_.values + offset;
+      rows[i].value = table_.values + ids[i] * table_.dim;
       for (int s = 0; s < table_.num_slots; ++s) {
-        rows[i].slots[s] = table_.slots[s] + offset;
+        rows[i].slots[s] = table_.slots[s] +
+                           ids[i] * SlotWidth(table_.row_wise, s, table_.dim);
       }
     }
   }
 
+  int64_t num_slices() const override {
+    return (table_.num_rows + kSliceRows - 1) / kSliceRows;
+  }
+
+  void VisitSlice(int64_t slice, const RowVisitor& visit) override {
+    const int64_t end = std::min((slice + 1) * kSliceRows, table_.num_rows);
+    int64_t ids[kVisitRows];
+    MutableRow rows[kVisitRows];
+    for (int64_t id = slice * kSliceRows; id < end; id += kVisitRows) {
+      const int64_t n = std::min(kVisitRows, end - id);
+      std::iota(ids, ids + n, id);
+      FindOrInsert(0, ids, n, rows);
+      visit(absl::MakeSpan(ids, n), rows);
+    }
+  }
+
  private:
+  static constexpr int64_t kSliceRows = 4096;
+
   const StaticTable table_;
 };
 

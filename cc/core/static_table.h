@@ -10,13 +10,15 @@
 namespace tfembed {
 
 // A table with a fixed vocabulary in somebody else's memory (a tf.Variable):
-// `num_rows` rows of `dim` floats, and one array of the same shape per slot.
+// `num_rows` rows of `dim` floats, and one array of the same shape per slot, or
+// of one float a row where the slot is row-wise.
 // The caller locks the memory.
 struct StaticTable {
   std::string name;  // For error messages.
   float* values = nullptr;
   float* slots[kMaxSlots] = {};
   int num_slots = 0;
+  SlotSet row_wise = 0;
   int64_t num_rows = 0;
   int64_t dim = 0;
 };

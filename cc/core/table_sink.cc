@@ -1,5 +1,6 @@
 #include <array>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "absl/strings/escaping.h"
@@ -82,10 +83,7 @@ class StripedTable::Sink final : public RowSink {
     const auto set_row = [&](int64_t i, uint32_t number) {
       float* row = store->Row(number);
       PrefetchRow<true>(row, store->width());
-      rows[i].value = row;
-      for (int slot = 0; slot < layout.num_slots; ++slot) {
-        rows[i].slots[slot] = row + layout.slot_begin(slot);
-      }
+      rows[i] = RowAt(layout, row);
     };
     Overlap(
         n,
@@ -132,7 +130,38 @@ class StripedTable::Sink final : public RowSink {
     table_->refused_.Add(refused);
   }
 
+  int64_t num_slices() const override { return kNumStripes; }
+
+  void VisitSlice(int64_t slice, const RowVisitor& visit) override {
+    TableStripe& stripe = table_->stripes_[slice];
+    std::lock_guard<std::shared_mutex> lock(stripe.mutex());
+    const RowLayout layout = table_->layout_;
+    const HashIndex& index = stripe.index();
+    int64_t ids[kVisitRows];
+    MutableRow rows[kVisitRows];
+    int64_t n = 0;
+    index.ForEach(0, index.num_buckets(), [&](int64_t id, uint32_t row) {
+      ids[n] = id;
+      rows[n] = RowAt(layout, table_->store_->Row(row));
+      if (++n < kVisitRows) return;
+      visit(absl::MakeSpan(ids, n), rows);
+      n = 0;
+    });
+    if (n > 0) visit(absl::MakeSpan(ids, n), rows);
+  }
+
  private:
+  static MutableRow RowAt(const RowLayout& layout, float* row) {
+    MutableRow found;
+    found.value = row;
+    float* slot = row + layout.slots_begin();
+    for (int64_t s = 0; s < layout.num_slots; ++s) {
+      found.slots[s] = slot;
+      slot += layout.slot_width(s);
+    }
+    return found;
+  }
+
   StripedTable* const table_;
   const Moment now_;
   const RowRounding rounding_;

@@ -13,7 +13,7 @@ constexpr int64_t kKeysPerTask = 1024;
 }  // namespace
 
 absl::Status StripedTable::CheckTrained(int64_t width) const {
-  const int64_t wanted = dim_ * (1 + layout_.num_slots);
+  const int64_t wanted = dim_ + layout_.slot_words();
   if (!type_.is_trainable()) {
     return absl::FailedPreconditionError(
         absl::StrCat("Rows of ", type_.name(), " cannot be trained."));
@@ -53,7 +53,7 @@ absl::Status StripedTable::LookupTrained(absl::Span<const int64_t> keys,
 
 void StripedTable::ReadTrained(const float* row, float* to) const {
   type_.ToFloats(row, to, dim_);
-  CopyRow(row + layout_.slots_begin(), to + dim_, layout_.num_slots * dim_);
+  CopyRow(row + layout_.slots_begin(), to + dim_, layout_.slot_words());
 }
 
 }  // namespace tfembed

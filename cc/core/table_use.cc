@@ -100,7 +100,7 @@ TableUse StripedTable::use() const {
     if (filters_[s] != nullptr) use.policy_bytes += filters_[s]->bytes();
   }
   use.value_bytes = size * Bytes(layout_.slots_begin());
-  use.slot_bytes = size * Bytes(layout_.num_slots * layout_.dim);
+  use.slot_bytes = size * Bytes(layout_.slot_words());
   use.meta_bytes = size * Bytes(layout_.meta_words);
   return use;
 }

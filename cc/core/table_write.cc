@@ -197,7 +197,7 @@ struct PendingWrite {
 void StripedTable::WriteTrainedRow(const RowWrites& writes, uint32_t position,
                                    int64_t key, bool is_new, float* row) {
   const auto* from = reinterpret_cast<const float*>(writes.row(position));
-  const int64_t width = dim_ * (1 + layout_.num_slots);
+  const int64_t width = dim_ + layout_.slot_words();
   std::vector<float> sum;
   uint64_t occurrence = 0;  // Of a key that is set the last one counts.
   if (writes.kind == RowWrites::Kind::kAddTrained) {

@@ -26,9 +26,14 @@ absl::Status TaskUpdater::Run(SumReader* reader) {
   PendingBlock* next = &scratch_.blocks[0];
   PendingBlock* last = &scratch_.blocks[1];
   const int num_slots = table_.rule->slot_names().size();
+  const SlotSet row_wise = table_.rule->row_wise_slots();
   last->sums.n = 0;
-  while (
-      reader->Next(&next->sums, {last->rows.data(), last->sums.n, num_slots})) {
+  while (reader->Next(&next->sums,
+                      {last->rows.data(), last->sums.n, num_slots, row_wise})) {
+    if (table_.rule->moves_all_rows()) {
+      touched_.insert(touched_.end(), next->sums.ids.begin(),
+                      next->sums.ids.begin() + next->sums.n);
+    }
     if (nonfinite_ == NonFinite::kSkip) {
       nonfinite_rows_ += DropNonFinite(dim_, &next->sums);
       if (next->sums.n == 0) continue;

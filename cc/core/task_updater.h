@@ -34,6 +34,9 @@ class TaskUpdater {
 
   int64_t nonfinite_rows() const { return nonfinite_rows_; }
 
+  // The ids of the task, where the rule moves all other rows too.
+  const std::vector<int64_t>& touched() const { return touched_; }
+
  private:
   // Sums and their rows, which are on their way from memory.
   struct PendingBlock {
@@ -67,6 +70,7 @@ class TaskUpdater {
   size_t next_part_ = 0;
   int part_ = kNoPart;
   int64_t nonfinite_rows_ = 0;
+  std::vector<int64_t> touched_;
   // The last id that was looked for without accumulation, and its row.
   bool has_last_ = false;
   int64_t last_id_ = 0;

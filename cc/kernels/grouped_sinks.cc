@@ -38,6 +38,7 @@ absl::Status Unshare(OpKernelContext* context, Var* variable) {
 absl::Status CheckSlots(const TableResource& table, const UpdateRule& rule) {
   const SlotLayout layout = table.table()->slots();
   const bool same = layout.names == rule.slot_names() &&
+                    layout.row_wise == rule.row_wise_slots() &&
                     (layout.names.empty() || layout.owner == rule.name());
   if (same) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
@@ -124,14 +125,16 @@ absl::Status LockedSinks::Check(int t, int64_t dim, const UpdateRule& rule,
   TF_RETURN_IF_ERROR(
       ViewVariable(tables_[t].variable.get(), what, dim, &views_[t]));
   num_rows_[t] = views_[t].num_rows;
-  for (const std::string& name : rule.slot_names()) {
-    TF_RETURN_IF_ERROR(CheckSlotVariable(t, name, (*slot)++));
+  for (size_t s = 0; s < rule.slot_names().size(); ++s) {
+    TF_RETURN_IF_ERROR(
+        CheckSlotVariable(t, rule.slot_names()[s],
+                          SlotWidth(rule.row_wise_slots(), s, dim), (*slot)++));
   }
   return absl::OkStatus();
 }
 
 absl::Status LockedSinks::CheckSlotVariable(int t, const std::string& name,
-                                            int slot) {
+                                            int64_t width, int slot) {
   const std::string what = absl::StrCat("slot ", name, " of table ", t);
   if (!slots_[slot].is_static()) {
     return absl::InvalidArgumentError(
@@ -139,7 +142,7 @@ absl::Status LockedSinks::CheckSlotVariable(int t, const std::string& name,
   }
   StaticTable view;
   TF_RETURN_IF_ERROR(
-      ViewVariable(slots_[slot].variable.get(), what, views_[t].dim, &view));
+      ViewVariable(slots_[slot].variable.get(), what, width, &view));
   if (view.num_rows == num_rows_[t]) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(what, " must have the table's ", num_rows_[t], " rows; got ",
@@ -158,6 +161,7 @@ absl::Status LockedSinks::Write(OpKernelContext* context,
     TF_RETURN_IF_ERROR(Unshare(context, variable));
     views_[t].values = variable->tensor()->flat<float>().data();
     views_[t].num_slots = rules[t]->slot_names().size();
+    views_[t].row_wise = rules[t]->row_wise_slots();
     for (int s = 0; s < views_[t].num_slots; ++s) {
       Var* of_slot = slots_[slot++].variable.get();
       TF_RETURN_IF_ERROR(Unshare(context, of_slot));

@@ -46,7 +46,8 @@ class LockedSinks {
   absl::Status Lock();
   // Checks table t and its slots; `slot` counts those of all tables.
   absl::Status Check(int t, int64_t dim, const UpdateRule& rule, int* slot);
-  absl::Status CheckSlotVariable(int t, const std::string& name, int slot);
+  absl::Status CheckSlotVariable(int t, const std::string& name, int64_t width,
+                                 int slot);
   // Opens all tables, checked before.
   absl::Status Write(tensorflow::OpKernelContext* context,
                      const UpdateRules& rules);

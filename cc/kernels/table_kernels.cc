@@ -209,6 +209,16 @@ class TableSetSlotsOp : public OpKernel {
     OP_REQUIRES_OK(
         construction,
         construction->GetAttr("initial_values", &layout_.initial_values));
+    std::vector<int> row_wise;
+    OP_REQUIRES_OK(construction, construction->GetAttr("row_wise", &row_wise));
+    for (const int slot : row_wise) {
+      OP_REQUIRES(construction,
+                  slot >= 0 && slot < static_cast<int>(layout_.names.size()),
+                  absl::InvalidArgumentError(absl::StrCat(
+                      "`row_wise` must name slots in [0, ",
+                      layout_.names.size(), "); got ", slot, ".")));
+      layout_.row_wise |= SlotSet{1} << slot;
+    }
     OP_REQUIRES(construction,
                 layout_.names.size() == layout_.initial_values.size() &&
                     layout_.names.size() <= kMaxSlots,

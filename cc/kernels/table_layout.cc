@@ -52,9 +52,13 @@ absl::Status ParseLine(absl::string_view line, TableLayout* layout) {
   } else if (field == "rule" && words.size() == 2) {
     layout->slots.owner = std::string(words[1]);
     return absl::OkStatus();
-  } else if (field == "slot" && words.size() == 3) {
+  } else if ((field == "slot" || field == "row_slot") && words.size() == 3) {
     float initial_value;
-    if (absl::SimpleAtof(words[2], &initial_value)) {
+    if (layout->slots.names.size() < kMaxSlots &&
+        absl::SimpleAtof(words[2], &initial_value)) {
+      if (field == "row_slot") {
+        layout->slots.row_wise |= SlotSet{1} << layout->slots.names.size();
+      }
       layout->slots.names.emplace_back(words[1]);
       layout->slots.initial_values.push_back(initial_value);
       return absl::OkStatus();
@@ -76,7 +80,9 @@ std::string TableLayout::ToText() const {
   absl::StrAppend(&text, "\nseed ", seed);
   if (!slots.owner.empty()) absl::StrAppend(&text, "\nrule ", slots.owner);
   for (size_t i = 0; i < slots.names.size(); ++i) {
-    absl::StrAppend(&text, "\nslot ", slots.names[i],
+    const bool is_row_wise = (slots.row_wise >> i & 1) != 0;
+    absl::StrAppend(&text, is_row_wise ? "\nrow_slot " : "\nslot ",
+                    slots.names[i],
                     absl::StrFormat(" %.9g", slots.initial_values[i]));
   }
   return text;

@@ -19,7 +19,8 @@ namespace tfembed {
 //   values float16          (only where they are not float32)
 //   seed -42
 //   rule adagrad            (only where slots were laid out)
-//   slot accumulators 0.1   (one line a slot: name, initial value)
+//   slot accumulators 0.1   (one line a slot: name, initial value; row_slot
+//                            where it is one float a row)
 struct TableLayout {
   int64_t dim = 0;
   KeyKind keys = KeyKind::kInt64;

@@ -135,9 +135,10 @@ absl::Status TableReader::FindChunks() {
   const TensorShape rows({num_rows_, layout_.dim});
   TF_RETURN_IF_ERROR(
       CheckTensor(ValuesTensor(tensor_name_), value_dtype(), rows));
-  for (const std::string& slot : layout_.slots.names) {
-    TF_RETURN_IF_ERROR(CheckTensor(SlotTensor(tensor_name_, slot),
-                                   tensorflow::DT_FLOAT, rows));
+  for (size_t s = 0; s < layout_.slots.names.size(); ++s) {
+    TF_RETURN_IF_ERROR(CheckTensor(
+        SlotTensor(tensor_name_, layout_.slots.names[s]), tensorflow::DT_FLOAT,
+        TensorShape({num_rows_, SavedSlotWidth(s)})));
   }
   std::vector<TensorSlice> slices;
   status = files_->reader()->LookupTensorSlices(keys, &slices);
@@ -157,14 +158,20 @@ absl::Status TableReader::FindChunks() {
   return absl::OkStatus();
 }
 
+int64_t TableReader::SavedSlotWidth(int64_t slot) const {
+  return SlotWidth(layout_.slots.row_wise, slot, layout_.dim);
+}
+
+// `width` 0: a vector.
 absl::Status TableReader::ReadSlice(const std::string& tensor, int64_t c,
-                                    DataType dtype, Tensor* slice) {
+                                    DataType dtype, int64_t width,
+                                    Tensor* slice) {
   const int64_t begin = chunks_[c], n = chunks_[c + 1] - begin;
   TensorShape shape({n});
   TensorSlice spec({{begin, n}});
-  if (tensor != KeysTensor(tensor_name_)) {
-    shape.AddDim(layout_.dim);
-    spec = TensorSlice({{begin, n}, {0, layout_.dim}});
+  if (width > 0) {
+    shape.AddDim(width);
+    spec = TensorSlice({{begin, n}, {0, width}});
   }
   *slice = Tensor(dtype, shape);
   const absl::Status status =
@@ -180,12 +187,13 @@ absl::Status TableReader::Verify() {
   Tensor slice;
   for (int64_t c = 0; c < num_chunks(); ++c) {
     TF_RETURN_IF_ERROR(
-        ReadSlice(KeysTensor(tensor_name_), c, key_dtype(), &slice));
-    TF_RETURN_IF_ERROR(
-        ReadSlice(ValuesTensor(tensor_name_), c, value_dtype(), &slice));
-    for (const std::string& slot : layout_.slots.names) {
-      TF_RETURN_IF_ERROR(ReadSlice(SlotTensor(tensor_name_, slot), c,
-                                   tensorflow::DT_FLOAT, &slice));
+        ReadSlice(KeysTensor(tensor_name_), c, key_dtype(), 0, &slice));
+    TF_RETURN_IF_ERROR(ReadSlice(ValuesTensor(tensor_name_), c, value_dtype(),
+                                 layout_.dim, &slice));
+    for (size_t s = 0; s < layout_.slots.names.size(); ++s) {
+      TF_RETURN_IF_ERROR(
+          ReadSlice(SlotTensor(tensor_name_, layout_.slots.names[s]), c,
+                    tensorflow::DT_FLOAT, SavedSlotWidth(s), &slice));
     }
   }
   return absl::OkStatus();
@@ -197,24 +205,26 @@ absl::Status TableReader::ReadChunk(int64_t c, const EmbeddingTable& table,
   const RowLayout layout = table.layout();
   const SlotLayout slots = table.slots();
   const int64_t n = chunks_[c + 1] - chunks_[c];
-  TF_RETURN_IF_ERROR(ReadSlice(KeysTensor(tensor_name_), c, key_dtype(), keys));
-  Tensor slice;
   TF_RETURN_IF_ERROR(
-      ReadSlice(ValuesTensor(tensor_name_), c, value_dtype(), &slice));
+      ReadSlice(KeysTensor(tensor_name_), c, key_dtype(), 0, keys));
+  Tensor slice;
+  TF_RETURN_IF_ERROR(ReadSlice(ValuesTensor(tensor_name_), c, value_dtype(),
+                               layout_.dim, &slice));
   *rows = Tensor(tensorflow::DT_FLOAT, TensorShape({n, layout.width()}));
   CopyColumns(slice, 0, rows);
   FillColumns(0, layout.meta_begin(), layout.meta_words, rows);
   const auto& saved = layout_.slots.names;
   for (int64_t s = 0; s < layout.num_slots; ++s) {
     const std::string& slot = slots.names[s];
-    if (!load_slots ||
-        std::find(saved.begin(), saved.end(), slot) == saved.end()) {
-      FillColumns(slots.initial_values[s], layout.slot_begin(s), layout.dim,
-                  rows);
+    const auto found = std::find(saved.begin(), saved.end(), slot);
+    if (!load_slots || found == saved.end()) {
+      FillColumns(slots.initial_values[s], layout.slot_begin(s),
+                  layout.slot_width(s), rows);
       continue;
     }
-    TF_RETURN_IF_ERROR(ReadSlice(SlotTensor(tensor_name_, slot), c,
-                                 tensorflow::DT_FLOAT, &slice));
+    TF_RETURN_IF_ERROR(
+        ReadSlice(SlotTensor(tensor_name_, slot), c, tensorflow::DT_FLOAT,
+                  SavedSlotWidth(found - saved.begin()), &slice));
     CopyColumns(slice, layout.slot_begin(s), rows);
   }
   return absl::OkStatus();

@@ -73,7 +73,9 @@ class TableReader {
                            const tensorflow::TensorShape& shape);
   absl::Status FindChunks();
   absl::Status ReadSlice(const std::string& tensor, int64_t c,
-                         tensorflow::DataType dtype, tensorflow::Tensor* slice);
+                         tensorflow::DataType dtype, int64_t width,
+                         tensorflow::Tensor* slice);
+  int64_t SavedSlotWidth(int64_t slot) const;
   // `status` with the table, the tensor and the checkpoint in front.
   absl::Status Explain(const absl::Status& status, absl::string_view tensor);
 

@@ -77,7 +77,9 @@ absl::Status TableRestore::CheckSlots() const {
   for (const EmbeddingTable* shard : options_.shards) {
     const SlotLayout slots = shard->slots();
     if (slots.owner.empty()) continue;
-    if (slots.owner == saved.owner && slots.names == saved.names) continue;
+    if (slots.owner == saved.owner && slots.names == saved.names &&
+        slots.row_wise == saved.row_wise)
+      continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "Table '", options_.table_name, "' cannot be restored: '",
         options_.tensor_name, "' was saved with the slots of ", Describe(saved),

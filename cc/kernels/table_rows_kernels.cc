@@ -185,7 +185,7 @@ class TableExportOp : public OpKernel {
       TF_RETURN_IF_ERROR(
           context->allocate_output(1, TensorShape({n, layout.dim}), &values));
       TF_RETURN_IF_ERROR(context->allocate_output(
-          2, TensorShape({n, layout.num_slots * layout.dim}), &slots));
+          2, TensorShape({n, layout.slot_words()}), &slots));
       full_rows = *values;
       if (!IsValue(layout)) {
         TF_RETURN_IF_ERROR(context->allocate_temp(

@@ -49,11 +49,12 @@ class RowWriter {
         writer_->AddSlice(KeysTensor(name_), TensorShape({num_rows_}),
                           TensorSlice({{next_row_, n}}), key_slice));
     TF_RETURN_IF_ERROR(WriteColumns(ValuesTensor(name_), ValueDtype(rows_.type),
-                                    full_rows, n));
+                                    full_rows, rows_.dim, n));
     for (size_t s = 0; s < slots_.names.size(); ++s) {
-      TF_RETURN_IF_ERROR(WriteColumns(
-          SlotTensor(name_, slots_.names[s]), tensorflow::DT_FLOAT,
-          full_rows + rows_.slot_begin(static_cast<int64_t>(s)), n));
+      TF_RETURN_IF_ERROR(
+          WriteColumns(SlotTensor(name_, slots_.names[s]), tensorflow::DT_FLOAT,
+                       full_rows + rows_.slot_begin(static_cast<int64_t>(s)),
+                       rows_.slot_width(static_cast<int64_t>(s)), n));
     }
     next_row_ += n;
     return absl::OkStatus();
@@ -63,8 +64,7 @@ class RowWriter {
   // The `dim` numbers that begin at `first` of each of n full rows.
   absl::Status WriteColumns(const std::string& tensor,
                             tensorflow::DataType dtype, const float* first,
-                            int64_t n) {
-    const int64_t dim = rows_.dim;
+                            int64_t dim, int64_t n) {
     const int64_t bytes = dim * tensorflow::DataTypeSize(dtype);
     Tensor slice(dtype, TensorShape({n, dim}));
     char* out = static_cast<char*>(slice.data());
@@ -92,9 +92,11 @@ absl::Status WriteEmpty(const std::string& name, const TableLayout& layout,
                                TensorShape({0}))));
   TF_RETURN_IF_ERROR(writer->Add(ValuesTensor(name),
                                  Tensor(ValueDtype(layout.values), shape)));
-  for (const std::string& slot : layout.slots.names) {
-    TF_RETURN_IF_ERROR(writer->Add(SlotTensor(name, slot),
-                                   Tensor(tensorflow::DT_FLOAT, shape)));
+  for (size_t s = 0; s < layout.slots.names.size(); ++s) {
+    const int64_t width = SlotWidth(layout.slots.row_wise, s, layout.dim);
+    TF_RETURN_IF_ERROR(
+        writer->Add(SlotTensor(name, layout.slots.names[s]),
+                    Tensor(tensorflow::DT_FLOAT, TensorShape({0, width}))));
   }
   return absl::OkStatus();
 }

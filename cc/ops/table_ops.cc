@@ -207,7 +207,7 @@ REGISTER_OP("Tfembed>TableExport")
     .SetShapeFn(ExportShape)
     .Doc(R"doc(
 All `keys` [n], their rows `values` [n, dim] and their `slots`
-[n, num_slots * dim], as of one moment and in no particular order.
+[n, floats of all slots], as of one moment and in no particular order.
 )doc");
 
 REGISTER_OP("Tfembed>TableImport")
@@ -220,7 +220,7 @@ REGISTER_OP("Tfembed>TableImport")
     .Doc(R"doc(
 Writes `keys` [n] with their full rows beside what is in the table. Any number at
 a time. `full_rows` [n, width] are rows as they lie in memory, in words of 4 bytes;
-of float values and without policies that is [n, dim * (1 + num_slots)].
+of float values and without policies that is [n, dim + floats of all slots].
 )doc");
 
 REGISTER_OP("Tfembed>TableSetSlots")
@@ -228,11 +228,13 @@ REGISTER_OP("Tfembed>TableSetSlots")
     .Attr("owner: string")
     .Attr("names: list(string)")
     .Attr("initial_values: list(float)")
+    .Attr("row_wise: list(int) = []")
     .SetIsStateful()
     .SetShapeFn(HandleShape)
     .Doc(R"doc(
 Lays the slots of the update rule `owner` out in every row, present rows
-included. The same rule again changes nothing; another rule is refused.
+included, each of dim floats, but those in `row_wise` of one. The same rule again
+changes nothing; another rule is refused.
 )doc");
 
 }  // namespace

@@ -45,7 +45,7 @@ REGISTER_OP("Tfembed>TableLookupTrained")
     .SetShapeFn(LookupTrainedShape)
     .Doc(R"doc(
 Value and slots of `keys` [...] as floats, `rows` [..., width], where width is
-dim * (1 + num_slots); of a missing key the initial ones, and nothing is
+dim and the floats of all slots; of a missing key the initial ones, and nothing is
 inserted.
 )doc");
 
@@ -58,7 +58,7 @@ REGISTER_OP("Tfembed>TableWriteTrained")
     .SetIsStateful()
     .SetShapeFn(WriteTrainedShape)
     .Doc(R"doc(
-Writes `rows` [..., dim * (1 + num_slots)] as value and slots of `keys` [...],
+Writes `rows` [..., dim + floats of all slots] as value and slots of `keys` [...],
 or with `add` adds to them. A missing key is inserted with its initial row and
 slots first.
 )doc");

@@ -25,6 +25,7 @@ BAD_TABLES = [
     ({"combiner": "max"}, "combiner.*max"),
     ({"combiner": 3}, "combiner.*int"),
     ({"dtype": tf.int64}, "dtype.*int64"),
+    ({"quantization_config": 4}, "quantization_config.*4"),
     ({"seed": 3}, "seed=3 and vocabulary_size=8"),
     ({"key_dtype": tf.int32}, "key_dtype.*int32"),
     ({"key_dtype": tf.string}, "key_dtype=tf.string.*vocabulary_size=8"),
@@ -36,15 +37,13 @@ LATER = [
     ({"dtype": tf.int32}, "dtype=tf.int32"),
     ({"dtype": tf.bfloat16}, "rows of bfloat16 with a vocabulary"),
     ({"layout": object()}, "layout"),
-    (
-        {"quantization_config": THEIRS.QuantizationConfig(4, 0.0, 1.0)},
-        "quantization_config",
-    ),
 ]
+
+ACCEPTED = [{"quantization_config": THEIRS.QuantizationConfig(4, 0.0, 1.0)}]
 
 if hasattr(THEIRS, "CustomCombiner"):  # Newer than TensorFlow 2.16.
     COMBINER = THEIRS.CustomCombiner(lambda n, rows: rows[0], 4)
-    LATER.append(({"combiner": COMBINER}, "CustomCombiner"))
+    ACCEPTED.append({"combiner": COMBINER})
 
 BAD_FEATURES = [
     ({"table": "users"}, "table.*str"),
@@ -71,6 +70,12 @@ def test_a_bad_table_is_refused_and_the_value_named(changes, text):
 def test_what_is_not_in_this_release_says_so(changes, text):
     with pytest.raises(errors.UnsupportedError, match=text):
         _table(**changes)
+
+
+@pytest.mark.parametrize("changes", ACCEPTED)
+def test_tensorflows_own_options_are_taken_as_they_are(changes):
+    ((name, value),) = changes.items()
+    assert getattr(_table(**changes), name) is value
 
 
 @pytest.mark.parametrize(("changes", "text"), BAD_FEATURES)

@@ -24,6 +24,25 @@ def test_a_tracked_child_may_have_any_name():
     assert owner._trackable_children() == {"a/b": child}
 
 
+def test_a_tracked_child_is_found_again():
+    owner = private.Folder()
+    assert private.tracked(owner, "one") is None
+    child = private.track(owner, "one", private.Folder())
+    assert private.tracked(owner, "one") is child
+
+
+def test_a_creator_passes_what_a_single_variable_takes():
+    seen = {}
+
+    def creator(next_creator, **arguments):
+        seen.update(arguments)
+        return next_creator(**arguments)
+
+    with tf.variable_creator_scope(creator):
+        tf.Variable(1.0)
+    assert set(private.SINGLE_VARIABLE_ARGUMENTS) <= set(seen)
+
+
 def test_an_added_variable_is_tracked():
     owner = tf.train.Checkpoint()
     variable = private.add_variable(

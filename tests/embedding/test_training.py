@@ -37,6 +37,18 @@ OPTIMIZERS = [
         beta=0.5,
         multiply_linear_by_learning_rate=True,
     ),
+    optimizers.Momentum(0.5, use_nesterov=True),
+    optimizers.RMSProp(0.5, momentum=0.5, epsilon=1e-3),
+    optimizers.CenteredRMSProp(0.5, epsilon=1e-2),
+    optimizers.ProximalAdagrad(
+        0.5, l1_regularization_strength=0.125, l2_regularization_strength=0.25
+    ),
+    optimizers.Adadelta(0.5, epsilon=1e-3),
+    optimizers.Lion(0.0625),
+    optimizers.Adam(0.5, lazy_adam=False, weight_decay_factor=0.125),
+    optimizers.Lion(0.0625, lazy_lion=False),
+    optimizers.RowWiseAdagrad(0.5, epsilon=1e-3),
+    optimizers.Yogi(0.0625, l1_regularization_strength=0.25),
 ]
 
 
@@ -60,7 +72,12 @@ def test_every_step_equals_the_oracle(optimizer, vocabulary):
         embedding.apply_gradients(step.structured_gradients())
         after = steps.Tables.of(embedding, IDS)
         steps.check_update(
-            before, after, step, optimizer, 0.5, fixed_vocabulary=fixed
+            before,
+            after,
+            step,
+            optimizer,
+            optimizer.learning_rate,
+            fixed_vocabulary=fixed,
         )
 
 

@@ -8,6 +8,7 @@ tolerance.
 
 from oracle.features import Bag, Feature, bags_of
 from oracle.lookups import combine, lookup_feature
+from oracle.tables import Rule, Table, well_posed
 from oracle.tolerance import Terms, assert_close
 from oracle.updates import (
     apply_rule,
@@ -19,6 +20,8 @@ from oracle.updates import (
 __all__ = [
     "Bag",
     "Feature",
+    "Rule",
+    "Table",
     "Terms",
     "apply_rule",
     "assert_close",
@@ -28,4 +31,5 @@ __all__ = [
     "lookup_feature",
     "slot_names",
     "summed_gradients",
+    "well_posed",
 ]

@@ -7,14 +7,14 @@ from collections.abc import Callable
 import numpy as np
 
 from oracle.features import Feature, bags_of
-from oracle.tolerance import Terms
+from oracle.tolerance import Terms, as_terms
 
 
-def combine(pairs, row: Callable[[int], np.ndarray], dim: int) -> Terms:
+def combine(pairs, row: Callable[[int], np.ndarray | Terms], dim: int) -> Terms:
     """Sum of factor * row over (id, factor) pairs."""
     total = Terms.of(np.zeros(dim))
     for key, factor in pairs:
-        total = total + Terms.of(row(key)) * factor
+        total = total + as_terms(row(key)) * factor
     return total
 
 

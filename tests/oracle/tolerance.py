@@ -28,11 +28,23 @@ class Terms:
     def __mul__(self, factor) -> Terms:
         return Terms(self.value * factor, self.size * np.abs(factor))
 
+    def squared(self) -> Terms:
+        """The square; an error of the value counts twice."""
+        return Terms(self.value**2, 2 * np.abs(self.value) * self.size)
+
+    def clipped(self, low: float, high: float) -> Terms:
+        return Terms(np.clip(self.value, low, high), self.size)
+
     def well_posed(self) -> bool:
         """Each element is 0 or at least a tenth of its absolute terms."""
         return bool(
             np.all((self.value == 0) | (np.abs(self.value) >= 0.1 * self.size))
         )
+
+
+def as_terms(value: np.ndarray | Terms) -> Terms:
+    """Terms as they are; anything else has no error yet."""
+    return value if isinstance(value, Terms) else Terms.of(value)
 
 
 def assert_close(actual, expected: Terms, what: str = "result") -> None:

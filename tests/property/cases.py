@@ -236,6 +236,31 @@ RULES: tuple[tuple[str, dict], ...] = (
             "multiply_linear_by_learning_rate": 1,
         },
     ),
+    ("momentum", {"momentum": 0.5, "use_nesterov": 1, **DECAY}),
+    ("rms_prop", {"rho": 0.75, "momentum": 0.5, "epsilon": 1e-3}),
+    ("centered_rms_prop", {"rho": 0.75, "momentum": 0.0, "epsilon": 1e-2}),
+    (
+        "proximal_adagrad",
+        {
+            "initial_accumulator_value": 0.5,
+            "l1_regularization_strength": 0.125,
+            "l2_regularization_strength": 0.25,
+            **COMMON,
+        },
+    ),
+    ("adadelta", {"rho": 0.75, "epsilon": 1e-3}),
+    ("lion", {"beta_1": 0.75, "beta_2": 0.5, **COMMON}),
+    (
+        "yogi",
+        {
+            "beta_1": 0.5,
+            "beta_2": 0.75,
+            "epsilon": 1e-3,
+            "l1_regularization_strength": 0.125,
+            "l2_regularization_strength": 0.25,
+            "initial_accumulator_value": 0.125,
+        },
+    ),
 )
 
 

@@ -99,10 +99,12 @@ def _adopt(source: TableSource, layout: str) -> None:
     table = source.table
     fields = [line.split(" ") for line in layout.splitlines()]
     seed = next(int(value) for name, value, *_ in fields if name == "seed")
-    slots = tuple(value for name, value, *_ in fields if name == "slot")
+    widths = {"slot": table.dim, "row_slot": 1}
+    saved = {v: widths[name] for name, v, *_ in fields if name in widths}
+    own = dict(zip(table.slot_names, table.slot_widths, strict=True))
     table.adopt(
         seed=table.seed if table.seed_is_given else _signed(seed),
-        slot_names=(source.load_slots and slots) or table.slot_names,
+        slots=(source.load_slots and saved) or own,
     )
 
 

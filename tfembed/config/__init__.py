@@ -1,6 +1,13 @@
 """What a table is and how a feature is looked up in it."""
 
+from tfembed.config.custom_combiner import CustomCombiner
 from tfembed.config.feature_config import FeatureConfig
+from tfembed.config.quantization_config import QuantizationConfig
 from tfembed.config.table_config import TableConfig
 
-__all__ = ["FeatureConfig", "TableConfig"]
+__all__ = [
+    "CustomCombiner",
+    "FeatureConfig",
+    "QuantizationConfig",
+    "TableConfig",
+]

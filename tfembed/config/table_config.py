@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors, initializers
+from tfembed.config import custom_combiner
 from tfembed.policies import AdmissionPolicy, EvictionPolicy, Expiry
 from tfembed.tables import arguments
 
@@ -40,9 +41,11 @@ class TableConfig:
         None: the one that `TPUEmbedding` is given.
       combiner: how the rows e of a sample's ids, with weights w, become one:
         "sum": sum(w e); "mean": that over sum(w); "sqrtn": over
-        sqrt(sum(w ** 2)).
+        sqrt(sum(w ** 2)). Or a `CustomCombiner`.
       name: what checkpoints call the table; None: `table_0`, `table_1`, ...
-      quantization_config, layout: not in this release; None.
+      quantization_config: a `QuantizationConfig`, by which looked-up rows are
+        rounded; None: they are not.
+      layout: not in this release; None.
       dtype: of the rows: tf.float32; of a table without a vocabulary also
         tf.float16 or tf.bfloat16. Slots and activations are float32.
       seed: of the initial rows of a table without a vocabulary; None: the
@@ -69,7 +72,7 @@ class TableConfig:
     dim: int
     initializer: Any = None
     optimizer: Any = None
-    combiner: str = "mean"
+    combiner: Any = "mean"
     name: str | None = None
     quantization_config: Any = None
     layout: Any = None
@@ -188,15 +191,18 @@ def check_table_options(table: Any) -> None:
                 f"String argument `combiner` must be in {COMBINERS}. "
                 f"Received: {table.combiner}"
             )
-    elif type(table.combiner).__name__ == "CustomCombiner":
-        raise errors.UnsupportedError(
-            f"Table {table.name!r} has a CustomCombiner, which is not in this "
-            f"release; use one of {COMBINERS}."
-        )
+    elif custom_combiner.is_custom(table.combiner):
+        custom_combiner.as_combiner(table.combiner)
     else:
         raise errors.ArgumentError(
-            f"Argument `combiner` must be one of {COMBINERS}. Received: "
-            f"{type(table.combiner)}"
+            f"Argument `combiner` must be one of {COMBINERS} or a "
+            f"CustomCombiner. Received: {type(table.combiner)}"
+        )
+    quantization = table.quantization_config
+    if quantization is not None and not hasattr(quantization, "num_buckets"):
+        raise errors.ArgumentError(
+            "Argument `quantization_config` must be a QuantizationConfig or "
+            f"None. Received: {quantization!r}"
         )
     # TensorFlow 2.16's have no dtype.
     dtype = getattr(table, "dtype", tf.float32)
@@ -207,7 +213,6 @@ def check_table_options(table: Any) -> None:
         )
     has_vocabulary = table.vocabulary_size is not None
     later = {
-        "quantization_config": table.quantization_config is not None,
         "layout": table.layout is not None,
         "dtype=tf.int32": dtype == tf.int32,
         f"rows of {tf.as_dtype(dtype).name} with a vocabulary": (

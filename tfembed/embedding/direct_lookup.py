@@ -14,6 +14,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import dynamic_embedding, errors
+from tfembed.config.custom_combiner import is_custom
+from tfembed.config.quantization_config import quantized
 from tfembed.embedding.inputs import check_ids
 from tfembed.embedding.output_shapes import is_sequence
 from tfembed.embedding.pooling import Pooling, pool_ragged, pool_sparse
@@ -33,17 +35,24 @@ class LookupStyle:
         its rank is above 2.
       shapes_sparse: the output shape of a FeatureConfig makes sequences of
         sparse input too, as it does of ragged input.
+      quantizes: the rows of tables with a QuantizationConfig.
     """
 
     drops_last_of_dense: bool
     prunes: bool
     shapes_sparse: bool
+    quantizes: bool
 
 
 SERVING = LookupStyle(
-    drops_last_of_dense=True, prunes=True, shapes_sparse=False
+    drops_last_of_dense=True, prunes=True, shapes_sparse=False, quantizes=True
 )
-V0 = LookupStyle(drops_last_of_dense=False, prunes=False, shapes_sparse=True)
+V0 = LookupStyle(
+    drops_last_of_dense=False,
+    prunes=False,
+    shapes_sparse=True,
+    quantizes=False,
+)
 
 
 def look_up(
@@ -66,6 +75,7 @@ def look_up(
       tfembed.errors.ArgumentError: an input that does not fit its feature, or a
         missing table; nothing is looked up.
       tfembed.errors.DtypeError: ids that are not of their table's dtype.
+      tfembed.errors.UnsupportedError: input for a CustomCombiner.
     """
     for (path, feature), value, weight in zip(
         features, values, weights, strict=True
@@ -94,7 +104,10 @@ def _look_up_one(
 ) -> tf.Tensor:
     rank = value.shape.rank
     pooling = Pooling(
-        rows=lambda ids: _rows(table, ids),
+        rows=lambda ids: quantized(
+            _rows(table, ids),
+            feature.table.quantization_config if style.quantizes else None,
+        ),
         dim=feature.table.dim,
         combiner=feature.table.combiner,
         # As tf.nn.safe_embedding_lookup_sparse, which is all that there is for
@@ -160,6 +173,11 @@ def _check(value: Any, weights: Any, feature: Any, path: str) -> None:
             "passed."
         )
     check_ids(value.dtype, path, feature.table)
+    if is_custom(feature.table.combiner) and not is_dense:
+        raise errors.UnsupportedError(
+            f"The table of {path} has a CustomCombiner, which this lookup does "
+            "not know the weights of. Use TPUEmbedding, with training=False."
+        )
     if isinstance(value, tf.RaggedTensor) and value.shape.rank != 2:
         raise errors.ArgumentError(
             f"Only rank 2 ragged tensor is supported, but got rank "

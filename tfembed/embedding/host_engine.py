@@ -8,14 +8,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed import errors, ops
+from tfembed import errors
 from tfembed.embedding import private, step_format
 from tfembed.embedding.batch_queue import HOST, Batch
 from tfembed.embedding.host_tables import HostTable, TableSize, make_table
 from tfembed.embedding.named_steps import NamedSteps
 from tfembed.embedding.plan import EmbeddingPlan
+from tfembed.embedding.row_features import RowFeatures
 from tfembed.embedding.step_format import StepFormat
 from tfembed.embedding.step_queue import QueueBound
+from tfembed.embedding.table_update import update_tables
 
 __all__ = ["EngineOptions", "HostEngine"]
 
@@ -72,6 +74,7 @@ class HostEngine:
                 plan.tables, plan.optimizers, strict=True
             )
         ]
+        self._row_features = RowFeatures(owner, plan, self.tables)
         with tf.device(HOST):
             self._nonfinite_rows = private.single_variable(
                 initial_value=tf.zeros([len(self.tables)], tf.int64),
@@ -176,10 +179,7 @@ class HostEngine:
           plans: one per feature.
         """
         with tf.device(HOST):
-            activations: list[tf.Tensor] = ops.grouped_lookup(
-                self._resources(), self._plan.dims, features, plans
-            )
-        return activations
+            return self._row_features.look_up(features, plans)
 
     def update(
         self,
@@ -203,16 +203,14 @@ class HostEngine:
         if rates is None:
             rates = tf.stack(_learning_rates(rules))
         with tf.device(HOST):
-            nonfinite = ops.grouped_update(
-                self._resources(),
-                [s for table in self.tables for s in table.slots.values()],
-                self._plan.dims,
-                features,
-                plans,
-                gradients,
-                rules=[rule.rule_text() for rule in rules],
-                learning_rates=tf.unstack(rates, len(self.tables)),
-                nonfinite=self._options.nonfinite,
+            step = self._row_features.differentiate(features, plans, gradients)
+            nonfinite = update_tables(
+                self._plan,
+                self.tables,
+                rules,
+                step,
+                tf.unstack(rates, len(self.tables)),
+                self._options.nonfinite,
             )
             self._nonfinite_rows.assign_add(nonfinite)
             for table in self.tables:
@@ -253,10 +251,6 @@ class HostEngine:
             table.size(nonfinite_rows=int(count))
             for table, count in zip(self.tables, counts, strict=True)
         ]
-
-    def _resources(self) -> list[tf.Tensor]:
-        # Handles, not variables: tapes and functions need not watch them.
-        return [table.parameters.handle for table in self.tables]
 
     def _rules(self) -> list[Any]:
         for config, rule in zip(

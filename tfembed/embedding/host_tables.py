@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import optimizers
-from tfembed.embedding import private
+from tfembed.embedding import created_slots, private
 from tfembed.embedding.batch_queue import HOST
 from tfembed.tables import HashTable
 
@@ -44,7 +44,8 @@ class HostTable:
 
     Attributes:
       parameters: a variable [vocabulary_size, dim], or a HashTable.
-      slots: by name, variables of the same shape; a HashTable keeps its own.
+      slots: by name, variables of the same shape, or [vocabulary_size, 1]; a
+        HashTable keeps its own.
     """
 
     parameters: Any
@@ -61,9 +62,9 @@ class HostTable:
             stats = self.parameters.stats()
             total = stats.index_bytes + stats.row_bytes
             return TableSize(stats.size, total, nonfinite_rows)
-        rows, dim = self.parameters.shape
-        total = 4 * rows * dim * (1 + len(self.slots))
-        return TableSize(rows, total, nonfinite_rows)
+        floats = [self.parameters, *self.slots.values()]
+        total = 4 * sum(part.shape.num_elements() for part in floats)
+        return TableSize(self.parameters.shape[0], total, nonfinite_rows)
 
 
 def make_table(
@@ -97,22 +98,30 @@ def make_static_table(
       new_variable: makes one, with the arguments of tf.Variable.
     """
     shape = (config.vocabulary_size, config.dim)
-    slots = {} if optimizer is None else optimizer.slot_initial_values
-
-    def make(name: str, initializer: Any, trainable: bool) -> Any:
-        return _variable(
-            owner, name, shape, initializer, trainable, new_variable
+    parameters = _variable(
+        owner, config.name, shape, config.initializer, True, new_variable
+    )
+    if optimizer is None:
+        return HostTable(parameters, {})
+    if getattr(optimizer, "slot_variable_creation_fn", None) is not None:
+        is_single = new_variable is _single_on_host
+        slots = created_slots.create(
+            parameters, config.name, optimizer, is_single=is_single
         )
-
+        created_slots.track(owner, config.name, slots)
+        return HostTable(parameters, slots)
     return HostTable(
-        make(config.name, config.initializer, True),
+        parameters,
         {
-            name: make(
+            name: _variable(
+                owner,
                 f"{config.name}/{name}",
-                functools.partial(_constant, value),
+                optimizer.slot_shape(name, shape),
+                optimizer.slot_initializer(name),
                 False,
+                new_variable,
             )
-            for name, value in slots.items()
+            for name in optimizer.slot_names
         },
     )
 
@@ -139,10 +148,6 @@ def _hash_table(owner: Any, config: Any, optimizer: Any) -> HashTable:
     if optimizer is not None:
         table.attach(optimizer)
     return private.track(owner, config.name, table)
-
-
-def _constant(value: float, shape: Any, dtype: tf.DType) -> tf.Tensor:
-    return tf.fill(shape, tf.cast(value, dtype))
 
 
 def _variable(

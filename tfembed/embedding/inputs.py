@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.config.custom_combiner import is_custom
 from tfembed.embedding import output_shapes
 from tfembed.embedding.output_shapes import OutputShapes
 from tfembed.embedding.step_format import StepFormat, format_of
@@ -71,9 +72,23 @@ def read_batch(
             input_shape=value.shape,
             output_shape=shapes.shapes[i],
         )
+        _check_combines(features[i], one, weight, paths[i])
         formats.append(one)
         ids.append(checked)
     return BatchInput(ids, formats, shapes)
+
+
+def _check_combines(
+    feature: Any, one: StepFormat, weights: Any, path: str
+) -> None:
+    if weights is None or one.sequence_length:
+        return
+    if is_custom(feature.table.combiner):
+        raise errors.ArgumentError(
+            f"Weight specified for {path}, but its table "
+            f"{feature.table.name!r} has a CustomCombiner, which takes none. "
+            "Leave it out, or combine by sum, mean or sqrtn."
+        )
 
 
 def read_input(value: Any, weights: Any, path: str, table: Any) -> FeatureIds:

@@ -98,7 +98,11 @@ def make_plan(feature_config: Any, optimizer: Any) -> EmbeddingPlan:
         None if one is None else optimizers.from_tensorflow(one)
         for one in chosen
     )
-    for table, name, one in zip(tables, _names(tables), chosen, strict=True):
+    names = _names(tables)
+    for table, name, rule in zip(tables, names, rules, strict=True):
+        if rule is not None:
+            _check_fits(rule, table, name)
+    for table, name, one in zip(tables, names, chosen, strict=True):
         # Ours are frozen for everybody else.
         object.__setattr__(table, "name", name)
         object.__setattr__(table, "optimizer", one)
@@ -115,6 +119,18 @@ def make_plan(feature_config: Any, optimizer: Any) -> EmbeddingPlan:
         table_ids=tuple(_index(tables, f.table) for f in features),
         optimizers=rules,
     )
+
+
+def _check_fits(rule: optimizers.Optimizer, table: Any, name: str) -> None:
+    has_vocabulary = table.vocabulary_size is not None
+    rule.check_fits_table(name, has_vocabulary=has_vocabulary)
+    # TensorFlow's has no such field.
+    if not rule.is_fused and getattr(table, "admission", None) is not None:
+        raise errors.ArgumentError(
+            f"Table {name!r} admits ids by a policy, which a CustomOptimizer "
+            "does not ask: its updates insert all. Leave `admission` out, or "
+            "use another optimizer."
+        )
 
 
 def _distinct(tables: Sequence[Any]) -> list[Any]:

@@ -7,9 +7,36 @@ from __future__ import annotations
 
 from typing import Any
 
+import tensorflow as tf
+
 from tfembed.ops.private import single_variable
 
-__all__ = ["add_variable", "single_variable", "track"]
+__all__ = [
+    "SINGLE_VARIABLE_ARGUMENTS",
+    "Folder",
+    "add_variable",
+    "single_variable",
+    "track",
+    "tracked",
+]
+
+# What tf.Variable passes to its creators and `single_variable` takes.
+SINGLE_VARIABLE_ARGUMENTS = (
+    "initial_value",
+    "trainable",
+    "validate_shape",
+    "caching_device",
+    "name",
+    "dtype",
+    "import_scope",
+    "constraint",
+    "synchronization",
+    "aggregation",
+    "shape",
+)
+
+# A trackable object without anything in it.
+Folder = tf.__internal__.tracking.AutoTrackable
 
 
 def track(owner: Any, name: str, child: Any) -> Any:
@@ -18,6 +45,12 @@ def track(owner: Any, name: str, child: Any) -> Any:
     Unlike an attribute's, the name may have any form.
     """
     return owner._track_trackable(child, name=name)
+
+
+def tracked(owner: Any, name: str) -> Any:
+    """The child that `track` gave `owner` under `name`, or None."""
+    owner._maybe_initialize_trackable()
+    return owner._lookup_dependency(name)
 
 
 def add_variable(owner: Any, **arguments: Any) -> Any:

@@ -135,6 +135,12 @@ def check_same_format(
             )
 
 
+def _op_combiner(combiner: Any) -> str:
+    # What a user's function combines is looked up id by id; the rest of such a
+    # table's features are not combined.
+    return combiner if isinstance(combiner, str) else "sum"
+
+
 def lookup_plans(
     plan: EmbeddingPlan, formats: Sequence[StepFormat]
 ) -> list[FeaturePlan]:
@@ -142,7 +148,7 @@ def lookup_plans(
     return [
         FeaturePlan(
             table=table,
-            combiner=plan.tables[table].combiner,
+            combiner=_op_combiner(plan.tables[table].combiner),
             max_sequence_length=one.sequence_length,
             validate=one.validate,
             name=path,

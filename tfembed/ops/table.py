@@ -182,7 +182,7 @@ def export(
     key_dtype: tf.DType = tf.int64,
     value_dtype: tf.DType = tf.float32,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """(keys [n], values [n, dim], slots [n, num_slots * dim]) of one moment."""
+    """(keys [n], values [n, dim], slots [n, floats of all slots]) of one moment."""
     result = library.load().tfembed_table_export(
         table, Tkey=key_dtype, Tvalue=value_dtype
     )
@@ -209,7 +209,7 @@ def import_rows(
 def lookup_trained(
     table: tf.Tensor, keys: tf.Tensor, *, width: int
 ) -> tf.Tensor:
-    """Value and slots as floats, [..., width = dim * (1 + num_slots)]."""
+    """Value and slots as floats, [..., width = dim + floats of all slots]."""
     return library.load().tfembed_table_lookup_trained(
         table, _keys(keys), width=width
     )
@@ -230,13 +230,23 @@ def set_slots(
     owner: str,
     names: Sequence[str],
     initial_values: Sequence[float],
+    row_wise: Sequence[int] = (),
 ) -> tf.Operation | None:
-    """Lays the slots of the update rule `owner` out in every row."""
+    """Lays the slots of the update rule `owner` out in every row.
+
+    Args:
+      table: a handle of `create`.
+      owner: the rule's name.
+      names: of its slots.
+      initial_values: one per slot.
+      row_wise: the places of the slots that are one float a row.
+    """
     return library.load().tfembed_table_set_slots(
         table,
         owner=owner,
         names=list(names),
         initial_values=list(initial_values),
+        row_wise=list(row_wise),
     )
 
 

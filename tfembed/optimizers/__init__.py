@@ -1,23 +1,42 @@
 """Update rules of embedding tables: frozen descriptions, one file each.
 
-Names, arguments and defaults are those of `tf.tpu.experimental.embedding`;
-TensorFlow's own objects are accepted wherever one of these is.
+Names, arguments and defaults of the first five are those of
+`tf.tpu.experimental.embedding`; TensorFlow's own objects are accepted wherever
+one of these is. The others are rules that TPUs know and that API does not.
 """
 
+from tfembed.optimizers.adadelta import Adadelta
 from tfembed.optimizers.adagrad import Adagrad
 from tfembed.optimizers.adagrad_momentum import AdagradMomentum
 from tfembed.optimizers.adam import Adam
+from tfembed.optimizers.centered_rms_prop import CenteredRMSProp
+from tfembed.optimizers.custom_optimizer import CustomOptimizer
 from tfembed.optimizers.ftrl import FTRL
 from tfembed.optimizers.interface import Optimizer
+from tfembed.optimizers.lion import Lion
+from tfembed.optimizers.momentum import Momentum
+from tfembed.optimizers.proximal_adagrad import ProximalAdagrad
+from tfembed.optimizers.rms_prop import RMSProp
+from tfembed.optimizers.row_wise_adagrad import RowWiseAdagrad
 from tfembed.optimizers.sgd import SGD
 from tfembed.optimizers.translation import from_tensorflow
+from tfembed.optimizers.yogi import Yogi
 
 __all__ = [
     "FTRL",
     "SGD",
+    "Adadelta",
     "Adagrad",
     "AdagradMomentum",
     "Adam",
+    "CenteredRMSProp",
+    "CustomOptimizer",
+    "Lion",
+    "Momentum",
     "Optimizer",
+    "ProximalAdagrad",
+    "RMSProp",
+    "RowWiseAdagrad",
+    "Yogi",
     "from_tensorflow",
 ]

@@ -23,7 +23,6 @@ class Adagrad(interface.Optimizer):
 
     Raises:
       tfembed.errors.ArgumentError: a parameter that is not allowed.
-      tfembed.errors.UnsupportedError: `slot_variable_creation_fn` is given.
     """
 
     rule_name: ClassVar[str] = "adagrad"

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from tfembed import errors
 from tfembed.optimizers import interface
 
 __all__ = ["Adam"]
@@ -14,7 +13,7 @@ __all__ = ["Adam"]
 
 @dataclasses.dataclass(frozen=True)
 class Adam(interface.Optimizer):
-    """Lazy Adam (Kingma and Ba, 2014), as TPUs do it, on looked-up rows alone:
+    """Adam (Kingma and Ba, 2014), as TPUs do it:
 
         m  = beta_1 * m + (1 - beta_1) * g
         v  = beta_2 * v + (1 - beta_2) * g * g
@@ -24,13 +23,17 @@ class Adam(interface.Optimizer):
     There is no bias correction: for the paper's, let `learning_rate` be a
     function that returns lr * sqrt(1 - beta_2 ** t) / (1 - beta_1 ** t).
 
+    `lazy_adam=True` moves the rows that were looked up. False moves all rows of
+    the table in each step, of a table without a vocabulary those that it has:
+    the others as if their gradient were 0, which decays their moments, and their
+    weights where `weight_decay_factor` is given. A step then costs as much as
+    the table is large.
+
     Slots: momenta m and velocities v, both from 0. beta_1 and beta_2 are in
     [0, 1), epsilon is positive. The other parameters are those of `Optimizer`.
 
     Raises:
       tfembed.errors.ArgumentError: a parameter that is not allowed.
-      tfembed.errors.UnsupportedError: `lazy_adam=False`, or
-        `slot_variable_creation_fn` is given.
     """
 
     rule_name: ClassVar[str] = "adam"
@@ -53,26 +56,10 @@ class Adam(interface.Optimizer):
     def __post_init__(self) -> None:
         self._check_common()
         interface.check_slot_creator(self.slot_variable_creation_fn)
-        for name in ("beta_1", "beta_2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise errors.ArgumentError(
-                    f"Adam {name} must be in [0, 1); got {getattr(self, name)}."
-                )
+        interface.check_unit("Adam beta_1", self.beta_1)
+        interface.check_unit("Adam beta_2", self.beta_2)
         interface.check_positive("Adam epsilon", self.epsilon)
-        if not self.lazy_adam:
-            self._refuse_dense_adam()
-
-    def _refuse_dense_adam(self) -> None:
-        if not self.use_gradient_accumulation:
-            raise errors.ArgumentError(
-                "`lazy_adam=False` needs `use_gradient_accumulation=True`; got "
-                "False for both."
-            )
-        raise errors.UnsupportedError(
-            "`lazy_adam=False`, which moves all rows in each step, is not in "
-            "this release; use `lazy_adam=True`, which moves the rows that "
-            "were looked up."
-        )
+        interface.check_accumulates(self, "lazy_adam", self.lazy_adam)
 
     @property
     def slot_initial_values(self) -> Mapping[str, float]:
@@ -81,6 +68,7 @@ class Adam(interface.Optimizer):
 
     def _rule_parameters(self) -> Mapping[str, float | bool]:
         return {
+            **({} if self.lazy_adam else {"lazy_adam": False}),
             "beta_1": self.beta_1,
             "beta_2": self.beta_2,
             "epsilon": self.epsilon,

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
+import math
 import numbers
 from collections.abc import Callable, Mapping
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
+
+import tensorflow as tf
 
 from tfembed import errors
 
-__all__ = ["ClipValue", "LearningRate", "Optimizer"]
+__all__ = ["ClipValue", "KeywordOptimizer", "LearningRate", "Optimizer"]
 
 LearningRate: TypeAlias = "float | Callable[[], float]"
 ClipValue: TypeAlias = "float | tuple[float | None, float | None] | None"
@@ -33,7 +37,11 @@ class Optimizer(abc.ABC):
       clip_weight_min, clip_weight_max: limits of the row after its update.
       use_gradient_accumulation: True: the gradients of a row are summed over
         the global batch and applied once. False: applied one by one.
-      slot_variable_creation_fn: not in this release.
+      slot_variable_creation_fn: makes the slots of a table with a vocabulary:
+        (the table's variable, slot names, their initializers) -> a dict of
+        tf.Variables by slot name, in the shape of the table. They are the
+        caller's: checkpoints find them under `_variables/<table>/<slot>`, not
+        under `<table>/<slot>`. None: they are made and saved with the table.
       low_dimensional_packing_status: a TPU's memory layout; no effect here.
 
     A row that was looked up moves even where its gradient is 0: what decays
@@ -41,6 +49,7 @@ class Optimizer(abc.ABC):
     """
 
     rule_name: ClassVar[str]  # In cc/core/optimizers.
+    is_fused: ClassVar[bool] = True  # False: its arithmetic is not there.
 
     learning_rate: LearningRate
     use_gradient_accumulation: bool
@@ -63,6 +72,38 @@ class Optimizer(abc.ABC):
     def slot_names(self) -> tuple[str, ...]:
         """The names of the slots kept beside each row."""
         return tuple(self.slot_initial_values)
+
+    @property
+    def row_wise_slots(self) -> frozenset[str]:
+        """The slots that are one float a row, whatever its width."""
+        return frozenset()
+
+    def slot_shape(
+        self, name: str, table_shape: tuple[int, int]
+    ) -> tuple[int, int]:
+        """The shape of a slot of a table [vocabulary_size, dim]."""
+        rows, dim = table_shape
+        return (rows, 1 if name in self.row_wise_slots else dim)
+
+    def slot_initializer(self, name: str) -> Callable[..., tf.Tensor]:
+        """What fills a slot, called as initializer(shape, dtype=...)."""
+        return tf.constant_initializer(self.slot_initial_values[name])
+
+    def check_fits_table(self, name: str, *, has_vocabulary: bool) -> None:
+        """Raises ArgumentError where a table cannot have this optimizer.
+
+        Args:
+          name: the table's.
+          has_vocabulary: whether the table's rows are a tf.Variable.
+        """
+        creator = getattr(self, "slot_variable_creation_fn", None)
+        if creator is not None and not has_vocabulary:
+            raise errors.ArgumentError(
+                f"Table {name!r} has no vocabulary, so its slots lie in its "
+                "rows, and `slot_variable_creation_fn` cannot make them; got "
+                f"{creator}. Leave it None, or give the table a "
+                "vocabulary_size."
+            )
 
     @property
     def clip_gradient_min(self) -> float | None:
@@ -103,12 +144,7 @@ class Optimizer(abc.ABC):
 
     def _check_common(self) -> None:
         """Raises for common parameters that are not allowed."""
-        rate = self.learning_rate
-        if not callable(rate) and not isinstance(rate, numbers.Real):
-            raise errors.ArgumentError(
-                "`learning_rate` must be a number or a function without "
-                f"arguments; got {rate!r}."
-            )
+        check_learning_rate(self.learning_rate)
         if not self.use_gradient_accumulation and self.clipvalue is not None:
             raise errors.ArgumentError(
                 "When `use_gradient_accumulation` is False, gradient clipping "
@@ -122,25 +158,75 @@ class Optimizer(abc.ABC):
         )
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KeywordOptimizer(Optimizer):
+    """A rule without a class in TensorFlow: common parameters by keyword."""
+
+    use_gradient_accumulation: bool = True
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+    weight_decay_factor: float | None = None
+    multiply_weight_decay_factor_by_learning_rate: bool | None = None
+    slot_variable_creation_fn: Callable[..., Any] | None = None
+    clipvalue: ClipValue = None
+    low_dimensional_packing_status: bool = False
+
+    def __post_init__(self) -> None:
+        self._check_common()
+        check_slot_creator(self.slot_variable_creation_fn)
+
+
+def check_learning_rate(rate: object) -> None:
+    """Raises for anything but a number or a function."""
+    if not callable(rate) and not isinstance(rate, numbers.Real):
+        raise errors.ArgumentError(
+            "`learning_rate` must be a number or a function without "
+            f"arguments; got {rate!r}."
+        )
+
+
 def check_slot_creator(creator: object) -> None:
-    """Raises for anything but None as `slot_variable_creation_fn`."""
-    if creator is None:
-        return
-    if not callable(creator):
+    """Raises for a `slot_variable_creation_fn` that cannot be called."""
+    if creator is not None and not callable(creator):
         raise errors.ArgumentError(
             "Argument `slot_variable_creation_fn` must be either None or a "
             f"callable. Received: {creator}"
         )
-    raise errors.UnsupportedError(
-        "`slot_variable_creation_fn` is not in this release; leave it None, and "
-        "the slots are made and saved with their table."
-    )
+
+
+def check_accumulates(rule: Optimizer, option: str, is_lazy: bool) -> None:
+    """Raises for a rule that moves all rows and does not sum gradients."""
+    if not is_lazy and not rule.use_gradient_accumulation:
+        raise errors.ArgumentError(
+            f"`{option}=False` needs `use_gradient_accumulation=True`; got "
+            "False for both."
+        )
 
 
 def check_positive(name: str, value: float) -> None:
     """Raises where a parameter that must be positive is not."""
     if not value > 0:
         raise errors.ArgumentError(f"{name} must be positive; got {value}.")
+
+
+def check_not_negative(name: str, value: float) -> None:
+    """Raises where a parameter that must not be negative is."""
+    if not 0 <= value < math.inf:
+        raise errors.ArgumentError(
+            f"{name} must be finite and not negative; got {value}."
+        )
+
+
+def check_unit(name: str, value: float) -> None:
+    """Raises where a parameter is not in [0, 1)."""
+    if not 0 <= value < 1:
+        raise errors.ArgumentError(f"{name} must be in [0, 1); got {value}.")
+
+
+def check_finite(name: str, value: float) -> None:
+    """Raises for a NaN or an infinity."""
+    if not math.isfinite(value):
+        raise errors.ArgumentError(f"{name} must be finite; got {value}.")
 
 
 def _limits(clipvalue: ClipValue) -> tuple[float | None, float | None]:

@@ -8,9 +8,11 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.optimizers import private
 from tfembed.optimizers.adagrad import Adagrad
 from tfembed.optimizers.adagrad_momentum import AdagradMomentum
 from tfembed.optimizers.adam import Adam
+from tfembed.optimizers.custom_optimizer import CustomOptimizer
 from tfembed.optimizers.ftrl import FTRL
 from tfembed.optimizers.interface import Optimizer
 from tfembed.optimizers.sgd import SGD
@@ -33,20 +35,17 @@ def from_tensorflow(optimizer: object) -> Optimizer:
 
     Args:
       optimizer: a `tfembed.optimizers.Optimizer`, or one of SGD, Adagrad,
-        AdagradMomentum, Adam and FTRL of `tf.tpu.experimental.embedding`.
+        AdagradMomentum, Adam, FTRL and CustomOptimizer of
+        `tf.tpu.experimental.embedding`.
 
     Raises:
       tfembed.errors.ArgumentError: anything else.
-      tfembed.errors.UnsupportedError: TensorFlow's `CustomOptimizer`, or an
-        option that is not in this release.
     """
     if isinstance(optimizer, Optimizer):
         return optimizer
+    # TensorFlow 2.16 has none.
     if type(optimizer).__name__ == "CustomOptimizer":
-        raise errors.UnsupportedError(
-            "CustomOptimizer is not in this release; use one of SGD, Adagrad, "
-            "AdagradMomentum, Adam and FTRL of tfembed.optimizers."
-        )
+        return _translate_custom(optimizer)
     for theirs, ours in _TRANSLATIONS:
         if isinstance(optimizer, theirs):
             return _translate(optimizer, ours)
@@ -54,6 +53,17 @@ def from_tensorflow(optimizer: object) -> Optimizer:
         f"{type(optimizer)} is an unsupported optimizer class. Please pass an "
         "instance of one of the optimizer classes under tfembed.optimizers or "
         "tf.tpu.experimental.embedding."
+    )
+
+
+def _translate_custom(optimizer: Any) -> CustomOptimizer:
+    names, initializers = private.slots_of(optimizer)
+    return CustomOptimizer(
+        optimizer.custom_computation,
+        optimizer.learning_rate,
+        names,
+        initializers,
+        optimizer.hyperparameters,
     )
 
 

@@ -224,10 +224,13 @@ class HashTable(TrainedTable):
         return keys, values
 
     def export_slots(self) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """All keys [n] and each slot's rows [n, dim], by the slot's name."""
+        """All keys [n] and each slot's rows, by the slot's name.
+
+        A slot's rows are [n, dim], or [n, 1] where it is one float a row.
+        """
         keys, _, slots = self._export_all()
         names = self.slot_names
-        columns = tf.split(slots, len(names), 1) if names else []
+        columns = tf.split(slots, self.slot_widths, 1) if names else []
         return keys, dict(zip(names, columns, strict=True))
 
     def _write(self, op: Any, *batch: tf.Tensor) -> Any:

@@ -40,6 +40,7 @@ class ShardedTable(tf.__internal__.tracking.Trackable):
         self._partitioner = partitioner
         self._seed_is_given = seed_is_given
         self._slot_names: tuple[str, ...] = ()
+        self._slot_widths: tuple[int, ...] = ()
         self._is_served = False
 
     @property
@@ -104,6 +105,11 @@ class ShardedTable(tf.__internal__.tracking.Trackable):
         return self._slot_names
 
     @property
+    def slot_widths(self) -> tuple[int, ...]:
+        """The floats of each slot: the table's width, or one."""
+        return self._slot_widths
+
+    @property
     def takes_slots(self) -> bool:
         """Whether a restore loads slots.
 
@@ -117,11 +123,17 @@ class ShardedTable(tf.__internal__.tracking.Trackable):
             keys, len(self._shards), self._partitioner, self.name
         )
 
-    def adopt(self, *, seed: int, slot_names: tuple[str, ...]) -> None:
-        """Takes over what a restored checkpoint says; for `tfembed.checkpoint`."""
+    def adopt(self, *, seed: int, slots: dict[str, int]) -> None:
+        """Takes over what a restored checkpoint says; for `tfembed.checkpoint`.
+
+        Args:
+          seed: of the initial rows.
+          slots: the floats of each slot, by its name.
+        """
         for shard in self._shards:
             shard.options = dataclasses.replace(shard.options, seed=seed)
-        self._slot_names = slot_names
+        self._slot_names = tuple(slots)
+        self._slot_widths = tuple(slots.values())
 
     def _trackable_children(
         self, save_type: str = "checkpoint", **kwargs: Any

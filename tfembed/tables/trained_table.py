@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import tensorflow as tf
 
-from tfembed import errors
+from tfembed import errors, optimizers
 from tfembed.ops import grouped
 from tfembed.ops import table as table_ops
 from tfembed.tables import arguments, batches
@@ -40,6 +41,8 @@ class TrainedTable(EvictingTable):
             bfloat16.
         """
         rule = optimizer.rule_text()
+        if isinstance(optimizer, optimizers.Optimizer):
+            optimizer.check_fits_table(self.name, has_vocabulary=False)
         if self._optimizer is not None and self._optimizer.rule_text() != rule:
             raise errors.ArgumentError(
                 f"Table '{self.name}' has optimizer "
@@ -47,9 +50,13 @@ class TrainedTable(EvictingTable):
                 "second one. Train with one of them, or use two tables."
             )
         if self._optimizer is None:
-            self._set_slots(optimizer, rule)
+            row_wise = getattr(optimizer, "row_wise_slots", ())
+            self._set_slots(optimizer, rule, row_wise)
             self._optimizer = optimizer
             self._slot_names = tuple(optimizer.slot_names)
+            self._slot_widths = tuple(
+                1 if slot in row_wise else self.dim for slot in self._slot_names
+            )
 
     def apply_gradients(
         self,
@@ -82,7 +89,7 @@ class TrainedTable(EvictingTable):
                 f"Table '{self.name}' has no optimizer; call `attach` first."
             )
         rate = getattr(self._optimizer, "learning_rate", None)
-        if rate is None:
+        if rate is None or not getattr(self._optimizer, "is_fused", True):
             raise errors.StateError(
                 f"Table '{self.name}' is trained by the own update of "
                 f"{self._optimizer.rule_text().split()[0]}; call that "
@@ -112,7 +119,7 @@ class TrainedTable(EvictingTable):
     @property
     def trained_width(self) -> int:
         """Numbers of a row with its slots."""
-        return self.dim * (1 + len(self.slot_names))
+        return self.dim + sum(self.slot_widths)
 
     def lookup_trained(self, keys: Any) -> tf.Tensor:
         """Value and slots of `keys`; inserts nothing.
@@ -163,7 +170,9 @@ class TrainedTable(EvictingTable):
             keys = tf.cast(keys, self.key_dtype)
         return batches.key_tensor(keys, self.key_dtype, self.name)
 
-    def _set_slots(self, optimizer: Any, rule: str) -> None:
+    def _set_slots(
+        self, optimizer: Any, rule: str, row_wise: Collection[str]
+    ) -> None:
         try:
             with tf.init_scope():
                 for handle in self.handles:
@@ -174,6 +183,11 @@ class TrainedTable(EvictingTable):
                         initial_values=[
                             optimizer.slot_initial_values[slot]
                             for slot in optimizer.slot_names
+                        ],
+                        row_wise=[
+                            i
+                            for i, slot in enumerate(optimizer.slot_names)
+                            if slot in row_wise
                         ],
                     )
         except tf.errors.FailedPreconditionError as error:

@@ -1,7 +1,5 @@
 #include "cc/core/optimizers/adam.h"
 
-#include <cmath>
-
 #include "cc/core/optimizers/formula_rule.h"
 
 namespace tfembed {
@@ -11,17 +9,10 @@ absl::StatusOr<std::unique_ptr<UpdateRule>> MakeAdam(RuleText text) {
   Adam& formula = rule.formula;
   bool lazy_adam = true;
   text.Read("lazy_adam", &lazy_adam);
-  text.Require(lazy_adam, "lazy_adam",
-               "1: updating every row in every step is not built yet");
-  text.Read("beta_1", &formula.beta_1);
-  text.Require(formula.beta_1 >= 0 && formula.beta_1 < 1, "beta_1",
-               "in [0, 1)");
-  text.Read("beta_2", &formula.beta_2);
-  text.Require(formula.beta_2 >= 0 && formula.beta_2 < 1, "beta_2",
-               "in [0, 1)");
-  text.Read("epsilon", &formula.epsilon);
-  text.Require(formula.epsilon > 0 && std::isfinite(formula.epsilon), "epsilon",
-               "finite and positive");
+  rule.moves_all_rows = !lazy_adam;
+  text.ReadIn01("beta_1", &formula.beta_1);
+  text.ReadIn01("beta_2", &formula.beta_2);
+  text.ReadPositive("epsilon", &formula.epsilon);
   text.Read("sum_inside_sqrt", &formula.sum_inside_sqrt);
   rule.slot_names = {"momenta", "velocities"};
   rule.slot_initial_values = {0, 0};

@@ -5,9 +5,9 @@
 
 namespace tfembed {
 
-// Adam (Kingma and Ba 2014), lazy: only the rows of a step decay. No bias
-// correction: it belongs into the learning rate, as for TPUs,
-// lr * sqrt(1 - beta_2^t) / (1 - beta_1^t).
+// Adam (Kingma and Ba 2014); lazy, where only the rows of a step decay, unless
+// the rule moves all rows. No bias correction: it belongs into the learning
+// rate, as for TPUs, lr * sqrt(1 - beta_2^t) / (1 - beta_1^t).
 struct Adam {
   static constexpr int kNumSlots = 2;  // Momenta, velocities.
 

@@ -27,6 +27,8 @@ struct RuleDescription {
   CommonParameters common;
   ApplyFunction<Formula> Kernels::*apply;
   bool divides_by_learning_rate = false;
+  SlotSet row_wise_slots = 0;
+  bool moves_all_rows = false;
 };
 
 // An update rule that applies a formula of the SIMD kernels.
@@ -44,6 +46,10 @@ class FormulaRule final : public UpdateRule {
     return description_.slot_initial_values;
   }
   bool accumulate() const override { return description_.common.accumulate; }
+  SlotSet row_wise_slots() const override {
+    return description_.row_wise_slots;
+  }
+  bool moves_all_rows() const override { return description_.moves_all_rows; }
 
   absl::Status CheckLearningRate(float learning_rate) const override {
     if (std::isfinite(learning_rate) &&
@@ -74,6 +80,8 @@ template <class Formula>
 absl::StatusOr<std::unique_ptr<UpdateRule>> FinishRule(
     RuleText* text, RuleDescription<Formula> description) {
   text->ReadCommon(&description.common);
+  text->Require(!description.moves_all_rows || description.common.accumulate,
+                "accumulate", "1 where all rows move in each step");
   const absl::Status status = text->Finish();
   if (!status.ok()) return status;
   description.name = text->name();
@@ -88,6 +96,14 @@ RuleMaker MakeAdagrad;
 RuleMaker MakeAdagradMomentum;
 RuleMaker MakeAdam;
 RuleMaker MakeFtrl;
+RuleMaker MakeMomentum;
+RuleMaker MakeRmsProp;
+RuleMaker MakeCenteredRmsProp;
+RuleMaker MakeProximalAdagrad;
+RuleMaker MakeAdadelta;
+RuleMaker MakeLion;
+RuleMaker MakeYogi;
+RuleMaker MakeRowWiseAdagrad;
 
 }  // namespace tfembed
 

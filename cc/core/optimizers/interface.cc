@@ -22,6 +22,14 @@ constexpr KnownRule kKnownRules[] = {
     {"adagrad_momentum", &MakeAdagradMomentum},
     {"adam", &MakeAdam},
     {"ftrl", &MakeFtrl},
+    {"momentum", &MakeMomentum},
+    {"rms_prop", &MakeRmsProp},
+    {"centered_rms_prop", &MakeCenteredRmsProp},
+    {"proximal_adagrad", &MakeProximalAdagrad},
+    {"adadelta", &MakeAdadelta},
+    {"lion", &MakeLion},
+    {"yogi", &MakeYogi},
+    {"row_wise_adagrad", &MakeRowWiseAdagrad},
 };
 
 }  // namespace

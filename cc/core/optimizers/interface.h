@@ -36,6 +36,13 @@ class UpdateRule {
   virtual const std::vector<float>& slot_initial_values() const = 0;
   virtual bool accumulate() const = 0;
 
+  // The slots that are one float a row.
+  virtual SlotSet row_wise_slots() const = 0;
+
+  // Whether each step moves all rows that a table has: those that it did not
+  // look up by a gradient of 0.
+  virtual bool moves_all_rows() const = 0;
+
   // InvalidArgument, "must be ...; got 0.", for one that the rule cannot take.
   virtual absl::Status CheckLearningRate(float learning_rate) const = 0;
 

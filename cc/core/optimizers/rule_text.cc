@@ -50,6 +50,28 @@ void RuleText::Read(absl::string_view parameter, bool* value) {
   Require(*text == "0" || *text == "1", parameter, "0 or 1");
 }
 
+void RuleText::ReadFinite(absl::string_view parameter, float* value) {
+  Read(parameter, value);
+  Require(std::isfinite(*value), parameter, "finite");
+}
+
+void RuleText::ReadPositive(absl::string_view parameter, float* value) {
+  Read(parameter, value);
+  Require(*value > 0 && std::isfinite(*value), parameter,
+          "finite and positive");
+}
+
+void RuleText::ReadNotNegative(absl::string_view parameter, float* value) {
+  Read(parameter, value);
+  Require(*value >= 0 && std::isfinite(*value), parameter,
+          "finite and not negative");
+}
+
+void RuleText::ReadIn01(absl::string_view parameter, float* value) {
+  Read(parameter, value);
+  Require(*value >= 0 && *value < 1, parameter, "in [0, 1)");
+}
+
 void RuleText::ReadCommon(CommonParameters* common) {
   Read("clip_gradient_min", &common->clip_gradient_min);
   Read("clip_gradient_max", &common->clip_gradient_max);

@@ -26,6 +26,12 @@ class RuleText {
   void Read(absl::string_view parameter, bool* value);
   void ReadCommon(CommonParameters* common);
 
+  // The same, of numbers that must be as they say.
+  void ReadFinite(absl::string_view parameter, float* value);
+  void ReadPositive(absl::string_view parameter, float* value);
+  void ReadNotNegative(absl::string_view parameter, float* value);
+  void ReadIn01(absl::string_view parameter, float* value);  // In [0, 1).
+
   // Where `holds` is false: "<name>: `<parameter>` must be <allowed>; got ...".
   void Require(bool holds, absl::string_view parameter,
                absl::string_view allowed);

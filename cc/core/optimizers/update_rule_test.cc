@@ -36,6 +36,22 @@ const char* const kRules[] = {
     "ftrl multiply_linear_by_learning_rate=1 beta=0.25 "
     "l1_regularization_strength=2 l2_regularization_strength=0.5",
     "ftrl learning_rate_power=0",
+    "momentum",
+    "momentum momentum=0.5 use_nesterov=1",
+    "rms_prop",
+    "rms_prop rho=0.5 momentum=0.9 epsilon=0.01",
+    "centered_rms_prop",
+    "centered_rms_prop rho=0.75 momentum=0.5 epsilon=0.01",
+    "proximal_adagrad",
+    "proximal_adagrad l1_regularization_strength=4 initial_accumulator_value=2 "
+    "l2_regularization_strength=0.5",
+    "adadelta",
+    "adadelta rho=0.5 epsilon=0.01",
+    "lion",
+    "lion beta_1=0.5 beta_2=0.75",
+    "yogi",
+    "yogi beta_1=0.5 beta_2=0.25 epsilon=0.1 l1_regularization_strength=0.5 "
+    "l2_regularization_strength=0.25 initial_accumulator_value=0.125",
 };
 
 const char* const kCommon[] = {
@@ -174,6 +190,15 @@ TEST(UpdateRuleParseTest, KnowsSlotsOfEveryRule) {
   EXPECT_EQ(slots("adagrad_momentum"), Names({"accumulators", "momenta"}));
   EXPECT_EQ(slots("adam"), Names({"momenta", "velocities"}));
   EXPECT_EQ(slots("ftrl"), Names({"accumulators", "linears"}));
+  EXPECT_EQ(slots("momentum"), Names({"momenta"}));
+  EXPECT_EQ(slots("rms_prop"), Names({"ms", "mom"}));
+  EXPECT_EQ(slots("centered_rms_prop"), Names({"ms", "mom", "mg"}));
+  EXPECT_EQ(slots("proximal_adagrad"), Names({"accumulators"}));
+  EXPECT_EQ(slots("adadelta"), Names({"accumulators", "updates"}));
+  EXPECT_EQ(slots("lion"), Names({"momenta"}));
+  EXPECT_EQ(slots("yogi"), Names({"v", "m"}));
+  EXPECT_EQ(Parse("yogi")->slot_initial_values(),
+            std::vector<float>({1e-6f, 0}));
   EXPECT_EQ(Parse("ftrl initial_accumulator_value=2")->slot_initial_values(),
             std::vector<float>({2, 0}));
   EXPECT_EQ(Parse("adagrad")->slot_initial_values(),
@@ -191,6 +216,18 @@ TEST(UpdateRuleParseTest, FtrlTakesALearningRateOfZeroOnlyInItsLinears) {
       UpdateRule::Parse("ftrl multiply_linear_by_learning_rate=1");
   EXPECT_TRUE((*multiplies)->CheckLearningRate(0).ok());
   EXPECT_FALSE((*multiplies)->CheckLearningRate(NAN).ok());
+}
+
+TEST(UpdateRuleParseTest, KnowsWhichRulesMoveAllRows) {
+  EXPECT_FALSE(Parse("adam")->moves_all_rows());
+  EXPECT_FALSE(Parse("adam lazy_adam=1")->moves_all_rows());
+  EXPECT_TRUE(Parse("adam lazy_adam=0")->moves_all_rows());
+  EXPECT_TRUE(Parse("lion lazy_lion=0")->moves_all_rows());
+}
+
+TEST(UpdateRuleParseTest, KnowsTheSlotsOfOneFloat) {
+  EXPECT_EQ(Parse("row_wise_adagrad")->row_wise_slots(), 1u);
+  EXPECT_EQ(Parse("adagrad")->row_wise_slots(), 0u);
 }
 
 TEST(UpdateRuleParseTest, KeepsNameAndAccumulation) {
@@ -218,7 +255,7 @@ INSTANTIATE_TEST_SUITE_P(
     Texts, UpdateRuleErrorTest,
     testing::Values(
         BadText{"", "Unknown update rule ``; the rules are sgd, adagrad"},
-        BadText{"lion", "Unknown update rule `lion`"},
+        BadText{"lamb", "Unknown update rule `lamb`"},
         BadText{"sgd momentum=1",
                 "sgd has no parameter `momentum`; it knows "
                 "clip_gradient_min, clip_gradient_max"},
@@ -230,9 +267,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"adam beta_1=1", "`beta_1` must be in [0, 1); got `1`"},
         BadText{"adam beta_2=-1", "`beta_2` must be in [0, 1); got `-1`"},
         BadText{"adam epsilon=0", "`epsilon` must be finite and positive"},
-        BadText{"adam lazy_adam=0",
-                "`lazy_adam` must be 1: updating every row "
-                "in every step is not built yet; got `0`"},
+        BadText{"adam lazy_adam=0 accumulate=0",
+                "`accumulate` must be 1 where all rows move in each step"},
+        BadText{"row_wise_adagrad epsilon=0", "`epsilon` must be finite and"},
+        BadText{"row_wise_adagrad initial_accumulator_value=-1", "got `-1`"},
         BadText{"adam sum_inside_sqrt=2", "must be 0 or 1; got `2`"},
         BadText{"adagrad initial_accumulator_value=0",
                 "`initial_accumulator_value` must be finite and positive"},
@@ -246,6 +284,17 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"ftrl l2_regularization_strength=-1", "`l2_regularization"},
         BadText{"ftrl beta=-1", "`beta` must be finite and not negative"},
         BadText{"ftrl initial_accumulator_value=0", "finite and positive"},
+        BadText{"momentum momentum=inf", "`momentum` must be finite"},
+        BadText{"rms_prop rho=1", "`rho` must be in [0, 1); got `1`"},
+        BadText{"rms_prop epsilon=0", "`epsilon` must be finite and positive"},
+        BadText{"centered_rms_prop rho=-1", "`rho` must be in [0, 1)"},
+        BadText{"proximal_adagrad initial_accumulator_value=0",
+                "`initial_accumulator_value` must be finite and positive"},
+        BadText{"proximal_adagrad l1_regularization_strength=-1",
+                "must be finite and not negative; got `-1`"},
+        BadText{"adadelta epsilon=inf", "`epsilon` must be finite"},
+        BadText{"lion beta_2=1", "`beta_2` must be in [0, 1); got `1`"},
+        BadText{"yogi initial_accumulator_value=-1", "not negative; got `-1`"},
         BadText{"sgd clip_gradient_min=1 clip_gradient_max=0",
                 "`clip_gradient_min` must be at most clip_gradient_max"},
         BadText{"sgd clip_weight_max=-inf clip_weight_min=0",

@@ -4,12 +4,20 @@
 #include <cstdint>
 
 #include "cc/core/mutable_row.h"
+#include "cc/core/optimizers/adadelta.h"
 #include "cc/core/optimizers/adagrad.h"
 #include "cc/core/optimizers/adagrad_momentum.h"
 #include "cc/core/optimizers/adam.h"
+#include "cc/core/optimizers/centered_rms_prop.h"
 #include "cc/core/optimizers/common_parameters.h"
 #include "cc/core/optimizers/ftrl.h"
+#include "cc/core/optimizers/lion.h"
+#include "cc/core/optimizers/momentum.h"
+#include "cc/core/optimizers/proximal_adagrad.h"
+#include "cc/core/optimizers/rms_prop.h"
+#include "cc/core/optimizers/row_wise_adagrad.h"
 #include "cc/core/optimizers/sgd.h"
+#include "cc/core/optimizers/yogi.h"
 
 // The inner loops, compiled once per instruction set (kernels.inc) and picked
 // at run time. All of them give the same bits: sums are taken in order, lane by
@@ -21,6 +29,7 @@ struct RowsToFetch {
   const MutableRow* rows = nullptr;
   int64_t n = 0;
   int num_slots = 0;
+  SlotSet row_wise = 0;
 };
 
 // Consecutive rows, in segments, to be summed: segment s is rows
@@ -65,6 +74,14 @@ struct Kernels {
   ApplyFunction<AdagradMomentum> adagrad_momentum;
   ApplyFunction<Adam> adam;
   ApplyFunction<Ftrl> ftrl;
+  ApplyFunction<Momentum> momentum;
+  ApplyFunction<RmsProp> rms_prop;
+  ApplyFunction<CenteredRmsProp> centered_rms_prop;
+  ApplyFunction<ProximalAdagrad> proximal_adagrad;
+  ApplyFunction<Adadelta> adadelta;
+  ApplyFunction<Lion> lion;
+  ApplyFunction<Yogi> yogi;
+  ApplyFunction<RowWiseAdagrad> row_wise_adagrad;
 };
 
 // The widest that the processor has, or a narrower one that the environment

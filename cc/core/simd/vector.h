@@ -93,6 +93,19 @@ static inline Vec Clamp(Vec v, float low, float high) {
   return v > highs ? highs : v;
 }
 
+// 1, -1 or 0; a NaN stays one.
+static inline Vec Sign(Vec v) {
+  const Vec ones = Broadcast(1);
+  return v > Vec{} ? ones : v < Vec{} ? -ones : v;
+}
+
+// Moves v towards 0 by `by`, which is not negative, and not beyond 0.
+static inline Vec Shrink(Vec v, Vec by) {
+  Vec middle = v < -by ? -by : v;
+  middle = middle > by ? by : middle;
+  return v - middle;
+}
+
 }  // namespace tfembed
 
 #endif  // TFEMBED_CORE_SIMD_VECTOR_H_

@@ -83,6 +83,20 @@ class MapTable final : public RowSource, public RowSink {
     }
   }
 
+  int64_t num_slices() const override { return kParts; }
+  void VisitSlice(int64_t slice, const RowVisitor& visit) override {
+    std::lock_guard<std::mutex> lock(mutexes_[slice]);
+    for (auto& [key, row] : rows_[slice]) {
+      int64_t id = key;
+      MutableRow view;
+      view.value = row.data();
+      for (size_t s = 0; s < slots_.size(); ++s) {
+        view.slots[s] = row.data() + dim_ * (1 + s);
+      }
+      visit(absl::MakeSpan(&id, 1), &view);
+    }
+  }
+
   // The full row, value and slots, or null.
   const float* Find(int64_t id) const {
     const auto& part = rows_[PartOf(Rank(id))];

@@ -102,12 +102,94 @@ ElementState Ftrl(const Parameters& p, double lr, double g, double w,
   return {value, {Terms({slots[0], g * g}), linear}};
 }
 
+ElementState Momentum(const Parameters& p, double lr, double g, double w,
+                      const std::vector<double>& slots) {
+  const double momentum = p.Get("momentum", 0.9);
+  const double kept = momentum * slots[0];
+  if (p.Get("use_nesterov", 0) != 0) {
+    return {Terms({w, -lr * g, -lr * momentum * kept, -lr * momentum * g}),
+            {Terms({kept, g})}};
+  }
+  return {Terms({w, -lr * kept, -lr * g}), {Terms({kept, g})}};
+}
+
+ElementState RmsProp(const Parameters& p, double lr, double g, double w,
+                     const std::vector<double>& slots) {
+  const bool is_centered = p.name == "centered_rms_prop";
+  const double rho = p.Get("rho", 0.9);
+  const Expected square = Terms({rho * slots[0], (1 - rho) * g * g});
+  Expected mean;
+  if (is_centered) mean = Terms({rho * slots[2], (1 - rho) * g});
+  const double variance = square.value - mean.value * mean.value;
+  const double step = lr * g / std::sqrt(variance + p.Get("epsilon", 1e-10));
+  const double kept = p.Get("momentum", 0) * slots[1];
+  ElementState state = {Terms({w, -kept, -step}),
+                        {square, Terms({kept, step})}};
+  if (is_centered) state.slots.push_back(mean);
+  return state;
+}
+
+// The value w - step after the proximal step of l1 and l2.
+Expected Proximal(const Parameters& p, double rate, double w, double step) {
+  Expected moved = Terms({w, -step});
+  const double l1 = rate * p.Get("l1_regularization_strength", 0);
+  moved.value =
+      std::copysign(std::max(std::fabs(moved.value) - l1, 0.0), moved.value);
+  moved.terms += l1;
+  moved.Multiply(1 / (1 + rate * p.Get("l2_regularization_strength", 0)));
+  return moved;
+}
+
+ElementState ProximalAdagrad(const Parameters& p, double lr, double g, double w,
+                             const std::vector<double>& slots) {
+  const double rate = lr / std::sqrt(slots[0] + g * g);
+  return {Proximal(p, rate, w, rate * g), {Terms({slots[0], g * g})}};
+}
+
+ElementState Adadelta(const Parameters& p, double lr, double g, double w,
+                      const std::vector<double>& slots) {
+  const double rho = p.Get("rho", 0.95), epsilon = p.Get("epsilon", 1e-7);
+  const Expected a = Terms({rho * slots[0], (1 - rho) * g * g});
+  const double delta =
+      g * std::sqrt((slots[1] + epsilon) / (a.value + epsilon));
+  return {Terms({w, -lr * delta}),
+          {a, Terms({rho * slots[1], (1 - rho) * delta * delta})}};
+}
+
+double Sign(double x) { return x > 0 ? 1 : x < 0 ? -1 : 0; }
+
+ElementState Lion(const Parameters& p, double lr, double g, double w,
+                  const std::vector<double>& slots) {
+  const double b1 = p.Get("beta_1", 0.9), b2 = p.Get("beta_2", 0.99);
+  return {Terms({w, -lr * Sign(b1 * slots[0] + (1 - b1) * g)}),
+          {Terms({b2 * slots[0], (1 - b2) * g})}};
+}
+
+ElementState Yogi(const Parameters& p, double lr, double g, double w,
+                  const std::vector<double>& slots) {
+  const double b1 = p.Get("beta_1", 0.9), b2 = p.Get("beta_2", 0.999);
+  const Expected m = Terms({b1 * slots[1], (1 - b1) * g});
+  const Expected v =
+      Terms({slots[0], -(1 - b2) * Sign(slots[0] - g * g) * g * g});
+  const double rate = lr / (std::sqrt(v.value) + p.Get("epsilon", 1e-3));
+  Expected value = Proximal(p, rate, w, rate * m.value);
+  value.terms += rate * m.terms;
+  return {value, {v, m}};
+}
+
 ElementState Step(const Parameters& p, double lr, double g, double w,
                   const std::vector<double>& slots) {
   if (p.name == "adagrad") return Adagrad(p, lr, g, w, slots);
   if (p.name == "adagrad_momentum") return AdagradMomentum(p, lr, g, w, slots);
   if (p.name == "adam") return Adam(p, lr, g, w, slots);
   if (p.name == "ftrl") return Ftrl(p, lr, g, w, slots);
+  if (p.name == "momentum") return Momentum(p, lr, g, w, slots);
+  if (p.name == "rms_prop") return RmsProp(p, lr, g, w, slots);
+  if (p.name == "centered_rms_prop") return RmsProp(p, lr, g, w, slots);
+  if (p.name == "proximal_adagrad") return ProximalAdagrad(p, lr, g, w, slots);
+  if (p.name == "adadelta") return Adadelta(p, lr, g, w, slots);
+  if (p.name == "lion") return Lion(p, lr, g, w, slots);
+  if (p.name == "yogi") return Yogi(p, lr, g, w, slots);
   return {Terms({w, -lr * g}), {}};
 }
 

@@ -1,0 +1,33 @@
+#ifndef TFEMBED_CORE_OPTIMIZERS_ADADELTA_H_
+#define TFEMBED_CORE_OPTIMIZERS_ADADELTA_H_
+
+#include "cc/core/simd/vector.h"
+
+namespace tfembed {
+
+// Adadelta (Zeiler 2012), as TensorFlow's ApplyAdadelta.
+struct Adadelta {
+  static constexpr int kNumSlots = 2;  // Accumulators, updates.
+
+  float rho = 0.95f;
+  float epsilon = 1e-7f;
+};
+
+// a = rho * a + (1 - rho) * g^2
+// d = g * sqrt(u + epsilon) / sqrt(a + epsilon)
+// u = rho * u + (1 - rho) * d^2
+// w -= lr * d
+static inline void Step(const Adadelta& rule, float learning_rate, Vec gradient,
+                        Vec* weights, Vec* slots) {
+  Vec& accumulator = slots[0];
+  Vec& update = slots[1];
+  accumulator = rule.rho * accumulator + (1 - rule.rho) * (gradient * gradient);
+  const Vec delta =
+      gradient * Sqrt(update + rule.epsilon) / Sqrt(accumulator + rule.epsilon);
+  update = rule.rho * update + (1 - rule.rho) * (delta * delta);
+  *weights -= learning_rate * delta;
+}
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_CORE_OPTIMIZERS_ADADELTA_H_

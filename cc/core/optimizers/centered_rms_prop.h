@@ -1,0 +1,38 @@
+#ifndef TFEMBED_CORE_OPTIMIZERS_CENTERED_RMS_PROP_H_
+#define TFEMBED_CORE_OPTIMIZERS_CENTERED_RMS_PROP_H_
+
+#include "cc/core/simd/vector.h"
+
+namespace tfembed {
+
+// RMSProp over the variance of the gradients (Graves 2013), as TensorFlow's
+// ApplyCenteredRMSProp.
+struct CenteredRmsProp {
+  static constexpr int kNumSlots = 3;  // Mean squares, momenta, means.
+
+  float rho = 0.9f;
+  float momentum = 0;
+  float epsilon = 1e-10f;
+};
+
+// s = rho * s + (1 - rho) * g^2
+// a = rho * a + (1 - rho) * g
+// m = momentum * m + lr * g / sqrt(max(s - a^2, 0) + epsilon)
+// w -= m
+static inline void Step(const CenteredRmsProp& rule, float learning_rate,
+                        Vec gradient, Vec* weights, Vec* slots) {
+  Vec& square = slots[0];
+  Vec& momentum = slots[1];
+  Vec& mean = slots[2];
+  square = rule.rho * square + (1 - rule.rho) * (gradient * gradient);
+  mean = rule.rho * mean + (1 - rule.rho) * gradient;
+  // A variance is not negative, but its rounding may be.
+  const Vec variance = Clamp(square - mean * mean, 0, __builtin_inff());
+  momentum = rule.momentum * momentum +
+             learning_rate * gradient / Sqrt(variance + rule.epsilon);
+  *weights -= momentum;
+}
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_CORE_OPTIMIZERS_CENTERED_RMS_PROP_H_

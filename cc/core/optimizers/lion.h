@@ -1,0 +1,28 @@
+#ifndef TFEMBED_CORE_OPTIMIZERS_LION_H_
+#define TFEMBED_CORE_OPTIMIZERS_LION_H_
+
+#include "cc/core/simd/vector.h"
+
+namespace tfembed {
+
+// Lion (Chen et al. 2023).
+struct Lion {
+  static constexpr int kNumSlots = 1;  // Momenta.
+
+  float beta_1 = 0.9f;
+  float beta_2 = 0.99f;
+};
+
+// w -= lr * sign(beta_1 * m + (1 - beta_1) * g)
+// m = beta_2 * m + (1 - beta_2) * g
+static inline void Step(const Lion& rule, float learning_rate, Vec gradient,
+                        Vec* weights, Vec* slots) {
+  Vec& momentum = slots[0];
+  *weights -= learning_rate *
+              Sign(rule.beta_1 * momentum + (1 - rule.beta_1) * gradient);
+  momentum = rule.beta_2 * momentum + (1 - rule.beta_2) * gradient;
+}
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_CORE_OPTIMIZERS_LION_H_

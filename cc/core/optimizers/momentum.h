@@ -1,0 +1,30 @@
+#ifndef TFEMBED_CORE_OPTIMIZERS_MOMENTUM_H_
+#define TFEMBED_CORE_OPTIMIZERS_MOMENTUM_H_
+
+#include "cc/core/simd/vector.h"
+
+namespace tfembed {
+
+// Gradient descent with momentum, as TensorFlow's ApplyMomentum: the momentum
+// is of gradients, not of steps, so a new learning rate acts at once.
+struct Momentum {
+  static constexpr int kNumSlots = 1;  // Momenta.
+
+  float momentum = 0.9f;
+  bool use_nesterov = false;
+};
+
+// m = momentum * m + g
+// w -= lr * (use_nesterov ? g + momentum * m : m)
+static inline void Step(const Momentum& rule, float learning_rate, Vec gradient,
+                        Vec* weights, Vec* slots) {
+  Vec& momentum = slots[0];
+  momentum = rule.momentum * momentum + gradient;
+  *weights -=
+      learning_rate *
+      (rule.use_nesterov ? gradient + rule.momentum * momentum : momentum);
+}
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_CORE_OPTIMIZERS_MOMENTUM_H_

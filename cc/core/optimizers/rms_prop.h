@@ -1,0 +1,33 @@
+#ifndef TFEMBED_CORE_OPTIMIZERS_RMS_PROP_H_
+#define TFEMBED_CORE_OPTIMIZERS_RMS_PROP_H_
+
+#include "cc/core/simd/vector.h"
+
+namespace tfembed {
+
+// RMSProp (Tieleman and Hinton 2012), as TensorFlow's ApplyRMSProp: epsilon is
+// under the root, and the momentum is of steps.
+struct RmsProp {
+  static constexpr int kNumSlots = 2;  // Mean squares, momenta.
+
+  float rho = 0.9f;
+  float momentum = 0;
+  float epsilon = 1e-10f;
+};
+
+// s = rho * s + (1 - rho) * g^2
+// m = momentum * m + lr * g / sqrt(s + epsilon)
+// w -= m
+static inline void Step(const RmsProp& rule, float learning_rate, Vec gradient,
+                        Vec* weights, Vec* slots) {
+  Vec& square = slots[0];
+  Vec& momentum = slots[1];
+  square = rule.rho * square + (1 - rule.rho) * (gradient * gradient);
+  momentum = rule.momentum * momentum +
+             learning_rate * gradient / Sqrt(square + rule.epsilon);
+  *weights -= momentum;
+}
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_CORE_OPTIMIZERS_RMS_PROP_H_

@@ -1,0 +1,40 @@
+#ifndef TFEMBED_CORE_OPTIMIZERS_YOGI_H_
+#define TFEMBED_CORE_OPTIMIZERS_YOGI_H_
+
+#include "cc/core/simd/vector.h"
+
+namespace tfembed {
+
+// Yogi (Zaheer et al. 2018, algorithm 2) with a proximal step for l1 and l2,
+// lazy. No bias correction, as for Adam.
+struct Yogi {
+  static constexpr int kNumSlots = 2;  // v, m.
+
+  float beta_1 = 0.9f;
+  float beta_2 = 0.999f;
+  float epsilon = 1e-3f;
+  float l1_regularization_strength = 0;
+  float l2_regularization_strength = 0;
+  float initial_accumulator_value = 1e-6f;
+};
+
+// m = beta_1 * m + (1 - beta_1) * g
+// v -= (1 - beta_2) * sign(v - g^2) * g^2
+// r = lr / (sqrt(v) + epsilon)
+// w = shrink(w - r * m, r * l1) / (1 + r * l2)
+static inline void Step(const Yogi& rule, float learning_rate, Vec gradient,
+                        Vec* weights, Vec* slots) {
+  Vec& velocity = slots[0];
+  Vec& momentum = slots[1];
+  const Vec square = gradient * gradient;
+  momentum = rule.beta_1 * momentum + (1 - rule.beta_1) * gradient;
+  velocity -= (1 - rule.beta_2) * (Sign(velocity - square) * square);
+  const Vec rate = learning_rate / (Sqrt(velocity) + rule.epsilon);
+  *weights = Shrink(*weights - rate * momentum,
+                    rate * rule.l1_regularization_strength) /
+             (1 + rate * rule.l2_regularization_strength);
+}
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_CORE_OPTIMIZERS_YOGI_H_

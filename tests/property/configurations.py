@@ -1,0 +1,321 @@
+"""Random embeddings: tables, features, and optimizers with all parameters."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from oracle import Bag, Feature, Rule, well_posed
+from property import cases
+from tfembed import optimizers
+from tfembed.config import FeatureConfig, QuantizationConfig, TableConfig
+
+VOCABULARY = 24
+IDS = range(-VOCABULARY, VOCABULARY)
+FIRST = 0.25  # In the rows of tables without a vocabulary.
+BATCH = 4
+
+
+class DecliningRate:
+    """A learning rate that is another one in each step."""
+
+    def __init__(self, first: float):
+        self.first = first
+        self.calls = 0
+
+    def __call__(self) -> float:
+        self.calls += 1
+        return self.at(self.calls)
+
+    def at(self, step: int) -> float:
+        return self.first / (1 + 0.25 * step)
+
+
+@dataclasses.dataclass
+class RandomTable:
+    """A table and the rule by which the oracle knows it."""
+
+    config: TableConfig
+    rule: Rule
+    quantization: tuple[int, float, float] | None
+
+    def rate(self, step: int) -> float:
+        rate = self.config.optimizer.learning_rate
+        return float(np.float32(rate.at(step) if callable(rate) else rate))
+
+    @property
+    def is_static(self) -> bool:
+        return self.config.vocabulary_size is not None
+
+
+def draw_table(rng: np.random.Generator, name: str) -> RandomTable:
+    is_static = bool(rng.random() < 0.6)
+    quantization = (int(rng.integers(2, 9)), -1.0, 0.75)
+    if rng.random() < 0.7:
+        quantization = None
+    optimizer = draw_optimizer(rng)
+    dim = int(rng.choice([1, 3, 8, 17]))
+    values = rng.normal(size=(VOCABULARY, dim)).astype(np.float32)
+    config = TableConfig(
+        VOCABULARY if is_static else None,
+        dim,
+        (lambda shape, dtype: tf.constant(values, dtype))
+        if is_static
+        else tf.constant_initializer(FIRST),
+        optimizer,
+        str(rng.choice(["sum", "mean", "sqrtn"])),
+        name,
+        quantization and QuantizationConfig(*quantization),
+    )
+    return RandomTable(config, rule_of(optimizer), quantization)
+
+
+def rule_of(optimizer: optimizers.Optimizer) -> Rule:
+    """What the oracle takes of a description: numbers as the rules hold them."""
+    name, *words = optimizer.rule_text().split()
+    pairs = (word.split("=") for word in words)
+    parameters = {k: float(np.float32(float(v))) for k, v in pairs}
+    return Rule(
+        name,
+        parameters,
+        accumulate=bool(parameters["accumulate"]),
+        moves_all_rows=not all(
+            parameters.get(lazy, 1.0) for lazy in ("lazy_adam", "lazy_lion")
+        ),
+    )
+
+
+def draw_optimizer(rng: np.random.Generator) -> optimizers.Optimizer:
+    rate: Any = float(rng.uniform(0.01, 0.5))
+    if rng.random() < 0.3:
+        rate = DecliningRate(rate)
+    cls, own = OWN[rng.integers(len(OWN))]
+    chosen = own(rng)
+    is_lazy = chosen.get("lazy_adam", chosen.get("lazy_lion", True))
+    return cls(rate, **chosen, **_common(rng, is_lazy))
+
+
+def _common(rng: np.random.Generator, is_lazy: bool) -> dict[str, Any]:
+    chosen: dict[str, Any] = {}
+    if is_lazy and rng.random() < 0.15:
+        chosen["use_gradient_accumulation"] = False
+    elif rng.random() < 0.3:
+        chosen["clipvalue"] = [0.5, (-0.25, 0.75), (None, 0.5), (-0.5, None)][
+            rng.integers(4)
+        ]
+    if rng.random() < 0.2:
+        chosen["clip_weight_min"] = -0.5
+    if rng.random() < 0.2:
+        chosen["clip_weight_max"] = 0.5
+    if rng.random() < 0.3:
+        chosen["weight_decay_factor"] = 0.125
+        chosen["multiply_weight_decay_factor_by_learning_rate"] = bool(
+            rng.random() < 0.5
+        )
+    return chosen
+
+
+def _flag(rng: np.random.Generator) -> bool:
+    return bool(rng.random() < 0.5)
+
+
+def _one(rng: np.random.Generator, *values: float) -> float:
+    return float(rng.choice(values))
+
+
+OWN: list[tuple[type, Any]] = [
+    (optimizers.SGD, lambda r: {}),
+    (
+        optimizers.Adagrad,
+        lambda r: {"initial_accumulator_value": _one(r, 0.1, 1.0)},
+    ),
+    (
+        optimizers.AdagradMomentum,
+        lambda r: {
+            "momentum": _one(r, 0.0, 0.75),
+            "use_nesterov": _flag(r),
+            "exponent": _one(r, 2, 3),
+            "beta2": _one(r, 1.0, 0.75),
+            "epsilon": _one(r, 1e-3, 0.1),
+        },
+    ),
+    (
+        optimizers.FTRL,
+        lambda r: {
+            "learning_rate_power": _one(r, -0.5, -0.75, 0.0),
+            "l1_regularization_strength": _one(r, 0.0, 0.125),
+            "l2_regularization_strength": _one(r, 0.0, 0.25),
+            "beta": _one(r, 0.0, 0.5),
+            "initial_accumulator_value": _one(r, 0.1, 1.0),
+            "multiply_linear_by_learning_rate": _flag(r),
+        },
+    ),
+    (
+        optimizers.Adam,
+        lambda r: {
+            "beta_1": _one(r, 0.5, 0.9),
+            "beta_2": _one(r, 0.75, 0.999),
+            "epsilon": _one(r, 1e-7, 1e-2),
+            "lazy_adam": _flag(r),
+            "sum_inside_sqrt": _flag(r),
+        },
+    ),
+    (
+        optimizers.Momentum,
+        lambda r: {"momentum": _one(r, 0.5, 0.75), "use_nesterov": _flag(r)},
+    ),
+    (
+        optimizers.RMSProp,
+        lambda r: {
+            "rho": _one(r, 0.5, 0.9),
+            "momentum": _one(r, 0.0, 0.5),
+            "epsilon": _one(r, 1e-10, 1e-2),
+        },
+    ),
+    (
+        optimizers.CenteredRMSProp,
+        lambda r: {
+            "rho": _one(r, 0.5, 0.9),
+            "momentum": _one(r, 0.0, 0.5),
+            "epsilon": _one(r, 1e-2, 0.25),
+        },
+    ),
+    (
+        optimizers.ProximalAdagrad,
+        lambda r: {
+            "initial_accumulator_value": _one(r, 0.1, 1.0),
+            "l1_regularization_strength": _one(r, 0.0, 0.125),
+            "l2_regularization_strength": _one(r, 0.0, 0.25),
+        },
+    ),
+    (
+        optimizers.Adadelta,
+        lambda r: {"rho": _one(r, 0.5, 0.95), "epsilon": _one(r, 1e-7, 1e-2)},
+    ),
+    (
+        optimizers.Lion,
+        lambda r: {
+            "beta_1": _one(r, 0.5, 0.9),
+            "beta_2": _one(r, 0.75, 0.99),
+            "lazy_lion": _flag(r),
+        },
+    ),
+    (
+        optimizers.Yogi,
+        lambda r: {
+            "beta_1": _one(r, 0.5, 0.9),
+            "beta_2": _one(r, 0.75, 0.999),
+            "epsilon": _one(r, 1e-3, 0.1),
+            "l1_regularization_strength": _one(r, 0.0, 0.125),
+            "l2_regularization_strength": _one(r, 0.0, 0.25),
+        },
+    ),
+    (
+        optimizers.RowWiseAdagrad,
+        lambda r: {
+            "initial_accumulator_value": _one(r, 0.0, 0.5),
+            "epsilon": _one(r, 1e-8, 1e-2),
+        },
+    ),
+]
+
+
+def draw_slots(
+    rng: np.random.Generator, tables: list[RandomTable]
+) -> list[cases.Slot]:
+    """One to four features, of every table at least one."""
+    count = int(rng.integers(len(tables), 5))
+    slots = []
+    for i in range(count):
+        table = i if i < len(tables) else int(rng.integers(len(tables)))
+        kind = str(rng.choice(["dense", "ragged", "sparse"]))
+        is_dense = kind == "dense"
+        slots.append(
+            cases.Slot(
+                kind,
+                table,
+                tables[table].config.combiner,
+                weighted=not is_dense and _flag(rng),
+                max_sequence_length=0
+                if is_dense or rng.random() < 0.7
+                else int(rng.integers(2, 4)),
+                validate=_flag(rng),
+            )
+        )
+    return slots
+
+
+def feature_configs(
+    tables: list[RandomTable], slots: list[cases.Slot]
+) -> list[FeatureConfig]:
+    return [
+        FeatureConfig(
+            tables[slot.table].config,
+            max_sequence_length=slot.max_sequence_length,
+            validate_weights_and_indices=slot.validate,
+        )
+        for slot in slots
+    ]
+
+
+def draw_batch(
+    rng: np.random.Generator,
+    tables: list[RandomTable],
+    slots: list[cases.Slot],
+) -> tuple[list[Feature], list[np.ndarray]]:
+    """Features and gradients of one step, away from ill-posed points."""
+    dims = [table.config.dim for table in tables]
+    while True:
+        features = [_draw_feature(rng, tables, slot) for slot in slots]
+        gradients = cases.draw_gradients(rng, features, dims)
+        if all(
+            well_posed(
+                [f for f in features if f.table == t],
+                [
+                    g
+                    for f, g in zip(features, gradients, strict=True)
+                    if f.table == t
+                ],
+                table.is_static,
+            )
+            for t, table in enumerate(tables)
+        ):
+            return features, gradients
+
+
+def _draw_feature(
+    rng: np.random.Generator, tables: list[RandomTable], slot: cases.Slot
+) -> Feature:
+    takes_negative = not tables[slot.table].is_static or (
+        slot.kind == "sparse" and slot.validate
+    )
+    return Feature(
+        bags=[_draw_bag(rng, slot, takes_negative) for _ in range(BATCH)],
+        kind=slot.kind,
+        combiner=slot.combiner,
+        weighted=slot.weighted,
+        max_sequence_length=slot.max_sequence_length,
+        validate=slot.validate,
+        table=slot.table,
+    )
+
+
+def _draw_bag(
+    rng: np.random.Generator, slot: cases.Slot, takes_negative: bool
+) -> Bag:
+    count = 1 if slot.kind == "dense" else int(rng.integers(0, 5))
+    ids = rng.integers(0, VOCABULARY if rng.random() < 0.5 else 4, count)
+    if takes_negative:
+        ids = np.where(rng.random(count) < 0.1, -1 - ids, ids)
+    weights = np.ones(count, np.float32)
+    if slot.weighted:
+        weights = rng.uniform(0.5, 1.5, count).astype(np.float32)
+        odd = rng.choice(np.float32([0.0, -0.125]), count)
+        weights = np.where(rng.random(count) < 0.2, odd, weights)
+    places = np.arange(count)
+    if slot.kind == "sparse":
+        places = np.sort(rng.choice(8, count, replace=False))
+    return Bag(ids.tolist(), weights.tolist(), places.tolist())

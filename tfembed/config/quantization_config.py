@@ -1,0 +1,70 @@
+"""Simulated quantization of looked-up rows."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+
+__all__ = ["QuantizationConfig", "quantized"]
+
+
+@dataclasses.dataclass(frozen=True)
+class QuantizationConfig:
+    """Rounds the numbers of looked-up rows to buckets, before they are combined.
+
+    As `tf.tpu.experimental.embedding.QuantizationConfig`, which is accepted in
+    its place. With step = (upper - lower) / (num_buckets - 1), a number x becomes
+
+        floor((clip(x, lower, upper) - lower) / step + 0.5) * step + lower
+
+    Lookups alone do it, those of serving too: the table keeps its numbers, and
+    gradients pass as if nothing was rounded.
+
+    Attributes:
+      num_buckets: at least 2.
+      lower, upper: the first and the last bucket.
+
+    Raises:
+      tfembed.errors.ArgumentError: fewer buckets, or limits that are not finite
+        and ascending.
+    """
+
+    num_buckets: int
+    lower: float
+    upper: float
+
+    def __post_init__(self) -> None:
+        if self.num_buckets < 2:
+            raise errors.ArgumentError(
+                f"num_buckets is {self.num_buckets}, must be at least 2 for "
+                "simulated quantization."
+            )
+        if not -math.inf < self.lower < self.upper < math.inf:
+            raise errors.ArgumentError(
+                "`lower` must be less than `upper`, both finite; got "
+                f"{self.lower} and {self.upper}."
+            )
+
+
+def quantized(rows: tf.Tensor, config: Any) -> tf.Tensor:
+    """`rows` by a QuantizationConfig, ours or TensorFlow's; None: as they are.
+
+    A gradient passes as it is.
+    """
+    if config is None:
+        return rows
+    step = (config.upper - config.lower) / (config.num_buckets - 1)
+
+    @tf.custom_gradient
+    def rounded(x: tf.Tensor) -> tuple[tf.Tensor, Callable[..., tf.Tensor]]:
+        clipped = tf.clip_by_value(x, config.lower, config.upper)
+        bucket = tf.floor((clipped - config.lower) / step + 0.5)
+        return bucket * step + config.lower, tf.identity
+
+    return rounded(rows)

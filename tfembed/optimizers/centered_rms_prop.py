@@ -1,0 +1,59 @@
+"""RMSProp over the variance of the gradients."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import ClassVar
+
+from tfembed.optimizers import interface
+
+__all__ = ["CenteredRMSProp"]
+
+
+@dataclasses.dataclass(frozen=True)
+class CenteredRMSProp(interface.KeywordOptimizer):
+    """RMSProp with the variance of the gradients for their mean square:
+
+        s  = rho * s + (1 - rho) * g * g
+        a  = rho * a + (1 - rho) * g
+        m  = momentum * m
+             + learning_rate * g / sqrt(max(s - a * a, 0) + epsilon)
+        w -= m
+
+    What TPUs call `CenteredRmsPropParameters` (optimization_parameters.proto),
+    whose source is TensorFlow's ApplyCenteredRMSProp (Graves, 2013, equations 38
+    to 45). There, s - a * a may round to less than 0 and give a NaN; here it is
+    then 0.
+
+    Slots: ms s, mom m and mg a, all from 0. rho is in [0, 1), epsilon is
+    positive. The common parameters are those of `Optimizer`, by keyword.
+
+    Raises:
+      tfembed.errors.ArgumentError: a parameter that is not allowed.
+    """
+
+    rule_name: ClassVar[str] = "centered_rms_prop"
+
+    learning_rate: interface.LearningRate = 0.001
+    rho: float = 0.9
+    momentum: float = 0.0
+    epsilon: float = 1e-10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        interface.check_unit("CenteredRMSProp rho", self.rho)
+        interface.check_finite("CenteredRMSProp momentum", self.momentum)
+        interface.check_positive("CenteredRMSProp epsilon", self.epsilon)
+
+    @property
+    def slot_initial_values(self) -> Mapping[str, float]:
+        """The slots and what they start from."""
+        return {"ms": 0.0, "mom": 0.0, "mg": 0.0}
+
+    def _rule_parameters(self) -> Mapping[str, float | bool]:
+        return {
+            "rho": self.rho,
+            "momentum": self.momentum,
+            "epsilon": self.epsilon,
+        }

@@ -1,0 +1,131 @@
+"""Update rules that users write."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.optimizers import interface
+
+__all__ = ["CustomOptimizer"]
+
+
+@dataclasses.dataclass(frozen=True)
+class CustomOptimizer(interface.Optimizer):
+    """An update as a function of tensors, for one row.
+
+    As `tf.tpu.experimental.embedding.CustomOptimizer`, which is accepted in its
+    place. It is correct anywhere and slower than the other rules, which are
+    fused. The gradients of a row are summed over the global batch, and the
+    function is applied once per row that was looked up.
+
+    Attributes:
+      custom_computation: called as fn(gradient, row, slots, learning_rate,
+        hyperparameters): gradient and row float32 [dim]; slots a tuple of
+        float32 [dim], in the order of slot_names; learning_rate float32 [];
+        hyperparameters a tuple of float32 []. Returns the new row, or a tuple of
+        it and the new slots. It is vectorized over rows.
+      learning_rate: a number, or a function without arguments that is called
+        whenever gradients are applied.
+      slot_names: of numbers kept beside each row; None: none.
+      slot_initializers: one per slot, called as initializer(shape, dtype=...).
+        In a table without a vocabulary, whose rows come one by one, a slot
+        starts from one number, which the initializer must give.
+      hyperparameters: numbers, or functions as learning_rate's.
+
+    Raises:
+      tfembed.errors.ArgumentError: a value that is not allowed.
+    """
+
+    is_fused: ClassVar[bool] = False
+
+    custom_computation: Callable[..., Any]
+    learning_rate: interface.LearningRate = 0.01
+    # Tuples once it is made, so that equal descriptions have one hash.
+    slot_names: Sequence[str] | None = None  # type: ignore[assignment]  # A property of Optimizer.
+    slot_initializers: Sequence[Callable[..., tf.Tensor]] | None = None
+    hyperparameters: Sequence[interface.LearningRate] | None = None
+
+    # The common parameters, which such an optimizer does not have.
+    use_gradient_accumulation: bool = dataclasses.field(
+        default=True, init=False, repr=False
+    )
+    clip_weight_min: float | None = dataclasses.field(
+        default=None, init=False, repr=False
+    )
+    clip_weight_max: float | None = dataclasses.field(
+        default=None, init=False, repr=False
+    )
+    weight_decay_factor: float | None = dataclasses.field(
+        default=None, init=False, repr=False
+    )
+    multiply_weight_decay_factor_by_learning_rate: bool | None = (
+        dataclasses.field(default=None, init=False, repr=False)
+    )
+    clipvalue: interface.ClipValue = dataclasses.field(
+        default=None, init=False, repr=False
+    )
+
+    def __post_init__(self) -> None:
+        if not callable(self.custom_computation):
+            raise errors.ArgumentError(
+                "`custom_computation` must be a function; got "
+                f"{self.custom_computation!r}."
+            )
+        for name in ("slot_names", "slot_initializers", "hyperparameters"):
+            object.__setattr__(self, name, tuple(getattr(self, name) or ()))
+        names, initializers = self.slot_names, self.slot_initializers
+        if len(names) != len(initializers):  # type: ignore[arg-type]
+            raise errors.ArgumentError(
+                f"The number of slot_names ({len(names)}) must match the "  # type: ignore[arg-type]
+                f"number of slot_initializers ({len(initializers)})."  # type: ignore[arg-type]
+            )
+        interface.check_learning_rate(self.learning_rate)
+
+    def rule_text(self) -> str:
+        """What tells this optimizer from others in one process."""
+        return f"custom {id(self.custom_computation)}"
+
+    @property
+    def slot_initial_values(self) -> Mapping[str, float]:
+        """The number from which each slot starts.
+
+        Raises:
+          tfembed.errors.ArgumentError: an initializer that gives several.
+        """
+        return {
+            name: _constant_of(self.slot_initializer(name), name)
+            for name in self.slot_names or ()
+        }
+
+    def slot_initializer(self, name: str) -> Callable[..., tf.Tensor]:
+        """What fills a slot of a static table."""
+        return self.slot_initializers[self.slot_names.index(name)]  # type: ignore[index, union-attr]
+
+    def check_fits_table(self, name: str, *, has_vocabulary: bool) -> None:
+        """Raises ArgumentError where slots cannot start as they are given."""
+        if not has_vocabulary:
+            try:
+                dict(self.slot_initial_values)
+            except errors.ArgumentError as error:
+                raise errors.ArgumentError(
+                    f"Table {name!r} has no vocabulary: {error}"
+                ) from None
+
+    def _rule_parameters(self) -> Mapping[str, float | bool]:
+        return {}
+
+
+def _constant_of(initializer: Callable[..., tf.Tensor], slot: str) -> float:
+    numbers = np.unique(np.asarray(initializer([8, 1], dtype=tf.float32)))
+    if numbers.size != 1:
+        raise errors.ArgumentError(
+            f"slot {slot!r} must start from one number, and its initializer "
+            f"gives {numbers.size} different ones; use tf.constant_initializer."
+        )
+    return float(numbers[0])

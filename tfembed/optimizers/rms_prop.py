@@ -1,0 +1,55 @@
+"""RMSProp."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import ClassVar
+
+from tfembed.optimizers import interface
+
+__all__ = ["RMSProp"]
+
+
+@dataclasses.dataclass(frozen=True)
+class RMSProp(interface.KeywordOptimizer):
+    """RMSProp (Tieleman and Hinton, 2012, lecture 6.5), on looked-up rows alone:
+
+        s  = rho * s + (1 - rho) * g * g
+        m  = momentum * m + learning_rate * g / sqrt(s + epsilon)
+        w -= m
+
+    What TPUs call `RmsPropParameters` (optimization_parameters.proto), whose
+    source is TensorFlow's ApplyRMSProp.
+
+    Slots: ms s and mom m, both from 0. rho is in [0, 1), epsilon is positive.
+    The common parameters are those of `Optimizer`, by keyword.
+
+    Raises:
+      tfembed.errors.ArgumentError: a parameter that is not allowed.
+    """
+
+    rule_name: ClassVar[str] = "rms_prop"
+
+    learning_rate: interface.LearningRate = 0.001
+    rho: float = 0.9
+    momentum: float = 0.0
+    epsilon: float = 1e-10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        interface.check_unit("RMSProp rho", self.rho)
+        interface.check_finite("RMSProp momentum", self.momentum)
+        interface.check_positive("RMSProp epsilon", self.epsilon)
+
+    @property
+    def slot_initial_values(self) -> Mapping[str, float]:
+        """The slots and what they start from."""
+        return {"ms": 0.0, "mom": 0.0}
+
+    def _rule_parameters(self) -> Mapping[str, float | bool]:
+        return {
+            "rho": self.rho,
+            "momentum": self.momentum,
+            "epsilon": self.epsilon,
+        }
