@@ -67,7 +67,9 @@ class Session:
         self._table.upsert(
             self._table.array(self._keys[:1]), self._table.array(values[:1])
         )
-        _touch(touch)  # At the end: what is free goes back to a machine's host soon.
+        _touch(
+            touch
+        )  # At the end: what is free goes back to a machine's host soon.
         before = measure.resident_bytes()
         with measure.PeakMemory() as peak:
             seconds = self._insert(values)
