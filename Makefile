@@ -43,7 +43,7 @@ lint: setup
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	$(PY) -m mypy
-	$(VENV)/bin/clang-format --dry-run --Werror $(CXX_FILES)
+	@$(VENV)/bin/clang-format --dry-run --Werror $(CXX_FILES)
 	$(PY) -m pytest -q tests/test_architecture.py
 
 format: setup
