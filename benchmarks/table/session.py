@@ -65,11 +65,10 @@ class Session:
             self._table.attach_adam()
         # What every process needs once does not count.
         self._table.upsert(
-            self._table.array(self._keys[:1]), self._table.array(values[:1])
+            self._table.keys(self._keys[:1]), self._table.array(values[:1])
         )
-        _touch(
-            touch
-        )  # At the end: what is free goes back to a machine's host soon.
+        # Not before: what is free goes back to a machine's host soon.
+        _touch(touch)
         before = measure.resident_bytes()
         with measure.PeakMemory() as peak:
             seconds = self._insert(values)
