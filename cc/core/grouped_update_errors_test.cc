@@ -5,7 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "cc/core/grouped_update.h"
-#include "cc/core/simd/dispatch.h"
+#include "cc/core/testing/kernels_test_base.h"
 #include "cc/core/testing/thread_executor.h"
 #include "cc/core/testing/updated_table.h"
 #include "gtest/gtest.h"
@@ -13,19 +13,10 @@
 namespace tfembed {
 namespace {
 
-class NonFiniteTest
-    : public testing::TestWithParam<std::tuple<const char*, bool>> {
+class NonFiniteTest : public KernelsTestBase<std::tuple<const char*, bool>> {
  protected:
-  void SetUp() override {
-    const Kernels* kernels = FindKernels(std::get<0>(GetParam()));
-    if (kernels == nullptr) GTEST_SKIP() << "This processor cannot run them.";
-    SetActiveKernels(*kernels);
-  }
-  void TearDown() override { SetActiveKernels(before_); }
-
   bool is_static() const { return std::get<1>(GetParam()); }
 
-  const Kernels& before_ = ActiveKernels();
   ThreadExecutor executor_{2};
 };
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cc/core/simd/dispatch.h"
+#include "cc/core/testing/kernels_test_base.h"
 #include "cc/core/testing/rule_oracle.h"
 #include "cc/core/testing/thread_executor.h"
 #include "cc/core/testing/updated_table.h"
@@ -16,18 +16,10 @@ namespace {
 constexpr float kInitialSlot = 0.1f;
 
 class GroupedUpdateTest
-    : public testing::TestWithParam<std::tuple<const char*, bool>> {
+    : public KernelsTestBase<std::tuple<const char*, bool>> {
  protected:
-  void SetUp() override {
-    const Kernels* kernels = FindKernels(std::get<0>(GetParam()));
-    if (kernels == nullptr) GTEST_SKIP() << "This processor cannot run them.";
-    SetActiveKernels(*kernels);
-  }
-  void TearDown() override { SetActiveKernels(before_); }
-
   bool is_static() const { return std::get<1>(GetParam()); }
 
-  const Kernels& before_ = ActiveKernels();
   ThreadExecutor executor_{2};
 };
 

@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "cc/core/simd/dispatch.h"
 #include "cc/core/static_table.h"
+#include "cc/core/testing/kernels_test_base.h"
 #include "cc/core/testing/map_table.h"
 #include "cc/core/testing/near.h"
 #include "cc/core/testing/random_bags.h"
@@ -70,16 +71,8 @@ class Lookup {
   std::vector<float> activations_;
 };
 
-class PooledLookupTest : public testing::TestWithParam<const char*> {
+class PooledLookupTest : public KernelsTestBase<const char*> {
  protected:
-  void SetUp() override {
-    const Kernels* kernels = FindKernels(GetParam());
-    if (kernels == nullptr) GTEST_SKIP() << "This processor cannot run them.";
-    SetActiveKernels(*kernels);
-  }
-  void TearDown() override { SetActiveKernels(before_); }
-
-  const Kernels& before_ = ActiveKernels();
   ThreadExecutor executor_{2};
 };
 

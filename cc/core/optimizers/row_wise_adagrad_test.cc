@@ -5,6 +5,7 @@
 
 #include "cc/core/optimizers/interface.h"
 #include "cc/core/simd/dispatch.h"
+#include "cc/core/testing/kernels_test_base.h"
 #include "cc/core/testing/near.h"
 #include "cc/core/testing/random_bags.h"
 #include "gtest/gtest.h"
@@ -39,17 +40,7 @@ struct Rows {
   std::vector<float> accumulators;
 };
 
-class RowWiseAdagradTest : public testing::TestWithParam<const char*> {
- protected:
-  void SetUp() override {
-    const Kernels* kernels = FindKernels(GetParam());
-    if (kernels == nullptr) GTEST_SKIP() << "This processor cannot run them.";
-    SetActiveKernels(*kernels);
-  }
-  void TearDown() override { SetActiveKernels(before_); }
-
-  const Kernels& before_ = ActiveKernels();
-};
+class RowWiseAdagradTest : public KernelsTestBase<const char*> {};
 
 TEST_P(RowWiseAdagradTest, FollowsItsFormulaForAnyWidth) {
   for (const int64_t dim : {1, 3, 8, 16, 17, 31, 64, 100, 128}) {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "cc/core/optimizers/interface.h"
 #include "cc/core/simd/dispatch.h"
+#include "cc/core/testing/kernels_test_base.h"
 #include "cc/core/testing/random_bags.h"
 #include "cc/core/testing/rule_oracle.h"
 #include "gtest/gtest.h"
@@ -103,21 +104,12 @@ class Rows {
   std::vector<std::vector<float>> slots;
 };
 
-class UpdateRuleTest : public testing::TestWithParam<
+class UpdateRuleTest : public KernelsTestBase<
                            std::tuple<const char*, const char*, const char*>> {
  protected:
-  void SetUp() override {
-    const Kernels* kernels = FindKernels(std::get<0>(GetParam()));
-    if (kernels == nullptr) GTEST_SKIP() << "This processor cannot run them.";
-    SetActiveKernels(*kernels);
-  }
-  void TearDown() override { SetActiveKernels(before_); }
-
   std::string Text() const {
     return absl::StrCat(std::get<1>(GetParam()), " ", std::get<2>(GetParam()));
   }
-
-  const Kernels& before_ = ActiveKernels();
 };
 
 // Compares one step with the oracle, element by element.
