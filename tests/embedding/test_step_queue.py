@@ -142,11 +142,17 @@ def test_clear_forgets_all_batches(queue):
     assert _ids(_step(queue))[1] == [3]
 
 
+def _put(queue, in_function):
+    def put(i):
+        queue.put(_batch(i))
+
+    return tf.function(put) if in_function else put
+
+
 @pytest.mark.parametrize("in_function", [False, True])
 def test_a_full_queue_waits_and_then_says_so(in_function):
     queue = _queue(batches=2, seconds=0.05)
-    put = lambda i: queue.put(_batch(i))  # noqa: E731 - traced below.
-    put = tf.function(put) if in_function else put
+    put = _put(queue, in_function)
     put(tf.constant(1))
     put(tf.constant(2))
     with pytest.raises(
@@ -162,8 +168,7 @@ def test_a_full_queue_waits_and_then_says_so(in_function):
 @pytest.mark.parametrize("in_function", [False, True])
 def test_a_thread_that_runs_ahead_waits_for_room(in_function):
     queue = _queue(batches=2, seconds=60)
-    put = lambda i: queue.put(_batch(i))  # noqa: E731 - traced below.
-    put = tf.function(put) if in_function else put
+    put = _put(queue, in_function)
     thread = threading.Thread(
         target=lambda: [put(tf.constant(i)) for i in range(20)]
     )

@@ -9,29 +9,26 @@ import signal
 import subprocess
 import sys
 
+import criteo_dlrm
 import numpy as np
 import pytest
 import tensorflow as tf
+from criteo import evaluation
+from criteo.checkpoints import Checkpoints
+from criteo.click_model import ClickModel
+from criteo.dlrm import dots
+from criteo.log_files import find_logs
+from criteo.log_source import LogSource
+from criteo.pipeline import Pipeline
+from criteo.planted import PlantedStream, PlantedTruth
+from criteo.planted_source import PlantedSource
+from criteo.training import Trainer, TrainingOptions
+
+from tfembed.errors import CheckpointError
 
 ROOT = pathlib.Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 SAMPLE = ROOT.parent / "shared/data/criteo/criteo_sample.txt"
-if str(EXAMPLES) not in sys.path:
-    sys.path.insert(0, str(EXAMPLES))
-
-import criteo_dlrm  # noqa: E402
-from criteo import evaluation  # noqa: E402
-from criteo.checkpoints import Checkpoints  # noqa: E402
-from criteo.click_model import ClickModel  # noqa: E402
-from criteo.dlrm import dots  # noqa: E402
-from criteo.log_files import find_logs  # noqa: E402
-from criteo.log_source import LogSource  # noqa: E402
-from criteo.pipeline import Pipeline  # noqa: E402
-from criteo.planted import PlantedStream, PlantedTruth  # noqa: E402
-from criteo.planted_source import PlantedSource  # noqa: E402
-from criteo.training import Trainer, TrainingOptions  # noqa: E402
-
-from tfembed.errors import CheckpointError  # noqa: E402
 
 # Some releases log although TF_CPP_MIN_LOG_LEVEL forbids it.
 TENSORFLOW_LOG = re.compile(r"WARNING: All log messages before|[IWE]\d{4} ")

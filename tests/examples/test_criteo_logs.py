@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import gzip
-import pathlib
-import sys
 
 import numpy as np
 import pytest
+from criteo.columns import FIELD_NAMES
+from criteo.log_files import find_logs
+from criteo.log_source import LogSource
+from criteo.planted import PlantedStream, PlantedTruth
+from criteo.source import Position
 
-EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
-if str(EXAMPLES) not in sys.path:
-    sys.path.insert(0, str(EXAMPLES))
-
-from criteo.columns import FIELD_NAMES  # noqa: E402
-from criteo.log_files import find_logs  # noqa: E402
-from criteo.log_source import LogSource  # noqa: E402
-from criteo.planted import PlantedStream, PlantedTruth  # noqa: E402
-from criteo.source import Position  # noqa: E402
-
-from tfembed.errors import DataError  # noqa: E402
+from tfembed.errors import DataError
 
 STREAM = PlantedStream(PlantedTruth(largest_vocabulary=300))
 LINES = STREAM.lines(0, 60)

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import pathlib
-import sys
-
 import numpy as np
 import pytest
-
-EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
-if str(EXAMPLES) not in sys.path:
-    sys.path.insert(0, str(EXAMPLES))
-
-from criteo import log_parser  # noqa: E402
-from criteo.evaluation import auc  # noqa: E402
-from criteo.planted import PlantedStream, PlantedTruth  # noqa: E402
+from criteo import log_parser
+from criteo.evaluation import auc
+from criteo.planted import PlantedStream, PlantedTruth
 
 
 @pytest.fixture(scope="module")

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import pathlib
-import sys
 
+import movielens_mf
 import numpy as np
 import pytest
 import tensorflow as tf
+from movielens import factorisation, ratings
+
+from tfembed.errors import DataError
 
 ROOT = pathlib.Path(__file__).parents[2]
-EXAMPLES = ROOT / "examples"
 ML_100K = ROOT.parent / "shared/data/ml-100k/ml-100k.inter"
-if str(EXAMPLES) not in sys.path:
-    sys.path.insert(0, str(EXAMPLES))
-
-import movielens_mf  # noqa: E402
-from movielens import factorisation, ratings  # noqa: E402
-
-from tfembed.errors import DataError  # noqa: E402
 
 HEADER = "user_id:token\titem_id:token\trating:float\ttimestamp:float\n"
 LINES = "196\t242\t3\t881250949\n186\t302\t3.5\t891717742\n"

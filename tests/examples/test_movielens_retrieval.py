@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import pathlib
-import sys
 
+import movielens_retrieval
 import numpy as np
 import pytest
+from movielens import histories as reading
+from movielens.retrieval_server import hit_rate
+from movielens.two_tower import Options
+
+from tfembed.errors import DataError
 
 ROOT = pathlib.Path(__file__).parents[2]
-EXAMPLES = ROOT / "examples"
 ML_100K = ROOT.parent / "shared/data/ml-100k/ml-100k.inter"
-if str(EXAMPLES) not in sys.path:
-    sys.path.insert(0, str(EXAMPLES))
-
-import movielens_retrieval  # noqa: E402
-from movielens import histories as reading  # noqa: E402
-from movielens.retrieval_server import hit_rate  # noqa: E402
-from movielens.two_tower import Options  # noqa: E402
-
-from tfembed.errors import DataError  # noqa: E402
 
 HEADER = "user_id:token\titem_id:token\trating:float\ttimestamp:float\n"
 LINES = "1\t20\t3\t200\n1\t10\t3\t100\n2\t10\t4\t5\n1\t30\t5\t300\n"

@@ -1,0 +1,11 @@
+"""Lets the tests import the examples, which are programs and no package."""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+
+EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
+
+if str(EXAMPLES) not in sys.path:
+    sys.path.insert(0, str(EXAMPLES))
