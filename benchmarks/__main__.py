@@ -12,8 +12,8 @@ import rich.console
 import rich.table
 import tensorflow as tf
 
-from benchmarks import grouped
-from benchmarks.table import cases, report, stock
+from benchmarks import grouped, report
+from benchmarks.table import cases, stock
 
 # tfembed in a tf.function call per step (workload A) or eager (B), and eager.
 OURS = ("tfembed", "eager")

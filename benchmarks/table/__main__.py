@@ -8,7 +8,8 @@ import tempfile
 
 import rich.console
 
-from benchmarks.table import access, files, growth, report, scaling
+from benchmarks import report
+from benchmarks.table import access, files, growth, scaling
 from benchmarks.table.cases import Plan, Results
 
 PARTS = {

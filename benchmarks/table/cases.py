@@ -4,37 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from benchmarks.table import environments
-from benchmarks.table.bars import Bar
-from benchmarks.table.process import Worker
+from benchmarks import contest, results
+from benchmarks.process import Worker
+from benchmarks.results import add_bar
 from benchmarks.table.workload import BATCH
+
+__all__ = ["Plan", "Results", "add_bar", "ratios"]
 
 GIB = 1 << 30
 WIDTHS = (8, 64)
 
-# What, contender, value, unit.
-Figure = tuple[str, str, float, str]
+SESSION = "benchmarks.table.session"
 TFRA_FINDS = {8: 5.0, 64: 7.0}
 TFRA_UPSERTS = {8: 5.0, 64: 8.0}
 TFRA_INSERTS = {8: 5.0, 64: 10.0}
 LIMIT_INSERTS = {8: 0.2, 64: 0.15}
 
 
-@dataclasses.dataclass
-class Results:
-    """What was measured.
-
-    Attributes:
-      figures: in the order in which they are printed.
-      bars: what they are judged by.
-    """
-
-    figures: list[Figure] = dataclasses.field(default_factory=list)
-    bars: list[Bar] = dataclasses.field(default_factory=list)
+class Results(results.Results):
+    """Figures, by default of batches of keys, and bars."""
 
     def add_rates(self, what: str, seconds: dict[str, float]) -> None:
         """Seconds a batch, as M keys/s."""
@@ -67,16 +58,8 @@ class Plan:
         self, *names: str, threads: int = 2
     ) -> Iterator[dict[str, Worker]]:
         """The processes of the contenders that take part."""
-        with contextlib.ExitStack() as stack:
-            made = {}
-            for name in names:
-                if name == "TFRA" and not self.with_tfra:
-                    continue
-                python = {}
-                if name == "TFRA":
-                    python = {"python": environments.tfra_python()}
-                worker = Worker(name, threads=threads, **python)
-                made[name] = stack.enter_context(worker)
+        taking_part = [n for n in names if n != "TFRA" or self.with_tfra]
+        with contest.started(SESSION, *taking_part, threads=threads) as made:
             yield made
 
     def medians(
@@ -89,13 +72,7 @@ class Plan:
 
     def turns(self, workers: dict[str, Worker], run: str) -> dict[str, float]:
         """The medians of a run that is prepared; the first round warms up."""
-        times: dict[str, list[float]] = {name: [] for name in workers}
-        for i in range(self.rounds + 1):
-            for name, worker in workers.items():
-                seconds = worker.call("run", name=run)
-                if i:
-                    times[name].append(seconds)
-        return {name: statistics.median(t) for name, t in times.items()}
+        return contest.medians(workers, run, rounds=self.rounds)
 
 
 def ratios(
@@ -107,15 +84,3 @@ def ratios(
         for what, seconds in cells
         if peer in seconds
     )
-
-
-def add_bar(
-    results: Results,
-    name: str,
-    bar: float,
-    cells: tuple[tuple[str, float], ...],
-    **options: Any,
-) -> None:
-    """Adds a bar where there are cells to judge."""
-    if cells:
-        results.bars.append(Bar(name, bar, cells, **options))

@@ -27,6 +27,8 @@ class Session:
     """
 
     def __init__(self, contender: str, threads: int) -> None:
+        if contender != "limit":
+            measure.set_threads(threads)
         self._kind = contender
         self._threads = threads
         self._table: Any = None

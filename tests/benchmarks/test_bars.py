@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.bars import Bar
 from benchmarks.table import workload
-from benchmarks.table.bars import Bar
 
 
 def test_a_bar_holds_for_the_geometric_mean_of_its_cells():

@@ -8,8 +8,8 @@ from typing import Any
 
 import rich.table
 
-from benchmarks.table.bars import Bar
-from benchmarks.table.cases import Figure
+from benchmarks.bars import Bar
+from benchmarks.results import Figure
 
 _MORE_IS_BETTER = {"M keys/s", "GB/s", "x"}
 

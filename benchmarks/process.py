@@ -9,7 +9,7 @@ import subprocess
 import sys
 from typing import Any
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 class WorkerError(RuntimeError):
@@ -20,7 +20,8 @@ class Worker:
     """One contender, started at once.
 
     Args:
-      contender: a name of `contenders.CONTENDERS`.
+      session: the module whose `Session` it is.
+      contender: the name by which `Session` knows it.
       python: the interpreter that has it installed.
       threads: of its thread pools.
       environment: variables to add.
@@ -28,6 +29,7 @@ class Worker:
 
     def __init__(
         self,
+        session: str,
         contender: str,
         *,
         python: str = sys.executable,
@@ -35,7 +37,7 @@ class Worker:
         environment: dict[str, str] | None = None,
     ) -> None:
         self.contender = contender
-        command = [python, "-m", "benchmarks.table.worker", contender]
+        command = [python, "-m", "benchmarks.worker", session, contender]
         self._process = subprocess.Popen(
             [*command, str(threads)],
             stdin=subprocess.PIPE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -10,18 +11,12 @@ from typing import Any
 
 
 def main() -> None:
-    contender, threads = sys.argv[1], int(sys.argv[2])
+    session_module, contender, threads = sys.argv[1:]
     # Libraries print; the answers go where the first stdout went.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    if contender != "limit":
-        import tensorflow as tf
-
-        tf.config.threading.set_intra_op_parallelism_threads(threads)
-        tf.config.threading.set_inter_op_parallelism_threads(threads)
-    from benchmarks.table.session import Session
-
-    session = Session(contender, threads)
+    module = importlib.import_module(session_module)
+    session = module.Session(contender, int(threads))
     for line in sys.stdin:
         call = json.loads(line)
         print(json.dumps(_answer(session, call)), file=answers, flush=True)
