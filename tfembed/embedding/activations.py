@@ -21,7 +21,12 @@ def with_shape(tensor: tf.Tensor, shape: tf.TensorShape) -> tf.Tensor:
 
 
 def op_gradient(
-    gradient: Any, shape: tf.TensorShape, *, sequence_length: int, path: str
+    gradient: Any,
+    shape: tf.TensorShape,
+    *,
+    sequence_length: int,
+    path: str,
+    keeps_shape: bool = False,
 ) -> tf.Tensor:
     """A gradient as the update op takes it.
 
@@ -30,6 +35,7 @@ def op_gradient(
       shape: the activations'.
       sequence_length: of the feature, 0 where a sample's ids are combined.
       path: what errors call the feature.
+      keeps_shape: whether it stays in the shape of the activations.
 
     Returns:
       float32 [B, dim], or [B, sequence_length, dim].
@@ -53,6 +59,8 @@ def op_gradient(
             f"Found gradient of shape {gradient.shape} at path {path}. "
             f"Expected shape {shape}."
         )
+    if keeps_shape:
+        return tf.cast(gradient, tf.float32)
     rows = shape[:-1].num_elements()
     lead = [rows]
     if sequence_length:

@@ -13,6 +13,7 @@ from tfembed.embedding import private, step_format
 from tfembed.embedding.batch_queue import HOST, Batch
 from tfembed.embedding.host_tables import HostTable, TableSize, make_table
 from tfembed.embedding.named_steps import NamedSteps
+from tfembed.embedding.output_shapes import OutputShapes
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.row_features import RowFeatures
 from tfembed.embedding.step_format import StepFormat
@@ -60,11 +61,17 @@ class HostEngine:
       owner: the trackable object that saves the tables.
       plan: the features and tables.
       options: how it works.
+      shapes: not needed: those of a step come with its batches.
     """
 
     def __init__(
-        self, owner: Any, plan: EmbeddingPlan, options: EngineOptions
+        self,
+        owner: Any,
+        plan: EmbeddingPlan,
+        options: EngineOptions,
+        shapes: OutputShapes | None = None,
     ) -> None:
+        del shapes
         self._plan = plan
         self._options = options
         self._steps = NamedSteps(plan, options.bound)

@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.config.custom_combiner import is_custom
-from tfembed.embedding import output_shapes
 from tfembed.embedding.output_shapes import OutputShapes
 from tfembed.embedding.step_format import StepFormat, format_of
 from tfembed.ops import FeatureIds, feature_ids
@@ -55,14 +54,7 @@ def read_batch(
         that are no numbers.
     """
     features, paths = shapes.features, shapes.paths
-    shapes = shapes.with_inputs(
-        [
-            output_shapes.detected_input_shape(feature, value, path)
-            for feature, value, path in zip(
-                features, values, paths, strict=True
-            )
-        ]
-    )
+    shapes = shapes.with_values(values)
     ids, formats = [], []
     for i, (value, weight) in enumerate(zip(values, weights, strict=True)):
         one, checked = format_of(

@@ -40,6 +40,30 @@ class OutputShapes:
         """What the FeatureConfigs say."""
         return cls(features, paths, [f.output_shape for f in features])
 
+    def part(self, places: Sequence[int]) -> OutputShapes:
+        """What is known of some of the features."""
+        return OutputShapes(
+            [self.features[i] for i in places],
+            [self.paths[i] for i in places],
+            [self.shapes[i] for i in places],
+        )
+
+    def with_values(self, values: Sequence[Any]) -> OutputShapes:
+        """What is known with these inputs, one per feature.
+
+        Raises:
+          tfembed.errors.ArgumentError: as `with_inputs`, or an input that is
+            not allowed.
+        """
+        return self.with_inputs(
+            [
+                detected_input_shape(feature, value, path)
+                for feature, value, path in zip(
+                    self.features, values, self.paths, strict=True
+                )
+            ]
+        )
+
     def with_given(
         self, input_shapes: Any, batch_size: int | None
     ) -> OutputShapes:

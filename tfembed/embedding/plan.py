@@ -43,6 +43,22 @@ class EmbeddingPlan:
         """The width of a feature's table."""
         return self.dims[self.table_ids[feature]]
 
+    def part(self, tables: Sequence[int]) -> EmbeddingPlan:
+        """The plan of some tables: those features, in a list."""
+        if len(tables) == len(self.tables):
+            return self
+        places = [i for i, t in enumerate(self.table_ids) if t in tables]
+        return EmbeddingPlan(
+            feature_config=[self.features[i] for i in places],
+            features=tuple(self.features[i] for i in places),
+            paths=tuple(self.paths[i] for i in places),
+            tables=tuple(self.tables[i] for i in tables),
+            table_ids=tuple(
+                list(tables).index(self.table_ids[i]) for i in places
+            ),
+            optimizers=tuple(self.optimizers[i] for i in tables),
+        )
+
     def flatten(self, values: Any, what: str) -> list[Any]:
         """The leaves of `values`, which must be structured as the features.
 

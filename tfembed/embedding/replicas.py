@@ -9,9 +9,23 @@ import tensorflow as tf
 
 from tfembed import errors
 
-__all__ = ["Replicas"]
+__all__ = ["THIS_REPLICA", "Replicas", "is_tpu"]
 
-_SUPPORTED = (tf.distribute.OneDeviceStrategy, tf.distribute.MirroredStrategy)
+# One trace of a TPUStrategy's function serves all replicas: which of them runs
+# is known on the device alone.
+THIS_REPLICA = -1
+
+_TPU = (tf.distribute.TPUStrategy, tf.distribute.experimental.TPUStrategy)
+_SUPPORTED = (
+    tf.distribute.OneDeviceStrategy,
+    tf.distribute.MirroredStrategy,
+    *_TPU,
+)
+
+
+def is_tpu(strategy: Any) -> bool:
+    """Whether it is a TPUStrategy."""
+    return isinstance(strategy, _TPU)
 
 
 class Replicas:
@@ -28,9 +42,14 @@ class Replicas:
         ):
             raise errors.UnsupportedError(
                 f"TPUEmbedding under {type(self._strategy).__name__} is not in "
-                "this release; use the default strategy, OneDeviceStrategy or "
-                "MirroredStrategy."
+                "this release; use the default strategy, OneDeviceStrategy, "
+                "MirroredStrategy or TPUStrategy."
             )
+
+    @property
+    def strategy(self) -> tf.distribute.Strategy:
+        """The strategy."""
+        return self._strategy
 
     @property
     def count(self) -> int:
@@ -52,12 +71,17 @@ class Replicas:
             )
 
     def current(self) -> int | None:
-        """The replica on which this call runs; None outside of them."""
-        if self.count == 1:
+        """The replica on which this call runs; None outside of them.
+
+        Inside of a TPUStrategy's function it is THIS_REPLICA.
+        """
+        if self.count == 1 and not is_tpu(self._strategy):
             return 0
         context = tf.distribute.get_replica_context()
         if context is None or context.strategy is not self._strategy:
             return None
+        if is_tpu(self._strategy):
+            return THIS_REPLICA
         return int(tf.get_static_value(context.replica_id_in_sync_group))
 
     def current_for(self, call: str) -> int:
@@ -79,7 +103,8 @@ class Replicas:
 
     def is_inside_run(self) -> bool:
         """Whether this call runs inside of strategy.run of several replicas."""
-        return self.count > 1 and self.current() is not None
+        is_one = self.count == 1 and not is_tpu(self._strategy)
+        return not is_one and self.current() is not None
 
     def of_device(self, device: str) -> int:
         """The replica whose device is `device`.
@@ -121,9 +146,10 @@ class Replicas:
         """Calls function(values of each replica) once, for all replicas.
 
         Inside of strategy.run every replica must call it, outside of
-        conditionals and loops that the replica's function has itself.
+        conditionals and loops that the replica's function has itself. Under a
+        TPUStrategy each replica calls the function, with its own values.
         """
-        if not self.is_inside_run():
+        if is_tpu(self._strategy) or not self.is_inside_run():
             function([values])
             return
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed import dynamic_embedding, initializers
+from tfembed import dynamic_embedding, errors, initializers
 from tfembed.embedding import private
 from tfembed.embedding.host_tables import HostTable, make_static_table
 from tfembed.embedding.plan import EmbeddingPlan, make_plan
-from tfembed.embedding.replicas import Replicas
+from tfembed.embedding.replicas import Replicas, is_tpu
 
 __all__ = ["TapedEmbedding"]
 
@@ -36,6 +36,11 @@ class TapedEmbedding(tf.__internal__.tracking.AutoTrackable, abc.ABC):
     def __init__(self, feature_config: Any, optimizer: Any) -> None:
         self._replicas = Replicas()
         self._strategy = tf.distribute.get_strategy()
+        if is_tpu(self._strategy):
+            raise errors.UnsupportedError(
+                f"{type(self).__name__} under a TPUStrategy is not in this "
+                "release; use TPUEmbedding."
+            )
         self._plan: EmbeddingPlan = make_plan(feature_config, optimizer)
         self._store: _TableStore | None = None
         if self._replicas.count > 1:

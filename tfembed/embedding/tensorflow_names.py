@@ -10,25 +10,16 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.embedding.host_engine import HostEngine
-from tfembed.embedding.output_shapes import OutputShapes
-from tfembed.embedding.plan import EmbeddingPlan
+from tfembed.embedding.engine_owner import EngineOwner
 
 __all__ = ["TensorFlowNames"]
 
 
-class TensorFlowNames(tf.__internal__.tracking.AutoTrackable):
+class TensorFlowNames(EngineOwner):
     """The private names. Base of `TPUEmbedding`."""
 
-    _engine: HostEngine | None
-    _plan: EmbeddingPlan
-    _shapes: OutputShapes
     # With False, enqueue does not build: the shapes must be known before.
     _verify_output_shapes_on_enqueue = True
-
-    def flush(self) -> None:
-        """Applies the update that waits for the next step."""
-        raise NotImplementedError
 
     @property
     def _built(self) -> bool:
@@ -59,8 +50,7 @@ class TensorFlowNames(tf.__internal__.tracking.AutoTrackable):
     @property
     def _variables(self) -> dict[str, dict[str, Any]]:
         engine = self._engine_or_new()
-        if tf.executing_eagerly():
-            self.flush()
+        self._bring_up_to_date()
         return {
             config.name: {"parameters": table.parameters, **table.slots}
             for config, table in zip(
@@ -69,25 +59,19 @@ class TensorFlowNames(tf.__internal__.tracking.AutoTrackable):
         }
 
     def _load_variables(self) -> None:
-        """Nothing to do: the engine works on the variables."""
-
-    def _retrieve_variables(self) -> None:
-        """Brings the variables up to the last step."""
-        self.flush()
+        """Lets the engines take over what the variables hold."""
+        if self._engine is not None:
+            self._engine.load()
 
     def _trackable_children(
         self, save_type: str = "checkpoint", **arguments: Any
     ) -> dict[str, Any]:
         # Asked before a checkpoint is saved, and before one is restored.
-        if tf.executing_eagerly():
-            self.flush()
+        self._bring_up_to_date()
         children: dict[str, Any] = super()._trackable_children(
             save_type, **arguments
         )
         return children
-
-    def _engine_or_new(self) -> HostEngine:
-        raise NotImplementedError
 
     def _check_shapes_are_known(self) -> None:
         if not self._verify_output_shapes_on_enqueue and not self._built:

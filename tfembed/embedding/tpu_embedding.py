@@ -6,12 +6,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed import errors
 from tfembed.embedding import activations as shaping
-from tfembed.embedding import inputs
-from tfembed.embedding.batch_queue import Batch
-from tfembed.embedding.host_engine import EngineOptions, HostEngine
-from tfembed.embedding.host_tables import TableSize
+from tfembed.embedding.engine_choice import choose_engines
+from tfembed.embedding.engine_places import places_of
+from tfembed.embedding.host_engine import EngineOptions
 from tfembed.embedding.output_shapes import OutputShapes
 from tfembed.embedding.plan import make_plan
 from tfembed.embedding.replica_shares import replica_shares
@@ -30,8 +28,8 @@ class TPUEmbedding(TensorFlowNames):
     """Looks features up in embedding tables and trains the tables.
 
     The calls are those of `tf.tpu.experimental.embedding.TPUEmbedding`, with its
-    configs or tfembed's, under the default strategy, OneDeviceStrategy and
-    MirroredStrategy, eagerly and in functions:
+    configs or tfembed's, under the default strategy, OneDeviceStrategy,
+    MirroredStrategy and TPUStrategy, eagerly and in functions:
 
         embedding = tfembed.TPUEmbedding(feature_config, tfembed.SGD(0.1))
 
@@ -49,10 +47,11 @@ class TPUEmbedding(TensorFlowNames):
     which they run, wherever each of them was traced. The gradients of a row are
     summed over all features and replicas of a step, and applied once.
 
-    All activations have static shapes, so all batches have the same size. The
-    tables live in host memory, once, whatever the strategy. They are saved with
+    All activations have static shapes, so all batches have the same size. Tables
+    live where their engine keeps them (`engine`). They are saved with
     `tf.train.Checkpoint(embedding=embedding)`; those with a vocabulary under
-    TensorFlow's keys, so that its checkpoints restore here and ours there.
+    TensorFlow's keys, so that its checkpoints restore here and ours there, into
+    any engine.
 
     Args:
       feature_config: a FeatureConfig or a `tf.nest` structure of them. Features
@@ -69,6 +68,11 @@ class TPUEmbedding(TensorFlowNames):
       nonfinite: what to do with a row whose summed gradient has a NaN or an
         infinity: "skip" it and count it in `sizes`, "refuse" the step before
         anything is changed, or "allow" it as TensorFlow does.
+      engine: where the tables live: "host" in host memory, once, for all
+        replicas; "xla" in device memory, rows sharded over the replicas; "tpu"
+        in the TPU's embedding engine; "auto" chooses for each table, and
+        `describe` says what and why. Those without a vocabulary are always on
+        the host.
       max_enqueued, enqueue_timeout: where this many batches of a name and
         replica were not dequeued, enqueue waits for another thread to do that,
         at most this many seconds, and then raises.
@@ -85,6 +89,7 @@ class TPUEmbedding(TensorFlowNames):
         optimizer: Any = None,
         pipeline_execution_with_tensor_core: bool = False,
         *,
+        engine: str = "auto",
         nonfinite: str = "skip",
         max_enqueued: int = 64,
         enqueue_timeout: float = 60.0,
@@ -96,10 +101,12 @@ class TPUEmbedding(TensorFlowNames):
         )
         self._replicas = Replicas()
         self._plan = make_plan(feature_config, optimizer)
+        self._choices = choose_engines(
+            self._plan, engine, self._replicas.strategy
+        )
         self._shapes = OutputShapes.configured(
             self._plan.features, self._plan.paths
         )
-        self._engine: HostEngine | None = None
 
     def build(
         self,
@@ -125,7 +132,7 @@ class TPUEmbedding(TensorFlowNames):
         shapes = self._shapes.with_given(
             per_replica_input_shapes, per_replica_batch_size
         )
-        self._engine_or_new()
+        self._engine_or_new(shapes)
         self._shapes = shapes
 
     @_not_converted
@@ -166,15 +173,17 @@ class TPUEmbedding(TensorFlowNames):
         self._check_shapes_are_known()
         if training is False:
             self.flush()
-        shapes, batches, formats = self._shapes, {}, []
-        for share in replica_shares(
+        shares = replica_shares(
             self._plan, self._replicas, features, weights, device
-        ):
-            batch = inputs.read_batch(share.values, share.weights, shapes)
-            shapes = batch.shapes
-            batches[share.replica] = Batch(training, batch.ids)
-            formats.append(batch.formats)
-        self._engine_or_new().enqueue(name, batches, formats)
+        )
+        shapes = self._shapes
+        for share in shares:
+            shapes = shapes.with_values(share.values)
+        batches = [
+            places.read(training, shares, shapes)
+            for places in places_of(self._plan, self._choices.of_tables)
+        ]
+        self._engine_or_new(shapes).enqueue(name, batches)
         self._shapes = shapes
 
     @_not_converted
@@ -227,16 +236,7 @@ class TPUEmbedding(TensorFlowNames):
         engine = self._built_engine("apply_gradients")
         self._replicas.current_for("apply_gradients")
         flat = self._plan.flatten(gradients, "gradients")
-        formats = engine.formats(name)
-        checked = [
-            shaping.op_gradient(
-                gradient,
-                self._activation_shape(i),
-                sequence_length=formats[i].sequence_length,
-                path=self._plan.paths[i],
-            )
-            for i, gradient in enumerate(flat)
-        ]
+        checked = engine.read_gradients(name, flat, self._shapes)
         self._replicas.merge(
             lambda per_replica: engine.apply_gradients(name, per_replica),
             checked,
@@ -246,22 +246,11 @@ class TPUEmbedding(TensorFlowNames):
     def embedding_tables(self) -> dict[Any, Any]:
         """By TableConfig: a tf.Variable [vocabulary_size, dim] or a HashTable."""
         tables = self._engine_or_new().tables
-        if tf.executing_eagerly():
-            self.flush()
+        self._bring_up_to_date()
         return {
             config: table.parameters
             for config, table in zip(self._plan.tables, tables, strict=True)
         }
-
-    def sizes(self) -> dict[str, TableSize]:
-        """By table name: rows, bytes, bytes per row, skipped updates.
-
-        Eager only.
-        """
-        self.flush()
-        sizes = self._engine_or_new().sizes()
-        names = [config.name for config in self._plan.tables]
-        return dict(zip(names, sizes, strict=True))
 
     @property
     def feature_config(self) -> Any:
@@ -271,38 +260,6 @@ class TPUEmbedding(TensorFlowNames):
     def trained_lookup(self) -> TrainedLookup:
         """Lookups whose gradient trains the tables, for layers."""
         return TrainedLookup(self._plan, self._engine_or_new(), self._replicas)
-
-    def flush(self) -> None:
-        """Applies the update that waits for the next step.
-
-        Only with `pipeline_execution_with_tensor_core` does one. Inside of
-        strategy.run, every replica must call it.
-        """
-        if self._engine is not None and self._options.is_pipelined:
-            engine = self._engine
-            self._replicas.merge(lambda per_replica: engine.flush(), [])
-
-    def reset_steps(self) -> None:
-        """Forgets the batches that are enqueued or wait for their gradients.
-
-        Call it after a step that failed half-way. Eager only.
-        """
-        if self._engine is not None:
-            self._engine.reset()
-
-    def _built_engine(self, call: str) -> HostEngine:
-        if self._engine is None:
-            raise errors.StateError(
-                f"{call} called on unbuilt TPUEmbedding object. Please either "
-                "call enqueue first or manually call the build method."
-            )
-        return self._engine
-
-    def _engine_or_new(self) -> HostEngine:
-        if self._engine is None:
-            with tf.init_scope():
-                self._engine = HostEngine(self, self._plan, self._options)
-        return self._engine
 
     def _activation_shape(self, i: int) -> tf.TensorShape:
         return self._shapes.shapes[i].concatenate(self._plan.dim(i))

@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.embedding.host_engine import HostEngine
+from tfembed.embedding.engine_router import EngineRouter
 from tfembed.embedding.inputs import read_input
 from tfembed.embedding.output_shapes import is_sequence
 from tfembed.embedding.packed_features import PackedFeatures, unpacked
@@ -35,7 +35,7 @@ class TrainedLookup:
     """
 
     plan: EmbeddingPlan
-    engine: HostEngine
+    engine: EngineRouter
     replicas: Replicas
 
     def look_up(

@@ -1,0 +1,1 @@
+"""What is proven about TPUs without one: `make tpu-proof`, docs/tpu.md."""

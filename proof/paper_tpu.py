@@ -1,0 +1,95 @@
+"""A TPUStrategy of TPUs that are not there, to trace programs under.
+
+The strategy asks its resolver alone what the system looks like. In graph mode
+nothing is placed on a device before a session runs, so a description is enough.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+from tensorflow.core.protobuf.tpu import topology_pb2
+from tensorflow.python.client import session
+from tensorflow.python.tpu import tpu_system_metadata
+
+__all__ = ["PaperTPUResolver", "paper_strategy"]
+
+
+class PaperTPUResolver(tf.distribute.cluster_resolver.ClusterResolver):
+    """Describes TPU hosts.
+
+    Args:
+      hosts: how many.
+      cores_per_host: TPU cores of each.
+      embedding_engine: 0: it has none; 1 or 2: its version.
+    """
+
+    environment = ""
+    rpc_layer = None
+    task_type = "worker"
+    task_id = 0
+    _tpu = "paper"
+
+    def __init__(
+        self, hosts: int, cores_per_host: int = 8, *, embedding_engine: int = 0
+    ) -> None:
+        self._hosts, self._cores = hosts, cores_per_host
+        self.tpu_hardware_feature = topology_pb2.TPUHardwareFeature(
+            embedding_feature=embedding_engine
+        )
+
+    def get_tpu_system_metadata(self) -> tpu_system_metadata.TPUSystemMetadata:
+        """The devices."""
+
+        def device(host: int, kind: str, index: int) -> object:
+            name = f"/job:worker/replica:0/task:{host}/device:{kind}:{index}"
+            return session._DeviceAttributes(name, kind, 0, 0)
+
+        hosts = range(self._hosts)
+        devices = [device(host, "CPU", 0) for host in hosts]
+        devices += [
+            device(host, "TPU", core)
+            for host in hosts
+            for core in range(self._cores)
+        ]
+        return tpu_system_metadata.TPUSystemMetadata(
+            self._hosts * self._cores,
+            self._hosts,
+            self._cores,
+            None,
+            tuple(devices),
+        )
+
+    def cluster_spec(self) -> tf.train.ClusterSpec:
+        """None: nothing is connected to."""
+        return tf.train.ClusterSpec({})
+
+    def get_job_name(self) -> str:
+        """That of the devices."""
+        return "worker"
+
+    def get_master(self) -> str:
+        """None."""
+        return ""
+
+    def master(self, *arguments: object, **options: object) -> str:
+        """None."""
+        del arguments, options
+        return ""
+
+    def num_accelerators(
+        self, *arguments: object, **options: object
+    ) -> dict[str, int]:
+        """Of a host."""
+        del arguments, options
+        return {"TPU": self._cores}
+
+
+def paper_strategy(
+    hosts: int, cores_per_host: int = 8, *, embedding_engine: int = 0
+) -> tf.distribute.TPUStrategy:
+    """A TPUStrategy; call it, and all that uses it, inside of a tf.Graph."""
+    return tf.distribute.TPUStrategy(
+        PaperTPUResolver(
+            hosts, cores_per_host, embedding_engine=embedding_engine
+        )
+    )

@@ -1,0 +1,138 @@
+"""Which engine each table lives in, and why."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from tfembed import errors
+from tfembed.embedding.engine_registry import missing
+from tfembed.embedding.plan import EmbeddingPlan
+from tfembed.embedding.replicas import is_tpu
+
+__all__ = ["ENGINES", "EngineChoice", "EngineChoices", "choose_engines"]
+
+ENGINES = ("auto", "host", "xla", "tpu")
+
+
+@dataclasses.dataclass(frozen=True)
+class EngineChoice:
+    """Where a table lives.
+
+    Attributes:
+      table: its name.
+      engine: "host", "xla" or "tpu".
+      why: the reason, for users.
+    """
+
+    table: str
+    engine: str
+    why: str
+
+
+@dataclasses.dataclass(frozen=True)
+class EngineChoices:
+    """The choice of each table, in the plan's order."""
+
+    of_tables: tuple[EngineChoice, ...]
+
+    def __str__(self) -> str:
+        """A table of text."""
+        rows = [("table", "engine", "why")]
+        rows += [(one.table, one.engine, one.why) for one in self.of_tables]
+        width = max(len(row[0]) for row in rows)
+        return "\n".join(
+            f"{table:{width}}  {engine:6}  {why}" for table, engine, why in rows
+        )
+
+
+def choose_engines(
+    plan: EmbeddingPlan, asked: str, strategy: Any
+) -> EngineChoices:
+    """An engine for each table.
+
+    Args:
+      plan: the tables.
+      asked: one of ENGINES.
+      strategy: the tf.distribute.Strategy in whose scope the tables are made.
+
+    Raises:
+      tfembed.errors.ArgumentError: another engine, or one that cannot hold one
+        of the tables.
+      tfembed.errors.UnsupportedError: an engine that is not there.
+    """
+    if asked not in ENGINES:
+        raise errors.ArgumentError(
+            f"`engine` must be one of {ENGINES}; got {asked!r}."
+        )
+    if asked == "auto":
+        return EngineChoices(
+            tuple(
+                EngineChoice(config.name, *_automatic(config, strategy))
+                for config in plan.tables
+            )
+        )
+    if asked != "host":
+        for config in plan.tables:
+            if config.vocabulary_size is None:
+                raise errors.ArgumentError(
+                    f"engine={asked!r} holds tables of a fixed size only; "
+                    f"table {config.name!r} has vocabulary_size=None. Give it "
+                    "a vocabulary_size, or use engine='auto', which keeps such "
+                    "tables in host memory."
+                )
+        absent = missing(asked)
+        if absent is not None:
+            raise errors.UnsupportedError(
+                f"engine={asked!r} is not there: {absent} Use engine='host', "
+                "or engine='auto'."
+            )
+    if asked == "tpu":
+        _check_has_embedding_engine(strategy)
+    why = f"engine={asked!r} was asked for"
+    return EngineChoices(
+        tuple(EngineChoice(one.name, asked, why) for one in plan.tables)
+    )
+
+
+def _automatic(config: Any, strategy: Any) -> tuple[str, str]:
+    if not is_tpu(strategy):
+        return "host", "no TPUStrategy: one table in host memory serves all"
+    if config.vocabulary_size is None:
+        return "host", "no fixed vocabulary: rows come and go in host memory"
+    absent = missing("tpu")
+    feature = embedding_feature(strategy)
+    if feature == "v1" and absent is None:
+        return "tpu", "the TPU has an embedding engine, and the size is fixed"
+    no_engine = (
+        "the TPU has no embedding engine"
+        if feature == "unsupported"
+        else f"no driver here for the TPU's embedding engine ({feature})"
+    )
+    absent = missing("xla")
+    if absent is None:
+        return "xla", f"{no_engine}: rows are sharded over the TensorCores"
+    return "host", f"{no_engine}, and engine 'xla' is not there: {absent}"
+
+
+def embedding_feature(strategy: Any) -> str:
+    """What a TPUStrategy's hardware says: "v1", "v2" or "unsupported"."""
+    feature = strategy.extended.tpu_hardware_feature
+    # A resolver that knows nothing of the hardware has no description of it.
+    if feature.tpu_hardware_feature_proto is None:
+        return "unsupported"
+    return str(feature.embedding_feature.value).lower()
+
+
+def _check_has_embedding_engine(strategy: Any) -> None:
+    if not is_tpu(strategy):
+        raise errors.ArgumentError(
+            "engine='tpu' needs a TPUStrategy; the object is made under "
+            f"{type(strategy).__name__}. Use engine='auto'."
+        )
+    feature = embedding_feature(strategy)
+    if feature != "v1":
+        raise errors.ArgumentError(
+            "engine='tpu' needs a TPU with an embedding engine (version 1); "
+            f"the TPUStrategy's hardware says {feature!r}. Use engine='auto'."
+        )
