@@ -119,7 +119,7 @@ ARGUMENTS = {
         embedding_weights sparse_ids sparse_weights combiner default_id name
         partition_strategy max_norm return_trainable
     """,
-    "DynamicEmbeddingOptimizer.__init__": "self opt bp_v2 synchronous",
+    "DynamicEmbeddingOptimizer": "opt bp_v2 synchronous",
     "create_slots": "variable init slot_name op_name bp_v2",
     "keras.layers.Embedding": """
         embedding_size key_dtype value_dtype combiner initializer devices name

@@ -46,6 +46,7 @@ from tfembed.dynamic_embedding.lookups.trainable import (
     TrainableWrapper,
     trainable_wrapper_filter,
 )
+from tfembed.dynamic_embedding.optimizer import DynamicEmbeddingOptimizer
 from tfembed.dynamic_embedding.patches import (
     patch_on_tf,
     patch_on_tf_save_restore,
@@ -58,9 +59,6 @@ from tfembed.dynamic_embedding.restrict.timestamp_restrict_policy import (
     TimestampRestrictPolicy,
 )
 from tfembed.dynamic_embedding.shadow_ops import DEResourceVariable
-from tfembed.dynamic_embedding.training.optimizer import (
-    DynamicEmbeddingOptimizer,
-)
 from tfembed.dynamic_embedding.training.slot_variable import (
     SlotVariable,
     create_slots,

@@ -11,9 +11,7 @@ import tensorflow as tf
 from tfembed import errors
 from tfembed.dynamic_embedding.keras.table_variable import TableVariable
 from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
-from tfembed.dynamic_embedding.training.optimizer import (
-    DynamicEmbeddingOptimizer,
-)
+from tfembed.dynamic_embedding.training.optimizer import TableOptimizer
 from tfembed.dynamic_embedding.variables.variable import Variable
 
 __all__ = ["KerasTableOptimizer"]
@@ -31,7 +29,7 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
     slots lie beside its rows and are saved with them.
 
     Args:
-      engine: the `DynamicEmbeddingOptimizer` that does a step.
+      engine: what does a step.
       name: as of any Keras optimizer.
 
     Attributes:
@@ -39,9 +37,7 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
       inner_optimizer: the Keras optimizer.
     """
 
-    def __init__(
-        self, engine: DynamicEmbeddingOptimizer, name: str | None = None
-    ) -> None:
+    def __init__(self, engine: TableOptimizer, name: str | None = None) -> None:
         super().__init__(learning_rate=0.0, name=name)
         self.engine = engine
         self.inner_optimizer = engine.optimizer
@@ -113,7 +109,7 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
         name: str | None = None,
         **options: Any,
     ) -> None:
-        """Takes one step: `DynamicEmbeddingOptimizer.apply_gradients`.
+        """Takes one step: `TableOptimizer.apply_gradients`.
 
         Weights of tfembed's Keras layers stand for their tables.
         """
@@ -127,7 +123,7 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
         )
 
     def minimize(self, loss: Any, var_list: Any, **options: Any) -> tf.Tensor:
-        """Takes one step: `DynamicEmbeddingOptimizer.minimize`."""
+        """Takes one step: `TableOptimizer.minimize`."""
 
         def targets() -> list[Any]:
             given = var_list() if callable(var_list) else var_list
@@ -177,8 +173,7 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
         inner = keras.saving.deserialize_keras_object(
             options.pop("inner_optimizer"), custom_objects=custom_objects
         )
-        optimizer: Any = DynamicEmbeddingOptimizer(inner, **options)
-        return cls(optimizer.engine, name)
+        return cls(TableOptimizer(inner, **options), name)
 
 
 def _table_or_self(variable: Any) -> Any:

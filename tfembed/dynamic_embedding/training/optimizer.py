@@ -1,8 +1,7 @@
-"""The optimizer of variables that grow with their keys."""
+"""Steps of an optimizer over tables and the dense variables beside them."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -35,70 +34,19 @@ from tfembed.dynamic_embedding.training.table_update import update_tables
 from tfembed.dynamic_embedding.training.wrapped_optimizer import wrap
 from tfembed.dynamic_embedding.variables.variable import Variable
 
-__all__ = ["DynamicEmbeddingOptimizer"]
+__all__ = ["TableOptimizer"]
 
 _NONFINITE = ("skip", "refuse", "allow")
 
 
-class DynamicEmbeddingOptimizer(tf.Module):
-    """Applies an optimizer to `Variable`s, and to dense variables beside them.
-
-    Over a Keras 3 optimizer it is one itself, so that `Model.compile` takes it
-    (`tfembed.dynamic_embedding.keras`).
-
-    In one step the gradients of a key are summed over all its occurrences and
-    all lookups, then applied once. Rows and slots of these keys move, others
-    stay; keys that are not there yet are inserted. All tables are checked
-    before any is changed.
-
-    Where tfembed has the rule (SGD, Adagrad, Adam, Ftrl) the update is fused:
-    rows and slots move in place, atomically per key. Any other optimizer whose
-    update goes row by row (RMSprop, AdamW, Lion, SGD with momentum, ...) runs
-    its own update on the rows and slots of the step.
-
-    Example:
-      optimizer = DynamicEmbeddingOptimizer(tf.keras.optimizers.Adam(1e-3))
-      with tf.GradientTape() as tape:
-          rows = embedding_lookup(users, ids, name="users")
-          loss = tf.reduce_mean(dense(rows) ** 2)
-      variables = [users, *dense.trainable_variables]
-      optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
-
-    Args:
-      opt: an optimizer of Keras 3, tf_keras, `tf.compat.v1.train` or
-        `tfembed.optimizers`. Dense variables are left to it; the last kind
-        takes none. Its options count (clipping over the sums of distinct keys,
-        weight decay on the rows of the step, loss scale, schedules).
-      bp_v2: for asynchronous training. Updates that are not fused then add what
-        they changed to rows and slots as they have become meanwhile, in place
-        of writing over them, so that two steps at once add up. Fused ones
-        always do.
-      synchronous: False.
-      nonfinite: what to do with a key whose summed gradient is not finite:
-        "skip" it, "refuse" the step (InvalidArgumentError before anything is
-        changed, dense variables included), or "allow" it.
-
-    Attributes:
-      nonfinite_rows: int64 variable, the keys with such a gradient so far.
+class TableOptimizer(tf.Module):
+    """What `DynamicEmbeddingOptimizer` makes; its arguments and attributes.
 
     Raises:
       tfembed.errors.UnsupportedError: `synchronous`, or an optimizer or option
         that cannot train tables; it says why.
       tfembed.errors.ArgumentError: an unknown `nonfinite`.
     """
-
-    def __new__(cls, opt: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Puts a Keras 3 optimizer's engine behind Keras' own interface."""
-        engine = super().__new__(cls)
-        keras = sys.modules.get("keras")
-        if keras is None or not isinstance(opt, keras.optimizers.Optimizer):
-            return engine
-        from tfembed.dynamic_embedding.keras.optimizer import (
-            KerasTableOptimizer,
-        )
-
-        cls.__init__(engine, opt, *args, **kwargs)
-        return KerasTableOptimizer(engine)
 
     def __init__(
         self,
