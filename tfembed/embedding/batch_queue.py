@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -105,29 +106,51 @@ class BatchForm:
 class BatchQueue:
     """Batches of one form, each with float32 tensors of the given shapes.
 
-    Made outside of any function; without a bound. Methods but `clear` work
-    eagerly and in functions.
+    Made outside of any function. Methods but `clear` work eagerly and in
+    functions.
+
+    Args:
+      form: of the batches.
+      shapes: of the tensors beside each.
+      capacity: `push` waits where so many are in it; -1: no bound.
     """
 
     def __init__(
-        self, form: BatchForm, shapes: Sequence[tf.TensorShape] = ()
+        self,
+        form: BatchForm,
+        shapes: Sequence[tf.TensorShape] = (),
+        capacity: int = -1,
     ) -> None:
         self._form = form
         self._shapes = tuple(shapes)
         dtypes = form.dtypes + [tf.float32] * len(self._shapes)
+        self._queue: Any
         with tf.init_scope(), tf.device(HOST):
-            # A negative capacity has no bound.
-            self._queue = tf.queue.FIFOQueue(-1, dtypes)
+            self._queue = tf.queue.FIFOQueue(capacity, dtypes)
+
+    @classmethod
+    def chosen(
+        cls, queues: Sequence[BatchQueue], place: tf.Tensor
+    ) -> BatchQueue:
+        """One of several alike, by a number that is known when it runs."""
+        made = cls.__new__(cls)
+        made._form, made._shapes = queues[0]._form, queues[0]._shapes
+        with tf.device(HOST):
+            handles = tf.stack([one._queue.queue_ref for one in queues])
+            made._queue = _QueueOfHandle(
+                tf.gather(handles, place), queues[0]._queue.dtypes
+            )
+        return made
 
     def size(self) -> tf.Tensor:
         """The batches in it, int32 []."""
         with tf.device(HOST):
             return self._queue.size()
 
-    def push(self, batch: Batch, tensors: Sequence[tf.Tensor] = ()) -> None:
-        """Puts a batch behind all others."""
+    def push(self, batch: Batch, tensors: Sequence[tf.Tensor] = ()) -> Any:
+        """Puts a batch behind all others; returns the operation, in graphs."""
         with tf.device(HOST):
-            self._queue.enqueue([*self._form.flat(batch), *tensors])
+            return self._queue.enqueue([*self._form.flat(batch), *tensors])
 
     def pop(self) -> tuple[Batch, list[tf.Tensor]]:
         """Removes the oldest batch. Waits forever where there is none."""
@@ -142,6 +165,29 @@ class BatchQueue:
         """Forgets all batches; eager only."""
         while int(self._queue.size()):
             self._queue.dequeue()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _QueueOfHandle:
+    """What BatchQueue asks of a queue, by its handle."""
+
+    handle: tf.Tensor
+    dtypes: Sequence[tf.DType]
+
+    def size(self) -> tf.Tensor:
+        return tf.raw_ops.QueueSizeV2(handle=self.handle)
+
+    def enqueue(self, components: list[tf.Tensor]) -> Any:
+        return tf.raw_ops.QueueEnqueueV2(
+            handle=self.handle, components=components
+        )
+
+    def dequeue(self) -> list[tf.Tensor]:
+        return list(
+            tf.raw_ops.QueueDequeueV2(
+                handle=self.handle, component_types=self.dtypes
+            )
+        )
 
 
 def require(condition: tf.Tensor, message: str) -> list[tf.Operation]:

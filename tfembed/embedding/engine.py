@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tfembed.embedding.batch_queue import Batch
 from tfembed.embedding.host_tables import HostTable, TableSize
+from tfembed.embedding.output_shapes import OutputShapes
 from tfembed.embedding.replica_shares import ReplicaShare
 from tfembed.embedding.step_format import StepFormat
 
@@ -97,9 +98,13 @@ class TakesShares(Protocol):
     tables: list[HostTable]
 
     def enqueue_shares(
-        self, name: str | None, training: bool, shares: Sequence[ReplicaShare]
+        self,
+        name: str | None,
+        training: bool,
+        shares: Sequence[ReplicaShare],
+        shapes: OutputShapes,
     ) -> None:
-        """Takes batches in."""
+        """Takes batches in; `shapes` are the output shapes."""
 
     def retrieve(self) -> None:
         """Brings `tables` up to the last step; eager only."""

@@ -32,9 +32,15 @@ class EngineChoice:
 
 @dataclasses.dataclass(frozen=True)
 class EngineChoices:
-    """The choice of each table, in the plan's order."""
+    """The choice of each table, in the plan's order.
+
+    Attributes:
+      of_tables: they.
+      on_tpu: whether the strategy is a TPUStrategy.
+    """
 
     of_tables: tuple[EngineChoice, ...]
+    on_tpu: bool
 
     def __str__(self) -> str:
         """A table of text."""
@@ -70,7 +76,8 @@ def choose_engines(
             tuple(
                 EngineChoice(config.name, *_automatic(config, strategy))
                 for config in plan.tables
-            )
+            ),
+            is_tpu(strategy),
         )
     if asked != "host":
         for config in plan.tables:
@@ -91,7 +98,8 @@ def choose_engines(
         _check_has_embedding_engine(strategy)
     why = f"engine={asked!r} was asked for"
     return EngineChoices(
-        tuple(EngineChoice(one.name, asked, why) for one in plan.tables)
+        tuple(EngineChoice(one.name, asked, why) for one in plan.tables),
+        is_tpu(strategy),
     )
 
 

@@ -75,7 +75,7 @@ class EngineOwner(tf.__internal__.tracking.AutoTrackable):
                 self._engine = EngineRouter(
                     self,
                     self._plan,
-                    places_of(self._plan, self._choices.of_tables),
+                    places_of(self._plan, self._choices),
                     self._options,
                     self._shapes if shapes is None else shapes,
                 )

@@ -9,7 +9,7 @@ from typing import Any
 from tfembed.embedding import inputs
 from tfembed.embedding.batch_queue import Batch
 from tfembed.embedding.engine import TakesShares
-from tfembed.embedding.engine_choice import EngineChoice
+from tfembed.embedding.engine_choice import EngineChoices
 from tfembed.embedding.engine_registry import engine_class
 from tfembed.embedding.output_shapes import OutputShapes
 from tfembed.embedding.plan import EmbeddingPlan
@@ -23,7 +23,7 @@ class EnginePlaces:
     """An engine, and the places of its features and tables in the whole.
 
     Attributes:
-      engine: its name.
+      engine: its name in the registry.
       features, tables: the places.
     """
 
@@ -65,7 +65,7 @@ class EnginePlaces:
             for share in shares
         ]
         if self.takes_shares:
-            return (training, own)
+            return (training, own, shapes.part(self.features))
         batches, formats = {}, []
         for share in own:
             batch = inputs.read_batch(
@@ -77,15 +77,19 @@ class EnginePlaces:
 
 
 def places_of(
-    plan: EmbeddingPlan, choices: Sequence[EngineChoice]
+    plan: EmbeddingPlan, choices: EngineChoices
 ) -> tuple[EnginePlaces, ...]:
     """Per engine in use, what is its own."""
     found = []
     # "tpu" comes before "xla": its ops stand at the head of a TPU's step.
-    for name in sorted({choice.engine for choice in choices}):
-        tables = tuple(i for i, one in enumerate(choices) if one.engine == name)
+    for name in sorted({one.engine for one in choices.of_tables}):
+        tables = tuple(
+            i for i, one in enumerate(choices.of_tables) if one.engine == name
+        )
         features = tuple(
             i for i, table in enumerate(plan.table_ids) if table in tables
         )
-        found.append(EnginePlaces(name, features, tables))
+        # On a TPU's host the engine has to work from inside of the TPU's step.
+        engine = "tpu_host" if choices.on_tpu and name == "host" else name
+        found.append(EnginePlaces(engine, features, tables))
     return tuple(found)

@@ -11,6 +11,7 @@ __all__ = ["engine_class", "missing"]
 # Loaded when they are needed: a program without TPUs pays for none of them.
 _CLASSES = {
     "host": ("tfembed.embedding.host_engine", "HostEngine"),
+    "tpu_host": ("tfembed.embedding.tpu_host_engine", "TpuHostEngine"),
     "xla": ("tfembed.embedding.xla_engine", "XlaEngine"),
     "tpu": ("tfembed.embedding.tpu_engine", "TpuEngine"),
 }

@@ -11,7 +11,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed import errors
 from tfembed.embedding import activations as shaping
 from tfembed.embedding.engine import Engine
 from tfembed.embedding.engine_places import EnginePlaces
@@ -156,8 +155,7 @@ class EngineRouter:
     def flush(self) -> None:
         """Applies the updates that wait for the next step."""
         for part in self._parts:
-            if not part.places.takes_shares:
-                part.engine.flush()
+            part.engine.flush()
 
     def retrieve(self) -> None:
         """Brings `tables` up to the last step, flushed before; eager only."""
@@ -174,8 +172,7 @@ class EngineRouter:
     def reset(self) -> None:
         """Forgets all batches on their way; eager only."""
         for part in self._parts:
-            if not part.places.takes_shares:
-                part.engine.reset()
+            part.engine.reset()
 
     def sizes(self) -> list[TableSize]:
         """Per table what it holds and takes; eager only."""
@@ -197,13 +194,6 @@ class EngineRouter:
             ]
             if not places:
                 continue
-            if part.places.takes_shares:
-                name = self._plan.tables[part.places.tables[0]].name
-                raise errors.UnsupportedError(
-                    f"Table {name!r} lives in the TPU's embedding engine, which "
-                    "looks up what enqueue takes and nothing else. Make the "
-                    "object with engine='xla' or engine='host'."
-                )
             own = [
                 dataclasses.replace(
                     plans[i], table=part.places.tables.index(plans[i].table)

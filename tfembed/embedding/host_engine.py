@@ -151,7 +151,7 @@ class HostEngine:
           tf.errors.InvalidArgumentError: nothing was dequeued for training, or
             a gradient is refused; when it runs.
         """
-        rates = tf.stack(_learning_rates(self._rules()))
+        rates = self.rates()
         queues = [self._steps.queue(r, name) for r in range(len(gradients))]
         with tf.device(HOST):
             features: list[Any] = []
@@ -208,7 +208,7 @@ class HostEngine:
         """
         rules = self._rules()
         if rates is None:
-            rates = tf.stack(_learning_rates(rules))
+            rates = self.rates()
         with tf.device(HOST):
             step = self._row_features.differentiate(features, plans, gradients)
             nonfinite = update_tables(
@@ -258,6 +258,14 @@ class HostEngine:
             table.size(nonfinite_rows=int(count))
             for table, count in zip(self.tables, counts, strict=True)
         ]
+
+    def rates(self) -> tf.Tensor:
+        """The learning rates now, float32, one per table.
+
+        Raises:
+          tfembed.errors.StateError: a table has no optimizer.
+        """
+        return tf.stack(_learning_rates(self._rules()))
 
     def _rules(self) -> list[Any]:
         for config, rule in zip(

@@ -25,11 +25,15 @@ class NamedSteps:
     Args:
       plan: the features and tables.
       bound: how many batches of a name and replica may wait.
+      waits: whether calls that come too early wait (`StepQueue`).
     """
 
-    def __init__(self, plan: EmbeddingPlan, bound: QueueBound) -> None:
+    def __init__(
+        self, plan: EmbeddingPlan, bound: QueueBound, *, waits: bool = False
+    ) -> None:
         self._plan = plan
         self._bound = bound
+        self._waits = waits
         self._formats: dict[str | None, list[StepFormat]] = {}
         self._queues: dict[tuple[int, str | None], StepQueue] = {}
         self._ahead: dict[tuple[int, str | None], LookupAhead] = {}
@@ -65,12 +69,13 @@ class NamedSteps:
     def queue(self, replica: int, name: str | None) -> StepQueue:
         """A replica's batches."""
         key = (replica, name)
-        form = self._form(name)
+        form = self.form(name)
         if key not in self._queues:
             self._queues[key] = StepQueue(
                 form,
                 label=f"{_label(name)} on replica {replica}",
                 bound=self._bound,
+                waits=self._waits,
             )
         return self._queues[key]
 
@@ -82,7 +87,7 @@ class NamedSteps:
                 one.activation_shape(self._plan.dim(i))
                 for i, one in enumerate(self.formats(name))
             ]
-            self._ahead[key] = LookupAhead(self._form(name), shapes)
+            self._ahead[key] = LookupAhead(self.form(name), shapes)
         return self._ahead[key]
 
     def behind(
@@ -92,7 +97,7 @@ class NamedSteps:
         if name not in self._behind:
             shapes = [tensor.shape for tensor in tensors]
             self._behind[name] = UpdateBehind(
-                self._form(name).times(replicas), shapes
+                self.form(name).times(replicas), shapes
             )
         return self._behind[name]
 
@@ -108,7 +113,12 @@ class NamedSteps:
         for ahead in self._ahead.values():
             ahead.clear()
 
-    def _form(self, name: str | None) -> BatchForm:
+    def form(self, name: str | None) -> BatchForm:
+        """That of the batches of a name.
+
+        Raises:
+          tfembed.errors.StateError: nothing was enqueued under it.
+        """
         formats = self.formats(name)
         return BatchForm(
             tuple(one.kind for one in formats),

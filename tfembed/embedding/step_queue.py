@@ -11,13 +11,16 @@ drops it. One that was put for training must be finished before the next `take`:
 else its gradients would later be taken for another batch's.
 
 `take` and `finish` never wait. `put` waits where as many batches as are allowed
-were not taken yet, until another thread takes one or the time is over.
+were not taken yet, until another thread takes one or the time is over. On a TPU's
+host all three wait for each other instead (`waits`): its calls come from programs
+that run side by side.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -64,25 +67,52 @@ class StepQueue:
     """Two queues of batches of one form.
 
     Made outside of any function. Methods work eagerly and in functions; a call
-    that comes too early raises tf.errors.InvalidArgumentError.
+    that comes too early raises tf.errors.InvalidArgumentError, or waits.
+
+    Args:
+      form: of the batches.
+      label: what errors call them.
+      bound: how many may wait for `take`.
+      waits: whether a call that comes too early waits, without a time.
     """
 
     def __init__(
-        self, form: BatchForm, *, label: str, bound: QueueBound = QueueBound()
+        self,
+        form: BatchForm,
+        *,
+        label: str,
+        bound: QueueBound = QueueBound(),
+        waits: bool = False,
     ) -> None:
         self._label = label
         self._bound = bound
-        self._enqueued = BatchQueue(form)
+        self._waits = waits
+        capacity = bound.batches if waits else -1
+        self._enqueued = BatchQueue(form, capacity=capacity)
         self._in_flight = BatchQueue(form)
 
-    def put(self, batch: Batch) -> None:
-        """Enqueues a batch.
+    @classmethod
+    def chosen(cls, queues: Sequence[StepQueue], place: tf.Tensor) -> StepQueue:
+        """One of several alike, by a number that is known when it runs."""
+        made = cls.__new__(cls)
+        made._label, made._bound = queues[0]._label, queues[0]._bound
+        made._waits = queues[0]._waits
+        made._enqueued = BatchQueue.chosen(
+            [one._enqueued for one in queues], place
+        )
+        made._in_flight = BatchQueue.chosen(
+            [one._in_flight for one in queues], place
+        )
+        return made
+
+    def put(self, batch: Batch) -> Any:
+        """Enqueues a batch; returns the operation, in graphs.
 
         Raises:
           tf.errors.InvalidArgumentError: there is no room, and none came.
         """
         with tf.control_dependencies(self._await_room()):
-            self._enqueued.push(batch)
+            return self._enqueued.push(batch)
 
     def take(self) -> Batch:
         """Removes the oldest enqueued batch, for `hold` once it is looked up.
@@ -100,9 +130,9 @@ class StepQueue:
         with tf.control_dependencies(checks):
             return self._enqueued.pop()[0]
 
-    def hold(self, batch: Batch) -> None:
-        """Keeps a batch that was taken for `finish`."""
-        self._in_flight.push(batch)
+    def hold(self, batch: Batch) -> Any:
+        """Keeps a batch that was taken for `finish`; returns the operation."""
+        return self._in_flight.push(batch)
 
     def finish(self) -> Batch:
         """Removes the batch that was looked up.
@@ -162,6 +192,8 @@ class StepQueue:
         self._in_flight.clear()
 
     def _await_room(self) -> list[Any]:
+        if self._waits:
+            return []
         with tf.device(HOST):
             if tf.executing_eagerly():
                 return require(self._has_room(), self._no_room())
@@ -194,5 +226,7 @@ class StepQueue:
         )
 
     def _require_batch(self, queue: BatchQueue, otherwise: str) -> list[Any]:
+        if self._waits:
+            return []
         with tf.device(HOST):
             return require(queue.size() > 0, otherwise)

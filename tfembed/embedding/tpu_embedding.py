@@ -181,7 +181,7 @@ class TPUEmbedding(TensorFlowNames):
             shapes = shapes.with_values(share.values)
         batches = [
             places.read(training, shares, shapes)
-            for places in places_of(self._plan, self._choices.of_tables)
+            for places in places_of(self._plan, self._choices)
         ]
         self._engine_or_new(shapes).enqueue(name, batches)
         self._shapes = shapes

@@ -20,6 +20,7 @@ from tfembed.ops.grouped import (  # noqa: E402
     grouped_lookup_gradient,
     grouped_update,
 )
+from tfembed.ops.library import on_host  # noqa: E402
 
 __all__ = [
     "FeatureIds",
@@ -28,6 +29,7 @@ __all__ = [
     "grouped_lookup",
     "grouped_lookup_gradient",
     "grouped_update",
+    "on_host",
     "record_access",
     "table",
     "trainable_rows",

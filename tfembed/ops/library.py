@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import functools
 import importlib
 import importlib.util
 import pathlib
 import types
+from collections.abc import Iterator
 
 from tfembed.errors import LibraryError, UnsupportedError
 
@@ -17,6 +20,25 @@ OLDEST = (2, 16)
 NEWEST = (2, 21)
 
 _BUILD = "run `pip install .` (or `make` in a checkout) with that TensorFlow"
+
+
+_on_host: contextvars.ContextVar[bool] = contextvars.ContextVar(
+    "tfembed_on_host", default=False
+)
+
+
+@contextlib.contextmanager
+def on_host() -> Iterator[None]:
+    """What is traced here runs on the host of the program around it.
+
+    For functions that are given to `tf.compat.v1.tpu.outside_compilation`:
+    TensorFlow counts them among what XLA compiles.
+    """
+    token = _on_host.set(True)
+    try:
+        yield
+    finally:
+        _on_host.reset(token)
 
 
 def load() -> types.ModuleType:
@@ -31,7 +53,7 @@ def load() -> types.ModuleType:
     # Imported here, since it needs a TensorFlow that `_open` has checked.
     from tfembed.ops import private
 
-    if private.traced_for_xla():
+    if not _on_host.get() and private.traced_for_xla():
         raise UnsupportedError(
             "Embedding tables live in host memory, and XLA cannot compile their "
             "ops: a lookup or update was traced inside of "
