@@ -7,7 +7,7 @@ CXX_FILES = $(shell git ls-files '*.cc' '*.h' '*.inc')
 export TF DATA
 
 .PHONY: help setup demo test test-python test-full lint format wheel bench \
-  bench-table fuzz soak clean
+  bench-lookup bench-table fuzz soak clean
 
 help:
 	@echo 'make demo [DATA=path-or-glob]  set up, then train, resume, export, serve'
@@ -17,6 +17,7 @@ help:
 	@echo 'make lint | format             check | apply the style'
 	@echo 'make wheel                     a wheel in dist/'
 	@echo 'make bench                     speed beside stock TensorFlow'
+	@echo 'make bench-lookup              lookups, training steps beside peers; judges'
 	@echo 'make bench-table               hash tables beside their peers; judges'
 	@echo 'make fuzz | soak               random operations | churn, at full length'
 	@echo 'make setup | clean             environment and build | remove both'
@@ -57,6 +58,9 @@ wheel: setup
 
 bench: setup
 	$(PY) -m benchmarks $(ARGS)
+
+bench-lookup: setup
+	$(PY) -m benchmarks.lookup $(ARGS)
 
 bench-table: setup
 	$(PY) -m benchmarks.table $(ARGS)

@@ -11,7 +11,12 @@ from benchmarks import environments
 from benchmarks.process import Worker
 
 # The interpreters of contenders that need another environment than this one.
-_PYTHONS = {"TFRA": environments.tfra_python}
+PYTHONS = {
+    "TFRA": environments.tfra_python,
+    "EmbeddingBag": environments.torch_python,
+    "FBGEMM": environments.torch_python,
+    "FBGEMM row-wise": environments.torch_python,
+}
 
 
 @contextlib.contextmanager
@@ -29,7 +34,7 @@ def started(
     with contextlib.ExitStack() as stack:
         made = {}
         for name in names:
-            python = _PYTHONS.get(name, lambda: sys.executable)()
+            python = PYTHONS.get(name, lambda: sys.executable)()
             worker = Worker(
                 session,
                 name,

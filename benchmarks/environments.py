@@ -16,6 +16,9 @@ _TFRA = (
         "packaging==24.2",
     ],
 )
+# The last FBGEMM that loads beside a torch that can be had; torch 2.13.0 is the
+# CPU's where pip finds it.
+_TORCH = (["torch==2.13.0", "numpy", "scipy"], ["fbgemm-gpu-cpu==1.8.0"])
 
 
 def cache_folder() -> pathlib.Path:
@@ -30,15 +33,24 @@ def tfra_python() -> str:
     Raises:
       subprocess.CalledProcessError: pip could not install it.
     """
-    folder = cache_folder() / "tfra-0.8.1"
+    return _python("tfra-0.8.1", _TFRA)
+
+
+def torch_python() -> str:
+    """The same for torch and FBGEMM."""
+    return _python("torch-2.13.0", _TORCH)
+
+
+def _python(name: str, packages: tuple[list[str], list[str]]) -> str:
+    folder = cache_folder() / name
     python = folder / "bin" / "python"
     if not (folder / "ready").exists():
-        print(f"installing TFRA 0.8.1 into {folder}", flush=True)
+        print(f"installing {name} into {folder}", flush=True)
         subprocess.run(
             [sys.executable, "-m", "venv", "--clear", folder], check=True
         )
         pip = [python, "-m", "pip", "install", "--quiet"]
-        subprocess.run([*pip, *_TFRA[0]], check=True)
-        subprocess.run([*pip, "--no-deps", *_TFRA[1]], check=True)
+        subprocess.run([*pip, *packages[0]], check=True)
+        subprocess.run([*pip, "--no-deps", *packages[1]], check=True)
         (folder / "ready").touch()
     return str(python)

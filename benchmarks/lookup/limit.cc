@@ -16,19 +16,22 @@
 
 namespace {
 
-constexpr int kThreads = 2;
-constexpr int kLookahead = 12;
+// Rows that are asked for before they are needed.
+template <int D>
+constexpr int kAhead = D <= 16 ? 24 : 12;
+template <int D>
+constexpr int kUpdateAhead = D <= 16 ? 16 : 8;
 
 template <typename Body>
-void ForEach(int tasks, Body body) {
+void ForEach(int threads, int tasks, Body body) {
   std::atomic<int> next{0};
-  auto work = [&] {
-    for (int i; (i = next.fetch_add(1)) < tasks;) body(i);
+  auto work = [&](int thread) {
+    for (int i; (i = next.fetch_add(1)) < tasks;) body(i, thread);
   };
-  std::vector<std::thread> threads;
-  for (int t = 1; t < kThreads; ++t) threads.emplace_back(work);
-  work();
-  for (auto& thread : threads) thread.join();
+  std::vector<std::thread> others;
+  for (int t = 1; t < threads; ++t) others.emplace_back(work, t);
+  work(0);
+  for (auto& other : others) other.join();
 }
 
 template <int D>
@@ -57,8 +60,9 @@ void Forward(const Batch& b, const float* tables, float* out, int feature) {
   for (int bag = 0; bag < b.batch; ++bag) {
     float sum[D] = {};
     for (int64_t i = splits[bag]; i < splits[bag + 1]; ++i) {
-      if (i + kLookahead < end)
-        PrefetchRow<D>(table + b.ids[i + kLookahead] * D);
+      if (i + kAhead<D> < end) {
+        PrefetchRow<D>(table + b.ids[i + kAhead<D>] * D);
+      }
       const float* row = table + b.ids[i] * D;
       for (int c = 0; c < D; ++c) sum[c] += row[c];
     }
@@ -69,8 +73,14 @@ void Forward(const Batch& b, const float* tables, float* out, int feature) {
   }
 }
 
+// A thread's buffers, kept from step to step.
+struct Scratch {
+  std::vector<uint64_t> entries, spare;
+};
+
 // (id << 32 | bag), sorted by id.
-void SortEntries(const Batch& b, int feature, std::vector<uint64_t>* entries) {
+void SortEntries(const Batch& b, int feature, std::vector<uint64_t>* entries,
+                 std::vector<uint64_t>* spare) {
   const int64_t* splits = b.splits + static_cast<int64_t>(feature) * b.batch;
   entries->clear();
   for (int bag = 0; bag < b.batch; ++bag) {
@@ -78,21 +88,21 @@ void SortEntries(const Batch& b, int feature, std::vector<uint64_t>* entries) {
       entries->push_back(static_cast<uint64_t>(b.ids[i]) << 32 | bag);
     }
   }
-  std::vector<uint64_t> other(entries->size());
+  spare->resize(entries->size());
   for (int shift = 32; shift < 52; shift += 10) {
     uint32_t at[1025] = {};
     for (uint64_t e : *entries) ++at[(e >> shift & 1023) + 1];
     for (int i = 0; i < 1024; ++i) at[i + 1] += at[i];
-    for (uint64_t e : *entries) other[at[e >> shift & 1023]++] = e;
-    entries->swap(other);
+    for (uint64_t e : *entries) (*spare)[at[e >> shift & 1023]++] = e;
+    entries->swap(*spare);
   }
 }
 
 template <int D>
 void Update(const Batch& b, float* tables, float* accumulators,
-            const float* gradients, int feature) {
-  thread_local std::vector<uint64_t> entries;
-  SortEntries(b, feature, &entries);
+            const float* gradients, int feature, Scratch* scratch) {
+  std::vector<uint64_t>& entries = scratch->entries;
+  SortEntries(b, feature, &entries, &scratch->spare);
   const int64_t* splits = b.splits + static_cast<int64_t>(feature) * b.batch;
   float* table = tables + feature * b.vocabulary * D;
   float* slots = accumulators + feature * b.vocabulary * D;
@@ -101,10 +111,14 @@ void Update(const Batch& b, float* tables, float* accumulators,
     const uint64_t id = entries[i] >> 32;
     float g[D] = {};
     for (; i < n && entries[i] >> 32 == id; ++i) {
-      if (i + kLookahead < n) {
-        const uint64_t ahead = entries[i + kLookahead] >> 32;
-        PrefetchRowForWrite<D>(table + ahead * D);
-        PrefetchRowForWrite<D>(slots + ahead * D);
+      if (i + kUpdateAhead<D> < n) {
+        const uint64_t ahead = entries[i + kUpdateAhead<D>];
+        if (ahead >> 32 != id) {
+          PrefetchRowForWrite<D>(table + (ahead >> 32) * D);
+          PrefetchRowForWrite<D>(slots + (ahead >> 32) * D);
+        }
+        PrefetchRow<D>(gradients +
+                       ((ahead & 0xffffffff) * b.features + feature) * D);
       }
       const int64_t bag = entries[i] & 0xffffffff;
       const float scale = 1.0f / (splits[bag + 1] - splits[bag]);
@@ -115,37 +129,41 @@ void Update(const Batch& b, float* tables, float* accumulators,
     float* a = slots + id * D;
     for (int c = 0; c < D; ++c) {
       a[c] += g[c] * g[c];
-      w[c] -= 0.01f * g[c] / std::sqrt(a[c]);
+      w[c] -= 0.01f * g[c] / (std::sqrt(a[c]) + 1e-7f);
     }
   }
 }
 
 template <int D>
-void Step(const Batch& b, float* tables, float* accumulators, float* out,
-          const float* gradients) {
-  ForEach(b.features, [&](int f) { Forward<D>(b, tables, out, f); });
+void Step(int threads, const Batch& b, float* tables, float* accumulators,
+          float* out, const float* gradients) {
+  ForEach(threads, b.features,
+          [&](int f, int) { Forward<D>(b, tables, out, f); });
   if (gradients == nullptr) return;
-  ForEach(b.features,
-          [&](int f) { Update<D>(b, tables, accumulators, gradients, f); });
+  static std::vector<Scratch> scratch;
+  scratch.resize(threads);
+  ForEach(threads, b.features, [&](int f, int thread) {
+    Update<D>(b, tables, accumulators, gradients, f, &scratch[thread]);
+  });
 }
 
 }  // namespace
 
 extern "C" {
 
-// Forward, and with `gradients` also backward and Adagrad. Width 16 or 64;
+// Forward, and with `gradients` also backward and Adagrad. Width 16, 64 or 128;
 // returns 0 for other widths.
-int limit_step(int width, const int64_t* ids, const int64_t* splits,
-               int features, int batch, int64_t vocabulary, float* tables,
-               float* accumulators, float* out, const float* gradients) {
+int limit_step(int width, int threads, const int64_t* ids,
+               const int64_t* splits, int features, int batch,
+               int64_t vocabulary, float* tables, float* accumulators,
+               float* out, const float* gradients) {
   const Batch b{ids, splits, features, batch, vocabulary};
-  if (width == 16) {
-    Step<16>(b, tables, accumulators, out, gradients);
-  } else if (width == 64) {
-    Step<64>(b, tables, accumulators, out, gradients);
-  } else {
-    return 0;
-  }
+  const auto step = width == 16    ? Step<16>
+                    : width == 64  ? Step<64>
+                    : width == 128 ? Step<128>
+                                   : nullptr;
+  if (step == nullptr) return 0;
+  step(threads, b, tables, accumulators, out, gradients);
   return 1;
 }
 

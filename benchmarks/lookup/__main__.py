@@ -1,0 +1,68 @@
+"""`make bench-lookup`: measures, prints, judges; exits 1 below a bar."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+
+import rich.console
+
+from benchmarks import lookup, report
+from benchmarks.lookup import grid, memory, others
+from benchmarks.lookup.plan import ROWS, Plan
+from benchmarks.results import Results
+
+PARTS = {
+    "forward": grid.forward,
+    "training": grid.exact,
+    "row-wise": grid.row_wise,
+    "one-table": others.one_table,
+    "hash": others.hash_tables,
+    "memory": memory.run,
+    "small": others.small_steps,
+    "cores": others.cores,
+}
+
+
+def main() -> int:
+    """Runs the parts that the flags name."""
+    flags = _parse_flags()
+    results = Results()
+    console = rich.console.Console(width=120)
+    with tempfile.TemporaryDirectory() as folder:
+        plan = Plan(
+            widths=[64] if flags.quick else flags.widths,
+            skews=["zipf"] if flags.quick else ["zipf", "uniform"],
+            rounds=3 if flags.quick else flags.rounds,
+            smaller=5 if flags.quick else 1,
+            folder=folder,
+            with_downloads=not flags.no_downloads,
+        )
+        for part in flags.only or PARTS:
+            console.print(f"measuring: {part}", style="dim")
+            PARTS[part](plan, results)
+            report.show_figures(console, lookup.TITLE, results.figures)
+            results.figures.clear()
+    report.show_bars(console, results.bars)
+    return 0 if all(bar.holds for bar in results.bars) else 1
+
+
+def _parse_flags() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.lookup", description=__doc__
+    )
+    parser.add_argument("--only", nargs="+", choices=PARTS)
+    parser.add_argument("--quick", action="store_true", help="a first look")
+    parser.add_argument(
+        "--no_downloads", action="store_true", help="no torch, no TFRA"
+    )
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument(
+        "--widths", nargs="+", type=int, choices=ROWS, default=list(ROWS)
+    )
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

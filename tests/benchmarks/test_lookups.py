@@ -1,0 +1,79 @@
+"""What the lookup benchmark's contenders are given, and that they do it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from benchmarks.lookup import contender, workload
+from benchmarks.lookup.limit import Limit
+from benchmarks.lookup.stock import Stock
+from benchmarks.lookup.tfembed_tables import Hash, Ops, Static
+
+TABLES = workload.Tables(width=16, rows=50, features=3, rule="adagrad")
+
+
+@pytest.fixture
+def batches(tmp_path):
+    work = workload.Work(ids=4, batch=8, count=2)
+    return workload.batches(TABLES, work, str(tmp_path))
+
+
+def test_batches_have_a_bag_for_each_sample_and_feature(batches):
+    for batch in batches:
+        lengths = np.diff(batch.splits)
+        assert len(lengths) == 3 * 8
+        assert batch.size == 8
+        assert lengths.min() >= 2
+        assert lengths.max() <= 6
+        assert batch.ids.min() >= 0
+        assert batch.ids.max() < TABLES.rows
+
+
+def test_batches_are_kept_for_the_next_contender(tmp_path):
+    work = workload.Work(ids=1, batch=8, count=2)
+    first = workload.batches(TABLES, work, str(tmp_path))
+    again = workload.batches(TABLES, work, str(tmp_path))
+    for a, b in zip(first, again, strict=True):
+        np.testing.assert_array_equal(a.ids, b.ids)
+        np.testing.assert_array_equal(a.splits, b.splits)
+
+
+def test_features_of_one_table_have_favourites_of_their_own():
+    tables = dataclasses.replace(TABLES, shared=True, rows=30_000)
+    rng = np.random.default_rng(1)
+    ids, _ = workload.make_batch(rng, tables, workload.Work(1, batch=1000))
+    favourites = [np.bincount(part).argmax() for part in np.split(ids, 3)]
+    assert len(set(favourites)) == 3
+
+
+@pytest.mark.parametrize("kind", [Limit, Static, Hash, Ops, Stock])
+def test_all_contenders_train_alike(kind, batches):
+    train, look_up = kind(TABLES, 2), kind(TABLES, 2)
+    form = "call sparse" if kind is Stock else "call"
+
+    train.rounds(batches, form, train=True)()
+    rows = train.values()
+    look_up.rounds(batches, form, train=False)()
+
+    np.testing.assert_allclose(rows, _trained(batches), rtol=1e-5)
+    np.testing.assert_array_equal(
+        look_up.values(), np.full_like(rows, contender.VALUE)
+    )
+
+
+def _trained(batches) -> np.ndarray:
+    """Rows of all tables after exact Adagrad, in float64."""
+    rows = np.full((3, TABLES.rows, TABLES.width), contender.VALUE)
+    slots = np.full_like(rows, contender.FIRST_ACCUMULATOR)
+    for batch in batches:
+        sums = np.zeros_like(rows)
+        for f in range(3):
+            ids, splits = batch.feature(f)
+            shares = contender.GRADIENT / np.diff(splits)
+            np.add.at(sums[f], ids, np.repeat(shares, np.diff(splits))[:, None])
+        slots += sums**2
+        rows -= contender.LEARNING_RATE * sums / np.sqrt(slots)
+    return rows
