@@ -6,12 +6,17 @@ nothing is placed on a device before a session runs, so a description is enough.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from unittest import mock
+
 import tensorflow as tf
 from tensorflow.core.protobuf.tpu import topology_pb2
 from tensorflow.python.client import session
 from tensorflow.python.tpu import tpu_system_metadata
+from tensorflow.python.tpu.ops import tpu_ops
 
-__all__ = ["PaperTPUResolver", "paper_strategy"]
+__all__ = ["PaperTPUResolver", "paper_strategy", "traced_on_paper"]
 
 
 class PaperTPUResolver(tf.distribute.cluster_resolver.ClusterResolver):
@@ -93,3 +98,25 @@ def paper_strategy(
             hosts, cores_per_host, embedding_engine=embedding_engine
         )
     )
+
+
+@contextlib.contextmanager
+def traced_on_paper(
+    hosts: int, cores_per_host: int = 8, *, embedding_engine: int = 0
+) -> Iterator[tuple[tf.Graph, tf.distribute.TPUStrategy]]:
+    """A graph and a TPUStrategy in scope, to trace a program in.
+
+    The one thing that TensorFlow asks the hardware while it traces is whether
+    its embedding engine is set up for another program: on paper it is not.
+    """
+    with (
+        mock.patch.object(
+            tpu_ops, "is_tpu_embedding_initialized", lambda: False
+        ),
+        tf.Graph().as_default() as graph,
+    ):
+        strategy = paper_strategy(
+            hosts, cores_per_host, embedding_engine=embedding_engine
+        )
+        with strategy.scope():
+            yield graph, strategy

@@ -9,6 +9,7 @@ from tfembed import errors
 from tfembed.embedding.engine_registry import missing
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.replicas import is_tpu
+from tfembed.embedding.tensorflow_configs import why_not_tensorflows
 
 __all__ = ["ENGINES", "EngineChoice", "EngineChoices", "choose_engines"]
 
@@ -74,8 +75,10 @@ def choose_engines(
     if asked == "auto":
         return EngineChoices(
             tuple(
-                EngineChoice(config.name, *_automatic(config, strategy))
-                for config in plan.tables
+                EngineChoice(config.name, *_automatic(config, rule, strategy))
+                for config, rule in zip(
+                    plan.tables, plan.optimizers, strict=True
+                )
             ),
             is_tpu(strategy),
         )
@@ -96,6 +99,7 @@ def choose_engines(
             )
     if asked == "tpu":
         _check_has_embedding_engine(strategy)
+        _check_tensorflow_has(plan)
     why = f"engine={asked!r} was asked for"
     return EngineChoices(
         tuple(EngineChoice(one.name, asked, why) for one in plan.tables),
@@ -103,20 +107,21 @@ def choose_engines(
     )
 
 
-def _automatic(config: Any, strategy: Any) -> tuple[str, str]:
+def _automatic(config: Any, rule: Any, strategy: Any) -> tuple[str, str]:
     if not is_tpu(strategy):
         return "host", "no TPUStrategy: one table in host memory serves all"
     if config.vocabulary_size is None:
         return "host", "no fixed vocabulary: rows come and go in host memory"
-    absent = missing("tpu")
     feature = embedding_feature(strategy)
-    if feature == "v1" and absent is None:
+    refusal = why_not_tensorflows(config, rule)
+    if feature == "v1" and refusal is None:
         return "tpu", "the TPU has an embedding engine, and the size is fixed"
-    no_engine = (
-        "the TPU has no embedding engine"
-        if feature == "unsupported"
-        else f"no driver here for the TPU's embedding engine ({feature})"
-    )
+    if feature == "v1":
+        no_engine = f"not for the TPU's embedding engine: {refusal}"
+    elif feature == "unsupported":
+        no_engine = "the TPU has no embedding engine"
+    else:
+        no_engine = f"no driver here for the TPU's embedding engine ({feature})"
     absent = missing("xla")
     if absent is None:
         return "xla", f"{no_engine}: rows are sharded over the TensorCores"
@@ -130,6 +135,16 @@ def embedding_feature(strategy: Any) -> str:
     if feature.tpu_hardware_feature_proto is None:
         return "unsupported"
     return str(feature.embedding_feature.value).lower()
+
+
+def _check_tensorflow_has(plan: EmbeddingPlan) -> None:
+    for config, rule in zip(plan.tables, plan.optimizers, strict=True):
+        refusal = why_not_tensorflows(config, rule)
+        if refusal is not None:
+            raise errors.ArgumentError(
+                f"engine='tpu' cannot hold table {config.name!r}: {refusal}. "
+                "Use engine='auto'."
+            )
 
 
 def _check_has_embedding_engine(strategy: Any) -> None:

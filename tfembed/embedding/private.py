@@ -13,12 +13,19 @@ from tfembed.ops.private import single_variable
 
 __all__ = [
     "SINGLE_VARIABLE_ARGUMENTS",
+    "VARIABLE_VALUE",
     "Folder",
     "add_variable",
+    "load_variables",
+    "retrieve_variables",
     "single_variable",
     "track",
     "tracked",
+    "variables_of",
 ]
+
+# The name of a variable's value in checkpoints.
+VARIABLE_VALUE = "VARIABLE_VALUE"
 
 # What tf.Variable passes to its creators and `single_variable` takes.
 SINGLE_VARIABLE_ARGUMENTS = (
@@ -61,3 +68,19 @@ def add_variable(owner: Any, **arguments: Any) -> Any:
       **arguments: name, shape, dtype, initializer, getter, and more for getter.
     """
     return owner._add_variable_with_custom_getter(**arguments)
+
+
+def variables_of(embedding: Any) -> dict[str, dict[str, Any]]:
+    """By table and "parameters" or slot, of TensorFlow's TPUEmbedding."""
+    found: dict[str, dict[str, Any]] = embedding._variables
+    return found
+
+
+def retrieve_variables(embedding: Any) -> None:
+    """Lets TensorFlow's TPUEmbedding read the hardware into its variables."""
+    embedding._retrieve_variables()
+
+
+def load_variables(embedding: Any) -> None:
+    """Lets TensorFlow's TPUEmbedding write its variables to the hardware."""
+    embedding._load_variables()
