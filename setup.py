@@ -1,6 +1,6 @@
-"""Builds the ops library with Bazel and puts it into the package.
+"""Builds the libraries with Bazel and puts them into the package.
 
-The library fits the one TensorFlow minor version it was compiled against, so
+They fit the one TensorFlow minor version they were compiled against, so
 the wheel's version names it (0.1.0+tf220). That TensorFlow is the one of
 $PYTHON, else of the interpreter that runs this.
 """
@@ -29,7 +29,8 @@ sys.path.insert(0, str(ROOT / "build_tools"))
 import bazel  # noqa: E402  (found through the line above)
 
 VERSION = "0.1.0"
-LIBRARIES = ("_tfembed_ops.so",)
+OPS_LIBRARY = "_tfembed_ops.so"
+XLA_LIBRARY = "_tfembed_xla.so"  # Where TensorFlow's wheel has the headers.
 PYTHON = os.environ.get("PYTHON") or sys.executable
 BUILD_INFO = '''"""What this copy of tfembed was built for. Written by setup.py."""
 
@@ -54,6 +55,15 @@ def find_tensorflow() -> dict[str, Any]:
     return found
 
 
+def libraries() -> list[str]:
+    """Returns what is built for $PYTHON's TensorFlow; without one, the ops."""
+    try:
+        has_xla = find_tensorflow()["has_xla_headers"]
+    except LookupError:
+        has_xla = False
+    return [OPS_LIBRARY, *([XLA_LIBRARY] if has_xla else [])]
+
+
 def local_version() -> str:
     """Returns 0.1.0+tf220; without TensorFlow, as for an sdist, 0.1.0."""
     try:
@@ -73,7 +83,7 @@ class BazelBuild(build_ext):
     def run(self) -> None:
         try:
             version = find_tensorflow()["version"]
-            targets = [f"//:{library}" for library in LIBRARIES]
+            targets = [f"//:{library}" for library in libraries()]
             bazel.run(PYTHON, version, ["build", *targets])
         except LookupError as error:
             sys.exit(f"error: {error}")
@@ -84,7 +94,9 @@ class BazelBuild(build_ext):
         package = (
             ROOT if self.inplace else pathlib.Path(self.build_lib)
         ) / "tfembed"
-        for library in LIBRARIES:
+        # One of another TensorFlow would not load.
+        (package / "ops" / XLA_LIBRARY).unlink(missing_ok=True)
+        for library in libraries():
             install(
                 bazel.bin_folder(version) / library, package / "ops" / library
             )
@@ -96,8 +108,8 @@ class BazelBuild(build_ext):
 
     def get_outputs(self) -> list[str]:
         package = pathlib.Path(self.build_lib) / "tfembed"
-        libraries = [str(package / "ops" / library) for library in LIBRARIES]
-        return [*libraries, str(package / "_build_info.py")]
+        built = [str(package / "ops" / library) for library in libraries()]
+        return [*built, str(package / "_build_info.py")]
 
     def get_output_mapping(self) -> dict[str, str]:
         return {}
@@ -130,7 +142,7 @@ setup(
     version=local_version(),
     ext_modules=[
         Extension(f"tfembed.ops.{pathlib.Path(library).stem}", sources=[])
-        for library in LIBRARIES
+        for library in libraries()
     ],
     cmdclass={
         "build": FreshBuild,

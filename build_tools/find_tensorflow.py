@@ -1,4 +1,4 @@
-"""Prints as JSON where TensorFlow is, its version and its C++ ABI.
+"""Prints as JSON where TensorFlow is, its version, C++ ABI and XLA headers.
 
 Runs in the interpreter whose TensorFlow is wanted (`python -I` keeps the
 working directory and pip's build environment out), and finds the package
@@ -25,7 +25,7 @@ DISTRIBUTIONS = (
 
 
 def find_tensorflow() -> dict[str, object]:
-    """Returns root, version and cxx11_abi; raises LookupError without one."""
+    """Returns what main() prints; raises LookupError without one."""
     spec = importlib.util.find_spec("tensorflow")
     if spec is None or not spec.submodule_search_locations:
         raise LookupError(f"TensorFlow is not installed for {sys.executable}.")
@@ -39,6 +39,7 @@ def find_tensorflow() -> dict[str, object]:
         "root": str(root),
         "version": _version(root),
         "cxx11_abi": _has_cxx11_abi(library),
+        "has_xla_headers": _has_xla_headers(root / "include"),
     }
 
 
@@ -63,6 +64,18 @@ def _has_cxx11_abi(library: pathlib.Path) -> bool:
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
     ):
         return content.find(b"StrCatB5cxx11") >= 0
+
+
+def _has_xla_headers(include: pathlib.Path) -> bool:
+    """Says whether XLA kernels compile: 2.21's wheel lacks what they include."""
+    kernel = include / "tensorflow" / "compiler" / "tf2xla" / "xla_op_kernel.h"
+    printer = include / "xla" / "printer.h"
+    if not (kernel.exists() and printer.exists()):
+        return False
+    return (
+        "highwayhash/" not in printer.read_text()
+        or (include / "highwayhash").exists()
+    )
 
 
 if __name__ == "__main__":

@@ -47,6 +47,12 @@ def test_found_tensorflow_is_the_one_that_is_imported(monkeypatch):
     assert pathlib.Path(found["root"]) == pathlib.Path(tf.__file__).parent
 
 
+def test_xla_kernels_are_built_where_the_wheel_has_all_headers(monkeypatch):
+    found = _load("find_tensorflow", monkeypatch).find_tensorflow()
+
+    assert found["has_xla_headers"] is not tf.__version__.startswith("2.21")
+
+
 def test_compile_flags_fit_those_of_the_tensorflow_wheel(monkeypatch):
     found = _load("find_tensorflow", monkeypatch).find_tensorflow()
     flags = tf.sysconfig.get_compile_flags()

@@ -1,7 +1,7 @@
-"""The ops library and its thin wrappers; nothing else loads a shared object.
+"""The libraries and their thin wrappers; nothing else loads a shared object.
 
-The library is loaded here, so that saved models that use its ops can be loaded
-once tfembed is imported.
+They are loaded here, so that saved models that use the ops can be loaded once
+tfembed is imported, and before anything is compiled for XLA.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 from tfembed.ops import library as _library
 
 _library.load()
+_library.load_xla()
 
-from tfembed.ops import table  # noqa: E402 - a missing library is explained first
+from tfembed.ops import exchange, table  # noqa: E402 - a missing library is explained first
 from tfembed.ops.gradients import record_access, trainable_rows  # noqa: E402
 from tfembed.ops.grouped import (  # noqa: E402
     FeatureIds,
@@ -25,6 +26,7 @@ from tfembed.ops.library import on_host  # noqa: E402
 __all__ = [
     "FeatureIds",
     "FeaturePlan",
+    "exchange",
     "feature_ids",
     "grouped_lookup",
     "grouped_lookup_gradient",

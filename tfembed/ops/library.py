@@ -1,4 +1,4 @@
-"""Loads the ops library once, and says what to do where it does not load."""
+"""Loads the libraries once, and says what to do where one does not load."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextvars
 import functools
 import importlib
 import importlib.util
+import os
 import pathlib
 import types
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from collections.abc import Iterator
 from tfembed.errors import LibraryError, UnsupportedError
 
 LIBRARY = pathlib.Path(__file__).with_name("_tfembed_ops.so")
+XLA_LIBRARY = pathlib.Path(__file__).with_name("_tfembed_xla.so")
+NO_XLA = "TFEMBED_NO_XLA"  # "1": do without the XLA kernels, as servers may.
 
 # The TensorFlow minor versions that this source supports, first and last.
 OLDEST = (2, 16)
@@ -77,6 +80,48 @@ def _open() -> types.ModuleType:
     import tensorflow as tf
 
     return tf.load_op_library(str(LIBRARY))
+
+
+@functools.cache
+def load_xla() -> str:
+    """Loads the XLA kernels where they are there.
+
+    TensorFlow registers XLA kernels once, at the first jit compilation of the
+    process, so that a library that is loaded later is not seen.
+
+    Returns:
+      Why there are none, and what to do; "" where they are loaded.
+    """
+    _open()
+    if os.environ.get(NO_XLA) == "1":
+        return f"{NO_XLA}=1 is set; unset it before tfembed is imported."
+    import tensorflow as tf
+
+    if not XLA_LIBRARY.exists():
+        return (
+            f"{XLA_LIBRARY.name} was not built: TensorFlow {tf.__version__} has "
+            "not all headers that it takes. Use TensorFlow 2.16 or 2.20, or "
+            f"{_BUILD}, where it has them."
+        )
+    try:
+        tf.load_op_library(str(XLA_LIBRARY))
+    except tf.errors.NotFoundError as error:
+        return f"TensorFlow {tf.__version__} cannot load it: {error.message}"
+    return ""
+
+
+def load_for_xla() -> types.ModuleType:
+    """The module of generated wrappers, for ops that XLA alone has kernels for.
+
+    Raises:
+      UnsupportedError: the XLA kernels are not there.
+    """
+    missing = load_xla()
+    if missing:
+        raise UnsupportedError(
+            "Tables in device memory need tfembed's XLA kernels. " + missing
+        )
+    return _open()
 
 
 def check_tensorflow() -> str:

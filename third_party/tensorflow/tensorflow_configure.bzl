@@ -24,6 +24,13 @@ cc_library(
     ),
     deps = [":absl"],
 )
+
+# What XLA kernels need beside it: TensorFlow's compiler.
+cc_library(
+    name = "xla",
+    srcs = ["libtensorflow_cc.so.2"],
+    deps = [":framework"],
+)
 """
 
 def _find_python(repository_ctx):
@@ -43,7 +50,11 @@ def _tensorflow_configure_impl(repository_ctx):
     if result.return_code:
         fail("%sSet PYTHON to an interpreter that has TensorFlow." % result.stderr)
     found = json.decode(result.stdout)
-    for name in ["include", "libtensorflow_framework.so.2"]:
+    for name in [
+        "include",
+        "libtensorflow_cc.so.2",
+        "libtensorflow_framework.so.2",
+    ]:
         repository_ctx.symlink(found["root"] + "/" + name, name)
     defines = [
         "_GLIBCXX_USE_CXX11_ABI=%d" % (1 if found["cxx11_abi"] else 0),

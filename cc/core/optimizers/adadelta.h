@@ -17,12 +17,13 @@ struct Adadelta {
 // d = g * sqrt(u + epsilon) / sqrt(a + epsilon)
 // u = rho * u + (1 - rho) * d^2
 // w -= lr * d
-static inline void Step(const Adadelta& rule, float learning_rate, Vec gradient,
-                        Vec* weights, Vec* slots) {
-  Vec& accumulator = slots[0];
-  Vec& update = slots[1];
+template <class Rate, class V>
+static inline void Step(const Adadelta& rule, const Rate& learning_rate,
+                        const V& gradient, V* weights, V* slots) {
+  V& accumulator = slots[0];
+  V& update = slots[1];
   accumulator = rule.rho * accumulator + (1 - rule.rho) * (gradient * gradient);
-  const Vec delta =
+  const V delta =
       gradient * Sqrt(update + rule.epsilon) / Sqrt(accumulator + rule.epsilon);
   update = rule.rho * update + (1 - rule.rho) * (delta * delta);
   *weights -= learning_rate * delta;

@@ -16,8 +16,9 @@ struct Adagrad {
 
 // a += g^2
 // w -= lr * g / sqrt(a + epsilon)
-static inline void Step(const Adagrad& rule, float learning_rate, Vec gradient,
-                        Vec* weights, Vec* slots) {
+template <class Rate, class V>
+static inline void Step(const Adagrad& rule, const Rate& learning_rate,
+                        const V& gradient, V* weights, V* slots) {
   slots[0] += gradient * gradient;
   *weights -= learning_rate * gradient / Sqrt(slots[0] + rule.epsilon);
 }

@@ -21,20 +21,21 @@ struct AdagradMomentum {
 // s = g * (a + epsilon)^(-1 / exponent)
 // m = momentum * m + s
 // w -= lr * (use_nesterov ? momentum * m + s : m)
-static inline void Step(const AdagradMomentum& rule, float learning_rate,
-                        Vec gradient, Vec* weights, Vec* slots) {
-  Vec& accumulator = slots[0];
-  Vec& momentum = slots[1];
+template <class Rate, class V>
+static inline void Step(const AdagradMomentum& rule, const Rate& learning_rate,
+                        const V& gradient, V* weights, V* slots) {
+  V& accumulator = slots[0];
+  V& momentum = slots[1];
   if (rule.beta2 == 1) {
     accumulator += gradient * gradient;
   } else {
     accumulator =
         rule.beta2 * accumulator + (1 - rule.beta2) * (gradient * gradient);
   }
-  const Vec base = accumulator + rule.epsilon;
-  const Vec scaled = rule.exponent == 2
-                         ? gradient / Sqrt(base)
-                         : gradient * Power(base, -1 / rule.exponent);
+  const V base = accumulator + rule.epsilon;
+  const V scaled = rule.exponent == 2
+                       ? gradient / Sqrt(base)
+                       : gradient * Power(base, -1 / rule.exponent);
   momentum = rule.momentum * momentum + scaled;
   *weights -=
       learning_rate *

@@ -20,15 +20,16 @@ struct Adam {
 // m = beta_1 * m + (1 - beta_1) * g
 // v = beta_2 * v + (1 - beta_2) * g^2
 // w -= lr * m / (sum_inside_sqrt ? sqrt(v + epsilon^2) : sqrt(v) + epsilon)
-static inline void Step(const Adam& rule, float learning_rate, Vec gradient,
-                        Vec* weights, Vec* slots) {
-  Vec& momentum = slots[0];
-  Vec& velocity = slots[1];
+template <class Rate, class V>
+static inline void Step(const Adam& rule, const Rate& learning_rate,
+                        const V& gradient, V* weights, V* slots) {
+  V& momentum = slots[0];
+  V& velocity = slots[1];
   momentum = rule.beta_1 * momentum + (1 - rule.beta_1) * gradient;
   velocity = rule.beta_2 * velocity + (1 - rule.beta_2) * (gradient * gradient);
-  const Vec divisor = rule.sum_inside_sqrt
-                          ? Sqrt(velocity + rule.epsilon * rule.epsilon)
-                          : Sqrt(velocity) + rule.epsilon;
+  const V divisor = rule.sum_inside_sqrt
+                        ? Sqrt(velocity + rule.epsilon * rule.epsilon)
+                        : Sqrt(velocity) + rule.epsilon;
   *weights -= learning_rate * momentum / divisor;
 }
 

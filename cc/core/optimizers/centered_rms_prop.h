@@ -19,15 +19,16 @@ struct CenteredRmsProp {
 // a = rho * a + (1 - rho) * g
 // m = momentum * m + lr * g / sqrt(max(s - a^2, 0) + epsilon)
 // w -= m
-static inline void Step(const CenteredRmsProp& rule, float learning_rate,
-                        Vec gradient, Vec* weights, Vec* slots) {
-  Vec& square = slots[0];
-  Vec& momentum = slots[1];
-  Vec& mean = slots[2];
+template <class Rate, class V>
+static inline void Step(const CenteredRmsProp& rule, const Rate& learning_rate,
+                        const V& gradient, V* weights, V* slots) {
+  V& square = slots[0];
+  V& momentum = slots[1];
+  V& mean = slots[2];
   square = rule.rho * square + (1 - rule.rho) * (gradient * gradient);
   mean = rule.rho * mean + (1 - rule.rho) * gradient;
   // A variance is not negative, but its rounding may be.
-  const Vec variance = Clamp(square - mean * mean, 0, __builtin_inff());
+  const V variance = Clamp(square - mean * mean, 0, __builtin_inff());
   momentum = rule.momentum * momentum +
              learning_rate * gradient / Sqrt(variance + rule.epsilon);
   *weights -= momentum;

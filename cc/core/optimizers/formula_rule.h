@@ -45,7 +45,10 @@ class FormulaRule final : public UpdateRule {
   const std::vector<float>& slot_initial_values() const override {
     return description_.slot_initial_values;
   }
-  bool accumulate() const override { return description_.common.accumulate; }
+  AnyFormula formula() const override { return description_.formula; }
+  const CommonParameters& common() const override {
+    return description_.common;
+  }
   SlotSet row_wise_slots() const override {
     return description_.row_wise_slots;
   }

@@ -18,7 +18,8 @@ struct Ftrl {
   bool multiply_linear_by_learning_rate = false;
 };
 
-static inline Vec FtrlPower(const Ftrl& rule, Vec accumulator) {
+template <class V>
+static inline V FtrlPower(const Ftrl& rule, const V& accumulator) {
   return rule.learning_rate_power == -0.5f
              ? Sqrt(accumulator)
              : Power(accumulator, -rule.learning_rate_power);
@@ -31,18 +32,19 @@ static inline Vec FtrlPower(const Ftrl& rule, Vec accumulator) {
 // with it:
 //   l += lr * g - delta * w
 //   w = (clamp(l, -lr * l1, lr * l1) - l) / (a'^p + 2 * lr * l2 + beta)
-static inline void Step(const Ftrl& rule, float learning_rate, Vec gradient,
-                        Vec* weights, Vec* slots) {
-  Vec& accumulator = slots[0];
-  Vec& linear = slots[1];
+template <class Rate, class V>
+static inline void Step(const Ftrl& rule, const Rate& learning_rate,
+                        const V& gradient, V* weights, V* slots) {
+  V& accumulator = slots[0];
+  V& linear = slots[1];
   const float l1 = rule.l1_regularization_strength;
   const float l2 = rule.l2_regularization_strength;
-  const Vec old_power = FtrlPower(rule, accumulator);
+  const V old_power = FtrlPower(rule, accumulator);
   accumulator += gradient * gradient;
-  const Vec power = FtrlPower(rule, accumulator);
-  const Vec delta = power - old_power;
+  const V power = FtrlPower(rule, accumulator);
+  const V delta = power - old_power;
   if (rule.multiply_linear_by_learning_rate) {
-    const float bound = learning_rate * l1;
+    const Rate bound = learning_rate * l1;
     linear += learning_rate * gradient - delta * *weights;
     *weights = (Clamp(linear, -bound, bound) - linear) /
                (power + (2 * learning_rate * l2 + rule.beta));

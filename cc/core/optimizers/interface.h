@@ -9,6 +9,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "cc/core/optimizers/any_formula.h"
+#include "cc/core/optimizers/common_parameters.h"
 #include "cc/core/rows.h"
 
 namespace tfembed {
@@ -34,7 +36,12 @@ class UpdateRule {
   virtual absl::string_view name() const = 0;
   virtual const std::vector<std::string>& slot_names() const = 0;
   virtual const std::vector<float>& slot_initial_values() const = 0;
-  virtual bool accumulate() const = 0;
+
+  // What the arithmetic is made of.
+  virtual AnyFormula formula() const = 0;
+  virtual const CommonParameters& common() const = 0;
+
+  bool accumulate() const { return common().accumulate; }
 
   // The slots that are one float a row.
   virtual SlotSet row_wise_slots() const = 0;

@@ -15,9 +15,10 @@ struct Lion {
 
 // w -= lr * sign(beta_1 * m + (1 - beta_1) * g)
 // m = beta_2 * m + (1 - beta_2) * g
-static inline void Step(const Lion& rule, float learning_rate, Vec gradient,
-                        Vec* weights, Vec* slots) {
-  Vec& momentum = slots[0];
+template <class Rate, class V>
+static inline void Step(const Lion& rule, const Rate& learning_rate,
+                        const V& gradient, V* weights, V* slots) {
+  V& momentum = slots[0];
   *weights -= learning_rate *
               Sign(rule.beta_1 * momentum + (1 - rule.beta_1) * gradient);
   momentum = rule.beta_2 * momentum + (1 - rule.beta_2) * gradient;

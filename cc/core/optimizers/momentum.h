@@ -16,9 +16,10 @@ struct Momentum {
 
 // m = momentum * m + g
 // w -= lr * (use_nesterov ? g + momentum * m : m)
-static inline void Step(const Momentum& rule, float learning_rate, Vec gradient,
-                        Vec* weights, Vec* slots) {
-  Vec& momentum = slots[0];
+template <class Rate, class V>
+static inline void Step(const Momentum& rule, const Rate& learning_rate,
+                        const V& gradient, V* weights, V* slots) {
+  V& momentum = slots[0];
   momentum = rule.momentum * momentum + gradient;
   *weights -=
       learning_rate *

@@ -19,10 +19,11 @@ struct ProximalAdagrad {
 // r = lr / sqrt(a)
 // w = shrink(w - r * g, r * l1) / (1 + r * l2), where shrink(x, b) moves x by b
 //     towards 0, and to 0 at most
-static inline void Step(const ProximalAdagrad& rule, float learning_rate,
-                        Vec gradient, Vec* weights, Vec* slots) {
+template <class Rate, class V>
+static inline void Step(const ProximalAdagrad& rule, const Rate& learning_rate,
+                        const V& gradient, V* weights, V* slots) {
   slots[0] += gradient * gradient;
-  const Vec rate = learning_rate / Sqrt(slots[0]);
+  const V rate = learning_rate / Sqrt(slots[0]);
   *weights = Shrink(*weights - rate * gradient,
                     rate * rule.l1_regularization_strength) /
              (1 + rate * rule.l2_regularization_strength);

@@ -18,10 +18,11 @@ struct RmsProp {
 // s = rho * s + (1 - rho) * g^2
 // m = momentum * m + lr * g / sqrt(s + epsilon)
 // w -= m
-static inline void Step(const RmsProp& rule, float learning_rate, Vec gradient,
-                        Vec* weights, Vec* slots) {
-  Vec& square = slots[0];
-  Vec& momentum = slots[1];
+template <class Rate, class V>
+static inline void Step(const RmsProp& rule, const Rate& learning_rate,
+                        const V& gradient, V* weights, V* slots) {
+  V& square = slots[0];
+  V& momentum = slots[1];
   square = rule.rho * square + (1 - rule.rho) * (gradient * gradient);
   momentum = rule.momentum * momentum +
              learning_rate * gradient / Sqrt(square + rule.epsilon);

@@ -16,15 +16,17 @@ struct RowWiseAdagrad {
 
 // a += mean(g^2) over the row
 // r = lr / (sqrt(a) + epsilon)
-static inline float RowRate(const RowWiseAdagrad& rule, float learning_rate,
-                            float mean_square, float* accumulator) {
+template <class Rate, class V>
+static inline V RowRate(const RowWiseAdagrad& rule, const Rate& learning_rate,
+                        const V& mean_square, V* accumulator) {
   *accumulator += mean_square;
-  return learning_rate / (__builtin_sqrtf(*accumulator) + rule.epsilon);
+  return learning_rate / (Sqrt(*accumulator) + rule.epsilon);
 }
 
 // w -= r * g
-static inline void Step(const RowWiseAdagrad&, float row_rate, Vec gradient,
-                        Vec* weights, Vec* /*slots*/) {
+template <class Rate, class V>
+static inline void Step(const RowWiseAdagrad&, const Rate& row_rate,
+                        const V& gradient, V* weights, V* /*slots*/) {
   *weights -= row_rate * gradient;
 }
 

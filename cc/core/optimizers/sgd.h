@@ -11,8 +11,9 @@ struct Sgd {
 };
 
 // w -= lr * g
-static inline void Step(const Sgd&, float learning_rate, Vec gradient,
-                        Vec* weights, Vec* /*slots*/) {
+template <class Rate, class V>
+static inline void Step(const Sgd&, const Rate& learning_rate,
+                        const V& gradient, V* weights, V* /*slots*/) {
   *weights -= learning_rate * gradient;
 }
 

@@ -22,14 +22,15 @@ struct Yogi {
 // v -= (1 - beta_2) * sign(v - g^2) * g^2
 // r = lr / (sqrt(v) + epsilon)
 // w = shrink(w - r * m, r * l1) / (1 + r * l2)
-static inline void Step(const Yogi& rule, float learning_rate, Vec gradient,
-                        Vec* weights, Vec* slots) {
-  Vec& velocity = slots[0];
-  Vec& momentum = slots[1];
-  const Vec square = gradient * gradient;
+template <class Rate, class V>
+static inline void Step(const Yogi& rule, const Rate& learning_rate,
+                        const V& gradient, V* weights, V* slots) {
+  V& velocity = slots[0];
+  V& momentum = slots[1];
+  const V square = gradient * gradient;
   momentum = rule.beta_1 * momentum + (1 - rule.beta_1) * gradient;
   velocity -= (1 - rule.beta_2) * (Sign(velocity - square) * square);
-  const Vec rate = learning_rate / (Sqrt(velocity) + rule.epsilon);
+  const V rate = learning_rate / (Sqrt(velocity) + rule.epsilon);
   *weights = Shrink(*weights - rate * momentum,
                     rate * rule.l1_regularization_strength) /
              (1 + rate * rule.l2_regularization_strength);

@@ -76,6 +76,8 @@ static inline Vec Sqrt(Vec v) {
 #endif
 }
 
+static inline float Sqrt(float x) { return __builtin_sqrtf(x); }
+
 // Lane by lane through the C library: for exponents that no cheaper operation
 // has.
 static inline Vec Power(Vec v, float exponent) {

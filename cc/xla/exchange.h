@@ -1,0 +1,45 @@
+#ifndef TFEMBED_XLA_EXCHANGE_H_
+#define TFEMBED_XLA_EXCHANGE_H_
+
+#include <cstdint>
+
+#include "cc/xla/builder.h"
+#include "cc/xla/row_update.h"
+
+// Lookup and update of rows that lie on several replicas, inside of one program
+// that all of them run. All tables of one width and update rule are stacked: id
+// i is row i / replicas on replica i % replicas. Ids outside of [0, replicas *
+// rows) have no row.
+//
+// A replica sends each of its distinct ids once, to the owner of its row, in
+// rounds of at most `buffer` ids for each pair of replicas: as many as it
+// takes. A single replica sends nothing, and needs none.
+namespace tfembed {
+
+struct ExchangeShape {
+  int64_t replicas = 1;
+  int64_t buffer = 1;
+};
+
+struct FoundRows {
+  xla::XlaOp rows;    // [n, width]; zeros for ids of no row.
+  xla::XlaOp rounds;  // Of all replicas the same.
+};
+
+FoundRows LookUp(const ExchangeShape& exchange, xla::XlaOp shard,
+                 xla::XlaOp ids);
+
+struct UpdatedRows {
+  TrainedRows state;
+  xla::XlaOp rounds;
+};
+
+// Sums gradients [n, width] by id over all replicas and applies the rule once
+// to each row, or without accumulation once for each occurrence.
+UpdatedRows Update(const ExchangeShape& exchange, const RowTraining& training,
+                   xla::XlaOp learning_rate, xla::XlaOp ids,
+                   xla::XlaOp gradients, TrainedRows state);
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_XLA_EXCHANGE_H_

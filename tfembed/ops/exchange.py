@@ -1,0 +1,200 @@
+"""Lookups and updates of tables in device memory, spread over replicas.
+
+Tables of one width and update rule are stacked: one after another in the rows of
+one variable per replica. `table_rows` says how many rows of each a replica has,
+`stacked_ids` where a table's ids are in the stack. The calls are pure functions of
+tensors, for functions that XLA compiles, all replicas in one program.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.ops import library
+
+__all__ = [
+    "Exchange",
+    "Found",
+    "Updated",
+    "default_buffer",
+    "lookup",
+    "shard_rows",
+    "stacked_ids",
+    "update",
+    "why_missing",
+]
+
+NO_ID = -1  # What stands at a place that has no id.
+
+
+@dataclasses.dataclass(frozen=True)
+class Exchange:
+    """Who takes part, and how much goes in a round.
+
+    Attributes:
+      replicas: how many share the rows.
+      buffer: the distinct ids that a replica sends to each other one at most in
+        a round. More rounds follow where that is not enough.
+
+    Raises:
+      tfembed.errors.ArgumentError: a number below 1.
+    """
+
+    replicas: int
+    buffer: int
+
+    def __post_init__(self) -> None:
+        for name in ("replicas", "buffer"):
+            if getattr(self, name) < 1:
+                raise errors.ArgumentError(
+                    f"`{name}` must be at least 1; got {getattr(self, name)}."
+                )
+
+    @classmethod
+    def for_ids(cls, replicas: int, ids: int) -> Exchange:
+        """One that sends `ids` ids of a replica in one round, if they spread."""
+        return cls(replicas, default_buffer(replicas, ids))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Found:
+    """What a lookup gives.
+
+    Attributes:
+      rows: float32 [n, width], zeros where there is no id.
+      rounds: int32 scalar, the same on all replicas.
+    """
+
+    rows: tf.Tensor
+    rounds: tf.Tensor
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Updated:
+    """What an update gives.
+
+    Attributes:
+      values: float32 [rows, width].
+      slots: float32 [rows, width] each, or [rows, 1].
+      rounds: int32 scalar, the same on all replicas.
+      nonfinite_rows: int32 [tables], of this replica's rows.
+    """
+
+    values: tf.Tensor
+    slots: list[tf.Tensor]
+    rounds: tf.Tensor
+    nonfinite_rows: tf.Tensor
+
+
+def why_missing() -> str:
+    """Why there are no XLA kernels here, and what to do; "" where there are."""
+    return library.load_xla()
+
+
+def default_buffer(replicas: int, ids: int) -> int:
+    """A buffer that `ids` distinct ids rarely overflow if owners are random.
+
+    The mean, four standard deviations more, rounded up to a multiple of 8.
+    """
+    mean = ids / replicas
+    enough = mean if replicas == 1 else mean + 4 * math.sqrt(mean)
+    return max(1, min(ids, 8 * math.ceil(enough / 8)))
+
+
+def shard_rows(vocabulary: int, replicas: int) -> int:
+    """The rows of a table that each replica has, unused ones among them."""
+    return -(-vocabulary // replicas)
+
+
+def stacked_ids(
+    ids: tf.Tensor,
+    *,
+    table: int,
+    table_rows: Sequence[int],
+    replicas: int,
+    vocabulary: int,
+) -> tf.Tensor:
+    """Ids [...] of one table as the int32 ids of its stack.
+
+    Args:
+      ids: int32 or int64.
+      table: its place in the stack.
+      table_rows: `shard_rows` of each table of the stack.
+      replicas: how many share the rows.
+      vocabulary: of the table. Other ids become -1, which has no row.
+    """
+    inside = (ids >= 0) & (ids < vocabulary)
+    first = replicas * sum(table_rows[:table])
+    return tf.where(inside, tf.cast(ids, tf.int32) + first, NO_ID)
+
+
+def lookup(shard: tf.Tensor, ids: tf.Tensor, exchange: Exchange) -> Found:
+    """Rows of ids that lie on all replicas.
+
+    Args:
+      shard: float32 [rows, width], this replica's: row r is that of id
+        r * replicas + replica.
+      ids: int32 [n], of the stack; others than [0, replicas * rows) have no row.
+      exchange: the same on all replicas.
+
+    Raises:
+      tfembed.errors.UnsupportedError: there are no XLA kernels here.
+    """
+    rows, rounds = library.load_for_xla().tfembed_exchange_lookup(
+        shard, ids, replicas=exchange.replicas, buffer=exchange.buffer
+    )
+    return Found(rows, rounds)
+
+
+def update(
+    values: tf.Tensor,
+    slots: Sequence[tf.Tensor],
+    ids: tf.Tensor,
+    gradients: tf.Tensor,
+    learning_rate: tf.Tensor | float,
+    exchange: Exchange,
+    *,
+    rule: str,
+    table_rows: Sequence[int],
+    nonfinite: str = "skip",
+) -> Updated:
+    """Trains rows that lie on all replicas, each once by its summed gradient.
+
+    Args:
+      values: float32 [rows, width], this replica's.
+      slots: in the order of the rule's.
+      ids: int32 [n], as for `lookup`.
+      gradients: float32 [n, width].
+      learning_rate: scalar.
+      exchange: the same on all replicas.
+      rule: an optimizer's `rule_text()`.
+      table_rows: `shard_rows` of each table of the stack.
+      nonfinite: what happens to a row whose sum has a NaN or an infinity:
+        "skip" or "allow".
+
+    Raises:
+      tfembed.errors.UnsupportedError: there are no XLA kernels here.
+    """
+    result = library.load_for_xla().tfembed_exchange_update(
+        values,
+        list(slots),
+        ids,
+        gradients,
+        tf.cast(learning_rate, tf.float32),
+        rule=rule,
+        table_rows=list(table_rows),
+        replicas=exchange.replicas,
+        buffer=exchange.buffer,
+        nonfinite=nonfinite,
+    )
+    return Updated(
+        result.updated_values,
+        list(result.updated_slots),
+        result.rounds,
+        result.nonfinite_rows,
+    )
