@@ -77,3 +77,21 @@ def peak_bytes() -> int:
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
     raise OSError("/proc/self/status has no VmHWM")
+
+
+def huge_bytes() -> int:
+    """Resident memory of this process on huge pages."""
+    text = pathlib.Path("/proc/self/smaps_rollup").read_text()
+    for line in text.splitlines():
+        if line.startswith("AnonHugePages:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def wait_for_huge_pages(most_seconds: float = 60) -> None:
+    """Returns when no more memory moves to huge pages."""
+    until = time.monotonic() + most_seconds
+    last = -1
+    while last != (now := huge_bytes()) and time.monotonic() < until:
+        last = now
+        time.sleep(0.3)

@@ -50,7 +50,8 @@ def _faults(plan: Plan, results: Results, opts: str) -> None:
                         count=4,
                         train=train,
                     )
-                    worker.call("faults", name="run", rounds=_ROUNDS)
+                    worker.call("settle", name="run")
+                    worker.call("faults", name="run", rounds=4 * _ROUNDS)
                     faults = worker.call("faults", name="run", rounds=_ROUNDS)
                     worker.call("forget")
                     what = "training" if train else "forward"

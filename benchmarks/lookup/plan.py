@@ -93,6 +93,8 @@ class Plan:
             if prepared:
                 taking_part[name] = worker
         rounds = self.rounds if ids == 1 else (self.rounds + 1) // 2
+        for worker in taking_part.values():
+            worker.call("settle", name="run")
         seconds = contest.medians(taking_part, "run", rounds=rounds)
         for worker in workers.values():
             worker.call("forget")

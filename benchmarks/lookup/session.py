@@ -46,6 +46,14 @@ class Session:
         """Makes the tables: fields of `workload.Tables`."""
         self._tables = self._kind(workload.Tables(**tables), self._threads)
 
+    def settle(self, name: str) -> None:
+        """Runs `name` once, and waits for what that sets going.
+
+        tfembed moves tables to huge pages beside the first steps.
+        """
+        self._runs[name][1]()
+        measure.wait_for_huge_pages()
+
     def prepare(self, name: str, form: str, folder: str, **work: Any) -> bool:
         """Makes the run `name`.
 

@@ -75,6 +75,7 @@ class LockedSources {
     StaticTable view;
     TF_RETURN_IF_ERROR(
         ViewVariable(tables_[t].variable.get(), what, dim, &view));
+    NoteRows(tables_[t].variable.get());
     num_rows_[t] = view.num_rows;
     owned_.push_back(ReadStaticTable(view));
     sources_[t] = owned_.back().get();

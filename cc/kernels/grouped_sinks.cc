@@ -34,6 +34,14 @@ absl::Status Unshare(OpKernelContext* context, Var* variable) {
   return absl::OkStatus();
 }
 
+// The variable's rows, to be written.
+absl::Status OpenRows(OpKernelContext* context, Var* variable, float** rows) {
+  TF_RETURN_IF_ERROR(Unshare(context, variable));
+  NoteRows(variable);
+  *rows = variable->tensor()->flat<float>().data();
+  return absl::OkStatus();
+}
+
 // The slots of a hash table must be those that the rule expects.
 absl::Status CheckSlots(const TableResource& table, const UpdateRule& rule) {
   const SlotLayout layout = table.table()->slots();
@@ -157,15 +165,15 @@ absl::Status LockedSinks::Write(OpKernelContext* context,
       sinks_.push_back(tables_[t].table->table()->Write());
       continue;
     }
-    Var* variable = tables_[t].variable.get();
-    TF_RETURN_IF_ERROR(Unshare(context, variable));
-    views_[t].values = variable->tensor()->flat<float>().data();
+    float* rows;
+    TF_RETURN_IF_ERROR(OpenRows(context, tables_[t].variable.get(), &rows));
+    views_[t].values = rows;
     views_[t].num_slots = rules[t]->slot_names().size();
     views_[t].row_wise = rules[t]->row_wise_slots();
     for (int s = 0; s < views_[t].num_slots; ++s) {
-      Var* of_slot = slots_[slot++].variable.get();
-      TF_RETURN_IF_ERROR(Unshare(context, of_slot));
-      views_[t].slots[s] = of_slot->tensor()->flat<float>().data();
+      TF_RETURN_IF_ERROR(
+          OpenRows(context, slots_[slot++].variable.get(), &rows));
+      views_[t].slots[s] = rows;
     }
     sinks_.push_back(WriteStaticTable(views_[t]));
   }

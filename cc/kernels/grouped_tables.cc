@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "cc/core/support/page_collapser.h"
 #include "tensorflow/core/framework/resource_handle.h"
 #include "tensorflow/core/framework/type_index.h"
 #include "tensorflow/core/platform/errors.h"
@@ -112,6 +113,11 @@ absl::Status ViewVariable(Var* variable, absl::string_view what, int64_t dim,
   view->num_rows = tensor->dim_size(0);
   view->dim = dim;
   return absl::OkStatus();
+}
+
+void NoteRows(Var* variable) {
+  const Tensor& rows = *variable->tensor();
+  PageCollapser::Global().Note(variable, rows.data(), rows.TotalBytes());
 }
 
 absl::Status CheckDim(const TableResource& table, absl::string_view what,

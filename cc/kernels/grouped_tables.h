@@ -60,6 +60,10 @@ class VariableLocks {
 absl::Status ViewVariable(tensorflow::Var* variable, absl::string_view what,
                           int64_t dim, StaticTable* view);
 
+// Lets the variable's rows move to huge pages while steps go on. TensorFlow
+// allocates them on small ones. The caller holds the variable's lock.
+void NoteRows(tensorflow::Var* variable);
+
 // InvalidArgument where the table's rows are not `dim` wide.
 absl::Status CheckDim(const TableResource& table, absl::string_view what,
                       int64_t dim);

@@ -7,10 +7,12 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed.embedding import activations as shaping
+from tfembed.embedding.eager_calls import EagerCalls
 from tfembed.embedding.engine_choice import choose_engines
 from tfembed.embedding.engine_places import places_of
 from tfembed.embedding.host_engine import EngineOptions
 from tfembed.embedding.output_shapes import OutputShapes
+from tfembed.embedding.packed_features import PackedFeatures
 from tfembed.embedding.plan import make_plan
 from tfembed.embedding.replica_shares import replica_shares
 from tfembed.embedding.replicas import Replicas
@@ -107,6 +109,11 @@ class TPUEmbedding(TensorFlowNames):
         self._shapes = OutputShapes.configured(
             self._plan.features, self._plan.paths
         )
+        self._eager_calls = EagerCalls(
+            self._plan,
+            self._choices,
+            is_pipelined=self._options.is_pipelined,
+        )
 
     def build(
         self,
@@ -169,6 +176,14 @@ class TPUEmbedding(TensorFlowNames):
           ValueError, TypeError: a structure that does not match.
           tf.errors.InvalidArgumentError: when it runs: `max_enqueued`.
         """
+        if isinstance(features, PackedFeatures) and type(training) is bool:
+            function = self._eager_calls.find(
+                ("enqueue", training, name, device),
+                lambda *batch: self.enqueue(*batch, training, name, device),
+            )
+            if function is not None:
+                function(features, weights)
+                return
         self._replicas.check_strategy("enqueue")
         self._check_shapes_are_known()
         if training is False:
@@ -202,6 +217,11 @@ class TPUEmbedding(TensorFlowNames):
             last one's gradients were not applied, or an id cannot be in its
             table; it names the feature.
         """
+        function = self._eager_calls.find(
+            ("dequeue", name), lambda: self.dequeue(name)
+        )
+        if function is not None:
+            return function()
         engine = self._built_engine("dequeue")
         replica = self._replicas.current_for("dequeue")
         activations = engine.dequeue(replica, name)
@@ -233,6 +253,13 @@ class TPUEmbedding(TensorFlowNames):
           tf.errors.InvalidArgumentError: when it runs: no batch was dequeued
             for training, or a gradient that is not finite is refused.
         """
+        function = self._eager_calls.find(
+            ("apply_gradients", name),
+            lambda gradients: self.apply_gradients(gradients, name),
+        )
+        if function is not None:
+            function(gradients)
+            return
         engine = self._built_engine("apply_gradients")
         self._replicas.current_for("apply_gradients")
         flat = self._plan.flatten(gradients, "gradients")

@@ -1,0 +1,97 @@
+#include "cc/core/support/page_collapser.h"
+
+#include <sys/mman.h>
+
+#include <cstdint>
+#include <fstream>
+#include <string>
+
+#include "cc/core/support/memory_block.h"
+
+namespace tfembed {
+namespace {
+
+#ifdef MADV_COLLAPSE
+constexpr int kCollapse = MADV_COLLAPSE;
+#else
+constexpr int kCollapse = 25;  // Of Linux 6.1; older headers lack it.
+#endif
+
+constexpr size_t kLeastBytes = size_t{4} << 20;
+
+// MADV_COLLAPSE does not ask whether an administrator turned huge pages off.
+bool HugePagesAreAllowed() {
+  std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
+  std::string line;
+  return std::getline(file, line) && line.find("[never]") == std::string::npos;
+}
+
+char* RoundUp(const void* data, size_t bytes) {
+  const uintptr_t end = reinterpret_cast<uintptr_t>(data) + bytes - 1;
+  return reinterpret_cast<char*>(end - end % bytes);
+}
+
+}  // namespace
+
+PageCollapser& PageCollapser::Global() {
+  static PageCollapser* const collapser = new PageCollapser;
+  return *collapser;
+}
+
+PageCollapser::PageCollapser() : is_possible_(HugePagesAreAllowed()) {}
+
+PageCollapser::~PageCollapser() {
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    is_over_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void PageCollapser::Note(const void* owner, const void* data, size_t bytes) {
+  if (!is_possible_ || bytes < kLeastBytes) return;
+  // After a fork nobody may be there to unlock it; another step comes.
+  const std::unique_lock<std::mutex> lock(mu_, std::try_to_lock);
+  if (!lock.owns_lock()) return;
+  const void*& last = noted_[owner];
+  if (last == data) return;
+  last = data;
+  char* const begin = RoundUp(data, kHugePageBytes);
+  char* const end =
+      RoundUp(static_cast<const char*>(data) + bytes + 1 - kHugePageBytes,
+              kHugePageBytes);
+  if (begin >= end) return;
+  waiting_.push_back({begin, end});
+  if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
+  changed_.notify_all();
+}
+
+void PageCollapser::Wait() {
+  std::unique_lock<std::mutex> lock(mu_);
+  changed_.wait(lock, [this] { return waiting_.empty() && !is_busy_; });
+}
+
+void PageCollapser::Run() {
+  std::unique_lock<std::mutex> lock(mu_);
+  while (true) {
+    changed_.wait(lock, [this] { return is_over_ || !waiting_.empty(); });
+    if (is_over_) return;
+    Stretch& first = waiting_.front();
+    if (first.begin >= first.end) {
+      waiting_.pop_front();
+      changed_.notify_all();
+      continue;
+    }
+    char* const page = first.begin;
+    first.begin += kHugePageBytes;
+    is_busy_ = true;
+    lock.unlock();
+    // What the system cannot move now stays where it is.
+    (void)madvise(page, kHugePageBytes, kCollapse);
+    lock.lock();
+    is_busy_ = false;
+  }
+}
+
+}  // namespace tfembed

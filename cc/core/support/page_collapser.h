@@ -1,0 +1,58 @@
+#ifndef TFEMBED_CORE_SUPPORT_PAGE_COLLAPSER_H_
+#define TFEMBED_CORE_SUPPORT_PAGE_COLLAPSER_H_
+
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+
+namespace tfembed {
+
+// Moves memory that is in use already to huge pages, on a thread of its own:
+// for buffers that somebody else allocated and filled, of which rows are read
+// and written at random. Contents and addresses stay; who reads or writes
+// meanwhile may wait for a page. Linux 6.1 and later can do it; elsewhere, and
+// where the system's transparent huge pages are off, nothing happens.
+class PageCollapser {
+ public:
+  // The one of this process. Never destroyed: its thread may be at work when
+  // the process ends.
+  static PageCollapser& Global();
+
+  PageCollapser();
+  // Finishes the stretch of memory that it is at, and leaves the others.
+  ~PageCollapser();
+  PageCollapser(const PageCollapser&) = delete;
+  PageCollapser& operator=(const PageCollapser&) = delete;
+
+  // Says that `owner` has its rows in these bytes. Cheap where it had them
+  // there before, and for less memory than huge pages are worth. The memory may
+  // go at any time: what is at its addresses then is moved in its place.
+  void Note(const void* owner, const void* data, size_t bytes);
+
+  // Waits until all that was noted is done.
+  void Wait();
+
+ private:
+  struct Stretch {
+    char* begin;
+    char* end;
+  };
+
+  void Run();
+
+  const bool is_possible_;
+  std::mutex mu_;
+  std::condition_variable changed_;
+  std::unordered_map<const void*, const void*> noted_;  // Data, by owner.
+  std::deque<Stretch> waiting_;
+  bool is_busy_ = false;
+  bool is_over_ = false;
+  std::thread thread_;  // Started by the first stretch.
+};
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_CORE_SUPPORT_PAGE_COLLAPSER_H_

@@ -1,0 +1,115 @@
+"""Eager steps become functions once they came often, and stay the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfembed
+from tfembed.embedding import eager_calls
+
+_STEPS = 30
+
+
+def _embedding(rule=None):
+    table = tfembed.TableConfig(
+        50, 4, initializer=tf.constant_initializer(0.5), name="table"
+    )
+    features = {
+        "a": tfembed.FeatureConfig(table),
+        "b": tfembed.FeatureConfig(table),
+    }
+    return tfembed.TPUEmbedding(features, rule or tfembed.Adagrad(0.1))
+
+
+def _batches():
+    rng = np.random.default_rng(3)
+    for _ in range(_STEPS):
+        yield {
+            name: tf.RaggedTensor.from_row_lengths(
+                rng.integers(0, 50, 2 * lengths.sum()), 2 * lengths
+            )
+            for name in ("a", "b")
+            for lengths in [rng.integers(1, 4, 8)]
+        }
+
+
+def _train(embedding, batches):
+    found = []
+    for batch in batches:
+        embedding.enqueue(tfembed.pack_features(batch))
+        activations = embedding.dequeue()
+        found.append(activations["b"].numpy())
+        embedding.apply_gradients(
+            tf.nest.map_structure(lambda one: one * 0.1 + 1.0, activations)
+        )
+    (table,) = embedding.embedding_tables.values()
+    return np.stack(found), table.numpy()
+
+
+def test_functions_train_as_ops_do(monkeypatch):
+    traced = _train(_embedding(), _batches())
+    monkeypatch.setattr(eager_calls, "_AS_THEY_ARE", _STEPS)
+    plain = _train(_embedding(), _batches())
+    for a, b in zip(traced, plain, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_calls_that_come_often_are_traced_once(monkeypatch):
+    traced = []
+    embedding = _embedding()
+    look_up = tfembed.ops.grouped.grouped_lookup
+    monkeypatch.setattr(
+        "tfembed.ops.grouped_lookup",
+        lambda *args: traced.append(tf.executing_eagerly()) or look_up(*args),
+    )
+    _train(embedding, _batches())
+    assert traced == [True] * 8 + [False]
+
+
+def test_a_rate_that_changes_counts_in_every_step():
+    rates = iter(np.linspace(0.1, 1.0, _STEPS))
+    embedding = _embedding(tfembed.SGD(lambda: next(rates)))
+    _train(embedding, _batches())
+    assert next(rates, None) is None
+
+
+def test_errors_are_those_of_the_first_calls():
+    embedding = _embedding()
+    _train(embedding, _batches())
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="finds nothing enqueued"
+    ):
+        embedding.dequeue()
+    batch = next(_batches())
+    bad = {**batch, "b": batch["b"] + 50}
+    embedding.enqueue(tfembed.pack_features(bad))
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="In feature 'b': id"
+    ):
+        embedding.dequeue()
+    other = {"a": batch["a"], "b": batch["b"][:4]}
+    with pytest.raises(ValueError, match="b"):
+        embedding.enqueue(tfembed.pack_features(other))
+
+
+def test_a_batch_is_still_refused_while_gradients_are_due():
+    embedding = _embedding()
+    _train(embedding, _batches())
+    embedding.enqueue(tfembed.pack_features(next(_batches())))
+    embedding.dequeue()
+    embedding.enqueue(tfembed.pack_features(next(_batches())))
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="waiting for its apply_gradients"
+    ):
+        embedding.dequeue()
+
+
+def test_functions_can_be_run_eagerly():
+    embedding = _embedding()
+    tf.config.run_functions_eagerly(True)
+    try:
+        _train(embedding, _batches())
+    finally:
+        tf.config.run_functions_eagerly(False)
