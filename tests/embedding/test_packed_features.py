@@ -106,6 +106,64 @@ def _rows():
     )
 
 
+def _words():
+    table = tfembed.TableConfig(
+        None, 2, name="words", key_dtype=tf.string, seed=3
+    )
+    likes = tfembed.TableConfig(9, 2, name="likes")
+    return {
+        "bag": tfembed.FeatureConfig(table),
+        "like": tfembed.FeatureConfig(likes),
+        "word": tfembed.FeatureConfig(table),
+    }
+
+
+def test_string_ids_are_packed_beside_integers_and_train():
+    bags = tf.ragged.constant([["a", "b"], [], ["c"], ["a"]])
+    rows = {
+        "bag": bags,
+        "like": tf.constant([[1], [2], [3], [4]]),
+        "word": tf.constant(["x", "y", "x", "z"]),
+    }
+    dataset = tf.data.Dataset.from_tensor_slices(rows)
+    dataset = dataset.ragged_batch(2, drop_remainder=True)
+    embedding = tfembed.TPUEmbedding(_words(), tfembed.SGD(0.5))
+    plain = tfembed.TPUEmbedding(_words(), tfembed.SGD(0.5))
+    plain.build(2)
+    embedding.build(2)
+    for one, other in zip(
+        plain.embedding_tables.values(),
+        embedding.embedding_tables.values(),
+        strict=True,
+    ):
+        if isinstance(one, tf.Variable):
+            one.assign(other)
+
+    @tf.function
+    def step(batch):
+        embedding.enqueue(batch)
+        activations = embedding.dequeue()
+        embedding.apply_gradients(activations)
+        return activations
+
+    packed = dataset.map(tfembed.pack_features)
+    for batch, structure in zip(packed, dataset, strict=True):
+        plain.enqueue(structure)
+        expected = plain.dequeue()
+        plain.apply_gradients(expected)
+        tf.nest.map_structure(
+            np.testing.assert_array_equal, step(batch), expected
+        )
+    assert step.experimental_get_tracing_count() == 1
+    assert embedding.sizes()["words"].rows == 6
+
+
+def test_batches_without_integers_are_packed():
+    features = {"word": tf.constant(["x", "y"])}
+    packed = tfembed.pack_features(features)
+    assert packed.unpack()[0][0].numpy().tolist() == [b"x", b"y"]
+
+
 def test_tf_data_packs_and_a_function_takes_few_tensors():
     dataset = _rows().ragged_batch(4, drop_remainder=True)
     packed = dataset.map(tfembed.pack_features)
@@ -175,7 +233,12 @@ def test_replicas_take_a_packed_batch_each(inside):
 
 WRONG = [
     ({"a": 3}, None, errors.ArgumentError, "a is of unknown type.*int"),
-    ({"a": tf.constant([1.0])}, None, errors.DtypeError, "a must be integers"),
+    (
+        {"a": tf.constant([1.0])},
+        None,
+        errors.DtypeError,
+        "a must be integers or strings; got float32",
+    ),
     (
         {"a": tf.constant([1])},
         {"a": tf.constant([1.0])},

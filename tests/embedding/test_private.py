@@ -56,3 +56,40 @@ def test_an_added_variable_is_tracked():
         ),
     )
     assert owner._trackable_children() == {"rows": variable}
+
+
+def test_what_is_traced_inside_of_run_is_counted_and_known():
+    found = {}
+
+    def replica_step(ids):
+        made = tf.abs(ids)
+        found["inside"] = private.functions_since_run()
+        found["made"] = private.is_made_inside_run(made.op)
+        found["given"] = private.is_made_inside_run(ids.op)
+
+        def branch():
+            found["branch"] = private.functions_since_run()
+            return made
+
+        return tf.cond(tf.size(ids) > 0, branch, lambda: made)
+
+    for strategy in (
+        tf.distribute.get_strategy(),
+        tf.distribute.OneDeviceStrategy("/CPU:0"),
+        tf.distribute.MirroredStrategy(["/CPU:0", "/CPU:1"]),
+    ):
+        found.clear()
+
+        @tf.function
+        def step(ids, strategy=strategy):
+            found["outside"] = private.functions_since_run()
+            strategy.run(replica_step, args=(ids + 1,))
+
+        step(tf.constant([1]))
+        assert found == {
+            "outside": None,
+            "inside": 0,
+            "made": True,
+            "given": False,
+            "branch": 1,
+        }

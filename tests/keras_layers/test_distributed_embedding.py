@@ -1,4 +1,4 @@
-"""DistributedEmbedding: in models, by fit, saved, in mixed precision."""
+"""DistributedEmbedding: in models, by fit, in mixed precision."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed
+from keras_layers import small_model
 from tfembed import errors
 from tfembed.keras.layers import DistributedEmbedding
 
@@ -16,78 +17,12 @@ def _zeros(shape, dtype):
     return tf.zeros(shape, dtype)
 
 
-def _configs(vocabulary=16, optimizer=None):
-    arguments = {"seed": 3} if vocabulary is None else {}
-    items = tfembed.TableConfig(
-        vocabulary, 4, combiner="sum", name="items", **arguments
-    )
-    users = tfembed.TableConfig(
-        vocabulary, 2, optimizer=optimizer, name="users", **arguments
-    )
-    return {
-        "user": tfembed.FeatureConfig(users),
-        "bag": tfembed.FeatureConfig(items),
-        "last": tfembed.FeatureConfig(items, max_sequence_length=3),
-    }
-
-
-def _layer(vocabulary=16, **arguments):
-    return DistributedEmbedding(
-        _configs(vocabulary), tfembed.Adagrad(0.1), **arguments
-    )
-
-
-def _batch(n=4):
-    rng = np.random.default_rng(n)
-    bags = tf.ragged.constant(
-        [rng.integers(0, 16, k).tolist() for k in rng.integers(0, 5, n)],
-        dtype=tf.int64,
-        ragged_rank=1,
-    )
-    return {
-        "user": tf.constant(rng.integers(0, 16, n)),
-        "bag": bags.to_sparse(),
-        "last": bags,
-    }
-
-
-def _model(layer):
-    inputs = {
-        "user": keras.Input((), dtype="int64"),
-        "bag": keras.Input((3,), dtype="int64"),
-        "last": keras.Input((3,), dtype="int64"),
-    }
-    activations = layer(inputs)
-    assert activations["user"].shape == (None, 2)
-    assert activations["bag"].shape == (None, 4)
-    assert activations["last"].shape == (None, 3, 4)
-    x = keras.layers.Concatenate()(
-        [
-            activations["user"],
-            activations["bag"],
-            keras.layers.Flatten()(activations["last"]),
-        ]
-    )
-    return keras.Model(inputs, keras.layers.Dense(1)(x))
-
-
-def _data(n=96):
-    rng = np.random.default_rng(0)
-    data = {
-        "user": rng.integers(0, 16, n),
-        "bag": rng.integers(0, 16, [n, 3]),
-        "last": rng.integers(0, 16, [n, 3]),
-    }
-    # The label is one number per user.
-    return data, (data["user"] % 5).astype(np.float32)[:, None]
-
-
 @pytest.mark.parametrize("vocabulary", [16, None])
 def test_a_functional_model_learns_in_fit(vocabulary):
     keras.utils.set_random_seed(1)
-    model = _model(_layer(vocabulary))
+    model = small_model.model(small_model.layer(vocabulary))
     model.compile(keras.optimizers.Adam(0.02), "mse")
-    data, labels = _data(100)
+    data, labels = small_model.data(100)
     # The last batch has 4 samples.
     history = model.fit(data, labels, batch_size=32, epochs=30, verbose=0)
     losses = history.history["loss"]
@@ -96,8 +31,8 @@ def test_a_functional_model_learns_in_fit(vocabulary):
 
 
 def test_the_activations_are_tpu_embeddings():
-    layer = _layer()
-    batch = _batch()
+    layer = small_model.layer()
+    batch = small_model.batch()
     ours = layer(batch, training=False)
     layer.embedding.enqueue(batch, training=False)
     tf.nest.map_structure(
@@ -112,15 +47,11 @@ def _moved(layer, before):
     }
 
 
-def _rows(layer):
-    return {n: t.numpy() for n, t in layer.get_embedding_tables().items()}
-
-
 @pytest.mark.parametrize("in_function", [False, True])
 def test_a_tape_trains_the_rows_of_the_batch_and_no_others(in_function):
-    layer = _layer()
-    batch = _batch()
-    before = _rows(layer)
+    layer = small_model.layer()
+    batch = small_model.batch()
+    before = small_model.rows(layer)
 
     def step():
         with tf.GradientTape() as tape:
@@ -139,12 +70,12 @@ def test_a_tape_trains_the_rows_of_the_batch_and_no_others(in_function):
 
 @pytest.mark.parametrize("frozen", [False, True])
 def test_a_layer_that_is_frozen_or_does_not_train_does_not_move(frozen):
-    layer = _layer()
+    layer = small_model.layer()
     layer.trainable = not frozen
-    before = _rows(layer)
+    before = small_model.rows(layer)
     with tf.GradientTape() as tape:
         tape.watch(layer._trap.value)
-        activations = layer(_batch(), training=frozen)
+        activations = layer(small_model.batch(), training=frozen)
         loss = tf.add_n([tf.reduce_sum(a) for a in activations.values()])
     assert tape.gradient(loss, layer._trap.value) is None
     assert not any(one.any() for one in _moved(layer, before).values())
@@ -163,7 +94,7 @@ def test_several_calls_in_a_step_count_each():
 
 
 def test_dense_input_of_several_ids_is_a_bag_or_a_sequence():
-    layer = _layer()
+    layer = small_model.layer()
     ids = tf.constant([[1, 2], [3, 3]])
     outputs = layer(
         {"user": tf.constant([[1], [2]]), "bag": ids, "last": ids},
@@ -176,8 +107,8 @@ def test_dense_input_of_several_ids_is_a_bag_or_a_sequence():
 
 
 def test_packed_batches_are_taken():
-    layer = _layer()
-    batch = _batch()
+    layer = small_model.layer()
+    batch = small_model.batch()
     tf.nest.map_structure(
         np.testing.assert_array_equal,
         layer(layer.preprocess(batch), training=False),
@@ -186,8 +117,8 @@ def test_packed_batches_are_taken():
 
 
 def test_weights_are_taken():
-    layer = _layer()
-    batch = _batch()
+    layer = small_model.layer()
+    batch = small_model.batch()
     weights = {
         "user": None,
         "bag": batch["bag"].with_values(
@@ -199,47 +130,10 @@ def test_weights_are_taken():
     np.testing.assert_allclose(twice, 2 * layer(batch, training=False)["bag"])
 
 
-@pytest.mark.parametrize("vocabulary", [16, None])
-def test_weights_files_hold_tables_and_slots(vocabulary, tmp_path):
-    data, labels = _data()
-    models = []
-    for _ in range(2):
-        model = _model(_layer(vocabulary))
-        model.compile(keras.optimizers.SGD(0.01), "mse")
-        models.append(model)
-    models[0].fit(data, labels, epochs=1, shuffle=False, verbose=0)
-    path = str(tmp_path / "model.weights.h5")
-    models[0].save_weights(path)
-    models[1].load_weights(path)
-    np.testing.assert_array_equal(*[m.predict(data, verbose=0) for m in models])
-    # Adagrad goes on where it was.
-    for model in models:
-        model.fit(data, labels, epochs=1, shuffle=False, verbose=0)
-    np.testing.assert_allclose(
-        *[m.predict(data, verbose=0) for m in models], 1e-5, 1e-6
-    )
-
-
-def test_a_checkpoint_holds_the_tables(tmp_path):
-    layer = _layer()
-    layer(_batch(), training=False)
-    path = tf.train.Checkpoint(layer=layer).save(tmp_path / "model")
-    keys = dict(tf.train.list_variables(path))
-    assert "layer/embedding/items/.ATTRIBUTES/VARIABLE_VALUE" in keys
-    assert (
-        "layer/embedding/items.Saccumulators/.ATTRIBUTES/VARIABLE_VALUE" in keys
-    )
-
-
-def test_a_config_cannot_be_saved_and_says_what_to_do():
-    with pytest.raises(errors.UnsupportedError, match="save_weights"):
-        _layer().get_config()
-
-
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_activations_have_the_policys_dtype_and_tables_float32(policy):
-    layer = _layer(dtype=policy)
-    outputs = layer(_batch(), training=False)
+    layer = small_model.layer(dtype=policy)
+    outputs = layer(small_model.batch(), training=False)
     assert {a.dtype.name for a in outputs.values()} == {policy[6:]}
     assert layer.get_embedding_tables()["items"].dtype == tf.float32
 
@@ -269,14 +163,14 @@ def test_a_loss_scale_is_taken_back_before_the_update():
 
 
 def test_float16_without_a_known_loss_scale_is_refused():
-    layer = _layer(dtype="mixed_float16")
+    layer = small_model.layer(dtype="mixed_float16")
     with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(layer(_batch())["user"])
+        loss = tf.reduce_sum(layer(small_model.batch())["user"])
     with pytest.raises(errors.StateError, match="loss_scale_optimizer"):
         tape.gradient(loss, layer.trainable_variables)
     layer.loss_scale_optimizer = False
     with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(layer(_batch())["user"])
+        loss = tf.reduce_sum(layer(small_model.batch())["user"])
     tape.gradient(loss, layer.trainable_variables)
 
 
@@ -307,17 +201,20 @@ def test_replicas_train_the_tables_once_in_fit(replicas):
 WRONG = [
     ({"user": tf.constant([1])}, "features must have"),
     (
-        {**_batch(), "user": tf.constant([1.5])},
+        {**small_model.batch(), "user": tf.constant([1.5])},
         "user must be integers",
     ),
-    ({**_batch(), "user": tf.zeros([1, 1, 1], tf.int64)}, "rank 3 for input"),
+    (
+        {**small_model.batch(), "user": tf.zeros([1, 1, 1], tf.int64)},
+        "rank 3 for input",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("batch", "text"), WRONG)
 def test_wrong_input_is_named(batch, text):
     with pytest.raises((ValueError, TypeError), match=text):
-        _layer()(batch, training=False)
+        small_model.layer()(batch, training=False)
 
 
 def test_an_output_shape_is_refused():

@@ -51,6 +51,14 @@ def test_a_tape_watches_a_variable_that_was_accessed():
     assert tape.watched_variables()[0] is variable
 
 
+def test_a_tape_records_while_it_is_open_and_not_paused():
+    assert not private.tape_records()
+    with tf.GradientTape() as tape:
+        assert private.tape_records()
+        with tape.stop_recording():
+            assert not private.tape_records()
+
+
 def test_lookups_in_a_function_do_not_wait_for_one_another():
     handle = table.create(2)
 

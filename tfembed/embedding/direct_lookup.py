@@ -105,7 +105,7 @@ def _look_up_one(
     rank = value.shape.rank
     pooling = Pooling(
         rows=lambda ids: quantized(
-            _rows(table, ids),
+            _rows(table, ids, path),
             feature.table.quantization_config if style.quantizes else None,
         ),
         dim=feature.table.dim,
@@ -134,9 +134,9 @@ def _look_up_one(
     return pooling.rows(value)
 
 
-def _rows(table: Any, ids: tf.Tensor) -> tf.Tensor:
+def _rows(table: Any, ids: tf.Tensor, path: str) -> tf.Tensor:
     if not isinstance(table, (HashTable, dynamic_embedding.Variable)):
-        return tf.gather(table, ids)
+        return _static_rows(table, ids, path)
     if ids.dtype != tf.string:
         ids = tf.cast(ids, tf.int64)
     if isinstance(table, HashTable):
@@ -144,6 +144,40 @@ def _rows(table: Any, ids: tf.Tensor) -> tf.Tensor:
     # The gradient goes to the variable, by id.
     rows = dynamic_embedding.embedding_lookup(table, ids, name=table.name)
     return tf.cast(rows, tf.float32)
+
+
+def _static_rows(table: Any, ids: tf.Tensor, path: str) -> tf.Tensor:
+    """Rows of a variable or tensor; an id that it lacks is an error."""
+    if ids.dtype not in (tf.int32, tf.int64):  # What gathers take.
+        ids = tf.cast(ids, tf.int64)
+    if not tf.executing_eagerly():
+        return tf.gather(table, _in_vocabulary(ids, table, path))
+    # On the host the gather itself finds it, and eager ops are dear.
+    try:
+        rows = tf.gather(table, ids)
+    except tf.errors.InvalidArgumentError:
+        _in_vocabulary(ids, table, path)
+        raise
+    if tf.DeviceSpec.from_string(rows.device).device_type != "CPU":
+        _in_vocabulary(ids, table, path)
+    return rows
+
+
+def _in_vocabulary(ids: tf.Tensor, table: Any, path: str) -> tf.Tensor:
+    """`ids`, once it is known that `table` has them all.
+
+    A GPU gathers zeros for others in silence. Of no ids, the lowest is the
+    greatest number of their dtype and the highest the least, which passes.
+    """
+    size = tf.cast(tf.shape(table)[0], tf.int64)
+    lowest, highest = tf.reduce_min(ids), tf.reduce_max(ids)
+    is_in = (tf.cast(lowest, tf.int64) >= 0) & (
+        tf.cast(highest, tf.int64) < size
+    )
+    text = f"An id of {path} is outside of its table. Lowest, highest, rows:"
+    check = tf.debugging.Assert(is_in, [text, lowest, highest, size])
+    with tf.control_dependencies([] if check is None else [check]):
+        return tf.identity(ids)
 
 
 def _check(value: Any, weights: Any, feature: Any, path: str) -> None:

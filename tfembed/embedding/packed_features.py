@@ -1,10 +1,11 @@
-"""All features of a batch in four tensors, for cheap calls of functions.
+"""All features of a batch in a few tensors, for cheap calls of functions.
 
 A tf.function call pays for each tensor that it is given: 26 RaggedTensors cost
 2 ms. So tf.data concatenates them, on its own threads, and the function takes
 them apart.
 
     ids      every feature's ids, one feature behind the other
+    strings  the same of features whose ids are strings; None without any
     rows     dense: nothing; ragged: the row splits; sparse: the dense shape,
              then the indices, row by row
     weights  those of the weighted features
@@ -31,21 +32,25 @@ class PackedFeatures(tf.experimental.ExtensionType):
 
     Attributes:
       ids: int64 [n].
+      strings: string [k], or None.
       rows: int64 [m].
       weights: float32 [w].
       sizes: int64 [3, features].
       paths: the features' paths in the structure that was packed.
       kinds: per feature "dense", "ragged" or "sparse".
+      are_strings: per feature, whether its ids are.
       shapes: per feature, as far as they were known.
       weighted: per feature, whether it has weights.
     """
 
     ids: tf.Tensor
+    strings: typing.Optional[tf.Tensor]  # noqa: UP045
     rows: tf.Tensor
     weights: tf.Tensor
     sizes: tf.Tensor
-    paths: typing.Tuple[str, ...]  # noqa: UP006 - TensorFlow reads no other form.
+    paths: typing.Tuple[str, ...]  # noqa: UP006
     kinds: typing.Tuple[str, ...]  # noqa: UP006
+    are_strings: typing.Tuple[bool, ...]  # noqa: UP006
     shapes: typing.Tuple[tf.TensorShape, ...]  # noqa: UP006
     weighted: typing.Tuple[bool, ...]  # noqa: UP006
 
@@ -57,11 +62,15 @@ class PackedFeatures(tf.experimental.ExtensionType):
             """The value's, whatever the number of its ids: one trace for all."""
             fields = {
                 "ids": tf.TensorSpec([None], tf.int64),
+                "strings": tf.TensorSpec([None], tf.string)
+                if any(value.are_strings)
+                else None,
                 "rows": tf.TensorSpec([None], tf.int64),
                 "weights": tf.TensorSpec([None], tf.float32),
                 "sizes": tf.TensorSpec([3, len(value.kinds)], tf.int64),
                 "paths": value.paths,
                 "kinds": value.kinds,
+                "are_strings": value.are_strings,
                 "shapes": value.shapes,
                 "weighted": value.weighted,
             }
@@ -70,7 +79,7 @@ class PackedFeatures(tf.experimental.ExtensionType):
     def unpack(self) -> tuple[list[Any], list[Any]]:
         """The features, flat, and per feature its weights or None."""
         n = len(self.kinds)
-        ids = tf.split(self.ids, self.sizes[0], num=n)
+        ids = self._ids()
         rows = tf.split(self.rows, self.sizes[1], num=n)
         weights = tf.split(self.weights, self.sizes[2], num=n)
         values, weight_values = [], []
@@ -83,6 +92,20 @@ class PackedFeatures(tf.experimental.ExtensionType):
                 value.with_values(weights[i]) if self.weighted[i] else None
             )
         return values, weight_values
+
+    def _ids(self) -> list[tf.Tensor]:
+        """Per feature, one after the other."""
+        n = len(self.kinds)
+        if self.strings is None:
+            return tf.split(self.ids, self.sizes[0], num=n)
+        ids: dict[int, tf.Tensor] = {}
+        for values, are_strings in ((self.ids, False), (self.strings, True)):
+            places = [i for i in range(n) if self.are_strings[i] == are_strings]
+            if places:
+                sizes = tf.gather(self.sizes[0], places)
+                parts = tf.split(values, sizes, num=len(places))
+                ids.update(zip(places, parts, strict=True))
+        return [ids[i] for i in range(n)]
 
 
 def pack_features(features: Any, weights: Any = None) -> PackedFeatures:
@@ -97,7 +120,7 @@ def pack_features(features: Any, weights: Any = None) -> PackedFeatures:
     batch cannot be split.
 
     Args:
-      features: integer ids, structured as feature_config: Tensors,
+      features: integer or string ids, structured as feature_config: Tensors,
         SparseTensors, and RaggedTensors of rank 2.
       weights: None, or a structure like `features` of None and float tensors of
         the type and structure of the ids.
@@ -105,7 +128,7 @@ def pack_features(features: Any, weights: Any = None) -> PackedFeatures:
     Raises:
       tfembed.errors.ArgumentError: an input of another type, a ragged one of
         another rank, or weights that do not fit.
-      tfembed.errors.DtypeError: ids that are not integers.
+      tfembed.errors.DtypeError: ids that are neither integers nor strings.
       ValueError, TypeError: weights of another structure.
     """
     paths = feature_paths(features)
@@ -125,13 +148,18 @@ def pack_features(features: Any, weights: Any = None) -> PackedFeatures:
         tf.stack([tf.size(one, out_type=tf.int64) for one in each])
         for each in (ids, rows, of_weights)
     ]
+    are_strings = [one.dtype == tf.string for one in ids]
+    integers = [one for one in ids if one.dtype != tf.string]
+    strings = [one for one in ids if one.dtype == tf.string]
     return PackedFeatures(
-        ids=tf.concat(ids, 0),
+        ids=tf.concat(integers, 0) if integers else tf.zeros([0], tf.int64),
+        strings=tf.concat(strings, 0) if strings else None,
         rows=tf.concat(rows, 0),
         weights=tf.concat(of_weights, 0),
         sizes=tf.stack(sizes),
         paths=tuple(paths),
         kinds=tuple(kinds),
+        are_strings=tuple(are_strings),
         shapes=tuple(
             _known(value, path)
             for value, path in zip(values, paths, strict=True)
@@ -171,7 +199,7 @@ def _parts(value: Any, weights: Any, path: str) -> tuple[Any, ...]:
     """Kind, ids, rows and weights of one feature, each of rank 1."""
     none, nothing = tf.zeros([0], tf.int64), tf.zeros([0], tf.float32)
     if isinstance(value, (tf.SparseTensor, tf.RaggedTensor, tf.Tensor)):
-        _check_integers(value.dtype, path)
+        _check_ids(value.dtype, path)
     if weights is not None:
         weights = checked_weights(value, weights, path).values
     else:
@@ -180,17 +208,17 @@ def _parts(value: Any, weights: Any, path: str) -> tuple[Any, ...]:
         rows = tf.concat(
             [value.dense_shape, tf.reshape(value.indices, [-1])], 0
         )
-        return "sparse", tf.cast(value.values, tf.int64), rows, weights
+        return "sparse", _wide(value.values), rows, weights
     if isinstance(value, tf.RaggedTensor):
         if value.shape.rank != 2:
             raise errors.ArgumentError(
                 "Only rank 2 ragged tensor is supported, found rank "
                 f"{value.shape.rank} for input {path}"
             )
-        ids = tf.cast(value.values, tf.int64)
+        ids = _wide(value.values)
         return "ragged", ids, tf.cast(value.row_splits, tf.int64), weights
     if isinstance(value, tf.Tensor):
-        ids = tf.reshape(tf.cast(value, tf.int64), [-1])
+        ids = tf.reshape(_wide(value), [-1])
         return "dense", ids, none, weights
     raise errors.ArgumentError(
         f"Input {path} is of unknown type {type(value)}. Please only pass "
@@ -198,12 +226,16 @@ def _parts(value: Any, weights: Any, path: str) -> tuple[Any, ...]:
     )
 
 
-def _check_integers(dtype: tf.DType, path: str) -> None:
-    if not dtype.is_integer:
+def _check_ids(dtype: tf.DType, path: str) -> None:
+    if not (dtype.is_integer or dtype == tf.string):
         raise errors.DtypeError(
-            f"The ids of input {path} must be integers to be packed; got "
-            f"{dtype.name}. Give strings as they are, or hash them."
+            f"The ids of input {path} must be integers or strings; got "
+            f"{dtype.name}."
         )
+
+
+def _wide(ids: tf.Tensor) -> tf.Tensor:
+    return ids if ids.dtype == tf.string else tf.cast(ids, tf.int64)
 
 
 def _known(value: Any, path: str) -> tf.TensorShape:

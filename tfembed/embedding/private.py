@@ -5,6 +5,9 @@ Tried by tests/embedding/test_private.py on every supported version.
 
 from __future__ import annotations
 
+import sys
+import types
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -16,6 +19,8 @@ __all__ = [
     "VARIABLE_VALUE",
     "Folder",
     "add_variable",
+    "functions_since_run",
+    "is_made_inside_run",
     "load_variables",
     "retrieve_variables",
     "single_variable",
@@ -84,3 +89,43 @@ def retrieve_variables(embedding: Any) -> None:
 def load_variables(embedding: Any) -> None:
     """Lets TensorFlow's TPUEmbedding write its variables to the hardware."""
     embedding._load_variables()
+
+
+# Where TensorFlow enters the function that strategy.run is given (one replica
+# on this thread, several on theirs), and where it traces a function or a branch.
+_RUN = ("tensorflow/python/distribute/", "run")
+_TRACE = (
+    "tensorflow/python/framework/func_graph.py",
+    "func_graph_from_py_func",
+)
+
+
+def functions_since_run() -> int | None:
+    """How many functions and branches are being traced inside of strategy.run.
+
+    None outside of it.
+    """
+    functions = 0
+    for file, name in _calls():
+        functions += _is(_TRACE, file, name)
+        if _is(_RUN, file, name):
+            return functions
+    return None
+
+
+def is_made_inside_run(op: tf.Operation) -> bool:
+    """Whether a graph's operation was made by what strategy.run was given."""
+    return any(_is(_RUN, frame.filename, frame.name) for frame in op.traceback)
+
+
+def _calls() -> Iterator[tuple[str, str]]:
+    """File and function of those that are running, innermost first."""
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        yield frame.f_code.co_filename, frame.f_code.co_name
+        frame = frame.f_back
+
+
+def _is(place: tuple[str, str], file: str, name: str) -> bool:
+    path, function = place
+    return name == function and path in file

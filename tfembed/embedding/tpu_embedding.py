@@ -15,9 +15,10 @@ from tfembed.embedding.output_shapes import OutputShapes
 from tfembed.embedding.packed_features import PackedFeatures
 from tfembed.embedding.plan import make_plan
 from tfembed.embedding.replica_shares import replica_shares
-from tfembed.embedding.replicas import Replicas
+from tfembed.embedding.replicas import Replicas, is_tpu
 from tfembed.embedding.step_queue import QueueBound
 from tfembed.embedding.tensorflow_names import TensorFlowNames
+from tfembed.embedding.tpu_plumbing import check_plumbing
 from tfembed.embedding.trained_lookup import TrainedLookup
 
 __all__ = ["TPUEmbedding"]
@@ -78,6 +79,9 @@ class TPUEmbedding(TensorFlowNames):
       max_enqueued, enqueue_timeout: where this many batches of a name and
         replica were not dequeued, enqueue waits for another thread to do that,
         at most this many seconds, and then raises.
+      strict_tpu: whether enqueue refuses under any strategy what a TPUStrategy
+        refuses: ids that are computed inside of strategy.run or are not on the
+        host, and control flow around enqueue inside of strategy.run.
 
     Raises:
       tfembed.errors.ArgumentError: a config or optimizer that is not allowed,
@@ -95,6 +99,7 @@ class TPUEmbedding(TensorFlowNames):
         nonfinite: str = "skip",
         max_enqueued: int = 64,
         enqueue_timeout: float = 60.0,
+        strict_tpu: bool = False,
     ) -> None:
         self._options = EngineOptions(
             nonfinite=nonfinite,
@@ -102,6 +107,7 @@ class TPUEmbedding(TensorFlowNames):
             is_pipelined=bool(pipeline_execution_with_tensor_core),
         )
         self._replicas = Replicas()
+        self._strict_tpu = strict_tpu or is_tpu(self._replicas.strategy)
         self._plan = make_plan(feature_config, optimizer)
         self._choices = choose_engines(
             self._plan, engine, self._replicas.strategy
@@ -186,6 +192,8 @@ class TPUEmbedding(TensorFlowNames):
                 return
         self._replicas.check_strategy("enqueue")
         self._check_shapes_are_known()
+        if self._strict_tpu:
+            check_plumbing(features, self._replicas.strategy)
         if training is False:
             self.flush()
         shares = replica_shares(

@@ -12,7 +12,11 @@ _library.load()
 _library.load_xla()
 
 from tfembed.ops import exchange, table  # noqa: E402 - a missing library is explained first
-from tfembed.ops.gradients import record_access, trainable_rows  # noqa: E402
+from tfembed.ops.gradients import (  # noqa: E402
+    record_access,
+    tape_records,
+    trainable_rows,
+)
 from tfembed.ops.grouped import (  # noqa: E402
     FeatureIds,
     FeaturePlan,
@@ -34,5 +38,6 @@ __all__ = [
     "on_host",
     "record_access",
     "table",
+    "tape_records",
     "trainable_rows",
 ]

@@ -55,6 +55,15 @@ def record_access(anchor: Any) -> None:
     private.variable_accessed(anchor)
 
 
+def tape_records() -> bool:
+    """Whether what runs or is traced now can be differentiated by a tape.
+
+    A function that is traced while none is open can be differentiated later,
+    by a tape around its calls.
+    """
+    return private.tape_records()
+
+
 @tf.RegisterGradient("Tfembed>TrainableRows")
 def _trainable_rows_gradient(op: Any, gradient: tf.Tensor) -> list[Any]:
     keys = tf.reshape(op.inputs[1], [-1])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.eager import record
 from tensorflow.python.framework import auto_control_deps_utils
 from tensorflow.python.ops import (
     control_flow_util,
@@ -46,6 +47,11 @@ def variable_accessed(variable: Any) -> None:
     `_should_act_as_resource_variable`.
     """
     resource_variable_ops.variable_accessed(variable)
+
+
+def tape_records() -> bool:
+    """Whether a gradient tape of this thread is open and not paused."""
+    return bool(record.could_possibly_record())
 
 
 def acts_as_variable(value: Any) -> bool:

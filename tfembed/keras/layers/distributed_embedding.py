@@ -5,15 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
-from tfembed import embedding, errors
+from tfembed import embedding, errors, ops
 from tfembed.dynamic_embedding.keras import row_files
+from tfembed.keras import descriptions
+from tfembed.keras.layer_tables import LayerTables
 from tfembed.keras.output_specs import output_specs
 
 __all__ = ["DistributedEmbedding"]
 
+_ROWS_IN_ASSETS = "rows_in_assets"
 
+
+@keras.saving.register_keras_serializable(package="tfembed")
 class DistributedEmbedding(keras.layers.Layer):
     """Looks all features of a model up, and trains their tables by itself.
 
@@ -68,10 +74,13 @@ class DistributedEmbedding(keras.layers.Layer):
         self.embedding = embedding.TPUEmbedding(
             feature_configs, optimizer, nonfinite=nonfinite
         )
+        self._optimizer, self._nonfinite = optimizer, nonfinite
+        self._awaits_assets = False
         self.loss_scale_optimizer: Any = None
         self._trap = self.add_weight(
             name="trap", shape=(), initializer="zeros", autocast=False
         )
+        self._tables = LayerTables(self.name, self.embedding, self._trap.value)
         self.built = True
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -91,12 +100,23 @@ class DistributedEmbedding(keras.layers.Layer):
             RaggedTensors of rank 2; or what `preprocess` returns.
           weights: None, or a structure like `inputs` of None and float tensors of
             the type and structure of sparse and ragged ids.
-          training: False: the tables do not move.
+          training: whether a tape's gradients move the tables. None: where a
+            tape is open when this is called, or traced.
 
         Returns:
           Structured as the features: [B, dim], or [B, max_sequence_length, dim].
         """
-        is_trained = self.trainable and training is not False
+        if self._awaits_assets:
+            raise errors.StateError(
+                f"The tables of layer '{self.name}' are not loaded: "
+                "`load_weights` leaves the assets of a '.keras' file alone. Use "
+                "`keras.saving.load_model`, or save with `save_weights`."
+            )
+        self._tables.record_access()
+        if training is None:
+            # In an exported function, say, none does: no update goes with it.
+            training = ops.tape_records()
+        is_trained = self.trainable and training
         activations = self.embedding.trained_lookup().look_up(
             inputs,
             weights,
@@ -126,16 +146,35 @@ class DistributedEmbedding(keras.layers.Layer):
         )
 
     def get_config(self) -> dict[str, Any]:
-        """Not there: configs hold functions and shared tables."""
-        raise errors.UnsupportedError(
-            f"Layer '{self.name}' cannot be made from a saved config: its "
-            "FeatureConfigs may hold functions. Save with `save_weights`, a "
-            "tf.train.Checkpoint or `export`, and build the model in code."
-        )
+        """The arguments of the layer.
+
+        Raises:
+          tfembed.errors.ArgumentError: functions among them that are not
+            registered with Keras.
+        """
+        arguments = (self.embedding.feature_config, self._optimizer)
+        return {
+            **super().get_config(),
+            "described": descriptions.to_json(arguments),
+            "nonfinite": self._nonfinite,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> DistributedEmbedding:
+        """The layer that `get_config` described."""
+        arguments = dict(config)
+        features, optimizer = descriptions.from_json(arguments.pop("described"))
+        return cls(features, optimizer, **arguments)
+
+    # Keras calls the first two hooks for every file, with arrays; the other two
+    # for files that have assets too, after the first two.
 
     def save_own_variables(self, store: Any) -> None:
-        """Writes tables and slots."""
-        row_files.write_store(_Rows(self), store)
+        """Writes tables and slots where no assets follow, else a mark."""
+        if row_files.assets_follow(store):
+            store[_ROWS_IN_ASSETS] = np.ones([1], np.int8)
+        else:
+            row_files.write_store(self._tables.built(), store)
 
     def load_own_variables(self, store: Any) -> None:
         """Reads what `save_own_variables` wrote.
@@ -143,7 +182,22 @@ class DistributedEmbedding(keras.layers.Layer):
         Raises:
           tfembed.errors.CheckpointError: it did not.
         """
-        row_files.read_store(_Rows(self), store)
+        self._awaits_assets = _ROWS_IN_ASSETS in store.keys()  # noqa: SIM118 - Keras' store is no dict.
+        if not self._awaits_assets:
+            row_files.read_store(self._tables.built(), store)
+
+    def save_assets(self, folder: str) -> None:
+        """Writes tables and slots into `folder`, in slices."""
+        row_files.write_assets(self._tables.built(), folder)
+
+    def load_assets(self, folder: str | None) -> None:
+        """Reads what `save_assets` wrote.
+
+        Raises:
+          tfembed.errors.CheckpointError: it did not.
+        """
+        row_files.read_assets(self._tables.built(), folder)
+        self._awaits_assets = False
 
     def _loss_scale(self) -> Any:
         optimizer = self.loss_scale_optimizer
@@ -159,12 +213,3 @@ class DistributedEmbedding(keras.layers.Layer):
         if not optimizer.built:
             return optimizer.initial_scale
         return tf.convert_to_tensor(optimizer.dynamic_scale)
-
-
-class _Rows(tf.Module):
-    """The tables of a layer, under the layer's name."""
-
-    def __init__(self, layer: DistributedEmbedding) -> None:
-        super().__init__(name="rows")
-        self.embedding = layer.embedding
-        self.embedding.build()

@@ -1,0 +1,151 @@
+"""DistributedEmbedding in files: weights, checkpoints, models, exports."""
+
+from __future__ import annotations
+
+import zipfile
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import fresh_process
+from keras_layers import small_model
+from tfembed import errors
+
+
+@pytest.mark.parametrize("vocabulary", [16, None])
+def test_weights_files_hold_tables_and_slots(vocabulary, tmp_path):
+    data, labels = small_model.data()
+    models = []
+    for _ in range(2):
+        model = small_model.model(small_model.layer(vocabulary))
+        model.compile(keras.optimizers.SGD(0.01), "mse")
+        models.append(model)
+    models[0].fit(data, labels, epochs=1, shuffle=False, verbose=0)
+    path = str(tmp_path / "model.weights.h5")
+    models[0].save_weights(path)
+    models[1].load_weights(path)
+    np.testing.assert_array_equal(*[m.predict(data, verbose=0) for m in models])
+    # Adagrad goes on where it was.
+    for model in models:
+        model.fit(data, labels, epochs=1, shuffle=False, verbose=0)
+    np.testing.assert_allclose(
+        *[m.predict(data, verbose=0) for m in models], 1e-5, 1e-6
+    )
+
+
+def test_a_checkpoint_holds_the_tables(tmp_path):
+    layer = small_model.layer()
+    layer(small_model.batch(), training=False)
+    path = tf.train.Checkpoint(layer=layer).save(tmp_path / "model")
+    keys = dict(tf.train.list_variables(path))
+    assert "layer/embedding/items/.ATTRIBUTES/VARIABLE_VALUE" in keys
+    assert (
+        "layer/embedding/items.Saccumulators/.ATTRIBUTES/VARIABLE_VALUE" in keys
+    )
+
+
+def _fitted(vocabulary):
+    model = small_model.model(small_model.layer(vocabulary))
+    model.compile("adam", "mse")
+    data, labels = small_model.data()
+    model.fit(data, labels, epochs=2, verbose=0)
+    return model, data, labels
+
+
+@pytest.mark.parametrize("vocabulary", [16, None])
+def test_a_whole_model_is_saved_and_trains_on(vocabulary, tmp_path):
+    model, data, labels = _fitted(vocabulary)
+    path = tmp_path / "model.keras"
+    model.save(path)
+    loaded = keras.saving.load_model(path)
+    models = (model, loaded)
+    np.testing.assert_array_equal(*[m.predict(data, verbose=0) for m in models])
+    for one in models:
+        one.fit(data, labels, epochs=1, shuffle=False, verbose=0)
+    np.testing.assert_allclose(
+        *[m.predict(data, verbose=0) for m in models], 1e-5, 1e-6
+    )
+
+
+def test_the_tables_of_a_whole_model_are_assets(tmp_path):
+    model, _, _ = _fitted(16)
+    path = tmp_path / "model.keras"
+    model.save(path)
+    with zipfile.ZipFile(path) as file:
+        names = file.namelist()
+    assert any(name.endswith("/rows.index") for name in names)
+    weights = small_model.model(small_model.layer(16))
+    weights.load_weights(path)
+    with pytest.raises(errors.StateError, match="load_model"):
+        weights.predict(small_model.data()[0], verbose=0)
+
+
+def test_a_file_of_another_model_is_refused(tmp_path):
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.save_weights(tmp_path / "model.weights.h5")
+    layer = small_model.layer()
+    before = small_model.rows(layer)
+    with pytest.raises(errors.CheckpointError, match="no rows"):
+        layer.load_own_variables({})
+    with pytest.raises(errors.CheckpointError, match="no rows"):
+        layer.load_assets(None)
+    after = small_model.rows(layer)
+    for name, rows in before.items():
+        np.testing.assert_array_equal(after[name], rows)
+
+
+def test_a_clone_has_the_features_and_rows_of_its_own():
+    model, data, _ = _fitted(16)
+    clone = keras.models.clone_model(model)
+    ours, theirs = (
+        next(x for x in m.layers if hasattr(x, "embedding"))
+        for m in (model, clone)
+    )
+    assert list(ours.get_embedding_tables()) == ["items", "users"]
+    assert list(theirs.get_embedding_tables()) == ["items", "users"]
+    clone.compile("adam", "mse")
+    clone.fit(data, np.ones([96, 1]), verbose=0)
+    assert not np.array_equal(
+        small_model.rows(ours)["users"], small_model.rows(theirs)["users"]
+    )
+
+
+@pytest.mark.parametrize("vocabulary", [16, None])
+def test_an_exported_model_serves_and_brings_no_update(vocabulary, tmp_path):
+    model, data, _ = _fitted(vocabulary)
+    model.export(tmp_path, verbose=False)
+    loaded = tf.saved_model.load(str(tmp_path))
+    inputs = {name: tf.constant(value) for name, value in data.items()}
+    np.testing.assert_allclose(
+        loaded.serve(inputs), model.predict(data, verbose=0), 1e-5, 1e-6
+    )
+    graph = loaded.serve.concrete_functions[0].graph
+    ops = [op.type for op in graph.get_operations()]
+    for function in graph.as_graph_def().library.function:
+        ops += [node.op for node in function.node_def]
+    assert "Tfembed>GroupedLookup" in ops
+    assert "Tfembed>GroupedUpdate" not in ops
+
+
+@pytest.mark.slow
+def test_a_saved_model_is_loaded_in_another_process(tmp_path):
+    model, data, _ = _fitted(None)
+    path = tmp_path / "model.keras"
+    model.save(path)
+    np.savez(tmp_path / "data.npz", **data)
+    printed = fresh_process.output_of(
+        """
+        import sys
+        import keras, numpy as np
+        import tfembed.keras
+        model = keras.saving.load_model(sys.argv[1])
+        data = dict(np.load(sys.argv[2]))
+        print(float(model.predict(data, verbose=0).sum()))
+        """,
+        path,
+        tmp_path / "data.npz",
+    )
+    expected = float(model.predict(data, verbose=0).sum())
+    assert float(printed) == pytest.approx(expected, rel=1e-5)

@@ -1,0 +1,200 @@
+"""Configs, optimizers and policies as JSON and back, for saved models.
+
+A description is a frozen dataclass, so its class and its fields say all. What a
+field holds beside numbers, names and other descriptions: initializers, in Keras'
+form; functions, by the name under which Keras has them registered. Features that
+share a TableConfig share it again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import numbers
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfembed import config, errors, initializers, optimizers, policies
+from tfembed.config.custom_combiner import as_combiner, is_custom
+from tfembed.dynamic_embedding.keras.layer_config import name_of, object_of
+
+__all__ = ["from_json", "to_json"]
+
+_CLASSES: dict[str, Any] = {
+    "RowInitializer": initializers.RowInitializer,
+    **{name: getattr(config, name) for name in config.__all__},
+    **{name: getattr(policies, name) for name in policies.__all__},
+    **{name: getattr(optimizers, name) for name in optimizers.__all__},
+}
+_TENSORFLOWS = (
+    tf.tpu.experimental.embedding.TableConfig,
+    tf.tpu.experimental.embedding.FeatureConfig,
+    tf.tpu.experimental.embedding.QuantizationConfig,
+)
+
+
+def to_json(value: Any) -> Any:
+    """A structure of descriptions, ours or TensorFlow's, as JSON.
+
+    Raises:
+      tfembed.errors.ArgumentError: what only the program has, such as a function
+        that is not registered with Keras.
+    """
+    tables: list[Any] = []
+    encoded = _encode(value, "feature_configs", tables)
+    # A table may name an optimizer, and no table.
+    return {
+        "value": encoded,
+        "tables": [_table(table) for table in tables],
+    }
+
+
+def from_json(encoded: Any) -> Any:
+    """What `to_json` gave `encoded` for; TensorFlow's descriptions as ours.
+
+    Raises:
+      tfembed.errors.ArgumentError: a class or function that is not there.
+    """
+    tables = [_decode(table, []) for table in encoded["tables"]]
+    return _decode(encoded["value"], tables)
+
+
+def _encode(value: Any, argument: str, tables: list[Any]) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, (str, bool, numbers.Real)):
+        return value
+    if isinstance(value, tf.DType):
+        return {"dtype": value.name}
+    if isinstance(value, tf.TensorShape):
+        return {"shape": None if value.rank is None else value.as_list()}
+    if isinstance(value, dict):
+        pairs = [[k, _encode(v, argument, tables)] for k, v in value.items()]
+        return {"dict": pairs}
+    if type(value) in (list, tuple):
+        items = [_encode(item, argument, tables) for item in value]
+        return {type(value).__name__: items}
+    if _class_name(value) == "TableConfig":
+        return {"table": _place(value, tables)}
+    if _is_description(value):
+        return _description(_ours(value), tables)
+    if (initializer := _as_keras_initializer(value)) is not None:
+        return {"initializer": keras.initializers.serialize(initializer)}
+    if not hasattr(value, "__name__"):
+        raise errors.ArgumentError(
+            f"`{argument}` of a layer that is saved must be a number, a name, a "
+            "description, an initializer of Keras or TensorFlow, or a registered "
+            f"function; got {value!r}."
+        )
+    return {"function": name_of(value, argument)}
+
+
+def _decode(encoded: Any, tables: list[Any]) -> Any:
+    if not isinstance(encoded, dict):
+        return encoded
+    if "class_name" in encoded:
+        fields = {k: _decode(v, tables) for k, v in encoded["fields"].items()}
+        return _class(encoded["class_name"])(**fields)
+    ((kind, value),) = encoded.items()
+    if kind == "dict":
+        return {key: _decode(item, tables) for key, item in value}
+    if kind in ("list", "tuple"):
+        items = [_decode(item, tables) for item in value]
+        return items if kind == "list" else tuple(items)
+    return _DECODE[kind](value, tables)
+
+
+_DECODE: dict[str, Any] = {
+    "dtype": lambda value, _: tf.as_dtype(value),
+    "shape": lambda value, _: tf.TensorShape(value),
+    "table": lambda value, tables: tables[value],
+    "function": lambda value, _: object_of(value, "a function"),
+    "initializer": lambda value, _: keras.initializers.deserialize(value),
+}
+
+
+def _class(name: str) -> Any:
+    if name not in _CLASSES:
+        raise errors.ArgumentError(
+            f"A saved layer names the description {name!r}; this release has "
+            f"{sorted(_CLASSES)}. Was the model saved by a newer one?"
+        )
+    return _CLASSES[name]
+
+
+def _class_name(value: Any) -> str:
+    return type(value).__name__
+
+
+def _is_description(value: Any) -> bool:
+    return (
+        type(value) is _CLASSES.get(_class_name(value))
+        or isinstance(value, _TENSORFLOWS)
+        or is_custom(value)
+        or _is_tensorflows_optimizer(value)
+    )
+
+
+def _is_tensorflows_optimizer(value: Any) -> bool:
+    theirs = getattr(tf.tpu.experimental.embedding, _class_name(value), None)
+    return theirs is type(value) and _class_name(value) in optimizers.__all__
+
+
+def _ours(value: Any) -> Any:
+    if is_custom(value):
+        return as_combiner(value)
+    if _is_tensorflows_optimizer(value):
+        return optimizers.from_tensorflow(value)
+    return value
+
+
+def _description(
+    value: Any, tables: list[Any], **replaced: Any
+) -> dict[str, Any]:
+    """Ours, or one of TensorFlow's with the same fields; some of them replaced."""
+    name = _class_name(value)
+    fields = {
+        field.name: getattr(value, field.name)
+        for field in dataclasses.fields(_class(name))
+        # TensorFlow's older ones lack some.
+        if field.init and hasattr(value, field.name)
+    }
+    return {
+        "class_name": name,
+        "fields": {
+            field: _encode(content, field, tables)
+            for field, content in {**fields, **replaced}.items()
+        },
+    }
+
+
+def _place(table: Any, tables: list[Any]) -> int:
+    """By identity: equal descriptions are different tables."""
+    for i, other in enumerate(tables):
+        if other is table:
+            return i
+    tables.append(table)
+    return len(tables) - 1
+
+
+def _table(table: Any) -> dict[str, Any]:
+    if table.vocabulary_size is not None:
+        return _description(table, [])
+    # Numbers, arrays, names and functions too, as what they mean.
+    described = initializers.row_initializer(table.initializer, table.dim)
+    return _description(table, [], initializer=described)
+
+
+def _as_keras_initializer(value: Any) -> Any:
+    """Keras' own, or its like for one of TensorFlow's; None for others."""
+    if isinstance(value, keras.initializers.Initializer):
+        return value
+    kind = getattr(keras.initializers, _class_name(value), None)
+    module = type(value).__module__.partition(".")[0]
+    if kind is None or module not in ("tensorflow", "tf_keras"):
+        return None
+    known = inspect.signature(kind).parameters
+    return kind(**{k: v for k, v in value.get_config().items() if k in known})
