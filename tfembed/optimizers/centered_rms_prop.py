@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Mapping
 from typing import ClassVar
 
-from tfembed.optimizers import interface
+from tfembed.optimizers.rms_prop_parameters import RMSPropParameters
 
 __all__ = ["CenteredRMSProp"]
 
 
 @dataclasses.dataclass(frozen=True)
-class CenteredRMSProp(interface.KeywordOptimizer):
+class CenteredRMSProp(RMSPropParameters):
     """RMSProp with the variance of the gradients for their mean square:
 
         s  = rho * s + (1 - rho) * g * g
@@ -35,25 +35,7 @@ class CenteredRMSProp(interface.KeywordOptimizer):
 
     rule_name: ClassVar[str] = "centered_rms_prop"
 
-    learning_rate: interface.LearningRate = 0.001
-    rho: float = 0.9
-    momentum: float = 0.0
-    epsilon: float = 1e-10
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        interface.check_unit("CenteredRMSProp rho", self.rho)
-        interface.check_finite("CenteredRMSProp momentum", self.momentum)
-        interface.check_positive("CenteredRMSProp epsilon", self.epsilon)
-
     @property
     def slot_initial_values(self) -> Mapping[str, float]:
         """The slots and what they start from."""
         return {"ms": 0.0, "mom": 0.0, "mg": 0.0}
-
-    def _rule_parameters(self) -> Mapping[str, float | bool]:
-        return {
-            "rho": self.rho,
-            "momentum": self.momentum,
-            "epsilon": self.epsilon,
-        }

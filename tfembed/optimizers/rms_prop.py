@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Mapping
 from typing import ClassVar
 
-from tfembed.optimizers import interface
+from tfembed.optimizers.rms_prop_parameters import RMSPropParameters
 
 __all__ = ["RMSProp"]
 
 
 @dataclasses.dataclass(frozen=True)
-class RMSProp(interface.KeywordOptimizer):
+class RMSProp(RMSPropParameters):
     """RMSProp (Tieleman and Hinton, 2012, lecture 6.5), on looked-up rows alone:
 
         s  = rho * s + (1 - rho) * g * g
@@ -31,25 +31,7 @@ class RMSProp(interface.KeywordOptimizer):
 
     rule_name: ClassVar[str] = "rms_prop"
 
-    learning_rate: interface.LearningRate = 0.001
-    rho: float = 0.9
-    momentum: float = 0.0
-    epsilon: float = 1e-10
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        interface.check_unit("RMSProp rho", self.rho)
-        interface.check_finite("RMSProp momentum", self.momentum)
-        interface.check_positive("RMSProp epsilon", self.epsilon)
-
     @property
     def slot_initial_values(self) -> Mapping[str, float]:
         """The slots and what they start from."""
         return {"ms": 0.0, "mom": 0.0}
-
-    def _rule_parameters(self) -> Mapping[str, float | bool]:
-        return {
-            "rho": self.rho,
-            "momentum": self.momentum,
-            "epsilon": self.epsilon,
-        }
