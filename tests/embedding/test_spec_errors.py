@@ -1,10 +1,9 @@
 """Section 1.2 of the specification: errors, and bad input, row by row.
 
 Exempt, since removing them is the point: RuntimeError for enqueue, dequeue,
-apply_gradients and embedding_tables off or on a TPU. Exempt until an engine
-supports TPUStrategy, under which they hold: "already initialized", a slot
-function without a callable initializer, direct arguments, input devices, nested
-graphs, ragged input under SPMD.
+apply_gradients and embedding_tables off or on a TPU. Direct arguments, input
+devices and nested graphs: test_tpu_plumbing.py and, under TPUStrategy,
+test_tpu_engine.py.
 """
 
 from __future__ import annotations
