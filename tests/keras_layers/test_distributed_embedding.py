@@ -106,16 +106,6 @@ def test_dense_input_of_several_ids_is_a_bag_or_a_sequence():
     assert not outputs["last"].numpy()[:, 2].any()
 
 
-def test_packed_batches_are_taken():
-    layer = small_model.layer()
-    batch = small_model.batch()
-    tf.nest.map_structure(
-        np.testing.assert_array_equal,
-        layer(layer.preprocess(batch), training=False),
-        layer(batch, training=False),
-    )
-
-
 def test_weights_are_taken():
     layer = small_model.layer()
     batch = small_model.batch()

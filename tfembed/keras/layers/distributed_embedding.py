@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfembed import embedding, errors, ops
 from tfembed.dynamic_embedding.keras import row_files
-from tfembed.keras import descriptions
+from tfembed.keras import descriptions, packed_inputs
 from tfembed.keras.layer_tables import LayerTables
 from tfembed.keras.output_specs import output_specs
 
@@ -68,7 +68,8 @@ class DistributedEmbedding(keras.layers.Layer):
         nonfinite: str = "skip",
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        # Weights of ids stay as they are, whatever the policy.
+        super().__init__(autocast=False, **kwargs)
         # Keras would choose XLA where there is a GPU; tables are on the host.
         self.supports_jit = False
         self.embedding = embedding.TPUEmbedding(
@@ -84,9 +85,9 @@ class DistributedEmbedding(keras.layers.Layer):
         self.built = True
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Keras' call; it takes a packed batch by keyword alone."""
+        """Keras' call, to which a packed batch is a dict of tensors."""
         if isinstance(inputs, embedding.PackedFeatures):
-            return super().__call__(*args, inputs=inputs, **kwargs)
+            inputs = packed_inputs.as_inputs(inputs)
         return super().__call__(inputs, *args, **kwargs)
 
     def call(
@@ -112,6 +113,10 @@ class DistributedEmbedding(keras.layers.Layer):
                 "`load_weights` leaves the assets of a '.keras' file alone. Use "
                 "`keras.saving.load_model`, or save with `save_weights`."
             )
+        if packed_inputs.is_packed(inputs):
+            inputs = packed_inputs.from_inputs(
+                inputs, self.embedding.feature_config
+            )
         self._tables.record_access()
         if training is None:
             # In an exported function, say, none does: no update goes with it.
@@ -127,9 +132,15 @@ class DistributedEmbedding(keras.layers.Layer):
             lambda a: tf.cast(a, self.compute_dtype), activations
         )
 
-    def preprocess(self, inputs: Any, weights: Any = None) -> Any:
-        """`tfembed.pack_features`, for `Dataset.map`: fewer tensors a step."""
-        return embedding.pack_features(inputs, weights)
+    def preprocess(
+        self, inputs: Any, weights: Any = None
+    ) -> dict[str, tf.Tensor]:
+        """All features in a few tensors: `tfembed.pack_features`, for Keras.
+
+        For `Dataset.map`. A model takes the result as its input, and hands it to
+        the layer.
+        """
+        return packed_inputs.as_inputs(embedding.pack_features(inputs, weights))
 
     def get_embedding_tables(self) -> dict[str, Any]:
         """By name: a tf.Variable [vocabulary_size, dim], or a HashTable."""
@@ -141,6 +152,10 @@ class DistributedEmbedding(keras.layers.Layer):
     ) -> Any:
         """What a functional model gets."""
         del weights, training
+        if packed_inputs.is_packed(inputs):
+            inputs = packed_inputs.input_shapes(
+                inputs, self.embedding.feature_config
+            )
         return output_specs(
             self.embedding.feature_config, inputs, self.compute_dtype
         )

@@ -1,0 +1,131 @@
+"""Packed batches in the form that Keras' models take: a dict of tensors.
+
+    packed_ids, packed_rows, packed_weights      the fields of PackedFeatures;
+    packed_strings                               this one where there are strings
+    packed_sizes-<features>-<one>-<another>...   its `sizes`, and in the name what
+                                                 is known before a batch is there
+
+Of each feature the name tells the kind (d, r, s; a capital letter for strings), a
+w where there are weights, and the shape: `r4096xn` is a RaggedTensor [4096, None]
+without weights. `<features>` is a checksum of the features' paths.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.embedding import PackedFeatures
+from tfembed.embedding.plan import feature_paths
+
+__all__ = ["as_inputs", "from_inputs", "input_shapes", "is_packed"]
+
+_SIZES = "packed_sizes"
+_KINDS = {kind[0]: kind for kind in ("dense", "ragged", "sparse")}
+_FEATURE = re.compile(r"([drsDRS])(w?)(.*)")
+
+
+def as_inputs(packed: PackedFeatures) -> dict[str, tf.Tensor]:
+    """What `from_inputs` makes `packed` of again."""
+    features = [
+        (kind[0].upper() if is_string else kind[0])
+        + ("w" if is_weighted else "")
+        + "x".join("n" if n is None else str(n) for n in shape)
+        for kind, is_string, is_weighted, shape in zip(
+            packed.kinds,
+            packed.are_strings,
+            packed.weighted,
+            packed.shapes,
+            strict=True,
+        )
+    ]
+    inputs = {
+        "packed_ids": packed.ids,
+        "packed_rows": packed.rows,
+        "packed_weights": packed.weights,
+        "-".join([_SIZES, _checksum(packed.paths), *features]): packed.sizes,
+    }
+    if packed.strings is not None:
+        inputs["packed_strings"] = packed.strings
+    return inputs
+
+
+def is_packed(inputs: Any) -> bool:
+    """Whether `as_inputs` made them, or stand-ins of Keras for such inputs."""
+    return isinstance(inputs, dict) and any(
+        str(name).startswith(f"{_SIZES}-") for name in inputs
+    )
+
+
+def from_inputs(inputs: dict[str, Any], feature_config: Any) -> PackedFeatures:
+    """The packed batch.
+
+    Args:
+      inputs: of `as_inputs`.
+      feature_config: a structure of FeatureConfigs, of which it is a batch.
+
+    Raises:
+      tfembed.errors.ArgumentError: a batch of other features.
+    """
+    name, features = _described(inputs, feature_config)
+    return PackedFeatures(
+        ids=inputs["packed_ids"],
+        strings=inputs.get("packed_strings"),
+        rows=inputs["packed_rows"],
+        weights=inputs["packed_weights"],
+        sizes=inputs[name],
+        paths=tuple(feature_paths(feature_config)),
+        kinds=tuple(_KINDS[kind.lower()] for kind, _, _ in features),
+        are_strings=tuple(kind.isupper() for kind, _, _ in features),
+        shapes=tuple(_shape(shape) for _, _, shape in features),
+        weighted=tuple(bool(weighted) for _, weighted, _ in features),
+    )
+
+
+def input_shapes(inputs: dict[str, Any], feature_config: Any) -> Any:
+    """KerasTensors of the features' shapes, structured as `feature_config`.
+
+    Raises:
+      tfembed.errors.ArgumentError: a batch of other features.
+    """
+    _, features = _described(inputs, feature_config)
+    return tf.nest.pack_sequence_as(
+        feature_config,
+        [
+            keras.KerasTensor(
+                _shape(shape).as_list(),
+                "string" if kind.isupper() else "int64",
+            )
+            for kind, _, shape in features
+        ],
+    )
+
+
+def _described(
+    inputs: dict[str, Any], feature_config: Any
+) -> tuple[str, list[tuple[str, str, str]]]:
+    """The name that describes the features, and its parts."""
+    name = next(n for n in inputs if n.startswith(f"{_SIZES}-"))
+    _, checksum, *features = name.split("-")
+    paths = feature_paths(feature_config)
+    if checksum != _checksum(paths) or len(features) != len(paths):
+        raise errors.ArgumentError(
+            f"The packed batch is of other features than the layer's, which are "
+            f"{list(paths)}. Pack it by `preprocess` of this layer."
+        )
+    return name, [_FEATURE.fullmatch(one).groups() for one in features]  # type: ignore[union-attr, misc]  # `as_inputs` made it.
+
+
+def _checksum(paths: Any) -> str:
+    return f"{zlib.crc32(repr(tuple(paths)).encode()):08x}"
+
+
+def _shape(text: str) -> tf.TensorShape:
+    return tf.TensorShape(
+        [None if n == "n" else int(n) for n in text.split("x")]
+    )
