@@ -7,7 +7,7 @@ CXX_FILES = $(shell git ls-files '*.cc' '*.h' '*.inc')
 export TF DATA
 
 .PHONY: help setup demo test test-python test-full lint format wheel bench \
-  bench-lookup bench-table fuzz soak clean
+  bench-lookup bench-table fuzz soak tpu-proof clean
 
 help:
 	@echo 'make demo [DATA=path-or-glob]  set up, then train, resume, export, serve'
@@ -20,6 +20,7 @@ help:
 	@echo 'make bench-lookup              lookups, training steps beside peers; judges'
 	@echo 'make bench-table               hash tables beside their peers; judges'
 	@echo 'make fuzz | soak               random operations | churn, at full length'
+	@echo 'make tpu-proof [FULL=1]        what is proven about TPUs without one'
 	@echo 'make setup | clean             environment and build | remove both'
 	@echo 'TF=2.16.2 | TF=2.21.0          with another TensorFlow (now $(TF))'
 
@@ -73,6 +74,9 @@ fuzz: setup
 
 soak: setup
 	$(PY) -m benchmarks.soak $(ARGS)
+
+tpu-proof: setup
+	$(PY) -m proof $(if $(FULL),--full) $(ARGS)
 
 clean:
 	if [ -d .bazel ]; then chmod -R u+w .bazel; fi

@@ -47,6 +47,7 @@ ROOMS = {
     "keras",
     "ops",
     "tables",
+    "tpu",
 }
 
 

@@ -79,7 +79,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Imports `keras` on first use."""
-    if name == "keras":
-        return _importlib.import_module("tfembed.keras")
+    """Imports `keras` and `tpu` on first use."""
+    if name in ("keras", "tpu"):
+        return _importlib.import_module(f"tfembed.{name}")
     raise AttributeError(f"module 'tfembed' has no attribute '{name}'")

@@ -1,0 +1,219 @@
+"""The programs as TensorFlow functions, over the package's exchange ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+import tfembed
+from proof.programs import LEARNING_RATE, Program, rows_of_shard
+from tfembed import optimizers
+from tfembed.ops import exchange
+
+__all__ = ["Step", "optimizer_of"]
+
+
+def optimizer_of(program: Program) -> optimizers.Optimizer | None:
+    """The update rule of a program, or None."""
+    if not program.rule:
+        return None
+    made = getattr(tfembed.optimizers, program.rule)
+    return made(LEARNING_RATE)
+
+
+class Step:
+    """One replica's step as a function of tensors.
+
+    Inputs: the rows, each slot, the dense weights and biases of a DLRM; ids
+    [batch, features * length], -1 for none; weights of the same shape where the
+    program is weighted; for a training step the targets, of the activations'
+    shape, or for a DLRM dense [batch, dense] and labels [batch].
+
+    Outputs: for a training step the new rows, slots, weights and biases; the
+    activations, or for a DLRM the logits; the rounds of lookup and update.
+
+    Args:
+      program: what it does.
+      replicas: how many run it.
+    """
+
+    def __init__(self, program: Program, replicas: int) -> None:
+        self.program = program
+        self.replicas = replicas
+        self.rule = optimizer_of(program)
+        self.table_rows = rows_of_shard(program, replicas)
+        self.exchange = (
+            exchange.Exchange(replicas, program.buffer)
+            if program.buffer
+            else exchange.Exchange.for_ids(replicas, program.ids)
+        )
+
+    @property
+    def slots(self) -> list[tuple[str, int, float]]:
+        """Per slot its name, width and initial value."""
+        if self.rule is None:
+            return []
+        return [
+            (
+                name,
+                self.rule.slot_shape(name, (1, self.program.width))[1],
+                value,
+            )
+            for name, value in self.rule.slot_initial_values.items()
+        ]
+
+    @property
+    def state_shapes(self) -> list[list[int]]:
+        """What a step changes, or reads of tables."""
+        rows = sum(self.table_rows)
+        shapes = [[rows, self.program.width]]
+        shapes += [[rows, width] for _, width, _ in self.slots]
+        for inputs, outputs in self.program.layers():
+            shapes += [[inputs, outputs], [outputs]]
+        return shapes
+
+    def specs(self) -> list[tf.TensorSpec]:
+        """The inputs."""
+        p = self.program
+        ids = [p.batch, len(p.features) * p.length]
+        specs = [tf.TensorSpec(shape) for shape in self.state_shapes]
+        specs.append(tf.TensorSpec(ids, tf.int32))
+        if p.weighted:
+            specs.append(tf.TensorSpec(ids))
+        if p.is_dlrm:
+            specs += [
+                tf.TensorSpec([p.batch, p.dense]),
+                tf.TensorSpec([p.batch]),
+            ]
+        elif p.rule:
+            places = [] if p.combiner else [p.length]
+            shape = [p.batch, len(p.features), *places, p.width]
+            specs.append(tf.TensorSpec(shape))
+        return specs
+
+    def function(self) -> Callable[..., object]:
+        """The step, for XLA."""
+        return tf.function(
+            self.run, jit_compile=True, input_signature=self.specs()
+        )
+
+    def run(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
+        """The step."""
+        p = self.program
+        state = len(self.state_shapes)
+        rest = list(inputs[state:])
+        ids = self._stacked(rest.pop(0))
+        factors = self._factors(ids, rest.pop(0) if p.weighted else None)
+        found = exchange.lookup(inputs[0], tf.reshape(ids, [-1]), self.exchange)
+        rows = tf.reshape(found.rows, [*ids.shape, p.width])
+        activations = rows * factors[..., None]
+        if p.combiner:
+            activations = tf.reduce_sum(activations, 2)
+        if not p.rule:
+            return [activations, found.rounds]
+        dense = list(inputs[1 + len(self.slots) : state])
+        if p.is_dlrm:
+            result, slopes, dense = self._model(activations, dense, *rest)
+        else:
+            result, slopes = activations, activations - rest[0]
+        if p.combiner:
+            slopes = slopes[:, :, None]
+        updated = exchange.update(
+            inputs[0],
+            inputs[1 : 1 + len(self.slots)],
+            tf.reshape(ids, [-1]),
+            tf.reshape(slopes * factors[..., None], [-1, p.width]),
+            LEARNING_RATE,
+            self.exchange,
+            rule=self.rule.rule_text(),
+            table_rows=self.table_rows,
+        )
+        return [
+            updated.values,
+            *updated.slots,
+            *dense,
+            result,
+            found.rounds,
+            updated.rounds,
+        ]
+
+    def _stacked(self, ids: tf.Tensor) -> tf.Tensor:
+        """The ids [batch, features, length], as those of the stack."""
+        p = self.program
+        ids = tf.reshape(ids, [p.batch, len(p.features), p.length])
+        return tf.stack(
+            [
+                exchange.stacked_ids(
+                    ids[:, i],
+                    table=table,
+                    table_rows=self.table_rows,
+                    replicas=self.replicas,
+                    vocabulary=p.vocabularies[table],
+                )
+                for i, table in enumerate(p.features)
+            ],
+            1,
+        )
+
+    def _factors(self, ids: tf.Tensor, weights: tf.Tensor | None) -> tf.Tensor:
+        """What each row is multiplied by before rows are summed."""
+        there = tf.cast(ids >= 0, tf.float32)
+        if weights is None:
+            return there
+        weights = tf.reshape(weights, ids.shape) * there
+        if self.program.combiner == "sum":
+            return weights
+        of_bag = weights
+        if self.program.combiner == "sqrtn":
+            of_bag = weights**2
+        norm = tf.reduce_sum(of_bag, -1, keepdims=True)
+        if self.program.combiner == "sqrtn":
+            norm = tf.sqrt(norm)
+        return tf.math.divide_no_nan(weights, norm)
+
+    def _model(
+        self,
+        activations: tf.Tensor,
+        dense_state: Sequence[tf.Tensor],
+        dense: tf.Tensor,
+        labels: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:
+        """Logits, gradients of the activations, new weights and biases."""
+        p = self.program
+        everyone = [list(range(self.replicas))]
+        with tf.GradientTape() as tape:
+            tape.watch([activations, *dense_state])
+            layers = list(zip(dense_state[::2], dense_state[1::2], strict=True))
+            bottom, top = (
+                layers[: len(p.bottom) + 1],
+                layers[len(p.bottom) + 1 :],
+            )
+            x = dense
+            for weight, bias in bottom:
+                x = tf.nn.relu(tf.matmul(x, weight) + bias)
+            vectors = tf.concat([x[:, None], activations], 1)
+            products = tf.matmul(vectors, vectors, transpose_b=True)
+            n = len(p.features) + 1
+            pairs = [i * n + j for i in range(n) for j in range(i)]
+            products = tf.gather(
+                tf.reshape(products, [p.batch, -1]), pairs, axis=1
+            )
+            y = tf.concat([x, products], 1)
+            for i, (weight, bias) in enumerate(top):
+                y = tf.matmul(y, weight) + bias
+                if i < len(top) - 1:
+                    y = tf.nn.relu(y)
+            logits = y[:, 0]
+            losses = tf.nn.sigmoid_cross_entropy_with_logits(labels, logits)
+            loss = tf.reduce_sum(losses) / (p.batch * self.replicas)
+        slopes, *of_dense = tape.gradient(loss, [activations, *dense_state])
+        new = []
+        for value, gradient in zip(dense_state, of_dense, strict=True):
+            total = gradient
+            if self.replicas > 1:
+                total = tf.raw_ops.CrossReplicaSum(
+                    input=gradient, group_assignment=everyone
+                )
+            new.append(value - LEARNING_RATE * total)
+        return logits, slopes, new

@@ -1,0 +1,176 @@
+"""Estimates of a model's tables on TPUs, before anybody rents one."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+from tfembed import errors
+from tfembed.config.custom_combiner import is_custom
+from tfembed.embedding.plan import EmbeddingPlan, make_plan
+from tfembed.ops import exchange
+from tfembed.tpu.report import Estimate
+from tfembed.tpu.step import TablesStep, ids_per_sample
+from tfembed.tpu.topology import Topology
+
+__all__ = ["estimate"]
+
+WHEELS = ("jax[tpu]==0.10.2", "libtpu==0.0.42.1")
+_COMPILER = pathlib.Path(__file__).with_name("compiler.py")
+
+
+def estimate(
+    feature_config: Any,
+    optimizer: Any = None,
+    *,
+    topology: str,
+    batch_size: int,
+    ids: int | Mapping[str, int] = 1,
+    python: str | os.PathLike[str] | None = None,
+) -> Estimate:
+    """What lookups and updates of a model's tables take on TPUs.
+
+    The real TPU compiler compiles the step for the topology; no TPU is needed.
+    Tables are sharded over the chips as by `TPUEmbedding(engine="xla")`. The
+    model between the activations and their gradients is not part of it.
+
+        print(tfembed.tpu.estimate(features, tfembed.Adagrad(0.1),
+                                   topology="v5p:4x4x4", batch_size=2048))
+
+    Args:
+      feature_config, optimizer: as for TPUEmbedding.
+      topology: the kind of chip and how they are laid out, as in "v5e:4x4".
+      batch_size: the samples of one chip.
+      ids: how many a sample has, of each feature or by the feature's name; of
+        sequences it is `max_sequence_length`.
+      python: a Python that has the wheels `jax[tpu]` and `libtpu`; None: this
+        one.
+
+    Raises:
+      tfembed.errors.ArgumentError: a topology that the compiler does not know,
+        tables larger than the memory of all chips, a table without a
+        vocabulary, or a number below 1.
+      tfembed.errors.UnsupportedError: wheels are missing, or XLA kernels; a
+        table that engine="xla" cannot hold.
+    """
+    where = Topology(topology)
+    plan = make_plan(feature_config, optimizer)
+    _check(plan, batch_size, ids)
+    step = TablesStep(plan, where.chips, batch_size, ids_per_sample(plan, ids))
+    held = step.table_bytes()
+    if held > where.memory:
+        raise errors.ArgumentError(
+            f"Tables and slots take {held:,} bytes of each of the "
+            f"{where.chips} chips of {topology!r}, {held * where.chips:,} in "
+            f"all; a chip has {where.memory:,}. Use more chips, smaller tables "
+            "or an optimizer with fewer slots."
+        )
+    missing = exchange.why_missing()
+    if missing:
+        raise errors.UnsupportedError(
+            f"An estimate needs tfembed's XLA kernels. {missing}"
+        )
+    answer = _compiled(step, topology, _python(python))
+    fits = "error" not in answer and answer["bytes"] <= where.memory
+    return Estimate(
+        topology=topology,
+        chips=where.chips,
+        fits=fits,
+        bytes_per_chip=answer.get("bytes", held),
+        memory_per_chip=where.memory,
+        table_bytes_per_chip=held,
+        interconnect_bytes=answer.get("interconnect"),
+        seconds=answer.get("seconds"),
+        not_estimated=answer.get("unknown"),
+    )
+
+
+def _python(given: str | os.PathLike[str] | None) -> str:
+    found = shutil.which(sys.executable if given is None else os.fspath(given))
+    if found is None:
+        raise errors.ArgumentError(
+            f"`python` must be a Python's path; {os.fspath(given or '')!r} is "
+            "none."
+        )
+    return os.path.abspath(found)  # noqa: PTH100 - a link stays a link.
+
+
+def _check(
+    plan: EmbeddingPlan, batch_size: int, ids: int | Mapping[str, int]
+) -> None:
+    numbers = {"batch_size": batch_size}
+    if isinstance(ids, Mapping):
+        unknown = sorted(set(ids) - set(plan.paths))
+        if unknown:
+            raise errors.ArgumentError(
+                f"`ids` names no feature by {unknown}; they are "
+                f"{sorted(plan.paths)}."
+            )
+        numbers |= {f"ids[{name!r}]": count for name, count in ids.items()}
+    else:
+        numbers["ids"] = ids
+    for name, number in numbers.items():
+        if type(number) is not int or number < 1:
+            raise errors.ArgumentError(
+                f"`{name}` must be an int and at least 1; got {number!r}."
+            )
+    for config, rule in zip(plan.tables, plan.optimizers, strict=True):
+        if config.vocabulary_size is None:
+            raise errors.ArgumentError(
+                f"Table {config.name!r} has no vocabulary_size: it lives in "
+                "host memory on a TPU too. Leave its features out."
+            )
+        if is_custom(config.combiner) or (rule and not rule.is_fused):
+            raise errors.UnsupportedError(
+                f"Table {config.name!r} has a CustomCombiner or a "
+                "CustomOptimizer, which engine='xla' does not compile. Leave "
+                "its features out."
+            )
+
+
+def _compiled(step: TablesStep, topology: str, python: str) -> dict[str, Any]:
+    """The compiler's answer; {"error": ...} where the step does not fit."""
+    with tempfile.TemporaryDirectory() as folder:
+        module = pathlib.Path(folder) / "step.mlir"
+        module.write_text(step.stablehlo())
+        result = subprocess.run(
+            [
+                str(python),
+                str(_COMPILER),
+                str(module),
+                topology,
+                str(step.state),
+            ],
+            # Not where this package would be found as the top of a path.
+            cwd=folder,
+            text=True,
+            capture_output=True,
+            check=False,
+        )
+    try:
+        answer: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
+    except (IndexError, json.JSONDecodeError):
+        raise errors.UnsupportedError(
+            f"The TPU compiler ended with {result.returncode} and no answer:\n"
+            f"{result.stderr[-2000:]}"
+        ) from None
+    wheels = " ".join(f'"{wheel}"' for wheel in WHEELS)
+    if "missing" in answer or "libtpu" in answer.get("error", ""):
+        why = answer.get("missing") or answer["error"]
+        raise errors.UnsupportedError(
+            f"An estimate needs the wheels {wheels}: {why}. Install them with "
+            f"`python -m pip install {wheels}`, in this environment or in one "
+            "whose Python you give as `python`."
+        )
+    if "error" in answer and "RESOURCE_EXHAUSTED" not in answer["error"]:
+        raise errors.ArgumentError(
+            f"The TPU compiler refuses topology={topology!r}: {answer['error']}"
+        )
+    return answer

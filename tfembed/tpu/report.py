@@ -1,0 +1,68 @@
+"""What an estimate says."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+__all__ = ["Estimate"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """A training step of all tables on TPUs, as the TPU compiler sees it.
+
+    Attributes:
+      topology: that it is for.
+      chips: of it.
+      fits: whether a step's memory is there.
+      bytes_per_chip: what a step takes: tables, slots, inputs, outputs, what
+        lies between them, code. Where it does not fit, what is known of it.
+      memory_per_chip: what there is.
+      table_bytes_per_chip: of that, tables and slots.
+      interconnect_bytes: what a chip sends in a step, in one round.
+      seconds: the compiler's estimate of a step in one round, without the model;
+        None where it does not fit.
+      not_estimated: parts of the step that it has no estimate for; `seconds` is
+        without them.
+    """
+
+    topology: str
+    chips: int
+    fits: bool
+    bytes_per_chip: int
+    memory_per_chip: int
+    table_bytes_per_chip: int
+    interconnect_bytes: int | None
+    seconds: float | None
+    not_estimated: int | None
+
+    def to_json(self) -> str:
+        """All attributes, as one JSON object."""
+        return json.dumps(dataclasses.asdict(self))
+
+    def __str__(self) -> str:
+        """A table of text."""
+        rows = {
+            "topology": f"{self.topology} ({self.chips} chips)",
+            "fits": "yes" if self.fits else "no",
+            "memory": f"{_gb(self.bytes_per_chip)} of "
+            f"{_gb(self.memory_per_chip)} a chip",
+            "tables and slots": f"{_gb(self.table_bytes_per_chip)} a chip",
+        }
+        if self.seconds is not None and self.interconnect_bytes is not None:
+            rows["time of a step"] = f"{self.seconds * 1e6:.0f} us estimated"
+            rows["sent"] = f"{_gb(self.interconnect_bytes)} a chip and step"
+        if self.not_estimated:
+            rows["not estimated"] = f"{self.not_estimated} parts of the step"
+        width = max(map(len, rows))
+        return "\n".join(
+            f"{name:{width}}  {value}" for name, value in rows.items()
+        )
+
+
+def _gb(count: int) -> str:
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count} B"
