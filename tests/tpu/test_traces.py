@@ -1,0 +1,43 @@
+"""Programs under a TPUStrategy on paper have the ops that they need."""
+
+from __future__ import annotations
+
+import pytest
+
+from proof import traces
+from tfembed.embedding.engine_registry import missing
+from tfembed.ops import exchange
+
+WITHOUT = [
+    pytest.mark.skipif(
+        missing("xla") is not None, reason="no engine xla in this build"
+    )
+]
+ENGINES = [
+    "host",
+    "tpu",
+    pytest.param("xla", marks=WITHOUT),
+]
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("hosts", [1, 4])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_engine_traces_what_it_should(engine, hosts, training):
+    ops = traces.trace(engine, hosts, training=training)
+    assert traces._CHECKS[engine](ops, training, hosts)
+
+
+@pytest.mark.skipif(bool(exchange.why_missing()), reason="no XLA kernels here")
+@pytest.mark.parametrize("hosts", [1, 4])
+def test_an_exchange_is_part_of_the_step(hosts):
+    ops = traces.trace_exchange(hosts, training=True)
+    assert traces._CHECKS["exchange"](ops, True, hosts)
+
+
+def test_a_program_without_its_ops_is_noticed():
+    ops = traces.trace("host", 1, training=False)
+    with pytest.raises(AssertionError, match="0 updates"):
+        traces._CHECKS["host"](ops, True, 1)
+    with pytest.raises(KeyError):
+        traces._CHECKS["tpu"](ops, True, 1)
