@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <new>
-#include <vector>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -12,9 +13,38 @@ namespace {
 
 constexpr int64_t kChunk = 8192;  // Keys a task.
 
+constexpr int64_t kMostSpared = int64_t{1} << 20;  // Words a thread keeps.
+
 using Counts = std::array<int64_t, kNumStripes>;
 
+absl::Status NoMemory(int64_t keys) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("No memory to sort a batch of ", keys, " keys. Split it."));
+}
+
 }  // namespace
+
+KeyPartition::Words& KeyPartition::Spare() {
+  static thread_local Words spare;
+  return spare;
+}
+
+KeyPartition::~KeyPartition() {
+  if (memory_.data == nullptr || memory_.size > kMostSpared) return;
+  if (memory_.size > Spare().size) Spare() = std::move(memory_);
+}
+
+bool KeyPartition::Allocate(int64_t n) {
+  const int64_t words = n + n / 2 + 1;  // Positions are half a word.
+  memory_ = std::exchange(Spare(), Words());
+  if (memory_.size < words) {
+    memory_.size = words;
+    memory_.data.reset(new (std::nothrow) int64_t[words]);
+  }
+  keys_ = memory_.data.get();
+  positions_ = reinterpret_cast<uint32_t*>(keys_ + n);
+  return keys_ != nullptr;
+}
 
 absl::StatusOr<KeyPartition> KeyPartition::Create(
     absl::Span<const int64_t> keys, Executor* executor) {
@@ -24,14 +54,13 @@ absl::StatusOr<KeyPartition> KeyPartition::Create(
         "A batch has at most 2^32 - 1 keys; got ", n, ". Split it."));
   }
   KeyPartition partition;
-  partition.keys_.reset(new (std::nothrow) int64_t[n]);
-  partition.positions_.reset(new (std::nothrow) uint32_t[n]);
-  if (partition.keys_ == nullptr || partition.positions_ == nullptr) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("No memory to sort a batch of ", n, " keys. Split it."));
+  if (!partition.Allocate(n)) {
+    return NoMemory(n);
   }
   const int64_t num_chunks = (n + kChunk - 1) / kChunk;
-  std::vector<Counts> places(num_chunks);  // First counts, then places to fill.
+  // By chunk: first counts, then places to fill.
+  const std::unique_ptr<Counts[]> places(new (std::nothrow) Counts[num_chunks]);
+  if (places == nullptr) return NoMemory(n);
   ParallelFor(executor, num_chunks, [&](int64_t chunk) {
     Counts counts = {};
     const int64_t end = std::min(n, (chunk + 1) * kChunk);
@@ -43,9 +72,9 @@ absl::StatusOr<KeyPartition> KeyPartition::Create(
   int64_t place = 0;
   for (int stripe = 0; stripe < kNumStripes; ++stripe) {
     partition.begins_[stripe] = place;
-    for (Counts& counts : places) {
-      const int64_t count = counts[stripe];
-      counts[stripe] = place;
+    for (int64_t chunk = 0; chunk < num_chunks; ++chunk) {
+      const int64_t count = places[chunk][stripe];
+      places[chunk][stripe] = place;
       place += count;
     }
   }

@@ -27,17 +27,33 @@ class KeyPartition {
   static absl::StatusOr<KeyPartition> Create(absl::Span<const int64_t> keys,
                                              Executor* executor);
 
+  KeyPartition(KeyPartition&&) = default;
+  KeyPartition& operator=(KeyPartition&&) = default;
+  ~KeyPartition();
+
   KeyGroup group(int stripe) const {
     const int64_t begin = begins_[stripe];
-    return {keys_.get() + begin, positions_.get() + begin,
-            begins_[stripe + 1] - begin};
+    return {keys_ + begin, positions_ + begin, begins_[stripe + 1] - begin};
   }
 
  private:
+  struct Words {
+    std::unique_ptr<int64_t[]> data;
+    int64_t size = 0;
+  };
+
   KeyPartition() = default;
 
-  std::unique_ptr<int64_t[]> keys_;
-  std::unique_ptr<uint32_t[]> positions_;
+  // What this thread's last partition left behind for the next one: fresh pages
+  // cost a narrow batch more than the sort does.
+  static Words& Spare();
+
+  // Room for n keys; false where there is no memory.
+  bool Allocate(int64_t n);
+
+  Words memory_;
+  int64_t* keys_ = nullptr;
+  uint32_t* positions_ = nullptr;
   std::array<int64_t, kNumStripes + 1> begins_ = {};
 };
 

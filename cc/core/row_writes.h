@@ -18,7 +18,7 @@ struct StripedTable::RowWrites {
   const bool* exists = nullptr;  // kAccum's.
   Moment now = {};
   RowRounding rounding = RowRounding(ValueType());
-  bool streams = false;  // Rows go past the caches.
+  bool streams = false;  // New rows go past the caches.
 
   const char* row(int64_t position) const {
     return static_cast<const char*>(rows) + position * bytes;

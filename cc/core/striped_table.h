@@ -42,7 +42,7 @@ namespace tfembed {
 // under all locks only: any one will do to read them.
 //
 // Its methods are spread by theme over embedding_table.cc (creation, sizes,
-// slots), table_keys.cc, table_lookup.cc, table_write.cc,
+// slots), table_keys.cc, table_lookup.cc, table_reserve.cc, table_write.cc,
 // table_bounded_write.cc, table_remove.cc, table_sink.cc, table_training.cc,
 // table_snapshot.cc, table_use.cc (policies, counts).
 class StripedTable final : public EmbeddingTable {
@@ -126,6 +126,9 @@ class StripedTable final : public EmbeddingTable {
                          Executor* executor);
   absl::Status WriteBounded(absl::Span<const int64_t> keys, RowWrites writes,
                             Executor* executor);
+  absl::Status PinWrites(Bound* bound, RowWrites* writes,
+                         absl::Span<const int64_t>* keys) const;
+  static absl::Status NoMemoryToPin(int64_t keys);
   // REQUIRES: the caller holds batches_, by `bound` where the table has one.
   absl::Status WriteHeld(absl::Span<const int64_t> keys, RowWrites writes,
                          Bound* bound, Executor* executor);

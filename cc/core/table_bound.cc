@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <new>
 #include <numeric>
 #include <utility>
 
@@ -26,6 +27,21 @@ std::vector<StripedTable::Bound::Id> StripedTable::Bound::Distinct(
 
 absl::Status StripedTable::Bound::Pin(absl::Span<const int64_t> keys,
                                       absl::Span<const int64_t> inserts) {
+  try {
+    return TryPin(keys, inserts);
+  } catch (const std::bad_alloc&) {
+    return NoMemoryToPin(keys.size());
+  }
+}
+
+absl::Status StripedTable::NoMemoryToPin(int64_t keys) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("No memory to choose which keys leave for a batch of ", keys,
+                   " keys; nothing was changed. Split it."));
+}
+
+absl::Status StripedTable::Bound::TryPin(absl::Span<const int64_t> keys,
+                                         absl::Span<const int64_t> inserts) {
   std::vector<Id> distinct = Distinct(keys);
   if (static_cast<int64_t>(distinct.size()) > table_.max_size_) {
     return absl::InvalidArgumentError(absl::StrCat(

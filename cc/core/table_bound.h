@@ -36,6 +36,7 @@ class StripedTable::Bound final : public BatchBound {
     return Pin(ids, ids);
   }
   // The same, for a batch that inserts only some of its keys where missing.
+  // ResourceExhausted leaves the table as it was, here as above.
   absl::Status Pin(absl::Span<const int64_t> keys,
                    absl::Span<const int64_t> inserts);
   void MakeRoom() override;
@@ -64,6 +65,10 @@ class StripedTable::Bound final : public BatchBound {
     int64_t key;
   };
   using Counts = std::array<int64_t, kNumStripes>;
+
+  // Throws std::bad_alloc.
+  absl::Status TryPin(absl::Span<const int64_t> keys,
+                      absl::Span<const int64_t> inserts);
 
   static std::vector<Id> Distinct(absl::Span<const int64_t> keys);
   Counts CountNew(const std::vector<Id>& ids) const;

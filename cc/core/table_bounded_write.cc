@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -33,23 +34,31 @@ int64_t FirstThatStays(absl::Span<const int64_t> keys, int64_t max_size) {
 
 }  // namespace
 
+// Cuts an import down to what stays of it, and pins the batch. Throws
+// std::bad_alloc.
+absl::Status StripedTable::PinWrites(Bound* bound, RowWrites* writes,
+                                     absl::Span<const int64_t>* keys) const {
+  if (writes->kind == RowWrites::Kind::kImport) {
+    const int64_t begin = FirstThatStays(*keys, max_size_);
+    writes->rows = writes->row(begin);
+    keys->remove_prefix(begin);
+  }
+  if (writes->kind != RowWrites::Kind::kAccum) return bound->Pin(*keys);
+  std::vector<int64_t> inserts;
+  for (size_t i = 0; i < keys->size(); ++i) {
+    if (writes->Inserts(i)) inserts.push_back((*keys)[i]);
+  }
+  return bound->Pin(*keys, inserts);
+}
+
 absl::Status StripedTable::WriteBounded(absl::Span<const int64_t> keys,
                                         RowWrites writes, Executor* executor) {
-  if (writes.kind == RowWrites::Kind::kImport) {
-    const int64_t begin = FirstThatStays(keys, max_size_);
-    writes.rows = writes.row(begin);
-    keys.remove_prefix(begin);
-  }
   Bound bound(this, /*trains=*/false);
   absl::Status status;
-  if (writes.kind == RowWrites::Kind::kAccum) {
-    std::vector<int64_t> inserts;
-    for (size_t i = 0; i < keys.size(); ++i) {
-      if (writes.Inserts(i)) inserts.push_back(keys[i]);
-    }
-    status = bound.Pin(keys, inserts);
-  } else {
-    status = bound.Pin(keys);
+  try {
+    status = PinWrites(&bound, &writes, &keys);
+  } catch (const std::bad_alloc&) {
+    status = NoMemoryToPin(keys.size());
   }
   if (!status.ok()) return status;
   return WriteHeld(keys, writes, &bound, executor);

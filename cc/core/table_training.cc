@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "cc/core/row_writes.h"
 #include "cc/core/striped_table.h"
 
 namespace tfembed {
@@ -51,9 +52,41 @@ absl::Status StripedTable::LookupTrained(absl::Span<const int64_t> keys,
   return absl::OkStatus();
 }
 
+absl::Status StripedTable::WriteTrained(absl::Span<const int64_t> keys,
+                                        int64_t width, const float* rows,
+                                        bool add, Executor* executor) {
+  return WriteRows(
+      keys,
+      {add ? RowWrites::Kind::kAddTrained : RowWrites::Kind::kTrained, rows,
+       width * static_cast<int64_t>(sizeof(float))},
+      executor);
+}
+
 void StripedTable::ReadTrained(const float* row, float* to) const {
   type_.ToFloats(row, to, dim_);
   CopyRow(row + layout_.slots_begin(), to + dim_, layout_.slot_words());
+}
+
+void StripedTable::WriteTrainedRow(const RowWrites& writes, uint32_t position,
+                                   int64_t key, bool is_new, float* row) {
+  const auto* from = reinterpret_cast<const float*>(writes.row(position));
+  const int64_t width = dim_ + layout_.slot_words();
+  std::vector<float> sum;
+  uint64_t occurrence = 0;  // Of a key that is set the last one counts.
+  if (writes.kind == RowWrites::Kind::kAddTrained) {
+    occurrence = position;
+    if (is_new) initial_rows_.Fill(key, row);
+    if (type_.is_float32()) {
+      AddRow(from, row, width);
+      return;
+    }
+    sum.resize(width);
+    ReadTrained(row, sum.data());
+    AddRow(from, sum.data(), width);
+    from = sum.data();
+  }
+  writes.rounding.Round(from, dim_, key, occurrence, row);
+  CopyRow(from + dim_, row + layout_.slots_begin(), width - dim_);
 }
 
 }  // namespace tfembed

@@ -13,8 +13,6 @@
 namespace tfembed {
 namespace {
 
-constexpr int64_t kLookAhead = 16;  // Keys whose buckets are under way.
-
 // Below this many keys waking threads costs more than it saves.
 constexpr int64_t kParallelFrom = 1024;
 
@@ -40,16 +38,6 @@ absl::Status StripedTable::Accum(absl::Span<const int64_t> keys,
   }
   return WriteRows(
       keys, {RowWrites::Kind::kAccum, values, layout_.value_bytes(), exists},
-      executor);
-}
-
-absl::Status StripedTable::WriteTrained(absl::Span<const int64_t> keys,
-                                        int64_t width, const float* rows,
-                                        bool add, Executor* executor) {
-  return WriteRows(
-      keys,
-      {add ? RowWrites::Kind::kAddTrained : RowWrites::Kind::kTrained, rows,
-       width * static_cast<int64_t>(sizeof(float))},
       executor);
 }
 
@@ -79,8 +67,10 @@ absl::Status StripedTable::WriteRows(absl::Span<const int64_t> keys,
   return WriteHeld(keys, writes, /*bound=*/nullptr, executor);
 }
 
-// Whether the rows of a batch of n go past the caches. REQUIRES: the caller
-// holds batches_.
+// Whether the new rows of a batch of n go past the caches: memory that nobody
+// has read yet. (Rows that are there are faster the ordinary way: lines written
+// past the caches wait for the memory one after the other, where those that
+// were asked for are under way together.) REQUIRES: the caller holds batches_.
 bool StripedTable::Streams(const RowWrites& writes, int64_t n) const {
   if (writes.kind != RowWrites::Kind::kUpsert &&
       writes.kind != RowWrites::Kind::kImport) {
@@ -124,63 +114,6 @@ absl::Status StripedTable::WriteHeld(absl::Span<const int64_t> keys,
   return status;
 }
 
-absl::Status StripedTable::ReserveGroups(const KeyPartition& partition,
-                                         const RowWrites& writes,
-                                         const Bound* bound, Executor* executor,
-                                         Reservations* reservations) {
-  // Mostly there is room even if every key were new.
-  std::vector<int> short_of_room;
-  for (int s = 0; s < kNumStripes; ++s) {
-    const int64_t keys = partition.group(s).size;
-    if (keys == 0) continue;
-    std::lock_guard<std::shared_mutex> lock(stripes_[s].mutex());
-    if (!stripes_[s].HasRoomFor(keys)) {
-      short_of_room.push_back(s);
-      continue;
-    }
-    absl::Status status = stripes_[s].Reserve(keys);
-    if (!status.ok()) return status;
-    (*reservations)[s] = keys;
-  }
-  std::vector<absl::Status> statuses(short_of_room.size());
-  ParallelFor(executor, short_of_room.size(), [&](int64_t i) {
-    const int s = short_of_room[i];
-    const int64_t leaving = bound == nullptr ? 0 : bound->leaving(s);
-    statuses[i] = ReserveMissing(partition.group(s), writes, leaving,
-                                 &stripes_[s], &(*reservations)[s]);
-  });
-  for (const absl::Status& status : statuses) {
-    if (!status.ok()) return status;
-  }
-  return absl::OkStatus();
-}
-
-// Counts which keys are really new, so that neither repeats nor keys that are
-// there make a table grow. The places of `leaving` keys will be free.
-absl::Status StripedTable::ReserveMissing(const KeyGroup& group,
-                                          const RowWrites& writes,
-                                          int64_t leaving, TableStripe* stripe,
-                                          int64_t* reserved) {
-  std::lock_guard<std::shared_mutex> lock(stripe->mutex());
-  std::vector<uint64_t> missing;
-  for (int64_t i = 0; i < group.size; ++i) {
-    const int64_t ahead = std::min(i + kLookAhead, group.size - 1);
-    __builtin_prefetch(stripe->index().Home(HashKey(group.keys[ahead])));
-    if (!writes.Inserts(group.positions[i])) continue;
-    const uint64_t hash = HashKey(group.keys[i]);
-    if (stripe->Find(hash, group.keys[i]) == HashIndex::kNoRow) {
-      missing.push_back(hash);
-    }
-  }
-  std::sort(missing.begin(), missing.end());
-  const int64_t new_keys =
-      std::unique(missing.begin(), missing.end()) - missing.begin();
-  const int64_t places = std::max<int64_t>(0, new_keys - leaving);
-  absl::Status status = stripe->Reserve(places);
-  if (status.ok()) *reserved = places;
-  return status;
-}
-
 namespace {
 
 // What is to be done with a row, once the memory has brought it.
@@ -193,28 +126,6 @@ struct PendingWrite {
 };
 
 }  // namespace
-
-void StripedTable::WriteTrainedRow(const RowWrites& writes, uint32_t position,
-                                   int64_t key, bool is_new, float* row) {
-  const auto* from = reinterpret_cast<const float*>(writes.row(position));
-  const int64_t width = dim_ + layout_.slot_words();
-  std::vector<float> sum;
-  uint64_t occurrence = 0;  // Of a key that is set the last one counts.
-  if (writes.kind == RowWrites::Kind::kAddTrained) {
-    occurrence = position;
-    if (is_new) initial_rows_.Fill(key, row);
-    if (type_.is_float32()) {
-      AddRow(from, row, width);
-      return;
-    }
-    sum.resize(width);
-    ReadTrained(row, sum.data());
-    AddRow(from, sum.data(), width);
-    from = sum.data();
-  }
-  writes.rounding.Round(from, dim_, key, occurrence, row);
-  CopyRow(from + dim_, row + layout_.slots_begin(), width - dim_);
-}
 
 void StripedTable::AddValue(const RowWrites& writes, uint32_t position,
                             int64_t key, float* row) const {
@@ -243,6 +154,8 @@ void StripedTable::WriteGroup(const KeyGroup& group, const RowWrites& writes,
   const bool touches = touches_;
   const int64_t words =
       touches ? layout_.width() : (writes.bytes + 3) / RowLayout::kWordBytes;
+  // Rows of many lines leave no room in the first cache for buckets to come.
+  const bool wide = words * RowLayout::kWordBytes >= 4 * kLineBytes;
   const bool looks_for_nan =
       writes.kind == RowWrites::Kind::kUpsert && type_.is_float32();
   int64_t nan_rows = 0;
@@ -254,7 +167,9 @@ void StripedTable::WriteGroup(const KeyGroup& group, const RowWrites& writes,
     PendingWrite& write = pending[Slot(i)];
     write.action = action;
     write.to = store->Row(row);
-    if (!writes.streams) PrefetchRow<true>(write.to, words);
+    if (!writes.streams || action != Action::kCopyToNew) {
+      PrefetchRow<true>(write.to, words);
+    }
   };
   // A key that is there.
   const auto set_present = [&](int64_t i, uint32_t row) {
@@ -267,8 +182,11 @@ void StripedTable::WriteGroup(const KeyGroup& group, const RowWrites& writes,
       group.size,
       [&](int64_t i) {
         pending[Slot(i)].home = index.Home(HashKey(group.keys[i]));
-        __builtin_prefetch(pending[Slot(i)].home, 1);
-        PrefetchRow<false>(from(i), words);
+        if (wide) {
+          __builtin_prefetch(pending[Slot(i)].home, 0, /*locality=*/2);
+        } else {
+          __builtin_prefetch(pending[Slot(i)].home);
+        }
       },
       [&](int64_t i) {
         PendingWrite& write = pending[Slot(i)];
@@ -278,10 +196,12 @@ void StripedTable::WriteGroup(const KeyGroup& group, const RowWrites& writes,
           set_present(i, row);
           write.home = nullptr;  // Settled.
         } else if (write.home->overflow != 0) {
-          __builtin_prefetch(write.home + 1, 1);
+          __builtin_prefetch(write.home + 1);
         }
       },
       [&](int64_t i) {
+        // Not before: its lines would take the place of rows in the table.
+        PrefetchRow<false>(from(i), words);
         if (pending[Slot(i)].home == nullptr) return;
         const int64_t key = group.keys[i];
         bool inserted = false;
@@ -305,8 +225,14 @@ void StripedTable::WriteGroup(const KeyGroup& group, const RowWrites& writes,
         } else if (writes.is_trained()) {
           WriteTrainedRow(writes, group.positions[i], group.keys[i], is_new,
                           write.to);
-        } else if (writes.streams) {
+        } else if (is_new && writes.streams) {
           StreamRow(from(i), write.to, writes.bytes);
+          if (looks_for_nan) {
+            nan_rows += HasNan(reinterpret_cast<const float*>(from(i)), dim_);
+          }
+        } else if (looks_for_nan) {
+          nan_rows += CopyRowHasNan(reinterpret_cast<const float*>(from(i)),
+                                    write.to, dim_);
         } else {
           CopyBytes(from(i), write.to, writes.bytes);
         }
@@ -317,8 +243,6 @@ void StripedTable::WriteGroup(const KeyGroup& group, const RowWrites& writes,
             Touch(writes.now, write.to);
           }
         }
-        if (looks_for_nan)
-          nan_rows += HasNan(reinterpret_cast<const float*>(from(i)), dim_);
       });
   if (writes.streams) StreamedRows();
   nan_rows_.Add(nan_rows);
