@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf.tpu import tpu_embedding_configuration_pb2
+from tensorflow.python.tpu.ops import tpu_ops
 
 import tfembed
 from proof.paper_tpu import traced_on_paper
@@ -246,3 +247,14 @@ def test_a_checkpoint_of_another_shape_is_refused_before_a_change(tmp_path):
         tf.train.Checkpoint(embedding=_owner(other, loads)).restore(path)
     np.testing.assert_array_equal(other.variables[0], np.zeros((5, 2)))
     assert loads == []
+
+
+def test_hardware_that_is_set_up_for_another_object_is_refused(monkeypatch):
+    with traced_on_paper(1, embedding_engine=1):
+        monkeypatch.setattr(
+            tpu_ops, "is_tpu_embedding_initialized", lambda: True
+        )
+        embedding = tfembed.TPUEmbedding(_features(), tfembed.Adam(0.1))
+        with pytest.raises(RuntimeError, match="already initialized"):
+            embedding.build(per_replica_batch_size=4)
+    assert not embedding._built
