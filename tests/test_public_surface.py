@@ -22,6 +22,7 @@ PUBLIC = {
     "HashTable",
     "PackedFeatures",
     "QuantizationConfig",
+    "RowIdInitializer",
     "RowInitializer",
     "TPUEmbedding",
     "TPUEmbeddingForServing",

@@ -24,6 +24,7 @@ from tfembed.config import (
     CustomCombiner,
     FeatureConfig,
     QuantizationConfig,
+    RowIdInitializer,
     TableConfig,
 )
 from tfembed.embedding import (
@@ -61,6 +62,7 @@ __all__ = [
     "HashTable",
     "PackedFeatures",
     "QuantizationConfig",
+    "RowIdInitializer",
     "RowInitializer",
     "TPUEmbedding",
     "TPUEmbeddingForServing",
