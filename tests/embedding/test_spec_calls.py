@@ -104,10 +104,20 @@ def test_build_is_idempotent():
     assert embedding._output_shapes == [tf.TensorShape([3])]
 
 
-def test_build_takes_an_int_as_shapes_for_the_batch_size():
+def test_build_takes_an_int_as_shapes_for_the_batch_size_and_warns(caplog):
     embedding = counting.embedding()
-    embedding.build(3)
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        embedding.build(3)
+    assert "per_replica_input_shapes=3" in caplog.text
     assert embedding._output_shapes == [tf.TensorShape([3])]
+
+
+def test_a_table_without_a_name_warns_and_says_what_it_is_called(caplog):
+    table = tfembed.TableConfig(4, 2)
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        tfembed.TPUEmbedding(tfembed.FeatureConfig(table), None)
+        tfembed.TPUEmbedding(tfembed.FeatureConfig(table), None)
+    assert caplog.text.count("is called table_0") == 1
 
 
 def test_enqueue_builds_inside_of_a_function():

@@ -132,3 +132,34 @@ def test_training_false_is_inference_and_apply_gradients_raises():
     with pytest.raises(tf.errors.InvalidArgumentError, match="training=False"):
         counting.count(embedding)
     assert counting.moved(embedding) == [0] * 4
+
+
+def test_the_documentations_enqueue_per_core():
+    """As TensorFlow's page of enqueue has it, imports and strategy changed."""
+    strategy = counting.mirrored()
+    embedding = counting.embedding(strategy)
+
+    def dataset_fn(context):
+        ids = tf.constant([context.input_pipeline_id + 1, 3], tf.int64)
+        return tf.data.Dataset.from_tensors({"clicks": ids}).repeat()
+
+    options = tf.distribute.InputOptions(experimental_fetch_to_device=False)
+    iterator = iter(
+        strategy.distribute_datasets_from_function(dataset_fn, options)
+    )
+
+    @tf.function
+    def training_step():
+        per_core = strategy.experimental_local_results(next(iterator))
+
+        def per_core_enqueue(context):
+            core = context.replica_id_in_sync_group
+            device = strategy.extended.worker_devices[core]
+            embedding.enqueue(per_core[core], device=device)
+            return tf.constant(0)
+
+        strategy.experimental_distribute_values_from_function(per_core_enqueue)
+        strategy.run(lambda: counting.count(embedding))
+
+    training_step()
+    assert counting.moved(embedding) == [0, 2, 0, 2]

@@ -6,6 +6,8 @@ test_spec_serving.py and test_checkpoint.py.
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -146,9 +148,13 @@ def test_sequences_are_not_combined(combiner):
         ]
 
 
-def test_sparse_input_above_rank_2_ignores_the_sequence_length():
+def test_sparse_input_above_rank_2_ignores_the_sequence_length_and_warns(
+    caplog,
+):
     value = tf.sparse.reshape(SPARSE, [1, 3, 3])
-    result = _look_up(value, max_sequence_length=2, combiner="sum")
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        result = _look_up(value, max_sequence_length=2, combiner="sum")
+    assert "max_sequence_length=2 is ignored" in caplog.text
     assert result.shape == (1, 3, 2)
     assert result[0, 0].tolist() == (ROWS[1] + ROWS[3]).tolist()
 

@@ -17,7 +17,7 @@ from tfembed import dynamic_embedding, errors
 from tfembed.config.custom_combiner import is_custom
 from tfembed.config.quantization_config import quantized
 from tfembed.embedding.inputs import check_ids
-from tfembed.embedding.output_shapes import is_sequence
+from tfembed.embedding.output_shapes import is_sequence, warn_if_ignored
 from tfembed.embedding.pooling import Pooling, pool_ragged, pool_sparse
 from tfembed.tables import HashTable
 
@@ -122,6 +122,7 @@ def _look_up_one(
         ),
     )
     if isinstance(value, tf.SparseTensor):
+        warn_if_ignored(feature, rank, path)
         shape = feature.output_shape if style.shapes_sparse else None
         return pool_sparse(value, weights, pooling, shape, path=path)
     if isinstance(value, tf.RaggedTensor):

@@ -13,10 +13,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
+from absl import logging
 
 from tfembed import errors
 
-__all__ = ["OutputShapes", "detected_input_shape", "is_sequence"]
+__all__ = [
+    "OutputShapes",
+    "detected_input_shape",
+    "is_sequence",
+    "warn_if_ignored",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +85,11 @@ class OutputShapes:
             shapes.
         """
         if isinstance(input_shapes, int):
+            logging.warning(
+                "per_replica_input_shapes=%d is taken for the batch size, which "
+                "is deprecated; pass per_replica_batch_size or all shapes.",
+                input_shapes,
+            )
             input_shapes, batch_size = None, input_shapes
         if input_shapes is None:
             return (
@@ -184,7 +195,21 @@ def detected_input_shape(feature: Any, value: Any, path: str) -> tf.TensorShape:
     if shape.rank == 2 and is_sequence(feature):
         length = feature.max_sequence_length
         return tf.TensorShape([shape[0], length, shape[1]])
+    warn_if_ignored(feature, shape.rank, path)
     return shape
+
+
+def warn_if_ignored(feature: Any, rank: int | None, path: str) -> None:
+    """Warns where sparse input of this rank is no sequence, though asked for."""
+    if rank is not None and rank > 2 and feature.max_sequence_length:
+        logging.warning(
+            "Input %s is a SparseTensor of rank %d: its last dimension is "
+            "combined and max_sequence_length=%d is ignored, which is for rank "
+            "2.",
+            path,
+            rank,
+            feature.max_sequence_length,
+        )
 
 
 def _dense_shape(shape: tf.TensorShape, path: str) -> tf.TensorShape:
