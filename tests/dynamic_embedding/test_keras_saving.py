@@ -3,40 +3,16 @@
 from __future__ import annotations
 
 import copy
-import json
-import pathlib
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-import fresh_process
-import tfembed.dynamic_embedding as de
+from dynamic_embedding.trained_models import trained
 from keras_models import batches, model_of, rows_of, table_of
-from tfembed import errors, policies
+from tfembed import errors
 from tfembed.dynamic_embedding.keras import callbacks, layers, models
-
-
-@keras.saving.register_keras_serializable("tests")
-def parity(ids):
-    return ids % 2
-
-
-@keras.saving.register_keras_serializable("tests")
-class Tower(keras.Model):
-    """A subclassed model."""
-
-    def __init__(self, **options):
-        super().__init__(**options)
-        self.users = layers.Embedding(4, name="users")
-        self.fields = layers.FieldWiseEmbedding(4, 2, parity, name="fields")
-        self.out = keras.layers.Dense(1)
-
-    def call(self, ids):
-        rows = tf.concat([self.users(ids), self.fields(ids)], 1)
-        return self.out(tf.reduce_sum(rows, 1))
-
 
 # Their update is not fused; Nadam keeps a product over its steps besides.
 OWN_UPDATES = [
@@ -50,12 +26,6 @@ OWN_UPDATES = [
 def _fresh(optimizer):
     """One of the same options that has trained nothing."""
     return type(optimizer).from_config(optimizer.get_config())
-
-
-def _trained(optimizer=None, **options):
-    model = model_of(optimizer, **options)
-    model.fit(batches(), epochs=2, verbose=0)
-    return model
 
 
 def _assert_goes_on_alike(model, other, name="users"):
@@ -84,7 +54,7 @@ def _assert_goes_on_alike(model, other, name="users"):
     ids=lambda optimizer: optimizer.name,
 )
 def test_a_keras_file_lets_training_go_on(tmp_path, optimizer):
-    model = _trained(_fresh(optimizer))
+    model = trained(_fresh(optimizer))
 
     model.save(tmp_path / "m.keras")
     other = keras.saving.load_model(tmp_path / "m.keras")
@@ -94,7 +64,7 @@ def test_a_keras_file_lets_training_go_on(tmp_path, optimizer):
 
 
 def test_a_folder_lets_training_go_on(tmp_path):
-    model = _trained()
+    model = trained()
 
     keras.saving.save_model(model, tmp_path / "m", zipped=False)
 
@@ -102,7 +72,7 @@ def test_a_folder_lets_training_go_on(tmp_path):
 
 
 def test_weights_let_training_go_on_with_another_number_of_shards(tmp_path):
-    model = _trained(devices=["/CPU:0"] * 2)
+    model = trained(devices=["/CPU:0"] * 2)
     other = model_of(devices=["/CPU:0"] * 3)
 
     model.save_weights(tmp_path / "m.weights.h5")
@@ -118,7 +88,7 @@ def test_weights_let_training_go_on_with_another_number_of_shards(tmp_path):
     ids=lambda optimizer: optimizer.name,
 )
 def test_a_tf_checkpoint_lets_training_go_on(tmp_path, optimizer):
-    model, other = _trained(_fresh(optimizer)), model_of(_fresh(optimizer))
+    model, other = trained(_fresh(optimizer)), model_of(_fresh(optimizer))
 
     path = tf.train.Checkpoint(model=model, optimizer=model.optimizer).save(
         tmp_path / "c"
@@ -131,7 +101,7 @@ def test_a_tf_checkpoint_lets_training_go_on(tmp_path, optimizer):
 
 
 def test_loading_without_compiling_serves(tmp_path):
-    model = _trained()
+    model = trained()
     model.save(tmp_path / "m.keras")
 
     other = keras.saving.load_model(tmp_path / "m.keras", compile=False)
@@ -152,65 +122,8 @@ def test_ids_that_were_not_trained_read_alike_after_loading(tmp_path):
     np.testing.assert_array_equal(other.predict(ids, verbose=0), expected)
 
 
-# Loads what the fixture below has saved; the first load has no more imports
-# than a user would make.
-_FRESH = """
-    import json, sys
-    import keras, numpy, tensorflow as tf, tfembed
-    folder, tests = sys.argv[1:]
-    ids = numpy.arange(80).reshape(-1, 2)
-    model = keras.saving.load_model(f"{folder}/model.keras")
-    served = tf.saved_model.load(f"{folder}/served")
-    sys.path.insert(0, tests)
-    import test_keras_saving
-    tower = keras.saving.load_model(f"{folder}/tower.keras")
-    steps = [int(m.optimizer.iterations) for m in (model, tower)]
-    values = [model(ids), served.serve(ids), tower(ids)]
-    print(json.dumps([steps, [v.numpy().ravel().tolist() for v in values]]))
-"""
-
-
-@pytest.fixture(scope="module")
-def fresh(tmp_path_factory):
-    """Steps and predictions of two models, here and in a fresh process."""
-    folder = tmp_path_factory.mktemp("models")
-    model, tower = _trained(devices=["/CPU:0"] * 2), Tower()
-    tower.compile(
-        de.DynamicEmbeddingOptimizer(keras.optimizers.Adam(0.01)), loss="mse"
-    )
-    tower.fit(batches(), verbose=0)
-    model.save(folder / "model.keras")
-    model.export(folder / "served", verbose=False)
-    tower.save(folder / "tower.keras")
-    ids = np.arange(80).reshape(-1, 2)
-    expected = [each(ids).numpy().ravel() for each in (model, model, tower)]
-    out = fresh_process.output_of(_FRESH, folder, pathlib.Path(__file__).parent)
-    steps, values = json.loads(out.strip().splitlines()[-1])
-    return steps, [np.float32(v) for v in values], expected
-
-
-def test_importing_tfembed_is_enough_to_load_a_model(fresh):
-    steps, values, expected = fresh
-
-    assert steps[0] == 8
-    np.testing.assert_allclose(values[0], expected[0], rtol=1e-6)
-
-
-def test_an_exported_model_serves_in_a_fresh_process(fresh):
-    _, values, expected = fresh
-
-    np.testing.assert_allclose(values[1], expected[1], rtol=1e-6)
-
-
-def test_a_subclassed_model_with_two_tables_loads_in_a_fresh_process(fresh):
-    steps, values, expected = fresh
-
-    assert steps[1] == 4
-    np.testing.assert_allclose(values[2], expected[2], rtol=1e-5, atol=1e-7)
-
-
 def test_a_frozen_layer_is_exported_with_its_rows(tmp_path):
-    model = _trained()
+    model = trained()
     model.trainable = False
     ids = np.arange(80).reshape(-1, 2)
 
@@ -240,7 +153,7 @@ def test_model_checkpoint_keeps_rows(tmp_path):
 
 
 def test_save_model_writes_what_the_name_asks_for(tmp_path):
-    model = _trained()
+    model = trained()
     ids = np.arange(80).reshape(-1, 2)
 
     models.save_model(model, tmp_path / "m.keras")
@@ -257,7 +170,7 @@ def test_save_model_writes_what_the_name_asks_for(tmp_path):
 
 
 def test_copies_have_rows_and_clones_have_none():
-    model = _trained()
+    model = trained()
 
     copied = copy.deepcopy(model)
     cloned = keras.models.clone_model(model)
@@ -279,7 +192,7 @@ def test_a_layer_alone_is_copied_with_its_rows():
 
 
 def test_setting_weights_warns_that_rows_stay():
-    model = _trained()
+    model = trained()
     before = rows_of(table_of(model))
 
     with pytest.warns(UserWarning, match="hold no rows of 'users-parameter'"):
@@ -289,7 +202,7 @@ def test_setting_weights_warns_that_rows_stay():
 
 
 def test_weights_of_a_keras_file_are_not_taken_for_all_of_it(tmp_path):
-    model, other = _trained(), model_of()
+    model, other = trained(), model_of()
     model.save(tmp_path / "m.keras")
 
     other.optimizer.build(other.trainable_variables)
@@ -311,7 +224,7 @@ def test_a_file_of_another_model_is_refused(tmp_path):
 
 @pytest.mark.parametrize("file", ["m.keras", "m.weights.h5"])
 def test_a_layer_without_checkpoint_says_that_it_saves_no_rows(tmp_path, file):
-    model, other = _trained(checkpoint=False), model_of(checkpoint=False)
+    model, other = trained(checkpoint=False), model_of(checkpoint=False)
     path = tmp_path / file
     is_model = file.endswith(".keras")
 
@@ -329,98 +242,10 @@ def test_a_layer_without_checkpoint_says_that_it_saves_no_rows(tmp_path, file):
 
 
 def test_a_file_without_rows_is_not_taken_for_one_with_rows(tmp_path):
-    model, other = _trained(checkpoint=False), model_of()
+    model, other = trained(checkpoint=False), model_of()
     with pytest.warns(UserWarning, match="are not saved"):
         model.save_weights(tmp_path / "m.weights.h5")
 
     other.optimizer.build(other.trainable_variables)
     with pytest.raises(ValueError, match="checkpoint=False"):
         other.load_weights(tmp_path / "m.weights.h5")
-
-
-POLICIES = {
-    "admission": policies.CountAdmission(2, value=0.25),
-    "eviction": policies.LeastFrequent(),
-    "expiry": policies.Expiry(1, every=1000, at_checkpoints=True),
-    "max_size": 20,
-}
-
-
-def test_policies_of_a_layer_are_its_table_s_and_come_back(tmp_path):
-    model = model_of(**POLICIES)
-    model.fit(batches(width=1, batch=10), epochs=2, verbose=0)
-
-    table = table_of(model).table
-    assert int(table.size()) == table.max_size == 20
-    assert table.stats().refused >= 37
-
-    model.save(tmp_path / "m.keras")
-    other = keras.saving.load_model(tmp_path / "m.keras")
-
-    assert {k: getattr(table_of(other).table, k) for k in POLICIES} == POLICIES
-    np.testing.assert_array_equal(
-        rows_of(table_of(other)), rows_of(table_of(model))
-    )
-
-
-def test_weights_load_into_a_layer_that_has_an_expiry_since(tmp_path):
-    model = _trained(eviction=policies.LeastFrequent())
-    other = model_of(
-        eviction=policies.LeastFrequent(), expiry=policies.Expiry(1, every=9)
-    )
-    model.save_weights(tmp_path / "m.weights.h5")
-
-    other.optimizer.build(other.trainable_variables)
-    other.load_weights(tmp_path / "m.weights.h5")
-
-    np.testing.assert_array_equal(
-        rows_of(table_of(other)), rows_of(table_of(model))
-    )
-
-
-def test_rows_that_are_rounded_by_chance_stay_so_after_loading():
-    options = {"value_dtype": "bfloat16", "stochastic_rounding": True}
-    layer = layers.Embedding(2, name="half", **options)
-
-    other = layers.Embedding.from_config(layer.get_config())
-
-    for each in (layer, other):
-        assert each.params.table.shards[0].options.stochastic_rounding
-        assert each.params.value_dtype == tf.bfloat16
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "text"),
-    [
-        ({"max_size": 3}, ValueError, "needs an `eviction` policy"),
-        ({"eviction": "lru"}, TypeError, "`eviction`"),
-        ({"eviction": {"class_name": "Oldest"}}, ValueError, "'Oldest'"),
-    ],
-)
-def test_policies_that_are_not_allowed_are_refused(options, error, text):
-    with pytest.raises(error, match=text):
-        layers.Embedding(2, name="users", **options)
-
-
-def test_a_restrict_policy_goes_on_after_loading(tmp_path):
-    policy = de.FrequencyRestrictPolicy
-    model = model_of(restrict_policy=policy)
-    model.fit(batches(), verbose=0)
-    model.fit(batches(steps=1, batch=3), epochs=3, verbose=0)  # Ids 0 to 5.
-    model.save(tmp_path / "m.keras")
-
-    params = table_of(keras.saving.load_model(tmp_path / "m.keras"))
-    params.restrict(6, trigger=6)
-
-    assert isinstance(params.restrict_policy, policy)
-    assert sorted(params.export()[0].numpy()) == [0, 1, 2, 3, 4, 5]
-
-
-def test_the_count_of_rows_that_were_not_finite_goes_on(tmp_path):
-    model = _trained()
-    model.optimizer.nonfinite_rows.assign(7)
-    model.save(tmp_path / "m.keras")
-
-    other = keras.saving.load_model(tmp_path / "m.keras")
-
-    assert int(other.optimizer.nonfinite_rows) == 7

@@ -9,9 +9,9 @@ import pytest
 import tensorflow as tf
 
 import tfembed.dynamic_embedding as de
-from tfembed import errors, optimizers
+from dynamic_embedding.shadows import contents, keys, shadow_ops, shadowed
+from tfembed import optimizers
 
-shadow_ops = de.shadow_ops
 SHARDS = pytest.mark.parametrize("shards", [1, 3])
 IN_FUNCTION = pytest.mark.parametrize("in_function", [False, True])
 
@@ -22,24 +22,8 @@ def train_mode():
     de.enable_train_mode()
 
 
-def shadowed(shards=1, *, initializer=0.0, dim=2, **options):
-    v = de.Variable(
-        dim=dim, devices=["/CPU:0"] * shards, initializer=initializer
-    )
-    return v, shadow_ops.ShadowVariable(v, **options)
-
-
-def keys(*values):
-    return tf.constant(values, tf.int64)
-
-
 def sgd():
     return de.DynamicEmbeddingOptimizer(optimizers.SGD(1.0))
-
-
-def contents(v):
-    found, rows = (x.numpy() for x in v.export())
-    return {int(k): row.tolist() for k, row in zip(found, rows, strict=True)}
 
 
 def test_a_shadow_is_a_trainable_variable_of_its_module():
@@ -251,58 +235,6 @@ def test_sparse_lookups_take_a_shadow():
     assert gradient.values.numpy().tolist() == [[1, 1], [2, 2]]
 
 
-def test_the_table_alone_is_in_a_checkpoint(tmp_path):
-    v, shadow = shadowed()
-    v.upsert([1], [[1.0, 2.0]])
-    shadow_ops.embedding_lookup(shadow, [1])
-    saved = tf.train.Checkpoint(shadow=shadow).save(tmp_path / "c")
-    names = [name for name, _ in tf.train.list_variables(saved)]
-    assert not any("ids" in name or "rows" in name for name in names)
-
-    other, shadow = shadowed()
-    tf.train.Checkpoint(shadow=shadow).restore(saved)
-    assert contents(other) == {1: [1, 2]}
-
-
-def test_a_saved_model_looks_rows_up_through_a_shadow(tmp_path):
-    module = tf.Module()
-    module.v, module.shadow = shadowed()
-    module.v.upsert([1], [[1.0, 2.0]])
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.int64)])
-    def serve(ids):
-        return shadow_ops.embedding_lookup(module.shadow, ids)
-
-    module.serve = serve
-    shadow_ops.embedding_lookup(module.shadow, keys(1, 2))
-    tf.saved_model.save(module, str(tmp_path))
-
-    loaded = tf.saved_model.load(str(tmp_path))
-    assert loaded.serve(keys(1, 9)).numpy().tolist() == [[1, 2], [0, 0]]
-
-
-def test_a_saved_model_may_read_the_value_of_a_shadow(tmp_path):
-    module = tf.Module()
-    module.v, module.shadow = shadowed()
-    shadow_ops.embedding_lookup(module.shadow, keys(1, 2))
-    module.value = tf.function(module.shadow.value, input_signature=[])
-    tf.saved_model.save(module, str(tmp_path))
-
-    loaded = tf.saved_model.load(str(tmp_path))
-    assert loaded.value().shape == (0, 2)
-    assert module.shadow.value().shape == (2, 2)
-
-
-def test_a_shadow_may_keep_its_ids_in_a_variable_that_is_given():
-    v = de.Variable(dim=1)
-    ids = tf.Variable(
-        tf.zeros([0], tf.int64), shape=tf.TensorShape(None), trainable=False
-    )
-    shadow = shadow_ops.ShadowVariable(v, ids=ids)
-    shadow_ops.embedding_lookup(shadow, [7])
-    assert ids.numpy().tolist() == [7]
-
-
 def test_slots_follow_the_ids_of_their_shadow():
     (_, shadow), (_, slot) = shadowed(), shadowed()
     shadow._track_optimizer_slots([slot, slot])
@@ -310,92 +242,3 @@ def test_slots_follow_the_ids_of_their_shadow():
     assert slot.ids.numpy().tolist() == [3]
     with pytest.raises(TypeError, match="must be TrainableWrappers"):
         shadow._track_optimizer_slots([tf.Variable(1.0)])
-
-
-@pytest.mark.parametrize("name", ["sparse_read", "gather_nd"])
-def test_methods_of_dense_variables_are_not_there(name):
-    _, shadow = shadowed()
-    with pytest.raises(AttributeError, match=name):
-        getattr(shadow, name)
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "text"),
-    [
-        (
-            lambda v, s: shadow_ops.ShadowVariable(tf.Variable(1.0)),
-            TypeError,
-            "must be a tfembed Variable",
-        ),
-        (
-            lambda v, s: shadow_ops.ShadowVariable(v, ids=[1]),
-            TypeError,
-            "`ids` of a ShadowVariable",
-        ),
-        (
-            lambda v, s: shadow_ops.embedding_lookup(s, tf.constant([1])),
-            ValueError,
-            "int64",
-        ),
-        (
-            lambda v, s: shadow_ops.embedding_lookup(v, [1]),
-            TypeError,
-            "must be a ShadowVariable",
-        ),
-        (
-            lambda v, s: shadow_ops.embedding_lookup_unique(s, [1], 3),
-            ValueError,
-            "`embedding_size` must be",
-        ),
-    ],
-)
-def test_arguments_that_are_not_allowed_are_refused(call, error, text):
-    with pytest.raises(error, match=text) as caught:
-        call(*shadowed())
-    assert isinstance(caught.value, errors.TfembedError)
-
-
-def test_shadows_are_made_in_eager_mode():
-    v = de.Variable(dim=1)
-
-    @tf.function
-    def make():
-        shadow_ops.ShadowVariable(v)
-
-    with pytest.raises(NotImplementedError, match="eager mode only"):
-        make()
-    with (
-        tf.Graph().as_default(),
-        pytest.raises(NotImplementedError, match="eager mode only"),
-    ):
-        shadow_ops.ShadowVariable(v)
-
-
-def test_an_export_has_no_rows_of_a_lookup_and_leaves_the_shadow_alone(
-    tmp_path,
-):
-    class Served(tf.Module):
-        def __init__(self):
-            self.table = de.Variable(dim=2, initializer=0.5, name="table")
-            self.rows = de.shadow_ops.ShadowVariable(self.table, "rows")
-
-        @tf.function(input_signature=[tf.TensorSpec([None], tf.int64)])
-        def __call__(self, ids):
-            return de.shadow_ops.embedding_lookup(self.rows, ids)
-
-    module = Served()
-    keys = tf.constant([3, 1, 3], tf.int64)
-    de.shadow_ops.embedding_lookup(module.rows, keys)
-
-    tf.saved_model.save(module, str(tmp_path))
-
-    assert module.rows.ids.numpy().tolist() == [3, 1, 3]
-    value = module.rows.read_value(do_prefetch=False)
-    assert value.numpy().tolist() == [[0.5, 0.5]] * 3
-    saved = tf.train.load_checkpoint(str(tmp_path / "variables" / "variables"))
-    shapes = saved.get_variable_to_shape_map()
-    found = {k: shapes[k][0] for k in shapes if k.startswith("rows/")}
-    assert found == dict.fromkeys(found, 0)
-    assert len(found) == 3
-    loaded = tf.saved_model.load(str(tmp_path))
-    assert loaded(keys).numpy().tolist() == [[0.5, 0.5]] * 3
