@@ -63,3 +63,32 @@ def test_taped_tables_are_not_there_under_a_tpu_strategy():
         pytest.raises(errors.UnsupportedError, match="TPUStrategy"),
     ):
         tfembed.TPUEmbeddingV0(_features(a=8), None)
+
+
+def test_what_no_program_compiles_is_on_the_host():
+    def newest(valency, vectors):
+        return vectors[0]
+
+    table = tfembed.TableConfig(
+        8, 4, combiner=tfembed.CustomCombiner(newest, 2), name="a_table"
+    )
+    with tf.Graph().as_default(), paper_strategy(1).scope():
+        embedding = tfembed.TPUEmbedding(
+            tfembed.FeatureConfig(table), tfembed.SGD(0.1)
+        )
+
+    assert _engines(embedding) == [("a_table", "host")]
+    assert "CustomCombiner" in embedding.describe()
+
+
+def test_packed_features_stay_out_of_a_tpus_step():
+    features = _features(a=8)
+    with tf.Graph().as_default():
+        strategy = paper_strategy(1)
+        with strategy.scope():
+            embedding = tfembed.TPUEmbedding(
+                features, tfembed.SGD(0.1), engine="host"
+            )
+            packed = tfembed.pack_features({"a": tf.constant([1, 2])})
+            with pytest.raises(errors.ArgumentError, match="outside"):
+                strategy.run(embedding.enqueue, args=(packed,))

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from tfembed import errors
+from tfembed.config.custom_combiner import is_custom
 from tfembed.embedding.engine_registry import missing
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.replicas import is_tpu
@@ -122,10 +123,22 @@ def _automatic(config: Any, rule: Any, strategy: Any) -> tuple[str, str]:
         no_engine = "the TPU has no embedding engine"
     else:
         no_engine = f"no driver here for the TPU's embedding engine ({feature})"
-    absent = missing("xla")
-    if absent is None:
+    refusal = _why_not_compiled(config, rule)
+    if refusal is None:
+        absent = missing("xla")
+        refusal = absent and f"engine 'xla' is not there: {absent}"
+    if refusal is None:
         return "xla", f"{no_engine}: rows are sharded over the TensorCores"
-    return "host", f"{no_engine}, and engine 'xla' is not there: {absent}"
+    return "host", f"{no_engine}, and {refusal}"
+
+
+def _why_not_compiled(config: Any, rule: Any) -> str | None:
+    """Why engine "xla" cannot hold a table of a fixed size; None if it can."""
+    if is_custom(config.combiner):
+        return "engine 'xla' compiles no CustomCombiner"
+    if rule is not None and not rule.is_fused:
+        return "engine 'xla' compiles no CustomOptimizer"
+    return None
 
 
 def embedding_feature(strategy: Any) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from tfembed import errors
 from tfembed.embedding.packed_features import PackedFeatures, unpacked
 from tfembed.embedding.plan import EmbeddingPlan
-from tfembed.embedding.replicas import Replicas
+from tfembed.embedding.replicas import THIS_REPLICA, Replicas
 
 __all__ = ["ReplicaShare", "replica_shares"]
 
@@ -41,6 +42,11 @@ def replica_shares(
       ValueError, TypeError: a structure that does not match.
     """
     if isinstance(replicas.split([features])[0][0], PackedFeatures):
+        if replicas.current() == THIS_REPLICA:
+            raise errors.ArgumentError(
+                "Packed features are taken apart on the host: under a "
+                "TPUStrategy, enqueue them outside of strategy.run."
+            )
         return [
             ReplicaShare(
                 replica, *unpacked(packed, plan.feature_config, weights)
