@@ -35,7 +35,7 @@ def main() -> int:
             widths=[64] if flags.quick else flags.widths,
             skews=["zipf"] if flags.quick else ["zipf", "uniform"],
             rounds=3 if flags.quick else flags.rounds,
-            smaller=5 if flags.quick else 1,
+            smaller=5 if flags.quick else flags.smaller,
             folder=folder,
             with_downloads=not flags.no_downloads,
         )
@@ -58,6 +58,9 @@ def _parse_flags() -> argparse.Namespace:
         "--no_downloads", action="store_true", help="no torch, no TFRA"
     )
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument(
+        "--smaller", type=int, default=1, help="divides the tables' rows"
+    )
     parser.add_argument(
         "--widths", nargs="+", type=int, choices=ROWS, default=list(ROWS)
     )

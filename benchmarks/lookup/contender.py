@@ -28,6 +28,7 @@ class Contender(abc.ABC):
     """
 
     forms: Sequence[str] = ()  # Of `rounds`; empty: any name is the same.
+    moves_to_huge_pages = False  # Its tables, beside the first steps.
 
     def __init__(self, tables: Tables, threads: int) -> None:
         self.tables = tables

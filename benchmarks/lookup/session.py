@@ -47,12 +47,10 @@ class Session:
         self._tables = self._kind(workload.Tables(**tables), self._threads)
 
     def settle(self, name: str) -> None:
-        """Runs `name` once, and waits for what that sets going.
-
-        tfembed moves tables to huge pages beside the first steps.
-        """
+        """Runs `name` once, and waits for what that sets going."""
         self._runs[name][1]()
-        measure.wait_for_huge_pages()
+        if self._tables.moves_to_huge_pages:
+            measure.wait_for_huge_pages()
 
     def prepare(self, name: str, form: str, folder: str, **work: Any) -> bool:
         """Makes the run `name`.

@@ -13,6 +13,7 @@ from benchmarks.lookup import contender, inputs
 from benchmarks.lookup.contender import Contender, Round
 from benchmarks.lookup.workload import Batch, Tables
 from tfembed import optimizers
+from tfembed.embedding import packed_features
 from tfembed.ops import grouped
 
 _FILLED = 1 << 18  # Rows that are inserted at a time.
@@ -23,6 +24,7 @@ class Static(Contender):
 
     forms = ("loop", "eager", "call", "call sparse", "call ragged")
     has_vocabulary = True
+    moves_to_huge_pages = True
 
     def __init__(self, tables: Tables, threads: int) -> None:
         super().__init__(tables, threads)
@@ -71,6 +73,7 @@ class Hash(Static):
     """The same with tables that take any id; all rows are there."""
 
     has_vocabulary = False
+    moves_to_huge_pages = False
 
     def __init__(self, tables: Tables, threads: int) -> None:
         super().__init__(tables, threads)
@@ -89,6 +92,7 @@ class Hash(Static):
 class Ops(Contender):
     """The grouped ops alone: what TPUEmbedding's own steps cost beside them."""
 
+    moves_to_huge_pages = True
     forms = ("loop", "eager", "call", "call sparse", "call ragged")
 
     def __init__(self, tables: Tables, threads: int) -> None:
@@ -163,16 +167,10 @@ def packed_at(batches: Sequence[Batch]) -> Any:
     ids = inputs.Sliced([one.ids.numpy() for one in every])
     rows = inputs.Sliced([one.rows.numpy() for one in every])
     sizes = tf.constant(np.stack([one.sizes.numpy() for one in every]))
-    first = every[0]
-    return lambda i: tfembed.PackedFeatures(
-        ids=ids[i],
-        rows=rows[i],
-        weights=tf.zeros([0]),
-        sizes=sizes[i],
-        paths=first.paths,
-        kinds=first.kinds,
-        shapes=first.shapes,
-        weighted=first.weighted,
+    form = every[0].form
+    weights = tf.zeros([0])
+    return lambda i: packed_features.assemble(
+        (ids[i], rows[i], weights, sizes[i]), form
     )
 
 

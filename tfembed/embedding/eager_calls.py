@@ -8,13 +8,14 @@ trace that takes a second, so the first calls run as they are.
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfembed.config.custom_combiner import is_custom
 from tfembed.embedding.engine_choice import EngineChoices
+from tfembed.embedding.packed_features import PackedFeatures, assemble
 from tfembed.embedding.plan import EmbeddingPlan
 
 __all__ = ["EagerCalls"]
@@ -37,6 +38,7 @@ class EagerCalls:
     def __init__(
         self, plan: EmbeddingPlan, choices: EngineChoices, *, is_pipelined: bool
     ) -> None:
+        self._plan = plan
         self._can_trace = (
             not is_pipelined
             and all(one.engine == "host" for one in choices.of_tables)
@@ -47,13 +49,19 @@ class EagerCalls:
         self._functions: dict[Hashable, Callable[..., Any]] = {}
 
     def find(
-        self, key: Hashable, body: Callable[..., Any]
+        self,
+        key: Hashable,
+        body: Callable[..., Any],
+        specs: Sequence[tf.TensorSpec] = (),
     ) -> Callable[..., Any] | None:
         """A function that does what `body` does, or None for now.
 
         Args:
           key: what the body depends on, beside its arguments.
           body: what to trace; called again, in a graph, with tensors.
+          specs: of the arguments, all of them tensors; they are a matter of the
+            key too. So a call need not look for the trace that fits it, which
+            takes longer than the call.
         """
         if (
             not self._can_trace
@@ -66,8 +74,52 @@ class EagerCalls:
         if self._counts[key] <= _AS_THEY_ARE:
             return None
         if key not in self._functions:
-            self._functions[key] = tf.function(body, autograph=False)
+            traced = tf.function(body, autograph=False)
+            self._functions[key] = traced.get_concrete_function(*specs)
         return self._functions[key]
+
+    def enqueue(
+        self,
+        enqueue: Callable[..., None],
+        features: Any,
+        weights: Any,
+        *rest: Any,
+    ) -> bool:
+        """Whether a packed batch was enqueued by a function.
+
+        Args:
+          enqueue: of the object.
+          features, weights: its arguments.
+          rest: training, name and device.
+        """
+        is_plain = weights is None and type(rest[0]) is bool
+        if not is_plain or not isinstance(features, PackedFeatures):
+            return False
+        form = features.form
+        function = self.find(
+            ("enqueue", *rest, form),
+            lambda *parts: enqueue(assemble(parts, form), None, *rest),
+            features.specs,
+        )
+        if function is not None:
+            function(*features.tensors)
+        return function is not None
+
+    def apply_gradients(
+        self, apply: Callable[..., None], flat: Sequence[Any], name: str | None
+    ) -> bool:
+        """Whether gradients, flat, were applied by a function."""
+        if not all(isinstance(gradient, tf.Tensor) for gradient in flat):
+            return False
+        specs = [tf.TensorSpec(one.shape, one.dtype) for one in flat]
+        function = self.find(
+            ("apply_gradients", name, *specs),
+            lambda *parts: apply(self._plan.pack(parts), name),
+            specs,
+        )
+        if function is not None:
+            function(*flat)
+        return function is not None
 
 
 def _is_plain(rule: Any) -> bool:

@@ -60,21 +60,39 @@ class PackedFeatures(tf.experimental.ExtensionType):
         @classmethod
         def from_value(cls, value: Any) -> Any:
             """The value's, whatever the number of its ids: one trace for all."""
-            fields = {
-                "ids": tf.TensorSpec([None], tf.int64),
-                "strings": tf.TensorSpec([None], tf.string)
-                if any(value.are_strings)
-                else None,
-                "rows": tf.TensorSpec([None], tf.int64),
-                "weights": tf.TensorSpec([None], tf.float32),
-                "sizes": tf.TensorSpec([3, len(value.kinds)], tf.int64),
-                "paths": value.paths,
-                "kinds": value.kinds,
-                "are_strings": value.are_strings,
-                "shapes": value.shapes,
-                "weighted": value.weighted,
-            }
-            return cls(**fields)
+            return cls(**_fields(value.specs, value.form))
+
+    @property
+    def tensors(self) -> list[tf.Tensor]:
+        """What is another in each batch."""
+        strings = [] if self.strings is None else [self.strings]
+        return [self.ids, self.rows, self.weights, self.sizes, *strings]
+
+    @property
+    def specs(self) -> list[tf.TensorSpec]:
+        """Of `tensors`, whatever the number of ids."""
+        return [
+            tf.TensorSpec([None], tf.int64),
+            tf.TensorSpec([None], tf.int64),
+            tf.TensorSpec([None], tf.float32),
+            tf.TensorSpec([3, len(self.kinds)], tf.int64),
+            *(
+                []
+                if self.strings is None
+                else [tf.TensorSpec([None], tf.string)]
+            ),
+        ]
+
+    @property
+    def form(self) -> tuple[Any, ...]:
+        """What is the same in all batches; `assemble` puts both together."""
+        return (
+            self.paths,
+            self.kinds,
+            self.are_strings,
+            self.shapes,
+            self.weighted,
+        )
 
     def unpack(self) -> tuple[list[Any], list[Any]]:
         """The features, flat, and per feature its weights or None."""
@@ -106,6 +124,21 @@ class PackedFeatures(tf.experimental.ExtensionType):
                 parts = tf.split(values, sizes, num=len(places))
                 ids.update(zip(places, parts, strict=True))
         return [ids[i] for i in range(n)]
+
+
+def assemble(
+    tensors: Sequence[tf.Tensor], form: Sequence[Any]
+) -> PackedFeatures:
+    """The batch of such `tensors` and `form`."""
+    return PackedFeatures(**_fields(tensors, form))
+
+
+def _fields(tensors: Sequence[Any], form: Sequence[Any]) -> dict[str, Any]:
+    names = ("ids", "rows", "weights", "sizes", "strings")
+    of_tensors = dict(zip(names, tensors, strict=False))
+    names = ("paths", "kinds", "are_strings", "shapes", "weighted")
+    of_form = dict(zip(names, form, strict=True))
+    return {"strings": None, **of_tensors, **of_form}
 
 
 def pack_features(features: Any, weights: Any = None) -> PackedFeatures:

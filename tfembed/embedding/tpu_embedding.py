@@ -12,7 +12,6 @@ from tfembed.embedding.engine_choice import choose_engines
 from tfembed.embedding.engine_places import places_of
 from tfembed.embedding.host_engine import EngineOptions
 from tfembed.embedding.output_shapes import OutputShapes
-from tfembed.embedding.packed_features import PackedFeatures
 from tfembed.embedding.plan import make_plan
 from tfembed.embedding.replica_shares import replica_shares
 from tfembed.embedding.replicas import Replicas, is_tpu
@@ -182,14 +181,10 @@ class TPUEmbedding(TensorFlowNames):
           ValueError, TypeError: a structure that does not match.
           tf.errors.InvalidArgumentError: when it runs: `max_enqueued`.
         """
-        if isinstance(features, PackedFeatures) and type(training) is bool:
-            function = self._eager_calls.find(
-                ("enqueue", training, name, device),
-                lambda *batch: self.enqueue(*batch, training, name, device),
-            )
-            if function is not None:
-                function(features, weights)
-                return
+        if self._eager_calls.enqueue(
+            self.enqueue, features, weights, training, name, device
+        ):
+            return
         self._replicas.check_strategy("enqueue")
         self._check_shapes_are_known()
         if self._strict_tpu:
@@ -261,16 +256,11 @@ class TPUEmbedding(TensorFlowNames):
           tf.errors.InvalidArgumentError: when it runs: no batch was dequeued
             for training, or a gradient that is not finite is refused.
         """
-        function = self._eager_calls.find(
-            ("apply_gradients", name),
-            lambda gradients: self.apply_gradients(gradients, name),
-        )
-        if function is not None:
-            function(gradients)
-            return
         engine = self._built_engine("apply_gradients")
         self._replicas.current_for("apply_gradients")
         flat = self._plan.flatten(gradients, "gradients")
+        if self._eager_calls.apply_gradients(self.apply_gradients, flat, name):
+            return
         checked = engine.read_gradients(name, flat, self._shapes)
         self._replicas.merge(
             lambda per_replica: engine.apply_gradients(name, per_replica),
