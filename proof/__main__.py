@@ -143,7 +143,7 @@ def _print(title: str, results: list[Result]) -> None:
         cells = [str(one.columns.get(name, "")) for name in names]
         verdict = "ok" if one.passed else "FAILED"
         table.add_row(one.name, *cells, verdict)
-    Console(width=None if sys.stdout.isatty() else 150).print(table)
+    Console(width=None if sys.stdout.isatty() else 180).print(table)
     for one in results:
         if one.columns.get("error"):
             print(f"{one.name}: {one.columns['error']}")
