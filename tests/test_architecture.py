@@ -23,9 +23,7 @@ INCLUDE = re.compile(r'^\s*#include\s+["<]([^">]+)[">]', re.MULTILINE)
 CC_ROOMS = {
     "core": re.compile(r"cc/core/|absl/|gtest/|gmock/|\w+(\.h)?$|sys/\w+\.h$"),
     "ops": re.compile(r"cc/ops/|absl/|tensorflow/|\w+(\.h)?$"),
-    "xla": re.compile(
-        r"cc/(core/optimizers|xla)/|absl/|tensorflow/|xla/|\w+(\.h)?$"
-    ),
+    "xla": re.compile(r"cc/(core|xla)/|absl/|tensorflow/|xla/|\w+(\.h)?$"),
     "kernels": re.compile(
         r"cc/(core|ops|kernels)/|absl/|tensorflow/|unsupported/|\w+(\.h)?$"
     ),

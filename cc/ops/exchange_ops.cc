@@ -89,6 +89,7 @@ REGISTER_OP("Tfembed>ExchangeUpdate")
     .Attr("replicas: int >= 1")
     .Attr("buffer: int >= 1")
     .Attr("nonfinite: {'skip', 'allow'} = 'skip'")
+    .Attr("portable: bool = false")
     .SetShapeFn(UpdateShape)
     .Doc(R"doc(
 Sums `gradients` [n, width] of each distinct id of `ids` [n] over all replicas and
@@ -96,7 +97,8 @@ applies `rule` once to its row of `values` [rows, width] and of `slots`, [rows,
 width] or [rows, 1]. Ids and `buffer` are those of ExchangeLookup. The rows are
 those of tables one after another, `table_rows` of each. `nonfinite_rows` [tables]
 counts this replica's rows whose sum has a NaN or an infinity, which `nonfinite`
-skips or allows.
+skips or allows. On a CPU, a single replica calls this library's own loops unless the
+program is to be `portable`.
 )doc");
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "cc/core/optimizers/interface.h"
+#include "cc/xla/cpu_update.h"
 #include "cc/xla/exchange.h"
 #include "cc/xla/rows.h"
 #include "tensorflow/compiler/tf2xla/xla_op_kernel.h"
@@ -86,12 +87,16 @@ class ExchangeUpdateKernel : public XlaOpKernel {
     std::string nonfinite;
     OP_REQUIRES_OK(context, context->GetAttr("nonfinite", &nonfinite));
     training_.skip_nonfinite = nonfinite == "skip";
-    std::string text;
-    OP_REQUIRES_OK(context, context->GetAttr("rule", &text));
-    absl::StatusOr<std::unique_ptr<UpdateRule>> rule = UpdateRule::Parse(text);
+    OP_REQUIRES_OK(context, context->GetAttr("rule", &rule_text_));
+    absl::StatusOr<std::unique_ptr<UpdateRule>> rule =
+        UpdateRule::Parse(rule_text_);
     OP_REQUIRES_OK(context, rule.status());
     rule_ = *std::move(rule);
     training_.rule = rule_.get();
+    bool portable;
+    OP_REQUIRES_OK(context, context->GetAttr("portable", &portable));
+    on_cpu_ =
+        !portable && context->device_type() == tensorflow::DEVICE_CPU_XLA_JIT;
   }
 
   void Compile(XlaOpKernelContext* context) override {
@@ -162,7 +167,9 @@ class ExchangeUpdateKernel : public XlaOpKernel {
 
   ExchangeShape exchange_;
   RowTraining training_;
+  std::string rule_text_;
   std::unique_ptr<UpdateRule> rule_;
+  bool on_cpu_ = false;
 };
 
 REGISTER_XLA_OP(Name("Tfembed>ExchangeLookup"), ExchangeLookupKernel);

@@ -18,6 +18,10 @@ from tfembed.embedding.replica_shares import ReplicaShare
 __all__ = ["EnginePlaces", "places_of"]
 
 
+# Engines that are others under a TPUStrategy.
+_ON_TPU = {"host": "tpu_host", "xla": "tpu_xla"}
+
+
 @dataclasses.dataclass(frozen=True)
 class EnginePlaces:
     """An engine, and the places of its features and tables in the whole.
@@ -90,6 +94,6 @@ def places_of(
             i for i, table in enumerate(plan.table_ids) if table in tables
         )
         # On a TPU's host the engine has to work from inside of the TPU's step.
-        engine = "tpu_host" if choices.on_tpu and name == "host" else name
+        engine = _ON_TPU.get(name, name) if choices.on_tpu else name
         found.append(EnginePlaces(engine, features, tables))
     return tuple(found)

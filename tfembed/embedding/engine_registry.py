@@ -12,6 +12,7 @@ __all__ = ["engine_class", "missing"]
 _CLASSES = {
     "host": ("tfembed.embedding.host_engine", "HostEngine"),
     "tpu_host": ("tfembed.embedding.tpu_host_engine", "TpuHostEngine"),
+    "tpu_xla": ("tfembed.embedding.xla_sharded_engine", "XlaShardedEngine"),
     "xla": ("tfembed.embedding.xla_engine", "XlaEngine"),
     "tpu": ("tfembed.embedding.tpu_engine", "TpuEngine"),
 }

@@ -75,19 +75,30 @@ class HostEngine:
         self._plan = plan
         self._options = options
         self._steps = NamedSteps(plan, options.bound)
-        self.tables: list[HostTable] = [
-            make_table(owner, config, optimizer)
-            for config, optimizer in zip(
-                plan.tables, plan.optimizers, strict=True
-            )
-        ]
+        self.tables: list[HostTable] = self._make_tables(owner)
         self._row_features = RowFeatures(owner, plan, self.tables)
-        with tf.device(HOST):
-            self._nonfinite_rows = private.single_variable(
+        self._nonfinite_rows = self._new_counts()
+
+    @property
+    def _device(self) -> str:
+        """Where the tables are."""
+        return HOST
+
+    def _new_counts(self) -> Any:
+        with tf.device(self._device):
+            return private.single_variable(
                 initial_value=tf.zeros([len(self.tables)], tf.int64),
                 trainable=False,
                 name="nonfinite_rows",
             )
+
+    def _make_tables(self, owner: Any) -> list[HostTable]:
+        return [
+            make_table(owner, config, optimizer)
+            for config, optimizer in zip(
+                self._plan.tables, self._plan.optimizers, strict=True
+            )
+        ]
 
     def enqueue(
         self,

@@ -106,13 +106,17 @@ class TPUEmbedding(TensorFlowNames):
             is_pipelined=bool(pipeline_execution_with_tensor_core),
         )
         self._replicas = Replicas()
-        self._strict_tpu = strict_tpu or is_tpu(self._replicas.strategy)
         self._plan = make_plan(feature_config, optimizer)
         self._choices = choose_engines(
             self._plan, engine, self._replicas.strategy
         )
         self._shapes = OutputShapes.configured(
             self._plan.features, self._plan.paths
+        )
+        # What is looked up inside of a TPU's step may be computed there.
+        self._strict_tpu = strict_tpu or (
+            is_tpu(self._replicas.strategy)
+            and any(one.engine != "xla" for one in self._choices.of_tables)
         )
         self._eager_calls = EagerCalls(
             self._plan,

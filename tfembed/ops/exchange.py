@@ -40,6 +40,8 @@ class Exchange:
       replicas: how many share the rows.
       buffer: the distinct ids that a replica sends to each other one at most in
         a round. More rounds follow where that is not enough.
+      portable: whether the program runs without this library, too. On a CPU, a
+        single replica's update is otherwise a call into it, which is faster.
 
     Raises:
       tfembed.errors.ArgumentError: a number below 1.
@@ -47,6 +49,7 @@ class Exchange:
 
     replicas: int
     buffer: int
+    portable: bool = False
 
     def __post_init__(self) -> None:
         for name in ("replicas", "buffer"):
@@ -191,6 +194,7 @@ def update(
         replicas=exchange.replicas,
         buffer=exchange.buffer,
         nonfinite=nonfinite,
+        **({"portable": True} if exchange.portable else {}),
     )
     return Updated(
         result.updated_values,
@@ -198,3 +202,8 @@ def update(
         result.rounds,
         result.nonfinite_rows,
     )
+
+
+# Tables are trained by `update`, not by a tape.
+tf.no_gradient("Tfembed>ExchangeLookup")
+tf.no_gradient("Tfembed>ExchangeUpdate")

@@ -1,0 +1,166 @@
+"""A batch's ids in tensors of static shape, as programs for XLA take them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.ops import FeatureIds, FeaturePlan
+
+__all__ = ["Entries", "EntriesForm", "entries_of", "padded"]
+
+NONE = -1  # A place without an id, and the cell of an id that is dropped.
+
+
+@dataclasses.dataclass(frozen=True)
+class EntriesForm:
+    """What is static of a feature's entries.
+
+    Attributes:
+      plan: how it is looked up.
+      cells: the rows of its activations: samples, or samples x length; 0 of
+        dense ids, which have one each.
+      is_dense: whether entry i is cell i, with a weight of 1.
+      has_weights: else all are 1.
+    """
+
+    plan: FeaturePlan
+    cells: int
+    is_dense: bool
+    has_weights: bool
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Entries:
+    """The ids of one feature.
+
+    Attributes:
+      form: what is static.
+      ids: int32 [n], NONE where there is none.
+      cells: int32 [n], NONE where it is dropped; [0] of dense ids.
+      weights: float32 [n]; [0] where all are 1.
+    """
+
+    form: EntriesForm
+    ids: tf.Tensor
+    cells: tf.Tensor
+    weights: tf.Tensor
+
+    @property
+    def flat(self) -> list[tf.Tensor]:
+        """The tensors."""
+        return [self.ids, self.cells, self.weights]
+
+    def factors(self, combiner: str) -> tf.Tensor:
+        """What each row [n] is multiplied by in its cell's sum."""
+        weights = (
+            self.weights
+            if self.form.has_weights
+            else tf.ones_like(self.cells, tf.float32)
+        )
+        weights = tf.where(self.cells >= 0, weights, 0.0)
+        if combiner == "sum" or self.form.plan.max_sequence_length:
+            return weights
+        of_cell = weights if combiner == "mean" else weights * weights
+        divisor = tf.math.unsorted_segment_sum(
+            of_cell, self.cells, self.form.cells
+        )
+        if combiner == "sqrtn":
+            divisor = tf.sqrt(divisor)
+        divisor = tf.gather(divisor, tf.maximum(self.cells, 0))
+        return tf.math.divide_no_nan(weights, divisor)
+
+
+def entries_of(
+    ids: FeatureIds, plan: FeaturePlan, vocabulary: int, combiner: str
+) -> Entries:
+    """The entries of a feature, by ops that XLA compiles too.
+
+    Ids of ragged input beyond its last row split are padding. Ids outside of
+    the vocabulary have no row, and sparse ones that validation prunes no cell.
+
+    Args:
+      ids: its batch.
+      plan: how it is looked up.
+      vocabulary: of its table.
+      combiner: of its table, "" for a sequence.
+
+    Raises:
+      tfembed.errors.ArgumentError: a batch size that is not known.
+    """
+    is_dense = ids.kind == "dense"
+    batch = 0 if is_dense else _batch_size(ids, plan)
+    length = plan.max_sequence_length
+    form = EntriesForm(
+        plan,
+        cells=batch * max(length, 1),
+        is_dense=is_dense,
+        has_weights=ids.weights.shape[0] != 0,
+    )
+    inside = (ids.ids >= 0) & (ids.ids < vocabulary)
+    rows = tf.where(inside, tf.cast(ids.ids, tf.int32), NONE)
+    if is_dense:
+        return Entries(form, rows, tf.zeros([0], tf.int32), ids.weights)
+    weights = ids.weights
+    if ids.kind == "sparse":
+        sample, place = tf.unstack(tf.cast(ids.rows, tf.int32), 2, axis=1)
+        keep = sample >= 0
+        if plan.validate:
+            keep &= ids.ids >= 0
+            if combiner != "sum" and form.has_weights:
+                keep &= weights > 0
+    else:
+        sample, place, keep = _ragged_places(ids, batch)
+    if length:
+        keep &= place < length
+        sample = sample * length + place
+    cells = tf.where(keep, sample, NONE)
+    return Entries(form, tf.where(keep, rows, NONE), cells, weights)
+
+
+def padded(entries: Entries, size: tf.Tensor) -> Entries:
+    """The same with `size` places, at least as many as before."""
+    if entries.form.is_dense:
+        return entries
+    missing = tf.cast(size, tf.int32) - tf.size(entries.ids)
+    ids, cells = (
+        tf.pad(part, [[0, missing]], constant_values=NONE)
+        for part in (entries.ids, entries.cells)
+    )
+    weights = entries.weights
+    if entries.form.has_weights:
+        weights = tf.pad(weights, [[0, missing]])
+    return dataclasses.replace(entries, ids=ids, cells=cells, weights=weights)
+
+
+def _batch_size(ids: FeatureIds, plan: FeaturePlan) -> int:
+    size = tf.get_static_value(ids.batch_size)
+    if size is None and ids.kind == "ragged":
+        splits = ids.rows.shape[0]
+        size = None if splits is None else splits - 1
+    if size is None:
+        raise errors.ArgumentError(
+            f"The batch size of input {plan.name} is not known when the function "
+            "is traced, and tables in device memory need it. Batch with "
+            "drop_remainder=True, or give the function an input_signature."
+        )
+    return int(size)
+
+
+def _ragged_places(
+    ids: FeatureIds, batch: int
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Of each id its sample, its place there, and whether it has one."""
+    splits = tf.cast(ids.rows, tf.int32)
+    n = tf.size(ids.ids)
+    # A sample begins after each inner split: so many lie at or before an id.
+    begins = tf.math.unsorted_segment_sum(
+        tf.ones([batch], tf.int32), splits[1:], n + 1
+    )
+    sample = tf.cumsum(begins)[:-1]
+    keep = sample < batch
+    sample = tf.where(keep, sample, 0)
+    place = tf.range(n) - tf.gather(splits, sample)
+    return sample, place, keep

@@ -1,0 +1,147 @@
+"""Checks of a batch on the host, before a compiled program takes it.
+
+They say what the host engine's op says, which reads the tensors itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed.ops import FeatureIds, FeaturePlan
+
+__all__ = ["Check", "check_ids", "require_all"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Check:
+    """What must hold, element by element, of some values.
+
+    Attributes:
+      holds: bool, [n] or [].
+      values: of which some are shown where it does not hold.
+      message: what comes before them.
+    """
+
+    holds: tf.Tensor
+    values: tf.Tensor
+    message: str
+
+    def bad(self) -> tf.Tensor:
+        """The values to be shown."""
+        if self.holds.shape.rank:
+            return tf.boolean_mask(self.values, ~self.holds)
+        return self.values
+
+
+def check_ids(ids: FeatureIds, plan: FeaturePlan, config: Any) -> list[Check]:
+    """Checks of what cannot be looked up.
+
+    Args:
+      ids: a feature's batch.
+      plan: how it is looked up.
+      config: its table's TableConfig.
+
+    Returns:
+      For `require_all`: that ids are in the vocabulary, sparse indices in the
+      batch and in order, row splits what they should be, and weights one per id.
+    """
+    vocabulary = config.vocabulary_size
+    inside = ids.ids < vocabulary
+    if not (ids.kind == "sparse" and plan.validate):
+        inside &= ids.ids >= 0
+    checks = [
+        Check(
+            inside,
+            ids.ids,
+            f"In {plan.name}: ids must be in [0, {vocabulary}), the rows of "
+            f"table {config.name}; got",
+        )
+    ]
+    if ids.kind == "sparse":
+        checks += _check_indices(ids, plan)
+    if ids.kind == "ragged":
+        checks += _check_splits(ids, plan.name)
+    if ids.kind != "dense":
+        n = tf.size(ids.weights)
+        checks.append(
+            Check(
+                (n == 0) | (n == tf.size(ids.ids)),
+                n,
+                f"In {plan.name}: there must be one weight for each of the "
+                "ids, or none; got",
+            )
+        )
+    return checks
+
+
+def _check_indices(ids: FeatureIds, plan: FeaturePlan) -> list[Check]:
+    sample, place = tf.unstack(ids.rows, 2, axis=1)
+    follows = sample[1:] >= sample[:-1]
+    if plan.max_sequence_length:  # Its places hold one id each.
+        follows &= (sample[1:] > sample[:-1]) | (place[1:] > place[:-1])
+    return [
+        Check(
+            (sample >= 0) & (sample < ids.batch_size) & (place >= 0),
+            sample,
+            f"In {plan.name}: sparse indices must be in the batch; got those of "
+            "samples",
+        ),
+        Check(
+            follows,
+            sample[1:],
+            f"In {plan.name}: sparse indices must be in order. Use "
+            "tf.sparse.reorder; got out of order those of samples",
+        ),
+    ]
+
+
+def _check_splits(ids: FeatureIds, name: str) -> list[Check]:
+    splits = ids.rows
+    ends = tf.stack([splits[0], splits[-1] - tf.size(ids.ids, tf.int64)])
+    return [
+        Check(
+            tf.reduce_all(splits[1:] >= splits[:-1]) & tf.reduce_all(ends == 0),
+            splits,
+            f"In {name}: row splits must begin at 0, not fall, and end at the "
+            "number of ids; got",
+        )
+    ]
+
+
+def require_all(checks: Sequence[Check]) -> Any:
+    """Raises for the first that fails; one conditional for all of them.
+
+    Returns:
+      What must have run before what was checked is used.
+
+    Raises:
+      tf.errors.InvalidArgumentError: when it runs.
+    """
+    holds = tf.stack([tf.reduce_all(check.holds) for check in checks])
+    all_hold = tf.reduce_all(holds)
+    if tf.executing_eagerly():
+        if not all_hold:
+            first = int(tf.argmin(tf.cast(holds, tf.int32)))
+            check = checks[first]
+            raise tf.errors.InvalidArgumentError(
+                None, None, f"{check.message} {check.bad().numpy()}"
+            )
+        return all_hold
+
+    def refuse() -> tf.Tensor:
+        asserts: list[Any] = []
+        for check in checks:
+            text = tf.strings.format(
+                check.message + " {}", [check.bad()], summarize=5
+            )
+            with tf.control_dependencies(asserts[-1:]):
+                all_of_it = tf.reduce_all(check.holds)
+                asserts.append(tf.debugging.Assert(all_of_it, [text]))
+        with tf.control_dependencies(asserts):
+            return tf.constant(False)
+
+    return tf.cond(all_hold, lambda: tf.constant(True), refuse)

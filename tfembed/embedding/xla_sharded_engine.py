@@ -1,0 +1,149 @@
+"""The xla engine under a TPUStrategy: rows spread over the replicas.
+
+One trace of the step serves all replicas. Its program holds the exchange, so that
+enqueue, dequeue and apply_gradients are inside of strategy.run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.embedding import private
+from tfembed.embedding.batch_queue import HOST, Batch
+from tfembed.embedding.host_tables import HostTable
+from tfembed.embedding.replicas import THIS_REPLICA
+from tfembed.embedding.sharded_table import ShardedTable
+from tfembed.embedding.step_format import StepFormat
+from tfembed.embedding.xla_engine import XlaEngine
+from tfembed.embedding.xla_stack import Stack, stacked_tables
+from tfembed.ops import exchange
+
+__all__ = ["XlaShardedEngine"]
+
+
+class XlaShardedEngine(XlaEngine):
+    """Tables of one width, update rule and learning rate share an exchange.
+
+    Each stack is one variable per replica, and one more per slot. Arguments and
+    errors are those of XlaEngine.
+    """
+
+    def _make_tables(self, owner: Any) -> list[HostTable]:
+        self._strategy = tf.distribute.get_strategy()
+        self._made: list[Stack] = []
+        found: dict[int, HostTable] = {}
+        for tables in stacked_tables(self._plan):
+            stack, parts = self._new_stack(owner, tables)
+            self._made.append(stack)
+            found.update(zip(tables, parts, strict=True))
+        return [found[i] for i in range(len(found))]
+
+    def _new_counts(self) -> Any:
+        return self._per_replica(
+            tf.zeros([len(self._plan.tables)], tf.int64),
+            "nonfinite_rows",
+            tf.VariableAggregation.SUM,
+        )
+
+    def _stacks(self) -> list[Stack]:
+        return self._made
+
+    def enqueue(
+        self,
+        name: str | None,
+        batches: Mapping[int, Batch],
+        formats: Sequence[list[StepFormat]],
+    ) -> None:
+        """As XlaEngine's, inside of strategy.run.
+
+        Raises:
+          tfembed.errors.StateError: outside of it.
+        """
+        if THIS_REPLICA not in batches:
+            raise errors.StateError(
+                "engine='xla' looks up inside of the TPU's step: call enqueue "
+                "inside of strategy.run, in the function that dequeues."
+            )
+        super().enqueue(name, batches, formats)
+
+    def _new_stack(
+        self, owner: Any, tables: tuple[int, ...]
+    ) -> tuple[Stack, list[HostTable]]:
+        configs = [self._plan.tables[i] for i in tables]
+        rule = self._plan.optimizers[tables[0]]
+        replicas = int(self._strategy.num_replicas_in_sync)
+        table_rows = tuple(
+            exchange.shard_rows(config.vocabulary_size, replicas)
+            for config in configs
+        )
+        rows = sum(table_rows)
+
+        def variable(shape: tuple[int, int], name: str) -> Any:
+            return self._per_replica(
+                tf.zeros(shape), name, tf.VariableAggregation.ONLY_FIRST_REPLICA
+            )
+
+        width = configs[0].dim
+        label = "_".join(config.name for config in configs)
+        values = variable((rows, width), label)
+        slots = {}
+        if rule is not None:
+            for name in rule.slot_names:
+                shape = rule.slot_shape(name, (rows, width))
+                slots[name] = variable(shape, f"{label}/{name}")
+        stack = Stack(
+            tables, table_rows, replicas, values, tuple(slots.values()), rule
+        )
+        parts = []
+        for place, config in enumerate(configs):
+            first = sum(table_rows[:place])
+            shape = (config.vocabulary_size, config.dim)
+            parameters = self._track(
+                owner, values, first, shape, config.name, config.initializer
+            )
+            of_slots = {}
+            for name, slot in slots.items():
+                assert rule is not None  # It has slots.
+                of_slots[name] = self._track(
+                    owner,
+                    slot,
+                    first,
+                    rule.slot_shape(name, shape),
+                    f"{config.name}/{name}",
+                    rule.slot_initializer(name),
+                )
+            parts.append(HostTable(parameters, of_slots))
+        return stack, parts
+
+    def _track(
+        self,
+        owner: Any,
+        variable: Any,
+        first: int,
+        shape: tuple[int, int],
+        name: str,
+        initializer: Callable[..., tf.Tensor],
+    ) -> ShardedTable:
+        shards = self._strategy.experimental_local_results(variable)
+        table = ShardedTable(shards, first, shape, name)
+        with tf.device(HOST):
+            table.assign(initializer(shape, dtype=tf.float32))
+        # A checkpoint that waits for it is restored here.
+        tracked: ShardedTable = private.track(owner, name, table)
+        return tracked
+
+    def _per_replica(
+        self, initial_value: tf.Tensor, name: str, aggregation: Any
+    ) -> Any:
+        with self._strategy.scope():
+            return tf.Variable(
+                initial_value,
+                trainable=False,
+                name=name,
+                synchronization=tf.VariableSynchronization.ON_READ,
+                aggregation=aggregation,
+            )
