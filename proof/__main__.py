@@ -135,7 +135,7 @@ def _print(title: str, results: list[Result]) -> None:
     names = dict.fromkeys(key for one in results for key in one.columns)
     names.pop("error", None)
     table = Table(title=title, title_justify="left")
-    table.add_column("program")
+    table.add_column("program", no_wrap=True)
     for name in names:
         table.add_column(name, justify="right")
     table.add_column("")
@@ -143,7 +143,7 @@ def _print(title: str, results: list[Result]) -> None:
         cells = [str(one.columns.get(name, "")) for name in names]
         verdict = "ok" if one.passed else "FAILED"
         table.add_row(one.name, *cells, verdict)
-    Console(width=None if sys.stdout.isatty() else 180).print(table)
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
     for one in results:
         if one.columns.get("error"):
             print(f"{one.name}: {one.columns['error']}")

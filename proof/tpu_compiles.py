@@ -22,7 +22,7 @@ __all__ = ["MOST_TIME", "main"]
 # The sharded step may take this much of the replicated one's estimated time.
 MOST_TIME = 1.5
 # What is compared with whole tables in the short proof.
-_COMPARED = ("step, Adagrad", "DLRM")
+_COMPARED = ("step, SGD", "step, Adagrad", "DLRM")
 
 
 def kinds_of(lowered: Lowered, *, full: bool) -> tuple[str, ...]:
