@@ -2,6 +2,8 @@
 TF ?= 2.20.0
 VENV := $(if $(filter 2.20.0,$(TF)),.venv,.venv-$(TF))
 PY := $(VENV)/bin/python
+# A test is Python on one core, mostly; each process needs about 1 GB.
+PYTEST := $(PY) -m pytest --numprocesses 2
 BAZEL := $(PY) build_tools/bazel.py
 CXX_FILES = $(shell git ls-files '*.cc' '*.h' '*.inc')
 export TF DATA
@@ -32,14 +34,14 @@ demo: setup
 
 test: setup
 	$(BAZEL) test --noshow_progress --ui_event_filters=-info //cc/...
-	HYPOTHESIS_PROFILE=ci $(PY) -m pytest $(ARGS)
+	HYPOTHESIS_PROFILE=ci $(PYTEST) $(ARGS)
 
 test-python: setup
-	HYPOTHESIS_PROFILE=ci $(PY) -m pytest $(ARGS)
+	HYPOTHESIS_PROFILE=ci $(PYTEST) $(ARGS)
 
 test-full: setup
 	$(BAZEL) test --noshow_progress --ui_event_filters=-info //cc/...
-	HYPOTHESIS_PROFILE=full $(PY) -m pytest $(ARGS)
+	HYPOTHESIS_PROFILE=full $(PYTEST) $(ARGS)
 
 lint: setup
 	$(PY) -m ruff format --check .
