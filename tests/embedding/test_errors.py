@@ -36,6 +36,16 @@ def test_an_unknown_optimizer_is_refused():
     assert table.optimizer is None
 
 
+def test_a_learning_rate_that_asks_for_a_step_is_refused():
+    schedule = tf.keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.5)
+    table = tfembed.TableConfig(10, 4, name="users")
+
+    with pytest.raises(errors.ArgumentError, match="'users'.*asks for some"):
+        tfembed.TPUEmbedding(
+            tfembed.FeatureConfig(table), tfembed.SGD(schedule)
+        )
+
+
 def test_a_name_used_twice_is_refused_and_nothing_is_written():
     tables = [tfembed.TableConfig(8, 2, name=n) for n in ("users", None)]
     tables.append(tfembed.TableConfig(8, 2, name="users"))

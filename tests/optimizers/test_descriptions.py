@@ -20,7 +20,6 @@ NOT_ALLOWED = [
         "clipvalue",
     ),
     ("SGD", {"learning_rate": "fast"}, "learning_rate"),
-    ("SGD", {"learning_rate": lambda step: 0.1 / step}, "asks for some"),
     ("SGD", {"clipvalue": (1.0,)}, "clipvalue"),
     ("SGD", {"clipvalue": "hard"}, "clipvalue"),
     ("Adagrad", {"initial_accumulator_value": 0.0}, "accumulator.*0.0"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -148,6 +149,7 @@ def make_plan(feature_config: Any, optimizer: Any) -> EmbeddingPlan:
 def _check_fits(rule: optimizers.Optimizer, table: Any, name: str) -> None:
     has_vocabulary = table.vocabulary_size is not None
     rule.check_fits_table(name, has_vocabulary=has_vocabulary)
+    _check_rate(rule.learning_rate, name)
     # TensorFlow's has no such field.
     if not rule.is_fused and getattr(table, "admission", None) is not None:
         raise errors.ArgumentError(
@@ -155,6 +157,23 @@ def _check_fits(rule: optimizers.Optimizer, table: Any, name: str) -> None:
             "does not ask: its updates insert all. Leave `admission` out, or "
             "use another optimizer."
         )
+
+
+def _check_rate(rate: Any, name: str) -> None:
+    """Refuses functions that ask for a step: there is none to give."""
+    if not callable(rate):
+        return
+    try:
+        inspect.signature(rate).bind()
+    except TypeError:
+        raise errors.ArgumentError(
+            f"The learning rate of table {name!r} must be a number or a "
+            f"function without arguments; got {rate!r}, which asks for some. Of "
+            "a schedule over steps, give `lambda: schedule(step)` with a "
+            "tf.Variable that you count up."
+        ) from None
+    except ValueError:  # Nothing is known of it.
+        return
 
 
 def _distinct(tables: Sequence[Any]) -> list[Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import inspect
 import math
 import numbers
 from collections.abc import Callable, Mapping
@@ -178,29 +177,12 @@ class KeywordOptimizer(Optimizer):
 
 
 def check_learning_rate(rate: object) -> None:
-    """Raises for anything but a number or a function without arguments."""
+    """Raises for anything but a number or a function."""
     if not callable(rate) and not isinstance(rate, numbers.Real):
         raise errors.ArgumentError(
             "`learning_rate` must be a number or a function without "
             f"arguments; got {rate!r}."
         )
-    if callable(rate) and not _takes_no_argument(rate):
-        raise errors.ArgumentError(
-            "`learning_rate` must be a number or a function without "
-            f"arguments; got {rate!r}, which asks for some. Of a schedule "
-            "over steps, give `lambda: schedule(step)` with a tf.Variable "
-            "that you count up."
-        )
-
-
-def _takes_no_argument(function: Callable[..., Any]) -> bool:
-    try:
-        inspect.signature(function).bind()
-    except TypeError:
-        return False
-    except ValueError:  # Nothing is known of it.
-        return True
-    return True
 
 
 def check_slot_creator(creator: object) -> None:
