@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 #include "cc/core/simd/dispatch.h"
 
@@ -12,41 +11,64 @@ namespace {
 constexpr int64_t kBlock = 64;  // Rows that are on their way at once.
 constexpr int64_t kLine = 64 / sizeof(float);
 
-// Numbers rows in the order in which they first come: open addressing, at most
-// half full.
-class RowNumbers {
+// Where the gradients of each distinct row are: a list for each, in order. Rows
+// are numbered as they first come. Open addressing, at most half full.
+class Occurrences {
  public:
-  explicit RowNumbers(int64_t n) {
+  explicit Occurrences(int64_t n) : next_(n, -1) {
     while ((int64_t{1} << bits_) < 2 * n) ++bits_;
     cells_.assign(size_t{1} << bits_, {-1, 0});
-    rows_.reserve(n);
+    lists_.reserve(n);
   }
 
-  // The row's number, and whether it is new.
-  std::pair<int32_t, bool> Number(int32_t row) {
+  // The i-th gradient belongs to `row`.
+  void Add(int32_t row, int32_t i) {
     const size_t mask = cells_.size() - 1;
     // The top bits of a product with 2^32 / phi: consecutive rows spread.
     size_t at = (static_cast<uint32_t>(row) * 2654435769u) >> (32 - bits_);
     for (;; at = (at + 1) & mask) {
       Cell& cell = cells_[at];
-      if (cell.row == row) return {cell.number, false};
-      if (cell.row >= 0) continue;
-      cell = {row, static_cast<int32_t>(rows_.size())};
-      rows_.push_back(row);
-      return {cell.number, true};
+      if (cell.row < 0) {
+        cell = {row, static_cast<int32_t>(lists_.size())};
+        lists_.push_back({row, i, i});
+        return;
+      }
+      if (cell.row != row) continue;
+      List& list = lists_[cell.list];
+      next_[list.last] = i;
+      list.last = i;
+      return;
     }
   }
 
-  const std::vector<int32_t>& rows() const { return rows_; }
+  int64_t size() const { return lists_.size(); }
+  int32_t row(int64_t number) const { return lists_[number].row; }
+
+  // The sum of a row's gradients, in the order in which they came.
+  void Sum(int64_t number, const float* gradients, int64_t width,
+           float* sum) const {
+    const int32_t first = lists_[number].first;
+    std::memcpy(sum, gradients + first * width, width * sizeof(float));
+    for (int32_t i = next_[first]; i >= 0; i = next_[i]) {
+      const float* gradient = gradients + i * width;
+      for (int64_t c = 0; c < width; ++c) sum[c] += gradient[c];
+    }
+  }
 
  private:
   struct Cell {
     int32_t row;
-    int32_t number;
+    int32_t list;
+  };
+  struct List {
+    int32_t row;
+    int32_t first;
+    int32_t last;
   };
   int bits_ = 4;
   std::vector<Cell> cells_;
-  std::vector<int32_t> rows_;
+  std::vector<List> lists_;
+  std::vector<int32_t> next_;  // Of the same row, or -1.
 };
 
 MutableRow RowAt(const RowTensors& tensors, int64_t row) {
@@ -70,56 +92,37 @@ void Fetch(const RowTensors& tensors, const MutableRow& row) {
   }
 }
 
-// Applies gradients to rows a block at a time, while the next one's rows come.
-void ApplyAll(const UpdateRule& rule, float learning_rate,
-              const std::vector<MutableRow>& rows, const float* gradients,
-              const RowTensors& tensors) {
-  const int64_t n = rows.size();
-  for (int64_t begin = 0; begin < n; begin += kBlock) {
-    const int64_t end = std::min(begin + kBlock, n);
-    for (int64_t i = end; i < std::min(end + kBlock, n); ++i) {
-      Fetch(tensors, rows[i]);
-    }
-    rule.Apply(rows.data() + begin, gradients + begin * tensors.width,
-               end - begin, tensors.width, learning_rate);
-  }
-}
-
 }  // namespace
 
 void UpdateDistinctRows(const UpdateRule& rule, float learning_rate,
                         const int32_t* ids, const float* gradients, int64_t n,
                         OnNonfinite on_nonfinite, RowTensors* tensors) {
   const int64_t width = tensors->width;
-  RowNumbers numbers(n);
-  std::vector<float> sums;
-  sums.reserve(n * width);
+  Occurrences occurrences(n);
   for (int64_t i = 0; i < n; ++i) {
-    if (ids[i] < 0 || ids[i] >= tensors->rows) continue;
-    const float* gradient = gradients + i * width;
-    const auto [number, is_new] = numbers.Number(ids[i]);
-    if (is_new) {
-      sums.insert(sums.end(), gradient, gradient + width);
-    } else {
-      float* sum = sums.data() + number * width;
-      for (int64_t c = 0; c < width; ++c) sum[c] += gradient[c];
-    }
+    if (ids[i] >= 0 && ids[i] < tensors->rows) occurrences.Add(ids[i], i);
   }
   const Kernels& kernels = ActiveKernels();
-  std::vector<MutableRow> rows;
-  rows.reserve(numbers.rows().size());
-  int64_t kept = 0;
-  for (size_t i = 0; i < numbers.rows().size(); ++i) {
-    const int32_t row = numbers.rows()[i];
-    const float* sum = sums.data() + i * width;
-    if (!kernels.all_finite(sum, width) && !on_nonfinite(row)) continue;
-    if (kept != static_cast<int64_t>(i)) {
-      std::memcpy(sums.data() + kept * width, sum, width * sizeof(float));
+  // Sums of a block at a time: those of all rows would be as large as the
+  // gradients, and fresh memory in each step.
+  std::vector<float> sums(kBlock * width);
+  std::vector<MutableRow> rows(kBlock);
+  for (int64_t begin = 0; begin < occurrences.size(); begin += kBlock) {
+    const int64_t end = std::min(begin + kBlock, occurrences.size());
+    const int64_t fetched = std::min(end + kBlock, occurrences.size());
+    for (int64_t i = end; i < fetched; ++i) {
+      Fetch(*tensors, RowAt(*tensors, occurrences.row(i)));
     }
-    ++kept;
-    rows.push_back(RowAt(*tensors, row));
+    int64_t kept = 0;
+    for (int64_t i = begin; i < end; ++i) {
+      float* sum = sums.data() + kept * width;
+      occurrences.Sum(i, gradients, width, sum);
+      const int32_t row = occurrences.row(i);
+      if (!kernels.all_finite(sum, width) && !on_nonfinite(row)) continue;
+      rows[kept++] = RowAt(*tensors, row);
+    }
+    rule.Apply(rows.data(), sums.data(), kept, width, learning_rate);
   }
-  ApplyAll(rule, learning_rate, rows, sums.data(), *tensors);
 }
 
 void UpdateInOrder(const UpdateRule& rule, float learning_rate,
