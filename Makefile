@@ -9,7 +9,7 @@ CXX_FILES = $(shell git ls-files '*.cc' '*.h' '*.inc')
 export TF DATA
 
 .PHONY: help setup demo test test-python test-full lint format wheel bench \
-  bench-lookup bench-table fuzz soak tpu-proof clean
+  bench-engines bench-lookup bench-table fuzz soak tpu-proof clean
 
 help:
 	@echo 'make demo [DATA=path-or-glob]  set up, then train, resume, export, serve'
@@ -20,6 +20,7 @@ help:
 	@echo 'make wheel                     a wheel in dist/'
 	@echo 'make bench                     speed beside stock TensorFlow'
 	@echo 'make bench-lookup              lookups, training steps beside peers; judges'
+	@echo 'make bench-engines             one step by each engine; judges'
 	@echo 'make bench-table               hash tables beside their peers; judges'
 	@echo 'make fuzz | soak               random operations | churn, at full length'
 	@echo 'make tpu-proof [FULL=1]        what is proven about TPUs without one'
@@ -64,6 +65,9 @@ bench: setup
 
 bench-lookup: setup
 	$(PY) -m benchmarks.lookup $(ARGS)
+
+bench-engines: setup
+	$(PY) -m benchmarks.engines $(ARGS)
 
 bench-table: setup
 	$(PY) -m benchmarks.table $(ARGS)

@@ -172,8 +172,19 @@ class ExchangeUpdateKernel : public XlaOpKernel {
   bool on_cpu_ = false;
 };
 
-REGISTER_XLA_OP(Name("Tfembed>ExchangeLookup"), ExchangeLookupKernel);
-REGISTER_XLA_OP(Name("Tfembed>ExchangeUpdate"), ExchangeUpdateKernel);
+// REGISTER_XLA_OP leaves kernels in a list that TensorFlow empties once, before
+// its first op: programs that import this library later would have none.
+#define REGISTER_EXCHANGE(device)                                        \
+  REGISTER_KERNEL_BUILDER(Name("Tfembed>ExchangeLookup").Device(device), \
+                          ExchangeLookupKernel);                         \
+  REGISTER_KERNEL_BUILDER(Name("Tfembed>ExchangeUpdate").Device(device), \
+                          ExchangeUpdateKernel)
+
+REGISTER_EXCHANGE(tensorflow::DEVICE_CPU_XLA_JIT);
+REGISTER_EXCHANGE(tensorflow::DEVICE_GPU_XLA_JIT);
+REGISTER_EXCHANGE("XLA_TPU_JIT");
+
+#undef REGISTER_EXCHANGE
 
 }  // namespace
 }  // namespace tfembed

@@ -86,9 +86,6 @@ def _open() -> types.ModuleType:
 def load_xla() -> str:
     """Loads the XLA kernels where they are there.
 
-    TensorFlow registers XLA kernels once, at the first jit compilation of the
-    process, so that a library that is loaded later is not seen.
-
     Returns:
       Why there are none, and what to do; "" where they are loaded.
     """
