@@ -7,6 +7,7 @@ import pathlib
 import sys
 
 import pytest
+import tensorflow as tf
 
 import tfembed
 from tfembed import errors
@@ -74,12 +75,15 @@ def test_a_table_that_grows_is_refused():
         _estimate(_features(None))
 
 
+WRITES_STABLEHLO = not tf.__version__.startswith("2.16.")
+
 needs_kernels = pytest.mark.skipif(
     bool(exchange.why_missing()), reason="no XLA kernels here"
 )
 
 
 @needs_kernels
+@pytest.mark.skipif(not WRITES_STABLEHLO, reason="refused: below")
 def test_missing_wheels_are_named_with_the_way_to_get_them(tmp_path):
     # A Python that has no third-party packages at all.
     bare = tmp_path / "python"
@@ -89,6 +93,15 @@ def test_missing_wheels_are_named_with_the_way_to_get_them(tmp_path):
         _estimate(python=bare)
     for text in ("jax[tpu]==0.10.2", "libtpu==0.0.42.1", "pip install"):
         assert text in str(raised.value)
+
+
+@needs_kernels
+@pytest.mark.skipif(WRITES_STABLEHLO, reason="not refused here")
+def test_a_tensorflow_that_writes_no_stablehlo_is_named():
+    with pytest.raises(
+        errors.UnsupportedError, match=r"TensorFlow 2\.16.*2\.20"
+    ):
+        _estimate()
 
 
 @needs_kernels

@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfembed import errors
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.ops import exchange
 
@@ -65,12 +66,22 @@ class TablesStep:
         return sum(len(self._shapes(stack)) for stack in self._stacks)
 
     def stablehlo(self) -> str:
-        """The step as XLA's portable text."""
+        """The step as XLA's portable text.
+
+        Raises:
+          tfembed.errors.UnsupportedError: this TensorFlow cannot write it.
+        """
         function = tf.function(
             self._run, jit_compile=True, input_signature=self._specs()
         )
         lower = function.experimental_get_compiler_ir(*self._specs())
-        return str(lower(stage="stablehlo"))
+        try:
+            return str(lower(stage="stablehlo"))
+        except ValueError as error:
+            raise errors.UnsupportedError(
+                f"TensorFlow {tf.__version__} does not write programs as "
+                f"StableHLO, which the TPU compiler reads. Use 2.20. ({error})"
+            ) from None
 
     def _stacked(self) -> list[_Stack]:
         groups: dict[tuple[int, str], list[int]] = {}
