@@ -29,7 +29,7 @@ os.environ["XLA_FLAGS"] = " ".join(
 )
 
 import jax  # noqa: E402 - after its settings.
-import numpy as np  # noqa: E402
+import numpy as np  # noqa: E402 - as well.
 
 __all__ = ["KINDS", "TOPOLOGIES", "HostProgram", "compiler"]
 

@@ -6,12 +6,9 @@ import argparse
 import sys
 import tempfile
 
-import rich.console
-
-from benchmarks import lookup, report
+from benchmarks import lookup, parts
 from benchmarks.lookup import grid, memory, others
 from benchmarks.lookup.plan import ROWS, Plan
-from benchmarks.results import Results
 
 PARTS = {
     "forward": grid.forward,
@@ -28,8 +25,6 @@ PARTS = {
 def main() -> int:
     """Runs the parts that the flags name."""
     flags = _parse_flags()
-    results = Results()
-    console = rich.console.Console(width=120)
     with tempfile.TemporaryDirectory() as folder:
         plan = Plan(
             widths=[64] if flags.quick else flags.widths,
@@ -39,13 +34,9 @@ def main() -> int:
             folder=folder,
             with_downloads=not flags.no_downloads,
         )
-        for part in flags.only or PARTS:
-            console.print(f"measuring: {part}", style="dim")
-            PARTS[part](plan, results)
-            report.show_figures(console, lookup.TITLE, results.figures)
-            results.figures.clear()
-    report.show_bars(console, results.bars)
-    return 0 if all(bar.holds for bar in results.bars) else 1
+        return parts.run(
+            PARTS, flags.only or PARTS, plan, title=lookup.TITLE, columns=120
+        )
 
 
 def _parse_flags() -> argparse.Namespace:

@@ -48,7 +48,7 @@ class Contender(abc.ABC):
 
     def values(self) -> np.ndarray:
         """The rows of all tables, [tables, rows, width]; for tests."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} shows no rows.")
 
     def has(self, form: str, *, train: bool) -> bool:
         """Whether `rounds` knows the form."""

@@ -6,11 +6,9 @@ import argparse
 import sys
 import tempfile
 
-import rich.console
-
-from benchmarks import report
+from benchmarks import parts
 from benchmarks.table import access, files, growth, scaling
-from benchmarks.table.cases import Plan, Results
+from benchmarks.table.cases import Plan
 
 PARTS = {
     "growth": growth.run,
@@ -27,8 +25,6 @@ PARTS = {
 def main() -> int:
     """Runs the parts that the flags name."""
     flags = _parse_flags()
-    results = Results()
-    console = rich.console.Console(width=110)
     title = f"hash tables of {flags.keys:,} keys, batches of 65,536, 2 threads"
     with tempfile.TemporaryDirectory(dir=flags.folder) as folder:
         plan = Plan(
@@ -38,13 +34,9 @@ def main() -> int:
             folder=folder,
             with_tfra=not flags.no_tfra,
         )
-        for part in flags.only or PARTS:
-            console.print(f"measuring: {part}", style="dim")
-            PARTS[part](plan, results)
-            report.show_figures(console, title, results.figures)
-            results.figures.clear()
-    report.show_bars(console, results.bars)
-    return 0 if all(bar.holds for bar in results.bars) else 1
+        return parts.run(
+            PARTS, flags.only or PARTS, plan, title=title, columns=110
+        )
 
 
 def _parse_flags() -> argparse.Namespace:

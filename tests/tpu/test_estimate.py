@@ -83,7 +83,7 @@ needs_kernels = pytest.mark.skipif(
 
 
 @needs_kernels
-@pytest.mark.skipif(not WRITES_STABLEHLO, reason="refused: below")
+@pytest.mark.skipif(not WRITES_STABLEHLO, reason="writes no StableHLO")
 def test_missing_wheels_are_named_with_the_way_to_get_them(tmp_path):
     # A Python that has no third-party packages at all.
     bare = tmp_path / "python"
@@ -96,7 +96,7 @@ def test_missing_wheels_are_named_with_the_way_to_get_them(tmp_path):
 
 
 @needs_kernels
-@pytest.mark.skipif(WRITES_STABLEHLO, reason="not refused here")
+@pytest.mark.skipif(WRITES_STABLEHLO, reason="writes StableHLO")
 def test_a_tensorflow_that_writes_no_stablehlo_is_named():
     with pytest.raises(
         errors.UnsupportedError, match=r"TensorFlow 2\.16.*2\.20"

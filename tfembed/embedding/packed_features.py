@@ -44,15 +44,15 @@ class PackedFeatures(tf.experimental.ExtensionType):
     """
 
     ids: tf.Tensor
-    strings: typing.Optional[tf.Tensor]  # noqa: UP045
+    strings: typing.Optional[tf.Tensor]  # noqa: UP045 - TensorFlow reads it
     rows: tf.Tensor
     weights: tf.Tensor
     sizes: tf.Tensor
-    paths: typing.Tuple[str, ...]  # noqa: UP006
-    kinds: typing.Tuple[str, ...]  # noqa: UP006
-    are_strings: typing.Tuple[bool, ...]  # noqa: UP006
-    shapes: typing.Tuple[tf.TensorShape, ...]  # noqa: UP006
-    weighted: typing.Tuple[bool, ...]  # noqa: UP006
+    paths: typing.Tuple[str, ...]  # noqa: UP006 - TensorFlow reads it
+    kinds: typing.Tuple[str, ...]  # noqa: UP006 - TensorFlow reads it
+    are_strings: typing.Tuple[bool, ...]  # noqa: UP006 - TensorFlow reads it
+    shapes: typing.Tuple[tf.TensorShape, ...]  # noqa: UP006 - TensorFlow reads it
+    weighted: typing.Tuple[bool, ...]  # noqa: UP006 - TensorFlow reads it
 
     class Spec:
         """The type of all batches of the same features."""

@@ -185,14 +185,14 @@ class TPUEmbedding(TensorFlowNames):
           ValueError, TypeError: a structure that does not match.
           tf.errors.InvalidArgumentError: when it runs: `max_enqueued`.
         """
-        if self._eager_calls.enqueue(
-            self.enqueue, features, weights, training, name, device
-        ):
-            return
         self._replicas.check_strategy("enqueue")
         self._check_shapes_are_known()
         if self._strict_tpu:
             check_plumbing(features, self._replicas.strategy)
+        if self._eager_calls.enqueue(
+            self.enqueue, features, weights, training, name, device
+        ):
+            return
         if training is False:
             self.flush()
         shares = replica_shares(

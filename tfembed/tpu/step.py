@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.embedding.plan import EmbeddingPlan
+from tfembed.embedding.xla_stack import stacked_tables
 from tfembed.ops import exchange
 
 __all__ = ["TablesStep"]
@@ -84,24 +85,18 @@ class TablesStep:
             ) from None
 
     def _stacked(self) -> list[_Stack]:
-        groups: dict[tuple[int, str], list[int]] = {}
-        for i, (config, rule) in enumerate(
-            zip(self._plan.tables, self._plan.optimizers, strict=True)
-        ):
-            text = "" if rule is None else rule.rule_text()
-            groups.setdefault((config.dim, text), []).append(i)
         return [
             _Stack(
                 self._plan.optimizers[tables[0]],
-                width,
-                tuple(tables),
+                self._plan.dims[tables[0]],
+                tables,
                 tuple(
                     i
                     for i, table in enumerate(self._plan.table_ids)
                     if table in tables
                 ),
             )
-            for (width, _), tables in groups.items()
+            for tables in stacked_tables(self._plan)
         ]
 
     def _shapes(self, stack: _Stack) -> list[tuple[int, int]]:
