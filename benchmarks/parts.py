@@ -12,9 +12,10 @@ from benchmarks.results import Results
 
 
 def run(
-    parts: Mapping[str, Callable[[Any, Results], None]],
+    parts: Mapping[str, Callable[[Any, Any], None]],
     chosen: Iterable[str],
     plan: Any,
+    results: Results,
     *,
     title: str,
     columns: int,
@@ -24,11 +25,10 @@ def run(
     Args:
       parts: by name.
       chosen: the names of those to run.
-      plan: the first argument of each.
+      plan, results: the arguments of each.
       title: of their tables.
       columns: of a line.
     """
-    results = Results()
     console = rich.console.Console(width=columns)
     for name in chosen:
         console.print(f"measuring: {name}", style="dim")

@@ -9,6 +9,7 @@ import tempfile
 from benchmarks import lookup, parts
 from benchmarks.lookup import grid, memory, others
 from benchmarks.lookup.plan import ROWS, Plan
+from benchmarks.results import Results
 
 PARTS = {
     "forward": grid.forward,
@@ -35,7 +36,12 @@ def main() -> int:
             with_downloads=not flags.no_downloads,
         )
         return parts.run(
-            PARTS, flags.only or PARTS, plan, title=lookup.TITLE, columns=120
+            PARTS,
+            flags.only or PARTS,
+            plan,
+            Results(),
+            title=lookup.TITLE,
+            columns=120,
         )
 
 

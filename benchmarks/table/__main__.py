@@ -8,7 +8,7 @@ import tempfile
 
 from benchmarks import parts
 from benchmarks.table import access, files, growth, scaling
-from benchmarks.table.cases import Plan
+from benchmarks.table.cases import Plan, Results
 
 PARTS = {
     "growth": growth.run,
@@ -35,7 +35,12 @@ def main() -> int:
             with_tfra=not flags.no_tfra,
         )
         return parts.run(
-            PARTS, flags.only or PARTS, plan, title=title, columns=110
+            PARTS,
+            flags.only or PARTS,
+            plan,
+            Results(),
+            title=title,
+            columns=110,
         )
 
 
