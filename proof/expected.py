@@ -154,6 +154,8 @@ def _updated(
 def _rounds(lowered: Lowered, ids: list[np.ndarray]) -> tuple[int, int]:
     """As many as the fullest buffer between two replicas takes, and the most."""
     p, n = lowered.program, lowered.replicas
+    if n == 1:  # Nothing is exchanged.
+        return 1, 1
     buffers = np.zeros((n, n), np.int64)
     for replica, of_replica in enumerate(ids):
         wanted = {
