@@ -1,4 +1,4 @@
-"""Optimizers that run their own update on rows: options, shapes, refusals."""
+"""Optimizers that run their own update on rows: options and shapes."""
 
 from __future__ import annotations
 
@@ -8,37 +8,10 @@ import tensorflow as tf
 
 import tfembed.dynamic_embedding as de
 from tests.dynamic_embedding.optimizer_makers import V1, K
-from tfembed import policies
+from tests.dynamic_embedding.plain_sgd import PlainSgd, column, slices, wrapped
 
 ONE = tf.constant([1], tf.int64)
 NAN, INF = float("nan"), float("inf")
-
-
-class PlainSgd(K.Optimizer):
-    """Keras' SGD as a user would write it, which tfembed has no rule for."""
-
-    def __init__(self, learning_rate=1.0, before=lambda: None, **options):
-        super().__init__(learning_rate=learning_rate, **options)
-        self.before = before
-
-    def update_step(self, gradient, variable, learning_rate):
-        self.before()
-        self.assign_sub(variable, gradient * learning_rate)
-
-    def get_config(self):
-        return {**super().get_config(), "before": self.before}
-
-
-def wrapped(optimizer, **options):
-    return de.DynamicEmbeddingOptimizer(optimizer, **options)
-
-
-def slices(keys, values):
-    return tf.IndexedSlices(tf.constant(values), tf.constant(keys, tf.int64))
-
-
-def column(v, keys):
-    return v.lookup(keys).numpy()[:, 0].tolist()
 
 
 def test_a_step_is_traced_once_whatever_the_batch_has():
@@ -229,54 +202,6 @@ def test_a_persistent_tape_gives_gradients_again():
     assert column(v, [1]) == [-4]
 
 
-def test_a_second_optimizer_on_a_table_is_refused():
-    v = de.Variable()
-    wrapped(PlainSgd()).apply_gradients([(slices([1], [[1.0]]), v)])
-    for other in (K.RMSprop(), K.Adam(), V1.MomentumOptimizer(1.0, 0.5)):
-        with pytest.raises(ValueError, match="cannot take"):
-            wrapped(other).apply_gradients([(slices([1], [[1.0]]), v)])
-    assert column(v, [1]) == [-1]
-
-
-class WholeNorm(PlainSgd):
-    def update_step(self, gradient, variable, learning_rate):
-        norm = tf.norm(tf.convert_to_tensor(gradient))
-        self.assign_sub(variable, gradient / norm * learning_rate)
-
-
-class ManySlots(PlainSgd):
-    def build(self, variables):
-        super().build(variables)
-        names = [f"slot_{i}" for i in range(5)]
-        self.slots = self.add_optimizer_variables(variables, names)
-
-
-class ColumnMeans(PlainSgd):
-    def build(self, variables):
-        super().build(variables)
-        self.means = [self.add_variable([v.shape[1]]) for v in variables]
-
-
-@pytest.mark.parametrize(
-    ("make", "text"),
-    [
-        (lambda: K.Adafactor(), "means over whole rows"),
-        (lambda: K.Lamb(), "norms of the whole variable"),
-        (lambda: K.LossScaleOptimizer(K.SGD()), "wraps another one"),
-        (lambda: K.Adam(use_ema=True), "averages move for all rows"),
-        (lambda: K.SGD(gradient_accumulation_steps=2), "earlier batches"),
-        (lambda: WholeNorm(), "depends on other rows"),
-        (lambda: ManySlots(), "keeps 5 slots"),
-        (lambda: ColumnMeans(), r"of shape \(2,\)"),
-        (lambda: tf.tpu.experimental.embedding.SGD(), "Use an optimizer of"),
-        (lambda: object(), "Use an optimizer of"),
-    ],
-)
-def test_optimizers_that_move_no_single_rows_are_refused(make, text):
-    with pytest.raises(NotImplementedError, match=text):
-        wrapped(make())
-
-
 @pytest.mark.parametrize("bp_v2", [False, True])
 @pytest.mark.parametrize(
     ("key_dtype", "value_dtype"),
@@ -298,19 +223,6 @@ def test_rows_of_other_dtypes_have_slots_of_floats(
     assert v.lookup(keys).dtype == value_dtype
     assert column(v, keys) == [1, 1, 1.5]
     assert momentum.lookup(keys).numpy()[:, 2].tolist() == [-1, -1, -0.5]
-
-
-def test_rows_that_cannot_be_trained_are_refused():
-    v = de.Variable(value_dtype=tf.int32)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="int32"):
-        wrapped(PlainSgd()).apply_gradients([(slices([1], [[1.0]]), v)])
-
-
-def test_a_table_with_an_admission_policy_needs_a_fused_rule():
-    v = de.Variable(admission=policies.CountAdmission(2))
-    with pytest.raises(NotImplementedError, match="admits keys by a policy"):
-        wrapped(PlainSgd()).apply_gradients([(slices([1], [[1.0]]), v)])
-    assert int(v.size()) == 0
 
 
 def test_a_policy_is_told_of_rows_that_move():

@@ -303,30 +303,3 @@ def test_row_95_a_variable_without_checkpoint_saves_no_status(tmp_path):
     tf.train.Checkpoint(v=v).restore(saved)
 
     assert statuses(v) == {1: 2, 2: 1}
-
-
-class KeepEven(de.RestrictPolicy):
-    """A policy of a user: odd keys go."""
-
-    status = None
-
-    def apply_update(self, ids):
-        """Nothing is noted."""
-
-    def apply_restriction(self, num_reserved, **kwargs):
-        ids = self.variable.table.keys()
-        self.variable.remove(tf.boolean_mask(ids, ids % 2 == 1))
-        return num_reserved, kwargs
-
-
-def test_users_may_write_policies():
-    v = variable(KeepEven)
-    train(v, adam(), keys(range(6)))
-
-    assert v.restrict(3, depth=2) == (3, {"depth": 2})
-    assert key_set(v) == {0, 2, 4}
-
-
-def test_a_policy_without_its_methods_cannot_be_used():
-    with pytest.raises(TypeError, match="abstract"):
-        variable(de.RestrictPolicy)

@@ -1,6 +1,7 @@
 """The spec's acceptance rows on `Variable`, int64 to float32: 2 to 51.
 
-Those on dtypes are in test_spec_dtypes.py.
+Those on dtypes are in test_spec_dtypes.py, on accum in test_spec_accum.py, and
+on what a missing key reads in test_spec_initial_rows.py.
 """
 
 from __future__ import annotations
@@ -10,28 +11,11 @@ import pytest
 import tensorflow as tf
 
 import tfembed.dynamic_embedding as de
+from tests.dynamic_embedding.filled_variables import contents, filled, variable
 from tfembed import errors
 
 INT64 = np.iinfo(np.int64)
 InvalidArgument = tf.errors.InvalidArgumentError
-
-
-def variable(dim=1, default=-1.0, shards=1, **options):
-    return de.Variable(
-        dim=dim, initializer=default, devices=["/CPU:0"] * shards, **options
-    )
-
-
-def filled(dim=1, default=-1.0, shards=1, keys=range(4)):
-    v = variable(dim, default, shards)
-    keys = np.array(list(keys), np.int64)
-    v.upsert(keys, np.repeat(keys[:, None], dim, 1).astype(np.float32))
-    return v
-
-
-def contents(v):
-    keys, values = (x.numpy() for x in v.export())
-    return {int(k): row.tolist() for k, row in zip(keys, values, strict=True)}
 
 
 @pytest.mark.parametrize("dim", [1, 8, 16, 128])
@@ -218,102 +202,6 @@ def test_row_26_lookup_says_which_keys_exist(shards):
     _, exists = v.lookup([0, 1, 100, 3], return_exists=True)
     np.testing.assert_array_equal(exists, [True, True, False, True])
     assert int(v.size()) == 4
-
-
-@pytest.mark.parametrize("shards", [1, 2])
-def test_row_27_accum_leaves_keys_alone_where_someone_came_between(shards):
-    v = filled(shards=shards)
-    keys = tf.constant([0, 1, 100, 3], tf.int64)
-    old, exists = v.lookup(keys, return_exists=True)
-    v.upsert([100], [[99.0]])
-    v.remove(tf.constant([1], tf.int64))
-
-    v.accum(keys, old, [[10.0], [11.0], [100.0], [13.0]], exists)
-
-    assert contents(v) == {0: [10], 2: [2], 3: [13], 100: [99]}
-
-
-def test_row_30_accum_inserts_what_is_missing_and_was():
-    v = variable()
-    v.accum([1], [[0.0]], [[5.0]], [False])
-    assert contents(v) == {1: [5]}
-
-
-def test_row_28_accum_of_a_new_key_leaves_one_that_is_there():
-    v = filled(keys=[1])
-    v.accum([1], [[0.0]], [[5.0]], [False])
-    assert contents(v) == {1: [1]}
-
-
-def test_row_29_accum_of_a_known_key_does_not_bring_it_back():
-    v = variable()
-    v.accum([1], [[0.0]], [[5.0]], [True])
-    assert contents(v) == {}
-
-
-def test_row_31_accum_counts_each_of_repeated_keys():
-    v = variable()
-    v.upsert([5], [[1.0]])
-    v.accum([5, 5], [[1.0], [1.0]], [[2.0], [3.0]], [True, True])
-    assert contents(v) == {5: [4]}
-
-
-@pytest.mark.parametrize("exists", [[True], [True, True, True]])
-def test_row_32_accum_refuses_exists_of_another_length(exists):
-    v = filled()
-    with pytest.raises(InvalidArgument, match="for exists"):
-        v.accum([0, 1], tf.zeros([2, 1]), tf.ones([2, 1]), exists)
-    assert contents(v) == contents(filled())
-
-
-def test_accum_of_strings_to_floats_is_refused():
-    v = filled()
-    with pytest.raises(ValueError, match="must be numbers"):
-        v.accum([0], [["a"]], [["b"]], [True])
-
-
-def test_row_34_missing_rows_of_a_constant_are_that_constant():
-    rows = variable(10).lookup(np.arange(2**17)).numpy()
-    assert rows.mean() == -1
-    assert rows.std() == 0
-
-
-def test_rows_35_and_36_missing_rows_have_the_initializers_moments():
-    v = de.Variable(
-        dim=10, initializer=tf.keras.initializers.RandomNormal(0.0, 0.01)
-    )
-    rows = v.lookup(np.arange(2**17)).numpy()
-    assert abs(rows.mean()) < 5 * 0.01 / np.sqrt(rows.size)
-    assert rows.std() == pytest.approx(0.01, rel=0.01)
-    assert int(v.size()) == 0
-
-
-@pytest.mark.parametrize("shards", [1, 3])
-def test_row_37_a_missing_row_depends_on_its_key_alone(shards):
-    v = variable(4, tf.keras.initializers.RandomNormal(seed=3), shards)
-    one = variable(4, tf.keras.initializers.RandomNormal(seed=3))
-
-    rows = v.lookup([7, 8, 7]).numpy()
-
-    np.testing.assert_array_equal(rows[0], rows[2])
-    assert not np.array_equal(rows[0], rows[1])
-    np.testing.assert_array_equal(v.lookup([8])[0], rows[1])
-    np.testing.assert_array_equal(one.lookup([7, 8, 7]), rows)
-
-
-@pytest.mark.parametrize(
-    ("given", "row"),
-    [
-        (np.array([1, 2, 3, 4]), [1, 2, 3, 4]),
-        (np.array([-1]), [-1] * 4),
-        (tf.constant(-1.0), [-1] * 4),
-        (lambda: 3.0, [3] * 4),
-        (tf.keras.initializers.Constant(2.5), [2.5] * 4),
-        (None, [0] * 4),
-    ],
-)
-def test_rows_39_and_40_initializers_give_the_missing_row(given, row):
-    np.testing.assert_array_equal(variable(4, given).lookup([9]), [row])
 
 
 def test_row_41_clear_empties_the_variable():
