@@ -44,9 +44,9 @@ class Step:
         self.rule = optimizer_of(program)
         self.table_rows = rows_of_shard(program, replicas)
         self.exchange = (
-            exchange.Exchange(replicas, program.buffer)
+            exchange.Exchange(replicas, program.buffer, portable=True)
             if program.buffer
-            else exchange.Exchange.for_ids(replicas, program.ids)
+            else exchange.Exchange.for_ids(replicas, program.ids, portable=True)
         )
 
     @property

@@ -107,9 +107,9 @@ class ExchangeUpdateKernel : public XlaOpKernel {
     OP_REQUIRES_OK(context, context->InputList("slots", &state.slots, &shapes));
     const int64_t tables = training_.table_rows.size();
     state.nonfinite = Zeros(context->builder(), xla::S32, {tables});
-    UpdatedRows updated = Update(
-        exchange_, training_, context->Input("learning_rate"),
-        context->Input("ids"), context->Input("gradients"), std::move(state));
+    UpdatedRows updated =
+        Updated(context->Input("learning_rate"), context->Input("ids"),
+                context->Input("gradients"), std::move(state));
     int output = 0;
     context->SetOutput(output++, updated.state.values);
     for (xla::XlaOp slot : updated.state.slots) {
@@ -120,6 +120,16 @@ class ExchangeUpdateKernel : public XlaOpKernel {
   }
 
  private:
+  UpdatedRows Updated(xla::XlaOp learning_rate, xla::XlaOp ids,
+                      xla::XlaOp gradients, TrainedRows state) const {
+    if (on_cpu_ && exchange_.replicas == 1 && !rule_->moves_all_rows()) {
+      return UpdateOnCpu(training_, rule_text_, learning_rate, ids, gradients,
+                         std::move(state));
+    }
+    return Update(exchange_, training_, learning_rate, ids, gradients,
+                  std::move(state));
+  }
+
   absl::Status Check(XlaOpKernelContext* context) const {
     const TensorShape shard = context->InputShape("values");
     const TensorShape ids = context->InputShape("ids");

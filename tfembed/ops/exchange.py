@@ -59,9 +59,11 @@ class Exchange:
                 )
 
     @classmethod
-    def for_ids(cls, replicas: int, ids: int) -> Exchange:
+    def for_ids(
+        cls, replicas: int, ids: int, *, portable: bool = False
+    ) -> Exchange:
         """One that sends `ids` ids of a replica in one round, if they spread."""
-        return cls(replicas, default_buffer(replicas, ids))
+        return cls(replicas, default_buffer(replicas, ids), portable)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

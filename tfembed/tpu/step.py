@@ -141,7 +141,9 @@ class TablesStep:
                 ids[i] = self._stack_ids(stack, i, raw)
                 factors[i] = self._factors(i, ids[i], weights)
             flat = tf.concat([tf.reshape(ids[i], [-1]) for i in ids], 0)
-            rounds = exchange.Exchange.for_ids(self._replicas, flat.shape[0])
+            rounds = exchange.Exchange.for_ids(
+                self._replicas, flat.shape[0], portable=True
+            )
             found = exchange.lookup(own[0], flat, rounds)
             sizes = [self._batch * self._lengths[i] for i in ids]
             slopes = []
