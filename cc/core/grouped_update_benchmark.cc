@@ -23,18 +23,21 @@ struct Tables {
       : rule(UpdateRule::Parse(rule_text).value()),
         values(kFeatures * num_rows * kDim, 0.01f) {
     const int num_slots = rule->slot_names().size();
+    const SlotSet row_wise = rule->row_wise_slots();
     for (int s = 0; s < num_slots; ++s) {
-      slots.emplace_back(kFeatures * num_rows * kDim,
+      slots.emplace_back(kFeatures * num_rows * SlotWidth(row_wise, s, kDim),
                          rule->slot_initial_values()[s]);
     }
     for (int64_t f = 0; f < kFeatures; ++f) {
       StaticTable table;
-      const int64_t offset = f * num_rows * kDim;
-      table.values = values.data() + offset;
+      const int64_t first_row = f * num_rows;
+      table.values = values.data() + first_row * kDim;
       for (int s = 0; s < num_slots; ++s) {
-        table.slots[s] = slots[s].data() + offset;
+        table.slots[s] =
+            slots[s].data() + first_row * SlotWidth(row_wise, s, kDim);
       }
       table.num_slots = num_slots;
+      table.row_wise = row_wise;
       table.num_rows = num_rows;
       table.dim = kDim;
       sinks.push_back(WriteStaticTable(table));

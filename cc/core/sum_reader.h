@@ -89,7 +89,7 @@ class EntrySumReader final : public SumReader {
   static constexpr int64_t kMinSums = 8;
   static constexpr int64_t kMaxSums = 128;
   static constexpr int64_t kMaxEntries = 512;
-  static constexpr int64_t kAhead = 16;  // Entries whose gradient is fetched.
+  static constexpr int64_t kAhead = 8;  // Entries whose gradient is fetched.
   static constexpr int64_t kLineFloats = 64 / sizeof(float);
 
   int Part(uint64_t rank) const {

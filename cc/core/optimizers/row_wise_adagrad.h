@@ -15,12 +15,25 @@ struct RowWiseAdagrad {
 };
 
 // a += mean(g^2) over the row
+template <class V>
+static inline void Accumulate(const RowWiseAdagrad&, const V& mean_square,
+                              V* accumulator) {
+  *accumulator += mean_square;
+}
+
 // r = lr / (sqrt(a) + epsilon)
 template <class Rate, class V>
 static inline V RowRate(const RowWiseAdagrad& rule, const Rate& learning_rate,
+                        const V& accumulator) {
+  return learning_rate / (Sqrt(accumulator) + rule.epsilon);
+}
+
+// Both.
+template <class Rate, class V>
+static inline V RowRate(const RowWiseAdagrad& rule, const Rate& learning_rate,
                         const V& mean_square, V* accumulator) {
-  *accumulator += mean_square;
-  return learning_rate / (Sqrt(*accumulator) + rule.epsilon);
+  Accumulate(rule, mean_square, accumulator);
+  return RowRate(rule, learning_rate, *accumulator);
 }
 
 // w -= r * g
