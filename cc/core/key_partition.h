@@ -31,6 +31,9 @@ class KeyPartition {
   KeyPartition& operator=(KeyPartition&&) = default;
   ~KeyPartition();
 
+  // Of how many keys the groups before this stripe's are.
+  int64_t begin(int stripe) const { return begins_[stripe]; }
+
   KeyGroup group(int stripe) const {
     const int64_t begin = begins_[stripe];
     return {keys_ + begin, positions_ + begin, begins_[stripe + 1] - begin};

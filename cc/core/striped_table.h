@@ -139,8 +139,11 @@ class StripedTable final : public EmbeddingTable {
   absl::Status ReserveMissing(const KeyGroup& group, const RowWrites& writes,
                               int64_t leaving, TableStripe* stripe,
                               int64_t* reserved);
+  static int64_t CountMissing(const KeyGroup& group, const RowWrites& writes,
+                              const TableStripe& stripe);
+  // `written`: for policies that count, room for an address a key.
   void WriteGroup(const KeyGroup& group, const RowWrites& writes,
-                  TableStripe* stripe);
+                  float** written, TableStripe* stripe);
   std::unique_lock<std::shared_mutex> HoldIfBounded();
   // These two return how many keys were there.
   int64_t RemoveKeys(absl::Span<const int64_t> keys, Executor* executor);

@@ -1,43 +1,12 @@
 // What a table of bounded size does where the system has no memory for a batch.
-#include <atomic>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
-#include <new>
 #include <numeric>
 #include <vector>
 
 #include "cc/core/embedding_table.h"
+#include "cc/core/testing/refused_memory.h"
 #include "gtest/gtest.h"
-
-namespace {
-
-std::atomic<size_t> refused_from{SIZE_MAX};  // Bytes.
-
-void* Allocate(std::size_t bytes) {
-  return bytes < refused_from.load() ? std::malloc(bytes) : nullptr;
-}
-
-}  // namespace
-
-void* operator new(std::size_t bytes) {
-  void* const memory = Allocate(bytes);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-void* operator new[](std::size_t bytes) { return operator new(bytes); }
-void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
-  return Allocate(bytes);
-}
-void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept {
-  return Allocate(bytes);
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
 
 namespace tfembed {
 namespace {

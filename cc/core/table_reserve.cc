@@ -1,9 +1,12 @@
 // Room for the new keys of a batch, before any of it is written.
 #include <algorithm>
+#include <array>
 #include <mutex>
+#include <new>
 #include <shared_mutex>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "cc/core/row_writes.h"
 #include "cc/core/striped_table.h"
 #include "cc/core/table_bound.h"
@@ -20,21 +23,22 @@ absl::Status StripedTable::ReserveGroups(const KeyPartition& partition,
                                          const Bound* bound, Executor* executor,
                                          Reservations* reservations) {
   // Mostly there is room even if every key were new.
-  std::vector<int> short_of_room;
+  std::array<int, kNumStripes> short_of_room;
+  int num_short = 0;
   for (int s = 0; s < kNumStripes; ++s) {
     const int64_t keys = partition.group(s).size;
     if (keys == 0) continue;
     std::lock_guard<std::shared_mutex> lock(stripes_[s].mutex());
     if (!stripes_[s].HasRoomFor(keys)) {
-      short_of_room.push_back(s);
+      short_of_room[num_short++] = s;
       continue;
     }
     absl::Status status = stripes_[s].Reserve(keys);
     if (!status.ok()) return status;
     (*reservations)[s] = keys;
   }
-  std::vector<absl::Status> statuses(short_of_room.size());
-  ParallelFor(executor, short_of_room.size(), [&](int64_t i) {
+  std::array<absl::Status, kNumStripes> statuses;
+  ParallelFor(executor, num_short, [&](int64_t i) {
     const int s = short_of_room[i];
     const int64_t leaving = bound == nullptr ? 0 : bound->leaving(s);
     statuses[i] = ReserveMissing(partition.group(s), writes, leaving,
@@ -46,30 +50,43 @@ absl::Status StripedTable::ReserveGroups(const KeyPartition& partition,
   return absl::OkStatus();
 }
 
-// Counts which keys are really new, so that neither repeats nor keys that are
-// there make a table grow. The places of `leaving` keys will be free.
+// The places of `leaving` keys will be free.
 absl::Status StripedTable::ReserveMissing(const KeyGroup& group,
                                           const RowWrites& writes,
                                           int64_t leaving, TableStripe* stripe,
                                           int64_t* reserved) {
   std::lock_guard<std::shared_mutex> lock(stripe->mutex());
-  std::vector<uint64_t> missing;
-  for (int64_t i = 0; i < group.size; ++i) {
-    const int64_t ahead = std::min(i + kLookAhead, group.size - 1);
-    __builtin_prefetch(stripe->index().Home(HashKey(group.keys[ahead])));
-    if (!writes.Inserts(group.positions[i])) continue;
-    const uint64_t hash = HashKey(group.keys[i]);
-    if (stripe->Find(hash, group.keys[i]) == HashIndex::kNoRow) {
-      missing.push_back(hash);
-    }
+  int64_t new_keys = 0;
+  try {
+    new_keys = CountMissing(group, writes, *stripe);
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("No memory to count the new ones among ", group.size,
+                     " keys of a batch; nothing was changed. Split it."));
   }
-  std::sort(missing.begin(), missing.end());
-  const int64_t new_keys =
-      std::unique(missing.begin(), missing.end()) - missing.begin();
   const int64_t places = std::max<int64_t>(0, new_keys - leaving);
   absl::Status status = stripe->Reserve(places);
   if (status.ok()) *reserved = places;
   return status;
+}
+
+// How many distinct keys are really new, so that neither repeats nor keys that
+// are there make a table grow. Throws std::bad_alloc.
+int64_t StripedTable::CountMissing(const KeyGroup& group,
+                                   const RowWrites& writes,
+                                   const TableStripe& stripe) {
+  std::vector<uint64_t> missing;
+  for (int64_t i = 0; i < group.size; ++i) {
+    const int64_t ahead = std::min(i + kLookAhead, group.size - 1);
+    __builtin_prefetch(stripe.index().Home(HashKey(group.keys[ahead])));
+    if (!writes.Inserts(group.positions[i])) continue;
+    const uint64_t hash = HashKey(group.keys[i]);
+    if (stripe.Find(hash, group.keys[i]) == HashIndex::kNoRow) {
+      missing.push_back(hash);
+    }
+  }
+  std::sort(missing.begin(), missing.end());
+  return std::unique(missing.begin(), missing.end()) - missing.begin();
 }
 
 }  // namespace tfembed

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <memory>
 #include <mutex>
+#include <new>
 #include <shared_mutex>
 #include <vector>
 
@@ -15,6 +17,12 @@ namespace {
 
 // Below this many keys waking threads costs more than it saves.
 constexpr int64_t kParallelFrom = 1024;
+
+absl::Status NoMemoryToCount(int64_t keys) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("No memory to note which rows a batch of ", keys,
+                   " keys writes; nothing was changed. Split it."));
+}
 
 Executor* ForBatch(int64_t keys, Executor* executor) {
   return keys < kParallelFrom ? nullptr : executor;
@@ -96,6 +104,11 @@ absl::Status StripedTable::WriteHeld(absl::Span<const int64_t> keys,
   if (writes.kind == RowWrites::Kind::kImport) {
     status = CheckFullWidth(writes.bytes / RowLayout::kWordBytes);
   }
+  std::unique_ptr<float*[]> written;  // For WriteGroup.
+  if (touches_ && eviction_->counts()) {
+    written.reset(new (std::nothrow) float*[keys.size()]);
+    if (written == nullptr) return NoMemoryToCount(keys.size());
+  }
   const int64_t rows = bound == nullptr ? keys.size() : 0;
   if (status.ok()) status = store_->Promise(rows);
   if (!status.ok()) return status;
@@ -107,7 +120,11 @@ absl::Status StripedTable::WriteHeld(absl::Span<const int64_t> keys,
   ParallelFor(executor, kNumStripes, [&](int64_t s) {
     if (reservations[s] < 0) return;
     std::lock_guard<std::shared_mutex> lock(stripes_[s].mutex());
-    if (has_room) WriteGroup(partition->group(s), writes, &stripes_[s]);
+    if (has_room) {
+      float** const room =
+          written == nullptr ? nullptr : &written[partition->begin(s)];
+      WriteGroup(partition->group(s), writes, room, &stripes_[s]);
+    }
     stripes_[s].Release(reservations[s]);
   });
   store_->Withdraw(rows);
@@ -145,7 +162,7 @@ void StripedTable::AddValue(const RowWrites& writes, uint32_t position,
 
 // Keys are settled and written in the order of the batch: the last one wins.
 void StripedTable::WriteGroup(const KeyGroup& group, const RowWrites& writes,
-                              TableStripe* stripe) {
+                              float** written, TableStripe* stripe) {
   using Action = PendingWrite::Action;
   RowStore* const store = store_.get();
   const HashIndex& index = stripe->index();
@@ -160,7 +177,7 @@ void StripedTable::WriteGroup(const KeyGroup& group, const RowWrites& writes,
       writes.kind == RowWrites::Kind::kUpsert && type_.is_float32();
   int64_t nan_rows = 0;
   const bool touches_later = touches && eviction_->counts();
-  std::vector<float*> written;  // Once each, whatever repeats there are.
+  int64_t num_written = 0;
   PendingWrite pending[kOverlap];
   const auto from = [&](int64_t i) { return writes.row(group.positions[i]); };
   const auto set_row = [&](int64_t i, uint32_t row, Action action) {
@@ -238,7 +255,7 @@ void StripedTable::WriteGroup(const KeyGroup& group, const RowWrites& writes,
         }
         if (touches) {
           if (touches_later) {
-            written.push_back(write.to);
+            written[num_written++] = write.to;
           } else {
             Touch(writes.now, write.to);
           }
@@ -246,9 +263,10 @@ void StripedTable::WriteGroup(const KeyGroup& group, const RowWrites& writes,
       });
   if (writes.streams) StreamedRows();
   nan_rows_.Add(nan_rows);
-  std::sort(written.begin(), written.end());
-  written.erase(std::unique(written.begin(), written.end()), written.end());
-  for (float* row : written) Touch(writes.now, row);
+  if (!touches_later) return;
+  std::sort(written, written + num_written);  // Once each, repeated or not.
+  float** const end = std::unique(written, written + num_written);
+  for (float** row = written; row < end; ++row) Touch(writes.now, *row);
 }
 
 }  // namespace tfembed
