@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed.dynamic_embedding as de
-from tfembed import errors, optimizers
+from tfembed import errors, optimizers, policies
 
 v1 = tf.compat.v1
 
@@ -203,3 +203,26 @@ def test_a_saver_refuses_slots_which_it_would_lose():
         v.table.attach(optimizers.Adagrad(0.1))
         with pytest.raises(errors.UnsupportedError, match="train.Checkpoint"):
             v1.train.Saver([v.saveable])
+
+
+@pytest.mark.parametrize(
+    ("at_checkpoints", "left"), [(True, {2, 3}), (False, {1, 2, 3, 4})]
+)
+def test_rows_expire_in_each_save_of_a_saver(tmp_path, at_checkpoints, left):
+    expiry = policies.Expiry(2, every=100, at_checkpoints=at_checkpoints)
+    with graph_and_session() as session:
+        v = variable(2, eviction=policies.LeastFrequent(), expiry=expiry)
+        saver = v1.train.Saver([v.saveable])
+        keys = v.table.keys()
+        for batch in ([1, 2], [2, 3], [3, 4]):
+            session.run(v.upsert(batch, [[0.0], [0.0]]))
+        saver.save(session, str(tmp_path / "first"))
+        assert set(session.run(keys)) == left
+        session.run(v.upsert([4], [[0.0]]))
+        path = saver.save(session, str(tmp_path / "second"))
+        assert set(session.run(keys)) == left
+
+    with graph_and_session() as session:
+        restored = variable()
+        v1.train.Saver([restored.saveable]).restore(session, path)
+        assert set(session.run(restored.table.keys())) == left

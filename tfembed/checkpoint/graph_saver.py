@@ -21,7 +21,8 @@ class TableSaveable(private.SaveableObject):
     They are called `<name>_mht_1of1-keys` [n] and `-values` [n, dim], as
     TensorFlow Recommenders Addons calls those of a variable with one shard. A
     Saver writes tensors, so it takes a copy of the table in memory;
-    `tf.train.Checkpoint` does not.
+    `tf.train.Checkpoint` does not. Rows of a table with
+    `Expiry(at_checkpoints=True)` expire in each run of a save, in the table too.
 
     Args:
       table: it lives in the current graph.
@@ -72,7 +73,12 @@ class TableSaveable(private.SaveableObject):
                 "which tf.compat.v1.train.Saver does not save. Save it with "
                 "tf.train.Checkpoint, which does."
             )
-        return self._table.export()
+        expiry = self._table.expiry
+        expired = []
+        if expiry is not None and expiry.at_checkpoints:
+            expired.append(self._table.expire(expiry.limit).keys)
+        with tf.control_dependencies(expired):
+            return self._table.export()
 
     def _exported(self, i: int) -> tf.Tensor:
         return self._export[i]

@@ -20,8 +20,9 @@ class Expiry:
       every: training steps from one expiry to the next, counted over restores
         of checkpoints too; None: not by steps.
       at_checkpoints: whether rows expire before each checkpoint that saves the
-        table: `tf.train.Checkpoint` and its managers, Keras' files. Not before
-        an export to serve, which leaves the table as it is.
+        table: `tf.train.Checkpoint` and its managers, Keras' files,
+        `tf.compat.v1.train.Saver`. Not before `tf.saved_model.save`, which
+        leaves the table as it is.
 
     Raises:
       tfembed.errors.ArgumentError: a value that is not allowed, or neither
