@@ -25,6 +25,7 @@ BAD_TABLES = [
     ({"combiner": "max"}, "combiner.*max"),
     ({"combiner": 3}, "combiner.*int"),
     ({"dtype": tf.int64}, "dtype.*int64"),
+    ({"dtype": tf.bfloat16}, "float32.*bfloat16.*vocabulary_size=8"),
     ({"quantization_config": 4}, "quantization_config.*4"),
     ({"seed": 3}, "seed=3 and vocabulary_size=8"),
     ({"key_dtype": tf.int32}, "key_dtype.*int32"),
@@ -35,7 +36,6 @@ BAD_TABLES = [
 
 LATER = [
     ({"dtype": tf.int32}, "dtype=tf.int32"),
-    ({"dtype": tf.bfloat16}, "rows of bfloat16 with a vocabulary"),
     ({"layout": object()}, "layout"),
 ]
 

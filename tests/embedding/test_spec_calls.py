@@ -112,12 +112,12 @@ def test_build_takes_an_int_as_shapes_for_the_batch_size_and_warns(caplog):
     assert embedding._output_shapes == [tf.TensorShape([3])]
 
 
-def test_a_table_without_a_name_warns_and_says_what_it_is_called(caplog):
-    table = tfembed.TableConfig(4, 2)
+def test_a_table_without_a_name_warns_and_says_what_it_will_be_called(caplog):
     with caplog.at_level(logging.WARNING, logger="absl"):
+        table = tfembed.TableConfig(4, 2)
         tfembed.TPUEmbedding(tfembed.FeatureConfig(table), None)
-        tfembed.TPUEmbedding(tfembed.FeatureConfig(table), None)
-    assert caplog.text.count("is called table_0") == 1
+    assert caplog.text.count("without a name is called after its place") == 1
+    assert table.name == "table_0"
 
 
 def test_enqueue_builds_inside_of_a_function():

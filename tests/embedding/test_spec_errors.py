@@ -117,7 +117,7 @@ def test_enqueue_unbuilt_where_shapes_are_not_checked():
     embedding = _embedding()
     embedding._verify_output_shapes_on_enqueue = False
     with pytest.raises(
-        RuntimeError, match="Configured not to check output shapes"
+        ValueError, match="Configured not to check output shapes"
     ):
         embedding.enqueue({"clicks": tf.constant([1])})
     embedding.build(1)

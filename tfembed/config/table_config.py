@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
+from absl import logging
 
 from tfembed import errors, initializers
 from tfembed.config import custom_combiner
@@ -106,6 +107,12 @@ class TableConfig:
         self._check_policies()
         check_table_options(self)
         self._check_numbers()
+        if self.name is None:
+            logging.warning(
+                "A TableConfig without a name is called after its place among "
+                "the features (table_0, table_1, ...), in checkpoints too. "
+                "Name it, so that its rows are found when features come and go."
+            )
 
     def _check_initializer(self) -> None:
         if isinstance(self.initializer, type):
@@ -211,13 +218,14 @@ def check_table_options(table: Any) -> None:
             "Argument `dtype` must be float32, float16 or bfloat16. Received: "
             f"{dtype!r}"
         )
-    has_vocabulary = table.vocabulary_size is not None
+    if dtype in _HALVES and table.vocabulary_size is not None:
+        raise errors.ArgumentError(
+            "Argument `dtype` must be float32 for a table with a vocabulary. "
+            f"Received: {dtype!r} and vocabulary_size={table.vocabulary_size}"
+        )
     later = {
         "layout": table.layout is not None,
         "dtype=tf.int32": dtype == tf.int32,
-        f"rows of {tf.as_dtype(dtype).name} with a vocabulary": (
-            dtype in _HALVES and has_vocabulary
-        ),
     }
     for option, is_asked in later.items():
         if is_asked:

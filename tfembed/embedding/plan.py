@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
-from absl import logging
 
 from tfembed import errors, optimizers
 from tfembed.config.table_config import check_table_options
@@ -121,13 +120,6 @@ def make_plan(feature_config: Any, optimizer: Any) -> EmbeddingPlan:
         if rule is not None:
             _check_fits(rule, table, name)
     for table, name, one in zip(tables, names, chosen, strict=True):
-        if table.name is None:
-            logging.warning(
-                "A TableConfig without a name is called %s, after its place "
-                "among the features, in checkpoints too. Name it, so that its "
-                "rows are found when features come and go.",
-                name,
-            )
         # Ours are frozen for everybody else.
         object.__setattr__(table, "name", name)
         object.__setattr__(table, "optimizer", one)

@@ -75,7 +75,7 @@ class TensorFlowNames(EngineOwner):
 
     def _check_shapes_are_known(self) -> None:
         if not self._verify_output_shapes_on_enqueue and not self._built:
-            raise errors.StateError(
+            raise errors.ArgumentError(
                 "Configured not to check output shapes on each enqueue() call; "
                 "please ensure build() was called with global input shapes to "
                 "initialize the embedding for inference."
