@@ -38,6 +38,15 @@ class Pooling:
     has_vocabulary: bool
     sequence_length: int
 
+    def after(self, check: Any) -> Pooling:
+        """The same, whose rows are gathered once `check` has passed."""
+
+        def rows(ids: tf.Tensor) -> tf.Tensor:
+            with tf.control_dependencies([] if check is None else [check]):
+                return self.rows(tf.identity(ids))
+
+        return dataclasses.replace(self, rows=rows)
+
 
 def pool_sparse(
     ids: tf.SparseTensor,
@@ -58,6 +67,8 @@ def pool_sparse(
 
     Raises:
       tfembed.errors.ArgumentError: an output shape that does not fit.
+      tf.errors.InvalidArgumentError: when it runs: indices outside of the dense
+        shape.
     """
     rank = ids.shape.rank
     if output_shape and rank == 2:
@@ -66,6 +77,7 @@ def pool_sparse(
         )
         pooled = pool_sparse(ids, weights, how, path=path)
         return tf.reshape(pooled, output_shape.concatenate(how.dim))
+    how = how.after(_check_indices(ids, path))
     if how.validate:
         ids, weights = _prune(ids, weights, how)
     if how.sequence_length and rank in (None, 2):
@@ -105,11 +117,15 @@ def pool_ragged(
 
     Raises:
       tfembed.errors.ArgumentError: an output shape that does not fit.
+      tf.errors.InvalidArgumentError: when it runs: row splits that do not begin
+        at 0, fall, or do not end at the number of ids.
     """
     length = how.sequence_length
     if output_shape:
         length = _length_of(ids.shape[0], output_shape, path)
     if length:
+        # Slices read over bad splits; sums stumble over them by themselves.
+        how = how.after(_check_splits(ids, path))
         kept = ids[:, :length]
         pooled = kept.with_values(how.rows(kept.values)).to_tensor(
             shape=[None, length, how.dim]
@@ -139,6 +155,40 @@ def _length_of(
             f"{output_shape}, input data batch size {batch}"
         )
     return size // batch if size > batch else 0
+
+
+def _check_indices(ids: tf.SparseTensor, path: str) -> Any:
+    """An op that fails; None where it has run.
+
+    Sums pass over samples below 0, and on a GPU over those behind the last one.
+    """
+    # Of no ids, the lowest is the greatest number there is.
+    lowest = tf.reduce_min(ids.indices, 0)
+    highest = tf.reduce_max(ids.indices, 0)
+    inside = (lowest >= 0) & (highest < ids.dense_shape)
+    text = (
+        f"A sparse index of {path} is outside of its dense shape. Lowest, "
+        "highest, shape:"
+    )
+    return tf.debugging.Assert(
+        tf.reduce_all(inside), [text, lowest, highest, ids.dense_shape]
+    )
+
+
+def _check_splits(ids: tf.RaggedTensor, path: str) -> Any:
+    """An op that fails; None where it has run."""
+    splits = ids.row_splits
+    size = tf.size(ids.values, splits.dtype)
+    is_whole = (
+        (splits[0] == 0)
+        & (splits[-1] == size)
+        & tf.reduce_all(splits[1:] >= splits[:-1])
+    )
+    text = (
+        f"The row splits of {path} must begin at 0, not fall, and end at the "
+        "number of ids. Number, row splits:"
+    )
+    return tf.debugging.Assert(is_whole, [text, size, splits])
 
 
 def _prune(
@@ -176,7 +226,9 @@ def _combine(
 
     if weights is None:
         weights = tf.ones_like(samples, tf.float32)
-    weights = tf.cast(weights, tf.float32)[:, tf.newaxis]
+    # As many as samples, or this raises: one would be spread over all of them.
+    column = tf.stack([tf.size(samples), 1])
+    weights = tf.reshape(tf.cast(weights, tf.float32), column)
     total = add_up(rows * weights)
     if how.combiner == "mean":
         return tf.math.divide_no_nan(total, add_up(weights))

@@ -14,6 +14,7 @@ from tfembed import ops
 from tfembed.config import CustomCombiner
 from tfembed.config.custom_combiner import as_combiner, is_custom
 from tfembed.config.quantization_config import quantized
+from tfembed.embedding.id_checks import check_places, require_all
 from tfembed.ops import FeatureIds, FeaturePlan
 
 __all__ = ["CombinedIds", "RowFeature", "single_ids"]
@@ -57,13 +58,17 @@ class RowFeature:
           table: the table's handle.
           ids: its batch.
           combiner_weights: of a CustomCombiner; None: it has none.
+
+        Raises:
+          tf.errors.InvalidArgumentError: when it runs: `check_places`.
         """
-        if self.is_custom:
-            kept = self.combined_ids(ids)
-            rows = self.rows(table, kept.ids)
-            return kept.combine(rows, combiner_weights)
-        rows = self.rows(table, *_kept(ids, self._keeps(ids)))
-        return self._pool(rows, ids)
+        with tf.control_dependencies(self._checked(ids)):
+            if self.is_custom:
+                kept = self.combined_ids(ids)
+                rows = self.rows(table, kept.ids)
+                return kept.combine(rows, combiner_weights)
+            rows = self.rows(table, *_kept(ids, self._keeps(ids)))
+            return self._pool(rows, ids)
 
     def rows(self, table: Any, ids: tf.Tensor) -> tf.Tensor:
         """The rows [n, dim] of ids [n], quantized where the table is."""
@@ -84,6 +89,11 @@ class RowFeature:
             kept, sample, tf.cast(ids.batch_size, tf.int64), validate=False
         )[:, : combiner.max_valency]
         return CombinedIds(ragged, combiner)
+
+    def _checked(self, ids: FeatureIds) -> list[tf.Tensor]:
+        """What must have run: TensorFlow's ops pass over bad places."""
+        checks = check_places(ids, self.plan)
+        return [require_all(checks)] if checks else []
 
     def _keeps(self, ids: FeatureIds) -> tf.Tensor | None:
         """Which ids of sparse input stay; None: all."""

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.embedding.batch_queue import HOST
+from tfembed.embedding.id_checks import check_ids, require_all
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.xla_entries import (
     Entries,
@@ -17,7 +18,6 @@ from tfembed.embedding.xla_entries import (
     entries_of,
     padded,
 )
-from tfembed.embedding.xla_id_checks import check_ids, require_all
 from tfembed.ops import FeatureIds, FeaturePlan
 from tfembed.ops.private import single_variable
 
@@ -70,7 +70,7 @@ class XlaInputs:
         """The entries of features, checked and padded on the host.
 
         Raises (when it runs):
-          tf.errors.InvalidArgumentError: `xla_id_checks.check_ids`.
+          tf.errors.InvalidArgumentError: `id_checks.check_ids`.
         """
         with tf.device(HOST):
             checks = []

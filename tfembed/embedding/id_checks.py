@@ -1,4 +1,5 @@
-"""Checks of a batch on the host, before a compiled program takes it.
+"""Checks of a batch on the host, before a compiled program or ops of TensorFlow
+that do not check take it.
 
 They say what the host engine's op says, which reads the tensors itself.
 """
@@ -13,7 +14,7 @@ import tensorflow as tf
 
 from tfembed.ops import FeatureIds, FeaturePlan
 
-__all__ = ["Check", "check_ids", "require_all"]
+__all__ = ["Check", "check_ids", "check_places", "require_all"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -46,36 +47,44 @@ def check_ids(ids: FeatureIds, plan: FeaturePlan, config: Any) -> list[Check]:
       config: its table's TableConfig.
 
     Returns:
-      For `require_all`: that ids are in the vocabulary, sparse indices in the
-      batch and in order, row splits what they should be, and weights one per id.
+      For `require_all`: that ids are in the vocabulary, and `check_places`.
     """
     vocabulary = config.vocabulary_size
     inside = ids.ids < vocabulary
     if not (ids.kind == "sparse" and plan.validate):
         inside &= ids.ids >= 0
-    checks = [
-        Check(
-            inside,
-            ids.ids,
-            f"In {plan.name}: ids must be in [0, {vocabulary}), the rows of "
-            f"table {config.name}; got",
-        )
-    ]
+    in_vocabulary = Check(
+        inside,
+        ids.ids,
+        f"In {plan.name}: ids must be in [0, {vocabulary}), the rows of table "
+        f"{config.name}; got",
+    )
+    return [in_vocabulary, *check_places(ids, plan)]
+
+
+def check_places(ids: FeatureIds, plan: FeaturePlan) -> list[Check]:
+    """Checks of where ids stand, which dense ones need not have.
+
+    Args:
+      ids: a feature's batch.
+      plan: how it is looked up.
+
+    Returns:
+      For `require_all`: that sparse indices are in the batch and in order, row
+      splits what they should be, and weights one per id.
+    """
+    if ids.kind == "dense":
+        return []
+    n = tf.size(ids.weights)
+    one_each = Check(
+        (n == 0) | (n == tf.size(ids.ids)),
+        n,
+        f"In {plan.name}: there must be one weight for each of the ids, or "
+        "none; got",
+    )
     if ids.kind == "sparse":
-        checks += _check_indices(ids, plan)
-    if ids.kind == "ragged":
-        checks += _check_splits(ids, plan.name)
-    if ids.kind != "dense":
-        n = tf.size(ids.weights)
-        checks.append(
-            Check(
-                (n == 0) | (n == tf.size(ids.ids)),
-                n,
-                f"In {plan.name}: there must be one weight for each of the "
-                "ids, or none; got",
-            )
-        )
-    return checks
+        return [*_check_indices(ids, plan), one_each]
+    return [*_check_splits(ids, plan.name), one_each]
 
 
 def _check_indices(ids: FeatureIds, plan: FeaturePlan) -> list[Check]:
