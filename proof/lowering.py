@@ -48,7 +48,7 @@ def lower(
     return Lowered(
         program=program,
         replicas=replicas,
-        buffer=step.exchange.buffer,
+        buffer=step.buffer,
         rule=step.rule.rule_text() if step.rule else "",
         slots=tuple(step.slots),
         state=len(step.state_shapes) if program.rule else 0,

@@ -1,4 +1,4 @@
-"""The programs as TensorFlow functions, over the package's exchange ops."""
+"""The programs as TensorFlow functions: the package's own, and a model of theirs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 import tfembed
-from proof.programs import LEARNING_RATE, Program, rows_of_shard
+from proof.programs import LEARNING_RATE, Program
 from tfembed import optimizers
-from tfembed.ops import exchange
+from tfembed.embedding.plan import EmbeddingPlan, make_plan
+from tfembed.embedding.xla_entries import Entries, entries_of_matrix
+from tfembed.embedding.xla_program import TablesProgram
+from tfembed.embedding.xla_stack import StackRows, stacks_of
+from tfembed.ops import FeaturePlan
 
 __all__ = ["Step", "optimizer_of"]
 
@@ -20,6 +24,24 @@ def optimizer_of(program: Program) -> optimizers.Optimizer | None:
         return None
     made = getattr(tfembed.optimizers, program.rule)
     return made(LEARNING_RATE)
+
+
+def _plan_of(
+    program: Program, rule: optimizers.Optimizer | None
+) -> EmbeddingPlan:
+    tables = [
+        tfembed.TableConfig(
+            size,
+            program.width,
+            name=f"table_{i}",
+            combiner=program.combiner or "mean",
+        )
+        for i, size in enumerate(program.vocabularies)
+    ]
+    return make_plan(
+        [tfembed.FeatureConfig(tables[table]) for table in program.features],
+        rule,
+    )
 
 
 class Step:
@@ -42,12 +64,15 @@ class Step:
         self.program = program
         self.replicas = replicas
         self.rule = optimizer_of(program)
-        self.table_rows = rows_of_shard(program, replicas)
-        self.exchange = (
-            exchange.Exchange(replicas, program.buffer, portable=True)
-            if program.buffer
-            else exchange.Exchange.for_ids(replicas, program.ids, portable=True)
-        )
+        plan = _plan_of(program, self.rule)
+        stacks = stacks_of(plan, replicas, buffer=program.buffer, portable=True)
+        (self.stack,) = stacks
+        self._tables = TablesProgram(plan.tables, stacks)
+
+    @property
+    def buffer(self) -> int:
+        """Ids to one replica in a round."""
+        return self.stack.exchange_for(self.program.ids).buffer
 
     @property
     def slots(self) -> list[tuple[str, int, float]]:
@@ -66,9 +91,7 @@ class Step:
     @property
     def state_shapes(self) -> list[list[int]]:
         """What a step changes, or reads of tables."""
-        rows = sum(self.table_rows)
-        shapes = [[rows, self.program.width]]
-        shapes += [[rows, width] for _, width, _ in self.slots]
+        shapes = [list(shape) for shape in self.stack.shapes()]
         for inputs, outputs in self.program.layers():
             shapes += [[inputs, outputs], [outputs]]
         return shapes
@@ -103,74 +126,50 @@ class Step:
         p = self.program
         state = len(self.state_shapes)
         rest = list(inputs[state:])
-        ids = self._stacked(rest.pop(0))
-        factors = self._factors(ids, rest.pop(0) if p.weighted else None)
-        found = exchange.lookup(inputs[0], tf.reshape(ids, [-1]), self.exchange)
-        rows = tf.reshape(found.rows, [*ids.shape, p.width])
-        activations = rows * factors[..., None]
-        if p.combiner:
-            activations = tf.reduce_sum(activations, 2)
+        ids = rest.pop(0)
+        entries = self._entries(ids, rest.pop(0) if p.weighted else None)
+        rows = {0: StackRows(inputs[0], inputs[1 : 1 + len(self.slots)])}
+        looked = self._tables.look_up(rows, entries)
+        activations = tf.stack(looked.activations, 1)
         if not p.rule:
-            return [activations, found.rounds]
+            return [activations, looked.rounds[0]]
         dense = list(inputs[1 + len(self.slots) : state])
         if p.is_dlrm:
             result, slopes, dense = self._model(activations, dense, *rest)
         else:
             result, slopes = activations, activations - rest[0]
-        if p.combiner:
-            slopes = slopes[:, :, None]
-        updated = exchange.update(
-            inputs[0],
-            inputs[1 : 1 + len(self.slots)],
-            tf.reshape(ids, [-1]),
-            tf.reshape(slopes * factors[..., None], [-1, p.width]),
-            LEARNING_RATE,
-            self.exchange,
-            rule=self.rule.rule_text(),
-            table_rows=self.table_rows,
-        )
+        updated = self._tables.update(
+            rows,
+            entries,
+            tf.unstack(slopes, axis=1),
+            [LEARNING_RATE] * len(p.vocabularies),
+        )[0]
         return [
             updated.values,
             *updated.slots,
             *dense,
             result,
-            found.rounds,
+            looked.rounds[0],
             updated.rounds,
         ]
 
-    def _stacked(self, ids: tf.Tensor) -> tf.Tensor:
-        """The ids [batch, features, length], as those of the stack."""
+    def _entries(
+        self, ids: tf.Tensor, weights: tf.Tensor | None
+    ) -> list[Entries]:
+        """Of each feature, by ids [batch, features * length]."""
         p = self.program
-        ids = tf.reshape(ids, [p.batch, len(p.features), p.length])
-        return tf.stack(
-            [
-                exchange.stacked_ids(
-                    ids[:, i],
-                    table=table,
-                    table_rows=self.table_rows,
-                    replicas=self.replicas,
-                    vocabulary=p.vocabularies[table],
-                )
-                for i, table in enumerate(p.features)
-            ],
-            1,
-        )
-
-    def _factors(self, ids: tf.Tensor, weights: tf.Tensor | None) -> tf.Tensor:
-        """What each row is multiplied by before rows are summed."""
-        there = tf.cast(ids >= 0, tf.float32)
-        if weights is None:
-            return there
-        weights = tf.reshape(weights, ids.shape) * there
-        if self.program.combiner == "sum":
-            return weights
-        of_bag = weights
-        if self.program.combiner == "sqrtn":
-            of_bag = weights**2
-        norm = tf.reduce_sum(of_bag, -1, keepdims=True)
-        if self.program.combiner == "sqrtn":
-            norm = tf.sqrt(norm)
-        return tf.math.divide_no_nan(weights, norm)
+        n = len(p.features)
+        of_features = tf.split(ids, n, 1)
+        of_weights = [None] * n if weights is None else tf.split(weights, n, 1)
+        return [
+            entries_of_matrix(
+                of_features[i],
+                of_weights[i],
+                FeaturePlan(table, p.combiner, 0 if p.combiner else p.length),
+                p.vocabularies[table],
+            )
+            for i, table in enumerate(p.features)
+        ]
 
     def _model(
         self,

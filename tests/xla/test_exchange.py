@@ -297,17 +297,6 @@ def test_an_exchange_has_replicas_and_a_buffer(fields):
         exchange.Exchange(*fields)
 
 
-def test_stacked_ids_of_a_table_follow_those_of_the_tables_before_it():
-    ids = tf.constant([[0, 5], [-1, 10]], tf.int64)
-
-    found = exchange.stacked_ids(
-        ids, table=1, table_rows=(3, 3), replicas=4, vocabulary=10
-    )
-
-    assert found.dtype == tf.int32
-    assert found.numpy().tolist() == [[12, 17], [-1, -1]]
-
-
 @pytest.mark.parametrize(
     ("replicas", "ids", "buffer"), [(1, 100, 100), (4, 100, 48), (8, 3, 3)]
 )

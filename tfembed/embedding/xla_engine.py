@@ -18,6 +18,7 @@ from tfembed.embedding.trace_queue import TraceQueues
 from tfembed.embedding.xla_checks import check_plan, check_replicas
 from tfembed.embedding.xla_inputs import XlaInputs
 from tfembed.embedding.xla_stack import Stack
+from tfembed.embedding.xla_stack_variables import StackVariables
 from tfembed.embedding.xla_steps import XlaSteps
 from tfembed.ops import exchange
 from tfembed.ops.private import traced_for_xla
@@ -75,20 +76,18 @@ class XlaEngine(HostEngine):
             )
         ]
 
-    def _stacks(self) -> list[Stack]:
+    def _stacks(self) -> list[StackVariables]:
         # Nothing is exchanged on one device: each table stays on its own.
         return [
-            Stack(
-                tables=(i,),
-                table_rows=(table.parameters.shape[0],),
-                replicas=1,
-                values=table.parameters,
-                slots=tuple(table.slots.values()),
-                rule=rule,
+            StackVariables(
+                Stack((i,), (rows,), 1, width, rule),
+                table.parameters,
+                tuple(table.slots.values()),
             )
             for i, (table, rule) in enumerate(
                 zip(self.tables, self._plan.optimizers, strict=True)
             )
+            for rows, width in [table.parameters.shape.as_list()]
         ]
 
     def _new_variable(self, **arguments: Any) -> Any:

@@ -9,7 +9,13 @@ import tensorflow as tf
 from tfembed import errors
 from tfembed.ops import FeatureIds, FeaturePlan
 
-__all__ = ["Entries", "EntriesForm", "entries_of", "padded"]
+__all__ = [
+    "Entries",
+    "EntriesForm",
+    "entries_of",
+    "entries_of_matrix",
+    "padded",
+]
 
 NONE = -1  # A place without an id, and the cell of an id that is dropped.
 
@@ -118,6 +124,43 @@ def entries_of(
         sample = sample * length + place
     cells = tf.where(keep, sample, NONE)
     return Entries(form, tf.where(keep, rows, NONE), cells, weights)
+
+
+def entries_of_matrix(
+    ids: tf.Tensor,
+    weights: tf.Tensor | None,
+    plan: FeaturePlan,
+    vocabulary: int,
+) -> Entries:
+    """The entries of a feature whose samples have equally many ids.
+
+    Args:
+      ids: [samples, n], of static shape; others than [0, vocabulary) are none.
+      weights: float32 of the same shape; None: all are 1.
+      plan: how it is looked up; a sequence has n places.
+      vocabulary: of its table.
+    """
+    samples, n = ids.shape
+    length = plan.max_sequence_length
+    is_dense = n == 1 and not length and weights is None
+    inside = (ids >= 0) & (ids < vocabulary)
+    rows = tf.where(inside, tf.cast(ids, tf.int32), NONE)
+    cells = tf.range(samples)[:, tf.newaxis]
+    if length:
+        cells = cells * n + tf.range(n)
+    cells = tf.where(inside, cells, NONE)
+    empty = tf.zeros([0], tf.int32)
+    return Entries(
+        EntriesForm(
+            plan,
+            cells=0 if is_dense else samples * max(length, 1),
+            is_dense=is_dense,
+            has_weights=weights is not None,
+        ),
+        tf.reshape(rows, [-1]),
+        empty if is_dense else tf.reshape(cells, [-1]),
+        tf.zeros([0]) if weights is None else tf.reshape(weights, [-1]),
+    )
 
 
 def padded(entries: Entries, size: tf.Tensor) -> Entries:

@@ -19,8 +19,8 @@ from tfembed.embedding.replicas import THIS_REPLICA
 from tfembed.embedding.sharded_table import ShardedTable
 from tfembed.embedding.step_format import StepFormat
 from tfembed.embedding.xla_engine import XlaEngine
-from tfembed.embedding.xla_stack import Stack, stacked_tables
-from tfembed.ops import exchange
+from tfembed.embedding.xla_stack import Stack, stacks_of
+from tfembed.embedding.xla_stack_variables import StackVariables
 
 __all__ = ["XlaShardedEngine"]
 
@@ -34,12 +34,13 @@ class XlaShardedEngine(XlaEngine):
 
     def _make_tables(self, owner: Any) -> list[HostTable]:
         self._strategy = tf.distribute.get_strategy()
-        self._made: list[Stack] = []
+        replicas = int(self._strategy.num_replicas_in_sync)
+        self._made: list[StackVariables] = []
         found: dict[int, HostTable] = {}
-        for tables in stacked_tables(self._plan):
-            stack, parts = self._new_stack(owner, tables)
-            self._made.append(stack)
-            found.update(zip(tables, parts, strict=True))
+        for stack in stacks_of(self._plan, replicas):
+            variables, parts = self._new_stack(owner, stack)
+            self._made.append(variables)
+            found.update(zip(stack.tables, parts, strict=True))
         return [found[i] for i in range(len(found))]
 
     def _new_counts(self) -> Any:
@@ -49,7 +50,7 @@ class XlaShardedEngine(XlaEngine):
             tf.VariableAggregation.SUM,
         )
 
-    def _stacks(self) -> list[Stack]:
+    def _stacks(self) -> list[StackVariables]:
         return self._made
 
     def enqueue(
@@ -71,43 +72,37 @@ class XlaShardedEngine(XlaEngine):
         super().enqueue(name, batches, formats)
 
     def _new_stack(
-        self, owner: Any, tables: tuple[int, ...]
-    ) -> tuple[Stack, list[HostTable]]:
-        configs = [self._plan.tables[i] for i in tables]
-        rule = self._plan.optimizers[tables[0]]
-        replicas = int(self._strategy.num_replicas_in_sync)
-        table_rows = tuple(
-            exchange.shard_rows(config.vocabulary_size, replicas)
-            for config in configs
-        )
-        rows = sum(table_rows)
+        self, owner: Any, stack: Stack
+    ) -> tuple[StackVariables, list[HostTable]]:
+        configs = [self._plan.tables[i] for i in stack.tables]
+        rule = stack.rule
 
         def variable(shape: tuple[int, int], name: str) -> Any:
             return self._per_replica(
                 tf.zeros(shape), name, tf.VariableAggregation.ONLY_FIRST_REPLICA
             )
 
-        width = configs[0].dim
         label = "_".join(config.name for config in configs)
-        values = variable((rows, width), label)
-        slots = {}
-        if rule is not None:
-            for name in rule.slot_names:
-                shape = rule.slot_shape(name, (rows, width))
-                slots[name] = variable(shape, f"{label}/{name}")
-        stack = Stack(
-            tables, table_rows, replicas, values, tuple(slots.values()), rule
-        )
+        shape, *slot_shapes = stack.shapes()
+        values = variable(shape, label)
+        slots = {
+            name: variable(slot_shape, f"{label}/{name}")
+            for name, slot_shape in zip(
+                rule.slot_names if rule is not None else (),
+                slot_shapes,
+                strict=True,
+            )
+        }
+        variables = StackVariables(stack, values, tuple(slots.values()))
         parts = []
         for place, config in enumerate(configs):
-            first = sum(table_rows[:place])
+            first = sum(stack.table_rows[:place])
             shape = (config.vocabulary_size, config.dim)
             parameters = self._track(
                 owner, values, first, shape, config.name, config.initializer
             )
             of_slots = {}
             for name, slot in slots.items():
-                assert rule is not None  # It has slots.
                 of_slots[name] = self._track(
                     owner,
                     slot,
@@ -117,7 +112,7 @@ class XlaShardedEngine(XlaEngine):
                     rule.slot_initializer(name),
                 )
             parts.append(HostTable(parameters, of_slots))
-        return stack, parts
+        return variables, parts
 
     def _track(
         self,

@@ -10,84 +10,131 @@ import tensorflow as tf
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.ops import exchange
 
-__all__ = ["Stack", "stacked_tables"]
+__all__ = ["Stack", "StackRows", "stacks_of"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class StackRows:
+    """What a replica keeps of a stack.
+
+    Attributes:
+      values: float32 [rows, width], of all tables.
+      slots: float32 [rows, width] or [rows, 1], in the rule's order.
+    """
+
+    values: Any
+    slots: tuple[Any, ...]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Stack:
-    """Such tables, as a replica sees them.
+    """Such tables, as each replica has them.
 
     Attributes:
       tables: their places in the plan.
       table_rows: the rows of each on a replica.
       replicas: how many share the rows.
-      values: a variable [rows, dim], this replica's rows of all tables.
-      slots: variables [rows, dim] or [rows, 1], in the rule's order.
+      width: of the rows.
       rule: the update rule, or None.
+      buffer: ids to one replica in a round; 0: as many as mostly suffice.
+      portable: whether programs run without this library (ops.exchange).
     """
 
     tables: tuple[int, ...]
     table_rows: tuple[int, ...]
     replicas: int
-    values: Any
-    slots: tuple[Any, ...]
+    width: int
     rule: Any
+    buffer: int = 0
+    portable: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Of all tables, on a replica."""
+        return sum(self.table_rows)
+
+    def shapes(self) -> list[tuple[int, int]]:
+        """Of the values, then of each slot."""
+        shape = (self.rows, self.width)
+        if self.rule is None:
+            return [shape]
+        slots = [self.rule.slot_shape(s, shape) for s in self.rule.slot_names]
+        return [shape, *slots]
 
     def ids(self, table: int, ids: tf.Tensor) -> tf.Tensor:
         """Ids of a table as those of the stack; negative ones have no row."""
         rows = self.table_rows[: self.tables.index(table)]
         return tf.where(ids >= 0, ids + self.replicas * sum(rows), ids)
 
-    def exchange_for(self, ids: tf.Tensor) -> exchange.Exchange:
+    def exchange_for(self, ids: int) -> exchange.Exchange:
         """One that fits this many ids; a single replica needs no buffer."""
-        if self.replicas == 1:
-            return exchange.Exchange(replicas=1, buffer=1)
-        return exchange.Exchange.for_ids(self.replicas, ids.shape[0])
+        if self.buffer or self.replicas == 1:
+            return exchange.Exchange(
+                self.replicas, self.buffer or 1, self.portable
+            )
+        return exchange.Exchange.for_ids(
+            self.replicas, ids, portable=self.portable
+        )
 
-    def look_up(self, ids: tf.Tensor) -> exchange.Found:
+    def look_up(self, rows: StackRows, ids: tf.Tensor) -> exchange.Found:
         """The rows of ids of the stack."""
-        return exchange.lookup(_read(self.values), ids, self.exchange_for(ids))
+        return exchange.lookup(
+            rows.values, ids, self.exchange_for(ids.shape[0])
+        )
 
     def update(
         self,
+        rows: StackRows,
         ids: tf.Tensor,
         gradients: tf.Tensor,
-        rate: tf.Tensor,
+        rate: tf.Tensor | float,
         nonfinite: str,
     ) -> exchange.Updated:
         """Trains the rows of ids of the stack."""
-        updated = exchange.update(
-            _read(self.values),
-            [_read(slot) for slot in self.slots],
+        return exchange.update(
+            rows.values,
+            rows.slots,
             ids,
             gradients,
             rate,
-            self.exchange_for(ids),
+            self.exchange_for(ids.shape[0]),
             rule=self.rule.rule_text(),
             table_rows=self.table_rows,
             nonfinite=nonfinite,
         )
-        self.values.assign(updated.values)
-        for slot, value in zip(self.slots, updated.slots, strict=True):
-            slot.assign(value)
-        return updated
 
 
-def _read(variable: Any) -> tf.Tensor:
-    # The tables are trained by apply_gradients: no tape watches them.
-    if isinstance(variable, tf.distribute.DistributedValues):
-        return variable.read_value()
-    return tf.raw_ops.ReadVariableOp(
-        resource=variable.handle, dtype=variable.dtype
-    )
+def stacks_of(
+    plan: EmbeddingPlan,
+    replicas: int,
+    *,
+    buffer: int = 0,
+    portable: bool = False,
+) -> list[Stack]:
+    """The stacks of a plan: of one width, update rule and learning rate.
 
-
-def stacked_tables(plan: EmbeddingPlan) -> list[tuple[int, ...]]:
-    """Which tables make a stack: of one width, update rule and learning rate."""
-    stacks: dict[Any, list[int]] = {}
+    Args:
+      plan: of tables with a vocabulary.
+      replicas, buffer, portable: as for Stack.
+    """
+    found: dict[Any, list[int]] = {}
     for i, (config, rule) in enumerate(
         zip(plan.tables, plan.optimizers, strict=True)
     ):
         how = None if rule is None else (rule.rule_text(), rule.learning_rate)
-        stacks.setdefault((config.dim, how), []).append(i)
-    return [tuple(tables) for tables in stacks.values()]
+        found.setdefault((config.dim, how), []).append(i)
+    return [
+        Stack(
+            tuple(tables),
+            tuple(
+                exchange.shard_rows(plan.tables[i].vocabulary_size, replicas)
+                for i in tables
+            ),
+            replicas,
+            width,
+            plan.optimizers[tables[0]],
+            buffer,
+            portable,
+        )
+        for (width, _), tables in found.items()
+    ]

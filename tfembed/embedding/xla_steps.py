@@ -9,8 +9,9 @@ import tensorflow as tf
 
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.xla_entries import Entries, EntriesForm
-from tfembed.embedding.xla_pooling import combine, entry_gradients
-from tfembed.embedding.xla_stack import Stack
+from tfembed.embedding.xla_program import TablesProgram
+from tfembed.embedding.xla_stack import StackRows
+from tfembed.embedding.xla_stack_variables import StackVariables
 from tfembed.ops.private import traced_for_xla
 
 __all__ = ["XlaSteps"]
@@ -19,11 +20,9 @@ __all__ = ["XlaSteps"]
 class XlaSteps:
     """A part of the program around it, or compiled functions of their own.
 
-    All features of a stack go through one lookup, and one update.
-
     Args:
       plan: of the embedding.
-      stacks: of its tables.
+      stacks: its tables.
       nonfinite_rows: a variable int64 [tables] that counts.
       nonfinite: "skip" or "allow".
     """
@@ -31,12 +30,15 @@ class XlaSteps:
     def __init__(
         self,
         plan: EmbeddingPlan,
-        stacks: Sequence[Stack],
+        stacks: Sequence[StackVariables],
         nonfinite_rows: Any,
         nonfinite: str,
     ) -> None:
-        self._plan = plan
         self._stacks = stacks
+        self._program = TablesProgram(
+            plan.tables, [one.stack for one in stacks]
+        )
+        self._tables = len(plan.tables)
         self._nonfinite_rows = nonfinite_rows
         self._nonfinite = nonfinite
         self._compiled: dict[Any, Callable[..., Any]] = {}
@@ -72,67 +74,31 @@ class XlaSteps:
         self, entries: Sequence[Entries], others: Sequence[tf.Tensor]
     ) -> list[tf.Tensor]:
         del others
-        found: dict[int, tf.Tensor] = {}
-        for stack in self._stacks:
-            places = _features_of(stack, entries)
-            if not places:
-                continue
-            parts = [_stacked_ids(stack, entries[i]) for i in places]
-            rows = stack.look_up(tf.concat(parts, 0)).rows
-            split = tf.split(rows, [_size(part) for part in parts], 0)
-            found.update(zip(places, split, strict=True))
-        return [
-            combine(found[i], one, self._plan.tables[one.form.plan.table])
-            for i, one in enumerate(entries)
-        ]
+        return self._program.look_up(self._rows(entries), entries).activations
 
     def _update(
         self, entries: Sequence[Entries], others: Sequence[tf.Tensor]
     ) -> None:
         rates, *gradients = others
-        counts = [tf.zeros([], tf.int32)] * len(self._plan.tables)
-        for stack in self._stacks:
-            places = _features_of(stack, entries)
-            if not places:
-                continue
-            of_entries = [
-                entry_gradients(
-                    gradients[i],
-                    entries[i],
-                    self._plan.tables[entries[i].form.plan.table],
-                )
-                for i in places
-            ]
-            updated = stack.update(
-                tf.concat([_stacked_ids(stack, entries[i]) for i in places], 0),
-                tf.concat(of_entries, 0),
-                rates[stack.tables[0]],
-                self._nonfinite,
-            )
+        counts = [tf.zeros([], tf.int32)] * self._tables
+        new = self._program.update(
+            self._rows(entries), entries, gradients, rates, self._nonfinite
+        )
+        for s, updated in new.items():
+            self._stacks[s].assign(updated)
+            tables = self._stacks[s].stack.tables
             for table, count in zip(
-                stack.tables,
-                tf.unstack(updated.nonfinite_rows, len(stack.tables)),
+                tables,
+                tf.unstack(updated.nonfinite_rows, len(tables)),
                 strict=True,
             ):
                 counts[table] = count
         self._nonfinite_rows.assign_add(tf.cast(tf.stack(counts), tf.int64))
 
-
-def _features_of(stack: Stack, entries: Sequence[Entries]) -> list[int]:
-    return [
-        i
-        for i, one in enumerate(entries)
-        if one.form.plan.table in stack.tables
-    ]
-
-
-def _stacked_ids(stack: Stack, entries: Entries) -> tf.Tensor:
-    return stack.ids(entries.form.plan.table, entries.ids)
-
-
-def _size(part: tf.Tensor) -> Any:
-    size = part.shape[0]
-    return tf.size(part) if size is None else size
+    def _rows(self, entries: Sequence[Entries]) -> dict[int, StackRows]:
+        return {
+            s: self._stacks[s].read() for s in self._program.features(entries)
+        }
 
 
 def _compiled(

@@ -1,9 +1,9 @@
 """Lookups and updates of tables in device memory, spread over replicas.
 
 Tables of one width and update rule are stacked: one after another in the rows of
-one variable per replica. `table_rows` says how many rows of each a replica has,
-`stacked_ids` where a table's ids are in the stack. The calls are pure functions of
-tensors, for functions that XLA compiles, all replicas in one program.
+one variable per replica. `table_rows` says how many rows of each a replica has. The
+calls are pure functions of tensors, for functions that XLA compiles, all replicas in
+one program.
 """
 
 from __future__ import annotations
@@ -24,12 +24,9 @@ __all__ = [
     "default_buffer",
     "lookup",
     "shard_rows",
-    "stacked_ids",
     "update",
     "why_missing",
 ]
-
-NO_ID = -1  # What stands at a place that has no id.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,28 +111,6 @@ def default_buffer(replicas: int, ids: int) -> int:
 def shard_rows(vocabulary: int, replicas: int) -> int:
     """The rows of a table that each replica has, unused ones among them."""
     return -(-vocabulary // replicas)
-
-
-def stacked_ids(
-    ids: tf.Tensor,
-    *,
-    table: int,
-    table_rows: Sequence[int],
-    replicas: int,
-    vocabulary: int,
-) -> tf.Tensor:
-    """Ids [...] of one table as the int32 ids of its stack.
-
-    Args:
-      ids: int32 or int64.
-      table: its place in the stack.
-      table_rows: `shard_rows` of each table of the stack.
-      replicas: how many share the rows.
-      vocabulary: of the table. Other ids become -1, which has no row.
-    """
-    inside = (ids >= 0) & (ids < vocabulary)
-    first = replicas * sum(table_rows[:table])
-    return tf.where(inside, tf.cast(ids, tf.int32) + first, NO_ID)
 
 
 def lookup(shard: tf.Tensor, ids: tf.Tensor, exchange: Exchange) -> Found:

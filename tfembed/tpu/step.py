@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import tensorflow as tf
 
 from tfembed import errors
 from tfembed.embedding.plan import EmbeddingPlan
-from tfembed.embedding.xla_stack import stacked_tables
-from tfembed.ops import exchange
+from tfembed.embedding.xla_entries import Entries, entries_of_matrix
+from tfembed.embedding.xla_program import TablesProgram
+from tfembed.embedding.xla_stack import StackRows, stacks_of
+from tfembed.ops import FeaturePlan
 
-__all__ = ["TablesStep"]
+__all__ = ["TablesStep", "ids_per_sample"]
 
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Stack:
-    """Tables of one width and update rule, and their features."""
-
-    rule: Any
-    width: int
-    tables: tuple[int, ...]
-    features: tuple[int, ...]
+_RATE = 0.01  # A step takes as long by every other.
 
 
 class TablesStep:
@@ -44,27 +36,25 @@ class TablesStep:
         lengths: Sequence[int],
     ) -> None:
         self._plan = plan
-        self._replicas = replicas
         self._batch = batch_size
         self._lengths = lengths
-        self._rows = [
-            exchange.shard_rows(config.vocabulary_size, replicas)
-            for config in plan.tables
-        ]
-        self._stacks = self._stacked()
+        self._program = TablesProgram(
+            plan.tables, stacks_of(plan, replicas, portable=True)
+        )
+        self._shapes = [stack.shapes() for stack in self._program.stacks]
 
     def table_bytes(self) -> int:
         """Tables and slots of one replica."""
         return sum(
-            4 * shape[0] * shape[1]
-            for stack in self._stacks
-            for shape in self._shapes(stack)
+            4 * rows * width
+            for shapes in self._shapes
+            for rows, width in shapes
         )
 
     @property
     def state(self) -> int:
         """How many inputs come first and come back: tables and slots."""
-        return sum(len(self._shapes(stack)) for stack in self._stacks)
+        return sum(map(len, self._shapes))
 
     def stablehlo(self) -> str:
         """The step as XLA's portable text.
@@ -84,118 +74,51 @@ class TablesStep:
                 f"StableHLO, which the TPU compiler reads. Use 2.20. ({error})"
             ) from None
 
-    def _stacked(self) -> list[_Stack]:
-        return [
-            _Stack(
-                self._plan.optimizers[tables[0]],
-                self._plan.dims[tables[0]],
-                tables,
-                tuple(
-                    i
-                    for i, table in enumerate(self._plan.table_ids)
-                    if table in tables
-                ),
-            )
-            for tables in stacked_tables(self._plan)
-        ]
-
-    def _shapes(self, stack: _Stack) -> list[tuple[int, int]]:
-        shape = (sum(self._rows[t] for t in stack.tables), stack.width)
-        if stack.rule is None:
-            return [shape]
-        return [
-            shape,
-            *[stack.rule.slot_shape(s, shape) for s in stack.rule.slot_names],
-        ]
-
     def _specs(self) -> list[tf.TensorSpec]:
+        """Tables and slots; per feature ids, weights, the gradient."""
         specs = [
-            tf.TensorSpec(shape)
-            for stack in self._stacks
-            for shape in self._shapes(stack)
+            tf.TensorSpec(shape) for shapes in self._shapes for shape in shapes
         ]
-        for i in range(len(self._plan.features)):
+        for i, feature in enumerate(self._plan.features):
             shape = [self._batch, self._lengths[i]]
             specs += [tf.TensorSpec(shape, tf.int32), tf.TensorSpec(shape)]
-            specs.append(tf.TensorSpec(self._activation_shape(i)))
+            places = shape[1:] if feature.max_sequence_length else []
+            specs.append(
+                tf.TensorSpec([self._batch, *places, self._plan.dim(i)])
+            )
         return specs
-
-    def _activation_shape(self, i: int) -> list[int]:
-        places = [self._lengths[i]] if self._is_sequence(i) else []
-        return [self._batch, *places, self._plan.dim(i)]
-
-    def _is_sequence(self, i: int) -> bool:
-        return self._plan.features[i].max_sequence_length > 0
 
     def _run(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
         """New tables and slots, then the activations."""
-        state, of_features = inputs[: self.state], inputs[self.state :]
-        new: list[tf.Tensor] = []
-        activations: dict[int, tf.Tensor] = {}
-        for stack in self._stacks:
-            count = len(self._shapes(stack))
-            own, state = state[:count], state[count:]
-            ids, factors = {}, {}
-            for i in stack.features:
-                raw, weights, _ = of_features[3 * i : 3 * i + 3]
-                ids[i] = self._stack_ids(stack, i, raw)
-                factors[i] = self._factors(i, ids[i], weights)
-            flat = tf.concat([tf.reshape(ids[i], [-1]) for i in ids], 0)
-            rounds = exchange.Exchange.for_ids(
-                self._replicas, flat.shape[0], portable=True
-            )
-            found = exchange.lookup(own[0], flat, rounds)
-            sizes = [self._batch * self._lengths[i] for i in ids]
-            slopes = []
-            for i, rows in zip(
-                ids, tf.split(found.rows, sizes) if ids else [], strict=True
-            ):
-                shape = [self._batch, self._lengths[i], stack.width]
-                weighted = tf.reshape(rows, shape) * factors[i][..., None]
-                slope = of_features[3 * i + 2]
-                if self._is_sequence(i):
-                    activations[i] = weighted
-                else:
-                    activations[i] = tf.reduce_sum(weighted, 1)
-                    slope = slope[:, None]
-                slope = slope * factors[i][..., None]
-                slopes.append(tf.reshape(slope, [-1, stack.width]))
-            if stack.rule is None:
-                new += own
-                continue
-            updated = exchange.update(
-                own[0],
-                own[1:],
-                flat,
-                tf.concat(slopes, 0),
-                0.01,
-                rounds,
-                rule=stack.rule.rule_text(),
-                table_rows=[self._rows[t] for t in stack.tables],
-            )
-            new += [updated.values, *updated.slots]
-        return [*new, *[activations[i] for i in range(len(activations))]]
-
-    def _stack_ids(self, stack: _Stack, i: int, ids: tf.Tensor) -> tf.Tensor:
-        table = self._plan.table_ids[i]
-        return exchange.stacked_ids(
-            ids,
-            table=stack.tables.index(table),
-            table_rows=[self._rows[t] for t in stack.tables],
-            replicas=self._replicas,
-            vocabulary=self._plan.tables[table].vocabulary_size,
+        state, features = list(inputs[: self.state]), inputs[self.state :]
+        rows = {}
+        for s, shapes in enumerate(self._shapes):
+            values, *slots = state[: len(shapes)]
+            rows[s] = StackRows(values, tuple(slots))
+            del state[: len(shapes)]
+        entries = [
+            self._entries(i, *features[3 * i : 3 * i + 2])
+            for i in range(len(self._plan.features))
+        ]
+        looked = self._program.look_up(rows, entries)
+        updated = self._program.update(
+            rows, entries, features[2::3], [_RATE] * len(self._plan.tables)
         )
+        new: list[tf.Tensor] = []
+        for s, old in rows.items():
+            kept = updated.get(s, old)
+            new += [kept.values, *kept.slots]
+        return [*new, *looked.activations]
 
-    def _factors(self, i: int, ids: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-        """What each row is multiplied by before rows are summed."""
-        weights = weights * tf.cast(ids >= 0, tf.float32)
-        combiner = self._plan.tables[self._plan.table_ids[i]].combiner
-        if combiner == "sum" or self._is_sequence(i):
-            return weights
-        of_bag = weights**2 if combiner == "sqrtn" else weights
-        norm = tf.reduce_sum(of_bag, -1, keepdims=True)
-        norm = tf.sqrt(norm) if combiner == "sqrtn" else norm
-        return tf.math.divide_no_nan(weights, norm)
+    def _entries(self, i: int, ids: tf.Tensor, weights: tf.Tensor) -> Entries:
+        feature = self._plan.features[i]
+        config = self._plan.tables[self._plan.table_ids[i]]
+        length = feature.max_sequence_length
+        plan = FeaturePlan(self._plan.table_ids[i], config.combiner, length)
+        is_single = self._lengths[i] == 1 and not length
+        return entries_of_matrix(
+            ids, None if is_single else weights, plan, config.vocabulary_size
+        )
 
 
 def ids_per_sample(
