@@ -41,27 +41,30 @@ def training(plan: Plan, results: Results) -> None:
 
 
 def threads(plan: Plan, results: Results) -> None:
-    """How 2 threads compare to 1, beside the limit's own scaling."""
+    """How 2 threads compare to 1, beside the limit's own scaling, in turns."""
     for width in (8, 64):
-        rates: dict[str, dict[str, dict[int, float]]] = {}
-        for count in (1, 2):
-            with plan.workers("tfembed", "limit", threads=count) as workers:
-                for worker in workers.values():
-                    worker.call("fill", width=width, n=plan.keys)
-                for work in ("find", "upsert"):
-                    seconds = plan.medians(
-                        workers, work, work=work, form="eager"
-                    )
-                    for name, value in seconds.items():
-                        rates.setdefault(work, {}).setdefault(name, {})
-                        rates[work][name][count] = 1 / value
-        for work, by_name in rates.items():
-            gains = {name: r[2] / r[1] for name, r in by_name.items()}
-            for name, gain in gains.items():
+        with contextlib.ExitStack() as stack:
+            workers = {
+                f"{name}, {count}": worker
+                for count in (1, 2)
+                for name, worker in stack.enter_context(
+                    plan.workers("tfembed", "limit", threads=count)
+                ).items()
+            }
+            for worker in workers.values():
+                worker.call("fill", width=width, n=plan.keys)
+            for work in ("find", "upsert"):
+                seconds = plan.medians(workers, work, work=work, form="eager")
+                gains = {
+                    name: seconds[f"{name}, 1"] / seconds[f"{name}, 2"]
+                    for name in ("tfembed", "limit")
+                }
                 what = f"{work}, 2 threads / 1, width {width}"
-                results.figures.append((what, name, gain, "x"))
-            cells = ((work, gains["tfembed"] / gains["limit"]),)
-            add_bar(results, f"{work} scaling w{width} / limit's", 0.9, cells)
+                for name, gain in gains.items():
+                    results.figures.append((what, name, gain, "x"))
+                cells = ((work, gains["tfembed"] / gains["limit"]),)
+                what = f"{work} scaling w{width} / limit's"
+                add_bar(results, what, 0.9, cells)
 
 
 def structured_keys(plan: Plan, results: Results) -> None:
