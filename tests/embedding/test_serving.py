@@ -113,7 +113,10 @@ def test_a_ragged_output_shape_combines_or_makes_sequences():
     sequences = _look_up(RAGGED, output_shape=[3, 2])
     assert sequences[0].tolist() == IDS.tolist()
     assert not sequences[1].any()
-    with pytest.raises(errors.ArgumentError, match="factor of the input"):
+    with pytest.raises(
+        errors.ArgumentError,
+        match="FeatureConfig should be the factor of the input",
+    ):
         _look_up(RAGGED, output_shape=[4])
 
 

@@ -66,6 +66,35 @@ def test_config_and_build_that_cannot_be(feature, given, text):
         _embedding(**feature).build(tf.TensorShape(given))
 
 
+def test_a_config_known_in_part_cannot_be_built_without_arguments_either():
+    with pytest.raises(errors.ArgumentError, match="not fully defined"):
+        _embedding(output_shape=[None, 2]).build()
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        {"other": tf.TensorShape([4])},
+        [tf.TensorShape([4])],
+        {"clicks": [4]},
+        tf.TensorShape([4]),
+    ],
+)
+def test_build_wants_shapes_structured_as_the_features(shapes):
+    table = tfembed.TableConfig(10, 2, name="users")
+    features = {"clicks": tfembed.FeatureConfig(table)}
+    embedding = tfembed.TPUEmbedding(features, tfembed.SGD(0.1))
+    with pytest.raises((ValueError, TypeError), match="per_replica_input_shap"):
+        embedding.build(shapes)
+    embedding.build({"clicks": tf.TensorShape([4])})
+
+
+def test_ragged_samples_that_do_not_divide_the_output_shape_are_refused():
+    embedding = _embedding(output_shape=[3, 3])
+    with pytest.raises(ValueError, match="should be the factor of the input"):
+        embedding.enqueue(_ids([4]))
+
+
 def test_nothing_known_before_the_first_enqueue_is_not_fully_defined():
     """With neither config nor build arguments, the first input settles it."""
 

@@ -264,7 +264,10 @@ def test_an_output_shape_of_the_batch_combines_and_reshapes(value):
 
 @pytest.mark.parametrize("value", [SPARSE, RAGGED], ids=["sparse", "ragged"])
 def test_an_output_shape_that_the_batch_does_not_divide_is_refused(value):
-    with pytest.raises(errors.ArgumentError, match="factor of the input"):
+    with pytest.raises(
+        errors.ArgumentError,
+        match="FeatureConfig should be the factor of the input",
+    ):
         _look_up(value, output_shape=[4])
 
 

@@ -76,13 +76,13 @@ class OutputShapes:
         """What is known with the arguments of `TPUEmbedding.build`.
 
         Args:
-          input_shapes: a structure of tf.TensorShapes, or the batch size, or
+          input_shapes: one tf.TensorShape per feature, or the batch size, or
             None.
           batch_size: the same for all inputs, or None.
 
         Raises:
-          tfembed.errors.ArgumentError: as `with_inputs`, or another number of
-            shapes.
+          tfembed.errors.ArgumentError: as `with_inputs`, or a FeatureConfig's
+            shape that is known in part only.
         """
         if isinstance(input_shapes, int):
             logging.warning(
@@ -92,16 +92,16 @@ class OutputShapes:
             )
             input_shapes, batch_size = None, input_shapes
         if input_shapes is None:
-            return (
-                self if batch_size is None else self.with_batch_size(batch_size)
-            )
-        flat = tf.nest.flatten(input_shapes)
-        if len(flat) != len(self.features):
-            raise errors.ArgumentError(
-                f"per_replica_input_shapes has {len(flat)} tf.TensorShapes; "
-                f"feature_config has {len(self.features)} features."
-            )
-        return self.with_inputs([tf.TensorShape(shape) for shape in flat])
+            if batch_size is not None:
+                return self.with_batch_size(batch_size)
+            self._check_completable()
+            return self
+        return self.with_inputs([tf.TensorShape(s) for s in input_shapes])
+
+    def _check_completable(self) -> None:
+        for path, shape in zip(self.paths, self.shapes, strict=True):
+            if shape:  # Known in part, it stays as it is.
+                _check_fully_defined(path, shape)
 
     def with_batch_size(self, batch_size: int) -> OutputShapes:
         """What is known once all inputs have `batch_size` samples.

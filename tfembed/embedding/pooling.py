@@ -150,9 +150,9 @@ def _length_of(
     size = output_shape.num_elements()
     if not batch or not size or size % batch:
         raise errors.ArgumentError(
-            f"Output shape set in the FeatureConfig of {path} should be the "
-            "factor of the input data batch size. But instead got output shape "
-            f"{output_shape}, input data batch size {batch}"
+            "Output shape set in the FeatureConfig should be the factor of the "
+            "input data batch size. But instead got output shape "
+            f"{output_shape}, input data batch size {batch} for {path}"
         )
     return size // batch if size > batch else 0
 

@@ -102,9 +102,11 @@ def _does_not_fill(
     path: str, batch: int, output_shape: tf.TensorShape
 ) -> errors.ArgumentError:
     return errors.ArgumentError(
-        f"Inconsistent shape founded for input feature {path}: its {batch} "
-        f"samples do not fill the output shape {output_shape}. The output "
-        "shape should be the batch, or for RaggedTensors a multiple of it."
+        f"Inconsistent shape founded for input feature {path}: Output shape set "
+        "in the FeatureConfig should be the factor of the input data batch "
+        f"size. But instead got output shape {output_shape}, input data batch "
+        f"size {batch}. It should be the batch, or for RaggedTensors a multiple "
+        "of it."
     )
 
 

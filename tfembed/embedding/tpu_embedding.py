@@ -142,9 +142,14 @@ class TPUEmbedding(TensorFlowNames):
           tfembed.errors.ArgumentError: shapes that contradict the configs or
             leave a dimension open. Without either argument, the first input
             settles the shapes.
+          ValueError, TypeError: a structure that does not match.
         """
         if self._engine is not None:
             return
+        if not isinstance(per_replica_input_shapes, (int, type(None))):
+            per_replica_input_shapes = self._plan.flatten(
+                per_replica_input_shapes, "per_replica_input_shapes"
+            )
         shapes = self._shapes.with_given(
             per_replica_input_shapes, per_replica_batch_size
         )
