@@ -26,8 +26,8 @@ __all__ = ["RowInitializer", "row_initializer"]
 _TRUNCATED_STDDEV = 0.87962566103423978
 
 _KNOWN_FORMS = (
-    "None, a number, an array of length `dim` or 1, a function of no argument "
-    "or of (shape, dtype) that returns a constant, a `RowInitializer`, or one "
+    "None, a number, an array of length `dim` or 1, a function of no argument, "
+    "(shape) or (shape, dtype) that returns a constant, a `RowInitializer`, or one "
     "of Keras' or TensorFlow's Zeros, Ones, Constant, RandomUniform, "
     "RandomNormal, TruncatedNormal, VarianceScaling, Glorot*, He*, Lecun* "
     "initializers"
@@ -239,13 +239,21 @@ def _from_function(function: Callable[..., Any], dim: int) -> RowInitializer:
             return _from_array(draws[0], dim)
         raise _unknown_form(function)
     try:
-        draws = [_numbers(function, function((2, dim))) for _ in range(2)]
-    except TypeError:
+        values = [_numbers(function, _rows(function, dim)) for _ in range(2)]
+        draws = [np.broadcast_to(value, (2, dim)) for value in values]
+    except (TypeError, ValueError):
         raise _unknown_form(function) from None
-    row = draws[0].reshape(-1)[:dim]
-    if any(x.shape != (2, dim) or not np.all(x == row) for x in draws):
+    row = draws[0][0]
+    if any(not np.all(x == row) for x in draws):
         raise _unknown_form(function)
     return _from_array(row, dim)
+
+
+def _rows(function: Callable[..., Any], dim: int) -> Any:
+    try:
+        return function((2, dim))
+    except TypeError:
+        return function((2, dim), tf.float32)
 
 
 def _takes_no_argument(function: Callable[..., Any]) -> bool:

@@ -122,6 +122,11 @@ def test_no_ids_at_all_give_zeros():
         ({"ids": tf.sparse.from_dense([[1]])}, TypeError, "must be int64"),
         ({"weights": tf.sparse.from_dense([[1]])}, TypeError, "must be floats"),
         ({"weights": tf.constant([[1.0]])}, TypeError, "a SparseTensor"),
+        (
+            {"weights": tf.sparse.from_dense(tf.ones([1, 1], tf.float64))},
+            TypeError,
+            "got float64",
+        ),
     ],
 )
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed.dynamic_embedding as de
-from tfembed import errors, optimizers, policies
+from tfembed import errors, optimizers, policies, tables
 
 v1 = tf.compat.v1
 
@@ -190,6 +190,50 @@ def test_row_94_a_saver_of_another_width_changes_nothing(tmp_path):
         assert session.run(v.lookup([5]))[0, 0] == 5
 
 
+@pytest.mark.parametrize(
+    "listed", [list, lambda dense_and_table: dict(zip("xy", dense_and_table))]
+)
+def test_a_saver_takes_the_variable_itself(tmp_path, listed):
+    with graph_and_session() as session:
+        dense, v = v1.get_variable("dense", initializer=1.0), variable(2)
+        saver = v1.train.Saver(listed([dense, v]))
+        session.run(dense.initializer)
+        session.run(v.upsert([5, 6], [[5.0], [6.0]]))
+        path = saver.save(session, str(tmp_path / "ckpt"))
+        session.run([v.clear(), dense.assign(7.0)])
+        saver.restore(session, path)
+        assert session.run(dense) == 1.0
+        assert session.run(v.lookup([5, 6]))[:, 0].tolist() == [5, 6]
+
+
+def test_a_checkpoint_saves_and_restores_a_graphs_variable(tmp_path):
+    with graph_and_session() as session, session.as_default():
+        v = variable(2)
+        checkpoint = tf.train.Checkpoint(table=v)
+        session.run(v.upsert([5, 6], [[5.0], [6.0]]))
+        path = checkpoint.save(str(tmp_path / "ckpt"))
+        session.run(v.clear())
+        session.run(v.upsert([7], [[7.0]]))
+        checkpoint.restore(path).assert_consumed().run_restore_ops()
+        assert session.run(v.lookup([5, 6, 7]))[:, 0].tolist() == [5, 6, -1]
+
+
+def test_a_bare_tables_restore_is_refused_in_a_graph(tmp_path):
+    table = tables.HashTable(1, name="bare")
+    path = tf.train.Checkpoint(table=table).save(str(tmp_path / "ckpt"))
+    with graph_and_session() as session, session.as_default():
+        table = tables.HashTable(1, name="bare")
+        with pytest.raises(errors.UnsupportedError, match="eager mode"):
+            tf.train.Checkpoint(table=table).restore(path)
+
+
+def test_savers_do_not_complain_of_get_variable(tmp_path, caplog):
+    with graph_and_session() as session:
+        v = de.get_variable("stored", dim=1)
+        v1.train.Saver([v]).save(session, str(tmp_path / "ckpt"))
+    assert "serializing" not in caplog.text
+
+
 def test_a_variable_without_checkpoint_is_not_for_savers():
     with tf.Graph().as_default():
         assert variable(checkpoint=False).saveable is None
@@ -201,8 +245,9 @@ def test_a_saver_refuses_slots_which_it_would_lose():
     with tf.Graph().as_default():
         v = variable()
         v.table.attach(optimizers.Adagrad(0.1))
-        with pytest.raises(errors.UnsupportedError, match="train.Checkpoint"):
-            v1.train.Saver([v.saveable])
+        for saved in (v, v.saveable):
+            with pytest.raises(errors.UnsupportedError, match="eager mode"):
+                v1.train.Saver([saved])
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_shapes_known_only_at_run_time_are_refused_too():
     def upsert(values, keys):
         v.upsert(keys, values)
 
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(InvalidArgument, match="Expected shape"):
         upsert(tf.zeros([2, 3]), tf.zeros([3], tf.int64))
     assert int(v.size()) == 0
 
@@ -246,6 +246,10 @@ def test_row_50_an_environment_variable_sets_the_default_size(monkeypatch):
         ({"dim": 2.5}, ValueError, "`dim` must be"),
         ({"init_size": -1}, ValueError, "`init_size` must be"),
         ({"devices": []}, ValueError, "`devices`"),
+        ({"devices": [1]}, ValueError, "`devices`"),
+        ({"devices": ["none"]}, ValueError, "`devices`"),
+        ({"devices": 5}, TypeError, "`devices`"),
+        ({"partitioner": 5}, TypeError, "`partitioner`"),
         ({"devices": "/GPU:0"}, NotImplementedError, "/CPU:0"),
         ({"initializer": object()}, ValueError, "Known forms"),
     ],

@@ -100,12 +100,13 @@ def test_a_folder_without_files_of_the_variable_is_refused(tmp_path):
         ({"proc_size": 0}, "proc_size"),
         ({"proc_size": 2, "proc_rank": 2}, "proc_rank"),
         ({"buffer_size": 0}, "buffer_size"),
+        ({"dirpath": ""}, "`dirpath` must be"),
         ({"file_name_list": ["a", "b"]}, "each of the 1 shards"),
     ],
 )
 def test_arguments_that_are_not_allowed_are_refused(tmp_path, arguments, text):
     with pytest.raises(errors.ArgumentError, match=text):
-        filled().save_to_file_system(tmp_path, **arguments)
+        filled().save_to_file_system(**{"dirpath": tmp_path, **arguments})
 
 
 @pytest.mark.parametrize("names", [["a", "a"], ["", "a"], ["a/b", "a"]])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -12,7 +12,7 @@ from tfembed import errors
 from tfembed.checkpoint import private
 from tfembed.tables import HashTable
 
-__all__ = ["TableSaveable", "add_to_savers"]
+__all__ = ["TableSaveable", "add_to_savers", "saveables"]
 
 
 class TableSaveable(private.SaveableObject):
@@ -21,16 +21,17 @@ class TableSaveable(private.SaveableObject):
     They are called `<name>_mht_1of1-keys` [n] and `-values` [n, dim], as
     TensorFlow Recommenders Addons calls those of a variable with one shard. A
     Saver writes tensors, so it takes a copy of the table in memory;
-    `tf.train.Checkpoint` does not. Rows of a table with
+    `tf.train.Checkpoint` in eager mode does not. Rows of a table with
     `Expiry(at_checkpoints=True)` expire in each run of a save, in the table too.
 
     Args:
       table: it lives in the current graph.
+      name: what the tensors' names begin with; None: as above.
     """
 
-    def __init__(self, table: HashTable) -> None:
+    def __init__(self, table: HashTable, name: str | None = None) -> None:
         self._table = table
-        name = f"{table.name.replace('/', '_')}_mht_1of1"
+        name = name or f"{table.name.replace('/', '_')}_mht_1of1"
         device = table.shards[0].device
         dtypes = {"keys": table.key_dtype, "values": table.value_dtype}
         specs = [
@@ -44,6 +45,11 @@ class TableSaveable(private.SaveableObject):
             for i, (tensor, dtype) in enumerate(dtypes.items())
         ]
         super().__init__(table.handle, specs, name)
+
+    @property
+    def table(self) -> HashTable:
+        """What is saved."""
+        return self._table
 
     def restore(
         self, restored_tensors: Sequence[tf.Tensor], restored_shapes: Any
@@ -70,8 +76,9 @@ class TableSaveable(private.SaveableObject):
         if self._table.slot_names:
             raise errors.UnsupportedError(
                 f"Table '{self._table.name}' has the slots of an optimizer, "
-                "which tf.compat.v1.train.Saver does not save. Save it with "
-                "tf.train.Checkpoint, which does."
+                "which savers in a graph do not save. Save the rows with "
+                "`save_to_file_system`, or train and save in eager mode: "
+                "tf.train.Checkpoint saves slots there."
             )
         expiry = self._table.expiry
         expired = []
@@ -85,12 +92,28 @@ class TableSaveable(private.SaveableObject):
 
 
 def add_to_savers(table: HashTable) -> TableSaveable | None:
-    """Has the Savers of the current graph save `table`; None in eager mode."""
+    """Has the savers of the current graph save `table`; None in eager mode."""
     with tf.init_scope():
         if tf.executing_eagerly():
             return None
-        saveable = TableSaveable(table)
+        saveable = table.saveable = TableSaveable(table)
         tf.compat.v1.add_to_collection(
             tf.compat.v1.GraphKeys.SAVEABLE_OBJECTS, saveable
         )
         return saveable
+
+
+def saveables(
+    saveable: TableSaveable,
+) -> dict[str, Callable[..., TableSaveable]]:
+    """What TensorFlow asks an object of a graph for, to save it.
+
+    A Saver that is given the object calls the function without arguments;
+    `tf.train.Checkpoint` gives the tensors' name.
+    """
+
+    def make(name: str = "", **kwargs: Any) -> TableSaveable:
+        del kwargs  # For functions that save asynchronously.
+        return TableSaveable(saveable.table, name) if name else saveable
+
+    return {"table": make}

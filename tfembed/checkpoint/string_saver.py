@@ -21,7 +21,7 @@ def register() -> None:
     """Registers the saver and the classes that a SavedModel names."""
     private.register_checkpoint_saver(
         "StringTable",
-        predicate=lambda x: isinstance(x, StringTable),
+        predicate=lambda x: isinstance(x, StringTable) and x.saveable is None,
         save_fn=_save,
         restore_fn=_restore,
     )

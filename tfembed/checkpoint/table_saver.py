@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
+from tfembed import errors
 from tfembed.checkpoint import private
 from tfembed.checkpoint.table_source import TableSource
 from tfembed.ops import checkpoint as checkpoint_ops
@@ -24,7 +25,7 @@ def register() -> None:
     """Registers the saver and the classes that a SavedModel names."""
     private.register_checkpoint_saver(
         "HashTable",
-        predicate=lambda x: isinstance(x, HashTable),
+        predicate=lambda x: isinstance(x, HashTable) and x.saveable is None,
         save_fn=_save,
         restore_fn=_restore,
     )
@@ -51,18 +52,25 @@ def _save(
     exporting = private.exporting_saved_model()
     for table in tables:
         table.note_checkpoint(export_follows=exporting)
-    checkpoint_ops.save(
+    saved = checkpoint_ops.save(
         [handle for table in tables for handle in table.handles],
         file_prefix,
         tensor_names=[tensor_prefix(path) for path in trackables],
         shard_counts=[len(table.shards) for table in tables],
     )
-    return tf.identity(file_prefix)
+    with tf.control_dependencies([] if saved is None else [saved]):
+        return tf.identity(file_prefix)
 
 
 def _restore(
     trackables: Mapping[str, HashTable], merged_prefix: tf.Tensor
 ) -> None:
+    if not (tf.executing_eagerly() or tf.inside_function()):
+        raise errors.UnsupportedError(
+            f"{[table.name for table in trackables.values()]} cannot be "
+            "restored by tf.train.Checkpoint in a graph of TensorFlow 1. "
+            "Restore in eager mode, or hold the rows in `Variable`s."
+        )
     # A SavedModel serves: its restore op leaves the optimizers' slots out.
     exporting = private.exporting_saved_model()
     sources = [

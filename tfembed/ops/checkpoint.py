@@ -15,7 +15,7 @@ def save(
     *,
     tensor_names: Sequence[str],
     shard_counts: Sequence[int],
-) -> None:
+) -> tf.Operation | None:
     """Writes tables as one bundle of files, `prefix`.index and .data-*.
 
     Args:

@@ -30,21 +30,32 @@ __all__ = [
 ]
 
 
+_NO_DEVICE = "no device"
+
+
+def _device_type(device: Any) -> str | None:
+    try:
+        return str(tf.DeviceSpec.from_string(device).device_type or "CPU")
+    except (AttributeError, TypeError, ValueError):
+        return _NO_DEVICE
+
+
 def check_devices(devices: Sequence[str], table: str) -> tuple[str, ...]:
     """The device of each shard.
 
     Raises:
-      tfembed.errors.ArgumentError: no device, or a string in place of a list.
+      tfembed.errors.ArgumentError: no list of devices, or an empty one.
       tfembed.errors.UnsupportedError: a device that is no CPU.
     """
-    if isinstance(devices, str) or not devices:
+    is_list = isinstance(devices, Sequence) and not isinstance(devices, str)
+    kinds = [_device_type(device) for device in devices] if is_list else []
+    if not kinds or _NO_DEVICE in kinds:
         raise errors.ArgumentError(
             "`devices` must list one device per shard, as in ['/CPU:0']; got "
             f"{devices!r} for table '{table}'."
         )
-    for device in devices:
-        kind = tf.DeviceSpec.from_string(device).device_type
-        if kind not in (None, "CPU"):
+    for device, kind in zip(devices, kinds, strict=True):
+        if kind != "CPU":
             raise errors.UnsupportedError(
                 f"Hash tables live in host memory; got device {device!r} for "
                 f"table '{table}'. Use '/CPU:0': a model on a GPU reads it too."

@@ -86,7 +86,7 @@ class KeyPartition:
         rank = self._keys.shape.rank
         row_shape = tf.shape(rows)[rank:]
         shape = tf.concat([tf.shape(self._keys), row_shape], 0)
-        text = "Expected one row for each key"
+        text = "Expected shape with one row for each key"
         checks = [tf.debugging.assert_equal(tf.shape(rows), shape, text)]
         with tf.control_dependencies([c for c in checks if c is not None]):
             flat = tf.reshape(rows, tf.concat([[-1], row_shape], 0))

@@ -30,6 +30,10 @@ class ShardedTable(tf.__internal__.tracking.Trackable):
         of this one.
     """
 
+    # What the Savers of the table's graph save, and tf.train.Checkpoint there;
+    # None in eager mode, where a saver of our own does.
+    saveable: Any = None
+
     def __init__(
         self,
         shards: list[TableShard],

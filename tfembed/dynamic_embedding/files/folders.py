@@ -13,11 +13,20 @@ __all__ = ["folder", "path", "rows"]
 
 
 def folder(dirpath: Any, dirpath_env: str | None) -> tf.Tensor:
-    """The folder, a string scalar: the environment's, if set, else `dirpath`."""
+    """The folder, a string scalar: the environment's, if set, else `dirpath`.
+
+    Raises:
+      tfembed.errors.ArgumentError: an empty path.
+    """
     override = os.environ.get(dirpath_env) if dirpath_env else None
     if not override and tf.is_tensor(dirpath):
         return dirpath
-    return tf.constant(override or os.fspath(dirpath))
+    name = override or os.fspath(dirpath)
+    if not name:
+        raise errors.ArgumentError(
+            f"`dirpath` must be a folder's path, as in '.'; got {dirpath!r}."
+        )
+    return tf.constant(name)
 
 
 def path(folder: tf.Tensor) -> str:

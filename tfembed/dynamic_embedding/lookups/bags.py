@@ -81,9 +81,13 @@ def check_bags(
                 f"{type(value).__name__}."
             )
     params.verify_embedding_weights(ids)
-    if weights is not None and not weights.dtype.is_floating:
+    if weights is None:
+        return
+    allowed = {tf.float32.name, params.value_dtype.name}
+    if not weights.dtype.is_floating or weights.dtype.name not in allowed:
         raise errors.DtypeError(
-            f"Weights must be floats; got {weights.dtype.name} for "
+            "Weights must be floats, float32 or as the rows "
+            f"{params.value_dtype.name}; got {weights.dtype.name} for "
             f"'{params.name}'."
         )
 

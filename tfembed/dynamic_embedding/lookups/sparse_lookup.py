@@ -37,7 +37,8 @@ def embedding_lookup_sparse(
     Args:
       params: a `Variable` or `ShadowVariable`, or a list of one.
       sp_ids: keys [batch, n], indices in row-major order.
-      sp_weights: floats, indices as `sp_ids`; None: all 1.
+      sp_weights: float32 or of the rows' dtype, indices as `sp_ids`; None: all
+        1.
       partition_strategy: accepted for TFRA's sake.
       name: of the lookup.
       combiner: "mean", "sqrtn" or "sum"; None: "mean".

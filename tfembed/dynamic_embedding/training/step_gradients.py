@@ -28,8 +28,15 @@ def sort_gradients(
     Raises:
       tfembed.errors.ArgumentError: no gradient, a table's that is no
         IndexedSlices, or one that would count twice.
-      tfembed.errors.UnsupportedError: a strategy with several replicas.
+      tfembed.errors.UnsupportedError: a graph of TensorFlow 1, or a strategy
+        with several replicas.
     """
+    if not (tf.executing_eagerly() or tf.inside_function()):
+        raise errors.UnsupportedError(
+            "DynamicEmbeddingOptimizer does not train in graphs of TensorFlow 1 "
+            "in this release. Train in eager mode or in a tf.function; "
+            "optimizers of tf.compat.v1 do so, too."
+        )
     if tf.distribute.get_strategy().num_replicas_in_sync > 1:
         raise errors.UnsupportedError(
             "DynamicEmbeddingOptimizer does not run on several replicas in "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -13,6 +13,7 @@ from tfembed.tables import batches
 __all__ = [
     "check_addition",
     "check_no_options",
+    "check_partitioner",
     "check_value_shape",
     "device_list",
     "id_tensor",
@@ -22,10 +23,29 @@ __all__ = [
 
 
 def device_list(devices: str | Sequence[str] | None) -> list[str]:
-    """The device of each shard; one CPU where none is given."""
+    """The device of each shard; one CPU where none is given.
+
+    Raises:
+      tfembed.errors.DtypeError: neither a string nor a list.
+    """
     if devices is None:
         return ["/CPU:0"]
-    return [devices] if isinstance(devices, str) else list(devices)
+    if isinstance(devices, str):
+        return [devices]
+    if not isinstance(devices, Iterable):
+        raise errors.DtypeError(
+            f"`devices` must be a device or a list of them; got {devices!r}."
+        )
+    return list(devices)
+
+
+def check_partitioner(partitioner: Any) -> None:
+    """Raises DtypeError where `partitioner` is no function, and not None."""
+    if partitioner is not None and not callable(partitioner):
+        raise errors.DtypeError(
+            "`partitioner` must be a function of (keys, shard_num), or None; got "
+            f"{partitioner!r}."
+        )
 
 
 def key_tensor(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import warnings
 import weakref
@@ -11,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import checks, errors, tables
-from tfembed.checkpoint.graph_saver import add_to_savers
+from tfembed.checkpoint.graph_saver import add_to_savers, saveables
 from tfembed.dynamic_embedding.files.variable_files import VariableFiles
 from tfembed.dynamic_embedding.lookups.variable_lookups import VariableLookups
 from tfembed.dynamic_embedding.restrict.restrict_policy import (
@@ -61,8 +62,9 @@ class Variable(VariableFiles, VariableLookups):
         TF_HASHTABLE_INIT_SIZE, else 8192.
       kv_creator: None or a `CuckooHashTableCreator`: host memory.
       restrict_policy: a class derived from `RestrictPolicy`; None: none.
-      bp_v2: accepted for TFRA's sake. Updates are atomic per key either way.
-      short_file_name: accepted for TFRA's sake; see `get_variable`.
+      bp_v2: for asynchronous training, as of `DynamicEmbeddingOptimizer`.
+      short_file_name: whether `get_variable` leaves the variable scopes out of
+        the name, and `create_slots` the optimizer.
       admission: which new keys training inserts, of `tfembed.policies`; None:
         all. Not TFRA's, as the four below.
       eviction: what judges the rows for `table.evict` and `table.expire`, of
@@ -108,6 +110,7 @@ class Variable(VariableFiles, VariableLookups):
     ) -> None:
         self.key_dtype, self.value_dtype = table_dtypes(key_dtype, value_dtype)
         check_kv_creator(kv_creator)
+        arguments.check_partitioner(partitioner)
         self.dim = checks.integer(dim, "dim", least=1)
         self.devices = arguments.device_list(devices)
         self.shard_num = len(self.devices)
@@ -160,6 +163,13 @@ class Variable(VariableFiles, VariableLookups):
         if self.checkpoint:
             self._track_trackable(self._table, "table")
             self.saveable = add_to_savers(self._table)
+        if self.saveable is not None:
+            # For Savers that are given the variable itself, and for
+            # tf.train.Checkpoint, which asks for a variable's name so.
+            self._shared_name = self.name
+            self._gather_saveables_for_checkpoint = functools.partial(
+                saveables, self.saveable
+            )
 
     _optimizer: Any = None  # A weak reference, once there is one.
 

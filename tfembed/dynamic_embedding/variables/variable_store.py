@@ -15,7 +15,9 @@ from tfembed.tables.dtypes import table_dtypes
 
 __all__ = ["get_variable"]
 
-_COLLECTION = "tfembed_dynamic_embedding_variables"
+# No string, as TensorFlow's own store of variables: a Saver tries to write what
+# collections of such names hold into its meta graph.
+_COLLECTION = ("tfembed_dynamic_embedding_variables",)
 
 _lock = threading.Lock()
 _variables: dict[str, Variable] = {}  # Of eager mode. Guarded by _lock.
