@@ -1,34 +1,48 @@
 """Runs the tests of TPUEmbedding with both engines that need no TPU.
 
-What the xla engine refuses by design, tests of it skip with its own words.
+A test whose fact is not one of tables of a fixed size in device memory has the
+mark `host_only`, with the reason.
 """
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 import tfembed
-from tfembed import errors
 from tfembed.ops import exchange
 
-# The modules whose tests are of TPUEmbedding with tables of a fixed size.
+# Modules whose objects are made without naming an engine. Not those of what the
+# xla engine refuses as a whole: users' combiners, several replicas, hash tables;
+# nor of what only the host engine has: functions of eager calls.
 MODULES = {
+    "test_checkpoint",
+    "test_created_slots",
     "test_errors",
+    "test_packed_features",
     "test_pairing",
+    "test_pipeline",
     "test_precision",
+    "test_program_shapes",
+    "test_quantization",
+    "test_serving",
+    "test_spec_bad_input",
+    "test_spec_calls",
+    "test_spec_enqueue",
     "test_spec_errors",
+    "test_spec_gradient_trap",
+    "test_spec_lookups",
+    "test_spec_rules",
+    "test_spec_serving",
+    "test_spec_serving_checkpoints",
+    "test_spec_shapes",
+    "test_strategies",
+    "test_tpu_plumbing",
+    "test_training",
 }
-REFUSED = re.compile(
-    "holds tables of a fixed size only|spreads tables over the replicas|"
-    "nonfinite='refuse' stops a step|which engine='xla' does not compile"
-)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if metafunc.module.__name__.split(".")[-1] in MODULES:
-        metafunc.fixturenames.append("default_engine")
         metafunc.parametrize(
             "default_engine",
             ["auto", pytest.param("xla", marks=pytest.mark.slow)],
@@ -36,22 +50,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         )
 
 
-@pytest.fixture
-def default_engine(request, monkeypatch):
+@pytest.fixture(autouse=True)
+def default_engine(request, monkeypatch) -> str:
     """The engine of each TPUEmbedding that is made without naming one."""
-    if request.param == "xla" and exchange.why_missing():
-        pytest.skip(exchange.why_missing())
+    engine = getattr(request, "param", "auto")
+    if engine == "xla":
+        for mark in request.node.iter_markers("host_only"):
+            pytest.skip(mark.kwargs["reason"])
+        if exchange.why_missing():
+            pytest.skip(exchange.why_missing())
     monkeypatch.setitem(
-        tfembed.TPUEmbedding.__init__.__kwdefaults__, "engine", request.param
+        tfembed.TPUEmbedding.__init__.__kwdefaults__, "engine", engine
     )
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_pyfunc_call(pyfuncitem):
-    try:
-        return (yield)
-    except (errors.ArgumentError, errors.UnsupportedError) as error:
-        is_xla = "-xla" in pyfuncitem.name or "[xla" in pyfuncitem.name
-        if is_xla and REFUSED.search(str(error)):
-            pytest.skip(str(error))
-        raise
+    return engine

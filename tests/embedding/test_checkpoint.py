@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed
+from embedding import marks
 from tfembed import optimizers
 
 THEIRS = tf.tpu.experimental.embedding
@@ -134,6 +135,7 @@ def test_a_restore_before_build_draws_no_initial_rows(tmp_path):
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
+@marks.GROWS
 def test_training_goes_on_where_it_was_saved(replicas, tmp_path):
     """Static and hash tables, saved by one strategy, restored in another."""
 

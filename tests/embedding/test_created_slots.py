@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed
+from embedding import marks
 from tfembed import errors, optimizers
 
 SHAPE = (4, 2)
@@ -61,6 +62,7 @@ def test_the_slots_train():
     np.testing.assert_allclose(rows[1], -1 / np.sqrt(2), rtol=1e-6)
 
 
+@marks.REPLICAS
 def test_a_strategy_does_not_mirror_them():
     strategy = tf.distribute.MirroredStrategy(["/CPU:0", "/CPU:1"])
     with strategy.scope():
@@ -124,6 +126,7 @@ def test_what_the_function_returns_is_checked(made, text):
         make(lambda *_: made).build()
 
 
+@marks.GROWS
 def test_a_table_without_vocabulary_has_its_slots_in_its_rows():
     with pytest.raises(errors.ArgumentError, match="'users' has no vocabulary"):
         make(lambda *_: {}, vocabulary=None)

@@ -56,13 +56,13 @@ def test_under_a_tpu_strategy_a_table_that_grows_is_on_the_host():
     assert "no fixed vocabulary" in embedding.describe()
 
 
-def test_taped_tables_are_not_there_under_a_tpu_strategy():
+def test_serving_is_not_there_under_a_tpu_strategy():
     with (
         tf.Graph().as_default(),
         paper_strategy(1).scope(),
         pytest.raises(errors.UnsupportedError, match="TPUStrategy"),
     ):
-        tfembed.TPUEmbeddingV0(_features(a=8), None)
+        tfembed.TPUEmbeddingForServing(_features(a=8), None)
 
 
 def test_what_no_program_compiles_is_on_the_host():

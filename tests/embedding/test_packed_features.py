@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed
-from embedding import steps
+from embedding import marks, steps
 from property import cases
 from tfembed import errors
 
@@ -118,6 +118,7 @@ def _words():
     }
 
 
+@marks.GROWS
 def test_string_ids_are_packed_beside_integers_and_train():
     bags = tf.ragged.constant([["a", "b"], [], ["c"], ["a"]])
     rows = {
@@ -158,6 +159,7 @@ def test_string_ids_are_packed_beside_integers_and_train():
     assert embedding.sizes()["words"].rows == 6
 
 
+@marks.GROWS
 def test_batches_without_integers_are_packed():
     features = {"word": tf.constant(["x", "y"])}
     packed = tfembed.pack_features(features)
@@ -200,6 +202,7 @@ def test_lookups_by_a_tape_take_packed_batches(kind):
 
 
 @pytest.mark.parametrize("inside", [True, False])
+@marks.REPLICAS
 def test_replicas_take_a_packed_batch_each(inside):
     strategy = tf.distribute.MirroredStrategy(["/CPU:0", "/CPU:1"])
     table = tfembed.TableConfig(

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed
+from embedding import marks
 from tfembed import errors
 
 
@@ -86,6 +87,7 @@ def test_a_gradient_trap_may_apply_the_gradients():
     assert moved[:, 0].tolist() == pytest.approx([0, 0.2, 0, 0.2, 0, 0, 0, 0])
 
 
+@marks.REPLICAS
 def test_a_batch_that_is_wrong_for_one_replica_reaches_none():
     strategy = tf.distribute.MirroredStrategy(["/CPU:0", "/CPU:1"])
     with strategy.scope():

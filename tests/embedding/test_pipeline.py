@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed
-from embedding import steps
+from embedding import marks, steps
 from property import cases
 
 
@@ -69,7 +69,9 @@ def _assert_same(ours, reference, embedding, expected):
 
 @pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("in_function", [False, True])
-@pytest.mark.parametrize("vocabulary", [cases.VOCABULARY, None])
+@pytest.mark.parametrize(
+    "vocabulary", [cases.VOCABULARY, pytest.param(None, marks=marks.GROWS)]
+)
 def test_activations_are_one_step_stale_whoever_enqueues_when(
     vocabulary, in_function, ahead
 ):
@@ -121,7 +123,7 @@ def test_a_loop_in_a_function_is_one_step_stale():
     assert embedding.embedding_tables[table].numpy()[1].tolist() == [-5]
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=marks.REPLICAS)])
 def test_replicas_are_one_step_stale_together(replicas):
     strategy = _strategy(replicas)
     table = tfembed.TableConfig(4, 1, _zeros, name="users")

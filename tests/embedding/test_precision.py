@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import fresh_process
 import tfembed
+from embedding import marks
 
 
 def _zeros(shape, dtype):
@@ -91,6 +92,7 @@ def test_a_lookup_that_trains_has_no_second_order_gradients():
 
 
 @pytest.mark.slow
+@marks.GROWS
 def test_training_is_repeated_exactly_under_op_determinism():
     printed = [
         fresh_process.output_of(

@@ -13,8 +13,9 @@ import pytest
 import tensorflow as tf
 
 import tfembed
+from embedding import marks
 
-REPLICAS, BATCH, STEPS = 2, 4, 5
+BATCH, STEPS = 4, 5
 
 
 def _features():
@@ -28,9 +29,9 @@ def _features():
     }
 
 
-def _strategy():
+def _strategy(replicas):
     return tf.distribute.MirroredStrategy(
-        [f"/CPU:{i}" for i in range(REPLICAS)],
+        [f"/CPU:{i}" for i in range(replicas)],
         cross_device_ops=tf.distribute.ReductionToOneDevice(),
     )
 
@@ -79,9 +80,9 @@ def _distributed(strategy):
     )
 
 
-def _train_and_save(path):
-    """A trained TPUEmbedding; what it served last; the losses."""
-    strategy = _strategy()
+def _train_and_save(path, replicas):
+    """A trained TPUEmbedding; the losses; where it is saved."""
+    strategy = _strategy(replicas)
     with strategy.scope():
         embedding = tfembed.TPUEmbedding(_features(), tfembed.Adagrad(0.2))
         head = _Head()
@@ -96,7 +97,7 @@ def _train_and_save(path):
             with tf.GradientTape() as tape:
                 tape.watch(activations)
                 error = head(activations) - labels
-                loss = tf.reduce_sum(error**2) / (REPLICAS * BATCH)
+                loss = tf.reduce_sum(error**2) / (replicas * BATCH)
             by_rows, by_kernel = tape.gradient(loss, (activations, head.kernel))
             embedding.apply_gradients(by_rows)
             optimizer.apply_gradients([(by_kernel, head.kernel)])
@@ -114,7 +115,7 @@ def _train_and_save(path):
     def evaluation_step(iterator, num_steps):
         def replica_step(labels):
             error = head(embedding.dequeue()) - labels
-            return tf.reduce_sum(error**2) / (REPLICAS * BATCH)
+            return tf.reduce_sum(error**2) / (replicas * BATCH)
 
         total = tf.constant(0.0)
         for _ in tf.range(num_steps):
@@ -133,8 +134,9 @@ def _train_and_save(path):
     return embedding, losses, checkpoint.save(path)
 
 
-def test_train_evaluate_restore_and_serve(tmp_path):
-    embedding, losses, path = _train_and_save(tmp_path / "model")
+@pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=marks.REPLICAS)])
+def test_train_evaluate_restore_and_serve(replicas, tmp_path):
+    embedding, losses, path = _train_and_save(tmp_path / "model", replicas)
     assert losses[-1] < 0.3 * losses[0]
 
     # Elsewhere: the default strategy, no slots.
@@ -185,12 +187,10 @@ def test_train_evaluate_restore_and_serve(tmp_path):
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
 
 
+@marks.TAPED
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_v0_trains_and_evaluates_in_loops(replicas):
-    strategy = tf.distribute.MirroredStrategy(
-        [f"/CPU:{i}" for i in range(replicas)],
-        cross_device_ops=tf.distribute.ReductionToOneDevice(),
-    )
+    strategy = _strategy(replicas)
     with strategy.scope():
         embedding = tfembed.TPUEmbeddingV0(_features(), None)
         head = _Head()

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed
-from embedding import steps
+from embedding import marks, steps
 from oracle import Terms, assert_close, lookup_feature
 from tfembed import errors, optimizers
 from tfembed.config import FeatureConfig, QuantizationConfig, TableConfig
@@ -38,7 +38,10 @@ def configs(vocabulary):
     )
 
 
-@pytest.mark.parametrize("vocabulary", [steps.cases.VOCABULARY, None])
+@pytest.mark.parametrize(
+    "vocabulary",
+    [steps.cases.VOCABULARY, pytest.param(None, marks=marks.GROWS)],
+)
 def test_all_kinds_of_features_look_rounded_rows_up(vocabulary):
     fixed = vocabulary is not None
     embedding = tfembed.TPUEmbedding(configs(vocabulary), optimizers.SGD(0.5))
@@ -60,7 +63,10 @@ def test_all_kinds_of_features_look_rounded_rows_up(vocabulary):
             assert_close(actual, expected)
 
 
-@pytest.mark.parametrize("vocabulary", [steps.cases.VOCABULARY, None])
+@pytest.mark.parametrize(
+    "vocabulary",
+    [steps.cases.VOCABULARY, pytest.param(None, marks=marks.GROWS)],
+)
 def test_updates_are_those_of_a_table_that_is_not_quantized(vocabulary):
     fixed = vocabulary is not None
     optimizer = optimizers.Adagrad(0.5)

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed
-from embedding import steps
+from embedding import marks, steps
 from property import cases
 from tfembed import errors
 
@@ -177,7 +177,9 @@ def test_a_missing_table_is_named():
         )
 
 
-@pytest.mark.parametrize("vocabulary", [cases.VOCABULARY, None])
+@pytest.mark.parametrize(
+    "vocabulary", [cases.VOCABULARY, pytest.param(None, marks=marks.GROWS)]
+)
 def test_serving_equals_training(vocabulary):
     embedding = tfembed.TPUEmbedding(
         steps.configs(vocabulary=vocabulary), tfembed.Adagrad(0.5)

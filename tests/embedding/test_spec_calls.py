@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed
-from embedding import counting
+from embedding import counting, marks
 from tfembed import errors
 
 THEIRS = tf.tpu.experimental.embedding
@@ -18,6 +18,7 @@ THEIRS = tf.tpu.experimental.embedding
 # __init__
 
 
+@marks.REPLICAS
 def test_the_strategy_in_scope_is_the_embeddings():
     strategy = counting.mirrored()
     embedding = counting.embedding(strategy)

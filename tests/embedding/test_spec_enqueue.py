@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed
-from embedding import counting
+from embedding import counting, marks
 
 
 def test_enqueue_takes_sparse_and_ragged_input_together():
@@ -63,6 +63,7 @@ def test_weights_of_some_features_may_be_none():
     assert counting.moved(embedding) == [0, 0, 0, 1.5]
 
 
+@marks.REPLICAS
 def test_enqueue_inside_of_strategy_run_is_the_replicas_own_batch():
     strategy = counting.mirrored()
     embedding = counting.embedding(strategy)
@@ -77,6 +78,7 @@ def test_enqueue_inside_of_strategy_run_is_the_replicas_own_batch():
     assert counting.moved(embedding) == [1, 1, 0, 0]
 
 
+@marks.REPLICAS
 def test_enqueue_outside_of_strategy_run_takes_distributed_values():
     strategy = counting.mirrored()
     embedding = counting.embedding(strategy)
@@ -88,6 +90,7 @@ def test_enqueue_outside_of_strategy_run_takes_distributed_values():
     assert counting.moved(embedding) == [0, 1, 1, 0]
 
 
+@marks.REPLICAS
 def test_a_distributed_dataset_feeds_both_ways():
     strategy = counting.mirrored()
     embedding = counting.embedding(strategy)
@@ -111,6 +114,7 @@ def test_a_distributed_dataset_feeds_both_ways():
     assert counting.moved(embedding) == [2, 2, 4, 0]
 
 
+@marks.REPLICAS
 def test_enqueue_for_a_device_is_that_replicas():
     strategy = counting.mirrored()
     embedding = counting.embedding(strategy)
@@ -134,6 +138,7 @@ def test_training_false_is_inference_and_apply_gradients_raises():
     assert counting.moved(embedding) == [0] * 4
 
 
+@marks.REPLICAS
 def test_the_documentations_enqueue_per_core():
     """As TensorFlow's page of enqueue has it, imports and strategy changed."""
     strategy = counting.mirrored()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
-from embedding import counting
+from embedding import counting, marks
 
 
 def _trapped(embedding, name):
@@ -41,6 +41,7 @@ def test_the_gradient_trap_of_several_lookups_in_a_step(in_function):
     assert counting.moved(embedding) == [0, 1, 2, 0]
 
 
+@marks.REPLICAS
 def test_the_gradient_trap_of_two_replicas():
     strategy = counting.mirrored()
     embedding = counting.embedding(strategy)

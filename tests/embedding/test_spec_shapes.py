@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed
+from embedding import marks
 from tfembed import errors
 
 
@@ -156,6 +157,7 @@ def test_later_batches_are_checked_against_the_first():
         embedding.enqueue(_ids([5]))
 
 
+@marks.REPLICAS
 def test_all_replicas_must_have_the_first_replicas_shape():
     """TensorFlow looks at replica 0 alone."""
     strategy = tf.distribute.MirroredStrategy(["/CPU:0", "/CPU:1"])

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed
-from embedding import steps
+from embedding import marks, steps
 from property import cases
 from tfembed import errors, optimizers
 
@@ -97,8 +97,12 @@ def _run_steps(replicas: int, vocabulary, optimizer, *, inside: bool):
 
 
 @pytest.mark.parametrize("inside", [True, False])
-@pytest.mark.parametrize("vocabulary", [VOCABULARY, None])
-@pytest.mark.parametrize("replicas", [1, 2, 4])
+@pytest.mark.parametrize(
+    "vocabulary", [VOCABULARY, pytest.param(None, marks=marks.GROWS)]
+)
+@pytest.mark.parametrize(
+    "replicas", [1, *(pytest.param(n, marks=marks.REPLICAS) for n in (2, 4))]
+)
 def test_replicas_leave_the_same_tables_as_one(replicas, vocabulary, inside):
     optimizer = optimizers.Adagrad(0.5)
     one = _run_steps(0, vocabulary, optimizer, inside=True)
@@ -133,7 +137,9 @@ def _row(embedding, table, i):
     return embedding.embedding_tables[table].numpy()[i, 0]
 
 
-@pytest.mark.parametrize("replicas", [0, 1, 2])
+@pytest.mark.parametrize(
+    "replicas", [0, 1, pytest.param(2, marks=marks.REPLICAS)]
+)
 def test_a_loop_in_a_function_trains_at_every_iteration(replicas):
     strategy = _strategy(replicas)
     table, embedding = _counting(strategy)
@@ -174,6 +180,7 @@ def test_batches_may_be_enqueued_ahead():
     assert _row(embedding, table, 3) == 0
 
 
+@marks.REPLICAS
 def test_each_device_may_enqueue_its_own_batch():
     strategy = _strategy(2)
     table, embedding = _counting(strategy)
@@ -184,12 +191,14 @@ def test_each_device_may_enqueue_its_own_batch():
     assert rows.tolist() == [0, -1, -1, 0]
 
 
+@marks.REPLICAS
 def test_a_device_without_a_replica_is_refused():
     _, embedding = _counting(_strategy(2))
     with pytest.raises(errors.ArgumentError, match="CPU:3"):
         embedding.enqueue(tf.constant([0]), device="/CPU:3")
 
 
+@marks.REPLICAS
 def test_a_mirrored_strategy_makes_one_copy_of_a_table():
     table, embedding = _counting(_strategy(4))
     variable = embedding.embedding_tables[table]
@@ -198,6 +207,7 @@ def test_a_mirrored_strategy_makes_one_copy_of_a_table():
     assert variable.trainable
 
 
+@marks.REPLICAS
 def test_dequeue_outside_of_run_is_refused_where_replicas_differ():
     strategy = _strategy(2)
     _, embedding = _counting(strategy)
@@ -210,6 +220,7 @@ def test_dequeue_outside_of_run_is_refused_where_replicas_differ():
             embedding.dequeue()
 
 
+@marks.REPLICAS
 def test_eager_strategy_run_trains():
     strategy = _strategy(2)
     table, embedding = _counting(strategy)
@@ -218,6 +229,7 @@ def test_eager_strategy_run_trains():
     assert _row(embedding, table, 1) == -2
 
 
+@marks.GROWS
 def test_a_step_is_traced_once_however_many_ids_it_has():
     table = tfembed.TableConfig(None, 4, name="users")
     embedding = tfembed.TPUEmbedding(

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed
+from embedding import marks
 from tfembed import errors
 
 
@@ -20,7 +21,13 @@ STRATEGIES = {
 }
 
 
-@pytest.fixture(params=STRATEGIES)
+@pytest.fixture(
+    params=[
+        "default",
+        "one device",
+        pytest.param("mirrored", marks=marks.REPLICAS),
+    ]
+)
 def strategy(request):
     return STRATEGIES[request.param]()
 
@@ -198,6 +205,7 @@ def test_ids_on_a_device_are_refused_and_it_is_said_how_to_avoid_them(
         step.get_concrete_function(tf.TensorSpec([1], tf.int64))
 
 
+@marks.REPLICAS
 def test_distributed_values_on_a_device_are_refused():
     strategy = STRATEGIES["mirrored"]()
     embedding = _embedding(strategy)

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed
-from embedding import steps
+from embedding import marks, steps
 from property import cases
 from tfembed import optimizers
 
@@ -52,7 +52,9 @@ OPTIMIZERS = [
 ]
 
 
-@pytest.mark.parametrize("vocabulary", [cases.VOCABULARY, None])
+@pytest.mark.parametrize(
+    "vocabulary", [cases.VOCABULARY, pytest.param(None, marks=marks.GROWS)]
+)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda o: o.rule_text())
 def test_every_step_equals_the_oracle(optimizer, vocabulary):
     fixed = vocabulary is not None
@@ -152,6 +154,7 @@ def test_gradients_that_are_not_finite_are_skipped_and_counted():
     assert embedding.sizes()["users"].nonfinite_rows == 2
 
 
+@marks.REFUSES
 def test_gradients_that_are_not_finite_may_be_refused():
     table, embedding = _one_table(optimizers.SGD(1.0), nonfinite="refuse")
     with pytest.raises(tf.errors.InvalidArgumentError):
@@ -175,6 +178,7 @@ def test_an_embedding_without_an_optimizer_looks_up():
     del table
 
 
+@marks.GROWS
 def test_sizes_count_rows_and_bytes():
     static = tfembed.TableConfig(10, 4, name="static")
     growing = tfembed.TableConfig(None, 4, name="growing")

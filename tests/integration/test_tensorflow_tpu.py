@@ -1,4 +1,4 @@
-"""The ops library loads into tensorflow-tpu and works on the host.
+"""The libraries load into tensorflow-tpu and work without a TPU.
 
 `scripts/test_tensorflow_tpu` makes the environment that this needs.
 """
@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PROGRAM = pathlib.Path(__file__).parent / "programs" / "lookup.py"
+PROGRAMS = pathlib.Path(__file__).parent / "programs"
 PYTHON = ROOT / ".venv-tpu" / "bin" / "python"
 
 
@@ -25,9 +25,16 @@ PYTHON = ROOT / ".venv-tpu" / "bin" / "python"
     not tf.__version__.startswith("2.20."),
     reason="tensorflow-tpu is there for TensorFlow 2.20 alone",
 )
-def test_the_library_looks_up_rows_under_tensorflow_tpu():
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param("lookup.py", id="a lookup on the host"),
+        pytest.param("taped_step.py", id="a step lowered for a TPU"),
+    ],
+)
+def test_a_program_works_under_tensorflow_tpu(program):
     result = subprocess.run(
-        [PYTHON, PROGRAM],
+        [PYTHON, PROGRAMS / program],
         env=dict(os.environ, PYTHONPATH=str(ROOT), TPU_SKIP_MDS_QUERY="1"),
         cwd="/",
         text=True,

@@ -51,8 +51,10 @@ class RandomTable:
         return self.config.vocabulary_size is not None
 
 
-def draw_table(rng: np.random.Generator, name: str) -> RandomTable:
-    is_static = bool(rng.random() < 0.6)
+def draw_table(
+    rng: np.random.Generator, name: str, *, may_grow: bool = True
+) -> RandomTable:
+    is_static = bool(rng.random() < 0.6) or not may_grow
     quantization = (int(rng.integers(2, 9)), -1.0, 0.75)
     if rng.random() < 0.7:
         quantization = None

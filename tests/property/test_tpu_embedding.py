@@ -9,6 +9,7 @@ import functools
 import os
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,6 +18,7 @@ import tfembed
 from embedding import steps
 from oracle import Table, assert_close, lookup_feature
 from property import configurations
+from tfembed.ops import exchange
 from tfembed.tables import HashTable
 
 STEPS = 20
@@ -26,14 +28,25 @@ IS_FULL = os.environ.get("HYPOTHESIS_PROFILE") == "full"
 @settings(max_examples=2000 if IS_FULL else 25)
 @given(st.integers(0, 2**32 - 1))
 def test_twenty_steps_of_a_random_embedding_equal_the_oracle(seed):
+    _train_beside_the_oracle(seed, "host")
+
+
+@pytest.mark.skipif(bool(exchange.why_missing()), reason=exchange.why_missing())
+@settings(max_examples=200 if IS_FULL else 4)
+@given(st.integers(0, 2**32 - 1))
+def test_twenty_steps_compiled_by_xla_equal_the_oracle(seed):
+    _train_beside_the_oracle(seed, "xla")
+
+
+def _train_beside_the_oracle(seed, engine):
     rng = np.random.default_rng(seed)
     tables = [
-        configurations.draw_table(rng, f"table{t}")
+        configurations.draw_table(rng, f"table{t}", may_grow=engine == "host")
         for t in range(rng.integers(1, 3))
     ]
     slots = configurations.draw_slots(rng, tables)
     embedding = tfembed.TPUEmbedding(
-        configurations.feature_configs(tables, slots)
+        configurations.feature_configs(tables, slots), engine=engine
     )
     variables = list(embedding.embedding_tables.values())
     oracles = [

@@ -131,6 +131,42 @@ def test_rules_are_those_of_the_host_engine(optimizer):
     _assert_same_tables(xla, host)
 
 
+def test_functions_can_be_run_eagerly():
+    host, xla = _embedding("host"), _embedding("xla")
+    tf.config.run_functions_eagerly(True)
+    try:
+        for _ in range(2):
+            _assert_same(_step(xla, _parts()), _step(host, _parts()))
+    finally:
+        tf.config.run_functions_eagerly(False)
+
+    _assert_same_tables(xla, host)
+
+
+def test_sparse_ids_of_rank_3_compile():
+    table = tfembed.TableConfig(
+        9, 4, name="items", combiner="sum", initializer=_rows(0, (9, 4))
+    )
+    host, xla = (
+        tfembed.TPUEmbedding(
+            tfembed.FeatureConfig(table), tfembed.SGD(0.1), engine=engine
+        )
+        for engine in ("host", "xla")
+    )
+
+    def step(embedding, ids):
+        at = tf.constant([[0, 0, 1], [0, 1, 0], [1, 2, 0], [1, 2, 1]], tf.int64)
+        embedding.enqueue(tf.SparseTensor(at, ids, [2, 3, 2]))
+        activations = embedding.dequeue()
+        embedding.apply_gradients(tf.sin(activations))
+        return activations
+
+    ids = tf.constant([1, 2, 1, 4])
+    compiled = tf.function(step, jit_compile=True)
+    for _ in range(2):
+        _assert_same(compiled(xla, ids), step(host, ids))
+
+
 def test_larger_batches_than_before_lose_nothing():
     host, xla = _embedding("host"), _embedding("xla")
     step = tf.function(_step)
@@ -223,18 +259,22 @@ def test_what_it_cannot_do_is_said_when_it_is_made():
     with pytest.raises(errors.ArgumentError, match="growing.*vocabulary_size"):
         tfembed.TPUEmbedding(tfembed.FeatureConfig(table), engine="xla")
 
-    refusing = _embedding("xla", nonfinite="refuse")
     with pytest.raises(errors.UnsupportedError, match="nonfinite='refuse'"):
-        refusing.build([tf.TensorShape([3])] * 4)
+        _embedding("xla", nonfinite="refuse")
 
-    with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
-        mirrored = _embedding("xla")
-        with pytest.raises(errors.UnsupportedError, match="2 replicas"):
-            mirrored.build([tf.TensorShape([3])] * 4)
+    with (
+        tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope(),
+        pytest.raises(errors.UnsupportedError, match="2 replicas"),
+    ):
+        _embedding("xla")
+
+    combiner = tfembed.CustomCombiner(lambda valency, vectors: vectors[0], 2)
+    table = tfembed.TableConfig(8, 4, combiner=combiner, name="own")
+    with pytest.raises(errors.UnsupportedError, match="own.*CustomCombiner"):
+        tfembed.TPUEmbedding(tfembed.FeatureConfig(table), engine="xla")
 
     huge = tfembed.TableConfig(2**31 - 2, 4096, name="huge")
-    embedding = tfembed.TPUEmbedding(
-        tfembed.FeatureConfig(huge), tfembed.SGD(0.1), engine="xla"
-    )
     with pytest.raises(errors.ArgumentError, match=r"35,184.* the machine has"):
-        embedding.build(per_replica_batch_size=4)
+        tfembed.TPUEmbedding(
+            tfembed.FeatureConfig(huge), tfembed.SGD(0.1), engine="xla"
+        )

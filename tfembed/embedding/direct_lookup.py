@@ -21,7 +21,7 @@ from tfembed.embedding.output_shapes import is_sequence, warn_if_ignored
 from tfembed.embedding.pooling import Pooling, pool_ragged, pool_sparse
 from tfembed.tables import HashTable
 
-__all__ = ["SERVING", "V0", "LookupStyle", "look_up"]
+__all__ = ["SERVING", "V0", "LookupStyle", "check_input", "look_up"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +80,7 @@ def look_up(
     for (path, feature), value, weight in zip(
         features, values, weights, strict=True
     ):
-        _check(value, weight, feature, path)
+        check_input(value, weight, feature, path)
         if feature.table not in tables:
             raise errors.ArgumentError(
                 f"`tables` has no table for {path}: it needs the TableConfig "
@@ -181,7 +181,8 @@ def _in_vocabulary(ids: tf.Tensor, table: Any, path: str) -> tf.Tensor:
         return tf.identity(ids)
 
 
-def _check(value: Any, weights: Any, feature: Any, path: str) -> None:
+def check_input(value: Any, weights: Any, feature: Any, path: str) -> None:
+    """Raises as `look_up` does where an input does not fit its feature."""
     if not isinstance(value, (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)):
         raise errors.ArgumentError(
             f"Input {path} is type {type(value)}. Tensor, SparseTensor or "

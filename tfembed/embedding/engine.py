@@ -85,6 +85,9 @@ class Engine(Protocol):
     def sizes(self) -> list[TableSize]:
         """Per table what it holds and takes; eager only."""
 
+    def exchange_rounds(self) -> dict[tuple[str, ...], int]:
+        """By tables that share an exchange, its most rounds so far; eager."""
+
 
 class TakesShares(Protocol):
     """An engine whose enqueue reads the users' tensors as they are.

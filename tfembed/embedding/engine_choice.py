@@ -6,13 +6,24 @@ import dataclasses
 from typing import Any
 
 from tfembed import errors
-from tfembed.config.custom_combiner import is_custom
 from tfembed.embedding.engine_registry import missing
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.replicas import is_tpu
 from tfembed.embedding.tensorflow_configs import why_not_tensorflows
+from tfembed.embedding.xla_checks import (
+    check_plan,
+    check_replicas,
+    not_compiled,
+)
 
-__all__ = ["ENGINES", "EngineChoice", "EngineChoices", "choose_engines"]
+__all__ = [
+    "ENGINES",
+    "EngineChoice",
+    "EngineChoices",
+    "check_engine_name",
+    "check_fixed_size",
+    "choose_engines",
+]
 
 ENGINES = ("auto", "host", "xla", "tpu")
 
@@ -55,28 +66,30 @@ class EngineChoices:
 
 
 def choose_engines(
-    plan: EmbeddingPlan, asked: str, strategy: Any
+    plan: EmbeddingPlan, asked: str, strategy: Any, nonfinite: str
 ) -> EngineChoices:
     """An engine for each table.
 
     Args:
       plan: the tables.
       asked: one of ENGINES.
-      strategy: the tf.distribute.Strategy in whose scope the tables are made.
+      strategy: the tf.distribute.Strategy in scope, where the tables are made.
+      nonfinite: as for TPUEmbedding.
 
     Raises:
       tfembed.errors.ArgumentError: another engine, or one that cannot hold one
         of the tables.
-      tfembed.errors.UnsupportedError: an engine that is not there.
+      tfembed.errors.UnsupportedError: an engine that is not there, or cannot do
+        what is asked of it.
     """
-    if asked not in ENGINES:
-        raise errors.ArgumentError(
-            f"`engine` must be one of {ENGINES}; got {asked!r}."
-        )
+    check_engine_name(asked, ENGINES)
     if asked == "auto":
         return EngineChoices(
             tuple(
-                EngineChoice(config.name, *_automatic(config, rule, strategy))
+                EngineChoice(
+                    config.name,
+                    *_automatic(config, rule, strategy, nonfinite),
+                )
                 for config, rule in zip(
                     plan.tables, plan.optimizers, strict=True
                 )
@@ -84,20 +97,16 @@ def choose_engines(
             is_tpu(strategy),
         )
     if asked != "host":
-        for config in plan.tables:
-            if config.vocabulary_size is None:
-                raise errors.ArgumentError(
-                    f"engine={asked!r} holds tables of a fixed size only; "
-                    f"table {config.name!r} has vocabulary_size=None. Give it "
-                    "a vocabulary_size, or use engine='auto', which keeps such "
-                    "tables in host memory."
-                )
+        check_fixed_size(plan, asked)
         absent = missing(asked)
         if absent is not None:
             raise errors.UnsupportedError(
                 f"engine={asked!r} is not there: {absent} Use engine='host', "
                 "or engine='auto'."
             )
+    if asked == "xla":
+        check_replicas()
+        check_plan(plan, nonfinite)
     if asked == "tpu":
         _check_has_embedding_engine(strategy)
         _check_tensorflow_has(plan)
@@ -108,7 +117,29 @@ def choose_engines(
     )
 
 
-def _automatic(config: Any, rule: Any, strategy: Any) -> tuple[str, str]:
+def check_engine_name(asked: str, engines: tuple[str, ...]) -> None:
+    """Raises tfembed.errors.ArgumentError where `asked` is none of `engines`."""
+    if asked not in engines:
+        raise errors.ArgumentError(
+            f"`engine` must be one of {engines}; got {asked!r}."
+        )
+
+
+def check_fixed_size(plan: EmbeddingPlan, asked: str) -> None:
+    """Raises tfembed.errors.ArgumentError where a table has no vocabulary."""
+    for config in plan.tables:
+        if config.vocabulary_size is None:
+            raise errors.ArgumentError(
+                f"engine={asked!r} holds tables of a fixed size only; "
+                f"table {config.name!r} has vocabulary_size=None. Give it "
+                "a vocabulary_size, or use engine='auto', which keeps such "
+                "tables in host memory."
+            )
+
+
+def _automatic(
+    config: Any, rule: Any, strategy: Any, nonfinite: str
+) -> tuple[str, str]:
     if not is_tpu(strategy):
         return "host", "no TPUStrategy: one table in host memory serves all"
     if config.vocabulary_size is None:
@@ -123,22 +154,16 @@ def _automatic(config: Any, rule: Any, strategy: Any) -> tuple[str, str]:
         no_engine = "the TPU has no embedding engine"
     else:
         no_engine = f"no driver here for the TPU's embedding engine ({feature})"
-    refusal = _why_not_compiled(config, rule)
+    what = not_compiled(config, rule, strategy)
+    if nonfinite == "refuse":
+        what = "nonfinite='refuse'"
+    refusal = what and f"engine 'xla' compiles no {what}"
     if refusal is None:
         absent = missing("xla")
         refusal = absent and f"engine 'xla' is not there: {absent}"
     if refusal is None:
         return "xla", f"{no_engine}: rows are sharded over the TensorCores"
     return "host", f"{no_engine}, and {refusal}"
-
-
-def _why_not_compiled(config: Any, rule: Any) -> str | None:
-    """Why engine "xla" cannot hold a table of a fixed size; None if it can."""
-    if is_custom(config.combiner):
-        return "engine 'xla' compiles no CustomCombiner"
-    if rule is not None and not rule.is_fused:
-        return "engine 'xla' compiles no CustomOptimizer"
-    return None
 
 
 def embedding_feature(strategy: Any) -> str:

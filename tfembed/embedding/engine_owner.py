@@ -6,9 +6,9 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.embedding.engine_choice import EngineChoices
+from tfembed.embedding.engine_options import EngineOptions
 from tfembed.embedding.engine_places import places_of
 from tfembed.embedding.engine_router import EngineRouter
-from tfembed.embedding.host_engine import EngineOptions
 from tfembed.embedding.host_tables import TableSize
 from tfembed.embedding.output_shapes import OutputShapes
 from tfembed.embedding.plan import EmbeddingPlan
@@ -40,6 +40,23 @@ class EngineOwner(tf.__internal__.tracking.AutoTrackable):
         sizes = self._engine_or_new().sizes()
         names = [config.name for config in self._plan.tables]
         return dict(zip(names, sizes, strict=True))
+
+    def exchange_rounds(self) -> dict[tuple[str, ...], int]:
+        """How often replicas had to exchange ids and rows in one step, at most.
+
+        A replica sends each other one a bounded number of distinct ids at a time,
+        which is enough for one round unless many have the same owner. More rounds
+        lose nothing, and take longer. Eager only.
+
+        Returns:
+          By the names of the tables that share an exchange, the most rounds of a
+          lookup or update since the tables were made; 0 before the first. Empty
+          where nothing is exchanged: on one device, and by other engines than
+          "xla".
+        """
+        if self._engine is None:
+            return {}
+        return self._engine.exchange_rounds()
 
     def flush(self) -> None:
         """Applies the update that waits for the next step.

@@ -183,6 +183,13 @@ class EngineRouter:
             )
         return [found[i] for i in range(len(found))]
 
+    def exchange_rounds(self) -> dict[tuple[str, ...], int]:
+        """By tables that share an exchange, its most rounds so far; eager."""
+        found: dict[tuple[str, ...], int] = {}
+        for part in self._parts:
+            found.update(part.engine.exchange_rounds())
+        return found
+
     def _split(
         self, plans: Sequence[Any]
     ) -> list[tuple[Engine, list[int], list[Any]]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,43 +10,16 @@ import tensorflow as tf
 from tfembed import errors
 from tfembed.embedding import private, step_format
 from tfembed.embedding.batch_queue import HOST, Batch
+from tfembed.embedding.engine_options import EngineOptions
 from tfembed.embedding.host_tables import HostTable, TableSize, make_table
 from tfembed.embedding.named_steps import NamedSteps
 from tfembed.embedding.output_shapes import OutputShapes
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.row_features import RowFeatures
 from tfembed.embedding.step_format import StepFormat
-from tfembed.embedding.step_queue import QueueBound
 from tfembed.embedding.table_update import update_tables
 
-__all__ = ["EngineOptions", "HostEngine"]
-
-_NONFINITE = ("skip", "refuse", "allow")
-
-
-@dataclasses.dataclass(frozen=True)
-class EngineOptions:
-    """How an engine works.
-
-    Attributes:
-      nonfinite: "skip", "refuse" or "allow" (`ops.grouped_update`).
-      bound: how many batches may wait.
-      is_pipelined: whether updates run beside the next step (`pipeline.py`).
-
-    Raises:
-      tfembed.errors.ArgumentError: another `nonfinite`.
-    """
-
-    nonfinite: str
-    bound: QueueBound
-    is_pipelined: bool
-
-    def __post_init__(self) -> None:
-        if self.nonfinite not in _NONFINITE:
-            raise errors.ArgumentError(
-                f"`nonfinite` must be one of {_NONFINITE}; got "
-                f"{self.nonfinite!r}."
-            )
+__all__ = ["HostEngine"]
 
 
 class HostEngine:
@@ -269,6 +241,10 @@ class HostEngine:
             table.size(nonfinite_rows=int(count))
             for table, count in zip(self.tables, counts, strict=True)
         ]
+
+    def exchange_rounds(self) -> dict[tuple[str, ...], int]:
+        """Nothing is exchanged."""
+        return {}
 
     def rates(self) -> tf.Tensor:
         """The learning rates now, float32, one per table.

@@ -56,8 +56,8 @@ def check_ids(ids: FeatureIds, plan: FeaturePlan, config: Any) -> list[Check]:
     in_vocabulary = Check(
         inside,
         ids.ids,
-        f"In {plan.name}: ids must be in [0, {vocabulary}), the rows of table "
-        f"{config.name}; got",
+        f"In feature '{plan.name}': ids must be in [0, {vocabulary}), the rows "
+        f"of table {config.name}; got",
     )
     return [in_vocabulary, *check_places(ids, plan)]
 
@@ -79,8 +79,8 @@ def check_places(ids: FeatureIds, plan: FeaturePlan) -> list[Check]:
     one_each = Check(
         (n == 0) | (n == tf.size(ids.ids)),
         n,
-        f"In {plan.name}: there must be one weight for each of the ids, or "
-        "none; got",
+        f"In feature '{plan.name}': there must be one weight for each of the "
+        "ids, or none; got",
     )
     if ids.kind == "sparse":
         return [*_check_indices(ids, plan), one_each]
@@ -96,13 +96,13 @@ def _check_indices(ids: FeatureIds, plan: FeaturePlan) -> list[Check]:
         Check(
             (sample >= 0) & (sample < ids.batch_size) & (place >= 0),
             sample,
-            f"In {plan.name}: sparse indices must be in the batch; got those of "
-            "samples",
+            f"In feature '{plan.name}': sparse indices must be in the batch; "
+            "got those of samples",
         ),
         Check(
             follows,
             sample[1:],
-            f"In {plan.name}: sparse indices must be in order. Use "
+            f"In feature '{plan.name}': sparse indices must be in order. Use "
             "tf.sparse.reorder; got out of order those of samples",
         ),
     ]
@@ -115,8 +115,8 @@ def _check_splits(ids: FeatureIds, name: str) -> list[Check]:
         Check(
             tf.reduce_all(splits[1:] >= splits[:-1]) & tf.reduce_all(ends == 0),
             splits,
-            f"In {name}: row splits must begin at 0, not fall, and end at the "
-            "number of ids; got",
+            f"In feature '{name}': row splits must begin at 0, not fall, and "
+            "end at the number of ids; got",
         )
     ]
 

@@ -13,6 +13,7 @@ from tfembed.config.custom_combiner import is_custom
 from tfembed.embedding.output_shapes import OutputShapes
 from tfembed.embedding.step_format import StepFormat, format_of
 from tfembed.ops import FeatureIds, feature_ids
+from tfembed.ops.private import traced_for_xla
 
 __all__ = [
     "BatchInput",
@@ -115,6 +116,16 @@ def _flat(value: tf.SparseTensor) -> tf.SparseTensor:
     """All dimensions but the last as one."""
     if value.shape.rank == 2:
         return value
+    if traced_for_xla():  # It compiles no reshape of sparse tensors.
+        sample, samples = value.indices[:, 0], value.dense_shape[0]
+        for i in range(1, value.shape.rank - 1):
+            sample = sample * value.dense_shape[i] + value.indices[:, i]
+            samples *= value.dense_shape[i]
+        return tf.SparseTensor(
+            tf.stack([sample, value.indices[:, -1]], 1),
+            value.values,
+            tf.stack([samples, value.dense_shape[-1]]),
+        )
     return tf.sparse.reshape(value, tf.stack([-1, value.dense_shape[-1]]))
 
 

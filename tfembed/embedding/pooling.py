@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tfembed import errors
 
-__all__ = ["Pooling", "pool_ragged", "pool_sparse"]
+__all__ = ["Pooling", "pool_ragged", "pool_sparse", "sequence_length_of"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -73,7 +73,10 @@ def pool_sparse(
     rank = ids.shape.rank
     if output_shape and rank == 2:
         how = dataclasses.replace(
-            how, sequence_length=_length_of(ids.shape[0], output_shape, path)
+            how,
+            sequence_length=sequence_length_of(
+                ids.shape[0], output_shape, path
+            ),
         )
         pooled = pool_sparse(ids, weights, how, path=path)
         return tf.reshape(pooled, output_shape.concatenate(how.dim))
@@ -122,7 +125,7 @@ def pool_ragged(
     """
     length = how.sequence_length
     if output_shape:
-        length = _length_of(ids.shape[0], output_shape, path)
+        length = sequence_length_of(ids.shape[0], output_shape, path)
     if length:
         # Slices read over bad splits; sums stumble over them by themselves.
         how = how.after(_check_splits(ids, path))
@@ -144,9 +147,14 @@ def pool_ragged(
     return pooled
 
 
-def _length_of(
+def sequence_length_of(
     batch: int | None, output_shape: tf.TensorShape, path: str
 ) -> int:
+    """The places of a sample, by its feature's output shape; 0 combines.
+
+    Raises:
+      tfembed.errors.ArgumentError: a shape that is no multiple of the batch.
+    """
     size = output_shape.num_elements()
     if not batch or not size or size % batch:
         raise errors.ArgumentError(

@@ -9,11 +9,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed import dynamic_embedding, errors, initializers
+from tfembed import dynamic_embedding, initializers
 from tfembed.embedding import private
 from tfembed.embedding.host_tables import HostTable, make_static_table
 from tfembed.embedding.plan import EmbeddingPlan, make_plan
-from tfembed.embedding.replicas import Replicas, is_tpu
+from tfembed.embedding.replicas import Replicas
+from tfembed.embedding.taped_engine_choice import choose_taped_engines
 
 __all__ = ["TapedEmbedding"]
 
@@ -26,22 +27,23 @@ class TapedEmbedding(tf.__internal__.tracking.AutoTrackable, abc.ABC):
     Args:
       feature_config: a FeatureConfig or a `tf.nest` structure of them.
       optimizer: whose slots the tables get; None: none.
+      engine: one of TAPED_ENGINES.
 
     Raises:
       tfembed.errors.ArgumentError: a config or optimizer that is not allowed,
-        or a table name used twice.
+        a table name used twice, or an engine that cannot hold a table.
       tfembed.errors.UnsupportedError: what is not in this release.
     """
 
-    def __init__(self, feature_config: Any, optimizer: Any) -> None:
+    def __init__(
+        self, feature_config: Any, optimizer: Any, engine: str
+    ) -> None:
         self._replicas = Replicas()
         self._strategy = tf.distribute.get_strategy()
-        if is_tpu(self._strategy):
-            raise errors.UnsupportedError(
-                f"{type(self).__name__} under a TPUStrategy is not in this "
-                "release; use TPUEmbedding."
-            )
         self._plan: EmbeddingPlan = make_plan(feature_config, optimizer)
+        self._choices = choose_taped_engines(
+            self._plan, engine, self._strategy, type(self).__name__
+        )
         self._store: _TableStore | None = None
         if self._replicas.count > 1:
             # Replicas run one after the other: none could build for all.
@@ -68,6 +70,10 @@ class TapedEmbedding(tf.__internal__.tracking.AutoTrackable, abc.ABC):
     def __call__(self, features: Any, weights: Any = None) -> Any:
         """The same as `embedding_lookup`."""
         return self.embedding_lookup(features, weights)
+
+    def describe(self) -> str:
+        """A table of text: per table its engine, and why it is that one."""
+        return str(self._choices)
 
     @abc.abstractmethod
     def embedding_lookup(self, features: Any, weights: Any = None) -> Any:

@@ -9,8 +9,8 @@ import tensorflow as tf
 from tfembed.embedding import activations as shaping
 from tfembed.embedding.eager_calls import EagerCalls
 from tfembed.embedding.engine_choice import choose_engines
+from tfembed.embedding.engine_options import EngineOptions
 from tfembed.embedding.engine_places import places_of
-from tfembed.embedding.host_engine import EngineOptions
 from tfembed.embedding.output_shapes import OutputShapes
 from tfembed.embedding.plan import make_plan
 from tfembed.embedding.replica_shares import replica_shares
@@ -108,7 +108,7 @@ class TPUEmbedding(TensorFlowNames):
         self._replicas = Replicas()
         self._plan = make_plan(feature_config, optimizer)
         self._choices = choose_engines(
-            self._plan, engine, self._replicas.strategy
+            self._plan, engine, self._replicas.strategy, nonfinite
         )
         self._shapes = OutputShapes.configured(
             self._plan.features, self._plan.paths

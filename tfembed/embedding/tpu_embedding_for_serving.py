@@ -49,7 +49,7 @@ class TPUEmbeddingForServing(TapedEmbedding):
                 "SparseCore's stacked tables) is not in this release. Restore "
                 "such a checkpoint with TensorFlow, and save its tables again."
             )
-        super().__init__(feature_config, optimizer)
+        super().__init__(feature_config, optimizer, engine="host")
 
     def embedding_lookup(self, features: Any, weights: Any = None) -> Any:
         """Looks some or all of the features up, by stock TensorFlow ops.

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.embedding import private
-from tfembed.embedding.host_engine import EngineOptions
+from tfembed.embedding.engine_options import EngineOptions
 from tfembed.embedding.host_tables import HostTable, TableSize
 from tfembed.embedding.output_shapes import OutputShapes
 from tfembed.embedding.plan import EmbeddingPlan
@@ -142,6 +142,10 @@ class TpuEngine:
     ) -> None:
         """As `look_up`."""
         self.look_up(features, plans)
+
+    def exchange_rounds(self) -> dict[tuple[str, ...], int]:
+        """Not known here, or there are none."""
+        return {}
 
     def sizes(self) -> list[TableSize]:
         """Per table its rows and bytes; the hardware counts no bad gradient."""

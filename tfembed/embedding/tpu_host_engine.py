@@ -25,7 +25,8 @@ from tfembed import errors, ops
 from tfembed.embedding import activations as shaping
 from tfembed.embedding import inputs
 from tfembed.embedding.batch_queue import HOST, Batch, BatchQueue
-from tfembed.embedding.host_engine import EngineOptions, HostEngine
+from tfembed.embedding.engine_options import EngineOptions
+from tfembed.embedding.host_engine import HostEngine
 from tfembed.embedding.host_tables import HostTable, TableSize
 from tfembed.embedding.named_steps import NamedSteps
 from tfembed.embedding.output_shapes import OutputShapes
@@ -190,6 +191,10 @@ class TpuHostEngine:
     def formats(self, name: str | None) -> list[StepFormat]:
         """How the features that are enqueued under `name` are read."""
         return self._steps.formats(name)
+
+    def exchange_rounds(self) -> dict[tuple[str, ...], int]:
+        """Not known here, or there are none."""
+        return {}
 
     def sizes(self) -> list[TableSize]:
         """Per table what it holds and takes; eager only."""

@@ -12,7 +12,7 @@ from tfembed.config.custom_combiner import is_custom
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.replicas import is_tpu
 
-__all__ = ["check_plan", "check_replicas"]
+__all__ = ["check_plan", "check_replicas", "not_compiled"]
 
 
 def check_replicas() -> None:
@@ -31,36 +31,38 @@ def check_replicas() -> None:
     )
 
 
-def check_plan(plan: EmbeddingPlan, options: Any) -> None:
-    """Checks tables and options.
+def check_plan(plan: EmbeddingPlan, nonfinite: str) -> None:
+    """Checks tables and what to do with rows that are not finite.
 
     Raises:
       tfembed.errors.UnsupportedError: what no compiled program can do.
       tfembed.errors.ArgumentError: tables that are larger than the memory.
     """
-    if options.nonfinite == "refuse":
+    if nonfinite == "refuse":
         raise errors.UnsupportedError(
             "nonfinite='refuse' stops a step before anything is changed, which "
             "a compiled program of engine='xla' cannot. Use 'skip', which "
             "`sizes` counts, or engine='host'."
         )
     for config, rule in zip(plan.tables, plan.optimizers, strict=True):
-        if getattr(rule, "slot_variable_creation_fn", None) and is_tpu(
-            tf.distribute.get_strategy()
-        ):
-            raise _not_compiled(config, "a slot_variable_creation_fn")
-        if is_custom(config.combiner):
-            raise _not_compiled(config, "a CustomCombiner")
-        if rule is not None and not rule.is_fused:
-            raise _not_compiled(config, "a CustomOptimizer")
+        what = not_compiled(config, rule, tf.distribute.get_strategy())
+        if what is not None:
+            raise errors.UnsupportedError(
+                f"Table {config.name!r} has a {what}, which engine='xla' does "
+                "not compile. Use engine='host' for it."
+            )
     _check_memory(plan)
 
 
-def _not_compiled(config: Any, what: str) -> errors.UnsupportedError:
-    return errors.UnsupportedError(
-        f"Table {config.name!r} has {what}, which engine='xla' does not "
-        "compile. Use engine='host' for it."
-    )
+def not_compiled(config: Any, rule: Any, strategy: Any) -> str | None:
+    """What of a table of a fixed size no program has; None: nothing."""
+    if getattr(rule, "slot_variable_creation_fn", None) and is_tpu(strategy):
+        return "slot_variable_creation_fn"
+    if is_custom(config.combiner):
+        return "CustomCombiner"
+    if rule is not None and not rule.is_fused:
+        return "CustomOptimizer"
+    return None
 
 
 def _check_memory(plan: EmbeddingPlan) -> None:

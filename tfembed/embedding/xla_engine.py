@@ -51,12 +51,17 @@ class XlaEngine(HostEngine):
         self, owner: Any, plan: Any, options: Any, shapes: Any = None
     ) -> None:
         check_replicas()
-        check_plan(plan, options)
+        check_plan(plan, options.nonfinite)
         super().__init__(owner, plan, options, shapes)
         self._traced = TraceQueues()
         self._inputs = XlaInputs(plan)
+        self._rounds = self._new_rounds()
         self._programs = XlaSteps(
-            plan, self._stacks(), self._nonfinite_rows, options.nonfinite
+            plan,
+            self._stacks(),
+            self._nonfinite_rows,
+            options.nonfinite,
+            self._rounds,
         )
 
     @property
@@ -89,6 +94,10 @@ class XlaEngine(HostEngine):
             )
             for rows, width in [table.parameters.shape.as_list()]
         ]
+
+    def _new_rounds(self) -> Any:
+        """Nothing is exchanged on one device."""
+        return None
 
     def _new_variable(self, **arguments: Any) -> Any:
         with tf.device(self._place):

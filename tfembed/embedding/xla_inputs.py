@@ -21,7 +21,7 @@ from tfembed.embedding.xla_entries import (
 from tfembed.ops import FeatureIds, FeaturePlan
 from tfembed.ops.private import single_variable
 
-__all__ = ["XlaInputs"]
+__all__ = ["XlaInputs", "require_known_number"]
 
 
 class XlaInputs:
@@ -29,7 +29,7 @@ class XlaInputs:
 
     Outside of compiled functions, sparse and ragged ids are padded to a capacity,
     so that few programs are compiled: that of the largest batch so far, rounded up
-    by an eighth at most.
+    by an eighth at most, or to a multiple of 16.
 
     Args:
       plan: of the embedding.
@@ -48,17 +48,12 @@ class XlaInputs:
           tfembed.errors.ArgumentError: a number of ids that is not known.
         """
         for ids, plan in zip(features, plans, strict=True):
-            if ids.ids.shape[0] is None or None in ids.weights.shape:
-                raise errors.ArgumentError(
-                    f"The number of ids of input {plan.name} is not known when "
-                    "the function is traced, and XLA compiles for one number. "
-                    "Pad the values to a fixed number (ragged: beyond the last "
-                    "row split; sparse: by the id -1), give them to the function "
-                    "as tensors, and make the RaggedTensor or SparseTensor "
-                    "inside of it, since its arguments lose the number. Or call "
-                    "enqueue and dequeue outside of jit_compile=True, where "
-                    "tfembed pads."
-                )
+            require_known_number(
+                ids,
+                plan.name,
+                "Or call enqueue and dequeue outside of jit_compile=True, where "
+                "tfembed pads.",
+            )
         return [
             self._entries(ids, plan)
             for ids, plan in zip(features, plans, strict=True)
@@ -112,6 +107,29 @@ class XlaInputs:
         return self._capacities[forms]
 
 
+def require_known_number(ids: FeatureIds, name: str, otherwise: str) -> None:
+    """Raises where XLA would compile for a number of ids that nobody knows.
+
+    Args:
+      ids: of a feature, in a function that is being traced.
+      name: what errors call it.
+      otherwise: what else can be done, as a sentence.
+
+    Raises:
+      tfembed.errors.ArgumentError: that is so.
+    """
+    if ids.ids.shape[0] is not None and None not in ids.weights.shape:
+        return
+    raise errors.ArgumentError(
+        f"The number of ids of input {name} is not known when the function is "
+        "traced, and XLA compiles for one number. Pad the values to a fixed "
+        "number (ragged: beyond the last row split; sparse: by the id -1), give "
+        "them to the function as tensors, and make the RaggedTensor or "
+        "SparseTensor inside of it, since its arguments lose the number. "
+        + otherwise
+    )
+
+
 def _with_weights(ids: FeatureIds) -> FeatureIds:
     """With one weight per id where it is not known whether there are any."""
     if None not in ids.weights.shape:
@@ -125,11 +143,12 @@ def _with_weights(ids: FeatureIds) -> FeatureIds:
 
 
 def _rounded_up(sizes: tf.Tensor) -> tf.Tensor:
-    """To a multiple of an eighth of the next power of 2, and at least 1."""
+    """To a multiple of an eighth of the next power of 2, and at least of 16."""
     sizes = tf.maximum(sizes, 1)
     bits = tf.math.ceil(tf.math.log(tf.cast(sizes, tf.float64)) / math.log(2.0))
+    # To look up a few ids more takes less than to compile another program.
     unit = tf.cast(
-        tf.pow(tf.constant(2.0, tf.float64), tf.maximum(bits - 3, 0.0)),
+        tf.pow(tf.constant(2.0, tf.float64), tf.maximum(bits - 3, 4.0)),
         tf.int32,
     )
     return (sizes + unit - 1) // unit * unit

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfembed.config.quantization_config import quantized
 from tfembed.embedding.xla_entries import Entries
 
-__all__ = ["combine", "entry_gradients"]
+__all__ = ["combine", "entry_gradients", "pool"]
 
 
 def combine(rows: tf.Tensor, entries: Entries, config: Any) -> tf.Tensor:
@@ -20,8 +20,12 @@ def combine(rows: tf.Tensor, entries: Entries, config: Any) -> tf.Tensor:
       entries: the feature.
       config: its table's TableConfig.
     """
+    return pool(quantized(rows, config.quantization_config), entries, config)
+
+
+def pool(rows: tf.Tensor, entries: Entries, config: Any) -> tf.Tensor:
+    """The same of rows as they are, quantized or not."""
     form = entries.form
-    rows = quantized(rows, config.quantization_config)
     if not form.is_dense:
         factors = entries.factors(config.combiner)
         # 0 times a row that is not finite is not 0.

@@ -53,6 +53,21 @@ class XlaShardedEngine(XlaEngine):
     def _stacks(self) -> list[StackVariables]:
         return self._made
 
+    def _new_rounds(self) -> Any:
+        return self._per_replica(
+            tf.zeros([len(self._made)], tf.int32),
+            "rounds",
+            # All replicas go through as many.
+            tf.VariableAggregation.ONLY_FIRST_REPLICA,
+        )
+
+    def exchange_rounds(self) -> dict[tuple[str, ...], int]:
+        """As EngineOwner's."""
+        return {
+            tuple(self._plan.tables[i].name for i in one.stack.tables): int(n)
+            for one, n in zip(self._made, self._rounds.numpy(), strict=True)
+        }
+
     def enqueue(
         self,
         name: str | None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -25,6 +25,8 @@ class XlaSteps:
       stacks: its tables.
       nonfinite_rows: a variable int64 [tables] that counts.
       nonfinite: "skip" or "allow".
+      rounds: a variable int32 [stacks] that keeps the most rounds of an exchange;
+        None where nothing is exchanged.
     """
 
     def __init__(
@@ -33,6 +35,7 @@ class XlaSteps:
         stacks: Sequence[StackVariables],
         nonfinite_rows: Any,
         nonfinite: str,
+        rounds: Any = None,
     ) -> None:
         self._stacks = stacks
         self._program = TablesProgram(
@@ -41,7 +44,8 @@ class XlaSteps:
         self._tables = len(plan.tables)
         self._nonfinite_rows = nonfinite_rows
         self._nonfinite = nonfinite
-        self._compiled: dict[Any, Callable[..., Any]] = {}
+        self._rounds = rounds
+        self._compiled: dict[Any, Any] = {}
 
     def look_up(self, entries: Sequence[Entries]) -> list[tf.Tensor]:
         """The activations of features."""
@@ -68,13 +72,20 @@ class XlaSteps:
         key = (program.__name__, forms)
         if key not in self._compiled:
             self._compiled[key] = _compiled(program, forms)
-        return self._compiled[key]([one.flat for one in entries], others)
+        function = self._compiled[key]
+        parts = [one.flat for one in entries]
+        if tf.config.functions_run_eagerly():
+            # Nothing but XLA runs the exchange: this stays a function.
+            function = function.get_concrete_function(parts, others)
+        return function(parts, others)
 
     def _look_up(
         self, entries: Sequence[Entries], others: Sequence[tf.Tensor]
     ) -> list[tf.Tensor]:
         del others
-        return self._program.look_up(self._rows(entries), entries).activations
+        found = self._program.look_up(self._rows(entries), entries)
+        self._keep_rounds(found.rounds)
+        return found.activations
 
     def _update(
         self, entries: Sequence[Entries], others: Sequence[tf.Tensor]
@@ -93,6 +104,7 @@ class XlaSteps:
                 strict=True,
             ):
                 counts[table] = count
+        self._keep_rounds({s: one.rounds for s, one in new.items()})
         self._nonfinite_rows.assign_add(tf.cast(tf.stack(counts), tf.int64))
 
     def _rows(self, entries: Sequence[Entries]) -> dict[int, StackRows]:
@@ -100,10 +112,17 @@ class XlaSteps:
             s: self._stacks[s].read() for s in self._program.features(entries)
         }
 
+    def _keep_rounds(self, rounds: Mapping[int, tf.Tensor]) -> None:
+        if self._rounds is None:
+            return
+        none = tf.zeros([], tf.int32)
+        now = [rounds.get(s, none) for s in range(len(self._stacks))]
+        self._rounds.assign(tf.maximum(self._rounds.read_value(), now))
+
 
 def _compiled(
     program: Callable[..., Any], forms: tuple[EntriesForm, ...]
-) -> Callable[..., Any]:
+) -> Any:
     @tf.function(jit_compile=True, autograph=False)
     def run(parts: list[list[tf.Tensor]], others: list[tf.Tensor]) -> Any:
         entries = [

@@ -1,0 +1,138 @@
+"""Lookups in whole tables by ops that XLA compiles for any device.
+
+All shapes are static: an id without a row, such as padding, stays in its place.
+A tape gives each table one tf.IndexedSlices for all of its features.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.embedding.direct_lookup import check_input
+from tfembed.embedding.inputs import read_input
+from tfembed.embedding.output_shapes import is_sequence, warn_if_ignored
+from tfembed.embedding.pooling import sequence_length_of
+from tfembed.embedding.xla_entries import Entries, entries_of
+from tfembed.embedding.xla_inputs import require_known_number
+from tfembed.embedding.xla_pooling import pool
+from tfembed.ops import FeatureIds, FeaturePlan
+
+__all__ = ["look_up_static"]
+
+
+def look_up_static(
+    features: Sequence[tuple[str, Any]],
+    values: Sequence[Any],
+    weights: Sequence[Any],
+    tables: Mapping[Any, Any],
+) -> list[tf.Tensor]:
+    """The activations of each feature, as TPUEmbeddingV0 defines them.
+
+    No program for XLA can raise: an id outside of its table gives zeros, and one
+    below 0 of sparse input is left out.
+
+    Args:
+      features: (path, FeatureConfig); the path is what errors call it.
+      values: per feature a Tensor, SparseTensor or RaggedTensor of ids.
+      weights: per feature None or its weights.
+      tables: by TableConfig, variables [vocabulary_size, dim].
+
+    Raises:
+      tfembed.errors.ArgumentError: an input that does not fit its feature, or
+        one of which a size is not known when the function is traced.
+      tfembed.errors.DtypeError: ids that are not integers.
+    """
+    read = [
+        _read(value, weight, feature, path)
+        for (path, feature), value, weight in zip(
+            features, values, weights, strict=True
+        )
+    ]
+    rows: dict[int, tf.Tensor] = {}
+    for config in {id(one.config): one.config for one in read}.values():
+        places = [i for i, one in enumerate(read) if one.config is config]
+        parts = [read[i].entries.ids for i in places]
+        found = _rows(tables[config], tf.concat(parts, 0))
+        split = tf.split(found, [part.shape[0] for part in parts], 0)
+        rows.update(zip(places, split, strict=True))
+    return [one.activations(rows[i]) for i, one in enumerate(read)]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Input:
+    """One feature: its entries, its table's TableConfig, its batch's shape."""
+
+    entries: Entries
+    config: Any
+    lead: tf.TensorShape
+
+    def activations(self, rows: tf.Tensor) -> tf.Tensor:
+        pooled = pool(rows, self.entries, self.config)
+        return tf.reshape(pooled, self.lead.concatenate(self.config.dim))
+
+
+def _read(value: Any, weights: Any, feature: Any, path: str) -> _Input:
+    check_input(value, weights, feature, path)
+    config, shape, length = feature.table, value.shape, 0
+    lead = shape if isinstance(value, tf.Tensor) else shape[:-1]
+    if not isinstance(value, tf.Tensor) and shape.rank == 2:
+        if is_sequence(feature):
+            length = feature.max_sequence_length
+        if feature.output_shape:
+            length = sequence_length_of(shape[0], feature.output_shape, path)
+            lead = feature.output_shape
+        elif length:
+            lead = lead.concatenate(length)
+    if isinstance(value, tf.SparseTensor):
+        warn_if_ignored(feature, shape.rank, path)
+    ids = read_input(value, None if length else weights, path, config)
+    require_known_number(
+        ids, path, "Or look up outside of jit_compile=True and of TPUs' steps."
+    )
+    if not lead.is_fully_defined():
+        raise errors.ArgumentError(
+            f"The batch size of input {path} is not known when the function is "
+            f"traced: its shape is {shape}, and XLA compiles for one size. "
+            "Batch with drop_remainder=True, or give the function an "
+            "input_signature."
+        )
+    batch = lead.num_elements() // max(length, 1)
+    entries = entries_of(
+        _with_padding_marked(ids, batch),
+        FeaturePlan(
+            table=0,
+            combiner=config.combiner,
+            max_sequence_length=length,
+            validate=False,
+            name=path,
+        ),
+        config.vocabulary_size,
+        config.combiner,
+    )
+    return _Input(entries, config, lead)
+
+
+def _with_padding_marked(ids: FeatureIds, batch: int) -> FeatureIds:
+    """Sparse entries without an id belong to no sample, so weigh nothing."""
+    rows = ids.rows
+    if ids.kind == "sparse":
+        rows = tf.where(ids.ids[:, tf.newaxis] >= 0, rows, -1)
+    return dataclasses.replace(
+        ids, rows=rows, batch_size=tf.constant(batch, tf.int64)
+    )
+
+
+def _rows(table: Any, ids: tf.Tensor) -> tf.Tensor:
+    """Rows [n, dim] of ids [n]; zeros, without a gradient, below 0."""
+    there = ids >= 0
+    # A row that is looked up anyway stands in for those that are not there, so
+    # that an optimizer of sparse gradients touches no other. Without any id, row
+    # 0 gets a gradient of 0.
+    stand_in = tf.maximum(tf.reduce_max(ids), 0)
+    rows = tf.gather(table, tf.where(there, ids, stand_in))
+    return tf.where(there[:, tf.newaxis], rows, 0.0)
