@@ -23,6 +23,15 @@ enum Value {
   kNumValues
 };
 
+// The same numbers, as integers on their way. Where all that reads rows rounds
+// them to bfloat16, the TPU's compiler else rounds the whole shard in each
+// step.
+xla::XlaOp AsFloat32(xla::XlaOp rows) {
+  return xla::BitcastConvertType(
+      xla::OptimizationBarrier(xla::BitcastConvertType(rows, xla::S32)),
+      xla::F32);
+}
+
 FoundRows LookUpOwn(xla::XlaOp shard, xla::XlaOp ids) {
   const int64_t n = DimensionSize(ids, 0);
   const xla::XlaOp keys = KeysOf(ids, 1, DimensionSize(shard, 0));
@@ -44,8 +53,8 @@ std::vector<xla::XlaOp> Round(const ExchangeShape& exchange,
       Exchanged(RowsToSend(exchange, v[kDistinct], xla::Add(v[kBegins], sent),
                            v[kEnds], DimensionSize(v[kShard], 0)),
                 replicas);
-  const xla::XlaOp answers =
-      GatherRows(v[kShard], xla::Reshape(asked, {replicas * buffer}));
+  const xla::XlaOp answers = AsFloat32(
+      GatherRows(v[kShard], xla::Reshape(asked, {replicas * buffer})));
   const xla::XlaOp received = xla::Reshape(
       Exchanged(xla::Reshape(answers, {replicas, buffer, width}), replicas),
       {replicas * buffer, width});

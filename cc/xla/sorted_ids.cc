@@ -1,17 +1,26 @@
 #include "cc/xla/sorted_ids.h"
 
+#include <optional>
+#include <vector>
+
 #include "cc/xla/rows.h"
 
 namespace tfembed {
 namespace {
 
-// Both by the first, which keeps equal ones in their order.
-void SortPairs(xla::XlaOp* first, xla::XlaOp* second) {
+// Both by the first; where that is equal and `by_both`, by the second. Stable
+// sorts carry places along, which takes the TPU's compiler twice as long.
+void SortPairs(xla::XlaOp* first, xla::XlaOp* second, bool by_both) {
   xla::XlaBuilder* builder = first->builder();
+  using Compare =
+      xla::XlaOp (*)(xla::XlaOp, xla::XlaOp, absl::Span<const int64_t>);
+  std::vector<std::optional<Compare>> compare = {xla::LtTotalOrder};
+  compare.push_back(by_both ? compare[0] : std::nullopt);
   const xla::XlaOp sorted =
       xla::Sort({*first, *second},
-                xla::CreateScalarLtComputation({xla::S32, xla::S32}, builder),
-                /*dimension=*/0, /*is_stable=*/true);
+                xla::CreateScalarComparisonComputation(
+                    "less", {xla::S32, xla::S32}, compare, builder),
+                /*dimension=*/0);
   *first = xla::GetTupleElement(sorted, 0);
   *second = xla::GetTupleElement(sorted, 1);
 }
@@ -39,7 +48,7 @@ SortedIds SortKeys(xla::XlaOp keys) {
   SortedIds sorted;
   sorted.keys = keys;
   sorted.order = xla::Iota(builder, xla::S32, n);
-  SortPairs(&sorted.keys, &sorted.order);
+  SortPairs(&sorted.keys, &sorted.order, /*by_both=*/true);
   const xla::XlaOp is_first = IsFirst(sorted.keys);
   const xla::XlaOp has_row = xla::Ne(sorted.keys, none);
   sorted.distinct = xla::Sort(
@@ -48,10 +57,10 @@ SortedIds SortKeys(xla::XlaOp keys) {
   const xla::XlaOp place =
       xla::Sub(PrefixSums(xla::ConvertElementType(is_first, xla::S32)),
                ConstantInt(builder, 1));
-  // Back into the order of the ids.
+  // Back into the order of the ids, which are all different.
   xla::XlaOp order = sorted.order;
   sorted.places = xla::Select(has_row, place, none);
-  SortPairs(&order, &sorted.places);
+  SortPairs(&order, &sorted.places, /*by_both=*/false);
   return sorted;
 }
 

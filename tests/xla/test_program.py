@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -12,6 +14,7 @@ from tfembed.embedding.xla_entries import entries_of, entries_of_matrix
 from tfembed.embedding.xla_program import TablesProgram
 from tfembed.embedding.xla_stack import StackRows, stacks_of
 from tfembed.ops import FeaturePlan, exchange, feature_ids
+from tfembed.tpu.step import TablesStep
 
 pytestmark = pytest.mark.skipif(
     bool(exchange.why_missing()), reason=exchange.why_missing()
@@ -128,3 +131,9 @@ def test_a_buffer_is_as_given_or_as_large_as_mostly_suffices(
     stack = stacks_of(_plan(), replicas, buffer=buffer)[0]
 
     assert stack.exchange_for(100).buffer == expected
+
+
+def test_rows_leave_their_owner_as_integers_so_that_no_compiler_rounds_tables():
+    text = TablesStep(_plan(), 4, 4, [1] * 3).stablehlo()
+
+    assert re.search(r"optimization_barrier .*: tensor<\d+x4xi32>", text)
