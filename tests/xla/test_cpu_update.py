@@ -87,6 +87,9 @@ def test_a_step_updates_each_table_by_one_call_and_copies_none():
     ]
 
 
+@pytest.mark.skipif(
+    tf.__version__.startswith("2.16."), reason="writes no StableHLO"
+)
 def test_what_the_tpu_compiler_reads_has_no_call_of_ours():
     table = tfembed.TableConfig(ROWS, WIDTH, name="t")
     plan = make_plan([tfembed.FeatureConfig(table)], tfembed.Adagrad(0.1))

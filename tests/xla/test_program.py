@@ -133,6 +133,9 @@ def test_a_buffer_is_as_given_or_as_large_as_mostly_suffices(
     assert stack.exchange_for(100).buffer == expected
 
 
+@pytest.mark.skipif(
+    tf.__version__.startswith("2.16."), reason="writes no StableHLO"
+)
 def test_rows_leave_their_owner_as_integers_so_that_no_compiler_rounds_tables():
     text = TablesStep(_plan(), 4, 4, [1] * 3).stablehlo()
 
