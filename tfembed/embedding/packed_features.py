@@ -4,10 +4,11 @@ A tf.function call pays for each tensor that it is given: 26 RaggedTensors cost
 2 ms. So tf.data concatenates them, on its own threads, and the function takes
 them apart.
 
-    ids      every feature's ids, one feature behind the other
+    ids      every feature's ids, one feature behind the other, each at a multiple
+             of 64 bytes: so a feature's ids are a view of them, and no copy
     strings  the same of features whose ids are strings; None without any
     rows     dense: nothing; ragged: the row splits; sparse: the dense shape,
-             then the indices, row by row
+             then the indices, row by row; at multiples of 64 bytes too
     weights  those of the weighted features
     sizes    [3, features]: how much of each of them is a feature's
 """
@@ -20,7 +21,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed import errors
+from tfembed import errors, ops
+from tfembed.embedding import packed_layout
 from tfembed.embedding.packed_parts import feature_of, parts_of, shape_of
 from tfembed.embedding.plan import feature_paths
 
@@ -94,11 +96,20 @@ class PackedFeatures(tf.experimental.ExtensionType):
             self.weighted,
         )
 
-    def unpack(self) -> tuple[list[Any], list[Any]]:
-        """The features, flat, and per feature its weights or None."""
+    def unpack(
+        self, *, by_tensorflow: bool = False
+    ) -> tuple[list[Any], list[Any]]:
+        """The features, flat, and per feature its weights or None.
+
+        Args:
+          by_tensorflow: by TensorFlow's own ops, which copy.
+        """
         n = len(self.kinds)
-        ids = self._ids()
-        rows = tf.split(self.rows, self.sizes[1], num=n)
+        split = ops.split_aligned
+        if by_tensorflow:
+            split = packed_layout.split_by_tensorflow
+        ids = self._ids(split)
+        rows = split(self.rows, self.sizes[1], n)
         weights = tf.split(self.weights, self.sizes[2], num=n)
         values, weight_values = [], []
         for i, (kind, shape) in enumerate(
@@ -111,17 +122,20 @@ class PackedFeatures(tf.experimental.ExtensionType):
             )
         return values, weight_values
 
-    def _ids(self) -> list[tf.Tensor]:
+    def _ids(self, split: packed_layout.Split) -> list[tf.Tensor]:
         """Per feature, one after the other."""
         n = len(self.kinds)
         if self.strings is None:
-            return tf.split(self.ids, self.sizes[0], num=n)
+            return split(self.ids, self.sizes[0], n)
         ids: dict[int, tf.Tensor] = {}
-        for values, are_strings in ((self.ids, False), (self.strings, True)):
+        for values, are_strings, by in (
+            (self.ids, False, split),
+            (self.strings, True, packed_layout.split_strings),
+        ):
             places = [i for i in range(n) if self.are_strings[i] == are_strings]
             if places:
                 sizes = tf.gather(self.sizes[0], places)
-                parts = tf.split(values, sizes, num=len(places))
+                parts = by(values, sizes, len(places))
                 ids.update(zip(places, parts, strict=True))
         return [ids[i] for i in range(n)]
 
@@ -185,9 +199,9 @@ def pack_features(features: Any, weights: Any = None) -> PackedFeatures:
     integers = [one for one in ids if one.dtype != tf.string]
     strings = [one for one in ids if one.dtype == tf.string]
     return PackedFeatures(
-        ids=tf.concat(integers, 0) if integers else tf.zeros([0], tf.int64),
+        ids=packed_layout.aligned(integers),
         strings=tf.concat(strings, 0) if strings else None,
-        rows=tf.concat(rows, 0),
+        rows=packed_layout.aligned(rows),
         weights=tf.concat(of_weights, 0),
         sizes=tf.stack(sizes),
         paths=tuple(paths),
@@ -202,7 +216,11 @@ def pack_features(features: Any, weights: Any = None) -> PackedFeatures:
 
 
 def unpacked(
-    packed: PackedFeatures, structure: Any, weights: Any
+    packed: PackedFeatures,
+    structure: Any,
+    weights: Any,
+    *,
+    by_tensorflow: bool = False,
 ) -> tuple[list[Any], list[Any]]:
     """The flat features and weights of a packed batch.
 
@@ -210,6 +228,7 @@ def unpacked(
       packed: the batch.
       structure: what it must have the paths of, a structure of FeatureConfigs.
       weights: what was given beside it.
+      by_tensorflow: as for `PackedFeatures.unpack`.
 
     Raises:
       tfembed.errors.ArgumentError: weights beside it, or other features.
@@ -225,4 +244,4 @@ def unpacked(
             f"The packed features are {list(packed.paths)}; feature_config has "
             f"{list(expected)}."
         )
-    return packed.unpack()
+    return packed.unpack(by_tensorflow=by_tensorflow)

@@ -74,7 +74,9 @@ def serving_embedding_lookup(
 def _serve_packed(
     packed: PackedFeatures, weights: Any, tables: Any, feature_config: Any
 ) -> Any:
-    values, weight_values = unpacked(packed, feature_config, weights)
+    values, weight_values = unpacked(
+        packed, feature_config, weights, by_tensorflow=True
+    )
     return serving_embedding_lookup(
         tf.nest.pack_sequence_as(feature_config, values),
         tf.nest.pack_sequence_as(feature_config, weight_values),

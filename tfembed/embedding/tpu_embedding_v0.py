@@ -91,7 +91,7 @@ class TPUEmbeddingV0(TapedEmbedding):
         """
         if isinstance(features, PackedFeatures):
             values, weight_values = unpacked(
-                features, self._plan.feature_config, weights
+                features, self._plan.feature_config, weights, by_tensorflow=True
             )
         else:
             values = self._plan.flatten(features, "features")

@@ -26,8 +26,10 @@ from tfembed.ops.grouped import (  # noqa: E402
     grouped_update,
 )
 from tfembed.ops.library import on_host  # noqa: E402
+from tfembed.ops.packed import ALIGNED, split_aligned  # noqa: E402
 
 __all__ = [
+    "ALIGNED",
     "FeatureIds",
     "FeaturePlan",
     "exchange",
@@ -37,6 +39,7 @@ __all__ = [
     "grouped_update",
     "on_host",
     "record_access",
+    "split_aligned",
     "table",
     "tape_records",
     "trainable_rows",
