@@ -65,9 +65,18 @@ bool Prunes(const FeatureSpec& spec, const FeatureTensors& tensors, int64_t i,
          !(tensors.weights[i] > 0);
 }
 
+bool AnyNegative(absl::Span<const int64_t> ids) {
+  int64_t all = 0;  // No branch: vectors of ids at a time.
+  for (int64_t id : ids) all |= id;
+  return all < 0;
+}
+
 bool PrunesAny(const FeatureSpec& spec, const FeatureTensors& tensors,
                bool fixed_vocabulary) {
   if (!spec.validate) return false;
+  if (tensors.weights.empty() || spec.combiner == Combiner::kSum) {
+    return fixed_vocabulary && AnyNegative(tensors.ids);
+  }
   for (int64_t i = 0; i < tensors.ids.size(); ++i) {
     if (Prunes(spec, tensors, i, fixed_vocabulary)) return true;
   }
@@ -138,12 +147,12 @@ absl::Status FeatureInput::BuildRagged(const FeatureSpec& spec,
 absl::Status FeatureInput::BuildSparse(const FeatureSpec& spec,
                                        const FeatureTensors& tensors,
                                        bool fixed_vocabulary) {
+  const bool prunes = PrunesAny(spec, tensors, fixed_vocabulary);
+  const int64_t length = spec.max_sequence_length;
+  if (!prunes && length == 0) return SplitSparse(spec, tensors);
   if (absl::Status status = CheckIndices(spec, tensors); !status.ok()) {
     return status;
   }
-  const bool prunes = PrunesAny(spec, tensors, fixed_vocabulary);
-  const int64_t length = spec.max_sequence_length;
-  const bool copies = prunes || length > 0;
   const int64_t n = tensors.ids.size();
   splits_.reserve(bags_.num_bags + 1);
   for (int64_t i = 0; i < n; ++i) {
@@ -152,13 +161,30 @@ absl::Status FeatureInput::BuildSparse(const FeatureSpec& spec,
     if (prunes && Prunes(spec, tensors, i, fixed_vocabulary)) continue;
     // Bags up to this id's start here at the latest.
     const int64_t bag = length > 0 ? row * length + column : row;
-    const int64_t at = copies ? ids_.size() : i;
-    if (splits_.size() <= bag) splits_.resize(bag + 1, at);
-    if (copies) Keep(tensors, i);
+    if (splits_.size() <= bag) splits_.resize(bag + 1, ids_.size());
+    Keep(tensors, i);
   }
-  splits_.resize(bags_.num_bags + 1, copies ? ids_.size() : n);
+  splits_.resize(bags_.num_bags + 1, ids_.size());
+  UseKept(tensors);
+  return absl::OkStatus();
+}
+
+absl::Status FeatureInput::SplitSparse(const FeatureSpec& spec,
+                                       const FeatureTensors& tensors) {
+  splits_.resize(bags_.num_bags + 1);
+  const int64_t n = tensors.ids.size();
+  const int64_t* indices = tensors.rows.data();
+  int64_t last_row = 0, bag = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t row = indices[2 * i], column = indices[2 * i + 1];
+    if (row < last_row || row >= tensors.batch_size || column < 0) {
+      return CheckIndices(spec, tensors);  // Which says what is wrong.
+    }
+    last_row = row;
+    while (bag <= row) splits_[bag++] = i;
+  }
+  std::fill(splits_.begin() + bag, splits_.end(), n);
   bags_.splits = splits_.data();
-  if (copies) UseKept(tensors);
   return absl::OkStatus();
 }
 

@@ -64,6 +64,10 @@ class FeatureInput {
   absl::Status BuildSparse(const FeatureSpec& spec,
                            const FeatureTensors& tensors,
                            bool fixed_vocabulary);
+  // Where all ids stay in their places: checks indices and lays out the bags in
+  // one pass.
+  absl::Status SplitSparse(const FeatureSpec& spec,
+                           const FeatureTensors& tensors);
   // Appends id i to the bags that own their ids.
   void Keep(const FeatureTensors& tensors, int64_t i);
   // Points the bags at the ids that were kept.
