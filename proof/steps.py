@@ -10,9 +10,9 @@ import tfembed
 from proof.programs import LEARNING_RATE, Program
 from tfembed import optimizers
 from tfembed.embedding.plan import EmbeddingPlan, make_plan
-from tfembed.embedding.xla_entries import Entries, entries_of_matrix
-from tfembed.embedding.xla_program import TablesProgram
-from tfembed.embedding.xla_stack import StackRows, stacks_of
+from tfembed.embedding.xla.entries import Entries, entries_of_matrix
+from tfembed.embedding.xla.program import TablesProgram
+from tfembed.embedding.xla.stack import StackRows, stacks_of
 from tfembed.ops import FeaturePlan
 
 __all__ = ["Step", "optimizer_of"]

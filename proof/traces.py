@@ -22,7 +22,7 @@ from proof.paper_tpu import traced_on_paper
 from proof.programs import programs
 from proof.results import Result, write
 from proof.steps import Step
-from tfembed.embedding.engine_registry import missing
+from tfembed.embedding.engines.registry import missing
 
 __all__ = ["ENGINES", "main", "trace", "trace_exchange"]
 

@@ -13,7 +13,7 @@ from benchmarks.lookup import contender, inputs
 from benchmarks.lookup.contender import Contender, Round
 from benchmarks.lookup.workload import Batch, Tables
 from tfembed import optimizers
-from tfembed.embedding import packed_features
+from tfembed.embedding.features import packed_features
 from tfembed.ops import grouped
 
 _FILLED = 1 << 18  # Rows that are inserted at a time.

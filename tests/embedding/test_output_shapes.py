@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.config import FeatureConfig, TableConfig
-from tfembed.embedding.output_shapes import (
+from tfembed.embedding.features.output_shapes import (
     OutputShapes,
     detected_input_shape,
 )

@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.embedding.batch_queue import Batch, BatchForm
-from tfembed.embedding.step_queue import QueueBound, StepQueue
+from tfembed.embedding.steps.batch_queue import Batch, BatchForm
+from tfembed.embedding.steps.step_queue import QueueBound, StepQueue
 from tfembed.ops import feature_ids
 
 

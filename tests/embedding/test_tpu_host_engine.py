@@ -13,8 +13,10 @@ import tfembed
 from embedding import steps
 from proof.paper_tpu import paper_strategy
 from tfembed import errors
-from tfembed.embedding import engine_choice, replicas, tpu_host_engine
+from tfembed.embedding import replicas
+from tfembed.embedding.engines import choice as engine_choice
 from tfembed.embedding.replica_shares import ReplicaShare
+from tfembed.embedding.tpu import host_engine as tpu_host_engine
 
 REPLICAS = 3
 IDS = range(-60, 60)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proof import traces
-from tfembed.embedding.engine_registry import missing
+from tfembed.embedding.engines.registry import missing
 from tfembed.ops import exchange
 
 WITHOUT = [

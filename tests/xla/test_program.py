@@ -10,9 +10,9 @@ import tensorflow as tf
 
 import tfembed
 from tfembed.embedding.plan import make_plan
-from tfembed.embedding.xla_entries import entries_of, entries_of_matrix
-from tfembed.embedding.xla_program import TablesProgram
-from tfembed.embedding.xla_stack import StackRows, stacks_of
+from tfembed.embedding.xla.entries import entries_of, entries_of_matrix
+from tfembed.embedding.xla.program import TablesProgram
+from tfembed.embedding.xla.stack import StackRows, stacks_of
 from tfembed.ops import FeaturePlan, exchange, feature_ids
 from tfembed.tpu.step import TablesStep
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.embedding.sharded_table import ShardedTable
+from tfembed.embedding.xla.sharded_table import ShardedTable
 
 ROWS = np.arange(14, dtype=np.float32).reshape(7, 2)
 

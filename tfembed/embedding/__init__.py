@@ -1,7 +1,10 @@
 """TPUEmbedding, its variants for tapes and serving, and their lookup."""
 
-from tfembed.embedding.host_tables import TableSize
-from tfembed.embedding.packed_features import PackedFeatures, pack_features
+from tfembed.embedding.features.packed_features import (
+    PackedFeatures,
+    pack_features,
+)
+from tfembed.embedding.host.tables import TableSize
 from tfembed.embedding.serving import serving_embedding_lookup
 from tfembed.embedding.tpu_embedding import TPUEmbedding
 from tfembed.embedding.tpu_embedding_for_serving import TPUEmbeddingForServing

@@ -16,9 +16,12 @@ import tensorflow as tf
 from tfembed import dynamic_embedding, errors
 from tfembed.config.custom_combiner import is_custom
 from tfembed.config.quantization_config import quantized
-from tfembed.embedding.inputs import check_ids
-from tfembed.embedding.output_shapes import is_sequence, warn_if_ignored
-from tfembed.embedding.pooling import Pooling, pool_ragged, pool_sparse
+from tfembed.embedding.features.inputs import check_ids
+from tfembed.embedding.features.output_shapes import (
+    is_sequence,
+    warn_if_ignored,
+)
+from tfembed.embedding.features.pooling import Pooling, pool_ragged, pool_sparse
 from tfembed.tables import HashTable
 
 __all__ = ["SERVING", "V0", "LookupStyle", "check_input", "look_up"]

@@ -14,8 +14,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed.config.custom_combiner import is_custom
-from tfembed.embedding.engine_choice import EngineChoices
-from tfembed.embedding.packed_features import PackedFeatures, assemble
+from tfembed.embedding.engines.choice import EngineChoices
+from tfembed.embedding.features.packed_features import PackedFeatures, assemble
 from tfembed.embedding.plan import EmbeddingPlan
 
 __all__ = ["EagerCalls"]

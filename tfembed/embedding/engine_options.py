@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from tfembed import errors
-from tfembed.embedding.step_queue import QueueBound
+from tfembed.embedding.steps.step_queue import QueueBound
 
 __all__ = ["EngineOptions"]
 

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from tfembed import errors
-from tfembed.embedding.packed_features import PackedFeatures, unpacked
+from tfembed.embedding.features.packed_features import PackedFeatures, unpacked
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.replicas import THIS_REPLICA, Replicas
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.embedding.direct_lookup import SERVING, look_up
-from tfembed.embedding.packed_features import PackedFeatures, unpacked
+from tfembed.embedding.features.packed_features import PackedFeatures, unpacked
 from tfembed.embedding.plan import feature_paths
 
 __all__ = ["serving_embedding_lookup"]

@@ -14,12 +14,15 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.embedding.direct_lookup import check_input
-from tfembed.embedding.inputs import read_input
-from tfembed.embedding.output_shapes import is_sequence, warn_if_ignored
-from tfembed.embedding.pooling import sequence_length_of
-from tfembed.embedding.xla_entries import Entries, entries_of
-from tfembed.embedding.xla_inputs import require_known_number
-from tfembed.embedding.xla_pooling import pool
+from tfembed.embedding.features.inputs import read_input
+from tfembed.embedding.features.output_shapes import (
+    is_sequence,
+    warn_if_ignored,
+)
+from tfembed.embedding.features.pooling import sequence_length_of
+from tfembed.embedding.xla.entries import Entries, entries_of
+from tfembed.embedding.xla.inputs import require_known_number
+from tfembed.embedding.xla.pooling import pool
 from tfembed.ops import FeatureIds, FeaturePlan
 
 __all__ = ["look_up_static"]

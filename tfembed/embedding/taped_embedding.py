@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfembed import dynamic_embedding, initializers
 from tfembed.embedding import private
-from tfembed.embedding.host_tables import HostTable, make_static_table
+from tfembed.embedding.host.tables import HostTable, make_static_table
 from tfembed.embedding.plan import EmbeddingPlan, make_plan
 from tfembed.embedding.replicas import Replicas
 from tfembed.embedding.taped_engine_choice import choose_taped_engines

@@ -6,7 +6,7 @@ from typing import Any
 
 from tfembed import errors
 from tfembed.config.custom_combiner import is_custom
-from tfembed.embedding.engine_choice import (
+from tfembed.embedding.engines.choice import (
     EngineChoice,
     EngineChoices,
     check_engine_name,

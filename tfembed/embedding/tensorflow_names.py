@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.embedding.engine_owner import EngineOwner
+from tfembed.embedding.engines.owner import EngineOwner
 
 __all__ = ["TensorFlowNames"]
 

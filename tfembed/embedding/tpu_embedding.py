@@ -6,18 +6,18 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed.embedding import activations as shaping
 from tfembed.embedding.eager_calls import EagerCalls
-from tfembed.embedding.engine_choice import choose_engines
 from tfembed.embedding.engine_options import EngineOptions
-from tfembed.embedding.engine_places import places_of
-from tfembed.embedding.output_shapes import OutputShapes
+from tfembed.embedding.engines.choice import choose_engines
+from tfembed.embedding.engines.places import places_of
+from tfembed.embedding.features import activations as shaping
+from tfembed.embedding.features.output_shapes import OutputShapes
 from tfembed.embedding.plan import make_plan
 from tfembed.embedding.replica_shares import replica_shares
 from tfembed.embedding.replicas import Replicas, is_tpu
-from tfembed.embedding.step_queue import QueueBound
+from tfembed.embedding.steps.step_queue import QueueBound
 from tfembed.embedding.tensorflow_names import TensorFlowNames
-from tfembed.embedding.tpu_plumbing import check_plumbing
+from tfembed.embedding.tpu.plumbing import check_plumbing
 from tfembed.embedding.trained_lookup import TrainedLookup
 
 __all__ = ["TPUEmbedding"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tfembed.embedding.direct_lookup import V0, look_up
-from tfembed.embedding.packed_features import PackedFeatures, unpacked
+from tfembed.embedding.features.packed_features import PackedFeatures, unpacked
 from tfembed.embedding.static_lookup import look_up_static
 from tfembed.embedding.taped_embedding import TapedEmbedding
 from tfembed.ops.private import traced_for_xla

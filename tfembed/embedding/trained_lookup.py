@@ -13,10 +13,10 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.embedding.engine_router import EngineRouter
-from tfembed.embedding.inputs import read_input
-from tfembed.embedding.output_shapes import is_sequence
-from tfembed.embedding.packed_features import PackedFeatures, unpacked
+from tfembed.embedding.engines.router import EngineRouter
+from tfembed.embedding.features.inputs import read_input
+from tfembed.embedding.features.output_shapes import is_sequence
+from tfembed.embedding.features.packed_features import PackedFeatures, unpacked
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.replicas import Replicas
 from tfembed.ops import FeatureIds, FeaturePlan

@@ -8,9 +8,9 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.embedding.plan import EmbeddingPlan
-from tfembed.embedding.xla_entries import Entries, entries_of_matrix
-from tfembed.embedding.xla_program import TablesProgram
-from tfembed.embedding.xla_stack import StackRows, stacks_of
+from tfembed.embedding.xla.entries import Entries, entries_of_matrix
+from tfembed.embedding.xla.program import TablesProgram
+from tfembed.embedding.xla.stack import StackRows, stacks_of
 from tfembed.ops import FeaturePlan
 
 __all__ = ["TablesStep", "ids_per_sample"]

@@ -1,0 +1,1 @@
+"""What an engine is, and which one each table gets."""

@@ -1,0 +1,199 @@
+"""Which engine each table lives in, and why."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from tfembed import errors
+from tfembed.embedding.engines.registry import missing
+from tfembed.embedding.features.tensorflow_configs import why_not_tensorflows
+from tfembed.embedding.plan import EmbeddingPlan
+from tfembed.embedding.replicas import is_tpu
+from tfembed.embedding.xla.checks import (
+    check_plan,
+    check_replicas,
+    not_compiled,
+)
+
+__all__ = [
+    "ENGINES",
+    "EngineChoice",
+    "EngineChoices",
+    "check_engine_name",
+    "check_fixed_size",
+    "choose_engines",
+]
+
+ENGINES = ("auto", "host", "xla", "tpu")
+
+
+@dataclasses.dataclass(frozen=True)
+class EngineChoice:
+    """Where a table lives.
+
+    Attributes:
+      table: its name.
+      engine: "host", "xla" or "tpu".
+      why: the reason, for users.
+    """
+
+    table: str
+    engine: str
+    why: str
+
+
+@dataclasses.dataclass(frozen=True)
+class EngineChoices:
+    """The choice of each table, in the plan's order.
+
+    Attributes:
+      of_tables: they.
+      on_tpu: whether the strategy is a TPUStrategy.
+    """
+
+    of_tables: tuple[EngineChoice, ...]
+    on_tpu: bool
+
+    def __str__(self) -> str:
+        """A table of text."""
+        rows = [("table", "engine", "why")]
+        rows += [(one.table, one.engine, one.why) for one in self.of_tables]
+        width = max(len(row[0]) for row in rows)
+        return "\n".join(
+            f"{table:{width}}  {engine:6}  {why}" for table, engine, why in rows
+        )
+
+
+def choose_engines(
+    plan: EmbeddingPlan, asked: str, strategy: Any, nonfinite: str
+) -> EngineChoices:
+    """An engine for each table.
+
+    Args:
+      plan: the tables.
+      asked: one of ENGINES.
+      strategy: the tf.distribute.Strategy in scope, where the tables are made.
+      nonfinite: as for TPUEmbedding.
+
+    Raises:
+      tfembed.errors.ArgumentError: another engine, or one that cannot hold one
+        of the tables.
+      tfembed.errors.UnsupportedError: an engine that is not there, or cannot do
+        what is asked of it.
+    """
+    check_engine_name(asked, ENGINES)
+    if asked == "auto":
+        return EngineChoices(
+            tuple(
+                EngineChoice(
+                    config.name,
+                    *_automatic(config, rule, strategy, nonfinite),
+                )
+                for config, rule in zip(
+                    plan.tables, plan.optimizers, strict=True
+                )
+            ),
+            is_tpu(strategy),
+        )
+    if asked != "host":
+        check_fixed_size(plan, asked)
+        absent = missing(asked)
+        if absent is not None:
+            raise errors.UnsupportedError(
+                f"engine={asked!r} is not there: {absent} Use engine='host', "
+                "or engine='auto'."
+            )
+    if asked == "xla":
+        check_replicas()
+        check_plan(plan, nonfinite)
+    if asked == "tpu":
+        _check_has_embedding_engine(strategy)
+        _check_tensorflow_has(plan)
+    why = f"engine={asked!r} was asked for"
+    return EngineChoices(
+        tuple(EngineChoice(one.name, asked, why) for one in plan.tables),
+        is_tpu(strategy),
+    )
+
+
+def check_engine_name(asked: str, engines: tuple[str, ...]) -> None:
+    """Raises tfembed.errors.ArgumentError where `asked` is none of `engines`."""
+    if asked not in engines:
+        raise errors.ArgumentError(
+            f"`engine` must be one of {engines}; got {asked!r}."
+        )
+
+
+def check_fixed_size(plan: EmbeddingPlan, asked: str) -> None:
+    """Raises tfembed.errors.ArgumentError where a table has no vocabulary."""
+    for config in plan.tables:
+        if config.vocabulary_size is None:
+            raise errors.ArgumentError(
+                f"engine={asked!r} holds tables of a fixed size only; "
+                f"table {config.name!r} has vocabulary_size=None. Give it "
+                "a vocabulary_size, or use engine='auto', which keeps such "
+                "tables in host memory."
+            )
+
+
+def _automatic(
+    config: Any, rule: Any, strategy: Any, nonfinite: str
+) -> tuple[str, str]:
+    if not is_tpu(strategy):
+        return "host", "no TPUStrategy: one table in host memory serves all"
+    if config.vocabulary_size is None:
+        return "host", "no fixed vocabulary: rows come and go in host memory"
+    feature = embedding_feature(strategy)
+    refusal = why_not_tensorflows(config, rule)
+    if feature == "v1" and refusal is None:
+        return "tpu", "the TPU has an embedding engine, and the size is fixed"
+    if feature == "v1":
+        no_engine = f"not for the TPU's embedding engine: {refusal}"
+    elif feature == "unsupported":
+        no_engine = "the TPU has no embedding engine"
+    else:
+        no_engine = f"no driver here for the TPU's embedding engine ({feature})"
+    what = not_compiled(config, rule, strategy)
+    if nonfinite == "refuse":
+        what = "nonfinite='refuse'"
+    refusal = what and f"engine 'xla' compiles no {what}"
+    if refusal is None:
+        absent = missing("xla")
+        refusal = absent and f"engine 'xla' is not there: {absent}"
+    if refusal is None:
+        return "xla", f"{no_engine}: rows are sharded over the TensorCores"
+    return "host", f"{no_engine}, and {refusal}"
+
+
+def embedding_feature(strategy: Any) -> str:
+    """What a TPUStrategy's hardware says: "v1", "v2" or "unsupported"."""
+    feature = strategy.extended.tpu_hardware_feature
+    # A resolver that knows nothing of the hardware has no description of it.
+    if feature.tpu_hardware_feature_proto is None:
+        return "unsupported"
+    return str(feature.embedding_feature.value).lower()
+
+
+def _check_tensorflow_has(plan: EmbeddingPlan) -> None:
+    for config, rule in zip(plan.tables, plan.optimizers, strict=True):
+        refusal = why_not_tensorflows(config, rule)
+        if refusal is not None:
+            raise errors.ArgumentError(
+                f"engine='tpu' cannot hold table {config.name!r}: {refusal}. "
+                "Use engine='auto'."
+            )
+
+
+def _check_has_embedding_engine(strategy: Any) -> None:
+    if not is_tpu(strategy):
+        raise errors.ArgumentError(
+            "engine='tpu' needs a TPUStrategy; the object is made under "
+            f"{type(strategy).__name__}. Use engine='auto'."
+        )
+    feature = embedding_feature(strategy)
+    if feature != "v1":
+        raise errors.ArgumentError(
+            "engine='tpu' needs a TPU with an embedding engine (version 1); "
+            f"the TPUStrategy's hardware says {feature!r}. Use engine='auto'."
+        )

@@ -1,0 +1,116 @@
+"""What every engine does: the seam between TPUEmbedding and its tables.
+
+An engine is made with (owner, plan, options, shapes): the trackable object that
+saves its tables, the features and tables that are its own, how it works, and
+the output shapes of its features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Protocol
+
+import tensorflow as tf
+
+from tfembed.embedding.features.output_shapes import OutputShapes
+from tfembed.embedding.features.step_format import StepFormat
+from tfembed.embedding.host.tables import HostTable, TableSize
+from tfembed.embedding.replica_shares import ReplicaShare
+from tfembed.embedding.steps.batch_queue import Batch
+
+__all__ = ["Engine", "TakesShares"]
+
+
+class Engine(Protocol):
+    """Looks up and updates the tables of one plan.
+
+    A replica is known by its number; inside of strategy.run of a TPUStrategy,
+    where one trace serves all replicas, it is `replicas.THIS_REPLICA`.
+
+    Attributes:
+      tables: one per table of the plan.
+    """
+
+    tables: Any
+
+    def enqueue(
+        self,
+        name: str | None,
+        batches: Mapping[int, Batch],
+        formats: Sequence[list[StepFormat]],
+    ) -> None:
+        """Takes batches in, by replica; `formats` says how each is read.
+
+        Raises:
+          tfembed.errors.ArgumentError: other formats than before.
+        """
+
+    def formats(self, name: str | None) -> list[StepFormat]:
+        """How the features that are enqueued under `name` are read.
+
+        Raises:
+          tfembed.errors.StateError: nothing was.
+        """
+
+    def dequeue(self, replica: int, name: str | None) -> list[tf.Tensor]:
+        """Per feature the activations of the oldest batch that was enqueued."""
+
+    def apply_gradients(
+        self, name: str | None, gradients: Sequence[Sequence[tf.Tensor]]
+    ) -> None:
+        """Updates the tables, by gradients per replica and feature.
+
+        Under a TPUStrategy each replica calls it, with its own alone.
+        """
+
+    def look_up(
+        self, features: Sequence[Any], plans: Sequence[Any]
+    ) -> list[tf.Tensor]:
+        """The activations of FeatureIds that no queue holds."""
+
+    def update(
+        self,
+        features: Sequence[Any],
+        plans: Sequence[Any],
+        gradients: Sequence[tf.Tensor],
+    ) -> None:
+        """Trains the tables for FeatureIds that no queue holds."""
+
+    def flush(self) -> None:
+        """Applies the update that waits for the next step."""
+
+    def reset(self) -> None:
+        """Forgets all batches on their way; eager only."""
+
+    def sizes(self) -> list[TableSize]:
+        """Per table what it holds and takes; eager only."""
+
+    def exchange_rounds(self) -> dict[tuple[str, ...], int]:
+        """By tables that share an exchange, its most rounds so far; eager."""
+
+
+class TakesShares(Protocol):
+    """An engine whose enqueue reads the users' tensors as they are.
+
+    Instead of batches it takes shares, and its gradients have the shape of the
+    activations. Its class is known by the method METHOD.
+    """
+
+    METHOD: ClassVar[str] = "enqueue_shares"
+
+    tables: list[HostTable]
+
+    def enqueue_shares(
+        self,
+        name: str | None,
+        training: bool,
+        shares: Sequence[ReplicaShare],
+        shapes: OutputShapes,
+    ) -> None:
+        """Takes batches in; `shapes` are the output shapes."""
+
+    def retrieve(self) -> None:
+        """Brings `tables` up to the last step; eager only."""
+
+    def load(self) -> None:
+        """Takes over what `tables` hold now; eager only."""

@@ -1,0 +1,211 @@
+"""The engines of one TPUEmbedding: each feature goes to its table's.
+
+Most objects have one engine, to which everything passes as it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed.embedding.engines.engine import Engine
+from tfembed.embedding.engines.places import EnginePlaces
+from tfembed.embedding.engines.registry import engine_class
+from tfembed.embedding.features import activations as shaping
+from tfembed.embedding.features.output_shapes import OutputShapes
+from tfembed.embedding.host.tables import HostTable, TableSize
+from tfembed.embedding.plan import EmbeddingPlan
+
+__all__ = ["EngineRouter"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Part:
+    """An engine, and what is its own."""
+
+    engine: Any
+    places: EnginePlaces
+
+
+class EngineRouter:
+    """Splits steps between engines and puts their activations together.
+
+    Args:
+      owner: the trackable object that saves the tables.
+      plan: all features and tables.
+      places: what is whose engine's.
+      options: of the engines.
+      shapes: the output shapes as far as they are known.
+    """
+
+    def __init__(
+        self,
+        owner: Any,
+        plan: EmbeddingPlan,
+        places: Sequence[EnginePlaces],
+        options: Any,
+        shapes: OutputShapes,
+    ) -> None:
+        self._plan = plan
+        self._parts = [
+            _Part(
+                engine_class(one.engine)(
+                    owner,
+                    plan.part(one.tables),
+                    options,
+                    shapes.part(one.features),
+                ),
+                one,
+            )
+            for one in places
+        ]
+
+    @property
+    def tables(self) -> list[HostTable]:
+        """Per table of the plan, its rows and slots."""
+        found: dict[int, HostTable] = {}
+        for part in self._parts:
+            found.update(
+                zip(part.places.tables, part.engine.tables, strict=True)
+            )
+        return [found[i] for i in range(len(found))]
+
+    def enqueue(
+        self, name: str | None, batches: Sequence[tuple[Any, ...]]
+    ) -> None:
+        """Takes a batch in: per engine what `EnginePlaces.read` made of it.
+
+        Raises:
+          tfembed.errors.ArgumentError: other formats than before.
+        """
+        for part, own in zip(self._parts, batches, strict=True):
+            if part.places.takes_shares:
+                part.engine.enqueue_shares(name, *own)
+            else:
+                part.engine.enqueue(name, *own)
+
+    def dequeue(self, replica: int, name: str | None) -> list[tf.Tensor]:
+        """Per feature, the activations of the oldest batch."""
+        found: dict[int, tf.Tensor] = {}
+        for part in self._parts:
+            activations = part.engine.dequeue(replica, name)
+            found.update(zip(part.places.features, activations, strict=True))
+        return [found[i] for i in range(len(found))]
+
+    def read_gradients(
+        self, name: str | None, gradients: Sequence[Any], shapes: OutputShapes
+    ) -> list[tf.Tensor]:
+        """One replica's gradients, checked, as the engines take them.
+
+        Raises:
+          tfembed.errors.ArgumentError: no tensor, or another shape.
+          tfembed.errors.StateError: nothing was enqueued under this name.
+        """
+        found: dict[int, tf.Tensor] = {}
+        for part in self._parts:
+            lengths = [0] * len(part.places.features)
+            if not part.places.takes_shares:
+                formats = part.engine.formats(name)
+                lengths = [one.sequence_length for one in formats]
+            for i, length in zip(part.places.features, lengths, strict=True):
+                found[i] = shaping.op_gradient(
+                    gradients[i],
+                    shapes.shapes[i].concatenate(self._plan.dim(i)),
+                    sequence_length=length,
+                    path=self._plan.paths[i],
+                    keeps_shape=part.places.takes_shares,
+                )
+        return [found[i] for i in range(len(found))]
+
+    def apply_gradients(
+        self, name: str | None, gradients: Sequence[Sequence[tf.Tensor]]
+    ) -> None:
+        """Updates all tables, by gradients per replica and feature."""
+        for part in self._parts:
+            own = [part.places.pick(of_replica) for of_replica in gradients]
+            part.engine.apply_gradients(name, own)
+
+    def look_up(
+        self, features: Sequence[Any], plans: Sequence[Any]
+    ) -> list[tf.Tensor]:
+        """The activations of FeatureIds that no queue holds."""
+        found: dict[int, tf.Tensor] = {}
+        for part, places, own in self._split(plans):
+            activations = part.look_up([features[i] for i in places], own)
+            found.update(zip(places, activations, strict=True))
+        return [found[i] for i in range(len(found))]
+
+    def update(
+        self,
+        features: Sequence[Any],
+        plans: Sequence[Any],
+        gradients: Sequence[tf.Tensor],
+    ) -> None:
+        """Trains the tables for FeatureIds that no queue holds."""
+        for part, places, own in self._split(plans):
+            part.update(
+                [features[i] for i in places],
+                own,
+                [gradients[i] for i in places],
+            )
+
+    def flush(self) -> None:
+        """Applies the updates that wait for the next step."""
+        for part in self._parts:
+            part.engine.flush()
+
+    def retrieve(self) -> None:
+        """Brings `tables` up to the last step, flushed before; eager only."""
+        for part in self._parts:
+            if part.places.takes_shares:
+                part.engine.retrieve()
+
+    def load(self) -> None:
+        """Takes over what `tables` hold now; eager only."""
+        for part in self._parts:
+            if part.places.takes_shares:
+                part.engine.load()
+
+    def reset(self) -> None:
+        """Forgets all batches on their way; eager only."""
+        for part in self._parts:
+            part.engine.reset()
+
+    def sizes(self) -> list[TableSize]:
+        """Per table what it holds and takes; eager only."""
+        found: dict[int, TableSize] = {}
+        for part in self._parts:
+            found.update(
+                zip(part.places.tables, part.engine.sizes(), strict=True)
+            )
+        return [found[i] for i in range(len(found))]
+
+    def exchange_rounds(self) -> dict[tuple[str, ...], int]:
+        """By tables that share an exchange, its most rounds so far; eager."""
+        found: dict[tuple[str, ...], int] = {}
+        for part in self._parts:
+            found.update(part.engine.exchange_rounds())
+        return found
+
+    def _split(
+        self, plans: Sequence[Any]
+    ) -> list[tuple[Engine, list[int], list[Any]]]:
+        """Per engine in use: the places of its features, and their plans."""
+        split = []
+        for part in self._parts:
+            places = [
+                i for i, p in enumerate(plans) if p.table in part.places.tables
+            ]
+            if not places:
+                continue
+            own = [
+                dataclasses.replace(
+                    plans[i], table=part.places.tables.index(plans[i].table)
+                )
+                for i in places
+            ]
+            split.append((part.engine, places, own))
+        return split

@@ -1,0 +1,1 @@
+"""Inputs as users have them, and the activations that come out."""

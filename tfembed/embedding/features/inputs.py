@@ -1,0 +1,177 @@
+"""A batch's input, as users give it, made ready for the grouped ops."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.config.custom_combiner import is_custom
+from tfembed.embedding.features.output_shapes import OutputShapes
+from tfembed.embedding.features.step_format import StepFormat, format_of
+from tfembed.ops import FeatureIds, feature_ids
+from tfembed.ops.private import traced_for_xla
+
+__all__ = [
+    "BatchInput",
+    "check_ids",
+    "checked_weights",
+    "read_batch",
+    "read_input",
+]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BatchInput:
+    """One replica's batch.
+
+    Attributes:
+      ids: the features' tensors.
+      formats: how they are read.
+      shapes: the output shapes, now that an input was seen.
+    """
+
+    ids: list[FeatureIds]
+    formats: list[StepFormat]
+    shapes: OutputShapes
+
+
+def read_batch(
+    values: Sequence[Any], weights: Sequence[Any], shapes: OutputShapes
+) -> BatchInput:
+    """Reads one replica's batch and checks all of it.
+
+    Args:
+      values: per feature what `read_input` takes.
+      weights: per feature None or its weights.
+      shapes: what is known before.
+
+    Raises:
+      tfembed.errors.ArgumentError: an input or a shape that is not allowed.
+      tfembed.errors.DtypeError: ids that are not of the table's dtype, or weights
+        that are no numbers.
+    """
+    features, paths = shapes.features, shapes.paths
+    shapes = shapes.with_values(values)
+    ids, formats = [], []
+    for i, (value, weight) in enumerate(zip(values, weights, strict=True)):
+        one, checked = format_of(
+            features[i],
+            read_input(value, weight, paths[i], features[i].table),
+            path=paths[i],
+            input_shape=value.shape,
+            output_shape=shapes.shapes[i],
+        )
+        _check_combines(features[i], one, weight, paths[i])
+        formats.append(one)
+        ids.append(checked)
+    return BatchInput(ids, formats, shapes)
+
+
+def _check_combines(
+    feature: Any, one: StepFormat, weights: Any, path: str
+) -> None:
+    if weights is None or one.sequence_length:
+        return
+    if is_custom(feature.table.combiner):
+        raise errors.ArgumentError(
+            f"Weight specified for {path}, but its table "
+            f"{feature.table.name!r} has a CustomCombiner, which takes none. "
+            "Leave it out, or combine by sum, mean or sqrtn."
+        )
+
+
+def read_input(value: Any, weights: Any, path: str, table: Any) -> FeatureIds:
+    """The ids of a feature as int64 or strings, with one batch dimension.
+
+    Args:
+      value: integer ids, or strings where `table` has them: a Tensor whose last
+        dimension, if it has two or more, is 1; a SparseTensor of rank 2 or
+        above; or a RaggedTensor of rank 2.
+      weights: None, or floats of the type and structure of `value`.
+      path: what errors call the feature.
+      table: its TableConfig.
+
+    Raises:
+      tfembed.errors.ArgumentError: weights that do not fit.
+      tfembed.errors.DtypeError: ids that are not of the table's dtype, or weights
+        that are not numbers.
+    """
+    check_ids(value.dtype, path, table)
+    if weights is not None:
+        weights = checked_weights(value, weights, path)
+    if isinstance(value, tf.SparseTensor):
+        value = value.with_values(_wide(value.values))
+        return feature_ids(_flat(value), weights, name=path)
+    value = _wide(value)
+    if isinstance(value, tf.Tensor):
+        value = tf.reshape(value, [-1])
+    return feature_ids(value, weights, name=path)
+
+
+def _flat(value: tf.SparseTensor) -> tf.SparseTensor:
+    """All dimensions but the last as one."""
+    if value.shape.rank == 2:
+        return value
+    if traced_for_xla():  # It compiles no reshape of sparse tensors.
+        sample, samples = value.indices[:, 0], value.dense_shape[0]
+        for i in range(1, value.shape.rank - 1):
+            sample = sample * value.dense_shape[i] + value.indices[:, i]
+            samples *= value.dense_shape[i]
+        return tf.SparseTensor(
+            tf.stack([sample, value.indices[:, -1]], 1),
+            value.values,
+            tf.stack([samples, value.dense_shape[-1]]),
+        )
+    return tf.sparse.reshape(value, tf.stack([-1, value.dense_shape[-1]]))
+
+
+def _wide(ids: Any) -> Any:
+    return ids if ids.dtype == tf.string else tf.cast(ids, tf.int64)
+
+
+def check_ids(dtype: tf.DType, path: str, table: Any) -> None:
+    """Raises DtypeError where a feature's ids are not those of its table."""
+    wanted = getattr(table, "key_dtype", tf.int64)
+    if dtype == tf.string and wanted != tf.string:
+        raise errors.DtypeError(
+            f"The ids of input {path} must be integers; got string. A table "
+            "with vocabulary_size=None and key_dtype=tf.string takes strings; "
+            "for others hash them, for example with "
+            "tf.strings.to_hash_bucket_strong."
+        )
+    if wanted == tf.string and dtype != tf.string:
+        raise errors.DtypeError(
+            f"The ids of input {path} must be strings, the key_dtype of its "
+            f"table {table.name!r}; got {dtype.name}."
+        )
+    if dtype != tf.string and not dtype.is_integer:
+        raise errors.DtypeError(
+            f"The ids of input {path} must be integers; got {dtype.name}."
+        )
+
+
+def checked_weights(value: Any, weights: Any, path: str) -> Any:
+    """The weights of `value` as float32; raises where they do not fit."""
+    if isinstance(value, tf.Tensor):
+        raise errors.ArgumentError(
+            f"Weight specified for dense input {path}, which is not allowed. "
+            "Weight will always be 1 in this case."
+        )
+    kind = type(value)
+    if not isinstance(weights, kind):
+        raise errors.ArgumentError(
+            f"Weight for {path} is type {type(weights)} which does not match "
+            f"type input which is {kind.__name__}."
+        )
+    if not (weights.dtype.is_floating or weights.dtype.is_integer):
+        raise errors.DtypeError(
+            f"The weights of input {path} must be floats; got "
+            f"{weights.dtype.name}."
+        )
+    if kind is tf.RaggedTensor:
+        return tf.cast(weights, tf.float32)
+    return weights.with_values(tf.cast(weights.values, tf.float32))

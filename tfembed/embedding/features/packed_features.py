@@ -1,0 +1,251 @@
+"""All features of a batch in a few tensors, for cheap calls of functions.
+
+A tf.function call pays for each tensor that it is given: 26 RaggedTensors cost
+2 ms. So tf.data concatenates them, on its own threads, and the function takes
+them apart.
+
+    ids      every feature's ids, one feature behind the other, each at a multiple
+             of 64 bytes: so a feature's ids are a view of them, and no copy
+    strings  the same of features whose ids are strings; None without any
+    rows     dense: nothing; ragged: the row splits; sparse: the dense shape,
+             then the indices, row by row; at multiples of 64 bytes too
+    weights  those of the weighted features
+    sizes    [3, features]: how much of each of them is a feature's
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors, ops
+from tfembed.embedding.features import packed_layout
+from tfembed.embedding.features.packed_parts import (
+    feature_of,
+    parts_of,
+    shape_of,
+)
+from tfembed.embedding.plan import feature_paths
+
+__all__ = ["PackedFeatures", "pack_features"]
+
+
+class PackedFeatures(tf.experimental.ExtensionType):
+    """What `pack_features` makes; goes through tf.data and tf.function.
+
+    Attributes:
+      ids: int64 [n].
+      strings: string [k], or None.
+      rows: int64 [m].
+      weights: float32 [w].
+      sizes: int64 [3, features].
+      paths: the features' paths in the structure that was packed.
+      kinds: per feature "dense", "ragged" or "sparse".
+      are_strings: per feature, whether its ids are.
+      shapes: per feature, as far as they were known.
+      weighted: per feature, whether it has weights.
+    """
+
+    ids: tf.Tensor
+    strings: typing.Optional[tf.Tensor]  # noqa: UP045 - TensorFlow reads it
+    rows: tf.Tensor
+    weights: tf.Tensor
+    sizes: tf.Tensor
+    paths: typing.Tuple[str, ...]  # noqa: UP006 - TensorFlow reads it
+    kinds: typing.Tuple[str, ...]  # noqa: UP006 - TensorFlow reads it
+    are_strings: typing.Tuple[bool, ...]  # noqa: UP006 - TensorFlow reads it
+    shapes: typing.Tuple[tf.TensorShape, ...]  # noqa: UP006 - TensorFlow reads it
+    weighted: typing.Tuple[bool, ...]  # noqa: UP006 - TensorFlow reads it
+
+    class Spec:
+        """The type of all batches of the same features."""
+
+        @classmethod
+        def from_value(cls, value: Any) -> Any:
+            """The value's, whatever the number of its ids: one trace for all."""
+            return cls(**_fields(value.specs, value.form))
+
+    @property
+    def tensors(self) -> list[tf.Tensor]:
+        """What is another in each batch."""
+        strings = [] if self.strings is None else [self.strings]
+        return [self.ids, self.rows, self.weights, self.sizes, *strings]
+
+    @property
+    def specs(self) -> list[tf.TensorSpec]:
+        """Of `tensors`, whatever the number of ids."""
+        return [
+            tf.TensorSpec([None], tf.int64),
+            tf.TensorSpec([None], tf.int64),
+            tf.TensorSpec([None], tf.float32),
+            tf.TensorSpec([3, len(self.kinds)], tf.int64),
+            *(
+                []
+                if self.strings is None
+                else [tf.TensorSpec([None], tf.string)]
+            ),
+        ]
+
+    @property
+    def form(self) -> tuple[Any, ...]:
+        """What is the same in all batches; `assemble` puts both together."""
+        return (
+            self.paths,
+            self.kinds,
+            self.are_strings,
+            self.shapes,
+            self.weighted,
+        )
+
+    def unpack(
+        self, *, by_tensorflow: bool = False
+    ) -> tuple[list[Any], list[Any]]:
+        """The features, flat, and per feature its weights or None.
+
+        Args:
+          by_tensorflow: by TensorFlow's own ops, which copy.
+        """
+        n = len(self.kinds)
+        split = ops.split_aligned
+        if by_tensorflow:
+            split = packed_layout.split_by_tensorflow
+        ids = self._ids(split)
+        rows = split(self.rows, self.sizes[1], n)
+        weights = tf.split(self.weights, self.sizes[2], num=n)
+        values, weight_values = [], []
+        for i, (kind, shape) in enumerate(
+            zip(self.kinds, self.shapes, strict=True)
+        ):
+            value = feature_of(kind, ids[i], rows[i], shape)
+            values.append(value)
+            weight_values.append(
+                value.with_values(weights[i]) if self.weighted[i] else None
+            )
+        return values, weight_values
+
+    def _ids(self, split: packed_layout.Split) -> list[tf.Tensor]:
+        """Per feature, one after the other."""
+        n = len(self.kinds)
+        if self.strings is None:
+            return split(self.ids, self.sizes[0], n)
+        ids: dict[int, tf.Tensor] = {}
+        for values, are_strings, by in (
+            (self.ids, False, split),
+            (self.strings, True, packed_layout.split_strings),
+        ):
+            places = [i for i in range(n) if self.are_strings[i] == are_strings]
+            if places:
+                sizes = tf.gather(self.sizes[0], places)
+                parts = by(values, sizes, len(places))
+                ids.update(zip(places, parts, strict=True))
+        return [ids[i] for i in range(n)]
+
+
+def assemble(
+    tensors: Sequence[tf.Tensor], form: Sequence[Any]
+) -> PackedFeatures:
+    """The batch of such `tensors` and `form`."""
+    return PackedFeatures(**_fields(tensors, form))
+
+
+def _fields(tensors: Sequence[Any], form: Sequence[Any]) -> dict[str, Any]:
+    names = ("ids", "rows", "weights", "sizes", "strings")
+    of_tensors = dict(zip(names, tensors, strict=False))
+    names = ("paths", "kinds", "are_strings", "shapes", "weighted")
+    of_form = dict(zip(names, form, strict=True))
+    return {"strings": None, **of_tensors, **of_form}
+
+
+def pack_features(features: Any, weights: Any = None) -> PackedFeatures:
+    """Concatenates the features of a batch, for example in `Dataset.map`:
+
+        dataset = dataset.batch(4096, drop_remainder=True)
+        dataset = dataset.map(tfembed.pack_features)
+
+    `TPUEmbedding.enqueue`, TPUEmbeddingV0 and TPUEmbeddingForServing take the
+    result as they take the structure. Under a strategy with several replicas,
+    pack what one replica gets (`distribute_datasets_from_function`): a packed
+    batch cannot be split.
+
+    Args:
+      features: integer or string ids, structured as feature_config: Tensors,
+        SparseTensors, and RaggedTensors of rank 2.
+      weights: None, or a structure like `features` of None and float tensors of
+        the type and structure of the ids.
+
+    Raises:
+      tfembed.errors.ArgumentError: an input of another type, a ragged one of
+        another rank, or weights that do not fit.
+      tfembed.errors.DtypeError: ids that are neither integers nor strings.
+      ValueError, TypeError: weights of another structure.
+    """
+    paths = feature_paths(features)
+    values = tf.nest.flatten(features)
+    weight_values = [None] * len(values)
+    if weights is not None:
+        tf.nest.assert_same_structure(features, weights)
+        weight_values = tf.nest.flatten(weights)
+    parts = [
+        parts_of(value, weight, path or "the only feature")
+        for value, weight, path in zip(
+            values, weight_values, paths, strict=True
+        )
+    ]
+    kinds, ids, rows, of_weights = zip(*parts, strict=True)
+    sizes = [
+        tf.stack([tf.size(one, out_type=tf.int64) for one in each])
+        for each in (ids, rows, of_weights)
+    ]
+    are_strings = [one.dtype == tf.string for one in ids]
+    integers = [one for one in ids if one.dtype != tf.string]
+    strings = [one for one in ids if one.dtype == tf.string]
+    return PackedFeatures(
+        ids=packed_layout.aligned(integers),
+        strings=tf.concat(strings, 0) if strings else None,
+        rows=packed_layout.aligned(rows),
+        weights=tf.concat(of_weights, 0),
+        sizes=tf.stack(sizes),
+        paths=tuple(paths),
+        kinds=tuple(kinds),
+        are_strings=tuple(are_strings),
+        shapes=tuple(
+            shape_of(value, path)
+            for value, path in zip(values, paths, strict=True)
+        ),
+        weighted=tuple(weight is not None for weight in weight_values),
+    )
+
+
+def unpacked(
+    packed: PackedFeatures,
+    structure: Any,
+    weights: Any,
+    *,
+    by_tensorflow: bool = False,
+) -> tuple[list[Any], list[Any]]:
+    """The flat features and weights of a packed batch.
+
+    Args:
+      packed: the batch.
+      structure: what it must have the paths of, a structure of FeatureConfigs.
+      weights: what was given beside it.
+      by_tensorflow: as for `PackedFeatures.unpack`.
+
+    Raises:
+      tfembed.errors.ArgumentError: weights beside it, or other features.
+    """
+    if weights is not None:
+        raise errors.ArgumentError(
+            "Packed features hold their weights; got `weights` too. Give them "
+            "to pack_features."
+        )
+    expected = tuple(feature_paths(structure))
+    if packed.paths != expected:
+        raise errors.ArgumentError(
+            f"The packed features are {list(packed.paths)}; feature_config has "
+            f"{list(expected)}."
+        )
+    return packed.unpack(by_tensorflow=by_tensorflow)

@@ -1,0 +1,278 @@
+"""The host engine: tables in host memory, looked up and updated by CPU ops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.embedding import private
+from tfembed.embedding.engine_options import EngineOptions
+from tfembed.embedding.features import step_format
+from tfembed.embedding.features.output_shapes import OutputShapes
+from tfembed.embedding.features.step_format import StepFormat
+from tfembed.embedding.host.row_features import RowFeatures
+from tfembed.embedding.host.table_update import update_tables
+from tfembed.embedding.host.tables import HostTable, TableSize, make_table
+from tfembed.embedding.plan import EmbeddingPlan
+from tfembed.embedding.steps.batch_queue import HOST, Batch
+from tfembed.embedding.steps.named_steps import NamedSteps
+
+__all__ = ["HostEngine"]
+
+
+class HostEngine:
+    """Looks up all features of a batch in one op, and updates them in another.
+
+    Each (replica, name) has a queue of batches (`step_queue.py`). The tables
+    are there once; a step's update sums the gradients of all replicas and
+    touches each row once. Not thread-safe, as little as a training step is.
+
+    Args:
+      owner: the trackable object that saves the tables.
+      plan: the features and tables.
+      options: how it works.
+      shapes: not needed: those of a step come with its batches.
+    """
+
+    def __init__(
+        self,
+        owner: Any,
+        plan: EmbeddingPlan,
+        options: EngineOptions,
+        shapes: OutputShapes | None = None,
+    ) -> None:
+        del shapes
+        self._plan = plan
+        self._options = options
+        self._steps = NamedSteps(plan, options.bound)
+        self.tables: list[HostTable] = self._make_tables(owner)
+        self._row_features = RowFeatures(owner, plan, self.tables)
+        self._nonfinite_rows = self._new_counts()
+
+    @property
+    def _device(self) -> str:
+        """Where the tables are."""
+        return HOST
+
+    def _new_counts(self) -> Any:
+        with tf.device(self._device):
+            return private.single_variable(
+                initial_value=tf.zeros([len(self.tables)], tf.int64),
+                trainable=False,
+                name="nonfinite_rows",
+            )
+
+    def _make_tables(self, owner: Any) -> list[HostTable]:
+        return [
+            make_table(owner, config, optimizer)
+            for config, optimizer in zip(
+                self._plan.tables, self._plan.optimizers, strict=True
+            )
+        ]
+
+    def enqueue(
+        self,
+        name: str | None,
+        batches: Mapping[int, Batch],
+        formats: Sequence[list[StepFormat]],
+    ) -> None:
+        """Takes batches in, for later calls of `dequeue` of the same name.
+
+        Args:
+          name: pairs the calls.
+          batches: by replica.
+          formats: how each of them is read.
+
+        Raises:
+          tfembed.errors.ArgumentError: other formats than before. Nothing is
+            taken in.
+        """
+        self._steps.settle_formats(name, formats)
+        for replica, batch in batches.items():
+            self._steps.queue(replica, name).put(batch)
+
+    def dequeue(self, replica: int, name: str | None) -> list[tf.Tensor]:
+        """The activations of the oldest batch that was enqueued.
+
+        Returns:
+          Per feature [B, dim], or [B, L, dim] where it is read as a sequence.
+
+        Raises:
+          tfembed.errors.StateError: nothing was ever enqueued under this name.
+          tf.errors.InvalidArgumentError: nothing is enqueued now, or an id
+            cannot be in its table; when it runs.
+        """
+        queue = self._steps.queue(replica, name)
+        with tf.device(HOST):
+            if self._options.is_pipelined:
+                batch, activations = self._steps.ahead(replica, name).next(
+                    queue, lambda batch: self._look_up(name, batch)
+                )
+            else:
+                batch = queue.take()
+                activations = self._look_up(name, batch)
+            # A batch that cannot be looked up is not kept.
+            with tf.control_dependencies(activations):
+                queue.hold(batch)
+        # The tables are trained by apply_gradients, not by a tape.
+        return [tf.stop_gradient(activation) for activation in activations]
+
+    def apply_gradients(
+        self, name: str | None, gradients: Sequence[Sequence[tf.Tensor]]
+    ) -> None:
+        """Updates the rows of the batches that were dequeued last.
+
+        Args:
+          name: that of their dequeue.
+          gradients: per replica and feature, in the shape of the activations.
+
+        Raises:
+          tfembed.errors.StateError: nothing was enqueued under this name, or a
+            table has no optimizer.
+          tf.errors.InvalidArgumentError: nothing was dequeued for training, or
+            a gradient is refused; when it runs.
+        """
+        rates = self.rates()
+        queues = [self._steps.queue(r, name) for r in range(len(gradients))]
+        with tf.device(HOST):
+            features: list[Any] = []
+            for queue in queues:
+                features += queue.finish().features
+            # Of all replicas: a batch of which nobody asks what it is for.
+            batch = Batch(tf.constant(True), features)
+            tensors = [gradient for each in gradients for gradient in each]
+            tensors.append(rates)
+            if not self._options.is_pipelined:
+                self._update(name, batch, tensors)
+                return
+            self._steps.behind(name, tensors, len(queues)).exchange(
+                batch, tensors, lambda *step: self._update(name, *step)
+            )
+            for replica, queue in enumerate(queues):
+                self._steps.ahead(replica, name).look_ahead(
+                    queue, lambda batch: self._look_up(name, batch)
+                )
+
+    def flush(self) -> None:
+        """Applies the updates that wait for the next step."""
+        self._steps.flush(self._update)
+
+    def look_up(
+        self, features: Sequence[Any], plans: Sequence[Any]
+    ) -> list[tf.Tensor]:
+        """The activations of features that no queue holds.
+
+        Args:
+          features: FeatureIds.
+          plans: one per feature.
+        """
+        with tf.device(HOST):
+            return self._row_features.look_up(features, plans)
+
+    def update(
+        self,
+        features: Sequence[Any],
+        plans: Sequence[Any],
+        gradients: Sequence[tf.Tensor],
+        rates: tf.Tensor | None = None,
+    ) -> None:
+        """Trains the tables for features that no queue holds.
+
+        Args:
+          features: FeatureIds of all replicas.
+          plans: one per feature.
+          gradients: per feature, in the shape of its activations.
+          rates: per table; None: as they are now.
+
+        Raises:
+          tfembed.errors.StateError: a table has no optimizer.
+        """
+        rules = self._rules()
+        if rates is None:
+            rates = self.rates()
+        with tf.device(HOST):
+            step = self._row_features.differentiate(features, plans, gradients)
+            nonfinite = update_tables(
+                self._plan,
+                self.tables,
+                rules,
+                step,
+                tf.unstack(rates, len(self.tables)),
+                self._options.nonfinite,
+            )
+            self._nonfinite_rows.assign_add(nonfinite)
+            for table in self.tables:
+                table.note_training_step()
+
+    def _look_up(self, name: str | None, batch: Batch) -> list[tf.Tensor]:
+        return self.look_up(batch.features, self._plans(name))
+
+    def _update(
+        self, name: str | None, batch: Batch, tensors: Sequence[tf.Tensor]
+    ) -> None:
+        """Applies the gradients, and the rates behind them, of a batch."""
+        *gradients, rates = tensors
+        plans = self._plans(name)
+        replicas = len(batch.features) // len(plans)
+        self.update(batch.features, plans * replicas, gradients, rates)
+
+    def _plans(self, name: str | None) -> list[Any]:
+        return step_format.lookup_plans(self._plan, self._steps.formats(name))
+
+    def formats(self, name: str | None) -> list[StepFormat]:
+        """How the features that are enqueued under `name` are read.
+
+        Raises:
+          tfembed.errors.StateError: nothing was.
+        """
+        return self._steps.formats(name)
+
+    def reset(self) -> None:
+        """Forgets all batches on their way; eager only."""
+        self.flush()
+        self._steps.clear()
+
+    def sizes(self) -> list[TableSize]:
+        """Per table what it holds and takes; eager only."""
+        counts = self._nonfinite_rows.numpy()
+        return [
+            table.size(nonfinite_rows=int(count))
+            for table, count in zip(self.tables, counts, strict=True)
+        ]
+
+    def exchange_rounds(self) -> dict[tuple[str, ...], int]:
+        """Nothing is exchanged."""
+        return {}
+
+    def rates(self) -> tf.Tensor:
+        """The learning rates now, float32, one per table.
+
+        Raises:
+          tfembed.errors.StateError: a table has no optimizer.
+        """
+        return tf.stack(_learning_rates(self._rules()))
+
+    def _rules(self) -> list[Any]:
+        for config, rule in zip(
+            self._plan.tables, self._plan.optimizers, strict=True
+        ):
+            if rule is None:
+                raise errors.StateError(
+                    f"Table '{config.name}' has no optimizer, so "
+                    "apply_gradients cannot train it. Give one to its "
+                    "TableConfig or to TPUEmbedding."
+                )
+        return list(self._plan.optimizers)
+
+
+def _learning_rates(rules: Sequence[Any]) -> list[Any]:
+    """Each function is called once, as tables share it."""
+    rates: dict[Any, Any] = {}
+    for rule in rules:
+        rate = rule.learning_rate
+        if rate not in rates:
+            rates[rate] = rate() if callable(rate) else rate
+    return [tf.cast(rates[rule.learning_rate], tf.float32) for rule in rules]

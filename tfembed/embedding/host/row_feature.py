@@ -1,0 +1,243 @@
+"""A feature whose rows TensorFlow's ops combine, since its table is quantized or
+a user's function combines them. The grouped op looks its ids up one by one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import ops
+from tfembed.config import CustomCombiner
+from tfembed.config.custom_combiner import as_combiner, is_custom
+from tfembed.config.quantization_config import quantized
+from tfembed.embedding.features.id_checks import check_places, require_all
+from tfembed.ops import FeatureIds, FeaturePlan
+
+__all__ = ["CombinedIds", "RowFeature", "single_ids"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RowFeature:
+    """One such feature.
+
+    Attributes:
+      config: its table's TableConfig.
+      plan: how it is looked up.
+      kind: "dense", "sparse" or "ragged".
+    """
+
+    config: Any
+    plan: FeaturePlan
+    kind: str
+
+    @classmethod
+    def needed(
+        cls, config: Any, plan: FeaturePlan, kind: str
+    ) -> RowFeature | None:
+        """The feature where the grouped op cannot combine it, else None."""
+        feature = cls(config, plan, kind)
+        is_quantized = config.quantization_config is not None
+        return feature if is_quantized or feature.is_custom else None
+
+    @property
+    def is_custom(self) -> bool:
+        """Whether a user's function combines it."""
+        combines = self.kind != "dense" and self.plan.max_sequence_length == 0
+        return combines and is_custom(self.config.combiner)
+
+    def lookup(
+        self, table: Any, ids: FeatureIds, combiner_weights: Any
+    ) -> tf.Tensor:
+        """Its activations, [B, dim] or [B, sequence_length, dim].
+
+        Args:
+          table: the table's handle.
+          ids: its batch.
+          combiner_weights: of a CustomCombiner; None: it has none.
+
+        Raises:
+          tf.errors.InvalidArgumentError: when it runs: `check_places`.
+        """
+        with tf.control_dependencies(self._checked(ids)):
+            if self.is_custom:
+                kept = self.combined_ids(ids)
+                rows = self.rows(table, kept.ids)
+                return kept.combine(rows, combiner_weights)
+            rows = self.rows(table, *_kept(ids, self._keeps(ids)))
+            return self._pool(rows, ids)
+
+    def rows(self, table: Any, ids: tf.Tensor) -> tf.Tensor:
+        """The rows [n, dim] of ids [n], quantized where the table is."""
+        (found,) = ops.grouped_lookup(
+            [table],
+            [self.config.dim],
+            [single_ids(ids)],
+            [FeaturePlan(0, "sum", name=self.plan.name)],
+        )
+        return quantized(found, self.config.quantization_config)
+
+    def combined_ids(self, ids: FeatureIds) -> CombinedIds:
+        """The ids that a CustomCombiner sees."""
+        combiner = as_combiner(self.config.combiner)
+        sample, _ = _places(ids)
+        kept, sample = _kept(ids, self._keeps(ids), sample)
+        ragged = tf.RaggedTensor.from_value_rowids(
+            kept, sample, tf.cast(ids.batch_size, tf.int64), validate=False
+        )[:, : combiner.max_valency]
+        return CombinedIds(ragged, combiner)
+
+    def _checked(self, ids: FeatureIds) -> list[tf.Tensor]:
+        """What must have run: TensorFlow's ops pass over bad places."""
+        checks = check_places(ids, self.plan)
+        return [require_all(checks)] if checks else []
+
+    def _keeps(self, ids: FeatureIds) -> tf.Tensor | None:
+        """Which ids of sparse input stay; None: all."""
+        if ids.kind != "sparse":
+            return None
+        _, place = _places(ids)
+        keep = tf.ones_like(place, tf.bool)
+        if self.plan.validate:
+            if self.config.vocabulary_size is not None:
+                keep &= ids.ids >= 0
+            if self.config.combiner != "sum":
+                keep &= _weights(ids) > 0
+        return keep
+
+    def _pool(self, rows: tf.Tensor, ids: FeatureIds) -> tf.Tensor:
+        if ids.kind == "dense":
+            return rows
+        keep = self._keeps(ids)
+        weights, sample, place = _kept(
+            ids, keep, *_places(ids), values=_weights(ids)
+        )
+        length, batch = self.plan.max_sequence_length, ids.batch_size
+        if length:
+            inside = place < length
+            rows, weights, sample, place = (
+                tf.boolean_mask(x, inside)
+                for x in (rows, weights, sample, place)
+            )
+            pooled = _sums(
+                rows * weights[:, tf.newaxis],
+                sample * length + place,
+                batch * length,
+            )
+            return tf.reshape(pooled, [-1, length, self.config.dim])
+        total = _sums(rows * weights[:, tf.newaxis], sample, batch)
+        if self.config.combiner == "sum":
+            return total
+        if self.config.combiner == "mean":
+            divisor = _sums(weights, sample, batch)
+        else:
+            divisor = tf.sqrt(_sums(weights * weights, sample, batch))
+        return tf.math.divide_no_nan(total, divisor[:, tf.newaxis])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CombinedIds:
+    """The ids of a batch that a user's function combines.
+
+    Attributes:
+      samples: ragged [B, at most max_valency].
+      combiner: the function.
+    """
+
+    samples: tf.RaggedTensor
+    combiner: CustomCombiner
+
+    @property
+    def ids(self) -> tf.Tensor:
+        """All ids, [n]."""
+        return self.samples.values
+
+    def combine(self, rows: tf.Tensor, weights: Any) -> tf.Tensor:
+        """Rows [n, dim] to activations [B, dim]; samples without ids are 0."""
+        width = self.combiner.max_valency
+        valency = tf.cast(self.samples.row_lengths(), tf.int32)
+        vectors = self.samples.with_values(rows).to_tensor(
+            shape=[None, width, rows.shape[1]]
+        )
+        extra = () if weights is None else (tf.convert_to_tensor(weights),)
+
+        def combine_one(sample: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+            return self.combiner.combiner_computation(*sample, *extra)
+
+        # The function does not see valency 0, by which it might divide.
+        combined = tf.vectorized_map(
+            combine_one, (tf.maximum(valency, 1), vectors)
+        )
+        combined = tf.ensure_shape(combined, [None, rows.shape[1]])
+        return tf.where((valency > 0)[:, tf.newaxis], combined, 0.0)
+
+    def gradients(
+        self, rows: tf.Tensor, weights: Any, upstream: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """With respect to rows [n, dim], and to the weights where there are."""
+        sources = [rows] if weights is None else [rows, weights]
+        with tf.GradientTape() as tape:
+            tape.watch(sources)
+            combined = self.combine(*sources, *([None] * (2 - len(sources))))
+        found = tape.gradient(
+            combined,
+            sources,
+            upstream,
+            unconnected_gradients=tf.UnconnectedGradients.ZERO,
+        )
+        return found[0], found[1] if len(found) > 1 else None
+
+
+def single_ids(ids: tf.Tensor) -> FeatureIds:
+    """Ids [n], each of which is a sample of its own."""
+    return FeatureIds(
+        kind="dense",
+        ids=ids,
+        rows=tf.zeros([0], tf.int64),
+        weights=tf.zeros([0], tf.float32),
+        batch_size=tf.size(ids, out_type=tf.int64),
+    )
+
+
+def _places(ids: FeatureIds) -> tuple[tf.Tensor, tf.Tensor]:
+    """Of each id its sample, and its place there."""
+    if ids.kind == "sparse":
+        return ids.rows[:, 0], ids.rows[:, 1]
+    if ids.kind == "dense":
+        sample = tf.range(tf.size(ids.ids, out_type=tf.int64))
+        return sample, tf.zeros_like(sample)
+    ragged = tf.RaggedTensor.from_row_splits(ids.ids, ids.rows, validate=False)
+    sample = ragged.value_rowids()
+    place = tf.range(tf.size(ids.ids, out_type=tf.int64))
+    return sample, place - tf.gather(ids.rows, sample)
+
+
+def _weights(ids: FeatureIds) -> tf.Tensor:
+    """One per id: none at all stand for ones."""
+    return tf.cond(
+        tf.size(ids.weights) > 0,
+        lambda: ids.weights,
+        lambda: tf.ones_like(ids.ids, tf.float32),
+    )
+
+
+def _kept(
+    ids: FeatureIds,
+    keep: tf.Tensor | None,
+    *others: tf.Tensor,
+    values: tf.Tensor | None = None,
+) -> list[tf.Tensor]:
+    """The ids, or `values` in their place, and others, that are kept."""
+    parts: Sequence[tf.Tensor] = (
+        ids.ids if values is None else values,
+        *others,
+    )
+    if keep is None:
+        return list(parts)
+    return [tf.boolean_mask(part, keep) for part in parts]
+
+
+_sums: Callable[..., tf.Tensor] = tf.math.unsorted_segment_sum

@@ -1,0 +1,144 @@
+"""One step's update of all tables, fused rules and users' functions."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import ops, optimizers
+from tfembed.embedding.host import custom_update
+from tfembed.embedding.host.tables import HostTable
+from tfembed.embedding.plan import EmbeddingPlan
+from tfembed.ops import FeatureIds, FeaturePlan
+
+__all__ = ["StepGradients", "update_tables"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class StepGradients:
+    """What the update ops take of a step: parallel lists, one entry a feature
+    and replica.
+    """
+
+    features: list[FeatureIds] = dataclasses.field(default_factory=list)
+    plans: list[FeaturePlan] = dataclasses.field(default_factory=list)
+    gradients: list[tf.Tensor] = dataclasses.field(default_factory=list)
+
+    def add(
+        self, feature: FeatureIds, plan: FeaturePlan, gradient: tf.Tensor
+    ) -> None:
+        """Adds a feature of a replica."""
+        self.features.append(feature)
+        self.plans.append(plan)
+        self.gradients.append(gradient)
+
+    def of_tables(self, tables: Sequence[int]) -> StepGradients:
+        """The share of some tables, which are renumbered in that order."""
+        share = StepGradients()
+        for feature, plan, gradient in zip(
+            self.features, self.plans, self.gradients, strict=True
+        ):
+            if plan.table in tables:
+                place = tables.index(plan.table)
+                renumbered = dataclasses.replace(plan, table=place)
+                share.add(feature, renumbered, gradient)
+        return share
+
+
+def update_tables(
+    plan: EmbeddingPlan,
+    tables: Sequence[HostTable],
+    rules: Sequence[optimizers.Optimizer],
+    step: StepGradients,
+    rates: Sequence[tf.Tensor],
+    nonfinite: str,
+) -> tf.Tensor:
+    """Updates the rows that a step looked up.
+
+    Args:
+      plan: of the embedding.
+      tables: its tables.
+      rules: per table.
+      step: of all features and replicas.
+      rates: the learning rate of each table.
+      nonfinite: "skip", "refuse" or "allow".
+
+    Returns:
+      int64 [tables]: the rows whose summed gradient has a NaN or an infinity.
+    """
+    fused = [t for t, rule in enumerate(rules) if rule.is_fused]
+    custom = [t for t, rule in enumerate(rules) if not rule.is_fused]
+    counts: dict[int, tf.Tensor] = {}
+    sums = _custom_sums(plan, tables, custom, step)
+    usable = {}
+    for t, (ids, values) in zip(custom, sums, strict=True):
+        *usable[t], counts[t] = custom_update.finite_sums(
+            ids, values, nonfinite, plan.tables[t].name
+        )
+    if fused:
+        # Where either refuses a gradient, nothing is changed.
+        checked = [part for parts in usable.values() for part in parts]
+        with tf.control_dependencies(checked):
+            found = _fused_update(
+                plan, tables, rules, fused, step, rates, nonfinite
+            )
+        counts.update(zip(fused, tf.unstack(found, len(fused)), strict=True))
+    with tf.control_dependencies([counts[t] for t in fused]):
+        for t, (ids, values) in usable.items():
+            custom_update.update_rows(
+                tables[t],
+                rules[t],  # type: ignore[arg-type]  # What is not fused is a CustomOptimizer.
+                ids,
+                values,
+                rates[t],
+            )
+    return tf.stack([counts[t] for t in range(len(tables))])
+
+
+def _fused_update(
+    plan: EmbeddingPlan,
+    tables: Sequence[HostTable],
+    rules: Sequence[optimizers.Optimizer],
+    chosen: list[int],
+    step: StepGradients,
+    rates: Sequence[tf.Tensor],
+    nonfinite: str,
+) -> tf.Tensor:
+    share = step if len(chosen) == len(tables) else step.of_tables(chosen)
+    return ops.grouped_update(
+        _handles(tables, chosen),
+        [slot for t in chosen for slot in tables[t].slots.values()],
+        [plan.dims[t] for t in chosen],
+        share.features,
+        share.plans,
+        share.gradients,
+        rules=[rules[t].rule_text() for t in chosen],
+        learning_rates=[rates[t] for t in chosen],
+        nonfinite=nonfinite,
+    )
+
+
+def _custom_sums(
+    plan: EmbeddingPlan,
+    tables: Sequence[HostTable],
+    chosen: list[int],
+    step: StepGradients,
+) -> list[tuple[tf.Tensor, tf.Tensor]]:
+    if not chosen:
+        return []
+    share = step.of_tables(chosen)
+    return ops.grouped_lookup_gradient(
+        _handles(tables, chosen),
+        [plan.dims[t] for t in chosen],
+        share.features,
+        share.plans,
+        share.gradients,
+    )
+
+
+def _handles(tables: Sequence[HostTable], chosen: Sequence[int]) -> list[Any]:
+    # Handles, not variables: tapes and functions need not watch them.
+    return [tables[t].parameters.handle for t in chosen]

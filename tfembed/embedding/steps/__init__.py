@@ -1,0 +1,1 @@
+"""Enqueue, dequeue and apply_gradients paired into steps."""

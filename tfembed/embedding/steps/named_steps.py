@@ -1,0 +1,131 @@
+"""The queues of an engine: by the name of a step, and by replica."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.embedding.features import step_format
+from tfembed.embedding.features.step_format import StepFormat
+from tfembed.embedding.plan import EmbeddingPlan
+from tfembed.embedding.steps.batch_queue import Batch, BatchForm
+from tfembed.embedding.steps.pipeline import LookupAhead, UpdateBehind
+from tfembed.embedding.steps.step_queue import QueueBound, StepQueue
+
+__all__ = ["NamedSteps"]
+
+Update = Callable[[str | None, Batch, list[tf.Tensor]], None]
+
+
+class NamedSteps:
+    """What is known of the steps of each name, and their batches.
+
+    Args:
+      plan: the features and tables.
+      bound: how many batches of a name and replica may wait.
+      waits: whether calls that come too early wait (`StepQueue`).
+    """
+
+    def __init__(
+        self, plan: EmbeddingPlan, bound: QueueBound, *, waits: bool = False
+    ) -> None:
+        self._plan = plan
+        self._bound = bound
+        self._waits = waits
+        self._formats: dict[str | None, list[StepFormat]] = {}
+        self._queues: dict[tuple[int, str | None], StepQueue] = {}
+        self._ahead: dict[tuple[int, str | None], LookupAhead] = {}
+        self._behind: dict[str | None, UpdateBehind] = {}
+
+    def settle_formats(
+        self, name: str | None, formats: Sequence[list[StepFormat]]
+    ) -> None:
+        """Takes note of how batches of a name are read.
+
+        Raises:
+          tfembed.errors.ArgumentError: they differ, or from those before.
+        """
+        known = self._formats.get(name, formats[0])
+        for one in formats:
+            step_format.check_same_format(self._plan.paths, known, one)
+        self._formats[name] = known
+
+    def formats(self, name: str | None) -> list[StepFormat]:
+        """How the features that are enqueued under `name` are read.
+
+        Raises:
+          tfembed.errors.StateError: nothing was.
+        """
+        if name not in self._formats:
+            raise errors.StateError(
+                f"Nothing was enqueued {_label(name)} yet. Call enqueue, or "
+                "trace the function that does, before dequeue and "
+                "apply_gradients."
+            )
+        return self._formats[name]
+
+    def queue(self, replica: int, name: str | None) -> StepQueue:
+        """A replica's batches."""
+        key = (replica, name)
+        form = self.form(name)
+        if key not in self._queues:
+            self._queues[key] = StepQueue(
+                form,
+                label=f"{_label(name)} on replica {replica}",
+                bound=self._bound,
+                waits=self._waits,
+            )
+        return self._queues[key]
+
+    def ahead(self, replica: int, name: str | None) -> LookupAhead:
+        """A replica's next activations."""
+        key = (replica, name)
+        if key not in self._ahead:
+            shapes = [
+                one.activation_shape(self._plan.dim(i))
+                for i, one in enumerate(self.formats(name))
+            ]
+            self._ahead[key] = LookupAhead(self.form(name), shapes)
+        return self._ahead[key]
+
+    def behind(
+        self, name: str | None, tensors: Sequence[tf.Tensor], replicas: int
+    ) -> UpdateBehind:
+        """The last update of all replicas, with tensors like these."""
+        if name not in self._behind:
+            shapes = [tensor.shape for tensor in tensors]
+            self._behind[name] = UpdateBehind(
+                self.form(name).times(replicas), shapes
+            )
+        return self._behind[name]
+
+    def flush(self, update: Update) -> None:
+        """Applies the updates that wait, of all names."""
+        for name, behind in self._behind.items():
+            behind.flush(lambda *step, name=name: update(name, *step))
+
+    def clear(self) -> None:
+        """Forgets all batches; eager only."""
+        for queue in self._queues.values():
+            queue.clear()
+        for ahead in self._ahead.values():
+            ahead.clear()
+
+    def form(self, name: str | None) -> BatchForm:
+        """That of the batches of a name.
+
+        Raises:
+          tfembed.errors.StateError: nothing was enqueued under it.
+        """
+        formats = self.formats(name)
+        return BatchForm(
+            tuple(one.kind for one in formats),
+            tuple(one.batch_size for one in formats),
+            tuple(one.id_dtype for one in formats),
+        )
+
+
+def _label(name: str | None) -> str:
+    return "without a name" if name is None else f"under the name {name!r}"

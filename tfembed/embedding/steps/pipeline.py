@@ -1,0 +1,117 @@
+"""Steps that overlap: the tables work while the model computes.
+
+    step t      lookup(t+1), update(t-1)  beside  the model on activations(t)
+
+A step's update waits for the next step's apply_gradients, which does not need
+that step's gradients to begin: in a function it runs as soon as the activations
+are out, beside the model. After it, a batch that is already enqueued is looked
+up, for the next dequeue. So a lookup sees all updates but the last step's,
+whoever called first; that is what a TPU's embedding pipeline does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed.embedding.steps.batch_queue import (
+    HOST,
+    Batch,
+    BatchForm,
+    BatchQueue,
+)
+from tfembed.embedding.steps.step_queue import StepQueue
+
+__all__ = ["LookupAhead", "UpdateBehind"]
+
+Update = Callable[[Batch, list[tf.Tensor]], None]
+LookUp = Callable[[Batch], list[tf.Tensor]]
+
+
+class UpdateBehind:
+    """The update of the last step of a name, for all replicas.
+
+    Args:
+      form: of the batches of all replicas as one.
+      shapes: of the tensors beside a batch.
+    """
+
+    def __init__(
+        self, form: BatchForm, shapes: Sequence[tf.TensorShape]
+    ) -> None:
+        self._queue = BatchQueue(form, shapes)
+
+    def exchange(
+        self, batch: Batch, tensors: Sequence[tf.Tensor], update: Update
+    ) -> None:
+        """Applies the update that waits and keeps this one."""
+        self.flush(update)
+        self._queue.push(batch, tensors)
+
+    def flush(self, update: Update) -> None:
+        """Applies the update that waits, if one does."""
+
+        def apply() -> tf.Tensor:
+            update(*self._queue.pop())
+            return tf.constant(0)
+
+        with tf.device(HOST):
+            tf.cond(self._queue.size() > 0, apply, lambda: tf.constant(0))
+
+
+class LookupAhead:
+    """The activations of the next batch of a replica and name.
+
+    Args:
+      form: of the batches.
+      shapes: of the activations.
+    """
+
+    def __init__(
+        self, form: BatchForm, shapes: Sequence[tf.TensorShape]
+    ) -> None:
+        self._form = form
+        self._queue = BatchQueue(form, shapes)
+
+    def look_ahead(self, steps: StepQueue, look_up: LookUp) -> None:
+        """Looks the next batch up if it is enqueued already."""
+
+        def fetch() -> tf.Tensor:
+            batch = steps.take()
+            self._queue.push(batch, look_up(batch))
+            return tf.constant(0)
+
+        with tf.device(HOST):
+            is_wanted = tf.logical_and(
+                steps.size() > 0, tf.equal(self._queue.size(), 0)
+            )
+            tf.cond(is_wanted, fetch, lambda: tf.constant(0))
+
+    def next(
+        self, steps: StepQueue, look_up: LookUp
+    ) -> tuple[Batch, list[tf.Tensor]]:
+        """The oldest batch, with its activations.
+
+        Raises:
+          tf.errors.InvalidArgumentError: as `StepQueue.take`.
+        """
+
+        def looked_up() -> Any:
+            batch, activations = self._queue.pop()
+            return self._form.flat(batch), activations
+
+        def look_up_now() -> Any:
+            batch = steps.take()
+            return self._form.flat(batch), look_up(batch)
+
+        with tf.device(HOST), tf.control_dependencies(steps.idle_checks()):
+            parts, activations = tf.cond(
+                self._queue.size() > 0, looked_up, look_up_now
+            )
+        return self._form.batch(parts), list(activations)
+
+    def clear(self) -> None:
+        """Forgets the batch; eager only."""
+        self._queue.clear()

@@ -1,0 +1,1 @@
+"""Tables in a TPU's embedding engine, and beside a TPU."""

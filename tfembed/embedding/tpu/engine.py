@@ -1,0 +1,176 @@
+"""The tpu engine: tables in a TPU's embedding engine, by TensorFlow's ops.
+
+TensorFlow's own TPUEmbedding configures the hardware, enqueues, receives and
+sends; it is what this engine drives. What is ours: configs, and checkpoints,
+whose keys and values are those of every other engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.embedding import private
+from tfembed.embedding.engine_options import EngineOptions
+from tfembed.embedding.features.output_shapes import OutputShapes
+from tfembed.embedding.features.tensorflow_configs import tensorflow_features
+from tfembed.embedding.host.tables import HostTable, TableSize
+from tfembed.embedding.plan import EmbeddingPlan
+from tfembed.embedding.replica_shares import ReplicaShare
+from tfembed.embedding.replicas import THIS_REPLICA
+from tfembed.embedding.tpu.table import TpuTable
+
+__all__ = ["TpuEngine"]
+
+
+class TpuEngine:
+    """Drives TensorFlow's TPUEmbedding.
+
+    A program has one at most: TensorFlow sets the hardware up for one.
+
+    Args:
+      owner: the trackable object that saves the tables.
+      plan: the features and tables.
+      options: how it works. `nonfinite` does not reach the hardware.
+      shapes: the output shapes, all known.
+
+    Raises:
+      tfembed.errors.StateError: a shape is not known.
+      RuntimeError: the TPU is set up for another object, as TensorFlow says it.
+    """
+
+    def __init__(
+        self,
+        owner: Any,
+        plan: EmbeddingPlan,
+        options: EngineOptions,
+        shapes: OutputShapes,
+    ) -> None:
+        for path, shape in zip(shapes.paths, shapes.shapes, strict=True):
+            if not shape.is_fully_defined():
+                raise errors.StateError(
+                    f"The tables of input {path} live in the TPU's embedding "
+                    "engine, which is set up for batches of one shape. Call "
+                    "build(per_replica_batch_size=...), or enqueue, first."
+                )
+        self._plan = plan
+        self._devices = tf.distribute.get_strategy().extended.worker_devices
+        self._theirs = tf.tpu.experimental.embedding.TPUEmbedding(
+            tensorflow_features(plan),
+            None,
+            pipeline_execution_with_tensor_core=options.is_pipelined,
+        )
+        # A last dimension of 1 is not a sequence: what is before is the output.
+        self._theirs.build([shape.concatenate(1) for shape in shapes.shapes])
+        variables = private.variables_of(self._theirs)
+        self.tables = [
+            _tracked(owner, config.name, variables[config.name], self)
+            for config in plan.tables
+        ]
+
+    def enqueue_shares(
+        self,
+        name: str | None,
+        training: bool,
+        shares: Sequence[ReplicaShare],
+        shapes: OutputShapes,
+    ) -> None:
+        """Takes batches in.
+
+        Raises:
+          ValueError: inside of strategy.run, an input that is not a direct
+            argument of the function; an input on a TPU; weights that do not
+            fit, as TensorFlow says it.
+        """
+        del shapes
+        for share in shares:
+            device = None
+            if share.replica != THIS_REPLICA:
+                device = self._devices[share.replica]
+            weights = share.weights
+            self._theirs.enqueue(
+                share.values,
+                None if all(one is None for one in weights) else weights,
+                training,
+                name,
+                device,
+            )
+
+    def dequeue(self, replica: int, name: str | None) -> list[tf.Tensor]:
+        """Per feature the activations."""
+        del replica
+        return list(self._theirs.dequeue(name))
+
+    def apply_gradients(
+        self, name: str | None, gradients: Sequence[Sequence[tf.Tensor]]
+    ) -> None:
+        """Sends this replica's gradients."""
+        self._theirs.apply_gradients(list(gradients[0]), name)
+
+    def retrieve(self) -> None:
+        """Brings `tables` up to the last step; eager only."""
+        private.retrieve_variables(self._theirs)
+
+    def load(self) -> None:
+        """Takes over what `tables` hold now; eager only."""
+        private.load_variables(self._theirs)
+
+    def flush(self) -> None:
+        """Nothing: the hardware applies the last update before it is read."""
+
+    def reset(self) -> None:
+        """Nothing: what was enqueued lies on the hardware."""
+
+    def look_up(
+        self, features: Sequence[Any], plans: Sequence[Any]
+    ) -> list[tf.Tensor]:
+        """Not here: the hardware looks up what enqueue takes."""
+        raise errors.UnsupportedError(
+            f"Table {self._plan.tables[0].name!r} lives in the TPU's embedding "
+            "engine, which looks up what enqueue takes and nothing else. Make "
+            "the object with engine='xla' or engine='host'."
+        )
+
+    def update(
+        self,
+        features: Sequence[Any],
+        plans: Sequence[Any],
+        gradients: Sequence[tf.Tensor],
+    ) -> None:
+        """As `look_up`."""
+        self.look_up(features, plans)
+
+    def exchange_rounds(self) -> dict[tuple[str, ...], int]:
+        """Not known here, or there are none."""
+        return {}
+
+    def sizes(self) -> list[TableSize]:
+        """Per table its rows and bytes; the hardware counts no bad gradient."""
+        return [
+            TableSize(
+                config.vocabulary_size,
+                4
+                * config.vocabulary_size
+                * config.dim
+                * (1 + len(table.slots)),
+                0,
+            )
+            for config, table in zip(
+                self._plan.tables, self.tables, strict=True
+            )
+        ]
+
+
+def _tracked(
+    owner: Any, name: str, variables: dict[str, Any], engine: TpuEngine
+) -> HostTable:
+    """The table's variables, saved under the names that all engines use."""
+    slots = dict(variables)
+    parameters = slots.pop("parameters")
+    private.track(owner, name, TpuTable(parameters, engine.load))
+    for slot, variable in slots.items():
+        private.track(owner, f"{name}/{slot}", TpuTable(variable, engine.load))
+    return HostTable(parameters, slots)

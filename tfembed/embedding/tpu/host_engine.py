@@ -1,0 +1,288 @@
+"""The host engine under a TPUStrategy: a TPU's step asks its host for rows.
+
+    on the host     enqueue -> [enqueued] -> look up -> hold -> [in flight]
+                                                |                   |
+    on the TPU                             activations -> model -> gradients
+                                                                    |
+    on the host                        update of all replicas <- [gradients]
+
+What stands on the host inside of the TPU's step is compiled outside of it
+(`tf.compat.v1.tpu.outside_compilation`). One trace serves all replicas, so the
+queues of a replica are chosen by its number when it runs. All tables live on the
+first host; the first replica updates them for all, once each has brought its
+gradients, and lets the others go on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors, ops
+from tfembed.embedding.engine_options import EngineOptions
+from tfembed.embedding.features import activations as shaping
+from tfembed.embedding.features import inputs
+from tfembed.embedding.features.output_shapes import OutputShapes
+from tfembed.embedding.features.step_format import StepFormat, lookup_plans
+from tfembed.embedding.host.engine import HostEngine
+from tfembed.embedding.host.tables import HostTable, TableSize
+from tfembed.embedding.plan import EmbeddingPlan
+from tfembed.embedding.replica_shares import ReplicaShare
+from tfembed.embedding.replicas import THIS_REPLICA
+from tfembed.embedding.steps.batch_queue import HOST, Batch, BatchQueue
+from tfembed.embedding.steps.named_steps import NamedSteps
+from tfembed.embedding.steps.step_queue import StepQueue
+
+__all__ = ["TpuHostEngine"]
+
+
+class TpuHostEngine:
+    """Looks up and updates on the host of the first replica.
+
+    Args:
+      owner, plan: as of the host engine.
+      options: as of the host engine, not pipelined.
+      shapes: not needed.
+
+    Raises:
+      tfembed.errors.UnsupportedError: it is to be pipelined.
+    """
+
+    def __init__(
+        self,
+        owner: Any,
+        plan: EmbeddingPlan,
+        options: EngineOptions,
+        shapes: OutputShapes | None = None,
+    ) -> None:
+        del shapes
+        if options.is_pipelined:
+            raise errors.UnsupportedError(
+                "pipeline_execution_with_tensor_core=True is not in this "
+                f"release for table {plan.tables[0].name!r}, which lives in "
+                "host memory under a TPUStrategy. Leave it out."
+            )
+        self._plan = plan
+        self._replicas, self._host = _places(tf.distribute.get_strategy())
+        self._steps = NamedSteps(plan, options.bound, waits=True)
+        self._making = threading.Lock()  # Of queues, by threads that trace.
+        self._gradients: dict[str | None, list[BatchQueue]] = {}
+        self._updated: dict[str | None, Any] = {}
+        with tf.device(self._host):
+            self._engine = HostEngine(owner, plan, options)
+
+    @property
+    def tables(self) -> list[HostTable]:
+        """One per table of the plan."""
+        return self._engine.tables
+
+    def enqueue_shares(
+        self,
+        name: str | None,
+        training: bool,
+        shares: Sequence[ReplicaShare],
+        shapes: OutputShapes,
+    ) -> None:
+        """Takes batches in.
+
+        Raises:
+          As `TPUEmbedding.enqueue`.
+        """
+
+        def put(share: ReplicaShare) -> Any:
+            batch = inputs.read_batch(share.values, share.weights, shapes)
+            self._steps.settle_formats(name, [batch.formats])
+            return self._queue(share.replica, name).put(
+                Batch(training, batch.ids)
+            )
+
+        for share in shares:
+            self._on_host(put, share)
+
+    def dequeue(self, replica: int, name: str | None) -> list[tf.Tensor]:
+        """Per feature the activations of the oldest batch."""
+        formats = self._steps.formats(name)
+        plans = lookup_plans(self._plan, formats)
+
+        def look_up(replica: int) -> list[tf.Tensor]:
+            queue = self._queue(replica, name)
+            batch = queue.take()
+            found = self._engine.look_up(batch.features, plans)
+            # A batch that cannot be looked up is not kept.
+            with tf.control_dependencies(found):
+                held = queue.hold(batch)
+            with tf.control_dependencies([] if held is None else [held]):
+                return [tf.identity(one) for one in found]
+
+        activations = self._on_host(look_up, replica)
+        for i, one in enumerate(activations):
+            one.set_shape(formats[i].activation_shape(self._plan.dim(i)))
+        return [tf.stop_gradient(one) for one in activations]
+
+    def apply_gradients(
+        self, name: str | None, gradients: Sequence[Sequence[tf.Tensor]]
+    ) -> None:
+        """Updates the tables once all replicas have called it.
+
+        Args:
+          name: that of the dequeue.
+          gradients: of this replica alone, in the shape of the activations.
+
+        Raises:
+          tfembed.errors.StateError: as `HostEngine.apply_gradients`.
+        """
+        tensors = self._op_gradients(name, gradients[0])
+        tensors.append(self._engine.rates())
+        self._make_meeting(name, tensors)
+
+        def give(replica: tf.Tensor, *tensors: tf.Tensor) -> Any:
+            batch = self._queue(THIS_REPLICA, name, replica).finish()
+            given = BatchQueue.chosen(self._gradients[name], replica).push(
+                batch, tensors
+            )
+            with tf.control_dependencies([] if given is None else [given]):
+                done = tf.cond(
+                    tf.equal(replica, 0),
+                    lambda: self._update_for_all(name),
+                    lambda: tf.constant(True),
+                )
+            with tf.control_dependencies([done]):
+                return self._updated[name].dequeue()
+
+        self._on_host(give, _this_replica(), *tensors)
+
+    def flush(self) -> None:
+        """Nothing: no update waits."""
+
+    def reset(self) -> None:
+        """Forgets all batches on their way; eager only."""
+        self._steps.clear()
+        for queues in self._gradients.values():
+            for queue in queues:
+                queue.clear()
+
+    def retrieve(self) -> None:
+        """Nothing: the host's tables are the tables."""
+
+    def load(self) -> None:
+        """Nothing, as well."""
+
+    def look_up(
+        self, features: Sequence[Any], plans: Sequence[Any]
+    ) -> list[tf.Tensor]:
+        """Layers cannot: their batches have no static shape."""
+        raise errors.UnsupportedError(
+            "Lookups by a layer are not in this release under a TPUStrategy. "
+            "Use enqueue, dequeue and apply_gradients."
+        )
+
+    def update(
+        self,
+        features: Sequence[Any],
+        plans: Sequence[Any],
+        gradients: Sequence[tf.Tensor],
+    ) -> None:
+        """As `look_up`."""
+        self.look_up(features, plans)
+
+    def formats(self, name: str | None) -> list[StepFormat]:
+        """How the features that are enqueued under `name` are read."""
+        return self._steps.formats(name)
+
+    def exchange_rounds(self) -> dict[tuple[str, ...], int]:
+        """Not known here, or there are none."""
+        return {}
+
+    def sizes(self) -> list[TableSize]:
+        """Per table what it holds and takes; eager only."""
+        return self._engine.sizes()
+
+    def _on_host(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        def on_host(*arguments: Any) -> Any:
+            with ops.on_host(), tf.device(self._host), tf.device(HOST):
+                return function(*arguments)
+
+        if tf.distribute.in_cross_replica_context():
+            return on_host(*arguments)
+        return tf.compat.v1.tpu.outside_compilation(on_host, *arguments)
+
+    def _queue(
+        self, replica: int, name: str | None, number: tf.Tensor | None = None
+    ) -> StepQueue:
+        if replica != THIS_REPLICA:
+            return self._steps.queue(replica, name)
+        with self._making:
+            queues = [self._steps.queue(r, name) for r in range(self._replicas)]
+        return StepQueue.chosen(
+            queues, _this_replica() if number is None else number
+        )
+
+    def _op_gradients(
+        self, name: str | None, gradients: Sequence[tf.Tensor]
+    ) -> list[tf.Tensor]:
+        return [
+            shaping.with_shape(
+                gradient, one.activation_shape(self._plan.dim(i))
+            )
+            for i, (gradient, one) in enumerate(
+                zip(gradients, self.formats(name), strict=True)
+            )
+        ]
+
+    def _make_meeting(
+        self, name: str | None, tensors: Sequence[tf.Tensor]
+    ) -> None:
+        """The queues in which replicas bring gradients and wait."""
+        shapes = [tensor.shape for tensor in tensors]
+        with (
+            self._making,
+            tf.init_scope(),
+            tf.device(self._host),
+            tf.device(HOST),
+        ):
+            if name in self._gradients:
+                return
+            self._gradients[name] = [
+                BatchQueue(self._steps.form(name), shapes)
+                for _ in range(self._replicas)
+            ]
+            self._updated[name] = tf.queue.FIFOQueue(-1, [tf.bool])
+
+    def _update_for_all(self, name: str | None) -> tf.Tensor:
+        features: list[Any] = []
+        gradients: list[tf.Tensor] = []
+        # In the order of the replicas, whoever came first.
+        steps = [queue.pop() for queue in self._gradients[name]]
+        for batch, tensors in steps:
+            features += batch.features
+            gradients += tensors[:-1]
+        plans = lookup_plans(self._plan, self.formats(name)) * self._replicas
+        rates = steps[0][1][-1]
+        self._engine.update(features, plans, gradients, rates)
+        with tf.control_dependencies(_all_operations()):
+            go = self._updated[name].enqueue_many(
+                [tf.ones([self._replicas], tf.bool)]
+            )
+        with tf.control_dependencies([] if go is None else [go]):
+            return tf.constant(True)
+
+
+def _all_operations() -> list[Any]:
+    """Of the function that is traced."""
+    if tf.executing_eagerly():
+        return []
+    return list(tf.compat.v1.get_default_graph().get_operations())
+
+
+def _this_replica() -> tf.Tensor:
+    return tf.distribute.get_replica_context().replica_id_in_sync_group
+
+
+def _places(strategy: tf.distribute.Strategy) -> tuple[int, str]:
+    """The number of replicas; job and task of the first one's host."""
+    spec = tf.DeviceSpec.from_string(strategy.extended.worker_devices[0])
+    host = spec.replace(device_type=None, device_index=None)
+    return int(strategy.num_replicas_in_sync), str(host.to_string())

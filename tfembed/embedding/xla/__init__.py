@@ -1,0 +1,1 @@
+"""Tables in device memory, by XLA kernels."""

@@ -1,0 +1,181 @@
+"""The xla engine on one device: tables in its memory, and programs by XLA."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.embedding import private
+from tfembed.embedding.features.step_format import StepFormat
+from tfembed.embedding.host.engine import HostEngine
+from tfembed.embedding.host.tables import HostTable, make_static_table
+from tfembed.embedding.steps.batch_queue import Batch
+from tfembed.embedding.steps.trace_queue import TraceQueues
+from tfembed.embedding.xla.checks import check_plan, check_replicas
+from tfembed.embedding.xla.inputs import XlaInputs
+from tfembed.embedding.xla.stack import Stack
+from tfembed.embedding.xla.stack_variables import StackVariables
+from tfembed.embedding.xla.steps import XlaSteps
+from tfembed.ops import exchange
+from tfembed.ops.private import traced_for_xla
+
+__all__ = ["XlaEngine", "why_missing"]
+
+
+def why_missing() -> str | None:
+    """Why there is no such engine here, as a sentence; None where it is."""
+    return exchange.why_missing() or None
+
+
+class XlaEngine(HostEngine):
+    """Tables in the memory of a GPU, or of the CPU.
+
+    In a function that XLA compiles, enqueue, dequeue and apply_gradients are a
+    part of its program. Elsewhere batches wait in the host engine's queues, and
+    lookups and updates are compiled functions of their own.
+
+    Args:
+      owner, plan, options, shapes: as for HostEngine.
+
+    Raises:
+      tfembed.errors.UnsupportedError: several replicas, or a table or option
+        that no compiled program can serve.
+      tfembed.errors.ArgumentError: tables that are larger than the memory.
+    """
+
+    def __init__(
+        self, owner: Any, plan: Any, options: Any, shapes: Any = None
+    ) -> None:
+        check_replicas()
+        check_plan(plan, options.nonfinite)
+        super().__init__(owner, plan, options, shapes)
+        self._traced = TraceQueues()
+        self._inputs = XlaInputs(plan)
+        self._rounds = self._new_rounds()
+        self._programs = XlaSteps(
+            plan,
+            self._stacks(),
+            self._nonfinite_rows,
+            options.nonfinite,
+            self._rounds,
+        )
+
+    @property
+    def _device(self) -> str:
+        strategy = tf.distribute.get_strategy()
+        if isinstance(strategy, tf.distribute.OneDeviceStrategy):
+            return str(strategy.extended.worker_devices[0])
+        return "/GPU:0" if tf.config.list_logical_devices("GPU") else "/CPU:0"
+
+    def _make_tables(self, owner: Any) -> list[HostTable]:
+        # Made outside of functions, and used by them wherever they run.
+        self._place = self._device
+        return [
+            make_static_table(owner, config, rule, self._new_variable)
+            for config, rule in zip(
+                self._plan.tables, self._plan.optimizers, strict=True
+            )
+        ]
+
+    def _stacks(self) -> list[StackVariables]:
+        # Nothing is exchanged on one device: each table stays on its own.
+        return [
+            StackVariables(
+                Stack((i,), (rows,), 1, width, rule),
+                table.parameters,
+                tuple(table.slots.values()),
+            )
+            for i, (table, rule) in enumerate(
+                zip(self.tables, self._plan.optimizers, strict=True)
+            )
+            for rows, width in [table.parameters.shape.as_list()]
+        ]
+
+    def _new_rounds(self) -> Any:
+        """Nothing is exchanged on one device."""
+        return None
+
+    def _new_variable(self, **arguments: Any) -> Any:
+        with tf.device(self._place):
+            return private.single_variable(**arguments)
+
+    def enqueue(
+        self,
+        name: str | None,
+        batches: Mapping[int, Batch],
+        formats: Sequence[list[StepFormat]],
+    ) -> None:
+        """As HostEngine's."""
+        if not traced_for_xla():
+            super().enqueue(name, batches, formats)
+            return
+        if self._options.is_pipelined:
+            raise errors.UnsupportedError(
+                "pipeline_execution_with_tensor_core lets tables work beside "
+                "the step, which a function that XLA compiles cannot. Leave it "
+                "out, or leave jit_compile out."
+            )
+        self._steps.settle_formats(name, formats)
+        for batch in batches.values():
+            sized = [
+                dataclasses.replace(
+                    ids, batch_size=tf.constant(one.batch_size, tf.int64)
+                )
+                for ids, one in zip(batch.features, formats[0], strict=True)
+            ]
+            self._traced.put(name, Batch(batch.training, sized))
+
+    def dequeue(self, replica: int, name: str | None) -> list[tf.Tensor]:
+        """As HostEngine's.
+
+        Raises:
+          tfembed.errors.StateError: also where a function that XLA compiles did
+            not enqueue what it dequeues.
+        """
+        if not traced_for_xla():
+            return super().dequeue(replica, name)
+        self._steps.formats(name)
+        activations = self._look_up(name, self._traced.take(name))
+        return [tf.stop_gradient(activation) for activation in activations]
+
+    def apply_gradients(
+        self, name: str | None, gradients: Sequence[Sequence[tf.Tensor]]
+    ) -> None:
+        """As HostEngine's."""
+        if not traced_for_xla():
+            super().apply_gradients(name, gradients)
+            return
+        features = self._traced.finish(name).features
+        self.update(features, self._plans(name), gradients[0])
+
+    def look_up(
+        self, features: Sequence[Any], plans: Sequence[Any]
+    ) -> list[tf.Tensor]:
+        """As HostEngine's."""
+        if traced_for_xla():
+            return self._programs.look_up(self._inputs.traced(features, plans))
+        entries = self._inputs.checked(features, plans)
+        with tf.device(self._place):
+            return self._programs.look_up(entries)
+
+    def update(
+        self,
+        features: Sequence[Any],
+        plans: Sequence[Any],
+        gradients: Sequence[tf.Tensor],
+        rates: tf.Tensor | None = None,
+    ) -> None:
+        """As HostEngine's."""
+        if rates is None:
+            rates = self.rates()
+        if traced_for_xla():
+            entries = self._inputs.traced(features, plans)
+            self._programs.update(entries, gradients, rates)
+            return
+        entries = self._inputs.checked(features, plans)
+        with tf.device(self._place):
+            self._programs.update(entries, gradients, rates)

@@ -1,0 +1,159 @@
+"""The xla engine under a TPUStrategy: rows spread over the replicas.
+
+One trace of the step serves all replicas. Its program holds the exchange, so that
+enqueue, dequeue and apply_gradients are inside of strategy.run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.embedding import private
+from tfembed.embedding.features.step_format import StepFormat
+from tfembed.embedding.host.tables import HostTable
+from tfembed.embedding.replicas import THIS_REPLICA
+from tfembed.embedding.steps.batch_queue import HOST, Batch
+from tfembed.embedding.xla.engine import XlaEngine
+from tfembed.embedding.xla.sharded_table import ShardedTable
+from tfembed.embedding.xla.stack import Stack, stacks_of
+from tfembed.embedding.xla.stack_variables import StackVariables
+
+__all__ = ["XlaShardedEngine"]
+
+
+class XlaShardedEngine(XlaEngine):
+    """Tables of one width, update rule and learning rate share an exchange.
+
+    Each stack is one variable per replica, and one more per slot. Arguments and
+    errors are those of XlaEngine.
+    """
+
+    def _make_tables(self, owner: Any) -> list[HostTable]:
+        self._strategy = tf.distribute.get_strategy()
+        replicas = int(self._strategy.num_replicas_in_sync)
+        self._made: list[StackVariables] = []
+        found: dict[int, HostTable] = {}
+        for stack in stacks_of(self._plan, replicas):
+            variables, parts = self._new_stack(owner, stack)
+            self._made.append(variables)
+            found.update(zip(stack.tables, parts, strict=True))
+        return [found[i] for i in range(len(found))]
+
+    def _new_counts(self) -> Any:
+        return self._per_replica(
+            tf.zeros([len(self._plan.tables)], tf.int64),
+            "nonfinite_rows",
+            tf.VariableAggregation.SUM,
+        )
+
+    def _stacks(self) -> list[StackVariables]:
+        return self._made
+
+    def _new_rounds(self) -> Any:
+        return self._per_replica(
+            tf.zeros([len(self._made)], tf.int32),
+            "rounds",
+            # All replicas go through as many.
+            tf.VariableAggregation.ONLY_FIRST_REPLICA,
+        )
+
+    def exchange_rounds(self) -> dict[tuple[str, ...], int]:
+        """As EngineOwner's."""
+        return {
+            tuple(self._plan.tables[i].name for i in one.stack.tables): int(n)
+            for one, n in zip(self._made, self._rounds.numpy(), strict=True)
+        }
+
+    def enqueue(
+        self,
+        name: str | None,
+        batches: Mapping[int, Batch],
+        formats: Sequence[list[StepFormat]],
+    ) -> None:
+        """As XlaEngine's, inside of strategy.run.
+
+        Raises:
+          tfembed.errors.StateError: outside of it.
+        """
+        if THIS_REPLICA not in batches:
+            raise errors.StateError(
+                "engine='xla' looks up inside of the TPU's step: call enqueue "
+                "inside of strategy.run, in the function that dequeues."
+            )
+        super().enqueue(name, batches, formats)
+
+    def _new_stack(
+        self, owner: Any, stack: Stack
+    ) -> tuple[StackVariables, list[HostTable]]:
+        configs = [self._plan.tables[i] for i in stack.tables]
+        rule = stack.rule
+
+        def variable(shape: tuple[int, int], name: str) -> Any:
+            return self._per_replica(
+                tf.zeros(shape), name, tf.VariableAggregation.ONLY_FIRST_REPLICA
+            )
+
+        label = "_".join(config.name for config in configs)
+        shape, *slot_shapes = stack.shapes()
+        values = variable(shape, label)
+        slots = {
+            name: variable(slot_shape, f"{label}/{name}")
+            for name, slot_shape in zip(
+                rule.slot_names if rule is not None else (),
+                slot_shapes,
+                strict=True,
+            )
+        }
+        variables = StackVariables(stack, values, tuple(slots.values()))
+        parts = []
+        for place, config in enumerate(configs):
+            first = sum(stack.table_rows[:place])
+            shape = (config.vocabulary_size, config.dim)
+            parameters = self._track(
+                owner, values, first, shape, config.name, config.initializer
+            )
+            of_slots = {}
+            for name, slot in slots.items():
+                of_slots[name] = self._track(
+                    owner,
+                    slot,
+                    first,
+                    rule.slot_shape(name, shape),
+                    f"{config.name}/{name}",
+                    rule.slot_initializer(name),
+                )
+            parts.append(HostTable(parameters, of_slots))
+        return variables, parts
+
+    def _track(
+        self,
+        owner: Any,
+        variable: Any,
+        first: int,
+        shape: tuple[int, int],
+        name: str,
+        initializer: Callable[..., tf.Tensor],
+    ) -> ShardedTable:
+        shards = self._strategy.experimental_local_results(variable)
+        table = ShardedTable(shards, first, shape, name)
+        with tf.device(HOST):
+            table.assign(initializer(shape, dtype=tf.float32))
+        # A checkpoint that waits for it is restored here.
+        tracked: ShardedTable = private.track(owner, name, table)
+        return tracked
+
+    def _per_replica(
+        self, initial_value: tf.Tensor, name: str, aggregation: Any
+    ) -> Any:
+        with self._strategy.scope():
+            return tf.Variable(
+                initial_value,
+                trainable=False,
+                name=name,
+                synchronization=tf.VariableSynchronization.ON_READ,
+                aggregation=aggregation,
+            )
