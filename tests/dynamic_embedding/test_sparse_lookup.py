@@ -120,7 +120,11 @@ def test_no_ids_at_all_give_zeros():
         ({"combiner": "max"}, ValueError, "`combiner` must be one of"),
         ({"ids": tf.constant([[1]], tf.int64)}, TypeError, "a SparseTensor"),
         ({"ids": tf.sparse.from_dense([[1]])}, TypeError, "must be int64"),
-        ({"weights": tf.sparse.from_dense([[1]])}, TypeError, "must be floats"),
+        (
+            {"weights": tf.sparse.from_dense([[1]])},
+            TypeError,
+            "must be float32; got int",
+        ),
         ({"weights": tf.constant([[1.0]])}, TypeError, "a SparseTensor"),
         (
             {"weights": tf.sparse.from_dense(tf.ones([1, 1], tf.float64))},

@@ -83,12 +83,12 @@ def check_bags(
     params.verify_embedding_weights(ids)
     if weights is None:
         return
-    allowed = {tf.float32.name, params.value_dtype.name}
-    if not weights.dtype.is_floating or weights.dtype.name not in allowed:
+    dtypes = (tf.float32, params.value_dtype)
+    allowed = dict.fromkeys(one.name for one in dtypes if one.is_floating)
+    if weights.dtype.name not in allowed:
         raise errors.DtypeError(
-            "Weights must be floats, float32 or as the rows "
-            f"{params.value_dtype.name}; got {weights.dtype.name} for "
-            f"'{params.name}'."
+            f"Weights must be {' or '.join(allowed)}; got "
+            f"{weights.dtype.name} for '{params.name}'."
         )
 
 
