@@ -9,24 +9,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tfembed
 from embedding import marks
+from embedding.clicks import embedding_of_clicks, rows_of
 
 I64 = tf.int64
-
-
-def _ones(shape, dtype):
-    return tf.ones(shape, dtype)
-
-
-def _embedding(*, combiner="sum", vocabulary=4, **feature):
-    arguments = {"initializer": _ones} if vocabulary else {"seed": 3}
-    table = tfembed.TableConfig(
-        vocabulary, 2, combiner=combiner, name="users", **arguments
-    )
-    return tfembed.TPUEmbedding(
-        {"clicks": tfembed.FeatureConfig(table, **feature)}, tfembed.SGD(1.0)
-    )
 
 
 def _sparse(indices, values, shape):
@@ -39,11 +25,6 @@ def _ragged(values, splits):
     return tf.RaggedTensor.from_row_splits(
         tf.constant(values), tf.constant(splits, I64), validate=False
     )
-
-
-def _rows(embedding):
-    (table,) = embedding.embedding_tables.values()
-    return table.numpy()
 
 
 BAD_WHEN_RUN = {
@@ -65,7 +46,7 @@ BAD_WHEN_RUN = {
 @pytest.mark.parametrize("in_function", [False, True])
 @pytest.mark.parametrize("case", BAD_WHEN_RUN)
 def test_bad_input_ends_in_an_error_that_names_the_feature(case, in_function):
-    embedding = _embedding()
+    embedding = embedding_of_clicks()
     embedding.enqueue({"clicks": BAD_WHEN_RUN[case]})
     look_up = (
         tf.function(embedding.dequeue) if in_function else embedding.dequeue
@@ -78,12 +59,12 @@ def test_bad_input_ends_in_an_error_that_names_the_feature(case, in_function):
     embedding.enqueue({"clicks": good}, name="good")
     embedding.dequeue("good")
     embedding.apply_gradients({"clicks": tf.ones([2, 2])}, "good")
-    assert _rows(embedding)[:, 0].tolist() == [-1, 1, 1, 1]
+    assert rows_of(embedding)[:, 0].tolist() == [-1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("validate", [False, True])
 def test_a_sparse_id_below_0_is_pruned_or_an_error(validate):
-    embedding = _embedding(validate_weights_and_indices=validate)
+    embedding = embedding_of_clicks(validate_weights_and_indices=validate)
     embedding.enqueue({"clicks": _sparse([[0, 0], [0, 1]], [-1, 1], [1, 2])})
     if not validate:
         with pytest.raises(tf.errors.InvalidArgumentError, match="clicks.*-1"):
@@ -94,7 +75,7 @@ def test_a_sparse_id_below_0_is_pruned_or_an_error(validate):
 
 @pytest.mark.parametrize("validate", [False, True])
 def test_a_sparse_id_beyond_the_table_is_always_an_error(validate):
-    embedding = _embedding(validate_weights_and_indices=validate)
+    embedding = embedding_of_clicks(validate_weights_and_indices=validate)
     embedding.enqueue({"clicks": _sparse([[0, 0], [0, 1]], [4, 1], [1, 2])})
     with pytest.raises(tf.errors.InvalidArgumentError, match="clicks.*4"):
         embedding.dequeue()
@@ -102,7 +83,7 @@ def test_a_sparse_id_beyond_the_table_is_always_an_error(validate):
 
 @marks.GROWS
 def test_a_table_without_a_vocabulary_takes_any_id():
-    embedding = _embedding(vocabulary=None)
+    embedding = embedding_of_clicks(vocabulary=None)
     embedding.enqueue({"clicks": tf.constant([-1, 2**62])})
     activations = embedding.dequeue()["clicks"].numpy()
     assert np.isfinite(activations).all()
@@ -118,21 +99,21 @@ def test_a_weight_of_nan_spoils_its_sample_or_is_pruned_and_no_row_is_lost(
     weights = ids.with_values([np.nan, 1.0, 1.0])
     if kind == "sparse":
         ids, weights = ids.to_sparse(), weights.to_sparse()
-    embedding = _embedding(combiner=combiner)
+    embedding = embedding_of_clicks(combiner=combiner)
     embedding.enqueue({"clicks": ids}, {"clicks": weights})
     activations = embedding.dequeue()["clicks"].numpy()
     is_pruned = kind == "sparse" and combiner != "sum"
     assert np.isnan(activations[0]).all() == (not is_pruned)
     assert activations[1].tolist() == [1.0, 1.0]
     embedding.apply_gradients({"clicks": tf.ones([2, 2])})
-    assert np.isfinite(_rows(embedding)).all()
-    assert _rows(embedding)[3].tolist() == [0.0, 0.0]
+    assert np.isfinite(rows_of(embedding)).all()
+    assert rows_of(embedding)[3].tolist() == [0.0, 0.0]
 
 
 def test_weights_of_another_number_than_the_ids():
     ids = tf.ragged.constant([[1, 2], [3]])
     weights = tf.ragged.constant([[1.0], [1.0]])
-    embedding = _embedding()
+    embedding = embedding_of_clicks()
     embedding.enqueue({"clicks": ids}, {"clicks": weights})
     with pytest.raises(tf.errors.InvalidArgumentError, match="clicks"):
         embedding.dequeue()

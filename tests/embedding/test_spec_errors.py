@@ -13,28 +13,10 @@ import pytest
 import tensorflow as tf
 
 import tfembed
+from embedding.clicks import embedding_of_clicks, rows_of
 from tfembed import errors
 
 THEIRS = tf.tpu.experimental.embedding
-
-
-def _ones(shape, dtype):
-    return tf.ones(shape, dtype)
-
-
-def _embedding(*, combiner="sum", vocabulary=4, **feature):
-    arguments = {"initializer": _ones} if vocabulary else {"seed": 3}
-    table = tfembed.TableConfig(
-        vocabulary, 2, combiner=combiner, name="users", **arguments
-    )
-    return tfembed.TPUEmbedding(
-        {"clicks": tfembed.FeatureConfig(table, **feature)}, tfembed.SGD(1.0)
-    )
-
-
-def _rows(embedding):
-    (table,) = embedding.embedding_tables.values()
-    return table.numpy()
 
 
 # Types: each of ours is TensorFlow's type too.
@@ -79,7 +61,7 @@ def test_ctor_two_tables_of_one_name():
 )
 def test_build_a_shape_that_cannot_be(feature, shapes, text):
     with pytest.raises(ValueError, match=text):
-        _embedding(**feature).build({"clicks": tf.TensorShape(shapes)})
+        embedding_of_clicks(**feature).build({"clicks": tf.TensorShape(shapes)})
 
 
 # Calls in the wrong order.
@@ -93,11 +75,11 @@ def test_unbuilt_calls_are_runtime_errors(call):
         match=f"{call} called on unbuilt TPUEmbedding object. Please either "
         "call enqueue first or manually call the build method",
     ):
-        getattr(_embedding(), call)(*arguments)
+        getattr(embedding_of_clicks(), call)(*arguments)
 
 
 def test_enqueue_unbuilt_where_shapes_are_not_checked():
-    embedding = _embedding()
+    embedding = embedding_of_clicks()
     embedding._verify_output_shapes_on_enqueue = False
     with pytest.raises(
         ValueError, match="Configured not to check output shapes"
@@ -108,7 +90,7 @@ def test_enqueue_unbuilt_where_shapes_are_not_checked():
 
 
 def test_apply_gradients_without_a_dequeue():
-    embedding = _embedding()
+    embedding = embedding_of_clicks()
     embedding.enqueue({"clicks": tf.constant([1])})
     with pytest.raises(
         tf.errors.InvalidArgumentError, match="finds no dequeued batch"
@@ -117,7 +99,7 @@ def test_apply_gradients_without_a_dequeue():
 
 
 def test_dequeue_without_an_enqueue_does_not_wait():
-    embedding = _embedding()
+    embedding = embedding_of_clicks()
     embedding.enqueue({"clicks": tf.constant([1])}, training=False)
     embedding.dequeue()
     with pytest.raises(
@@ -143,12 +125,12 @@ def test_dequeue_without_an_enqueue_does_not_wait():
     ],
 )
 def test_a_gradient_of_another_type_or_shape(gradient, text):
-    embedding = _embedding()
+    embedding = embedding_of_clicks()
     embedding.enqueue({"clicks": tf.constant([1])})
     embedding.dequeue()
     with pytest.raises(ValueError, match=text):
         embedding.apply_gradients({"clicks": gradient})
-    assert _rows(embedding).tolist() == [[1.0, 1.0]] * 4
+    assert rows_of(embedding).tolist() == [[1.0, 1.0]] * 4
 
 
 STRUCTURES = [
@@ -162,7 +144,7 @@ STRUCTURES = [
 @pytest.mark.parametrize("value", STRUCTURES)
 @pytest.mark.parametrize("what", ["features", "weights", "gradients"])
 def test_a_structure_that_does_not_match(what, value):
-    embedding = _embedding()
+    embedding = embedding_of_clicks()
     embedding.enqueue({"clicks": tf.ragged.constant([[1]])})
     embedding.dequeue()
     calls = {
@@ -202,19 +184,19 @@ INPUTS = [
 def test_enqueue_an_input_that_cannot_be(value, weights, text):
     weights = None if weights is None else {"clicks": weights}
     with pytest.raises(ValueError, match=text):
-        _embedding().enqueue({"clicks": value}, weights)
+        embedding_of_clicks().enqueue({"clicks": value}, weights)
 
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.string, tf.bool])
 def test_enqueue_ids_that_are_not_integers(dtype):
     value = tf.zeros([1], dtype) if dtype != tf.string else tf.constant(["a"])
     with pytest.raises(TypeError, match="clicks"):
-        _embedding().enqueue({"clicks": value})
+        embedding_of_clicks().enqueue({"clicks": value})
 
 
 def test_enqueue_for_a_device_without_a_replica():
     with pytest.raises(ValueError, match="TPU:1 passed to enqueue"):
-        _embedding().enqueue(
+        embedding_of_clicks().enqueue(
             {"clicks": tf.constant([1])}, device="/device:TPU:1"
         )
 
