@@ -1,9 +1,8 @@
-"""The engines that this build of tfembed has."""
+"""The engines that tfembed has, and whether they were built."""
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from typing import Any
 
 __all__ = ["engine_class", "missing"]
@@ -21,8 +20,6 @@ _CLASSES = {
 def missing(engine: str) -> str | None:
     """Why an engine is not there, as a sentence; None where it is."""
     module, _ = _CLASSES[engine]
-    if importlib.util.find_spec(module) is None:
-        return f"this release has no engine {engine!r}."
     why = getattr(importlib.import_module(module), "why_missing", None)
     return None if why is None else why()
 
