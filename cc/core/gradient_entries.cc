@@ -20,10 +20,12 @@ struct Digits {
   int passes = 0;  // At most kMaxPasses.
 
   Digits(int high, int64_t n) {
-    const int sorted =
+    const int needed =
         std::min({high, BitWidth(n) + 6, kMaxPasses * kMaxDigitBits});
+    passes = (needed + kMaxDigitBits - 1) / kMaxDigitBits;
+    // The last few bits may cost no pass of their own.
+    const int sorted = high <= passes * kMaxDigitBits ? high : needed;
     low = high - sorted;
-    passes = (sorted + kMaxDigitBits - 1) / kMaxDigitBits;
     bits = passes == 0 ? 0 : (sorted + passes - 1) / passes;
   }
 

@@ -5,8 +5,8 @@
 
 namespace tfembed {
 
-// One id of one bag, on its way to be sorted by rank (see RowSink). Bags are
-// numbered through all features of a table, occurrences (of ids) as well.
+// One id of one bag, on its way to be sorted by rank. Bags are numbered through
+// all features of a table, occurrences (of ids) as well.
 struct WideEntry {
   WideEntry() = default;
   WideEntry(uint64_t rank, uint32_t bag, uint32_t occurrence)
@@ -22,8 +22,8 @@ struct WideEntry {
   uint32_t occurrence_;  // Leads to the weight, and to the id of a hash.
 };
 
-// The same in half the memory, for ranks below 2^32 that are ids, unweighted:
-// half the traffic of a sort that is bound by it.
+// The same in half the memory, for ranks below 2^32 that ids can be told from,
+// unweighted: half the traffic of a sort that is bound by it.
 struct NarrowEntry {
   NarrowEntry() = default;
   NarrowEntry(uint64_t rank, uint32_t bag, uint32_t /*occurrence*/)

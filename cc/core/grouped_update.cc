@@ -69,12 +69,17 @@ class UpdateStep {
   }
 
   absl::Status Create() {
+    std::vector<IdRange> ids(tables_.size());
+    ParallelFor(executor_, tables_.size(), [&](int64_t t) {
+      if (!IsDirect(*tables_[t].sink)) ids[t] = RangeOfIds(tables_[t].features);
+    });
     for (size_t t = 0; t < tables_.size(); ++t) {
       const TableUpdate& table = tables_[t];
       TableGradients::Options options;
       options.features = table.features;
       options.dim = table.sink->dim();
       options.sink = table.sink;
+      options.ids = ids[t];
       options.accumulate = table.rule->accumulate();
       options.max_tasks =
           TasksOfTable(NumIds(table.features), num_ids_, executor_);

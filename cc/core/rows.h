@@ -63,29 +63,38 @@ using RowVisitor =
     std::function<void(absl::Span<int64_t> ids, MutableRow* rows)>;
 
 // Where the rows of one table are updated. The table's ids are dealt to
-// num_parts() parts by PartOf; different parts may be written at once, each by
-// one thread.
+// num_parts() parts by their ranks; different parts may be written at once,
+// each by one thread.
 class RowSink {
  public:
   virtual ~RowSink() = default;
 
   virtual int64_t dim() const = 0;
-  virtual int num_parts() const = 0;
+  virtual int num_parts() const = 0;  // A power of 2.
 
   // What the numbers of a row's value are, and how a step rounds to them.
   virtual RowRounding rounding() const { return RowRounding(ValueType()); }
 
-  // A one-to-one image of `id`: equal ranks mean equal ids, and a part's rows
-  // lie in memory, or are found, in about the order of their ranks. Its part is
-  // PartOf(rank): parts are consecutive ranges of ranks, part 0's the lowest.
-  // Static tables: the id itself; hash tables: its mixed hash.
-  virtual uint64_t Rank(int64_t id) const = 0;
-  virtual int PartOf(uint64_t rank) const = 0;
-  // Exclusive upper bound of ranks; 0 stands for 2^64. Where it is not 0 the
-  // sink is direct: the rank is the id, the row of every id that Check lets
-  // pass is there already, and different ids may be written at once; its one
-  // part needs no Lock and no Reserve.
+  // One-to-one images of ids: equal ranks mean equal ids. Static tables: the
+  // ids themselves; hash tables: their mixed hashes.
+  virtual void Ranks(const int64_t* ids, int64_t n, uint64_t* ranks) const = 0;
+  // Exclusive upper bound of ranks; 0 stands for 2^64: then the first bits of a
+  // rank are its part. Where it is not 0 the sink is direct: the rank is the
+  // id, the row of every id that Check lets pass is there already, and
+  // different ids may be written at once; its one part needs no Lock and no
+  // Reserve.
   virtual uint64_t rank_limit() const = 0;
+
+  uint64_t Rank(int64_t id) const {
+    uint64_t rank;
+    Ranks(&id, 1, &rank);
+    return rank;
+  }
+  // How far to shift a rank to the right for its part; 64 for one part.
+  int part_shift() const { return 64 - __builtin_ctz(num_parts()); }
+  int PartOf(uint64_t rank) const {
+    return static_cast<int>(rank >> (part_shift() - 1) >> 1);
+  }
 
   // What errors call an id.
   virtual std::string NameOf(int64_t id) const { return std::to_string(id); }

@@ -51,8 +51,9 @@ class StaticRowSink final : public RowSink {
 
   int64_t dim() const override { return table_.dim; }
   int num_parts() const override { return 1; }
-  uint64_t Rank(int64_t id) const override { return id; }
-  int PartOf(uint64_t /*rank*/) const override { return 0; }
+  void Ranks(const int64_t* ids, int64_t n, uint64_t* ranks) const override {
+    std::copy_n(ids, n, ranks);
+  }
   // Not 0 for an empty table: its Check refuses every id.
   uint64_t rank_limit() const override {
     return table_.num_rows > 0 ? table_.num_rows : 1;

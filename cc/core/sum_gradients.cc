@@ -29,6 +29,7 @@ absl::StatusOr<SummedGradients> SumGradients(
   TableGradients::Options options;
   options.features = features;
   options.dim = dim;
+  options.ids = RangeOfIds(features);
   options.max_tasks = TasksOfTable(num_ids, num_ids, executor);
   options.keeps_sorted = true;
   const auto owner = TableGradients::Create(options);

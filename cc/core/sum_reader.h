@@ -23,18 +23,26 @@ struct EntryMeaning {
   const BagSource* sources = nullptr;
   absl::Span<const BagGradients> features;
   const int64_t* first_occurrence = nullptr;  // Of each feature, and the end.
-  const RowSink* sink = nullptr;  // Where ranks are not ids; else null.
-  int64_t base = 0;               // Id of rank 0, where ranks are ids.
+  // Whether an id is its base and some bits of its rank; else it is that of the
+  // entry's occurrence.
+  bool ranks_tell_ids = true;
+  int64_t base = 0;
+  uint64_t id_mask = ~uint64_t{0};
+  int part_shift = 64;
   bool is_weighted = false;
   bool accumulate = true;
   int64_t dim = 0;
 
   int64_t Id(uint64_t rank, uint32_t occurrence) const {
-    if (sink == nullptr) return static_cast<int64_t>(rank + base);
+    if (ranks_tell_ids) return static_cast<int64_t>((rank & id_mask) + base);
     const int64_t* end = first_occurrence + features.size();
     const int64_t f = std::upper_bound(first_occurrence, end, occurrence) -
                       first_occurrence - 1;
     return features[f].bags.ids[occurrence - first_occurrence[f]];
+  }
+
+  int Part(uint64_t rank) const {
+    return static_cast<int>(rank >> (part_shift - 1) >> 1);
   }
 
   float Scale(const BagSource& source, uint32_t occurrence) const {
@@ -62,14 +70,17 @@ class EntrySumReader final : public SumReader {
     if (position_ == n_) return false;
     block->ids.resize(block_size_);
     block->sums.resize(block_size_ * meaning_.dim);
-    block->part = Part(entries_[position_].rank());
+    block->part = meaning_.Part(entries_[position_].rank());
     block->n = 0;
     int64_t count = 0;
     uint64_t rank = 0;
     for (; position_ < n_ && count < kMaxEntries; ++position_) {
       const Entry& entry = entries_[position_];
       if (block->n == 0 || entry.rank() != rank || !meaning_.accumulate) {
-        if (block->n == block_size_ || Part(entry.rank()) != block->part) break;
+        if (block->n == block_size_ ||
+            meaning_.Part(entry.rank()) != block->part) {
+          break;
+        }
         rank = entry.rank();
         block->ids[block->n] = meaning_.Id(rank, entry.occurrence());
         if (block->n > 0) ends_[block->n - 1] = count;
@@ -91,10 +102,6 @@ class EntrySumReader final : public SumReader {
   static constexpr int64_t kMaxEntries = 512;
   static constexpr int64_t kAhead = 8;  // Entries whose gradient is fetched.
   static constexpr int64_t kLineFloats = 64 / sizeof(float);
-
-  int Part(uint64_t rank) const {
-    return meaning_.sink == nullptr ? 0 : meaning_.sink->PartOf(rank);
-  }
 
   void Expand(int64_t i) {
     if (position_ + kAhead < n_) {

@@ -1,12 +1,12 @@
 #include "cc/core/table_gradients.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "cc/core/bag_ranges.h"
 #include "cc/core/bag_scales.h"
+#include "cc/core/entry_ranks.h"
 #include "cc/core/gradient_entries.h"
 #include "cc/core/scratch_buffer.h"
 #include "cc/core/sum_reader.h"
@@ -16,79 +16,19 @@ namespace {
 
 constexpr int64_t kBagsPerRange = 1 << 14;
 constexpr int64_t kIdsPerRange = 1 << 14;
-// Buckets by which the ids of a table without parts are dealt to tasks.
-constexpr uint64_t kMaxRankBuckets = 256;
 constexpr int64_t kMaxCount = int64_t{1} << 32;
-
-// Bags and occurrences of a table, numbered through its features, and how its
-// ids become ranks.
-struct Layout {
-  std::vector<int64_t> first_bag;         // Of each feature, and the end.
-  std::vector<int64_t> first_occurrence;  // Of each feature, and the end.
-  bool is_weighted = false;
-  bool ranks_are_ids = true;
-  int64_t base = 0;       // Id of rank 0, where ranks are ids.
-  uint64_t max_rank = 0;  // Where ranks are ids.
-  int rank_shift = 0;     // Of a rank to its bucket, where ranks are ids.
-
-  int64_t num_bags() const { return first_bag.back(); }
-  int64_t num_ids() const { return first_occurrence.back(); }
-  bool is_narrow() const {
-    return ranks_are_ids && !is_weighted &&
-           max_rank <= std::numeric_limits<uint32_t>::max();
-  }
-};
-
-// Without a sink: the range of the ids that are there.
-void LayOutIds(absl::Span<const BagGradients> features, Layout* layout) {
-  int64_t low = std::numeric_limits<int64_t>::max();
-  int64_t high = std::numeric_limits<int64_t>::min();
-  for (const BagGradients& feature : features) {
-    const int64_t n = feature.bags.num_ids();
-    for (int64_t i = 0; i < n; ++i) {
-      low = std::min(low, feature.bags.ids[i]);
-      high = std::max(high, feature.bags.ids[i]);
-    }
-  }
-  layout->base = low;
-  layout->max_rank =
-      low > high ? 0 : static_cast<uint64_t>(high) - static_cast<uint64_t>(low);
-}
-
-Layout LayOut(const TableGradients::Options& options) {
-  Layout layout;
-  layout.first_bag = {0};
-  layout.first_occurrence = {0};
-  for (const BagGradients& feature : options.features) {
-    const IdBags& bags = feature.bags;
-    layout.first_bag.push_back(layout.first_bag.back() + bags.num_bags);
-    layout.first_occurrence.push_back(layout.first_occurrence.back() +
-                                      bags.num_ids());
-    layout.is_weighted |= bags.weights != nullptr;
-  }
-  if (options.sink == nullptr) {
-    LayOutIds(options.features, &layout);
-  } else if (options.sink->rank_limit() != 0) {
-    layout.max_rank = options.sink->rank_limit() - 1;
-  } else {
-    layout.ranks_are_ids = false;
-  }
-  while (layout.ranks_are_ids &&
-         layout.max_rank >> layout.rank_shift >= kMaxRankBuckets) {
-    ++layout.rank_shift;
-  }
-  return layout;
-}
 
 template <class Entry>
 class EntryGradients final : public TableGradients {
  public:
-  EntryGradients(const Options& options, Layout layout)
+  EntryGradients(const Options& options, EntryLayout layout)
       : options_(options), layout_(std::move(layout)) {
     meaning_.features = options_.features;
     meaning_.first_occurrence = layout_.first_occurrence.data();
-    meaning_.sink = layout_.ranks_are_ids ? nullptr : options_.sink;
+    meaning_.ranks_tell_ids = layout_.kind != RankKind::kHashes;
     meaning_.base = layout_.base;
+    meaning_.id_mask = ~uint64_t{0} >> (64 - layout_.id_bits);
+    meaning_.part_shift = layout_.part_shift;
     meaning_.is_weighted = layout_.is_weighted;
     meaning_.accumulate = options_.accumulate;
     meaning_.dim = options_.dim;
@@ -100,8 +40,8 @@ class EntryGradients final : public TableGradients {
     }
     is_split_ = options_.max_tasks > 1;
     if (is_split_) {
-      num_buckets_ = layout_.ranks_are_ids
-                         ? (layout_.max_rank >> layout_.rank_shift) + 1
+      num_buckets_ = layout_.kind == RankKind::kIds
+                         ? (layout_.max_offset >> layout_.bucket_shift) + 1
                          : options_.sink->num_parts();
       bucket_starts_.resize(ranges_.size() * (num_buckets_ + 1));
       collected_.Resize(layout_.num_ids());
@@ -163,7 +103,7 @@ class EntryGradients final : public TableGradients {
     for (int64_t i = 0; i < t.size; ++i) {
       const uint64_t rank = kept[i].rank();
       if (i > 0 && rank == kept[i - 1].rank()) continue;
-      const int part = layout_.ranks_are_ids ? 0 : options_.sink->PartOf(rank);
+      const int part = meaning_.Part(rank);
       if (t.parts.empty() || t.parts.back().part != part) {
         t.parts.push_back({part, 0});
       }
@@ -208,9 +148,9 @@ class EntryGradients final : public TableGradients {
   }
 
   int64_t BucketOf(uint64_t rank) const {
-    return layout_.ranks_are_ids
-               ? static_cast<int64_t>(rank >> layout_.rank_shift)
-               : options_.sink->PartOf(rank);
+    return layout_.kind == RankKind::kIds
+               ? static_cast<int64_t>(rank >> layout_.bucket_shift)
+               : meaning_.Part(rank);
   }
 
   void FillSources(const BagRange& r) {
@@ -228,17 +168,28 @@ class EntryGradients final : public TableGradients {
 
   // Writes one entry per id of the range.
   Entry* FillEntries(const BagRange& r, Entry* entries) const {
+    switch (layout_.kind) {
+      case RankKind::kIds:
+        return FillRanked<RankKind::kIds>(r, entries);
+      case RankKind::kParts:
+        return FillRanked<RankKind::kParts>(r, entries);
+      case RankKind::kHashes:
+        return FillRanked<RankKind::kHashes>(r, entries);
+    }
+    return entries;
+  }
+
+  template <RankKind kKind>
+  Entry* FillRanked(const BagRange& r, Entry* entries) const {
     const IdBags& bags = options_.features[r.feature].bags;
-    const uint64_t base = layout_.base;
+    EntryRanks<kKind> rank(layout_, options_.sink, bags.ids,
+                           bags.begin_of(r.begin), bags.begin_of(r.end));
     uint32_t occurrence = FirstOccurrence(r);
     for (int64_t bag = r.begin; bag < r.end; ++bag) {
       const uint32_t number = layout_.first_bag[r.feature] + bag;
       const int64_t end = bags.begin_of(bag + 1);
       for (int64_t i = bags.begin_of(bag); i < end; ++i) {
-        const uint64_t rank = layout_.ranks_are_ids
-                                  ? bags.ids[i] - base
-                                  : options_.sink->Rank(bags.ids[i]);
-        *entries++ = Entry(rank, number, occurrence++);
+        *entries++ = Entry(rank(i), number, occurrence++);
       }
     }
     return entries;
@@ -291,7 +242,7 @@ class EntryGradients final : public TableGradients {
   }
 
   const Options options_;
-  const Layout layout_;
+  const EntryLayout layout_;
   EntryMeaning meaning_;
   std::vector<BagRange> ranges_;
   bool is_split_ = false;
@@ -307,7 +258,8 @@ class EntryGradients final : public TableGradients {
 
 absl::StatusOr<std::unique_ptr<TableGradients>> TableGradients::Create(
     const Options& options) {
-  Layout layout = LayOut(options);
+  EntryLayout layout =
+      LayOutEntries(options.features, options.sink, options.ids);
   if (layout.num_bags() >= kMaxCount || layout.num_ids() >= kMaxCount) {
     return absl::InvalidArgumentError(absl::StrCat(
         "A step updates a table with fewer than 2^32 bags and ids; got ",

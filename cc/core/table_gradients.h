@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "cc/core/entry_ranks.h"
 #include "cc/core/grouped_update.h"
 #include "cc/core/rows.h"
 #include "cc/core/simd/dispatch.h"
@@ -48,7 +49,8 @@ class TableGradients {
   struct Options {
     absl::Span<const BagGradients> features;
     int64_t dim = 0;
-    const RowSink* sink = nullptr;  // Null: ranks are ids, in their order.
+    const RowSink* sink = nullptr;  // Null: distinct ids come out ascending.
+    IdRange ids;                    // Needed unless the sink is direct.
     bool accumulate = true;         // False: one "sum" per occurrence.
     int64_t max_tasks = 1;
     // Read() sorts on its own, into the thread's scratch memory, unless the

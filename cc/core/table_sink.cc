@@ -21,8 +21,9 @@ class StripedTable::Sink final : public RowSink {
   int64_t dim() const override { return table_->dim(); }
   RowRounding rounding() const override { return rounding_; }
   int num_parts() const override { return kNumStripes; }
-  uint64_t Rank(int64_t id) const override { return HashKey(id); }
-  int PartOf(uint64_t rank) const override { return StripeOf(rank); }
+  void Ranks(const int64_t* ids, int64_t n, uint64_t* ranks) const override {
+    for (int64_t i = 0; i < n; ++i) ranks[i] = HashKey(ids[i]);
+  }
   uint64_t rank_limit() const override { return 0; }
 
   std::string NameOf(int64_t id) const override {

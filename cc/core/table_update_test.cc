@@ -38,12 +38,16 @@ class TableUpdateTest : public testing::Test {
   }
 
   absl::Status Update(Executor* executor) {
+    return Update(features_, executor);
+  }
+
+  absl::Status Update(const GradientFeatures& features, Executor* executor) {
     const std::unique_ptr<RowSink> sink = table_->Write();
     TableUpdate update;
     update.sink = sink.get();
     update.rule = rule_.get();
     update.learning_rate = kLearningRate;
-    update.features = features_.features();
+    update.features = features.features();
     return GroupedUpdate({&update, 1}, NonFinite::kSkip, executor);
   }
 
@@ -87,6 +91,38 @@ TEST_F(TableUpdateTest, GivesTheSameBitsOnOneThreadAndOnTwo) {
   ASSERT_TRUE(Update(nullptr).ok());
   ASSERT_TRUE(Update(nullptr).ok());
   EXPECT_EQ(Values(), parallel);
+}
+
+TEST_F(TableUpdateTest, TrainsIdsThatAreFarApartAsItTrainsNeighbours) {
+  GradientFeatures features(kDim);
+  RandomBagsOptions options;
+  options.num_bags = 3000;
+  options.num_rows = kRows;
+  features.Add(options, 1);
+  features.Add(options, 3);
+  std::vector<float> expected;
+  // Ranks of 32 bits, and of 64; see entry_ranks.h.
+  for (const int64_t stride :
+       {int64_t{1}, int64_t{1} << 20, int64_t{1} << 52}) {
+    const auto id_of = [stride](int64_t id) {
+      return (id - kRows / 2) * stride;
+    };
+    GradientFeatures apart = features;
+    for (int64_t f : {0, 1}) {
+      for (int64_t& id : apart.bags(f).ids()) id = id_of(id);
+    }
+    for (const int threads : {1, 2}) {
+      table_->Clear();
+      ThreadExecutor executor(threads);
+      ASSERT_TRUE(Update(apart, &executor).ok());
+      ASSERT_TRUE(Update(apart, &executor).ok());
+      std::vector<int64_t> ids;
+      for (int64_t id = 0; id < kRows; ++id) ids.push_back(id_of(id));
+      const std::vector<float> values = LookUp(*table_, ids);
+      if (expected.empty()) expected = values;
+      EXPECT_EQ(values, expected) << stride << ", " << threads << " threads";
+    }
+  }
 }
 
 TEST_F(TableUpdateTest, PoolsTheSameRowsThatItLooksUp) {

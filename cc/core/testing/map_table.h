@@ -36,10 +36,11 @@ class MapTable final : public RowSource, public RowSink {
   }
 
   int num_parts() const override { return kParts; }
-  uint64_t Rank(int64_t id) const override {
-    return static_cast<uint64_t>(id) * 0x9e3779b97f4a7c15u;
+  void Ranks(const int64_t* ids, int64_t n, uint64_t* ranks) const override {
+    for (int64_t i = 0; i < n; ++i) {
+      ranks[i] = static_cast<uint64_t>(ids[i]) * 0x9e3779b97f4a7c15u;
+    }
   }
-  int PartOf(uint64_t rank) const override { return rank >> 61; }
   uint64_t rank_limit() const override { return 0; }
   absl::Status Check(const int64_t*, int64_t) const override {
     return absl::OkStatus();
