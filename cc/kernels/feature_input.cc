@@ -33,6 +33,11 @@ absl::Status CheckSplits(const FeatureSpec& spec,
   return absl::OkStatus();
 }
 
+std::string Columns(const FeatureTensors& tensors) {
+  if (tensors.columns == kNoBound) return "";
+  return absl::StrCat(" with rows of up to ", tensors.columns, " ids");
+}
+
 // Rows in order and in the batch. Places of a sequence hold one id each, so
 // there the columns must be in order too.
 absl::Status CheckIndices(const FeatureSpec& spec,
@@ -40,9 +45,11 @@ absl::Status CheckIndices(const FeatureSpec& spec,
   int64_t last_row = 0, last_column = -1;
   for (int64_t i = 0; i < tensors.ids.size(); ++i) {
     const int64_t row = tensors.rows[2 * i], column = tensors.rows[2 * i + 1];
-    if (row < 0 || row >= tensors.batch_size || column < 0) {
+    if (row < 0 || row >= tensors.batch_size || column < 0 ||
+        column >= tensors.columns) {
       return Refuse(spec, "sparse index [", row, ",", column,
-                    "] is outside of the batch of ", tensors.batch_size, ".");
+                    "] is outside of the batch of ", tensors.batch_size,
+                    Columns(tensors), ".");
     }
     if (row < last_row || (spec.max_sequence_length > 0 && row == last_row &&
                            column <= last_column)) {
@@ -177,7 +184,8 @@ absl::Status FeatureInput::SplitSparse(const FeatureSpec& spec,
   int64_t last_row = 0, bag = 0;
   for (int64_t i = 0; i < n; ++i) {
     const int64_t row = indices[2 * i], column = indices[2 * i + 1];
-    if (row < last_row || row >= tensors.batch_size || column < 0) {
+    if (row < last_row || row >= tensors.batch_size || column < 0 ||
+        column >= tensors.columns) {
       return CheckIndices(spec, tensors);  // Which says what is wrong.
     }
     last_row = row;

@@ -2,6 +2,7 @@
 #define TFEMBED_KERNELS_FEATURE_INPUT_H_
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,9 @@ struct FeatureSpec {
   bool validate = true;
 };
 
+// Columns of sparse ids that were given without any bound.
+inline constexpr int64_t kNoBound = std::numeric_limits<int64_t>::max();
+
 // A feature's tensors of one batch; views. Movable; not to be copied, since
 // `ids` may point into it.
 struct FeatureTensors {
@@ -31,6 +35,7 @@ struct FeatureTensors {
   absl::Span<const int64_t> rows;   // None | row splits | (row, column) pairs.
   absl::Span<const float> weights;  // None: all 1.
   int64_t batch_size = 0;
+  int64_t columns = kNoBound;  // Sparse: where a row ends.
 
   // Where the ids are strings, `ids` are string_ids, numbers that stand for
   // them, to be filled in by whoever knows what for (string_ids.h).

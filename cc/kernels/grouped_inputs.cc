@@ -187,23 +187,39 @@ absl::Status GroupedSpec::ActivationsShape(int feature, int64_t batch_size,
   return shape->AddDimWithStatus(dims[spec.table]);
 }
 
+namespace {
+
+// `name`, one number a feature.
+absl::Status ReadPerFeature(OpKernelContext* context, const char* name,
+                            int count, absl::Span<const int64_t>* numbers) {
+  const Tensor* tensor;
+  TF_RETURN_IF_ERROR(context->input(name, &tensor));
+  if (tensor->dims() != 1 || tensor->NumElements() != count) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "`", name, "` must have one entry for each of the ", count,
+        " features; got shape ", tensor->shape().DebugString(), "."));
+  }
+  *numbers = {tensor->flat<int64_t>().data(), static_cast<size_t>(count)};
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::Status ReadFeatures(OpKernelContext* context, const GroupedSpec& spec,
                           std::vector<FeatureTensors>* tensors) {
   OpInputList ids, rows, weights;
   TF_RETURN_IF_ERROR(context->input_list("ids", &ids));
   TF_RETURN_IF_ERROR(context->input_list("rows", &rows));
   TF_RETURN_IF_ERROR(context->input_list("weights", &weights));
-  const Tensor* batch_sizes;
-  TF_RETURN_IF_ERROR(context->input("batch_sizes", &batch_sizes));
   const int count = spec.features.size();
-  if (batch_sizes->dims() != 1 || batch_sizes->NumElements() != count) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "`batch_sizes` must have one entry for each of the ", count,
-        " features; got shape ", batch_sizes->shape().DebugString(), "."));
-  }
+  absl::Span<const int64_t> batch_sizes, columns;
+  TF_RETURN_IF_ERROR(
+      ReadPerFeature(context, "batch_sizes", count, &batch_sizes));
+  TF_RETURN_IF_ERROR(ReadPerFeature(context, "columns", count, &columns));
   tensors->resize(count);
   for (int f = 0; f < count; ++f) {
-    (*tensors)[f].batch_size = batch_sizes->flat<int64_t>()(f);
+    (*tensors)[f].batch_size = batch_sizes[f];
+    (*tensors)[f].columns = columns[f] < 0 ? kNoBound : columns[f];
     TF_RETURN_IF_ERROR(ReadFeature(spec.features[f], ids[f], rows[f],
                                    weights[f], &(*tensors)[f]));
   }

@@ -76,10 +76,14 @@ absl::Status ReadFeatures(InferenceContext* context, Features* features) {
           features->table_ids[f], " for feature ", f, "."));
     }
   }
-  TF_RETURN_IF_ERROR(context->input("batch_sizes", &inputs));
-  TF_RETURN_IF_ERROR(context->WithRank(inputs[0], 1, &unused));
-  DimensionHandle dim;
-  return context->WithValue(context->Dim(unused, 0), count, &dim);
+  for (const char* name : {"batch_sizes", "columns"}) {
+    TF_RETURN_IF_ERROR(context->input(name, &inputs));
+    TF_RETURN_IF_ERROR(context->WithRank(inputs[0], 1, &unused));
+    DimensionHandle dim;
+    TF_RETURN_IF_ERROR(
+        context->WithValue(context->Dim(unused, 0), count, &dim));
+  }
+  return absl::OkStatus();
 }
 
 // The batch size of a feature where its tensors' shapes tell it.
@@ -169,7 +173,8 @@ absl::Status UpdateShape(InferenceContext* context) {
   .Input("ids: Tids")              \
       .Input("rows: F * int64")    \
       .Input("weights: F * float") \
-      .Input("batch_sizes: int64")
+      .Input("batch_sizes: int64") \
+      .Input("columns: int64")
 
 #define TFEMBED_FEATURE_ATTRS                                  \
   .Attr("T: int >= 1")                                         \
@@ -192,7 +197,8 @@ Looks up and combines the ids of all features. `tables` are tf.Variables
 [vocabulary, dim] or tables of TableCreate. A feature has `ids` [n], strings where
 its table's keys are strings, `rows` by
 its kind (dense: empty; ragged: row splits [batch + 1]; sparse: sorted indices
-[n, 2]) and `weights` [n] or [0]. Activations are [batch, dim], or
+[n, 2]) and `weights` [n] or [0]. A row of sparse ids has `columns` [F] places,
+any number where that is below 0. Activations are [batch, dim], or
 [batch, max_sequence_length, dim] where that is not 0. Empty rows are zeros.
 )doc");
 

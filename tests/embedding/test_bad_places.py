@@ -23,6 +23,7 @@ OUTSIDE = {
     "a sample below 0": _sparse([[-1, 0], [1, 2]]),
     "a sample behind the batch": _sparse([[0, 0], [5, 0]]),
     "a column below 0": _sparse([[0, 0], [1, -1]]),
+    "a column behind the row": _sparse([[0, 0], [1, 3]]),
     "falling splits": _ragged([0, 2, 1, 3]),
     "splits that begin late": _ragged([1, 1, 2, 3]),
     "splits that end late": _ragged([0, 1, 2, 9]),

@@ -29,6 +29,7 @@ def _ragged(values, splits):
 
 BAD_WHEN_RUN = {
     "sparse indices out of order": _sparse([[1, 0], [0, 0]], [1, 2], [2, 2]),
+    "a sparse column out of bounds": _sparse([[0, 0], [1, 2]], [1, 2], [2, 2]),
     "a sparse row out of bounds": _sparse([[0, 0], [2, 0]], [1, 2], [2, 2]),
     "a sparse row below 0": _sparse([[-1, 0], [0, 0]], [1, 2], [2, 2]),
     "ragged splits that fall": _ragged([1, 2], [0, 2, 1]),

@@ -103,7 +103,7 @@ def _grouped_lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[Any]:
         ids,
         rows,
         weights,
-        rest[-1],
+        *rest[-2:],  # batch_sizes, columns
         gradients,
         Tdistinct=id_dtypes(num_tables, table_ids, ids),
         **{name: op.get_attr(name) for name in attrs},

@@ -24,6 +24,7 @@ class FeatureIds:
         indices [n, 2].
       weights: float32 [n], or [0] where all are 1.
       batch_size: int64 [].
+      columns: int64 [], where a row of sparse ids ends; below 0: nowhere.
     """
 
     kind: str
@@ -31,6 +32,7 @@ class FeatureIds:
     rows: tf.Tensor
     weights: tf.Tensor
     batch_size: tf.Tensor
+    columns: Any = -1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +79,7 @@ def feature_ids(
             rows=value.indices,
             weights=_weights(weights, tf.SparseTensor, name),
             batch_size=value.dense_shape[0],
+            columns=value.dense_shape[1],
         )
     if isinstance(value, tf.RaggedTensor):
         _check_rank(value.shape.rank, (2,), name)
@@ -215,6 +218,7 @@ def _inputs(features: Sequence[FeatureIds]) -> tuple[Any, ...]:
         [f.rows for f in features],
         [f.weights for f in features],
         tf.stack([tf.cast(f.batch_size, tf.int64) for f in features]),
+        tf.stack([tf.cast(f.columns, tf.int64) for f in features]),
     )
 
 

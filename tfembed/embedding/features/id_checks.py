@@ -94,7 +94,10 @@ def _check_indices(ids: FeatureIds, plan: FeaturePlan) -> list[Check]:
         follows &= (sample[1:] > sample[:-1]) | (place[1:] > place[:-1])
     return [
         Check(
-            (sample >= 0) & (sample < ids.batch_size) & (place >= 0),
+            (sample >= 0)
+            & (sample < ids.batch_size)
+            & (place >= 0)
+            & ((place < ids.columns) | (ids.columns < 0)),
             sample,
             f"In feature '{plan.name}': sparse indices must be in the batch; "
             "got those of samples",

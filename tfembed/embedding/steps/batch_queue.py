@@ -31,6 +31,7 @@ _FIELDS: dict[str, dict[str, tuple[tf.DType | None, list[int | None]]]] = {
         "ids": (None, [None]),
         "rows": (tf.int64, [None, 2]),
         "weights": (tf.float32, [None]),
+        "columns": (tf.int64, []),
     },
 }
 

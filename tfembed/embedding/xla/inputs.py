@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -139,7 +140,7 @@ def _with_weights(ids: FeatureIds) -> FeatureIds:
         lambda: ids.weights,
         lambda: tf.ones_like(ids.ids, tf.float32),
     )
-    return FeatureIds(ids.kind, ids.ids, ids.rows, weights, ids.batch_size)
+    return dataclasses.replace(ids, weights=weights)
 
 
 def _rounded_up(sizes: tf.Tensor) -> tf.Tensor:
