@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "cc/core/initial_rows.h"
 #include "cc/core/row_layout.h"
@@ -114,6 +115,10 @@ class EmbeddingTable {
   virtual SlotLayout slots() const = 0;
   virtual uint64_t seed() const = 0;  // Of the initial rows.
 
+  // What the eviction policy notes of each row (EvictionPolicy::notes), "" for
+  // nothing.
+  virtual absl::string_view notes() const = 0;
+
   // `values`, here and below: dim() numbers of type() for each key, as
   // TensorFlow lays them out.
 
@@ -205,6 +210,10 @@ class EmbeddingTable {
     virtual const SlotLayout& slots() const = 0;
     virtual const RowLayout& layout() const = 0;
 
+    // What is noted of a full row, as EvictionPolicy::Saved. REQUIRES: the
+    // table's notes() are not "".
+    virtual uint32_t Note(const float* full_row) const = 0;
+
     // As EmbeddingTable::Visit.
     virtual absl::Status Visit(int64_t chunk_rows,
                                const Visitor& visit) const = 0;
@@ -233,7 +242,9 @@ class EmbeddingTable {
                         Executor* executor) const = 0;
 
   // Upsert of full rows of `width` words. FailedPrecondition where the table's
-  // rows have another width, as after SetSlots.
+  // rows have another width, as after SetSlots. A meta word is a note as
+  // Snapshot::Note gives it, 0 for a row that counts as touched once, now. No
+  // step of the table's clock.
   virtual absl::Status Import(absl::Span<const int64_t> keys, int64_t width,
                               const float* full_rows, Executor* executor) = 0;
 

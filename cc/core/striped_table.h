@@ -75,6 +75,9 @@ class StripedTable final : public EmbeddingTable {
   TableUse use() const override;
   SlotLayout slots() const override;
   uint64_t seed() const override;
+  absl::string_view notes() const override {
+    return touches_ ? eviction_->notes() : absl::string_view();
+  }
 
   void Lookup(absl::Span<const int64_t> keys, void* values, bool* exists,
               Executor* executor) const override;
@@ -189,13 +192,24 @@ class StripedTable final : public EmbeddingTable {
     return RowRounding(type_, seed(), now.step);
   }
 
-  // Notes in a row that it is written. REQUIRES: touches_.
-  void Touch(const Moment& now, float* row) const {
+  // The policy's word of a row. REQUIRES, here and below: touches_.
+  uint32_t Note(const float* row) const {
     uint32_t word;
-    float* place = row + layout_.width() - 1;
-    std::memcpy(&word, place, sizeof(word));
-    word = eviction_->Touch(word, now);
-    std::memcpy(place, &word, sizeof(word));
+    std::memcpy(&word, row + layout_.width() - 1, sizeof(word));
+    return word;
+  }
+  void SetNote(uint32_t word, float* row) const {
+    std::memcpy(row + layout_.width() - 1, &word, sizeof(word));
+  }
+
+  // Notes in a row that it is written.
+  void Touch(const Moment& now, float* row) const {
+    SetNote(eviction_->Touch(Note(row), now), row);
+  }
+
+  // Makes the table's own of a note that was imported.
+  void TakeNote(const Moment& now, float* row) const {
+    SetNote(eviction_->Restored(Note(row), now), row);
   }
 
   // FailedPrecondition where trained rows have not `width` floats. REQUIRES: a

@@ -91,7 +91,7 @@ absl::Status StripedTable::Visit(int64_t chunk_rows,
 class StripedTable::FrozenStripes final : public EmbeddingTable::Snapshot {
  public:
   explicit FrozenStripes(const StripedTable& table)
-      : table_(table), locks_(table.stripes_) {}
+      : table_(table), locks_(table.stripes_), now_(table.Now()) {}
 
   int64_t size() const override {
     int64_t size = 0;
@@ -104,6 +104,10 @@ class StripedTable::FrozenStripes final : public EmbeddingTable::Snapshot {
   uint64_t seed() const override { return table_.initial_rows_.seed(); }
   const SlotLayout& slots() const override { return table_.slots_; }
   const RowLayout& layout() const override { return table_.layout_; }
+
+  uint32_t Note(const float* full_row) const override {
+    return table_.eviction_->Saved(table_.Note(full_row), now_);
+  }
 
   absl::Status Visit(int64_t chunk_rows, const Visitor& visit) const override {
     absl::Status status = CheckChunkRows(chunk_rows);
@@ -120,6 +124,7 @@ class StripedTable::FrozenStripes final : public EmbeddingTable::Snapshot {
  private:
   const StripedTable& table_;
   const SharedLocks locks_;
+  const Moment now_;
 };
 
 std::unique_ptr<EmbeddingTable::Snapshot> StripedTable::Freeze() const {

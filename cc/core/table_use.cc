@@ -69,9 +69,7 @@ double StripedTable::RowWorth(const EvictionPolicy& policy, uint32_t row,
                               const Moment& now) const {
   const float* const words = store_->Row(row);
   JudgedRow judged = {words, type_, dim_, 0};
-  if (policy.meta_words() > 0) {
-    std::memcpy(&judged.word, words + layout_.width() - 1, sizeof(judged.word));
-  }
+  if (policy.meta_words() > 0) judged.word = Note(words);
   return policy.Worth(judged, now);
 }
 

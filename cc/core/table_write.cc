@@ -67,7 +67,8 @@ absl::Status StripedTable::CheckFullWidth(int64_t width) const {
 
 absl::Status StripedTable::WriteRows(absl::Span<const int64_t> keys,
                                      RowWrites writes, Executor* executor) {
-  writes.now = Tick();
+  // Rows that are brought in from elsewhere are no step of the table's own.
+  writes.now = writes.kind == RowWrites::Kind::kImport ? Now() : Tick();
   writes.rounding = Rounding(writes.now);
   if (keys.empty()) return absl::OkStatus();
   if (max_size_ > 0) return WriteBounded(keys, writes, executor);
@@ -178,6 +179,9 @@ void StripedTable::WriteGroup(const KeyGroup& group, const RowWrites& writes,
   int64_t nan_rows = 0;
   const bool touches_later = touches && eviction_->counts();
   int64_t num_written = 0;
+  const auto note = [&](float* row) {
+    whole_row ? TakeNote(writes.now, row) : Touch(writes.now, row);
+  };
   PendingWrite pending[kOverlap];
   const auto from = [&](int64_t i) { return writes.row(group.positions[i]); };
   const auto set_row = [&](int64_t i, uint32_t row, Action action) {
@@ -257,7 +261,7 @@ void StripedTable::WriteGroup(const KeyGroup& group, const RowWrites& writes,
           if (touches_later) {
             written[num_written++] = write.to;
           } else {
-            Touch(writes.now, write.to);
+            note(write.to);
           }
         }
       });
@@ -266,7 +270,7 @@ void StripedTable::WriteGroup(const KeyGroup& group, const RowWrites& writes,
   if (!touches_later) return;
   std::sort(written, written + num_written);  // Once each, repeated or not.
   float** const end = std::unique(written, written + num_written);
-  for (float** row = written; row < end; ++row) Touch(writes.now, *row);
+  for (float** row = written; row < end; ++row) note(*row);
 }
 
 }  // namespace tfembed

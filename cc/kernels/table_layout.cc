@@ -1,5 +1,7 @@
 #include "cc/kernels/table_layout.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -7,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "cc/kernels/table_dtypes.h"
 #include "tensorflow/core/framework/types.h"
@@ -15,9 +18,10 @@
 namespace tfembed {
 namespace {
 
-// The second: tables of other keys than int64 or other values than float32.
-constexpr absl::string_view kHeads[] = {"tfembed.hash_table 1",
-                                        "tfembed.hash_table 2"};
+// The second: tables of other keys than int64 or other values than float32. The
+// third: with notes.
+constexpr absl::string_view kHeads[] = {
+    "tfembed.hash_table 1", "tfembed.hash_table 2", "tfembed.hash_table 3"};
 
 absl::Status ParseDtype(absl::string_view word, tensorflow::DataType* dtype) {
   if (tensorflow::DataTypeFromString(std::string(word), dtype)) {
@@ -49,6 +53,9 @@ absl::Status ParseLine(absl::string_view line, TableLayout* layout) {
     return FindValueType(dtype, &layout->values);
   } else if (field == "seed" && words.size() == 2) {
     if (absl::SimpleAtoi(words[1], &layout->seed)) return absl::OkStatus();
+  } else if (field == "notes" && words.size() == 2) {
+    layout->notes = std::string(words[1]);
+    return absl::OkStatus();
   } else if (field == "rule" && words.size() == 2) {
     layout->slots.owner = std::string(words[1]);
     return absl::OkStatus();
@@ -70,9 +77,10 @@ absl::Status ParseLine(absl::string_view line, TableLayout* layout) {
 }  // namespace
 
 std::string TableLayout::ToText() const {
-  const bool is_first = keys == KeyKind::kInt64 && values.is_float32();
-  std::string text = absl::StrCat(kHeads[is_first ? 0 : 1], "\ndim ", dim);
-  if (!is_first) {
+  const bool is_plain = keys == KeyKind::kInt64 && values.is_float32();
+  const int version = !notes.empty() ? 2 : is_plain ? 0 : 1;
+  std::string text = absl::StrCat(kHeads[version], "\ndim ", dim);
+  if (!is_plain) {
     absl::StrAppend(&text, "\nkeys ",
                     tensorflow::DataTypeString(KeyDtype(keys)), "\nvalues ",
                     tensorflow::DataTypeString(ValueDtype(values)));
@@ -85,15 +93,17 @@ std::string TableLayout::ToText() const {
                     slots.names[i],
                     absl::StrFormat(" %.9g", slots.initial_values[i]));
   }
+  if (!notes.empty()) absl::StrAppend(&text, "\nnotes ", notes);
   return text;
 }
 
 absl::StatusOr<TableLayout> TableLayout::Parse(absl::string_view text) {
   const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
-  if (lines[0] != kHeads[0] && lines[0] != kHeads[1]) {
+  if (std::find(std::begin(kHeads), std::end(kHeads), lines[0]) ==
+      std::end(kHeads)) {
     return absl::InvalidArgumentError(
         absl::StrCat("its format is '", lines[0], "'; this version reads '",
-                     kHeads[0], "' and '", kHeads[1], "'"));
+                     absl::StrJoin(kHeads, "', '"), "'"));
   }
   TableLayout layout;
   for (size_t i = 1; i < lines.size(); ++i) {
@@ -118,6 +128,10 @@ std::string ValuesTensor(absl::string_view name) {
 
 std::string SlotTensor(absl::string_view name, absl::string_view slot) {
   return absl::StrCat(name, "/slots/", slot);
+}
+
+std::string NotesTensor(absl::string_view name) {
+  return absl::StrCat(name, "/notes");
 }
 
 }  // namespace tfembed

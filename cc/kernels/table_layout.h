@@ -21,12 +21,14 @@ namespace tfembed {
 //   rule adagrad            (only where slots were laid out)
 //   slot accumulators 0.1   (one line a slot: name, initial value; row_slot
 //                            where it is one float a row)
+//   notes steps_ago         (only where an eviction policy notes something)
 struct TableLayout {
   int64_t dim = 0;
   KeyKind keys = KeyKind::kInt64;
   ValueType values;
   uint64_t seed = 0;
   SlotLayout slots;
+  std::string notes;
 
   std::string ToText() const;
 
@@ -39,6 +41,7 @@ std::string LayoutTensor(absl::string_view name);
 std::string KeysTensor(absl::string_view name);
 std::string ValuesTensor(absl::string_view name);
 std::string SlotTensor(absl::string_view name, absl::string_view slot);
+std::string NotesTensor(absl::string_view name);
 
 }  // namespace tfembed
 

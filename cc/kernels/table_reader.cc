@@ -1,6 +1,9 @@
 #include "cc/kernels/table_reader.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "cc/core/support/row_copy.h"
@@ -32,6 +35,18 @@ void CopyColumns(const Tensor& from, int64_t first, Tensor* to) {
   float* out = to->flat<float>().data() + first;
   for (int64_t i = 0; i < n; ++i) {
     CopyBytes(in + i * bytes, out + i * width, bytes);
+  }
+}
+
+// To the last word of each row, as EmbeddingTable::Import takes them.
+void CopyNotes(const Tensor& notes, Tensor* to) {
+  constexpr int64_t kMost = std::numeric_limits<uint32_t>::max();
+  const int64_t n = to->dim_size(0), width = to->dim_size(1);
+  float* out = to->flat<float>().data() + width - 1;
+  for (int64_t i = 0; i < n; ++i) {
+    const auto word = static_cast<uint32_t>(
+        std::clamp<int64_t>(notes.flat<int64_t>()(i), 0, kMost));
+    std::memcpy(out + i * width, &word, sizeof(word));
   }
 }
 
@@ -140,6 +155,11 @@ absl::Status TableReader::FindChunks() {
         SlotTensor(tensor_name_, layout_.slots.names[s]), tensorflow::DT_FLOAT,
         TensorShape({num_rows_, SavedSlotWidth(s)})));
   }
+  if (!layout_.notes.empty()) {
+    TF_RETURN_IF_ERROR(CheckTensor(NotesTensor(tensor_name_),
+                                   tensorflow::DT_INT64,
+                                   TensorShape({num_rows_})));
+  }
   std::vector<TensorSlice> slices;
   status = files_->reader()->LookupTensorSlices(keys, &slices);
   if (!status.ok()) return Explain(status, keys);
@@ -195,6 +215,9 @@ absl::Status TableReader::Verify() {
           ReadSlice(SlotTensor(tensor_name_, layout_.slots.names[s]), c,
                     tensorflow::DT_FLOAT, SavedSlotWidth(s), &slice));
     }
+    if (layout_.notes.empty()) continue;
+    TF_RETURN_IF_ERROR(ReadSlice(NotesTensor(tensor_name_), c,
+                                 tensorflow::DT_INT64, 0, &slice));
   }
   return absl::OkStatus();
 }
@@ -213,6 +236,11 @@ absl::Status TableReader::ReadChunk(int64_t c, const EmbeddingTable& table,
   *rows = Tensor(tensorflow::DT_FLOAT, TensorShape({n, layout.width()}));
   CopyColumns(slice, 0, rows);
   FillColumns(0, layout.meta_begin(), layout.meta_words, rows);
+  if (!layout_.notes.empty() && table.notes() == layout_.notes) {
+    TF_RETURN_IF_ERROR(ReadSlice(NotesTensor(tensor_name_), c,
+                                 tensorflow::DT_INT64, 0, &slice));
+    CopyNotes(slice, rows);
+  }
   const auto& saved = layout_.slots.names;
   for (int64_t s = 0; s < layout.num_slots; ++s) {
     const std::string& slot = slots.names[s];

@@ -27,16 +27,17 @@ using ::tensorflow::TensorSlice;
 // Writes rows in the order in which they come, chunk by chunk.
 class RowWriter {
  public:
-  RowWriter(const std::string& name, const SlotLayout& slots,
+  RowWriter(const std::string& name, const TableLayout& layout,
             const RowLayout& rows, int64_t num_rows, BundleWriter* writer)
       : name_(name),
-        slots_(slots),
+        layout_(layout),
         rows_(rows),
         num_rows_(num_rows),
         writer_(writer) {}
 
-  // `strings` name the keys; null where they are numbers.
-  absl::Status Write(const StringKeys* strings, absl::Span<const int64_t> keys,
+  // Rows of a shard. `strings` name the keys; null where they are numbers.
+  absl::Status Write(const EmbeddingTable::Snapshot& shard,
+                     const StringKeys* strings, absl::Span<const int64_t> keys,
                      const float* full_rows) {
     const int64_t n = static_cast<int64_t>(keys.size());
     Tensor key_slice(StoredKeyDtype(strings != nullptr), TensorShape({n}));
@@ -50,11 +51,15 @@ class RowWriter {
                           TensorSlice({{next_row_, n}}), key_slice));
     TF_RETURN_IF_ERROR(WriteColumns(ValuesTensor(name_), ValueDtype(rows_.type),
                                     full_rows, rows_.dim, n));
-    for (size_t s = 0; s < slots_.names.size(); ++s) {
+    const std::vector<std::string>& slots = layout_.slots.names;
+    for (size_t s = 0; s < slots.size(); ++s) {
       TF_RETURN_IF_ERROR(
-          WriteColumns(SlotTensor(name_, slots_.names[s]), tensorflow::DT_FLOAT,
+          WriteColumns(SlotTensor(name_, slots[s]), tensorflow::DT_FLOAT,
                        full_rows + rows_.slot_begin(static_cast<int64_t>(s)),
                        rows_.slot_width(static_cast<int64_t>(s)), n));
+    }
+    if (!layout_.notes.empty()) {
+      TF_RETURN_IF_ERROR(WriteNotes(shard, full_rows, n));
     }
     next_row_ += n;
     return absl::OkStatus();
@@ -75,8 +80,19 @@ class RowWriter {
                              TensorSlice({{next_row_, n}, {0, dim}}), slice);
   }
 
+  absl::Status WriteNotes(const EmbeddingTable::Snapshot& shard,
+                          const float* full_rows, int64_t n) {
+    Tensor slice(tensorflow::DT_INT64, TensorShape({n}));
+    int64_t* out = slice.flat<int64_t>().data();
+    for (int64_t i = 0; i < n; ++i) {
+      out[i] = shard.Note(full_rows + i * rows_.width());
+    }
+    return writer_->AddSlice(NotesTensor(name_), TensorShape({num_rows_}),
+                             TensorSlice({{next_row_, n}}), slice);
+  }
+
   const std::string& name_;
-  const SlotLayout& slots_;
+  const TableLayout& layout_;
   const RowLayout& rows_;
   const int64_t num_rows_;
   BundleWriter* const writer_;
@@ -98,7 +114,9 @@ absl::Status WriteEmpty(const std::string& name, const TableLayout& layout,
         writer->Add(SlotTensor(name, layout.slots.names[s]),
                     Tensor(tensorflow::DT_FLOAT, TensorShape({0, width}))));
   }
-  return absl::OkStatus();
+  if (layout.notes.empty()) return absl::OkStatus();
+  return writer->Add(NotesTensor(name),
+                     Tensor(tensorflow::DT_INT64, TensorShape({0})));
 }
 
 absl::Status WriteLayout(const std::string& name, const TableLayout& layout,
@@ -130,18 +148,19 @@ absl::Status WriteTable(absl::Span<const EmbeddingTable* const> tables,
     num_rows += shards.back()->size();
   }
   const RowLayout& row_layout = shards[0]->layout();
-  const TableLayout layout = {row_layout.dim, tables[0]->key_kind(),
-                              row_layout.type, shards[0]->seed(),
-                              shards[0]->slots()};
+  const TableLayout layout = {
+      row_layout.dim,     tables[0]->key_kind(),
+      row_layout.type,    shards[0]->seed(),
+      shards[0]->slots(), std::string(tables[0]->notes())};
   TF_RETURN_IF_ERROR(WriteLayout(name, layout, writer));
   if (num_rows == 0) return WriteEmpty(name, layout, writer);
-  RowWriter rows(name, layout.slots, row_layout, num_rows, writer);
+  RowWriter rows(name, layout, row_layout, num_rows, writer);
   for (size_t s = 0; s < shards.size(); ++s) {
     const StringKeys* const strings = tables[s]->strings();
     TF_RETURN_IF_ERROR(shards[s]->Visit(
         ChunkRows(row_layout.width()),
         [&](absl::Span<const int64_t> keys, const float* full_rows) {
-          return rows.Write(strings, keys, full_rows);
+          return rows.Write(*shards[s], strings, keys, full_rows);
         }));
   }
   return absl::OkStatus();

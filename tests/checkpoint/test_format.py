@@ -119,9 +119,9 @@ def test_a_saved_table_has_the_layout_of_the_page(tmp_path):
             "values.*double",
         ),
         (
-            {"layout": LAYOUT.replace("table 1", "table 3")},
+            {"layout": LAYOUT.replace("table 1", "table 4")},
             tf.errors.InvalidArgumentError,
-            "hash_table 3'; this version reads 'tfembed.hash_table 1' and",
+            "hash_table 4'; this version reads 'tfembed.hash_table 1', ",
         ),
         (
             {"layout": LAYOUT.replace("dim 3", "dim x")},

@@ -45,6 +45,15 @@ class EvictionPolicy {
   // The word of a row that is written now. Not called where there is none.
   virtual uint32_t Touch(uint32_t word, const Moment& now) const = 0;
 
+  // What the word says, for checkpoints: another table takes it where it notes
+  // the same. "": nothing.
+  virtual absl::string_view notes() const = 0;
+
+  // The word as it is saved, which another table's clock can read, and the word
+  // of that saved one. Restored(0, now) is that of a row that is new.
+  virtual uint32_t Saved(uint32_t word, const Moment& now) const = 0;
+  virtual uint32_t Restored(uint32_t saved, const Moment& now) const = 0;
+
   // Rows of the lowest worth go first.
   virtual double Worth(const JudgedRow& row, const Moment& now) const = 0;
 };

@@ -50,6 +50,39 @@ TEST(LeastFrequent, CountsWritesAndStaysAtTheLargestCount) {
   EXPECT_EQ(policy->Touch(most, {}), most);
 }
 
+TEST(LeastRecent, SavesHowManyStepsAgoARowWasWritten) {
+  auto policy = Policy("least_recent");
+  EXPECT_EQ(policy->notes(), "steps_ago");
+  const uint32_t saved = policy->Saved(policy->Touch(0, At(10, 0)), At(17, 0));
+  EXPECT_EQ(saved, 7u);
+  // Into a table that is younger than the row.
+  const uint32_t word = policy->Restored(saved, At(2, 0));
+  EXPECT_EQ(policy->Worth(Noted(word), At(2, 0)), -7);
+  EXPECT_EQ(policy->Worth(Noted(word), At(5, 0)), -10);
+}
+
+TEST(LeastRecent, SavesSecondsAsTheyAre) {
+  auto policy = Policy("least_recent seconds=1");
+  EXPECT_EQ(policy->notes(), "seconds_since_1970");
+  EXPECT_EQ(policy->Saved(99, At(10, 500)), 99u);
+  EXPECT_EQ(policy->Restored(99, At(0, 500)), 99u);
+}
+
+TEST(LeastFrequent, SavesWritesAsTheyAre) {
+  auto policy = Policy("least_frequent");
+  EXPECT_EQ(policy->notes(), "writes");
+  EXPECT_EQ(policy->Saved(7, {}), 7u);
+  EXPECT_EQ(policy->Restored(7, {}), 7u);
+}
+
+TEST(EvictionPolicy, TakesARowWithoutANoteForOneThatIsTouchedNow) {
+  for (const char* text :
+       {"least_recent", "least_recent seconds=1", "least_frequent"}) {
+    auto policy = Policy(text);
+    EXPECT_EQ(policy->Restored(0, At(3, 5)), policy->Touch(0, At(3, 5)));
+  }
+}
+
 TEST(SmallestNorm, IsTheRowsNorm) {
   auto policy = Policy("smallest_norm");
   const float row[] = {3, -4};

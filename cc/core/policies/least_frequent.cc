@@ -1,5 +1,6 @@
 #include "cc/core/policies/least_frequent.h"
 
+#include <algorithm>
 #include <limits>
 
 namespace tfembed {
@@ -12,6 +13,16 @@ class LeastFrequent final : public EvictionPolicy {
 
   uint32_t Touch(uint32_t word, const Moment& now) const override {
     return word == std::numeric_limits<uint32_t>::max() ? word : word + 1;
+  }
+
+  absl::string_view notes() const override { return "writes"; }
+
+  uint32_t Saved(uint32_t word, const Moment& now) const override {
+    return word;
+  }
+
+  uint32_t Restored(uint32_t saved, const Moment& now) const override {
+    return std::max<uint32_t>(saved, 1);
   }
 
   double Worth(const JudgedRow& row, const Moment& now) const override {

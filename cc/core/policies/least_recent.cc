@@ -14,8 +14,23 @@ class LeastRecent final : public EvictionPolicy {
     return Time(now);
   }
 
+  absl::string_view notes() const override {
+    return seconds_ ? "seconds_since_1970" : "steps_ago";
+  }
+
+  uint32_t Saved(uint32_t word, const Moment& now) const override {
+    return seconds_ ? word : now.step - word;
+  }
+
+  uint32_t Restored(uint32_t saved, const Moment& now) const override {
+    if (!seconds_) return now.step - saved;
+    return saved == 0 ? now.second : saved;
+  }
+
+  // The step of a row that comes from a checkpoint may lie before the table's
+  // first: differences are right where the words went round.
   double Worth(const JudgedRow& row, const Moment& now) const override {
-    return static_cast<double>(row.word) - static_cast<double>(Time(now));
+    return static_cast<int32_t>(row.word - Time(now));
   }
 
  private:

@@ -14,6 +14,12 @@ class SmallestNorm final : public EvictionPolicy {
     return word;
   }
 
+  absl::string_view notes() const override { return ""; }
+  uint32_t Saved(uint32_t word, const Moment& now) const override { return 0; }
+  uint32_t Restored(uint32_t saved, const Moment& now) const override {
+    return 0;
+  }
+
   double Worth(const JudgedRow& row, const Moment& now) const override {
     const double sum = row.type.SquaredNorm(row.value, row.dim);
     return std::isnan(sum) ? -1 : std::sqrt(sum);
