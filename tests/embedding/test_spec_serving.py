@@ -52,11 +52,6 @@ def test_serving_on_a_tpu_is_exempt_and_other_strategies_serve():
     np.testing.assert_array_equal(one, other)
 
 
-def test_sparse_core_stacked_checkpoints_are_not_in_this_release():
-    with pytest.raises(NotImplementedError, match="SparseCore"):
-        tfembed.TPUEmbeddingForServing(served.config(tfembed), None, {"a": 1})
-
-
 def test_a_call_first_made_in_a_function_works():
     """TensorFlow's fails unless build() ran eagerly: a known bug."""
     serving = served.serving()

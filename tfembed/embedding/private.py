@@ -22,6 +22,7 @@ __all__ = [
     "functions_since_run",
     "is_made_inside_run",
     "load_variables",
+    "parsed_layouts",
     "retrieve_variables",
     "single_variable",
     "track",
@@ -89,6 +90,15 @@ def retrieve_variables(embedding: Any) -> None:
 def load_variables(embedding: Any) -> None:
     """Lets TensorFlow's TPUEmbedding write its variables to the hardware."""
     embedding._load_variables()
+
+
+def parsed_layouts(text: bytes) -> list[Any]:
+    """The SparseCoreTableLayouts of the text that checkpoints have of them."""
+    from tensorflow.core.tpu.kernels import sparse_core_layout_pb2
+
+    layouts = sparse_core_layout_pb2.SparseCoreTableLayouts()
+    layouts.ParseFromString(text)
+    return list(layouts.tables)
 
 
 # Where TensorFlow enters the function that strategy.run is given (one replica

@@ -56,16 +56,7 @@ class TapedEmbedding(tf.__internal__.tracking.AutoTrackable, abc.ABC):
         """
         if self._store is None:
             with tf.init_scope(), self._scope():
-                self._store = _TableStore(
-                    [
-                        _make_table(self, config, optimizer)
-                        for config, optimizer in zip(
-                            self._plan.tables,
-                            self._plan.optimizers,
-                            strict=True,
-                        )
-                    ]
-                )
+                self._store = _TableStore(self._make_tables())
 
     def __call__(self, features: Any, weights: Any = None) -> Any:
         """The same as `embedding_lookup`."""
@@ -103,6 +94,21 @@ class TapedEmbedding(tf.__internal__.tracking.AutoTrackable, abc.ABC):
     def trainable_variables(self) -> list[Any]:
         """What a tape differentiates for: the tables."""
         return list(self.embedding_tables.values())
+
+    def _make_tables(self) -> list[HostTable]:
+        stacked = self._restore_stacks()
+        return [
+            HostTable(stacked[config.name], {})
+            if config.name in stacked
+            else _make_table(self, config, optimizer)
+            for config, optimizer in zip(
+                self._plan.tables, self._plan.optimizers, strict=True
+            )
+        ]
+
+    def _restore_stacks(self) -> dict[str, tf.Variable]:
+        """By name the tables that a checkpoint has in stacks, restored."""
+        return {}
 
     # Under TensorFlow's private names, which layers on top of it read.
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.embedding import private
+from tfembed.embedding.untracked import Untracked
 
 __all__ = ["TpuTable"]
 
@@ -25,7 +26,7 @@ class TpuTable(private.Folder):
     """
 
     def __init__(self, sharded: Any, load: Callable[[], None]) -> None:
-        self._sharded = _Held(sharded)
+        self._sharded = Untracked(sharded)
         self._load = load
 
     def _serialize_to_tensors(self) -> dict[str, tf.Tensor]:
@@ -46,10 +47,3 @@ class TpuTable(private.Folder):
             shard.assign(rows[first : first + count])
             first += count
         self._load()
-
-
-class _Held:
-    """Keeps a variable out of what TensorFlow tracks of an attribute."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value

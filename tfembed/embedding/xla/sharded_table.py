@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.embedding import private
+from tfembed.embedding.untracked import Untracked
 
 __all__ = ["ShardedTable"]
 
@@ -35,7 +36,7 @@ class ShardedTable(private.Folder):
         shape: tuple[int, int],
         name: str,
     ) -> None:
-        self._shards = _Held(tuple(shards))
+        self._shards = Untracked(tuple(shards))
         self._first = first
         self.name = name
         self.shape = tf.TensorShape(shape)
@@ -97,13 +98,6 @@ class ShardedTable(private.Folder):
                 f"{self.shape}. Make the table as it was saved."
             )
         self.assign(rows)
-
-
-class _Held:
-    """Keeps variables out of what TensorFlow tracks of an attribute."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
 
 
 def _as_tensor(
