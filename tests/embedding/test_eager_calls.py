@@ -94,6 +94,21 @@ def test_errors_are_those_of_the_first_calls():
         embedding.enqueue(tfembed.pack_features(other))
 
 
+def test_gradients_of_another_shape_are_refused_and_of_another_dtype_taken():
+    embedding = _embedding()
+    _train(embedding, _batches())
+    embedding.enqueue(tfembed.pack_features(next(_batches())))
+    activations = embedding.dequeue()
+    ones = {key: tf.ones_like(one) for key, one in activations.items()}
+    with pytest.raises(ValueError, match="shape"):
+        embedding.apply_gradients({**ones, "b": ones["b"][:4]})
+    (table,) = embedding.embedding_tables.values()
+    before = table.numpy()
+    halves = {key: tf.cast(one, tf.float16) for key, one in ones.items()}
+    embedding.apply_gradients(halves)
+    assert (table.numpy() < before).any()
+
+
 def test_a_batch_is_still_refused_while_gradients_are_due():
     embedding = _embedding()
     _train(embedding, _batches())

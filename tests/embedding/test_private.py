@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
 import tensorflow as tf
 
 from tfembed.embedding import private
@@ -93,3 +95,34 @@ def test_what_is_traced_inside_of_run_is_counted_and_known():
             "given": False,
             "branch": 1,
         }
+
+
+def test_an_unchecked_call_does_what_the_function_does():
+    variable = tf.Variable([1.0, 2.0])
+
+    @tf.function
+    def body(x, n):
+        variable.assign_add(x)
+        return {"sum": variable + 1.0, "n": [n]}
+
+    specs = tf.TensorSpec([2], tf.float32), tf.TensorSpec([None], tf.int64)
+    call = private.unchecked_call(body.get_concrete_function(*specs))
+    del body
+    with tf.GradientTape() as tape:
+        found = call(tf.constant([1.0, 1.0]), tf.constant([3], tf.int64))
+    assert tape.watched_variables() == ()
+    np.testing.assert_array_equal(found["sum"], [3.0, 4.0])
+    np.testing.assert_array_equal(found["n"][0], [3])
+    np.testing.assert_array_equal(variable, [2.0, 3.0])
+
+
+def test_an_unchecked_call_raises_what_the_function_raises():
+    @tf.function
+    def body(x):
+        tf.debugging.assert_positive(x, message="not positive")
+
+    spec = tf.TensorSpec([], tf.float32)
+    call = private.unchecked_call(body.get_concrete_function(spec))
+    assert call(tf.constant(1.0)) is None
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not positive"):
+        call(tf.constant(-1.0))

@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed.config.custom_combiner import is_custom
+from tfembed.embedding import private
 from tfembed.embedding.engines.choice import EngineChoices
 from tfembed.embedding.features.packed_features import PackedFeatures, assemble
 from tfembed.embedding.plan import EmbeddingPlan
@@ -52,31 +53,39 @@ class EagerCalls:
         self,
         key: Hashable,
         body: Callable[..., Any],
-        specs: Sequence[tf.TensorSpec] = (),
+        specs: Callable[[], Sequence[tf.TensorSpec]] = tuple,
     ) -> Callable[..., Any] | None:
         """A function that does what `body` does, or None for now.
 
         Args:
           key: what the body depends on, beside its arguments.
           body: what to trace; called again, in a graph, with tensors.
-          specs: of the arguments, all of them tensors; they are a matter of the
-            key too. So a call need not look for the trace that fits it, which
-            takes longer than the call.
+          specs: gives those of the arguments, all of them tensors; they are a
+            matter of the key too. So a call need not look for the trace that
+            fits it, nor check what fits it, which takes longer than the call.
         """
-        if (
-            not self._can_trace
-            or not tf.executing_eagerly()
-            or tf.config.functions_run_eagerly()
-            or tf.distribute.has_strategy()
-        ):
+        if not self._is_on():
             return None
+        function = self._functions.get(key)
+        if function is not None:
+            return function
         self._counts[key] += 1
         if self._counts[key] <= _AS_THEY_ARE:
             return None
-        if key not in self._functions:
-            traced = tf.function(body, autograph=False)
-            self._functions[key] = traced.get_concrete_function(*specs)
-        return self._functions[key]
+        traced = tf.function(body, autograph=False)
+        function = private.unchecked_call(
+            traced.get_concrete_function(*specs())
+        )
+        self._functions[key] = function
+        return function
+
+    def _is_on(self) -> bool:
+        return (
+            self._can_trace
+            and tf.executing_eagerly()
+            and not tf.config.functions_run_eagerly()
+            and not tf.distribute.has_strategy()
+        )
 
     def enqueue(
         self,
@@ -95,27 +104,32 @@ class EagerCalls:
         is_plain = weights is None and type(rest[0]) is bool
         if not is_plain or not isinstance(features, PackedFeatures):
             return False
-        form = features.form
+        form, tensors = features.form, features.tensors
+        dtypes = [one.dtype for one in tensors]
         function = self.find(
-            ("enqueue", *rest, form),
+            ("enqueue", *rest, form, *dtypes),
             lambda *parts: enqueue(assemble(parts, form), None, *rest),
-            features.specs,
+            lambda: features.specs,
         )
         if function is not None:
-            function(*features.tensors)
+            function(*tensors)
         return function is not None
 
     def apply_gradients(
         self, apply: Callable[..., None], flat: Sequence[Any], name: str | None
     ) -> bool:
         """Whether gradients, flat, were applied by a function."""
-        if not all(isinstance(gradient, tf.Tensor) for gradient in flat):
+        if not self._is_on() or not all(
+            isinstance(gradient, tf.Tensor) for gradient in flat
+        ):
             return False
-        specs = [tf.TensorSpec(one.shape, one.dtype) for one in flat]
+        # Numbers: TensorFlow's own shapes and specs are slow to compare.
+        shapes = [tuple(one.shape.as_list()) for one in flat]
+        dtypes = [one.dtype.as_datatype_enum for one in flat]
         function = self.find(
-            ("apply_gradients", name, *specs),
+            ("apply_gradients", name, *shapes, *dtypes),
             lambda *parts: apply(self._plan.pack(parts), name),
-            specs,
+            lambda: [tf.TensorSpec(one.shape, one.dtype) for one in flat],
         )
         if function is not None:
             function(*flat)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -27,6 +27,7 @@ __all__ = [
     "single_variable",
     "track",
     "tracked",
+    "unchecked_call",
     "variables_of",
 ]
 
@@ -74,6 +75,17 @@ def add_variable(owner: Any, **arguments: Any) -> Any:
       **arguments: name, shape, dtype, initializer, getter, and more for getter.
     """
     return owner._add_variable_with_custom_getter(**arguments)
+
+
+def unchecked_call(function: Any) -> Callable[..., Any]:
+    """Calls a concrete function with tensors that are known to fit it.
+
+    Eagerly only. Tapes see nothing of it, and no variable as used.
+    """
+    run = function.inference_fn.call_preflattened
+    captured = tuple(function.captured_inputs)
+    # The function owns what `run` calls.
+    return lambda *tensors, _owner=function: run((*tensors, *captured))
 
 
 def variables_of(embedding: Any) -> dict[str, dict[str, Any]]:
