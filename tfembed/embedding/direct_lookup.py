@@ -22,6 +22,7 @@ from tfembed.embedding.features.output_shapes import (
     warn_if_ignored,
 )
 from tfembed.embedding.features.pooling import Pooling, pool_ragged, pool_sparse
+from tfembed.embedding.features.weight_places import at_places_of
 from tfembed.tables import HashTable
 
 __all__ = ["SERVING", "V0", "LookupStyle", "check_input", "look_up"]
@@ -124,6 +125,8 @@ def _look_up_one(
             feature.max_sequence_length if is_sequence(feature) else 0
         ),
     )
+    if weights is not None:
+        weights = at_places_of(value, weights, path)
     if isinstance(value, tf.SparseTensor):
         warn_if_ignored(feature, rank, path)
         shape = feature.output_shape if style.shapes_sparse else None

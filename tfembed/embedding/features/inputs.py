@@ -12,6 +12,7 @@ from tfembed import errors
 from tfembed.config.custom_combiner import is_custom
 from tfembed.embedding.features.output_shapes import OutputShapes
 from tfembed.embedding.features.step_format import StepFormat, format_of
+from tfembed.embedding.features.weight_places import at_places_of
 from tfembed.ops import FeatureIds, feature_ids
 from tfembed.ops.private import traced_for_xla
 
@@ -155,7 +156,10 @@ def check_ids(dtype: tf.DType, path: str, table: Any) -> None:
 
 
 def checked_weights(value: Any, weights: Any, path: str) -> Any:
-    """The weights of `value` as float32; raises where they do not fit."""
+    """The weights of `value` as float32; raises where they do not fit.
+
+    Where they stand is told when it runs: `at_places_of`.
+    """
     if isinstance(value, tf.Tensor):
         raise errors.ArgumentError(
             f"Weight specified for dense input {path}, which is not allowed. "
@@ -172,6 +176,5 @@ def checked_weights(value: Any, weights: Any, path: str) -> Any:
             f"The weights of input {path} must be floats; got "
             f"{weights.dtype.name}."
         )
-    if kind is tf.RaggedTensor:
-        return tf.cast(weights, tf.float32)
+    weights = at_places_of(value, weights, path)
     return weights.with_values(tf.cast(weights.values, tf.float32))

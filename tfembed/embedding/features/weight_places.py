@@ -1,0 +1,54 @@
+"""Weights stand where the ids stand that they belong to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed.ops.private import traced_for_xla
+
+__all__ = ["at_places_of"]
+
+
+def at_places_of(ids: Any, weights: Any, path: str) -> Any:
+    """The weights, once it is known that they have the places of `ids`.
+
+    Free where they were made of the ids, by `ids.with_values`. Of another number
+    than the ids they pass: whoever pairs them tells. In a program for XLA, which
+    cannot raise, they pass too.
+
+    Args:
+      ids: a SparseTensor, or a RaggedTensor of rank 2.
+      weights: of the same type.
+      path: what errors call the feature.
+
+    Raises:
+      tf.errors.InvalidArgumentError: when it runs: other indices or row splits.
+    """
+    own, others = _places(weights), _places(ids)
+    if own is others or traced_for_xla():
+        return weights
+    number, expected = tf.shape(own)[0], tf.shape(others)[0]
+    # Compared up to the shorter one, so that the number may differ.
+    least = tf.minimum(number, expected)
+    is_same = (number != expected) | tf.reduce_all(
+        tf.cast(own, tf.int64)[:least] == tf.cast(others, tf.int64)[:least]
+    )
+    check = tf.debugging.Assert(
+        is_same,
+        [
+            f"The weights of {path} must have the indices, or row splits, of its "
+            "ids. Make them by ids.with_values. Those of the weights, the ids:",
+            own,
+            others,
+        ],
+    )
+    with tf.control_dependencies([] if check is None else [check]):
+        return weights.with_values(tf.identity(weights.values))
+
+
+def _places(value: Any) -> tf.Tensor:
+    if isinstance(value, tf.SparseTensor):
+        return value.indices
+    return value.row_splits
