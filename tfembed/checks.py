@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfembed import errors
 
-__all__ = ["integer", "key_count", "shape"]
+__all__ = ["integer", "key_count", "rows", "shape"]
 
 
 def integer(
@@ -77,6 +77,21 @@ def shape(what: str, tensor: tf.Tensor, expected: tf.TensorShape) -> None:
             f"Expected shape {_text(expected)} for {what}, got "
             f"{_text(tensor.shape)}.",
         )
+
+
+def rows(what: str, keys: tf.Tensor, rows: tf.Tensor, dim: int) -> None:
+    """Refuses `rows` whose static shape cannot be keys.shape + [dim].
+
+    Raises:
+      tf.errors.InvalidArgumentError: it cannot.
+    """
+    # Lists compare in a fraction of the time that TensorShapes take.
+    is_right = tf.executing_eagerly() and (
+        rows.shape.as_list() == [*keys.shape.as_list(), dim]
+    )
+    if is_right:
+        return
+    shape(what, rows, keys.shape.concatenate([dim]))
 
 
 def _index(value: Any) -> int | None:

@@ -252,6 +252,8 @@ def set_slots(
 
 def _keys(keys: tf.Tensor) -> tf.Tensor:
     """Tensors as they are; Python's and NumPy's integers as int64."""
+    if isinstance(keys, tf.Tensor):
+        return keys
     return tf.convert_to_tensor(keys, dtype_hint=tf.int64)
 
 

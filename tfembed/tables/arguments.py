@@ -99,7 +99,7 @@ def check_rows(keys: tf.Tensor, rows: tf.Tensor, dim: int, table: str) -> None:
       tf.errors.InvalidArgumentError: they cannot.
     """
     what = f"the values of table '{table}', one row of width {dim} per key"
-    checks.shape(what, rows, keys.shape.concatenate([dim]))
+    checks.rows(what, keys, rows, dim)
 
 
 def rows_per_shard(init_size: Any, num_shards: int, table: str) -> int:

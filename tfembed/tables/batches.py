@@ -50,6 +50,8 @@ def value_tensor(
 
 
 def _tensor(value: Any, dtype: tf.DType, what: str, error: Error) -> tf.Tensor:
+    if isinstance(value, tf.Tensor) and value.dtype == dtype:
+        return value  # Each step of an eager call of a narrow batch shows.
     if not _is_tensor(value) and any(map(_is_tensor, tf.nest.flatten(value))):
         value = tf.convert_to_tensor(value)
     if _is_tensor(value):

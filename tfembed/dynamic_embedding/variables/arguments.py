@@ -112,4 +112,4 @@ def check_value_shape(keys: tf.Tensor, values: tf.Tensor, dim: int) -> None:
       tf.errors.InvalidArgumentError: as the op does for shapes that are known
         only when it runs.
     """
-    checks.shape("value", values, keys.shape.concatenate([dim]))
+    checks.rows("value", keys, values, dim)
