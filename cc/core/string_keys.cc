@@ -22,6 +22,22 @@ constexpr int64_t kStringsPerTask = 4096;
 
 int StripeOfKey(int64_t key) { return StripeOf(HashKey(key)); }
 
+// memcmp(a, b, n) == 0 for the few bytes of a cell, where a call takes longer.
+bool SameBytes(const char* a, const char* b, size_t n) {
+  const auto differ = [a, b](size_t at, auto word_a) {
+    auto word_b = word_a;
+    std::memcpy(&word_a, a + at, sizeof(word_a));
+    std::memcpy(&word_b, b + at, sizeof(word_b));
+    return word_a != word_b;
+  };
+  if (n >= 16) {
+    return !(differ(0, uint64_t{}) | differ(8, uint64_t{}) |
+             differ(n - 8, uint64_t{}));
+  }
+  if (n >= 8) return !(differ(0, uint64_t{}) | differ(n - 8, uint64_t{}));
+  return std::memcmp(a, b, n) == 0;
+}
+
 }  // namespace
 
 // A string where it is short, else its length and address.
@@ -38,6 +54,10 @@ struct StringKeys::Cell {
   }
   absl::string_view text() const {
     return {is_long() ? address() : bytes, length};
+  }
+  bool Is(absl::string_view other) const {
+    if (other.size() != length) return false;
+    return is_long() ? text() == other : SameBytes(bytes, other.data(), length);
   }
 
   // False where there is no memory.
@@ -117,7 +137,7 @@ bool StringKeys::Search(int stripe, absl::string_view text, int64_t first,
   for (int64_t i = 0; i <= attempts_[stripe]; ++i) {
     const int64_t candidate = Attempt(first, i);
     const uint32_t row = stripes_[stripe].Find(HashKey(candidate), candidate);
-    if (row != HashIndex::kNoRow && cell(row)->text() == text) {
+    if (row != HashIndex::kNoRow && cell(row)->Is(text)) {
       *key = candidate;
       *attempt = i;
       return true;
@@ -145,40 +165,44 @@ bool StringKeys::Search(int stripe, absl::string_view text, int64_t first,
 void StringKeys::FindRange(absl::Span<const absl::string_view> strings,
                            int64_t* keys, bool* found) const {
   const HashIndex::Bucket* homes[kOverlap];
-  uint32_t rows[kOverlap];
-  const auto prefetch = [&](int64_t i) {
-    if (rows[Slot(i)] == HashIndex::kNoRow) return;
-    PrefetchRow<false>(cell(rows[Slot(i)]), kCellWords);
+  const Cell* cells[kOverlap];
+  const bool hashes_bytes = hash_ == HashBytes;  // Inline, then.
+  const auto set_row = [&](int64_t i, uint32_t row) {
+    cells[Slot(i)] = nullptr;
+    if (row == HashIndex::kNoRow) return;
+    cells[Slot(i)] = cell(row);
+    PrefetchRow<false>(cells[Slot(i)], kCellWords);
   };
   Overlap(
       strings.size(),
       [&](int64_t i) {
-        keys[i] = static_cast<int64_t>(hash_(strings[i]));
+        keys[i] = static_cast<int64_t>(hashes_bytes ? HashBytes(strings[i])
+                                                    : hash_(strings[i]));
         const uint64_t hash = HashKey(keys[i]);
         homes[Slot(i)] = stripes_[StripeOf(hash)].index().Home(hash);
         __builtin_prefetch(homes[Slot(i)]);
       },
       [&](int64_t i) {
-        rows[Slot(i)] = HashIndex::FindIn(*homes[Slot(i)], keys[i]);
-        prefetch(i);
-        if (rows[Slot(i)] != HashIndex::kNoRow ||
-            homes[Slot(i)]->overflow == 0) {
-          homes[Slot(i)] = nullptr;  // Settled.
+        const HashIndex::Bucket*& home = homes[Slot(i)];
+        const uint32_t row = HashIndex::FindIn(*home, keys[i]);
+        set_row(i, row);
+        if (row == HashIndex::kNoRow && home->overflow != 0) {
+          __builtin_prefetch(home + 1);
+        } else {
+          home = nullptr;  // Settled.
         }
       },
       [&](int64_t i) {
         if (homes[Slot(i)] == nullptr) return;
         const HashIndex& index = stripes_[StripeOfKey(keys[i])].index();
-        rows[Slot(i)] = index.FindPast(homes[Slot(i)], keys[i]);
-        prefetch(i);
+        set_row(i, index.FindPast(homes[Slot(i)], keys[i]));
       },
       [&](int64_t i) {
-        const uint32_t row = rows[Slot(i)];
-        found[i] = row != HashIndex::kNoRow && cell(row)->text() == strings[i];
+        const Cell* const at = cells[Slot(i)];
+        found[i] = at != nullptr && at->Is(strings[i]);
+        if (found[i]) return;
         const int stripe = StripeOfKey(keys[i]);
-        if (found[i] || (row == HashIndex::kNoRow && attempts_[stripe] == 0)) {
-          return;
-        }
+        if (at == nullptr && attempts_[stripe] == 0) return;
         int64_t attempt;
         found[i] = Search(stripe, strings[i], keys[i], &keys[i], &attempt);
       });

@@ -8,6 +8,7 @@ namespace tfembed {
 namespace {
 
 constexpr int64_t kKeysPerTask = 4096;
+constexpr int64_t kKeysPerSmallTask = 1024;
 constexpr int64_t kMostStreamed = 4096;  // Bytes of an initial row.
 
 }  // namespace
@@ -92,12 +93,19 @@ void StripedTable::Lookup(absl::Span<const int64_t> keys, void* values,
   const int64_t n = keys.size();
   const bool streams = StreamsRows(bytes, n) &&
                        reinterpret_cast<uintptr_t>(values) % kLineBytes == 0;
-  const int64_t tasks = (n + kKeysPerTask - 1) / kKeysPerTask;
-  ParallelFor(executor, tasks, [&](int64_t task) {
-    const int64_t begin = task * kKeysPerTask;
-    LookupRange(keys.subspan(begin, kKeysPerTask),
-                static_cast<char*>(values) + begin * bytes,
-                exists == nullptr ? nullptr : exists + begin, streams);
+  // The last quarter in small tasks, so that all threads end together.
+  const int64_t large = n / kKeysPerTask * 3 / 4;
+  const int64_t small =
+      (n - large * kKeysPerTask + kKeysPerSmallTask - 1) / kKeysPerSmallTask;
+  ParallelFor(executor, large + small, [&](int64_t task) {
+    const bool is_large = task < large;
+    const int64_t begin =
+        is_large ? task * kKeysPerTask
+                 : large * kKeysPerTask + (task - large) * kKeysPerSmallTask;
+    LookupRange(
+        keys.subspan(begin, is_large ? kKeysPerTask : kKeysPerSmallTask),
+        static_cast<char*>(values) + begin * bytes,
+        exists == nullptr ? nullptr : exists + begin, streams);
   });
 }
 

@@ -32,7 +32,8 @@ absl::Status KeyBatch::Read(const TableResource& table, const Tensor& keys,
     return absl::OkStatus();
   }
   if (keys.dtype() == tensorflow::DT_STRING) {
-    return ReadStrings(*table.table(), ViewsOf(keys), new_keys, executor);
+    return ReadStrings(*table.table(), ViewsOf(keys, executor), new_keys,
+                       executor);
   }
   const int32_t* narrow = keys.flat<int32_t>().data();
   own_.assign(narrow, narrow + n);
@@ -110,12 +111,20 @@ void NameKeys(const StringKeys& strings, absl::Span<const int64_t> keys,
   for (absl::string_view view : views) (to++)->assign(view.data(), view.size());
 }
 
-std::vector<absl::string_view> ViewsOf(const Tensor& strings) {
+std::vector<absl::string_view> ViewsOf(const Tensor& strings,
+                                       Executor* executor) {
+  constexpr int64_t kStringsPerTask = 4096;
   const auto texts = strings.flat<tstring>();
-  std::vector<absl::string_view> views(texts.size());
-  for (int64_t i = 0; i < texts.size(); ++i) {
-    views[i] = absl::string_view(texts(i).data(), texts(i).size());
-  }
+  const int64_t n = texts.size();
+  std::vector<absl::string_view> views(n);
+  ParallelFor(
+      executor, (n + kStringsPerTask - 1) / kStringsPerTask, [&](int64_t task) {
+        const int64_t begin = task * kStringsPerTask;
+        const int64_t end = std::min(n, begin + kStringsPerTask);
+        for (int64_t i = begin; i < end; ++i) {
+          views[i] = absl::string_view(texts(i).data(), texts(i).size());
+        }
+      });
   return views;
 }
 

@@ -79,7 +79,8 @@ void NameKeys(const StringKeys& strings, absl::Span<const int64_t> keys,
               tensorflow::Tensor* names);
 
 // The strings of a tensor, borrowed.
-std::vector<absl::string_view> ViewsOf(const tensorflow::Tensor& strings);
+std::vector<absl::string_view> ViewsOf(const tensorflow::Tensor& strings,
+                                       Executor* executor = nullptr);
 
 }  // namespace tfembed
 
