@@ -66,6 +66,13 @@ absl::Status CheckLayout(const SlotLayout& layout, ValueType type) {
   return absl::OkStatus();
 }
 
+// How many of so many keys a stripe may get: stripes differ by chance; four
+// standard deviations cover them all.
+int64_t ShareOf(int64_t keys) {
+  const double mean = static_cast<double>(keys) / kNumStripes;
+  return static_cast<int64_t>(mean + 4 * std::sqrt(mean)) + 1;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<EmbeddingTable>> EmbeddingTable::Create(
@@ -134,9 +141,7 @@ StripedTable::StripedTable(const RowLayout& layout, KeyKind key_kind,
 
 absl::Status StripedTable::ReserveKeys(int64_t keys) {
   if (keys == 0) return absl::OkStatus();
-  // Stripes differ by chance; four standard deviations cover them all.
-  const double mean = static_cast<double>(keys) / kNumStripes;
-  const auto share = static_cast<int64_t>(mean + 4 * std::sqrt(mean)) + 1;
+  const int64_t share = ShareOf(keys);
   for (TableStripe& stripe : stripes_) {
     std::lock_guard<std::shared_mutex> lock(stripe.mutex());
     absl::Status status = stripe.ReserveIndex(share);
@@ -227,22 +232,32 @@ void StripedTable::SetSeed(uint64_t seed) {
   initial_rows_ = initial_rows_.WithSeed(seed);
 }
 
-void StripedTable::Clear() {
-  if (strings_ == nullptr) {
-    ClearRows();
-  } else {
-    strings_->Clear([this] { ClearRows(); });
-  }
+void StripedTable::Clear() { ClearFor(0).IgnoreError(); }  // Needs no memory.
+
+absl::Status StripedTable::ClearFor(int64_t keys) {
+  if (max_size_ > 0) keys = std::min(keys, max_size_);
+  if (strings_ == nullptr) return ClearRowsFor(keys);
+  absl::Status status;
+  strings_->Clear([&] { status = ClearRowsFor(keys); });
+  return status;
 }
 
-void StripedTable::ClearRows() {
+absl::Status StripedTable::ClearRowsFor(int64_t keys) {
   std::lock_guard<std::shared_mutex> no_batches(batches_);
   ExclusiveLocks locks(stripes_);
-  for (TableStripe& stripe : stripes_) stripe.Clear();
   for (auto& filter : filters_) {
     if (filter != nullptr) filter->Clear();
   }
+  store_->Clear(keys);
+  const int64_t share = keys == 0 ? 0 : ShareOf(keys);
+  absl::Status status;
+  for (TableStripe& stripe : stripes_) {
+    if (status.ok()) status = stripe.ClearFor(share);
+  }
+  if (status.ok()) return status;
+  for (TableStripe& stripe : stripes_) stripe.Clear();
   store_->Clear();
+  return status;
 }
 
 }  // namespace tfembed

@@ -110,6 +110,7 @@ class EmbeddingTable {
   virtual ValueType type() const = 0;
   virtual RowLayout layout() const = 0;
   virtual int64_t size() const = 0;
+  virtual int64_t max_size() const = 0;  // 0: no bound.
   virtual TableStats stats() const = 0;
   virtual TableUse use() const = 0;  // Walks through the index.
   virtual SlotLayout slots() const = 0;
@@ -175,6 +176,11 @@ class EmbeddingTable {
 
   // Gives the memory back to the system.
   virtual void Clear() = 0;
+
+  // The same, with room for `keys` keys (no more than the bound), in the memory
+  // that is there as far as it goes: a system may take seconds a GB for what it
+  // hands out anew. ResourceExhausted: the table has been cleared.
+  virtual absl::Status ClearFor(int64_t keys) = 0;
 
   // Lays slots out in every row, present rows included (slab by slab, never a
   // second copy of the table). Same owner and names again: rows stay, and

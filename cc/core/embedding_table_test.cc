@@ -152,6 +152,34 @@ TEST(EmbeddingTable, ClearEmptiesTheTableAndGivesTheMemoryBack) {
   EXPECT_EQ(table->size(), 100000);
 }
 
+TEST(EmbeddingTable, ClearForEmptiesTheTableAndMakesRoom) {
+  auto table = MakeTestTable(8);
+  std::vector<int64_t> keys(100000);
+  for (size_t i = 0; i < keys.size(); ++i) keys[i] = i;
+  const std::vector<float> rows(keys.size() * 8, 1.0f);
+  for (const int64_t room : {100000, 100000, 1000, 500000}) {
+    ASSERT_TRUE(table->Upsert(keys, rows.data(), nullptr).ok());
+    ASSERT_TRUE(table->ClearFor(room).ok());
+    EXPECT_EQ(table->size(), 0);
+    EXPECT_EQ(table->stats().row_bytes, 0);
+    EXPECT_GE(table->stats().capacity, room);
+    EXPECT_THAT(Exists(*table, {0, 1, 99999}), Each(0));
+  }
+  ASSERT_TRUE(table->Upsert(keys, rows.data(), nullptr).ok());
+  EXPECT_EQ(table->size(), 100000);
+}
+
+TEST(EmbeddingTable, IsEmptyAndUsableWhereClearForFindsNoMemory) {
+  auto table = MakeTestTable(1);
+  ASSERT_TRUE(table->Upsert({1, 2}, RowsOf({1, 2}, 1).data(), nullptr).ok());
+  EXPECT_EQ(table->ClearFor(int64_t{1} << 50).code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(table->size(), 0);
+  EXPECT_EQ(table->stats().index_bytes, 0);
+  ASSERT_TRUE(table->Upsert({1, 2}, RowsOf({1, 2}, 1).data(), nullptr).ok());
+  EXPECT_THAT(Exists(*table, {1, 2, 3}), ElementsAre(1, 1, 0));
+}
+
 TEST(EmbeddingTable, InitialCapacityIsRoomForThatManyKeys) {
   auto table = MakeTestTable(1, 0, /*initial_capacity=*/100000);
   const TableStats before = table->stats();

@@ -18,7 +18,6 @@ namespace {
 constexpr double kMaxLoad = 0.74;
 constexpr double kGrowth = 1.5;
 constexpr int64_t kMostGrowth = 8;  // In place.
-constexpr size_t kPageBytes = 4096;
 constexpr uint8_t kStuck = std::numeric_limits<uint8_t>::max();
 
 int64_t CapacityOf(int64_t num_buckets) {
@@ -69,7 +68,7 @@ absl::Status HashIndex::Extend(size_t bytes) {
   }
   // Written before it is read: a page that is read first is a shared one of
   // zeros, and replacing that interrupts all threads of the process.
-  for (size_t i = old_size; i < bytes; i += kPageBytes) memory_.data()[i] = 0;
+  memory_.WritePages(old_size);
   return absl::OkStatus();
 }
 
@@ -107,10 +106,7 @@ bool HashIndex::PutUpwards(uint32_t home, int64_t key, uint32_t row) {
   for (uint32_t passed = home; passed < b; ++passed) {
     if (buckets_[passed].overflow != kStuck) ++buckets_[passed].overflow;
   }
-  Bucket& bucket = buckets_[b];
-  bucket.keys[bucket.count] = key;
-  bucket.rows[bucket.count] = row;
-  ++bucket.count;
+  Append(&buckets_[b], key, row);
   return true;
 }
 
@@ -127,6 +123,17 @@ void HashIndex::Clear() {
   num_buckets_ = 1;
   size_ = 0;
   capacity_ = 0;
+}
+
+absl::Status HashIndex::ClearFor(int64_t keys) {
+  if (capacity_ == 0 || keys == 0 || BucketsFor(keys) != num_buckets_) {
+    Clear();
+    return Reserve(keys);
+  }
+  salt_ = NewSalt();
+  std::memset(memory_.data(), 0, memory_.size());
+  size_ = 0;
+  return absl::OkStatus();
 }
 
 uint32_t HashIndex::FindPast(const Bucket* bucket, int64_t key) const {
@@ -146,7 +153,7 @@ uint32_t HashIndex::Insert(uint64_t hash, int64_t key, uint32_t row) {
     if (overflow != kStuck) ++overflow;
     b = Next(b);
   }
-  PutUpwards(b, key, row);
+  Append(&buckets_[b], key, row);
   ++size_;
   return row;
 }

@@ -79,6 +79,10 @@ class HashIndex {
   // Forgets all keys and gives the memory back; the salt is another one then.
   void Clear();
 
+  // The same, with room for `keys` keys: in the memory that is there if the
+  // index would take as much. ResourceExhausted: it has been cleared.
+  absl::Status ClearFor(int64_t keys);
+
   // The bucket where a search for a hash begins; it stays valid until the next
   // Reserve or Clear.
   const Bucket* Home(uint64_t hash) const { return &buckets_[BucketOf(hash)]; }
@@ -108,8 +112,18 @@ class HashIndex {
   // The row of a key; new_row() where it is new. REQUIRES: size() < capacity().
   template <typename NewRow>
   uint32_t FindOrInsert(uint64_t hash, int64_t key, NewRow new_row) {
-    const uint32_t row = Find(hash, key);
-    return row != kNoRow ? row : Insert(hash, key, new_row());
+    Bucket& home = buckets_[BucketOf(hash)];
+    uint32_t row = FindIn(home, key);
+    if (row != kNoRow) return row;
+    if (home.overflow != 0) {
+      row = FindPast(&home, key);
+      if (row != kNoRow) return row;
+    }
+    row = new_row();
+    if (home.count == kBucketPlaces) return Insert(hash, key, row);
+    Append(&home, key, row);
+    ++size_;
+    return row;
   }
 
   // REQUIRES: the key is not there and size() < capacity(). Returns `row`.
@@ -180,6 +194,13 @@ class HashIndex {
   // Moves the entries of the first `old_num_buckets` buckets to their places
   // among num_buckets_.
   void Spread(uint32_t old_num_buckets);
+
+  // REQUIRES: the bucket is not full.
+  static void Append(Bucket* bucket, int64_t key, uint32_t row) {
+    bucket->keys[bucket->count] = key;
+    bucket->rows[bucket->count] = row;
+    ++bucket->count;
+  }
 
   // Puts an entry into bucket `home` or the next one with a place; false, with
   // nothing changed, where there is none before the last bucket's end.

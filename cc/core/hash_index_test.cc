@@ -204,6 +204,39 @@ TEST(HashIndex, ClearGivesTheMemoryBackAndTheIndexWorksOn) {
   EXPECT_EQ(Find(index, 3), 9u);
 }
 
+TEST(HashIndex, ClearForUsesMemoryOfTheRightSizeAgain) {
+  HashIndex index;
+  for (int64_t key = 0; key < 100000; ++key) Insert(&index, key, 1);
+  const int64_t bytes = index.bytes(), buckets = index.num_buckets();
+  for (const int64_t keys : {100000, 100000, 1000, 3, 0, 100000}) {
+    ASSERT_TRUE(index.ClearFor(keys).ok());
+    EXPECT_EQ(index.size(), 0);
+    EXPECT_GE(index.capacity(), keys);
+    index.ForEach(0, index.num_buckets(),
+                  [](int64_t, uint32_t) { FAIL() << "a key is left"; });
+    for (int64_t key = 0; key < keys; ++key) {
+      ASSERT_EQ(Find(index, key), HashIndex::kNoRow);
+      Insert(&index, key, key % 7);
+    }
+    for (int64_t key = 0; key < keys; ++key) {
+      ASSERT_EQ(Find(index, key), key % 7);
+    }
+    if (keys < 100000) continue;
+    EXPECT_EQ(index.bytes(), bytes);
+    EXPECT_EQ(index.num_buckets(), buckets);
+  }
+}
+
+TEST(HashIndex, IsEmptyWhereClearForFindsNoMemory) {
+  HashIndex index;
+  Insert(&index, 3, 9);
+  EXPECT_EQ(index.ClearFor(int64_t{1} << 40).code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(index.size(), 0);
+  EXPECT_EQ(index.bytes(), 0);
+  EXPECT_EQ(Find(index, 3), HashIndex::kNoRow);
+}
+
 TEST(HashIndex, RefusesWhatTheSystemCannotGiveAndStaysAsItWas) {
   HashIndex index;
   Insert(&index, 3, 9);

@@ -19,7 +19,7 @@ constexpr int64_t kSmallPageBytes = int64_t{2} << 20;
 // enough that 1,000 tables of 10 keys stay small, and that what all stripes
 // have in hand does not show.
 constexpr int64_t kMinRange = 4;
-constexpr int64_t kMaxRange = 1024;
+constexpr int64_t kMaxRange = 256;
 constexpr int64_t kRangeShare = 8;
 
 // The largest power of two of rows that fits into kSlabBytes.
@@ -142,10 +142,13 @@ void RowStore::WidenSlab(int64_t slab, int64_t at,
   memory_[slab] = std::move(to);
 }
 
-void RowStore::Clear() {
+void RowStore::Clear(int64_t kept_rows) {
   std::lock_guard<std::mutex> lock(mutex_);
-  for (size_t slab = 0; slab < memory_.size(); ++slab) slabs_[slab] = nullptr;
-  memory_.clear();
+  const int64_t kept = (kept_rows + slab_mask_) >> slab_shift_;
+  while (static_cast<int64_t>(memory_.size()) > kept) {
+    slabs_[memory_.size() - 1] = nullptr;
+    memory_.pop_back();
+  }
   next_row_ = 0;
 }
 

@@ -62,8 +62,9 @@ class RowStore {
   absl::Status Widen(int64_t at, absl::Span<const float> words,
                      const std::vector<bool>& live);
 
-  // Takes all rows back and gives the memory to the system.
-  void Clear();
+  // Takes all rows back and gives the memory to the system, but for what
+  // `kept_rows` rows need.
+  void Clear(int64_t kept_rows = 0);
 
  private:
   explicit RowStore(int64_t width);

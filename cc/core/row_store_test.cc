@@ -95,6 +95,21 @@ TEST(RowStore, ClearTakesAllRowsBack) {
   EXPECT_EQ(*store->Row(0), 0);
 }
 
+TEST(RowStore, ClearKeepsTheMemoryOfSomeRows) {
+  constexpr int64_t kSlab = int64_t{32} << 20;  // 2^17 rows of 64 words.
+  auto store = MakeStore(64);
+  constexpr int64_t kRowsOfSlab = kSlab / 256;
+  TakeRows(store.get(), 2 * kRowsOfSlab + 5);
+  *store->Row(7) = 5;
+  const float* const first = store->Row(7);
+  store->Clear(kRowsOfSlab);
+  EXPECT_EQ(store->num_rows(), 0);
+  EXPECT_EQ(TakeRows(store.get(), 3 * kRowsOfSlab), 0u);
+  EXPECT_EQ(store->Row(7), first);
+  EXPECT_EQ(*store->Row(7), 5);                // The same memory,
+  EXPECT_EQ(*store->Row(kRowsOfSlab + 7), 0);  // and new one.
+}
+
 TEST(RowStore, RefusesMoreRowsThan32BitNumbersCount) {
   auto store = MakeStore(1);  // 16 GiB of addresses, none of them touched.
   ASSERT_TRUE(store->Promise(RowStore::kMaxRows).ok());

@@ -71,6 +71,7 @@ class StripedTable final : public EmbeddingTable {
   ValueType type() const override { return type_; }
   RowLayout layout() const override;
   int64_t size() const override;
+  int64_t max_size() const override { return max_size_; }
   TableStats stats() const override;
   TableUse use() const override;
   SlotLayout slots() const override;
@@ -97,6 +98,7 @@ class StripedTable final : public EmbeddingTable {
       const std::function<absl::StatusOr<WorthBuffers>(int64_t n)>& allocate,
       Executor* executor) const override;
   void Clear() override;
+  absl::Status ClearFor(int64_t keys) override;
   absl::Status SetSlots(const SlotLayout& layout) override;
   void SetSeed(uint64_t seed) override;
   absl::Status Visit(int64_t chunk_rows, const Visitor& visit) const override;
@@ -114,7 +116,7 @@ class StripedTable final : public EmbeddingTable {
   std::unique_ptr<RowSink> Write() override;
 
  private:
-  void ClearRows();
+  absl::Status ClearRowsFor(int64_t keys);
 
   class Source;         // table_lookup.cc
   class FrozenStripes;  // table_snapshot.cc

@@ -31,4 +31,9 @@ void TableStripe::Clear() {
   pool_.Clear();
 }
 
+absl::Status TableStripe::ClearFor(int64_t keys) {
+  pool_.Clear();
+  return index_.ClearFor(keys);
+}
+
 }  // namespace tfembed

@@ -59,6 +59,9 @@ class TableStripe {
   // Forgets keys, rows and their memory. REQUIRES: no reservations.
   void Clear();
 
+  // The same, with room for `keys` keys; see HashIndex.
+  absl::Status ClearFor(int64_t keys);
+
  private:
   mutable std::shared_mutex mutex_;
   HashIndex index_;

@@ -179,16 +179,16 @@ class TableRestoreOp : public OpKernel {
     CheckpointFiles files(context->env(), prefix);
     OP_REQUIRES_OK(context, files.status());
     std::vector<TableRestore> restores;
+    TfExecutor executor(context);
     for (size_t t = 0; t < tables.size(); ++t) {
       restores.push_back(Plan(tables[t], t, &files));
-      OP_REQUIRES_OK(context, restores.back().Check());
+      OP_REQUIRES_OK(context, restores.back().Check(&executor));
     }
     Tensor* layouts;
     OP_REQUIRES_OK(
         context,
         context->allocate_output(
             0, TensorShape({static_cast<int64_t>(tables.size())}), &layouts));
-    TfExecutor executor(context);
     for (size_t t = 0; t < restores.size(); ++t) {
       OP_REQUIRES_OK(context, restores[t].Replace(&executor));
       layouts->flat<tstring>()(t) = restores[t].layout().ToText();

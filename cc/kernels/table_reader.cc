@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "cc/core/support/row_copy.h"
@@ -57,6 +58,22 @@ void FillColumns(float value, int64_t first, int64_t dim, Tensor* to) {
 }
 
 }  // namespace
+
+CheckpointFiles::Reader CheckpointFiles::reader() {
+  std::unique_ptr<tensorflow::BundleReader> reader;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!free_.empty()) {
+      reader = std::move(free_.back());
+      free_.pop_back();
+    }
+  }
+  if (reader == nullptr) reader = Open();
+  return Reader(reader.release(), [this](tensorflow::BundleReader* used) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    free_.emplace_back(used);
+  });
+}
 
 absl::Status TableReader::Explain(const absl::Status& status,
                                   absl::string_view tensor) {
@@ -194,32 +211,32 @@ absl::Status TableReader::ReadSlice(const std::string& tensor, int64_t c,
     spec = TensorSlice({{begin, n}, {0, width}});
   }
   *slice = Tensor(dtype, shape);
-  const absl::Status status =
-      is_sliced_ ? files_->reader()->LookupSlice(tensor, spec, slice)
-                 : files_->reader()->Lookup(tensor, slice);
+  const CheckpointFiles::Reader reader = files_->reader();
+  absl::Status status = reader->status();
+  if (status.ok()) {
+    status = is_sliced_ ? reader->LookupSlice(tensor, spec, slice)
+                        : reader->Lookup(tensor, slice);
+  }
   if (status.ok()) return status;
   return Explain(Damaged(absl::StrCat("rows ", begin, " to ", begin + n, ": ",
                                       status.message())),
                  tensor);
 }
 
-absl::Status TableReader::Verify() {
+absl::Status TableReader::VerifyChunk(int64_t c, Tensor* keys) {
   Tensor slice;
-  for (int64_t c = 0; c < num_chunks(); ++c) {
+  TF_RETURN_IF_ERROR(
+      ReadSlice(KeysTensor(tensor_name_), c, key_dtype(), 0, keys));
+  TF_RETURN_IF_ERROR(ReadSlice(ValuesTensor(tensor_name_), c, value_dtype(),
+                               layout_.dim, &slice));
+  for (size_t s = 0; s < layout_.slots.names.size(); ++s) {
     TF_RETURN_IF_ERROR(
-        ReadSlice(KeysTensor(tensor_name_), c, key_dtype(), 0, &slice));
-    TF_RETURN_IF_ERROR(ReadSlice(ValuesTensor(tensor_name_), c, value_dtype(),
-                                 layout_.dim, &slice));
-    for (size_t s = 0; s < layout_.slots.names.size(); ++s) {
-      TF_RETURN_IF_ERROR(
-          ReadSlice(SlotTensor(tensor_name_, layout_.slots.names[s]), c,
-                    tensorflow::DT_FLOAT, SavedSlotWidth(s), &slice));
-    }
-    if (layout_.notes.empty()) continue;
-    TF_RETURN_IF_ERROR(ReadSlice(NotesTensor(tensor_name_), c,
-                                 tensorflow::DT_INT64, 0, &slice));
+        ReadSlice(SlotTensor(tensor_name_, layout_.slots.names[s]), c,
+                  tensorflow::DT_FLOAT, SavedSlotWidth(s), &slice));
   }
-  return absl::OkStatus();
+  if (layout_.notes.empty()) return absl::OkStatus();
+  return ReadSlice(NotesTensor(tensor_name_), c, tensorflow::DT_INT64, 0,
+                   &slice);
 }
 
 absl::Status TableReader::ReadChunk(int64_t c, const EmbeddingTable& table,
@@ -233,6 +250,10 @@ absl::Status TableReader::ReadChunk(int64_t c, const EmbeddingTable& table,
   Tensor slice;
   TF_RETURN_IF_ERROR(ReadSlice(ValuesTensor(tensor_name_), c, value_dtype(),
                                layout_.dim, &slice));
+  if (value_dtype() == tensorflow::DT_FLOAT && layout.width() == layout_.dim) {
+    *rows = std::move(slice);
+    return absl::OkStatus();
+  }
   *rows = Tensor(tensorflow::DT_FLOAT, TensorShape({n, layout.width()}));
   CopyColumns(slice, 0, rows);
   FillColumns(0, layout.meta_begin(), layout.meta_words, rows);

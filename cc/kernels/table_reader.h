@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,25 +18,42 @@
 
 namespace tfembed {
 
-// The files of one checkpoint, open as long as it lives. Not thread-safe.
+// The files of one checkpoint, open as long as it lives. Thread-safe.
 class CheckpointFiles {
  public:
   CheckpointFiles(tensorflow::Env* env, const std::string& prefix)
-      : prefix_(prefix), reader_(env, prefix) {}
+      : env_(env), prefix_(prefix) {
+    free_.push_back(Open());
+    status_ = free_.back()->status();
+  }
 
   const std::string& prefix() const { return prefix_; }
-  absl::Status status() const { return reader_.status(); }
-  tensorflow::BundleReader* reader() { return &reader_; }
+  absl::Status status() const { return status_; }
+
+  // A reader that is used by nobody else until it goes; there are as many as
+  // were ever in use at once. Its status() may be an error.
+  using Reader =
+      std::unique_ptr<tensorflow::BundleReader,
+                      std::function<void(tensorflow::BundleReader* reader)>>;
+  Reader reader();
 
  private:
+  std::unique_ptr<tensorflow::BundleReader> Open() const {
+    return std::make_unique<tensorflow::BundleReader>(env_, prefix_);
+  }
+
+  tensorflow::Env* const env_;
   const std::string prefix_;
-  tensorflow::BundleReader reader_;
+  absl::Status status_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<tensorflow::BundleReader>> free_;  // By mutex_.
 };
 
 // One logical table in a checkpoint, read chunk by chunk. Errors name the
 // table, the tensor and the checkpoint, and say what was found and what is
 // allowed: NotFound: the checkpoint has no such table; InvalidArgument: another
-// width, dtype, shape or format; DataLoss: the files are damaged.
+// width, dtype, shape or format; DataLoss: the files are damaged. Thread-safe
+// after Open.
 class TableReader {
  public:
   // `tensor_name` is the prefix of its tensors, `table_name` what errors call
@@ -57,8 +76,8 @@ class TableReader {
     return static_cast<int64_t>(chunks_.size()) - 1;
   }
 
-  // Reads every byte and compares checksums.
-  absl::Status Verify();
+  // Reads every byte of chunk c and compares checksums. `keys` are its keys.
+  absl::Status VerifyChunk(int64_t c, tensorflow::Tensor* keys);
 
   // Reads chunk c as `table` imports it: `keys`, and full rows, as words, with
   // the slots that were saved too if `load_slots`, the others initial.

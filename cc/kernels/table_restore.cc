@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "cc/core/first_error.h"
 #include "cc/kernels/key_batch.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/platform/errors.h"
@@ -13,6 +14,14 @@ namespace tfembed {
 namespace {
 
 using ::tensorflow::Tensor;
+
+// Chunks that are under way at a time: each takes up to four times its bytes.
+constexpr int64_t kMostChunks = 3;
+
+int64_t ShardOf(int64_t key, int64_t num_shards) {
+  const int64_t remainder = key % num_shards;
+  return remainder < 0 ? remainder + num_shards : remainder;
+}
 
 // The keys of one shard and their rows, copied together.
 struct ShardRows {
@@ -24,9 +33,7 @@ std::vector<ShardRows> Deal(absl::Span<const int64_t> keys, const float* rows,
                             int64_t width, int64_t num_shards) {
   std::vector<ShardRows> shards(num_shards);
   for (const int64_t key : keys) {
-    const int64_t remainder = key % num_shards;
-    ShardRows& shard =
-        shards[remainder < 0 ? remainder + num_shards : remainder];
+    ShardRows& shard = shards[ShardOf(key, num_shards)];
     shard.keys.push_back(key);
     shard.rows.insert(shard.rows.end(), rows, rows + width);
     rows += width;
@@ -53,9 +60,10 @@ std::string Describe(const SlotLayout& slots) {
 TableRestore::TableRestore(Options options, CheckpointFiles* files)
     : options_(std::move(options)),
       reader_(std::make_unique<TableReader>(options_.table_name,
-                                            options_.tensor_name, files)) {}
+                                            options_.tensor_name, files)),
+      num_keys_(new std::atomic<int64_t>[options_.shards.size()]()) {}
 
-absl::Status TableRestore::Check() {
+absl::Status TableRestore::Check(Executor* executor) {
   if (options_.deal_rows && options_.shards.size() > 1 &&
       options_.shards[0]->strings() != nullptr) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -64,7 +72,48 @@ absl::Status TableRestore::Check() {
   }
   TF_RETURN_IF_ERROR(reader_->Open(*options_.shards[0]));
   TF_RETURN_IF_ERROR(CheckSlots());
-  return reader_->Verify();
+  return ForEachChunk(executor, [this](int64_t c, Executor* own) {
+    Tensor keys;
+    TF_RETURN_IF_ERROR(reader_->VerifyChunk(c, &keys));
+    if (options_.deal_rows) CountKeys(keys);
+    return absl::OkStatus();
+  });
+}
+
+// Checksums and copies keep a core busy, so chunks are dealt to threads.
+absl::Status TableRestore::ForEachChunk(Executor* executor,
+                                        const ChunkBody& body) const {
+  const int64_t chunks = reader_->num_chunks();
+  const int64_t threads = executor->num_threads();
+  const int64_t tasks = std::min({chunks, threads, kMostChunks});
+  Executor* const own = tasks < threads ? executor : nullptr;
+  std::atomic<int64_t> next{0};
+  std::atomic<bool> failed{false};
+  FirstError error;
+  ParallelFor(executor, tasks, [&](int64_t) {
+    while (!failed) {
+      const int64_t c = next++;
+      if (c >= chunks) break;
+      const absl::Status status = body(c, own);
+      if (!status.ok()) failed = true;
+      error.Update(c, status);
+    }
+  });
+  return error.status();
+}
+
+void TableRestore::CountKeys(const Tensor& keys) {
+  const auto num_shards = static_cast<int64_t>(options_.shards.size());
+  if (num_shards == 1) {
+    num_keys_[0] += keys.NumElements();
+    return;
+  }
+  std::vector<int64_t> counts(num_shards);
+  const auto numbers = keys.flat<int64_t>();
+  for (int64_t i = 0; i < numbers.size(); ++i) {
+    ++counts[ShardOf(numbers(i), num_shards)];
+  }
+  for (int64_t s = 0; s < num_shards; ++s) num_keys_[s] += counts[s];
 }
 
 bool TableRestore::HasSavedSlots() const {
@@ -91,21 +140,40 @@ absl::Status TableRestore::CheckSlots() const {
 }
 
 absl::Status TableRestore::Replace(Executor* executor) {
-  TF_RETURN_IF_ERROR(Clear());
-  if (!options_.deal_rows) return absl::OkStatus();
-  for (int64_t c = 0; c < reader_->num_chunks(); ++c) {
-    TF_RETURN_IF_ERROR(DealChunk(c, executor));
+  absl::Status status = Clear();
+  if (status.ok() && options_.deal_rows) status = DealRows(executor);
+  if (status.ok()) return status;
+  for (EmbeddingTable* shard : options_.shards) shard->Clear();
+  return status;
+}
+
+absl::Status TableRestore::DealRows(Executor* executor) {
+  if (IsBounded()) {
+    // Of too many rows the last ones stay: in their order.
+    for (int64_t c = 0; c < reader_->num_chunks(); ++c) {
+      TF_RETURN_IF_ERROR(DealChunk(c, executor));
+    }
+    return absl::OkStatus();
   }
-  return absl::OkStatus();
+  return ForEachChunk(
+      executor, [this](int64_t c, Executor* own) { return DealChunk(c, own); });
+}
+
+bool TableRestore::IsBounded() const {
+  return std::any_of(
+      options_.shards.begin(), options_.shards.end(),
+      [](const EmbeddingTable* shard) { return shard->max_size() > 0; });
 }
 
 absl::Status TableRestore::Clear() {
-  for (EmbeddingTable* shard : options_.shards) {
-    shard->Clear();
+  for (size_t s = 0; s < options_.shards.size(); ++s) {
+    EmbeddingTable* const shard = options_.shards[s];
     // An attached optimizer's initial values stay.
     if (HasSavedSlots() && shard->slots().owner.empty()) {
+      shard->Clear();
       TF_RETURN_IF_ERROR(shard->SetSlots(layout().slots));
     }
+    TF_RETURN_IF_ERROR(shard->ClearFor(num_keys_[s]));
     if (!options_.keep_seed) shard->SetSeed(layout().seed);
   }
   return absl::OkStatus();

@@ -1,7 +1,9 @@
 #ifndef TFEMBED_KERNELS_TABLE_RESTORE_H_
 #define TFEMBED_KERNELS_TABLE_RESTORE_H_
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,7 +33,7 @@ class TableRestore {
 
   // Reads all of the table and compares checksums. The errors of TableReader;
   // InvalidArgument where the saved slots are of another update rule.
-  absl::Status Check();
+  absl::Status Check(Executor* executor);
 
   // Replaces the content of all shards. REQUIRES: Check succeeded. It can fail
   // only where memory runs out or the files fail now; the table is then empty.
@@ -42,11 +44,20 @@ class TableRestore {
  private:
   bool HasSavedSlots() const;
   absl::Status CheckSlots() const;
+  bool IsBounded() const;
+
+  // Calls body(chunk, its executor) for all chunks, some at a time.
+  using ChunkBody = std::function<absl::Status(int64_t chunk, Executor* own)>;
+  absl::Status ForEachChunk(Executor* executor, const ChunkBody& body) const;
+
+  void CountKeys(const tensorflow::Tensor& keys);
   absl::Status Clear();
+  absl::Status DealRows(Executor* executor);
   absl::Status DealChunk(int64_t chunk, Executor* executor);
 
   Options options_;
   std::unique_ptr<TableReader> reader_;
+  std::unique_ptr<std::atomic<int64_t>[]> num_keys_;  // Each shard's.
 };
 
 }  // namespace tfembed

@@ -42,6 +42,23 @@ def test_all_chunks_are_restored(saved, num_shards, partitioner):
     assert restored.table.lookup(keys)[1].numpy().all()
 
 
+@pytest.mark.parametrize("num_keys", [10, NUM_KEYS, 3 * NUM_KEYS])
+def test_what_was_there_before_is_gone(saved, num_keys):
+    model, path = saved
+    live = trained_model(num_keys, num_shards=2, **OPTIONS)
+    unknown = np.arange(10**9, 10**9 + 50_000)
+    live.table.upsert(unknown, np.ones([len(unknown), 32]))
+
+    for _ in range(2):
+        tf.train.Checkpoint(model=live).read(path).assert_consumed()
+
+        assert_same_content(content(live.table), content(model.table))
+        assert not live.table.lookup(unknown)[1].numpy().any()
+    live.table.upsert(unknown, np.ones([len(unknown), 32]))
+    assert (live.table.lookup(unknown)[0].numpy() == 1).all()
+    assert int(live.table.size()) == NUM_KEYS + len(unknown)
+
+
 def test_tensorflow_reads_slices_as_one_tensor(saved):
     model, path = saved
     reader = tf.train.load_checkpoint(path)

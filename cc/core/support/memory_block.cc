@@ -19,6 +19,9 @@ constexpr size_t kMapFrom = size_t{64} << 10;
 constexpr size_t kAlignment = 64;
 constexpr size_t kSmallPageBytes = 4096;
 
+// Since Linux 5.14; older headers do not name it.
+constexpr int kPopulateForWriting = 23;
+
 size_t RoundUp(size_t value, size_t unit) {
   return (value + unit - 1) / unit * unit;
 }
@@ -102,6 +105,17 @@ void MemoryBlock::AskForHugePages(size_t begin) {
   const size_t end = RoundDown(RoundUp(size_, kSmallPageBytes), kHugePageBytes);
   // Advice: where the system has no huge pages the block works without.
   if (begin < end) (void)madvise(data_ + begin, end - begin, MADV_HUGEPAGE);
+}
+
+void MemoryBlock::WritePages(size_t begin) {
+  if (begin >= size_) return;
+  if (mapped_bytes_ > 0) {
+    // One call for all of them: an interrupt each takes as long as the zeros.
+    const size_t first = RoundDown(begin, kSmallPageBytes);
+    const size_t end = RoundUp(size_, kSmallPageBytes);
+    if (madvise(data_ + first, end - first, kPopulateForWriting) == 0) return;
+  }
+  for (size_t i = begin; i < size_; i += kSmallPageBytes) data_[i] = 0;
 }
 
 bool MemoryBlock::Extend(size_t bytes) {

@@ -43,6 +43,10 @@ class MemoryBlock {
   // there are no addresses left: nothing has changed.
   bool Extend(size_t bytes);
 
+  // Writes to all pages from byte `begin` on, so that they are there; what they
+  // hold stays. REQUIRES: bytes from `begin` on are zero.
+  void WritePages(size_t begin);
+
   char* data() const { return data_; }
   size_t size() const { return size_; }
 
