@@ -128,6 +128,8 @@ def _add(
 def _updated(
     lowered: Lowered, case: Case, sums: list[dict[int, Terms]]
 ) -> list[list[Terms]]:
+    if lowered.program.taped == "own":
+        return _keras_momentum(case, sums)
     rule, *words = lowered.rule.split()
     parameters = {k: float(v) for k, v in (word.split("=") for word in words)}
     tables = []
@@ -148,6 +150,22 @@ def _updated(
             for part, new in zip(parts, [new_rows, *new_slots], strict=True):
                 part.value[keys], part.size[keys] = new.value, new.size
         tables.append(parts)
+    return tables
+
+
+def _keras_momentum(
+    case: Case, sums: list[dict[int, Terms]]
+) -> list[list[Terms]]:
+    """m = 0.9 m - rate g, w += m: of all rows, as Keras moves a variable."""
+    tables = []
+    for table, of_table in zip(case.tables, sums, strict=True):
+        rows, momenta = (Terms.of(part) for part in table)
+        moved = momenta * 0.9
+        for key, gradient in of_table.items():
+            step = gradient * -LEARNING_RATE
+            moved.value[key] += step.value
+            moved.size[key] += step.size
+        tables.append([rows + moved, moved])
     return tables
 
 

@@ -17,6 +17,7 @@ import time
 from proof.programs import Lowered, Program, at_chip_size, programs
 from proof.results import Result, write
 from proof.steps import Step
+from proof.taped_steps import TapedStep
 
 __all__ = ["lower", "main"]
 
@@ -38,7 +39,8 @@ def lower(
       platform: "TPU" for the TPU bridge; None for the CPU.
       large: whether it is of a chip's size.
     """
-    step = Step(program, replicas)
+    kind = TapedStep if program.taped else Step
+    step = kind(program, replicas)
     make = step.function().experimental_get_compiler_ir(*step.specs())
     options = {} if platform is None else {"platform_name": platform}
     text = make(stage="stablehlo", **options)
@@ -59,7 +61,7 @@ def lower(
 
 def replica_counts(program: Program, *, full: bool) -> tuple[int, ...]:
     """On how many host devices a program is run."""
-    if full or program.name in ("forward", "step, Adagrad"):
+    if full or program.taped or program.name in ("forward", "step, Adagrad"):
         return (1, 2, 4, 8)
     return (4,)
 

@@ -10,13 +10,19 @@ import contextlib
 from collections.abc import Iterator
 from unittest import mock
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf.tpu import topology_pb2
 from tensorflow.python.client import session
 from tensorflow.python.tpu import tpu_system_metadata
 from tensorflow.python.tpu.ops import tpu_ops
 
-__all__ = ["PaperTPUResolver", "paper_strategy", "traced_on_paper"]
+__all__ = [
+    "PaperTPUResolver",
+    "eager_on_paper",
+    "paper_strategy",
+    "traced_on_paper",
+]
 
 
 class PaperTPUResolver(tf.distribute.cluster_resolver.ClusterResolver):
@@ -120,3 +126,18 @@ def traced_on_paper(
         )
         with strategy.scope():
             yield graph, strategy
+
+
+def eager_on_paper(replicas: int) -> tf.distribute.TPUStrategy:
+    """A TPUStrategy whose replicas have their variables in host memory.
+
+    In eager mode variables are made, assigned and saved as on TPUs, and functions
+    that call strategy.run are traced; nothing can run them.
+    """
+    strategy = paper_strategy(1, replicas)
+    host = "/job:localhost/replica:0/task:0/device:CPU:0"
+    strategy.extended._tpu_devices = np.array([[host]] * replicas)
+    strategy.extended._host_device = host
+    # There is one device to pack variables of.
+    strategy._enable_packed_variable_in_eager_mode = False
+    return strategy

@@ -58,6 +58,8 @@ class Program:
       buffer: ids to one replica in a round; 0: the default.
       layers: of a DLRM, bottom and top; empty for none.
       dense: the dense features of a DLRM.
+      taped: "" for TPUEmbedding; of TPUEmbeddingV0, "fused" where our update rule
+        moves rows, "own" where an optimizer's update does.
     """
 
     name: str
@@ -73,6 +75,7 @@ class Program:
     bottom: tuple[int, ...] = ()
     top: tuple[int, ...] = ()
     dense: int = 0
+    taped: str = ""
 
     @property
     def ids(self) -> int:
@@ -127,6 +130,24 @@ def programs() -> list[Program]:
             bottom=(16,),
             top=(16,),
             dense=13,
+        ),
+        Program("V0, SGD", rule="SGD", length=2, taped="fused"),
+        Program(
+            "V0, Adagrad",
+            rule="Adagrad",
+            combiner="mean",
+            weighted=True,
+            length=3,
+            buffer=2,
+            taped="fused",
+            **tables,
+        ),
+        Program(
+            "V0, Keras' momentum",
+            rule="Momentum",
+            length=2,
+            taped="own",
+            **tables,
         ),
     ]
 

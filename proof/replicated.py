@@ -28,7 +28,7 @@ _RULES = ("", "SGD", "Adagrad")
 
 def has_replicated(lowered: Lowered) -> bool:
     """Whether there is such a version of a program."""
-    return lowered.program.rule in _RULES
+    return lowered.program.rule in _RULES and not lowered.program.taped
 
 
 def replicated_program(lowered: Lowered, devices: list[Any]) -> Any:

@@ -39,7 +39,13 @@ def _plan_of(
         for i, size in enumerate(program.vocabularies)
     ]
     return make_plan(
-        [tfembed.FeatureConfig(tables[table]) for table in program.features],
+        [
+            tfembed.FeatureConfig(
+                tables[table],
+                max_sequence_length=0 if program.combiner else program.length,
+            )
+            for table in program.features
+        ],
         rule,
     )
 
@@ -64,10 +70,12 @@ class Step:
         self.program = program
         self.replicas = replicas
         self.rule = optimizer_of(program)
-        plan = _plan_of(program, self.rule)
-        stacks = stacks_of(plan, replicas, buffer=program.buffer, portable=True)
+        self.plan = _plan_of(program, self.rule)
+        stacks = stacks_of(
+            self.plan, replicas, buffer=program.buffer, portable=True
+        )
         (self.stack,) = stacks
-        self._tables = TablesProgram(plan.tables, stacks)
+        self._tables = TablesProgram(self.plan.tables, stacks)
 
     @property
     def buffer(self) -> int:

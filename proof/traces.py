@@ -22,6 +22,7 @@ from proof.paper_tpu import traced_on_paper
 from proof.programs import programs
 from proof.results import Result, write
 from proof.steps import Step
+from proof.v0_traces import check_v0, trace_v0
 from tfembed.embedding.engines.registry import missing
 
 __all__ = ["ENGINES", "main", "trace", "trace_exchange"]
@@ -179,8 +180,8 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="the same")
     arguments = parser.parse_args()
     results = []
-    for engine in (*ENGINES, "exchange"):
-        absent = missing(engine) if engine in ENGINES else None
+    for engine in (*ENGINES, "exchange", "V0"):
+        absent = missing(engine if engine in ENGINES else "xla")
         if absent:
             columns = {"found": f"left out: {absent}"}
             results.append(Result(engine, True, columns))
@@ -195,11 +196,17 @@ def _result(engine: str, hosts: int, training: bool) -> Result:
     start = time.monotonic()
     found, error = "", ""
     try:
-        if engine == "exchange":
-            ops = trace_exchange(hosts, training=training)
+        if engine == "V0":
+            replicas = hosts * CORES
+            operations = trace_v0(replicas, training=training)
+            found = check_v0(operations, training, replicas)
         else:
-            ops = trace(engine, hosts, training=training)
-        found = _CHECKS[engine](ops, training, hosts)
+            ops = (
+                trace_exchange(hosts, training=training)
+                if engine == "exchange"
+                else trace(engine, hosts, training=training)
+            )
+            found = _CHECKS[engine](ops, training, hosts)
     except Exception as raised:
         error = str(raised).strip().splitlines()[-1] if str(raised) else ""
         error = f"{type(raised).__name__}: {error}"

@@ -55,7 +55,9 @@ def test_what_the_engine_cannot_do_is_said_when_it_is_made():
     growing = tfembed.FeatureConfig(tfembed.TableConfig(None, 4, name="new"))
     with pytest.raises(errors.ArgumentError, match=r"new.*vocabulary_size"):
         tfembed.TPUEmbeddingV0(growing, None, engine="xla")
-    with pytest.raises(errors.ArgumentError, match="'host', 'xla'.*'tpu'"):
+    with pytest.raises(
+        errors.ArgumentError, match="'replicated', 'xla'.*'tpu'"
+    ):
         v0_batches.embedding("tpu")
     combiner = tfembed.CustomCombiner(lambda valency, vectors: vectors[0], 2)
     with pytest.raises(errors.UnsupportedError, match="users.*CustomCombiner"):
@@ -70,7 +72,7 @@ def test_engines_are_described():
     )
     with tf.Graph().as_default(), paper_strategy(1).scope():
         assert (
-            "users  xla     a TPUStrategy"
+            "users  replicated  a TPUStrategy"
             in v0_batches.embedding("auto").describe()
         )
         with pytest.raises(errors.UnsupportedError, match="host memory"):

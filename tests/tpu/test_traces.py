@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proof import traces
+from proof import traces, v0_traces
 from tfembed.embedding.engines.registry import missing
 from tfembed.ops import exchange
 
@@ -33,6 +33,17 @@ def test_an_engine_traces_what_it_should(engine, hosts, training):
 def test_an_exchange_is_part_of_the_step(hosts):
     ops = traces.trace_exchange(hosts, training=True)
     assert traces._CHECKS["exchange"](ops, True, hosts)
+
+
+@pytest.mark.skipif(bool(exchange.why_missing()), reason="no XLA kernels here")
+@pytest.mark.parametrize("training", [True, False])
+def test_loops_of_v0_exchange_rows_in_the_step(training):
+    operations = v0_traces.trace_v0(8, training=training)
+    assert v0_traces.check_v0(operations, training, 8)
+    with pytest.raises(AssertionError):
+        v0_traces.check_v0(operations, not training, 8)
+    with pytest.raises(AssertionError):
+        v0_traces.check_v0(operations, training, 4)
 
 
 def test_a_program_without_its_ops_is_noticed():

@@ -1,4 +1,4 @@
-"""Lookups in whole tables by ops that XLA compiles for any device.
+"""Lookups of V0 by ops that XLA compiles for any device.
 
 All shapes are static: an id without a row, such as padding, stays in its place.
 A tape gives each table one tf.IndexedSlices for all of its features.
@@ -7,7 +7,7 @@ A tape gives each table one tf.IndexedSlices for all of its features.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -25,14 +25,18 @@ from tfembed.embedding.xla.inputs import require_known_number
 from tfembed.embedding.xla.pooling import pool
 from tfembed.ops import FeatureIds, FeaturePlan
 
-__all__ = ["look_up_static"]
+__all__ = ["FindRows", "look_up_static", "rows_of_whole_tables"]
+
+# By (TableConfig, int32 ids [n]) of each table: its rows [n, dim]; zeros, without
+# a gradient, of negative ids.
+FindRows = Callable[[Sequence[tuple[Any, tf.Tensor]]], list[tf.Tensor]]
 
 
 def look_up_static(
     features: Sequence[tuple[str, Any]],
     values: Sequence[Any],
     weights: Sequence[Any],
-    tables: Mapping[Any, Any],
+    find_rows: FindRows,
 ) -> list[tf.Tensor]:
     """The activations of each feature, as TPUEmbeddingV0 defines them.
 
@@ -43,7 +47,7 @@ def look_up_static(
       features: (path, FeatureConfig); the path is what errors call it.
       values: per feature a Tensor, SparseTensor or RaggedTensor of ids.
       weights: per feature None or its weights.
-      tables: by TableConfig, variables [vocabulary_size, dim].
+      find_rows: called once, for all tables that have features.
 
     Raises:
       tfembed.errors.ArgumentError: an input that does not fit its feature, or
@@ -56,14 +60,44 @@ def look_up_static(
             features, values, weights, strict=True
         )
     ]
+    places: dict[int, list[int]] = {}
+    for i, one in enumerate(read):
+        places.setdefault(id(one.config), []).append(i)
+    parts = [[read[i].entries.ids for i in here] for here in places.values()]
+    found = find_rows(
+        [
+            (read[here[0]].config, tf.concat(of_table, 0))
+            for here, of_table in zip(places.values(), parts, strict=True)
+        ]
+    )
     rows: dict[int, tf.Tensor] = {}
-    for config in {id(one.config): one.config for one in read}.values():
-        places = [i for i, one in enumerate(read) if one.config is config]
-        parts = [read[i].entries.ids for i in places]
-        found = _rows(tables[config], tf.concat(parts, 0))
-        split = tf.split(found, [part.shape[0] for part in parts], 0)
-        rows.update(zip(places, split, strict=True))
+    for here, of_table, of_ids in zip(
+        places.values(), parts, found, strict=True
+    ):
+        split = tf.split(of_ids, [part.shape[0] for part in of_table], 0)
+        rows.update(zip(here, split, strict=True))
     return [one.activations(rows[i]) for i, one in enumerate(read)]
+
+
+def rows_of_whole_tables(tables: Mapping[Any, Any]) -> FindRows:
+    """Gathers from variables [vocabulary_size, dim], by TableConfig."""
+
+    def find_rows(
+        wanted: Sequence[tuple[Any, tf.Tensor]],
+    ) -> list[tf.Tensor]:
+        return [_gather(tables[config], ids) for config, ids in wanted]
+
+    return find_rows
+
+
+def _gather(table: Any, ids: tf.Tensor) -> tf.Tensor:
+    there = ids >= 0
+    # A row that is looked up anyway stands in for those that are not there, so
+    # that an optimizer of sparse gradients touches no other. Without any id, row
+    # 0 gets a gradient of 0.
+    stand_in = tf.maximum(tf.reduce_max(ids), 0)
+    rows = tf.gather(table, tf.where(there, ids, stand_in))
+    return tf.where(there[:, tf.newaxis], rows, 0.0)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -128,14 +162,3 @@ def _with_padding_marked(ids: FeatureIds, batch: int) -> FeatureIds:
     return dataclasses.replace(
         ids, rows=rows, batch_size=tf.constant(batch, tf.int64)
     )
-
-
-def _rows(table: Any, ids: tf.Tensor) -> tf.Tensor:
-    """Rows [n, dim] of ids [n]; zeros, without a gradient, below 0."""
-    there = ids >= 0
-    # A row that is looked up anyway stands in for those that are not there, so
-    # that an optimizer of sparse gradients touches no other. Without any id, row
-    # 0 gets a gradient of 0.
-    stand_in = tf.maximum(tf.reduce_max(ids), 0)
-    rows = tf.gather(table, tf.where(there, ids, stand_in))
-    return tf.where(there[:, tf.newaxis], rows, 0.0)

@@ -73,7 +73,8 @@ class TapedEmbedding(tf.__internal__.tracking.AutoTrackable, abc.ABC):
     @property
     def embedding_tables(self) -> dict[Any, Any]:
         """By TableConfig: a tf.Variable [vocabulary_size, dim] or, without a
-        vocabulary, a `tfembed.dynamic_embedding.Variable`.
+        vocabulary, a `tfembed.dynamic_embedding.Variable`. Rows that are spread
+        over replicas: a view with `assign`, `numpy` and `read_value`.
         """
         return {
             config: table.parameters

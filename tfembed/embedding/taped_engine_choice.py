@@ -14,10 +14,11 @@ from tfembed.embedding.engines.choice import (
 )
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.replicas import is_tpu
+from tfembed.embedding.xla.taped_shards import are_sharded
 
 __all__ = ["TAPED_ENGINES", "choose_taped_engines"]
 
-TAPED_ENGINES = ("auto", "host", "xla")
+TAPED_ENGINES = ("auto", "host", "replicated", "xla")
 
 
 def choose_taped_engines(
@@ -39,9 +40,10 @@ def choose_taped_engines(
     check_engine_name(asked, TAPED_ENGINES)
     why = f"engine={asked!r} was asked for"
     if asked == "auto":
-        asked = "xla" if is_tpu(strategy) else "host"
+        asked = "replicated" if is_tpu(strategy) else "host"
         why = (
-            "a TPUStrategy: each replica has the tables and looks up in its step"
+            "a TPUStrategy: each replica has the tables and looks up in its "
+            "step; engine='xla' spreads rows over the replicas"
             if is_tpu(strategy)
             else "no TPUStrategy: TensorFlow's ops look up, wherever a step runs"
         )
@@ -50,16 +52,29 @@ def choose_taped_engines(
             f"{kind} under a TPUStrategy with tables in host memory is not in "
             "this release; use TPUEmbedding."
         )
-    if asked == "xla":
+    if asked in ("replicated", "xla"):
         check_fixed_size(plan, asked)
         for config in plan.tables:
             if is_custom(config.combiner):
                 raise errors.UnsupportedError(
                     f"Table {config.name!r} has a CustomCombiner, which "
-                    "engine='xla' does not compile. Use TPUEmbedding with "
+                    f"engine={asked!r} does not compile. Use TPUEmbedding with "
                     "engine='host' for it."
                 )
+    if are_sharded(asked, strategy):
+        _check_slots(plan)
+        why += ": rows are spread over the replicas"
     return EngineChoices(
         tuple(EngineChoice(one.name, asked, why) for one in plan.tables),
         is_tpu(strategy),
     )
+
+
+def _check_slots(plan: EmbeddingPlan) -> None:
+    for config, rule in zip(plan.tables, plan.optimizers, strict=True):
+        if getattr(rule, "slot_variable_creation_fn", None) is not None:
+            raise errors.UnsupportedError(
+                f"Table {config.name!r} has an optimizer with "
+                "slot_variable_creation_fn, and engine='xla' spreads slots over "
+                "replicas by itself. Leave it out, or use engine='replicated'."
+            )

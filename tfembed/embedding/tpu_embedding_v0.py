@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from tfembed import errors
 from tfembed.embedding.direct_lookup import V0, look_up
 from tfembed.embedding.features.packed_features import PackedFeatures, unpacked
-from tfembed.embedding.static_lookup import look_up_static
+from tfembed.embedding.host.tables import HostTable
+from tfembed.embedding.static_lookup import (
+    look_up_static,
+    rows_of_whole_tables,
+)
 from tfembed.embedding.taped_embedding import TapedEmbedding
+from tfembed.embedding.xla.taped_shards import TapedShards, are_sharded
+from tfembed.embedding.xla.taped_training import Trainings, sort_gradients
 from tfembed.ops.private import traced_for_xla
 
 __all__ = ["TPUEmbeddingV0"]
@@ -30,7 +38,9 @@ class TPUEmbeddingV0(TapedEmbedding):
             optimizer.apply_gradients(zip(tape.gradient(loss, tables), tables))
 
     The optimizer is one of Keras 3, tf_keras or `tf.compat.v1.train`; gradients
-    are tf.IndexedSlices. It keeps its own slots; those of the argument are made
+    are tf.IndexedSlices. `embedding.apply_gradients(optimizer, ...)` is the same
+    step under any engine, and the only one where rows are spread over replicas.
+    The optimizer keeps its own slots; those of the argument are made
     and saved beside the tables, for checkpoints. Tables without a vocabulary are
     `tfembed.dynamic_embedding.Variable`s, trained by a
     `tfembed.dynamic_embedding.DynamicEmbeddingOptimizer` around any of these.
@@ -42,12 +52,13 @@ class TPUEmbeddingV0(TapedEmbedding):
       feature_config: a FeatureConfig or a `tf.nest` structure of them. Features
         with the same TableConfig object share a table.
       optimizer: whose slots the tables get; None: none.
-      engine: "host": TensorFlow's own ops look up, wherever the step runs; "xla":
-        in functions for XLA, ops that it compiles for any device do, for input
-        of static shape, and ids without a row give zeros, since no such program
-        can raise; elsewhere as "host". "auto" takes "xla" under a TPUStrategy,
-        and `describe` says so. With several replicas, each has all tables whole;
-        TPUEmbedding spreads them.
+      engine: "host": TensorFlow's own ops look up, wherever the step runs;
+        "replicated": in functions for XLA, ops that it compiles for any device
+        do, for input of static shape, and ids without a row give zeros, since no
+        such program can raise; elsewhere as "host", and each replica has all
+        tables whole; "xla": the same, but under a TPUStrategy row i is on replica
+        i % replicas alone, and `apply_gradients` of this object trains. "auto"
+        takes "replicated" under a TPUStrategy; `describe` says so.
 
     Raises:
       tfembed.errors.ArgumentError: a config or optimizer that is not allowed,
@@ -58,6 +69,8 @@ class TPUEmbeddingV0(TapedEmbedding):
     def __init__(
         self, feature_config: Any, optimizer: Any, *, engine: str = "auto"
     ) -> None:
+        self._shards: TapedShards | None = None
+        self._trainings = Trainings()
         super().__init__(feature_config, optimizer, engine)
 
     def embedding_lookup(self, features: Any, weights: Any = None) -> Any:
@@ -102,12 +115,105 @@ class TPUEmbeddingV0(TapedEmbedding):
             zip(self._plan.paths, self._plan.features, strict=True)
         )
         tables = self.embedding_tables
-        if self._is_xla and traced_for_xla():
-            outputs = look_up_static(features_of, values, weight_values, tables)
+        if self._shards is not None:
+            self._shards.check_inside_run("A lookup")
+            outputs = look_up_static(
+                features_of, values, weight_values, self._shards.find_rows
+            )
+        elif self._is_static and traced_for_xla():
+            outputs = look_up_static(
+                features_of, values, weight_values, rows_of_whole_tables(tables)
+            )
         else:
             outputs = look_up(features_of, values, weight_values, tables, V0)
         return self._plan.pack(outputs)
 
+    def build_optimizer(
+        self, optimizer: Any, variables: Iterable[Any] = ()
+    ) -> None:
+        """Makes what an optimizer keeps for the tables and other variables.
+
+        `apply_gradients` does it for the tables where nobody did. Call it before
+        a checkpoint is restored that has to be complete.
+
+        Args:
+          optimizer: of Keras 3, tf_keras or tf.compat.v1.train.
+          variables: what it trains besides, of a model.
+
+        Raises:
+          tfembed.errors.ArgumentError: no such optimizer, or with rows that are
+            spread over replicas a second one of its name.
+          tfembed.errors.UnsupportedError: with such rows, one that cannot train
+            rows by themselves; it says why.
+        """
+        _check_is_optimizer(optimizer)
+        own = self.trainable_variables
+        others = list(variables)
+        if self._shards is not None:
+            self._trainings.of(self, self._shards, optimizer)
+            own = []
+        if hasattr(optimizer, "build") and own + others:
+            with self._scope():
+                optimizer.build(own + others)
+
+    def apply_gradients(
+        self, optimizer: Any, grads_and_vars: Iterable[tuple[Any, Any]]
+    ) -> None:
+        """One step of an optimizer, under every engine and strategy.
+
+        It is `optimizer.apply_gradients`, but for rows that are spread over
+        replicas (engine="xla" under a TPUStrategy). These come to the owner of a
+        row summed over all replicas, and the owner runs the optimizer's update,
+        with a gradient of 0 for its other rows, as on a dense variable.
+
+        Args:
+          optimizer: of Keras 3, tf_keras or tf.compat.v1.train.
+          grads_and_vars: pairs of a gradient and one of `trainable_variables`,
+            or another variable, which the optimizer moves by itself in the same
+            step. Tables whose gradient is None stay as they are.
+
+        Raises:
+          tfembed.errors.ArgumentError: no optimizer or no gradient. With rows
+            that are spread over replicas also a table's gradient that is no
+            tf.IndexedSlices, a table twice, or another object's.
+          tfembed.errors.StateError: with such rows, outside of strategy.run.
+          tfembed.errors.UnsupportedError: with such rows, an optimizer that
+            cannot train rows by themselves; it says why.
+        """
+        _check_is_optimizer(optimizer)
+        pairs = list(grads_and_vars)
+        self.build()
+        if self._shards is None:
+            optimizer.apply_gradients(pairs)
+            return
+        self._shards.check_inside_run("A step")
+        gradients, dense = sort_gradients(self._shards, pairs)
+        training = self._trainings.of(self, self._shards, optimizer)
+        training.apply(gradients, dense)
+
+    def exchange_rounds(self) -> dict[tuple[str, ...], int]:
+        """The most rounds of a lookup's exchange so far, between replicas.
+
+        By the names of tables that share one; {} where nothing is exchanged.
+        """
+        self.build()
+        return {} if self._shards is None else self._shards.exchange_rounds()
+
+    def _make_tables(self) -> list[HostTable]:
+        if not are_sharded(self._choices.of_tables[0].engine, self._strategy):
+            return super()._make_tables()
+        self._shards = TapedShards(self, self._plan, self._strategy)
+        return self._shards.tables
+
     @property
-    def _is_xla(self) -> bool:
-        return any(one.engine == "xla" for one in self._choices.of_tables)
+    def _is_static(self) -> bool:
+        return self._choices.of_tables[0].engine in ("replicated", "xla")
+
+
+def _check_is_optimizer(optimizer: Any) -> None:
+    if hasattr(optimizer, "apply_gradients"):
+        return
+    raise errors.ArgumentError(
+        "`optimizer` must be one of Keras 3, tf_keras or tf.compat.v1.train; got "
+        f"{optimizer!r}. Those of tfembed.optimizers train TPUEmbedding."
+    )

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tfembed import errors
+from tfembed import errors, optimizers
 from tfembed.ops import library
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "default_buffer",
     "lookup",
     "shard_rows",
+    "sum_gradients",
     "update",
     "why_missing",
 ]
@@ -181,6 +182,42 @@ def update(
     )
 
 
-# Tables are trained by `update`, not by a tape.
+def sum_gradients(
+    ids: tf.Tensor, gradients: tf.Tensor, rows: int, exchange: Exchange
+) -> Found:
+    """The summed gradient of each of this replica's rows.
+
+    It is the transpose of `lookup`: what every replica has for an id goes to the
+    owner of its row.
+
+    Args:
+      ids: int32 [n], as for `lookup`.
+      gradients: float32 [n, width].
+      rows: of this replica.
+      exchange: the same on all replicas.
+
+    Returns:
+      [rows, width], zeros where no replica has a gradient; not finite where a
+      gradient is not. The rounds of the exchange.
+
+    Raises:
+      tfembed.errors.UnsupportedError: there are no XLA kernels here.
+    """
+    # w - rate * g is the sum itself, to the bit, where w is 0 and the rate -1.
+    summed = update(
+        tf.zeros([rows, gradients.shape[1]]),
+        (),
+        ids,
+        gradients,
+        -1.0,
+        exchange,
+        rule=optimizers.SGD().rule_text(),
+        table_rows=[rows],
+        nonfinite="allow",
+    )
+    return Found(summed.values, summed.rounds)
+
+
+# Rows have a gradient by what calls these, not by themselves.
 tf.no_gradient("Tfembed>ExchangeLookup")
 tf.no_gradient("Tfembed>ExchangeUpdate")

@@ -6,6 +6,7 @@ every supported version.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -56,10 +57,22 @@ def keras_update(
 ) -> None:
     """Calls `moves` as the updates of one step."""
     if hasattr(twin, "_backend_update_step"):
-        twin._backend_update_step(list(moves), [reference] * len(moves), rate)
+        with _replica_context():
+            twin._backend_update_step(
+                list(moves), [reference] * len(moves), rate
+            )
     else:
         for move in moves:
             move()
+
+
+def _replica_context() -> Any:
+    """Where Keras may call merge_call, which its steps do."""
+    if tf.distribute.get_replica_context() is not None:
+        return contextlib.nullcontext()
+    return tf.distribute.ReplicaContext(
+        tf.distribute.get_strategy(), replica_id_in_sync_group=0
+    )
 
 
 def keras_overrides_whole_steps(optimizer: Any) -> bool:
@@ -172,6 +185,12 @@ def v1_twin(optimizer: Any, start_slot: Callable[[str, Any], None]) -> Any:
     twin.slots = {}
     twin._create_slots([tf.Variable(tf.zeros([2, 2]), name="rows")])
     return twin
+
+
+def v1_create_state(twin: Any, variable: tf.Variable) -> None:
+    """Makes the variables that are no slots where they are not there yet."""
+    twin.start_slot = lambda name, initial: None
+    twin._create_slots([variable])
 
 
 def v1_update(twin: Any, gradient: tf.Tensor, rows: tf.Variable) -> Any:

@@ -63,6 +63,20 @@ class V1Rows(RowRule):
             private.v1_begin(self._twin)
             return [self._move(table) for table in tables]
 
+    def prepare(self, variable: tf.Variable) -> None:
+        """Makes what the optimizer keeps beside slots, for such a variable."""
+        private.v1_create_state(self._twin, variable)
+
+    def update_variables(
+        self, rows: tf.Variable, slots: Sequence[tf.Variable], gradients: Any
+    ) -> None:
+        """One step on variables that stay, the slots in their order."""
+        with self._lock:
+            private.v1_begin(self._twin)
+            self._twin.slots = dict(zip(self.slot_names, slots, strict=True))
+            private.v1_update(self._twin, gradients, rows)
+            self._twin.slots = {}
+
     def finish(self) -> None:
         """Ends a step in which no dense variable moved."""
         private.v1_finish(self._twin)

@@ -59,9 +59,10 @@ class EngineChoices:
         """A table of text."""
         rows = [("table", "engine", "why")]
         rows += [(one.table, one.engine, one.why) for one in self.of_tables]
-        width = max(len(row[0]) for row in rows)
+        widths = [max(len(row[i]) for row in rows) for i in range(2)]
         return "\n".join(
-            f"{table:{width}}  {engine:6}  {why}" for table, engine, why in rows
+            f"{table:{widths[0]}}  {engine:{widths[1]}}  {why}"
+            for table, engine, why in rows
         )
 
 

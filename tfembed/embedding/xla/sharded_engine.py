@@ -6,19 +6,18 @@ enqueue, dequeue and apply_gradients are inside of strategy.run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.embedding import private
 from tfembed.embedding.features.step_format import StepFormat
 from tfembed.embedding.host.tables import HostTable
 from tfembed.embedding.replicas import THIS_REPLICA
-from tfembed.embedding.steps.batch_queue import HOST, Batch
+from tfembed.embedding.steps.batch_queue import Batch
 from tfembed.embedding.xla.engine import XlaEngine
-from tfembed.embedding.xla.sharded_table import ShardedTable
+from tfembed.embedding.xla.sharded_variables import ShardedVariables
 from tfembed.embedding.xla.stack import Stack, stacks_of
 from tfembed.embedding.xla.stack_variables import StackVariables
 
@@ -33,18 +32,19 @@ class XlaShardedEngine(XlaEngine):
     """
 
     def _make_tables(self, owner: Any) -> list[HostTable]:
-        self._strategy = tf.distribute.get_strategy()
-        replicas = int(self._strategy.num_replicas_in_sync)
+        strategy = tf.distribute.get_strategy()
+        self._variables = ShardedVariables(owner, strategy)
+        replicas = int(strategy.num_replicas_in_sync)
         self._made: list[StackVariables] = []
         found: dict[int, HostTable] = {}
         for stack in stacks_of(self._plan, replicas):
-            variables, parts = self._new_stack(owner, stack)
+            variables, parts = self._new_stack(stack)
             self._made.append(variables)
             found.update(zip(stack.tables, parts, strict=True))
         return [found[i] for i in range(len(found))]
 
     def _new_counts(self) -> Any:
-        return self._per_replica(
+        return self._variables.per_replica(
             tf.zeros([len(self._plan.tables)], tf.int64),
             "nonfinite_rows",
             tf.VariableAggregation.SUM,
@@ -54,11 +54,9 @@ class XlaShardedEngine(XlaEngine):
         return self._made
 
     def _new_rounds(self) -> Any:
-        return self._per_replica(
-            tf.zeros([len(self._made)], tf.int32),
-            "rounds",
-            # All replicas go through as many.
-            tf.VariableAggregation.ONLY_FIRST_REPLICA,
+        # All replicas go through as many.
+        return self._variables.per_replica(
+            tf.zeros([len(self._made)], tf.int32), "rounds"
         )
 
     def exchange_rounds(self) -> dict[tuple[str, ...], int]:
@@ -87,21 +85,17 @@ class XlaShardedEngine(XlaEngine):
         super().enqueue(name, batches, formats)
 
     def _new_stack(
-        self, owner: Any, stack: Stack
+        self, stack: Stack
     ) -> tuple[StackVariables, list[HostTable]]:
         configs = [self._plan.tables[i] for i in stack.tables]
         rule = stack.rule
-
-        def variable(shape: tuple[int, int], name: str) -> Any:
-            return self._per_replica(
-                tf.zeros(shape), name, tf.VariableAggregation.ONLY_FIRST_REPLICA
-            )
-
         label = "_".join(config.name for config in configs)
         shape, *slot_shapes = stack.shapes()
-        values = variable(shape, label)
+        values = self._variables.per_replica(tf.zeros(shape), label)
         slots = {
-            name: variable(slot_shape, f"{label}/{name}")
+            name: self._variables.per_replica(
+                tf.zeros(slot_shape), f"{label}/{name}"
+            )
             for name, slot_shape in zip(
                 rule.slot_names if rule is not None else (),
                 slot_shapes,
@@ -113,47 +107,18 @@ class XlaShardedEngine(XlaEngine):
         for place, config in enumerate(configs):
             first = sum(stack.table_rows[:place])
             shape = (config.vocabulary_size, config.dim)
-            parameters = self._track(
-                owner, values, first, shape, config.name, config.initializer
+            parameters = self._variables.table(
+                values, first, shape, config.name, config.initializer
             )
-            of_slots = {}
-            for name, slot in slots.items():
-                of_slots[name] = self._track(
-                    owner,
+            of_slots = {
+                name: self._variables.table(
                     slot,
                     first,
                     rule.slot_shape(name, shape),
                     f"{config.name}/{name}",
                     rule.slot_initializer(name),
                 )
+                for name, slot in slots.items()
+            }
             parts.append(HostTable(parameters, of_slots))
         return variables, parts
-
-    def _track(
-        self,
-        owner: Any,
-        variable: Any,
-        first: int,
-        shape: tuple[int, int],
-        name: str,
-        initializer: Callable[..., tf.Tensor],
-    ) -> ShardedTable:
-        shards = self._strategy.experimental_local_results(variable)
-        table = ShardedTable(shards, first, shape, name)
-        with tf.device(HOST):
-            table.assign(initializer(shape, dtype=tf.float32))
-        # A checkpoint that waits for it is restored here.
-        tracked: ShardedTable = private.track(owner, name, table)
-        return tracked
-
-    def _per_replica(
-        self, initial_value: tf.Tensor, name: str, aggregation: Any
-    ) -> Any:
-        with self._strategy.scope():
-            return tf.Variable(
-                initial_value,
-                trainable=False,
-                name=name,
-                synchronization=tf.VariableSynchronization.ON_READ,
-                aggregation=aggregation,
-            )

@@ -61,10 +61,13 @@ class Stack:
         slots = [self.rule.slot_shape(s, shape) for s in self.rule.slot_names]
         return [shape, *slots]
 
+    def first(self, table: int) -> int:
+        """Where the rows of a table begin."""
+        return sum(self.table_rows[: self.tables.index(table)])
+
     def ids(self, table: int, ids: tf.Tensor) -> tf.Tensor:
         """Ids of a table as those of the stack; negative ones have no row."""
-        rows = self.table_rows[: self.tables.index(table)]
-        return tf.where(ids >= 0, ids + self.replicas * sum(rows), ids)
+        return tf.where(ids >= 0, ids + self.replicas * self.first(table), ids)
 
     def exchange_for(self, ids: int) -> exchange.Exchange:
         """One that fits this many ids; a single replica needs no buffer."""
@@ -80,6 +83,14 @@ class Stack:
         """The rows of ids of the stack."""
         return exchange.lookup(
             rows.values, ids, self.exchange_for(ids.shape[0])
+        )
+
+    def sum_gradients(
+        self, ids: tf.Tensor, gradients: tf.Tensor
+    ) -> exchange.Found:
+        """The summed gradients of all rows, by ids of the stack."""
+        return exchange.sum_gradients(
+            ids, gradients, self.rows, self.exchange_for(ids.shape[0])
         )
 
     def update(

@@ -1,0 +1,279 @@
+"""How an optimizer trains rows that are spread over replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import dynamic_embedding, errors, optimizers
+from tfembed.dynamic_embedding.training.keras_rows import KerasRows
+from tfembed.dynamic_embedding.training.keras_rules import FusedRule
+from tfembed.dynamic_embedding.training.row_rule import RowRule
+from tfembed.dynamic_embedding.training.v1_rows import V1Rows
+from tfembed.dynamic_embedding.training.wrapped_optimizer import (
+    WrappedOptimizer,
+    wrap,
+)
+from tfembed.embedding import private
+from tfembed.embedding.xla.stack import StackRows
+from tfembed.embedding.xla.taped_shards import TapedShards
+from tfembed.embedding.xla.trained_table import TrainedTable
+
+__all__ = ["TapedTraining", "Trainings", "rule_of", "sort_gradients"]
+
+# Their fused rules leave rows without a gradient as they are, and so do these
+# optimizers. What all rows of a dense variable do in a step (momentum, decaying
+# means) is left to the optimizer's own update.
+_MOVE_TOUCHED_ROWS = (optimizers.SGD, optimizers.Adagrad)
+
+
+class TapedTraining:
+    """One optimizer of the tables of one object, and its slots.
+
+    Each owner of rows runs the optimizer's update on them, by gradients that the
+    exchange has summed; nothing of tables is added up by the optimizer.
+
+    Args:
+      owner: the trackable object that saves slots, as `<table>/<optimizer>/<slot>`.
+      shards: its tables.
+      optimizer: of Keras 3, tf_keras or tf.compat.v1.train.
+
+    Raises:
+      tfembed.errors.UnsupportedError: one that cannot train single rows, or
+        clips gradients; it says why.
+    """
+
+    def __init__(self, owner: Any, shards: TapedShards, optimizer: Any) -> None:
+        if type(optimizer).__module__.startswith(dynamic_embedding.__name__):
+            raise errors.UnsupportedError(
+                "A DynamicEmbeddingOptimizer trains tables in host memory; these "
+                "are spread over replicas. Give the optimizer that it was made "
+                "of."
+            )
+        # Kept, so that its id stays its own.
+        self.optimizer = optimizer
+        self._shards = shards
+        with shards.strategy.scope():
+            self._wrapped = wrap(optimizer)
+            _check_clipping(self._wrapped)
+            self._rule = rule_of(self._wrapped, optimizer)
+        self.name = self._wrapped.name
+        starts, labels = _slots_of(self._rule)
+        self._slots = [
+            [
+                shards.new_slot(s, f"{self.name}/{label}", initial)
+                for label, initial in zip(labels, starts, strict=True)
+            ]
+            for s in range(len(shards.stacks))
+        ]
+        if isinstance(self._rule, V1Rows):
+            with shards.strategy.scope():
+                self._rule.prepare(shards.values[0])
+        for i, variable in enumerate(getattr(self._rule, "state", ())):
+            private.track(owner, f"{self.name}/state_{i}", variable)
+
+    def apply(
+        self,
+        gradients: Mapping[int, tf.IndexedSlices],
+        dense: Sequence[tuple[Any, Any]],
+    ) -> None:
+        """One step, inside of strategy.run.
+
+        Args:
+          gradients: by the place of each table that has one.
+          dense: pairs of gradients and variables that are the optimizer's own.
+        """
+        scale = self._wrapped.clipping.loss_scale
+        if scale:
+            gradients = {i: _scaled(g, 1 / scale) for i, g in gradients.items()}
+        if isinstance(self._rule, V1Rows):
+            self._train_in_place(self._rule, gradients)
+        else:
+            self._train(self._rule, gradients)
+        if dense:
+            self._wrapped.apply_dense(dense)
+        else:
+            self._wrapped.finish()
+
+    def _train(
+        self,
+        rule: FusedRule | RowRule,
+        gradients: Mapping[int, tf.IndexedSlices],
+    ) -> None:
+        program = self._shards.program
+        rows = {
+            s: self._shards.read(s, self._slots[s])
+            for s in program.stacks_of(list(gradients))
+        }
+        rate = self._wrapped.learning_rate()
+        new = program.train(rule, rows, gradients, rate)
+        for s, one in new.items():
+            self._assign(s, one)
+
+    def _train_in_place(
+        self, rule: V1Rows, gradients: Mapping[int, tf.IndexedSlices]
+    ) -> None:
+        """Kernels of tf.compat.v1 write to variables: to whole stacks here."""
+        program = self._shards.program
+        for s, tables in program.stacks_of(list(gradients)).items():
+            own = {table: gradients[table] for table in tables}
+            before = self._shards.read(s, self._slots[s])
+            rule.update_variables(
+                self._shards.values[s],
+                self._slots[s],
+                program.sum_gradients(s, own),
+            )
+            if len(tables) < len(self._shards.stacks[s].tables):
+                after = self._shards.read(s, self._slots[s])
+                self._assign(s, program.merged(s, before, after, tables))
+
+    def _assign(self, s: int, rows: StackRows) -> None:
+        self._shards.values[s].assign(rows.values)
+        for slot, value in zip(self._slots[s], rows.slots, strict=True):
+            slot.assign(value)
+
+
+class Trainings:
+    """The optimizers that have trained the tables of one object."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, TapedTraining] = {}
+
+    def of(
+        self, owner: Any, shards: TapedShards, optimizer: Any
+    ) -> TapedTraining:
+        """That of an optimizer, made where it is not there.
+
+        Args:
+          owner, shards, optimizer: as for TapedTraining.
+
+        Raises:
+          tfembed.errors.ArgumentError: another optimizer has its name, under
+            which slots are saved.
+          tfembed.errors.UnsupportedError: as TapedTraining.
+        """
+        known = self._known.get(id(optimizer))
+        if known is None:
+            name = name_of(optimizer)
+            if name in (one.name for one in self._known.values()):
+                raise errors.ArgumentError(
+                    f"Another optimizer named {name!r} trains these tables, and "
+                    "slots are saved by that name. Give one of them a `name`."
+                )
+            known = _made_for_all_replicas(
+                lambda: TapedTraining(owner, shards, optimizer)
+            )
+            self._known[id(optimizer)] = known
+        return known
+
+
+def _made_for_all_replicas(make: Callable[[], Any]) -> Any:
+    """Calls `make` outside of functions and of the replicas' step."""
+    context = tf.distribute.get_replica_context()
+
+    def lifted(strategy: Any = None) -> Any:
+        del strategy
+        with tf.init_scope():
+            return make()
+
+    if context is None or not tf.distribute.has_strategy():
+        return lifted()
+    # One trace serves all replicas of a TPUStrategy: this runs once.
+    return context.merge_call(lifted)
+
+
+def name_of(optimizer: Any) -> str:
+    """What slots are saved by."""
+    if isinstance(optimizer, tf.compat.v1.train.Optimizer):
+        return str(optimizer.get_name())
+    return str(getattr(optimizer, "name", type(optimizer).__name__))
+
+
+def sort_gradients(
+    shards: TapedShards, pairs: Sequence[tuple[Any, Any]]
+) -> tuple[dict[int, tf.IndexedSlices], list[tuple[Any, Any]]]:
+    """The gradients of tables by their places, and the pairs of others.
+
+    Raises:
+      tfembed.errors.ArgumentError: no gradient, a table's that is no
+        tf.IndexedSlices, a table twice, or a table of another object.
+    """
+    gradients: dict[int, tf.IndexedSlices] = {}
+    others = []
+    for gradient, variable in pairs:
+        place = shards.place_of(variable)
+        if place is None and isinstance(variable, TrainedTable):
+            raise errors.ArgumentError(
+                f"Table {variable.name!r} is another object's. Call "
+                "apply_gradients of that one, with an optimizer of its own."
+            )
+        if gradient is None:
+            continue
+        if place is None:
+            others.append((gradient, variable))
+            continue
+        if not isinstance(gradient, tf.IndexedSlices):
+            raise errors.ArgumentError(
+                f"The gradient of table {variable.name!r} must be "
+                "tf.IndexedSlices by id, as `tape.gradient` gives; got "
+                f"{type(gradient).__name__}."
+            )
+        if place in gradients:
+            raise errors.ArgumentError(
+                f"Table {variable.name!r} comes twice. Give each table once: its "
+                "gradient is that of all lookups."
+            )
+        gradients[place] = gradient
+    if not gradients and not others:
+        raise errors.ArgumentError(
+            "No variable has a gradient. Look features up, and compute the "
+            "loss, inside the tape."
+        )
+    return gradients, others
+
+
+def rule_of(wrapped: WrappedOptimizer, optimizer: Any) -> FusedRule | RowRule:
+    """How an optimizer moves all rows of a table, with and without gradients.
+
+    Args:
+      wrapped: the optimizer.
+      optimizer: the same as it was given.
+    """
+    rule = wrapped.rule
+    if not isinstance(rule, FusedRule):
+        return rule
+    if isinstance(rule.optimizer, _MOVE_TOUCHED_ROWS):
+        return rule
+    if isinstance(optimizer, tf.compat.v1.train.Optimizer):
+        return V1Rows(optimizer)
+    return KerasRows(optimizer)
+
+
+def _slots_of(
+    rule: FusedRule | RowRule,
+) -> tuple[list[float], tuple[str, ...]]:
+    """What each slot starts from, and what the optimizer calls it."""
+    if isinstance(rule, FusedRule):
+        starts = dict(rule.optimizer.slot_initial_values)
+        return list(starts.values()), rule.slot_labels or tuple(starts)
+    return list(rule.slot_initial_values.values()), rule.slot_names
+
+
+def _check_clipping(wrapped: WrappedOptimizer) -> None:
+    clipping = wrapped.clipping
+    for option in ("clipvalue", "clipnorm", "global_clipnorm"):
+        if getattr(clipping, option):
+            raise errors.UnsupportedError(
+                f"The optimizer {wrapped.name!r} has `{option}`, which is over "
+                "gradients of all replicas, and tables whose rows are spread "
+                "over replicas have none that is whole. Clip the gradients that "
+                "the tape gives, or use engine='replicated'."
+            )
+
+
+def _scaled(slices: tf.IndexedSlices, factor: Any) -> tf.IndexedSlices:
+    return tf.IndexedSlices(
+        slices.values * factor, slices.indices, slices.dense_shape
+    )
