@@ -51,7 +51,7 @@ def trace_v0(
             loss += tf.reduce_sum(narrow)
         if training:
             gradients = tape.gradient(loss, variables)
-            embedding.apply_gradients(
+            embedding.apply_optimizer(
                 made, zip(gradients, variables, strict=True)
             )
         return loss

@@ -101,7 +101,7 @@ def test_slots_of_a_checkpoint_wait_for_the_first_step(tmp_path):
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(spread_tables.look_up(again)[0])
         variables = again.trainable_variables
-        again.apply_gradients(
+        again.apply_optimizer(
             optimizer,
             zip(tape.gradient(loss, variables), variables, strict=True),
         )

@@ -38,7 +38,7 @@ class TPUEmbeddingV0(TapedEmbedding):
             optimizer.apply_gradients(zip(tape.gradient(loss, tables), tables))
 
     The optimizer is one of Keras 3, tf_keras or `tf.compat.v1.train`; gradients
-    are tf.IndexedSlices. `embedding.apply_gradients(optimizer, ...)` is the same
+    are tf.IndexedSlices. `embedding.apply_optimizer(optimizer, ...)` is the same
     step under any engine, and the only one where rows are spread over replicas.
     The optimizer keeps its own slots; those of the argument are made
     and saved beside the tables, for checkpoints. Tables without a vocabulary are
@@ -57,7 +57,7 @@ class TPUEmbeddingV0(TapedEmbedding):
         do, for input of static shape, and ids without a row give zeros, since no
         such program can raise; elsewhere as "host", and each replica has all
         tables whole; "xla": the same, but under a TPUStrategy row i is on replica
-        i % replicas alone, and `apply_gradients` of this object trains. "auto"
+        i % replicas alone, and `apply_optimizer` trains. "auto"
         takes "replicated" under a TPUStrategy; `describe` says so.
 
     Raises:
@@ -133,7 +133,7 @@ class TPUEmbeddingV0(TapedEmbedding):
     ) -> None:
         """Makes what an optimizer keeps for the tables and other variables.
 
-        `apply_gradients` does it for the tables where nobody did. Call it before
+        `apply_optimizer` does it for the tables where nobody did. Call it before
         a checkpoint is restored that has to be complete.
 
         Args:
@@ -156,7 +156,7 @@ class TPUEmbeddingV0(TapedEmbedding):
             with self._scope():
                 optimizer.build(own + others)
 
-    def apply_gradients(
+    def apply_optimizer(
         self, optimizer: Any, grads_and_vars: Iterable[tuple[Any, Any]]
     ) -> None:
         """One step of an optimizer, under every engine and strategy.

@@ -207,7 +207,7 @@ def sort_gradients(
         if place is None and isinstance(variable, TrainedTable):
             raise errors.ArgumentError(
                 f"Table {variable.name!r} is another object's. Call "
-                "apply_gradients of that one, with an optimizer of its own."
+                "apply_optimizer of that one, with an optimizer of its own."
             )
         if gradient is None:
             continue

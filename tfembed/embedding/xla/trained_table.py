@@ -68,7 +68,7 @@ class TrainedTable(ShardedTable):
         raise errors.UnsupportedError(
             f"An optimizer alone cannot train table {self.name!r}: its rows are "
             "spread over the replicas, and an optimizer adds up gradients as if "
-            "each had all of them. Call embedding.apply_gradients(optimizer, "
+            "each had all of them. Call embedding.apply_optimizer(optimizer, "
             "zip(gradients, variables)) in place of optimizer.apply_gradients."
         )
 
