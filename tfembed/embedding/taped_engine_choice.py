@@ -14,6 +14,7 @@ from tfembed.embedding.engines.choice import (
 )
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.replicas import is_tpu
+from tfembed.embedding.xla.stack import check_rows
 from tfembed.embedding.xla.taped_shards import are_sharded
 
 __all__ = ["TAPED_ENGINES", "choose_taped_engines"]
@@ -55,6 +56,7 @@ def choose_taped_engines(
     if asked in ("replicated", "xla"):
         check_fixed_size(plan, asked)
         for config in plan.tables:
+            check_rows(config)
             if is_custom(config.combiner):
                 raise errors.UnsupportedError(
                     f"Table {config.name!r} has a CustomCombiner, which "

@@ -11,6 +11,7 @@ from tfembed import errors
 from tfembed.config.custom_combiner import is_custom
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.replicas import is_tpu
+from tfembed.embedding.xla.stack import MOST_ROWS
 
 __all__ = ["check_plan", "check_replicas", "not_compiled"]
 
@@ -62,6 +63,8 @@ def not_compiled(config: Any, rule: Any, strategy: Any) -> str | None:
         return "CustomCombiner"
     if rule is not None and not rule.is_fused:
         return "CustomOptimizer"
+    if config.vocabulary_size > MOST_ROWS:
+        return f"vocabulary of more than {MOST_ROWS:,} rows"
     return None
 
 

@@ -7,10 +7,14 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfembed import errors
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.ops import exchange
 
-__all__ = ["Stack", "StackRows", "stacks_of"]
+__all__ = ["MOST_ROWS", "Stack", "StackRows", "check_rows", "stacks_of"]
+
+# Of a stack, on all replicas: ids are int32 in device memory.
+MOST_ROWS = 2_000_000_000
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -124,16 +128,26 @@ def stacks_of(
 ) -> list[Stack]:
     """The stacks of a plan: of one width, update rule and learning rate.
 
+    Tables of more than MOST_ROWS rows together are several stacks.
+
     Args:
       plan: of tables with a vocabulary.
       replicas, buffer, portable: as for Stack.
+
+    Raises:
+      tfembed.errors.ArgumentError: `check_rows`.
     """
-    found: dict[Any, list[int]] = {}
+    found: dict[Any, list[list[int]]] = {}
     for i, (config, rule) in enumerate(
         zip(plan.tables, plan.optimizers, strict=True)
     ):
+        check_rows(config)
         how = None if rule is None else (rule.rule_text(), rule.learning_rate)
-        found.setdefault((config.dim, how), []).append(i)
+        stacks = found.setdefault((config.dim, how), [[]])
+        rows = sum(plan.tables[j].vocabulary_size for j in stacks[-1])
+        if rows + config.vocabulary_size > MOST_ROWS:
+            stacks.append([])
+        stacks[-1].append(i)
     return [
         Stack(
             tuple(tables),
@@ -147,5 +161,17 @@ def stacks_of(
             buffer,
             portable,
         )
-        for (width, _), tables in found.items()
+        for (width, _), stacks in found.items()
+        for tables in stacks
     ]
+
+
+def check_rows(config: Any) -> None:
+    """Raises tfembed.errors.ArgumentError where a TableConfig has too many."""
+    if config.vocabulary_size <= MOST_ROWS:
+        return
+    raise errors.ArgumentError(
+        f"Table {config.name!r} has {config.vocabulary_size:,} rows; in device "
+        f"memory a table has at most {MOST_ROWS:,}, since ids are int32 there. "
+        "Split it into several, or use engine='host'."
+    )
