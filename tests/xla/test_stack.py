@@ -65,9 +65,7 @@ def test_estimate_refuses_it_too():
         )
 
 
-@pytest.mark.skipif(
-    bool(exchange.why_missing()), reason=exchange.why_missing()
-)
+@pytest.mark.skipif(bool(exchange.why_missing()), reason=exchange.why_missing())
 def test_the_xla_engine_refuses_it_too():
     table = tfembed.TableConfig(MOST_ROWS + 1, 2, name="t0")
     with pytest.raises(errors.UnsupportedError, match="t0.*2,000,000,000 rows"):

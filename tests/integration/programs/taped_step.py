@@ -1,4 +1,4 @@
-"""What TPUEmbeddingV0's xla engine compiles, lowered for a TPU without one.
+"""What TPUEmbeddingV0 compiles with whole tables, lowered for a TPU without one.
 
 Run by a Python that has tensorflow-tpu; prints ok. The bridge lowers functions of
 tensors alone, so the tables are arguments, and the step is of plain SGD.
@@ -7,7 +7,10 @@ tensors alone, so the tables are arguments, and the step is of plain SGD.
 import tensorflow as tf
 
 import tfembed
-from tfembed.embedding.static_lookup import look_up_static
+from tfembed.embedding.static_lookup import (
+    look_up_static,
+    rows_of_whole_tables,
+)
 
 users = tfembed.TableConfig(40, 8, name="users")
 items = tfembed.TableConfig(60, 8, name="items", combiner="sqrtn")
@@ -44,7 +47,7 @@ def step(of_users, of_items, user, liked, weights, liked_at, last, splits):
             features,
             values,
             [None, values[1].with_values(weights), None],
-            dict(zip([users, items], tables, strict=True)),
+            rows_of_whole_tables({users: of_users, items: of_items}),
         )
         loss = tf.add_n([tf.reduce_sum(tf.sin(x)) for x in found])
     return [

@@ -29,10 +29,9 @@ def at_places_of(ids: Any, weights: Any, path: str) -> Any:
     own, others = _places(weights), _places(ids)
     if own is others or traced_for_xla():
         return weights
-    number, expected = tf.shape(own)[0], tf.shape(others)[0]
     # Compared up to the shorter one, so that the number may differ.
-    least = tf.minimum(number, expected)
-    is_same = (number != expected) | tf.reduce_all(
+    least = tf.minimum(tf.shape(own)[0], tf.shape(others)[0])
+    is_same = (tf.size(weights.values) != tf.size(ids.values)) | tf.reduce_all(
         tf.cast(own, tf.int64)[:least] == tf.cast(others, tf.int64)[:least]
     )
     check = tf.debugging.Assert(
