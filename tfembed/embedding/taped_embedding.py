@@ -15,6 +15,7 @@ from tfembed.embedding.host.tables import HostTable, make_static_table
 from tfembed.embedding.plan import EmbeddingPlan, make_plan
 from tfembed.embedding.replicas import Replicas
 from tfembed.embedding.taped_engine_choice import choose_taped_engines
+from tfembed.embedding.untracked import Untracked
 
 __all__ = ["TapedEmbedding"]
 
@@ -44,7 +45,7 @@ class TapedEmbedding(tf.__internal__.tracking.AutoTrackable, abc.ABC):
         self._choices = choose_taped_engines(
             self._plan, engine, self._strategy, type(self).__name__
         )
-        self._store: _TableStore | None = None
+        self._store: Untracked[list[HostTable]] | None = None
         if self._replicas.count > 1:
             # Replicas run one after the other: none could build for all.
             self.build()
@@ -56,7 +57,7 @@ class TapedEmbedding(tf.__internal__.tracking.AutoTrackable, abc.ABC):
         """
         if self._store is None:
             with tf.init_scope(), self._scope():
-                self._store = _TableStore(self._make_tables())
+                self._store = Untracked(self._make_tables())
 
     def __call__(self, features: Any, weights: Any = None) -> Any:
         """The same as `embedding_lookup`."""
@@ -140,14 +141,7 @@ class TapedEmbedding(tf.__internal__.tracking.AutoTrackable, abc.ABC):
     def _built_tables(self) -> list[HostTable]:
         self.build()
         assert self._store is not None
-        return self._store.tables
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class _TableStore:
-    """Keeps the tables out of the attributes that TensorFlow would track."""
-
-    tables: list[HostTable]
+        return self._store.value
 
 
 def _make_table(owner: Any, config: Any, optimizer: Any) -> HostTable:
