@@ -9,16 +9,15 @@ import functools
 import os
 
 import numpy as np
-import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tfembed
 from embedding import steps
+from embedding.marks import NEEDS_XLA
 from oracle import Table, assert_close, lookup_feature
 from property import configurations
-from tfembed.ops import exchange
 from tfembed.tables import HashTable
 
 STEPS = 20
@@ -31,7 +30,7 @@ def test_twenty_steps_of_a_random_embedding_equal_the_oracle(seed):
     _train_beside_the_oracle(seed, "host")
 
 
-@pytest.mark.skipif(bool(exchange.why_missing()), reason=exchange.why_missing())
+@NEEDS_XLA
 @settings(max_examples=200 if IS_FULL else 4)
 @given(st.integers(0, 2**32 - 1))
 def test_twenty_steps_compiled_by_xla_equal_the_oracle(seed):

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 import tfembed
+from embedding.marks import NEEDS_XLA
 from tfembed import errors
-from tfembed.ops import exchange
 from tfembed.tpu import Estimate, estimate
 from tfembed.tpu.compiler import interconnect_bytes
 from tfembed.tpu.topology import Topology
@@ -77,9 +77,7 @@ def test_a_table_that_grows_is_refused():
 
 WRITES_STABLEHLO = not tf.__version__.startswith("2.16.")
 
-needs_kernels = pytest.mark.skipif(
-    bool(exchange.why_missing()), reason="no XLA kernels here"
-)
+needs_kernels = NEEDS_XLA
 
 
 @needs_kernels

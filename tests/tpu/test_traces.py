@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from embedding.marks import NEEDS_XLA
 from proof import traces, v0_traces
 from tfembed.embedding.engines.registry import missing
-from tfembed.ops import exchange
 
 WITHOUT = [
     pytest.mark.skipif(
@@ -28,14 +28,14 @@ def test_an_engine_traces_what_it_should(engine, hosts, training):
     assert traces._CHECKS[engine](ops, training, hosts)
 
 
-@pytest.mark.skipif(bool(exchange.why_missing()), reason="no XLA kernels here")
+@NEEDS_XLA
 @pytest.mark.parametrize("hosts", [1, 4])
 def test_an_exchange_is_part_of_the_step(hosts):
     ops = traces.trace_exchange(hosts, training=True)
     assert traces._CHECKS["exchange"](ops, True, hosts)
 
 
-@pytest.mark.skipif(bool(exchange.why_missing()), reason="no XLA kernels here")
+@NEEDS_XLA
 @pytest.mark.parametrize("training", [True, False])
 def test_loops_of_v0_exchange_rows_in_the_step(training):
     operations = v0_traces.trace_v0(8, training=training)

@@ -6,14 +6,13 @@ import pytest
 import tensorflow as tf
 
 import tfembed
+from embedding.marks import NEEDS_XLA
 from tfembed import optimizers
 from tfembed.embedding.plan import make_plan
 from tfembed.ops import exchange
 from tfembed.tpu.step import TablesStep
 
-pytestmark = pytest.mark.skipif(
-    bool(exchange.why_missing()), reason=exchange.why_missing()
-)
+pytestmark = NEEDS_XLA
 
 CALL = "TfembedUpdateRows"
 ROWS, WIDTH = 50, 8

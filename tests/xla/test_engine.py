@@ -7,12 +7,10 @@ import pytest
 import tensorflow as tf
 
 import tfembed
+from embedding.marks import NEEDS_XLA
 from tfembed import errors
-from tfembed.ops import exchange
 
-pytestmark = pytest.mark.skipif(
-    bool(exchange.why_missing()), reason=exchange.why_missing()
-)
+pytestmark = NEEDS_XLA
 
 
 def _rows(seed, shape):

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from embedding.marks import NEEDS_XLA
 from oracle import Terms, apply_rule, assert_close
 from tfembed import errors, optimizers
 from tfembed.ops import exchange
 
-pytestmark = pytest.mark.skipif(
-    bool(exchange.why_missing()), reason=exchange.why_missing()
-)
+pytestmark = NEEDS_XLA
 
 ROWS, WIDTH, PLACES = 40, 5, 64
 TABLES = (24, 16)

@@ -5,13 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
+from embedding.marks import NEEDS_XLA
 
-from tfembed.ops import exchange
-
-pytestmark = pytest.mark.skipif(
-    bool(exchange.why_missing()), reason=exchange.why_missing()
-)
+pytestmark = NEEDS_XLA
 
 PROGRAM = """
 import tensorflow as tf

@@ -9,16 +9,15 @@ import pytest
 import tensorflow as tf
 
 import tfembed
+from embedding.marks import NEEDS_XLA
 from tfembed.embedding.plan import make_plan
 from tfembed.embedding.xla.entries import entries_of, entries_of_matrix
 from tfembed.embedding.xla.program import TablesProgram
 from tfembed.embedding.xla.stack import StackRows, stacks_of
-from tfembed.ops import FeaturePlan, exchange, feature_ids
+from tfembed.ops import FeaturePlan, feature_ids
 from tfembed.tpu.step import TablesStep
 
-pytestmark = pytest.mark.skipif(
-    bool(exchange.why_missing()), reason=exchange.why_missing()
-)
+pytestmark = NEEDS_XLA
 
 ROWS, WIDTH = 20, 4
 IDS = np.array([[1, 5, 1], [7, -1, 30], [-1, -1, -1], [2, 3, 4]], np.int32)

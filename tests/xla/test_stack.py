@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 import tfembed
+from embedding.marks import NEEDS_XLA
 from tfembed import errors
 from tfembed.embedding.plan import make_plan
 from tfembed.embedding.xla.stack import MOST_ROWS, stacks_of
-from tfembed.ops import exchange
 
 
 def plan_of(*shapes, optimizer=None):
@@ -65,7 +65,7 @@ def test_estimate_refuses_it_too():
         )
 
 
-@pytest.mark.skipif(bool(exchange.why_missing()), reason=exchange.why_missing())
+@NEEDS_XLA
 def test_the_xla_engine_refuses_it_too():
     table = tfembed.TableConfig(MOST_ROWS + 1, 2, name="t0")
     with pytest.raises(errors.UnsupportedError, match="t0.*2,000,000,000 rows"):

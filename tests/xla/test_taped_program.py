@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed
+from embedding.marks import NEEDS_XLA
 from tfembed.dynamic_embedding.training.keras_rows import KerasRows
 from tfembed.dynamic_embedding.training.keras_rules import FusedRule
 from tfembed.dynamic_embedding.training.v1_rows import V1Rows
@@ -16,9 +17,7 @@ from tfembed.embedding.xla.stack import StackRows, stacks_of
 from tfembed.embedding.xla.taped_program import TapedProgram
 from tfembed.ops import exchange
 
-pytestmark = pytest.mark.skipif(
-    bool(exchange.why_missing()), reason=exchange.why_missing()
-)
+pytestmark = NEEDS_XLA
 
 SIZES, WIDTH = (5, 3, 4), 2
 RNG = np.random.default_rng(0)

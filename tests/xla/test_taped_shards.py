@@ -8,15 +8,13 @@ import pytest
 import tensorflow as tf
 
 import tfembed
+from embedding.marks import NEEDS_XLA
 from proof import v0_traces
 from proof.paper_tpu import eager_on_paper
 from tfembed import errors
-from tfembed.ops import exchange
 from xla import spread_tables
 
-pytestmark = pytest.mark.skipif(
-    bool(exchange.why_missing()), reason=exchange.why_missing()
-)
+pytestmark = NEEDS_XLA
 
 
 @pytest.mark.parametrize("name", spread_tables.OPTIMIZERS)
