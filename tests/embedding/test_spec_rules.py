@@ -102,6 +102,20 @@ def test_a_zero_gradient_on_a_looked_up_row_still_touches_it():
     _near(slots["velocities"], 0.999 * 0.001 * 0.3**2)
 
 
+@pytest.mark.parametrize(
+    ("rule", "slot"),
+    [
+        (tfembed.Adam(0.1), "velocities"),
+        (tfembed.AdagradMomentum(0.1, beta2=0.999), "accumulators"),
+        (tfembed.optimizers.RMSProp(0.1, rho=0.999), "ms"),
+    ],
+)
+def test_a_mean_close_to_1_loses_no_digits_of_the_rest(rule, slot):
+    # In float32, 1 - 0.999 is off by 1.3e-5 of itself.
+    _, slots = _trained(rule, [20.0])
+    np.testing.assert_allclose(slots[slot], 0.001 * 400, rtol=3e-7)
+
+
 # Each rule.
 
 

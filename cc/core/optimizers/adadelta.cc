@@ -7,7 +7,7 @@ namespace tfembed {
 absl::StatusOr<std::unique_ptr<UpdateRule>> MakeAdadelta(RuleText text) {
   RuleDescription<Adadelta> rule;
   Adadelta& formula = rule.formula;
-  text.ReadIn01("rho", &formula.rho);
+  text.ReadDecayBelow1("rho", &formula.rho);
   text.ReadPositive("epsilon", &formula.epsilon);
   rule.slot_names = {"accumulators", "updates"};
   rule.slot_initial_values = {0, 0};

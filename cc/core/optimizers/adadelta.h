@@ -1,6 +1,7 @@
 #ifndef TFEMBED_CORE_OPTIMIZERS_ADADELTA_H_
 #define TFEMBED_CORE_OPTIMIZERS_ADADELTA_H_
 
+#include "cc/core/optimizers/decay.h"
 #include "cc/core/simd/vector.h"
 
 namespace tfembed {
@@ -9,7 +10,7 @@ namespace tfembed {
 struct Adadelta {
   static constexpr int kNumSlots = 2;  // Accumulators, updates.
 
-  float rho = 0.95f;
+  Decay rho{0.95};
   float epsilon = 1e-7f;
 };
 
@@ -22,10 +23,10 @@ static inline void Step(const Adadelta& rule, const Rate& learning_rate,
                         const V& gradient, V* weights, V* slots) {
   V& accumulator = slots[0];
   V& update = slots[1];
-  accumulator = rule.rho * accumulator + (1 - rule.rho) * (gradient * gradient);
+  accumulator = Mean(rule.rho, accumulator, gradient * gradient);
   const V delta =
       gradient * Sqrt(update + rule.epsilon) / Sqrt(accumulator + rule.epsilon);
-  update = rule.rho * update + (1 - rule.rho) * (delta * delta);
+  update = Mean(rule.rho, update, delta * delta);
   *weights -= learning_rate * delta;
 }
 

@@ -10,8 +10,7 @@ absl::StatusOr<std::unique_ptr<UpdateRule>> MakeAdagradMomentum(RuleText text) {
   text.ReadFinite("momentum", &formula.momentum);
   text.Read("use_nesterov", &formula.use_nesterov);
   text.ReadPositive("exponent", &formula.exponent);
-  text.Read("beta2", &formula.beta2);
-  text.Require(formula.beta2 >= 0 && formula.beta2 <= 1, "beta2", "in [0, 1]");
+  text.ReadDecay("beta2", &formula.beta2);
   text.ReadPositive("epsilon", &formula.epsilon);
   rule.slot_names = {"accumulators", "momenta"};
   rule.slot_initial_values = {0, 0};

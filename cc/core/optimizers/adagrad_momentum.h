@@ -1,6 +1,7 @@
 #ifndef TFEMBED_CORE_OPTIMIZERS_ADAGRAD_MOMENTUM_H_
 #define TFEMBED_CORE_OPTIMIZERS_ADAGRAD_MOMENTUM_H_
 
+#include "cc/core/optimizers/decay.h"
 #include "cc/core/simd/vector.h"
 
 namespace tfembed {
@@ -13,7 +14,7 @@ struct AdagradMomentum {
   float momentum = 0;
   bool use_nesterov = false;
   float exponent = 2;
-  float beta2 = 1;
+  Decay beta2{1};
   float epsilon = 1e-10f;
 };
 
@@ -26,11 +27,10 @@ static inline void Step(const AdagradMomentum& rule, const Rate& learning_rate,
                         const V& gradient, V* weights, V* slots) {
   V& accumulator = slots[0];
   V& momentum = slots[1];
-  if (rule.beta2 == 1) {
+  if (rule.beta2.added == 0) {
     accumulator += gradient * gradient;
   } else {
-    accumulator =
-        rule.beta2 * accumulator + (1 - rule.beta2) * (gradient * gradient);
+    accumulator = Mean(rule.beta2, accumulator, gradient * gradient);
   }
   const V base = accumulator + rule.epsilon;
   const V scaled = rule.exponent == 2

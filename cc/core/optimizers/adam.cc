@@ -10,8 +10,8 @@ absl::StatusOr<std::unique_ptr<UpdateRule>> MakeAdam(RuleText text) {
   bool lazy_adam = true;
   text.Read("lazy_adam", &lazy_adam);
   rule.moves_all_rows = !lazy_adam;
-  text.ReadIn01("beta_1", &formula.beta_1);
-  text.ReadIn01("beta_2", &formula.beta_2);
+  text.ReadDecayBelow1("beta_1", &formula.beta_1);
+  text.ReadDecayBelow1("beta_2", &formula.beta_2);
   text.ReadPositive("epsilon", &formula.epsilon);
   text.Read("sum_inside_sqrt", &formula.sum_inside_sqrt);
   rule.slot_names = {"momenta", "velocities"};

@@ -1,6 +1,7 @@
 #ifndef TFEMBED_CORE_OPTIMIZERS_ADAM_H_
 #define TFEMBED_CORE_OPTIMIZERS_ADAM_H_
 
+#include "cc/core/optimizers/decay.h"
 #include "cc/core/simd/vector.h"
 
 namespace tfembed {
@@ -11,8 +12,8 @@ namespace tfembed {
 struct Adam {
   static constexpr int kNumSlots = 2;  // Momenta, velocities.
 
-  float beta_1 = 0.9f;
-  float beta_2 = 0.999f;
+  Decay beta_1{0.9};
+  Decay beta_2{0.999};
   float epsilon = 1e-7f;
   bool sum_inside_sqrt = true;
 };
@@ -25,8 +26,8 @@ static inline void Step(const Adam& rule, const Rate& learning_rate,
                         const V& gradient, V* weights, V* slots) {
   V& momentum = slots[0];
   V& velocity = slots[1];
-  momentum = rule.beta_1 * momentum + (1 - rule.beta_1) * gradient;
-  velocity = rule.beta_2 * velocity + (1 - rule.beta_2) * (gradient * gradient);
+  momentum = Mean(rule.beta_1, momentum, gradient);
+  velocity = Mean(rule.beta_2, velocity, gradient * gradient);
   const V divisor = rule.sum_inside_sqrt
                         ? Sqrt(velocity + rule.epsilon * rule.epsilon)
                         : Sqrt(velocity) + rule.epsilon;

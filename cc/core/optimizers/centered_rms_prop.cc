@@ -7,7 +7,7 @@ namespace tfembed {
 absl::StatusOr<std::unique_ptr<UpdateRule>> MakeCenteredRmsProp(RuleText text) {
   RuleDescription<CenteredRmsProp> rule;
   CenteredRmsProp& formula = rule.formula;
-  text.ReadIn01("rho", &formula.rho);
+  text.ReadDecayBelow1("rho", &formula.rho);
   text.ReadFinite("momentum", &formula.momentum);
   text.ReadPositive("epsilon", &formula.epsilon);
   rule.slot_names = {"ms", "mom", "mg"};

@@ -1,6 +1,7 @@
 #ifndef TFEMBED_CORE_OPTIMIZERS_CENTERED_RMS_PROP_H_
 #define TFEMBED_CORE_OPTIMIZERS_CENTERED_RMS_PROP_H_
 
+#include "cc/core/optimizers/decay.h"
 #include "cc/core/simd/vector.h"
 
 namespace tfembed {
@@ -10,7 +11,7 @@ namespace tfembed {
 struct CenteredRmsProp {
   static constexpr int kNumSlots = 3;  // Mean squares, momenta, means.
 
-  float rho = 0.9f;
+  Decay rho{0.9};
   float momentum = 0;
   float epsilon = 1e-10f;
 };
@@ -25,8 +26,8 @@ static inline void Step(const CenteredRmsProp& rule, const Rate& learning_rate,
   V& square = slots[0];
   V& momentum = slots[1];
   V& mean = slots[2];
-  square = rule.rho * square + (1 - rule.rho) * (gradient * gradient);
-  mean = rule.rho * mean + (1 - rule.rho) * gradient;
+  square = Mean(rule.rho, square, gradient * gradient);
+  mean = Mean(rule.rho, mean, gradient);
   // A variance is not negative, but its rounding may be.
   const V variance = Clamp(square - mean * mean, 0, __builtin_inff());
   momentum = rule.momentum * momentum +

@@ -10,8 +10,8 @@ absl::StatusOr<std::unique_ptr<UpdateRule>> MakeLion(RuleText text) {
   bool lazy_lion = true;
   text.Read("lazy_lion", &lazy_lion);
   rule.moves_all_rows = !lazy_lion;
-  text.ReadIn01("beta_1", &formula.beta_1);
-  text.ReadIn01("beta_2", &formula.beta_2);
+  text.ReadDecayBelow1("beta_1", &formula.beta_1);
+  text.ReadDecayBelow1("beta_2", &formula.beta_2);
   rule.slot_names = {"momenta"};
   rule.slot_initial_values = {0};
   rule.apply = &Kernels::lion;

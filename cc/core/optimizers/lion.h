@@ -1,6 +1,7 @@
 #ifndef TFEMBED_CORE_OPTIMIZERS_LION_H_
 #define TFEMBED_CORE_OPTIMIZERS_LION_H_
 
+#include "cc/core/optimizers/decay.h"
 #include "cc/core/simd/vector.h"
 
 namespace tfembed {
@@ -9,8 +10,8 @@ namespace tfembed {
 struct Lion {
   static constexpr int kNumSlots = 1;  // Momenta.
 
-  float beta_1 = 0.9f;
-  float beta_2 = 0.99f;
+  Decay beta_1{0.9};
+  Decay beta_2{0.99};
 };
 
 // w -= lr * sign(beta_1 * m + (1 - beta_1) * g)
@@ -19,9 +20,8 @@ template <class Rate, class V>
 static inline void Step(const Lion& rule, const Rate& learning_rate,
                         const V& gradient, V* weights, V* slots) {
   V& momentum = slots[0];
-  *weights -= learning_rate *
-              Sign(rule.beta_1 * momentum + (1 - rule.beta_1) * gradient);
-  momentum = rule.beta_2 * momentum + (1 - rule.beta_2) * gradient;
+  *weights -= learning_rate * Sign(Mean(rule.beta_1, momentum, gradient));
+  momentum = Mean(rule.beta_2, momentum, gradient);
 }
 
 }  // namespace tfembed

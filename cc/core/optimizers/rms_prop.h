@@ -1,6 +1,7 @@
 #ifndef TFEMBED_CORE_OPTIMIZERS_RMS_PROP_H_
 #define TFEMBED_CORE_OPTIMIZERS_RMS_PROP_H_
 
+#include "cc/core/optimizers/decay.h"
 #include "cc/core/simd/vector.h"
 
 namespace tfembed {
@@ -10,7 +11,7 @@ namespace tfembed {
 struct RmsProp {
   static constexpr int kNumSlots = 2;  // Mean squares, momenta.
 
-  float rho = 0.9f;
+  Decay rho{0.9};
   float momentum = 0;
   float epsilon = 1e-10f;
 };
@@ -23,7 +24,7 @@ static inline void Step(const RmsProp& rule, const Rate& learning_rate,
                         const V& gradient, V* weights, V* slots) {
   V& square = slots[0];
   V& momentum = slots[1];
-  square = rule.rho * square + (1 - rule.rho) * (gradient * gradient);
+  square = Mean(rule.rho, square, gradient * gradient);
   momentum = rule.momentum * momentum +
              learning_rate * gradient / Sqrt(square + rule.epsilon);
   *weights -= momentum;

@@ -35,12 +35,7 @@ absl::StatusOr<RuleText> RuleText::Parse(absl::string_view text) {
 }
 
 void RuleText::Read(absl::string_view parameter, float* value) {
-  const std::string* text = Take(parameter);
-  if (text == nullptr) return;
-  if (!absl::SimpleAtof(*text, value) || std::isnan(*value)) {
-    Fail(absl::StrCat(name_, ": `", parameter, "` must be a number; got `",
-                      *text, "`."));
-  }
+  ReadNumber(parameter, &absl::SimpleAtof, value);
 }
 
 void RuleText::Read(absl::string_view parameter, bool* value) {
@@ -67,9 +62,33 @@ void RuleText::ReadNotNegative(absl::string_view parameter, float* value) {
           "finite and not negative");
 }
 
-void RuleText::ReadIn01(absl::string_view parameter, float* value) {
-  Read(parameter, value);
-  Require(*value >= 0 && *value < 1, parameter, "in [0, 1)");
+void RuleText::ReadDecay(absl::string_view parameter, Decay* value) {
+  ReadDecay(parameter, value, /*with_1=*/true);
+}
+
+void RuleText::ReadDecayBelow1(absl::string_view parameter, Decay* value) {
+  ReadDecay(parameter, value, /*with_1=*/false);
+}
+
+void RuleText::ReadDecay(absl::string_view parameter, Decay* value,
+                         bool with_1) {
+  double kept;
+  if (!ReadNumber(parameter, &absl::SimpleAtod, &kept)) return;
+  Require(kept >= 0 && (with_1 ? kept <= 1 : kept < 1), parameter,
+          with_1 ? "in [0, 1]" : "in [0, 1)");
+  *value = Decay(kept);
+}
+
+template <class Number>
+bool RuleText::ReadNumber(absl::string_view parameter,
+                          bool (*parse)(absl::string_view, Number*),
+                          Number* value) {
+  const std::string* text = Take(parameter);
+  if (text == nullptr) return false;
+  if (parse(*text, value) && !std::isnan(*value)) return true;
+  Fail(absl::StrCat(name_, ": `", parameter, "` must be a number; got `", *text,
+                    "`."));
+  return false;
 }
 
 void RuleText::ReadCommon(CommonParameters* common) {

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "cc/core/optimizers/common_parameters.h"
+#include "cc/core/optimizers/decay.h"
 
 namespace tfembed {
 
@@ -30,7 +31,8 @@ class RuleText {
   void ReadFinite(absl::string_view parameter, float* value);
   void ReadPositive(absl::string_view parameter, float* value);
   void ReadNotNegative(absl::string_view parameter, float* value);
-  void ReadIn01(absl::string_view parameter, float* value);  // In [0, 1).
+  void ReadDecay(absl::string_view parameter, Decay* value);  // In [0, 1].
+  void ReadDecayBelow1(absl::string_view parameter, Decay* value);
 
   // Where `holds` is false: "<name>: `<parameter>` must be <allowed>; got ...".
   void Require(bool holds, absl::string_view parameter,
@@ -40,6 +42,11 @@ class RuleText {
   absl::Status Finish() const;
 
  private:
+  // Of `parse`, which reads a text into a number.
+  template <class Number>
+  bool ReadNumber(absl::string_view parameter,
+                  bool (*parse)(absl::string_view, Number*), Number* value);
+  void ReadDecay(absl::string_view parameter, Decay* value, bool with_1);
   const std::string* Take(absl::string_view parameter);
   void Fail(std::string message);
 

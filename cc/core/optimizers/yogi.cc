@@ -7,8 +7,8 @@ namespace tfembed {
 absl::StatusOr<std::unique_ptr<UpdateRule>> MakeYogi(RuleText text) {
   RuleDescription<Yogi> rule;
   Yogi& formula = rule.formula;
-  text.ReadIn01("beta_1", &formula.beta_1);
-  text.ReadIn01("beta_2", &formula.beta_2);
+  text.ReadDecayBelow1("beta_1", &formula.beta_1);
+  text.ReadDecayBelow1("beta_2", &formula.beta_2);
   text.ReadPositive("epsilon", &formula.epsilon);
   text.ReadNotNegative("l1_regularization_strength",
                        &formula.l1_regularization_strength);

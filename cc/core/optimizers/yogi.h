@@ -1,6 +1,7 @@
 #ifndef TFEMBED_CORE_OPTIMIZERS_YOGI_H_
 #define TFEMBED_CORE_OPTIMIZERS_YOGI_H_
 
+#include "cc/core/optimizers/decay.h"
 #include "cc/core/simd/vector.h"
 
 namespace tfembed {
@@ -10,8 +11,8 @@ namespace tfembed {
 struct Yogi {
   static constexpr int kNumSlots = 2;  // v, m.
 
-  float beta_1 = 0.9f;
-  float beta_2 = 0.999f;
+  Decay beta_1{0.9};
+  Decay beta_2{0.999};
   float epsilon = 1e-3f;
   float l1_regularization_strength = 0;
   float l2_regularization_strength = 0;
@@ -28,8 +29,8 @@ static inline void Step(const Yogi& rule, const Rate& learning_rate,
   V& velocity = slots[0];
   V& momentum = slots[1];
   const V square = gradient * gradient;
-  momentum = rule.beta_1 * momentum + (1 - rule.beta_1) * gradient;
-  velocity -= (1 - rule.beta_2) * (Sign(velocity - square) * square);
+  momentum = Mean(rule.beta_1, momentum, gradient);
+  velocity -= rule.beta_2.added * (Sign(velocity - square) * square);
   const V rate = learning_rate / (Sqrt(velocity) + rule.epsilon);
   *weights = Shrink(*weights - rate * momentum,
                     rate * rule.l1_regularization_strength) /

@@ -22,10 +22,14 @@ class Parameters {
   }
 
   double Get(const std::string& parameter, double otherwise) const {
-    const auto found = values_.find(parameter);
     // The rules hold floats.
-    return static_cast<float>(found == values_.end() ? otherwise
-                                                     : found->second);
+    return static_cast<float>(GetDouble(parameter, otherwise));
+  }
+
+  // Of which rules hold the float and the float of the rest to 1.
+  double GetDouble(const std::string& parameter, double otherwise) const {
+    const auto found = values_.find(parameter);
+    return found == values_.end() ? otherwise : found->second;
   }
 
   std::string name;
@@ -49,7 +53,7 @@ ElementState Adagrad(const Parameters& p, double lr, double g, double w,
 
 ElementState AdagradMomentum(const Parameters& p, double lr, double g, double w,
                              const std::vector<double>& slots) {
-  const double beta2 = p.Get("beta2", 1);
+  const double beta2 = p.GetDouble("beta2", 1);
   const double momentum = p.Get("momentum", 0);
   const double a =
       beta2 == 1 ? slots[0] + g * g : beta2 * slots[0] + (1 - beta2) * g * g;
@@ -66,7 +70,8 @@ ElementState AdagradMomentum(const Parameters& p, double lr, double g, double w,
 
 ElementState Adam(const Parameters& p, double lr, double g, double w,
                   const std::vector<double>& slots) {
-  const double b1 = p.Get("beta_1", 0.9), b2 = p.Get("beta_2", 0.999);
+  const double b1 = p.GetDouble("beta_1", 0.9),
+               b2 = p.GetDouble("beta_2", 0.999);
   const double epsilon = p.Get("epsilon", 1e-7);
   const Expected m = Terms({b1 * slots[0], (1 - b1) * g});
   const Expected v = Terms({b2 * slots[1], (1 - b2) * g * g});
@@ -116,7 +121,7 @@ ElementState Momentum(const Parameters& p, double lr, double g, double w,
 ElementState RmsProp(const Parameters& p, double lr, double g, double w,
                      const std::vector<double>& slots) {
   const bool is_centered = p.name == "centered_rms_prop";
-  const double rho = p.Get("rho", 0.9);
+  const double rho = p.GetDouble("rho", 0.9);
   const Expected square = Terms({rho * slots[0], (1 - rho) * g * g});
   Expected mean;
   if (is_centered) mean = Terms({rho * slots[2], (1 - rho) * g});
@@ -148,7 +153,7 @@ ElementState ProximalAdagrad(const Parameters& p, double lr, double g, double w,
 
 ElementState Adadelta(const Parameters& p, double lr, double g, double w,
                       const std::vector<double>& slots) {
-  const double rho = p.Get("rho", 0.95), epsilon = p.Get("epsilon", 1e-7);
+  const double rho = p.GetDouble("rho", 0.95), epsilon = p.Get("epsilon", 1e-7);
   const Expected a = Terms({rho * slots[0], (1 - rho) * g * g});
   const double delta =
       g * std::sqrt((slots[1] + epsilon) / (a.value + epsilon));
@@ -160,14 +165,16 @@ double Sign(double x) { return x > 0 ? 1 : x < 0 ? -1 : 0; }
 
 ElementState Lion(const Parameters& p, double lr, double g, double w,
                   const std::vector<double>& slots) {
-  const double b1 = p.Get("beta_1", 0.9), b2 = p.Get("beta_2", 0.99);
+  const double b1 = p.GetDouble("beta_1", 0.9),
+               b2 = p.GetDouble("beta_2", 0.99);
   return {Terms({w, -lr * Sign(b1 * slots[0] + (1 - b1) * g)}),
           {Terms({b2 * slots[0], (1 - b2) * g})}};
 }
 
 ElementState Yogi(const Parameters& p, double lr, double g, double w,
                   const std::vector<double>& slots) {
-  const double b1 = p.Get("beta_1", 0.9), b2 = p.Get("beta_2", 0.999);
+  const double b1 = p.GetDouble("beta_1", 0.9),
+               b2 = p.GetDouble("beta_2", 0.999);
   const Expected m = Terms({b1 * slots[1], (1 - b1) * g});
   const Expected v =
       Terms({slots[0], -(1 - b2) * Sign(slots[0] - g * g) * g * g});
