@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed.dynamic_embedding as de
-from tfembed import optimizers
+from tfembed import optimizers, policies
 
 SHARDS = pytest.mark.parametrize("shards", [1, 3])
 
@@ -165,6 +165,41 @@ def test_a_dense_gradient_is_refused_before_any_table_moves():
         )
     assert int(v.size()) == 0
     assert weights.numpy() == [1]
+
+
+@pytest.mark.parametrize("rule", ["SGD", "Lion"])
+@pytest.mark.parametrize("cause", ["not finite", "too many keys"])
+def test_a_function_moves_nothing_in_a_step_that_a_table_refuses(rule, cause):
+    bounded = cause == "too many keys"
+    policy = policies.LeastRecent() if bounded else None
+    v = de.Variable(
+        max_size=2 if bounded else None,
+        eviction=policy,
+        restrict_policy=de.FrequencyRestrictPolicy,
+        name="refusing",
+    )
+    dense = [tf.Variable([1.0]) for _ in range(8)]
+    optimizer = de.DynamicEmbeddingOptimizer(
+        getattr(tf.keras.optimizers, rule)(1.0),
+        nonfinite="skip" if bounded else "refuse",
+    )
+    value = 1.0 if bounded else NAN
+
+    @tf.function
+    def refused_step():
+        optimizer.apply_gradients(
+            [
+                gradient(v, [1, 2, 3], [[1.0], [value], [1.0]]),
+                *[(tf.constant([1.0]), weights) for weights in dense],
+            ]
+        )
+
+    for _ in range(5):
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            refused_step()
+    assert int(v.size()) == int(v.restrict_policy.status.size()) == 0
+    assert [float(weights[0]) for weights in dense] == [1.0] * 8
+    assert int(optimizer.iterations) == 0
 
 
 def test_gradients_that_are_not_finite_can_be_allowed():

@@ -54,6 +54,15 @@ def test_row_63_long_rows_are_scaled_to_max_norm(shards, look_up):
     np.testing.assert_allclose(found, 2 * rows / norms, rtol=1e-6)
 
 
+@LOOK_UPS
+@pytest.mark.parametrize("max_norm", [0, -1.0, float("nan"), "1", True])
+def test_max_norm_must_be_above_0(look_up, max_norm):
+    with pytest.raises(ValueError, match="`max_norm` must be a number above 0"):
+        look_up(variable(), [1], name="x", max_norm=max_norm)
+    with pytest.raises(ValueError, match="`max_norm` must be a number above 0"):
+        de.shadow_ops.ShadowVariable(variable(), max_norm=max_norm)
+
+
 def test_row_64_a_unique_lookup_honours_max_norm():
     v = variable()
     v.upsert([7], [[3.0, 4.0]])

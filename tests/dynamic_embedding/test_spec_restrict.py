@@ -268,6 +268,32 @@ def test_the_rows_that_stay_keep_their_values_and_slots(policy):
         assert row.tolist() == moments[key]
 
 
+@ANY_POLICY
+@IN_FUNCTION
+@pytest.mark.parametrize("rule", ["Adam", "Lion"])
+def test_int32_keys_are_followed_through_training(policy, in_function, rule):
+    dealt = set()
+
+    def partitioner(ids, shards):
+        dealt.add(ids.dtype)
+        return ids % shards
+
+    v = variable(policy, shards=2, key_dtype=tf.int32, partitioner=partitioner)
+    optimizer = de.DynamicEmbeddingOptimizer(
+        getattr(tf.keras.optimizers, rule)(0.1)
+    )
+    step = tf.function(train) if in_function else train
+    for ids in ([1, -2, 3, 3], [3]):
+        step(v, optimizer, tf.constant(ids, tf.int32))
+        let_a_second_pass(v)
+    step(v, optimizer, tf.constant([3], tf.int32))
+
+    assert set(statuses(v)) == key_set(v) == {1, -2, 3}
+    assert dealt == {tf.int32}
+    v.restrict(1)
+    assert set(statuses(v)) == key_set(v) == slot_keys(v) == {3}
+
+
 @pytest.mark.parametrize("policy", [3, "timestamp", object, de.Variable])
 def test_row_92_a_policy_must_be_a_class_of_policies(policy):
     with pytest.raises(TypeError, match="RestrictPolicy"):

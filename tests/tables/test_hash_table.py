@@ -276,3 +276,17 @@ def test_a_copy_in_memory_is_refused_with_the_way_out(table):
 
     with pytest.raises(errors.StateError, match="'t' cannot be copied"):
         copy.deepcopy(table)
+
+
+def test_a_pickle_is_refused_with_the_way_out(table):
+    import pickle
+
+    with pytest.raises(errors.StateError, match="'t' cannot be pickled"):
+        pickle.dumps(table)
+
+
+def test_a_table_says_what_it_is(table):
+    assert repr(table) == (
+        f"<HashTable 't' of int64 -> float32 [{DIM}], {len(table.shards)} "
+        "shard(s)>"
+    )

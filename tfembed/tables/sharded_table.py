@@ -198,3 +198,15 @@ class ShardedTable(tf.__internal__.tracking.Trackable):
             f"Table '{self.name}' cannot be copied in memory. Make another "
             "table and restore a checkpoint into it, or `upsert` the export."
         )
+
+    def __reduce__(self) -> Any:
+        raise errors.StateError(
+            f"Table '{self.name}' cannot be pickled. Save it by "
+            "tf.train.Checkpoint, and restore that into another table."
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__name__} '{self.name}' of {self.key_dtype.name} -> "
+            f"{self.value_dtype.name} [{self.dim}], {len(self._shards)} shard(s)>"
+        )

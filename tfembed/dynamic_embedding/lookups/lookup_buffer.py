@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfembed.dynamic_embedding.lookups.watched_rows import check_max_norm
+
 __all__ = ["LookupBuffer", "buffer"]
 
 _VALUE_KEY = "VARIABLE_VALUE"  # What savers call a variable's tensor.
@@ -22,6 +24,9 @@ class LookupBuffer(tf.Variable):
     Attributes:
       params: the `Variable` that the rows come from.
       max_norm: what the rows' lengths are limited to, or None.
+
+    Raises:
+      tfembed.errors.ArgumentError: a `max_norm` that is no number above 0.
     """
 
     # Gradient tapes take it for its handle.
@@ -30,6 +35,7 @@ class LookupBuffer(tf.Variable):
     def __init__(
         self, params: Any, max_norm: float | None, *, name: str, trainable: bool
     ) -> None:
+        check_max_norm(max_norm)
         self.params = params
         self.max_norm = max_norm
         self._name = name

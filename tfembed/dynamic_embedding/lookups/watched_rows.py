@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Any
 
 import tensorflow as tf
 
+from tfembed import errors
 from tfembed.ops import trainable_rows
 
-__all__ = ["clip_rows", "watch"]
+__all__ = ["check_max_norm", "clip_rows", "watch"]
 
 
 def watch(
@@ -39,8 +41,24 @@ def watch(
     return rows + watched if wide else watched
 
 
+def check_max_norm(max_norm: Any) -> None:
+    """Raises ArgumentError where `max_norm` limits no length; tensors pass."""
+    if max_norm is None or tf.is_tensor(max_norm):
+        return
+    is_number = isinstance(max_norm, numbers.Real)
+    if not is_number or isinstance(max_norm, bool) or not max_norm > 0:
+        raise errors.ArgumentError(
+            f"`max_norm` must be a number above 0, or None; got {max_norm!r}."
+        )
+
+
 def clip_rows(rows: tf.Tensor, max_norm: float | None) -> tf.Tensor:
-    """Scales rows [..., dim] that are longer than `max_norm` down to it."""
+    """Scales rows [..., dim] that are longer than `max_norm` down to it.
+
+    Raises:
+      tfembed.errors.ArgumentError: as `check_max_norm`.
+    """
     if max_norm is None:
         return rows
+    check_max_norm(max_norm)
     return tf.clip_by_norm(rows, max_norm, axes=[-1])

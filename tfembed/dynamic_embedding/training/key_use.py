@@ -48,6 +48,8 @@ def _keys_by_variable(
     for slices, params in gradients:
         variables[id(params)] = params
         keys = tf.reshape(slices.indices, [-1])
+        if keys.dtype != params.key_dtype:  # int32 keys travel as int64.
+            keys = tf.cast(keys, params.key_dtype)
         parts.setdefault(id(params), []).append(keys)
     return [
         (params, tf.concat(parts[params_id], 0))

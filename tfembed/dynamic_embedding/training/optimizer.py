@@ -165,16 +165,19 @@ class TableOptimizer(tf.Module):
         finite = []
         if self._nonfinite == "refuse":
             finite = [check_finite(gradient) for gradient, _ in dense]
+        updated = []
         with tf.control_dependencies(finite):
             sparse, dense = self._wrapped.clipping.apply(sparse, dense)
             if sparse:
-                self._update_tables(sparse)
-        if dense:
-            self._wrapped.apply_dense(dense)
-        else:
-            self._wrapped.finish()
-        if global_step is not None:
-            global_step.assign_add(1)
+                updated.append(self._update_tables(sparse))
+        # What a table refuses, moves no dense variable and counts no step.
+        with tf.control_dependencies(updated if self._refuses(sparse) else []):
+            if dense:
+                self._wrapped.apply_dense(dense)
+            else:
+                self._wrapped.finish()
+            if global_step is not None:
+                global_step.assign_add(1)
 
     def attach(self, variables: Iterable[Variable | TrainableWrapper]) -> None:
         """Lays this optimizer's slots out in tables; once each is enough."""
@@ -206,7 +209,14 @@ class TableOptimizer(tf.Module):
         rule = self._rule
         return rule.optimizer if isinstance(rule, FusedRule) else rule
 
-    def _update_tables(self, gradients: list[TableGradient]) -> None:
+    def _refuses(self, gradients: list[TableGradient]) -> bool:
+        """Whether a step can be refused: by a gradient, or by a full table."""
+        return self._nonfinite == "refuse" or any(
+            params.table.max_size is not None for _, params in gradients
+        )
+
+    def _update_tables(self, gradients: list[TableGradient]) -> tf.Tensor:
+        """Moves the tables; gives the keys whose gradient was not finite."""
         step = tf.cast(tf.convert_to_tensor(self.iterations), tf.int64) + 1
         forget_evicted(gradients)
         if isinstance(self._rule, FusedRule):
@@ -225,4 +235,6 @@ class TableOptimizer(tf.Module):
                 add=self.bp_v2,
             )
         self.nonfinite_rows.assign_add(count)
-        note_updates(gradients)
+        with tf.control_dependencies([count]):
+            note_updates(gradients)
+        return count

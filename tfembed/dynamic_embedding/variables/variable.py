@@ -184,6 +184,12 @@ class Variable(VariableFiles, VariableLookups):
         proto.user_object.version.producer = 1
         proto.user_object.version.min_consumer = 1
 
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__name__} '{self.name}' of {self.key_dtype.name} -> "
+            f"{self.value_dtype.name} [{self.dim}], {self.shard_num} shard(s)>"
+        )
+
     @property
     def dtype(self) -> tf.DType:
         """The rows' dtype."""
