@@ -46,6 +46,34 @@ def test_any_number_of_shards_restores_all_of_it(tmp_path, shards, optimizer):
     np.testing.assert_array_equal(values, content(saved.table)["values"])
 
 
+def test_a_table_that_is_not_in_the_checkpoint_is_no_match(tmp_path):
+    path = save(trained_model(10), tmp_path)
+    checkpoint = tf.train.Checkpoint(model=model_of(), other=model_of())
+
+    status = checkpoint.restore(path)
+
+    for fails in (
+        status.assert_consumed,
+        status.assert_existing_objects_matched,
+    ):
+        with pytest.raises(AssertionError, match="HashTable"):
+            fails()
+    status.expect_partial()
+
+
+def test_rows_that_no_table_takes_are_not_consumed(tmp_path):
+    table = trained_model(10).table
+    saved = tf.train.Checkpoint(a=trained_model(10), b=table)
+    path = saved.save(str(tmp_path / "ckpt"))
+
+    status = tf.train.Checkpoint(a=model_of()).restore(path)
+
+    status.assert_existing_objects_matched()
+    with pytest.raises(AssertionError, match=r"\.b\.mark"):
+        status.assert_consumed()
+    status.expect_partial()
+
+
 def test_content_is_replaced_and_not_merged(tmp_path):
     path = save(trained_model(10, first_key=0), tmp_path)
     model = trained_model(10, first_key=100)

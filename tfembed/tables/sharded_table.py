@@ -9,6 +9,7 @@ import tensorflow as tf
 from google.protobuf import wrappers_pb2
 
 from tfembed import errors
+from tfembed.tables.checkpoint_mark import CheckpointMark
 from tfembed.tables.partition import KeyPartition, Partitioner, shard_of
 from tfembed.tables.table_shard import TableShard
 
@@ -46,6 +47,7 @@ class ShardedTable(tf.__internal__.tracking.Trackable):
         self._slot_names: tuple[str, ...] = ()
         self._slot_widths: tuple[int, ...] = ()
         self._is_served = False
+        self._track_trackable(CheckpointMark(self), "mark")
 
     @property
     def name(self) -> str:
@@ -143,7 +145,10 @@ class ShardedTable(tf.__internal__.tracking.Trackable):
         self, save_type: str = "checkpoint", **kwargs: Any
     ) -> dict[str, Any]:
         if save_type != "savedmodel":
-            return {}
+            # Savers of a graph write the table as tensors of theirs, and
+            # a SavedModel, which has no mark, is loaded as a checkpoint.
+            marked = self.saveable is None and not self._is_served
+            return super()._trackable_children(save_type) if marked else {}
         children: dict[str, Any] = {
             f"shard_{i}": shard for i, shard in enumerate(self._shards)
         }
