@@ -227,6 +227,58 @@ def test_a_bare_tables_restore_is_refused_in_a_graph(tmp_path):
             tf.train.Checkpoint(table=table).restore(path)
 
 
+@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize(
+    "policy", [de.TimestampRestrictPolicy, de.FrequencyRestrictPolicy]
+)
+def test_restrict_removes_keys_and_status_in_a_graph(policy, shards):
+    with graph_and_session() as session:
+        v = variable(shards, restrict_policy=policy)
+        batch = v1.placeholder(tf.int64, [None])
+        upsert = v.upsert(batch, tf.ones([tf.size(batch), 1]))
+        note = v.restrict_policy.apply_update(batch)
+        restrict = v.restrict(2, trigger=5)
+        keys, noted = v.table.keys(), v.restrict_policy.status.table.keys()
+
+        session.run(upsert, {batch: range(5)})
+        session.run(note, {batch: [1, 2, 77]})
+        assert session.run(restrict) == 0
+        assert sorted(session.run(noted)) == [1, 2, 77]
+        session.run(upsert, {batch: [9]})
+        assert session.run(restrict) == 4
+
+        assert sorted(session.run(keys)) == [1, 2]
+        assert sorted(session.run(noted)) == [1, 2]
+
+
+def test_writes_in_a_branch_of_a_graph_are_ops_that_run():
+    with graph_and_session() as session:
+        v = variable(2)
+        is_time = v1.placeholder(tf.bool, [])
+        write = tf.cond(
+            is_time, lambda: v.upsert([1, 2], [[1.0], [2.0]]), tf.no_op
+        )
+        sizes = []
+        for choice in (False, True):
+            session.run(write, {is_time: choice})
+            sizes.append(session.run(v.size()))
+    assert sizes == [0, 2]
+
+
+def test_a_bounded_variable_sweeps_its_status_in_a_graph():
+    policy = de.FrequencyRestrictPolicy
+    with graph_and_session() as session:
+        v = variable(
+            max_size=8, eviction=policies.LeastRecent(), restrict_policy=policy
+        )
+        batch = v1.placeholder(tf.int64, [None])
+        note = v.restrict_policy.apply_update(batch)
+        noted = v.restrict_policy.status.size()
+        for start in range(0, 40, 4):
+            session.run(note, {batch: range(start, start + 4)})
+        assert session.run(noted) <= 9
+
+
 def test_savers_do_not_complain_of_get_variable(tmp_path, caplog):
     with graph_and_session() as session:
         v = de.get_variable("stored", dim=1)

@@ -97,3 +97,34 @@ def test_no_other_module_of_the_room_imports_private_symbols():
             module = getattr(node, "module", None) or ""
             if path.stem != "private":
                 assert not module.startswith("tensorflow.python"), path
+
+
+def test_branches_of_a_graph_do_not_order_their_ops():
+    found = {}
+
+    def note(place):
+        found[place] = private.orders_by_itself()
+        return tf.constant(0)
+
+    def branching(place):
+        note(place)
+        tf.cond(
+            tf.constant(True),
+            lambda: note(f"branch of {place}"),
+            lambda: tf.constant(1),
+        )
+
+    note("eager")
+    tf.function(lambda: branching("function"), autograph=False)()
+    with tf.Graph().as_default():
+        branching("graph")
+        tf.function(lambda: note("function of graph"), autograph=False)()
+
+    assert found == {
+        "eager": True,
+        "function": True,
+        "branch of function": True,
+        "graph": False,
+        "branch of graph": False,
+        "function of graph": True,
+    }

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed import errors
+from tfembed import errors, ops
 from tfembed.ops import files as file_ops
 from tfembed.ops.files import RowFormat
 from tfembed.tables import HashTable
@@ -152,7 +152,7 @@ def load(
         with tf.control_dependencies([checked]):
             return read(lambda *rows: table.upsert(*selected(*rows)), max_rows)
 
-    if tf.executing_eagerly() or tf.inside_function():
+    if ops.orders_by_itself():
         run()
         return None
     # A function orders its ops by itself; a loop of a graph does not.

@@ -72,6 +72,19 @@ def traced_for_xla() -> bool:
     return control_flow_util.GraphOrParentsInXlaContext(graph)
 
 
+def orders_by_itself() -> bool:
+    """Whether ops run in the order in which they are made, all of them.
+
+    In eager mode and in a tf.function they do. In a graph of TensorFlow 1 only
+    what a fetch needs is run; so it is in the branches and loops of one, though
+    TensorFlow builds these as functions.
+    """
+    if tf.executing_eagerly():
+        return True
+    graph = tf.compat.v1.get_default_graph()
+    return bool(graph._add_control_dependencies)
+
+
 def single_variable(**arguments: Any) -> Any:
     """A variable of which there is one copy, whatever strategy is in scope.
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfembed import ops
 from tfembed.checkpoint import row_files
 from tfembed.dynamic_embedding.files import folders
 from tfembed.ops import files as file_ops
@@ -47,7 +48,7 @@ def save(
             buffer_size=folders.rows(buffer_size),
             append=append,
         )
-    return None if tf.inside_function() else saved
+    return None if ops.orders_by_itself() else saved
 
 
 def load(
