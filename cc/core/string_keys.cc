@@ -2,85 +2,38 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <mutex>
+#include <new>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "cc/core/first_error.h"
+#include "cc/core/key_partition.h"
+#include "cc/core/string_cell.h"
 #include "cc/core/support/hash.h"
 #include "cc/core/support/hash_bytes.h"
-#include "cc/core/support/overlap.h"
-#include "cc/core/support/row_copy.h"
 
 namespace tfembed {
 namespace {
 
 constexpr int64_t kCellWords = 6;
-constexpr int64_t kInlineBytes = 20;
-constexpr int64_t kStringsPerTask = 4096;
+// Below this many new strings waking threads costs more than it saves.
+constexpr int64_t kParallelFrom = 256;
 
-int StripeOfKey(int64_t key) { return StripeOf(HashKey(key)); }
-
-// memcmp(a, b, n) == 0 for the few bytes of a cell, where a call takes longer.
-bool SameBytes(const char* a, const char* b, size_t n) {
-  const auto differ = [a, b](size_t at, auto word_a) {
-    auto word_b = word_a;
-    std::memcpy(&word_a, a + at, sizeof(word_a));
-    std::memcpy(&word_b, b + at, sizeof(word_b));
-    return word_a != word_b;
-  };
-  if (n >= 16) {
-    return !(differ(0, uint64_t{}) | differ(8, uint64_t{}) |
-             differ(n - 8, uint64_t{}));
-  }
-  if (n >= 8) return !(differ(0, uint64_t{}) | differ(n - 8, uint64_t{}));
-  return std::memcmp(a, b, n) == 0;
+absl::Status NoMemoryForBatch(int64_t strings) {
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "No memory to add what is new in a batch of ", strings, " strings."));
 }
 
 }  // namespace
-
-// A string where it is short, else its length and address.
-struct StringKeys::Cell {
-  uint32_t length;
-  char bytes[kInlineBytes];
-
-  bool is_long() const { return length > kInlineBytes; }
-
-  char* address() const {
-    char* address;
-    std::memcpy(&address, bytes, sizeof(address));
-    return address;
-  }
-  absl::string_view text() const {
-    return {is_long() ? address() : bytes, length};
-  }
-  bool Is(absl::string_view other) const {
-    if (other.size() != length) return false;
-    return is_long() ? text() == other : SameBytes(bytes, other.data(), length);
-  }
-
-  // False where there is no memory.
-  bool Set(absl::string_view text) {
-    length = static_cast<uint32_t>(text.size());
-    if (!is_long()) {
-      std::memcpy(bytes, text.data(), text.size());
-      return true;
-    }
-    void* copy = std::malloc(text.size());
-    if (copy == nullptr) return false;
-    std::memcpy(copy, text.data(), text.size());
-    std::memcpy(bytes, &copy, sizeof(copy));
-    return true;
-  }
-};
 
 absl::StatusOr<std::unique_ptr<StringKeys>> StringKeys::Create() {
   return Create(HashBytes);
 }
 
 absl::StatusOr<std::unique_ptr<StringKeys>> StringKeys::Create(Hash hash) {
-  static_assert(sizeof(Cell) == kCellWords * 4);
+  static_assert(sizeof(StringCell) == kCellWords * 4);
   auto store = RowStore::Create(kCellWords);
   if (!store.ok()) return store.status();
   return std::unique_ptr<StringKeys>(new StringKeys(hash, *std::move(store)));
@@ -97,8 +50,8 @@ StringKeys::~StringKeys() {
   Clear([] {});
 }
 
-StringKeys::Cell* StringKeys::cell(uint32_t row) const {
-  return reinterpret_cast<Cell*>(store_->Row(row));
+StringCell* StringKeys::cell(uint32_t row) const {
+  return reinterpret_cast<StringCell*>(store_->Row(row));
 }
 
 int64_t StringKeys::size() const {
@@ -115,130 +68,46 @@ int64_t StringKeys::bytes() const {
   return bytes;
 }
 
-// A number that depends on both, of the stripe of `first`.
-int64_t StringKeys::Attempt(int64_t first, int64_t attempt) const {
-  if (attempt == 0) return first;
-  const int stripe = StripeOfKey(first);
-  uint64_t bits = static_cast<uint64_t>(first);
-  int64_t key = first;
-  for (int64_t i = 0; i < attempt; ++i) {
-    do {
-      bits = MixBits(bits + 0x9e3779b97f4a7c15ULL);
-      key = static_cast<int64_t>(bits);
-    } while (StripeOfKey(key) != stripe);
-  }
-  return key;
-}
-
-// Whether `text` is there. Its key, or the one that it would get.
-bool StringKeys::Search(int stripe, absl::string_view text, int64_t first,
-                        int64_t* key, int64_t* attempt) const {
-  *attempt = -1;
-  for (int64_t i = 0; i <= attempts_[stripe]; ++i) {
-    const int64_t candidate = Attempt(first, i);
-    const uint32_t row = stripes_[stripe].Find(HashKey(candidate), candidate);
-    if (row != HashIndex::kNoRow && cell(row)->Is(text)) {
-      *key = candidate;
-      *attempt = i;
-      return true;
-    }
-    if (row == HashIndex::kNoRow && *attempt < 0) {
-      *key = candidate;
-      *attempt = i;
-    }
-  }
-  // All are taken by others; a further attempt may be, too, by a string whose
-  // first fingerprint is another one.
-  for (int64_t i = attempts_[stripe] + 1; *attempt < 0; ++i) {
-    const int64_t candidate = Attempt(first, i);
-    if (stripes_[stripe].Find(HashKey(candidate), candidate) !=
-        HashIndex::kNoRow) {
-      continue;
-    }
-    *key = candidate;
-    *attempt = i;
-  }
-  return false;
-}
-
-// REQUIRES: all stripes are locked.
-void StringKeys::FindRange(absl::Span<const absl::string_view> strings,
-                           int64_t* keys, bool* found) const {
-  const HashIndex::Bucket* homes[kOverlap];
-  const Cell* cells[kOverlap];
-  const bool hashes_bytes = hash_ == HashBytes;  // Inline, then.
-  const auto set_row = [&](int64_t i, uint32_t row) {
-    cells[Slot(i)] = nullptr;
-    if (row == HashIndex::kNoRow) return;
-    cells[Slot(i)] = cell(row);
-    PrefetchRow<false>(cells[Slot(i)], kCellWords);
-  };
-  Overlap(
-      strings.size(),
-      [&](int64_t i) {
-        keys[i] = static_cast<int64_t>(hashes_bytes ? HashBytes(strings[i])
-                                                    : hash_(strings[i]));
-        const uint64_t hash = HashKey(keys[i]);
-        homes[Slot(i)] = stripes_[StripeOf(hash)].index().Home(hash);
-        __builtin_prefetch(homes[Slot(i)]);
-      },
-      [&](int64_t i) {
-        const HashIndex::Bucket*& home = homes[Slot(i)];
-        const uint32_t row = HashIndex::FindIn(*home, keys[i]);
-        set_row(i, row);
-        if (row == HashIndex::kNoRow && home->overflow != 0) {
-          __builtin_prefetch(home + 1);
-        } else {
-          home = nullptr;  // Settled.
-        }
-      },
-      [&](int64_t i) {
-        if (homes[Slot(i)] == nullptr) return;
-        const HashIndex& index = stripes_[StripeOfKey(keys[i])].index();
-        set_row(i, index.FindPast(homes[Slot(i)], keys[i]));
-      },
-      [&](int64_t i) {
-        const Cell* const at = cells[Slot(i)];
-        found[i] = at != nullptr && at->Is(strings[i]);
-        if (found[i]) return;
-        const int stripe = StripeOfKey(keys[i]);
-        if (at == nullptr && attempts_[stripe] == 0) return;
-        int64_t attempt;
-        found[i] = Search(stripe, strings[i], keys[i], &keys[i], &attempt);
-      });
-}
-
-void StringKeys::FindAll(absl::Span<const absl::string_view> strings,
-                         int64_t* keys, bool* found, Executor* executor) const {
-  SharedLocks locks(stripes_);
-  const int64_t n = strings.size();
-  ParallelFor(executor, (n + kStringsPerTask - 1) / kStringsPerTask,
-              [&](int64_t task) {
-                const int64_t begin = task * kStringsPerTask;
-                FindRange(strings.subspan(begin, kStringsPerTask), keys + begin,
-                          found + begin);
-              });
-}
-
-void StringKeys::Find(absl::Span<const absl::string_view> strings,
-                      int64_t* keys, Executor* executor) const {
-  std::unique_ptr<bool[]> found(new bool[strings.size()]);
-  FindAll(strings, keys, found.get(), executor);
-}
-
 absl::Status StringKeys::Add(absl::Span<const absl::string_view> strings,
                              int64_t* keys, Executor* executor) {
-  std::unique_ptr<bool[]> found(new bool[strings.size()]);
+  const std::unique_ptr<bool[]> found(new (std::nothrow) bool[strings.size()]);
+  if (found == nullptr) return NoMemoryForBatch(strings.size());
   FindAll(strings, keys, found.get(), executor);
+  const int64_t num_new =
+      std::count(found.get(), found.get() + strings.size(), false);
+  if (num_new == 0) return absl::OkStatus();
+
+  const std::unique_ptr<int64_t[]> firsts(new (std::nothrow) int64_t[num_new]);
+  const std::unique_ptr<uint32_t[]> at(new (std::nothrow) uint32_t[num_new]);
+  if (firsts == nullptr || at == nullptr) {
+    return NoMemoryForBatch(strings.size());
+  }
+  int64_t n = 0;
   for (size_t i = 0; i < strings.size(); ++i) {
     if (found[i]) continue;
-    const absl::Status status =
-        AddToStripe(StripeOfKey(keys[i]), strings[i], &keys[i]);
-    if (!status.ok()) return status;
+    firsts[n] = keys[i];  // Of the right stripe, which is all that counts.
+    at[n++] = static_cast<uint32_t>(i);
   }
-  return absl::OkStatus();
+  if (num_new < kParallelFrom) executor = nullptr;
+  const auto partition =
+      KeyPartition::Create({firsts.get(), static_cast<size_t>(n)}, executor);
+  if (!partition.ok()) return partition.status();
+  FirstError error;
+  ParallelFor(executor, kNumStripes, [&](int64_t stripe) {
+    const KeyGroup group = partition->group(stripe);
+    if (group.size == 0) return;
+    std::lock_guard<std::shared_mutex> lock(stripes_[stripe].mutex());
+    for (int64_t i = 0; i < group.size; ++i) {
+      const uint32_t position = at[group.positions[i]];
+      const absl::Status status =
+          AddToStripe(stripe, strings[position], &keys[position]);
+      if (!status.ok()) return error.Update(position, status);
+    }
+  });
+  return error.status();
 }
 
+// REQUIRES: the stripe is locked.
 absl::Status StringKeys::AddToStripe(int number, absl::string_view text,
                                      int64_t* key) {
   if (text.size() > UINT32_MAX) {
@@ -247,7 +116,6 @@ absl::Status StringKeys::AddToStripe(int number, absl::string_view text,
                      text.size(), "."));
   }
   TableStripe& stripe = stripes_[number];
-  std::lock_guard<std::shared_mutex> lock(stripe.mutex());
   int64_t attempt;
   if (Search(number, text, static_cast<int64_t>(hash_(text)), key, &attempt)) {
     return absl::OkStatus();
@@ -256,7 +124,7 @@ absl::Status StringKeys::AddToStripe(int number, absl::string_view text,
   if (!status.ok()) return status;
   status = store_->Promise(1);
   if (status.ok()) {
-    Cell filled;
+    StringCell filled;
     if (filled.Set(text)) {
       bool inserted;
       const uint32_t row =

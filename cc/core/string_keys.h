@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "cc/core/row_store.h"
+#include "cc/core/string_cell.h"
 #include "cc/core/support/executor.h"
 #include "cc/core/table_stripe.h"
 
@@ -76,16 +77,15 @@ class StringKeys {
   void Clear(const std::function<void()>& clear_rows);
 
  private:
-  struct Cell;
-
   StringKeys(Hash hash, std::unique_ptr<RowStore> store);
 
-  Cell* cell(uint32_t row) const;
+  StringCell* cell(uint32_t row) const;
   int64_t Attempt(int64_t first, int64_t attempt) const;
   bool Search(int stripe, absl::string_view text, int64_t first, int64_t* key,
               int64_t* attempt) const;
   void FindRange(absl::Span<const absl::string_view> strings, int64_t* keys,
                  bool* found) const;
+  // `found` may be null.
   void FindAll(absl::Span<const absl::string_view> strings, int64_t* keys,
                bool* found, Executor* executor) const;
   absl::Status AddToStripe(int stripe, absl::string_view text, int64_t* key);

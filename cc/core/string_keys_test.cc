@@ -144,5 +144,27 @@ TEST(StringKeys, ManyThreadsAgreeOnTheKeys) {
   EXPECT_EQ(found, results[0]);
 }
 
+TEST(StringKeys, ABatchIsAddedByManyThreadsAsByOne) {
+  ThreadExecutor executor(4);
+  std::vector<std::string> strings;
+  for (int i = 0; i < 5000; ++i) {
+    strings.push_back(std::to_string(i % 3700) + std::string(i % 40, 'x'));
+  }
+  const Views views(strings.begin(), strings.end());
+  for (const bool weak : {false, true}) {
+    // All of a weak fingerprint go into three stripes, one after the other.
+    const Views batch(views.begin(), views.begin() + (weak ? 600 : 5000));
+    const auto alone = weak ? MakeWeakKeys() : MakeKeys();
+    const auto shared = weak ? MakeWeakKeys() : MakeKeys();
+    const auto expected = Added(alone.get(), batch);
+    std::vector<int64_t> added(batch.size());
+    ASSERT_TRUE(shared->Add(batch, added.data(), &executor).ok());
+    EXPECT_EQ(added, expected);
+    EXPECT_EQ(Found(*shared, batch), expected);
+    EXPECT_EQ(shared->size(), alone->size());
+    EXPECT_EQ(shared->bytes(), alone->bytes());
+  }
+}
+
 }  // namespace
 }  // namespace tfembed

@@ -42,7 +42,7 @@ namespace tfembed {
 // under all locks only: any one will do to read them.
 //
 // Its methods are spread by theme over embedding_table.cc (creation, sizes,
-// slots), table_keys.cc, table_lookup.cc, table_reserve.cc, table_write.cc,
+// slots), table_keys.cc, table_lookup.cc, table_reserve.cc, table_write*.cc,
 // table_bounded_write.cc, table_remove.cc, table_sink.cc, table_training.cc,
 // table_snapshot.cc, table_use.cc (policies, counts).
 class StripedTable final : public EmbeddingTable {
@@ -149,6 +149,10 @@ class StripedTable final : public EmbeddingTable {
   // `written`: for policies that count, room for an address a key.
   void WriteGroup(const KeyGroup& group, const RowWrites& writes,
                   float** written, TableStripe* stripe);
+  enum class KnownWrite;
+  template <KnownWrite kKnown, int64_t kBytes>
+  void WriteGroupAs(const KeyGroup& group, const RowWrites& writes,
+                    float** written, TableStripe* stripe);
   std::unique_lock<std::shared_mutex> HoldIfBounded();
   // These two return how many keys were there.
   int64_t RemoveKeys(absl::Span<const int64_t> keys, Executor* executor);
@@ -170,8 +174,9 @@ class StripedTable final : public EmbeddingTable {
   void AddValue(const RowWrites& writes, uint32_t position, int64_t key,
                 float* row) const;
 
-  template <typename Found>
+  template <int64_t kBytes, typename Found>
   void LocateRange(const int64_t* keys, int64_t n, Found found) const;
+  template <int64_t kBytes>
   void LookupRange(absl::Span<const int64_t> keys, char* values, bool* exists,
                    bool streams) const;
 

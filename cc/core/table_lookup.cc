@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "cc/core/striped_table.h"
+#include "cc/core/support/known_bytes.h"
 #include "cc/core/support/overlap.h"
 
 namespace tfembed {
@@ -13,11 +14,13 @@ constexpr int64_t kMostStreamed = 4096;  // Bytes of an initial row.
 
 }  // namespace
 
-// Calls found(i, row of keys[i] or null) in order, each row prefetched.
-template <typename Found>
+// Calls found(i, row of keys[i] or null) in order, each row prefetched. A value
+// has kBytes, or any number for 0.
+template <int64_t kBytes, typename Found>
 void StripedTable::LocateRange(const int64_t* keys, int64_t n,
                                Found found) const {
-  const int64_t words = layout_.slots_begin();
+  const int64_t words =
+      kBytes > 0 ? kBytes / RowLayout::kWordBytes : layout_.slots_begin();
   const HashIndex::Bucket* homes[kOverlap];
   const float* rows[kOverlap];
   const auto set_row = [&](int64_t i, uint32_t row) {
@@ -29,7 +32,7 @@ void StripedTable::LocateRange(const int64_t* keys, int64_t n,
       [&](int64_t i) {
         const uint64_t hash = HashKey(keys[i]);
         homes[Slot(i)] = stripe(hash).index().Home(hash);
-        __builtin_prefetch(homes[Slot(i)]);
+        HashIndex::Prefetch(homes[Slot(i)]);
       },
       [&](int64_t i) {
         const HashIndex::Bucket*& home = homes[Slot(i)];
@@ -64,7 +67,7 @@ class StripedTable::Source final : public RowSource {
   absl::Status Locate(const int64_t* ids, int64_t n,
                       const float** rows) const override {
     int64_t hits = 0;
-    table_.LocateRange(ids, n, [rows, &hits](int64_t i, const float* row) {
+    table_.LocateRange<0>(ids, n, [rows, &hits](int64_t i, const float* row) {
       rows[i] = row;
       hits += row != nullptr;
     });
@@ -102,32 +105,36 @@ void StripedTable::Lookup(absl::Span<const int64_t> keys, void* values,
     const int64_t begin =
         is_large ? task * kKeysPerTask
                  : large * kKeysPerTask + (task - large) * kKeysPerSmallTask;
-    LookupRange(
-        keys.subspan(begin, is_large ? kKeysPerTask : kKeysPerSmallTask),
-        static_cast<char*>(values) + begin * bytes,
-        exists == nullptr ? nullptr : exists + begin, streams);
+    const auto of_task =
+        keys.subspan(begin, is_large ? kKeysPerTask : kKeysPerSmallTask);
+    WithKnownBytes(bytes, [&](auto known) {
+      LookupRange<known>(of_task, static_cast<char*>(values) + begin * bytes,
+                         exists == nullptr ? nullptr : exists + begin, streams);
+    });
   });
 }
 
+template <int64_t kBytes>
 void StripedTable::LookupRange(absl::Span<const int64_t> keys, char* values,
                                bool* exists, bool streams) const {
-  const int64_t bytes = layout_.value_bytes();
+  const int64_t bytes = kBytes > 0 ? kBytes : layout_.value_bytes();
   alignas(64) char initial[kMostStreamed];
   const bool streamed = streams && bytes <= kMostStreamed;
   int64_t hits = 0;
-  LocateRange(keys.data(), keys.size(), [&](int64_t i, const float* row) {
-    hits += row != nullptr;
-    char* value = values + i * bytes;
-    if (row == nullptr) {
-      missing_rows().Fill(keys[i], streamed ? initial : value);
-      if (streamed) StreamRow(initial, value, bytes);
-    } else if (streams) {
-      StreamRow(row, value, bytes);
-    } else {
-      CopyBytes(row, value, bytes);
-    }
-    if (exists != nullptr) exists[i] = row != nullptr;
-  });
+  LocateRange<kBytes>(
+      keys.data(), keys.size(), [&](int64_t i, const float* row) {
+        hits += row != nullptr;
+        char* value = values + i * bytes;
+        if (row == nullptr) {
+          missing_rows().Fill(keys[i], streamed ? initial : value);
+          if (streamed) StreamRow(initial, value, bytes);
+        } else if (streams) {
+          StreamRow(row, value, bytes);
+        } else {
+          CopyBytes(row, value, bytes);
+        }
+        if (exists != nullptr) exists[i] = row != nullptr;
+      });
   if (streams) StreamedRows();
   hits_.Add(hits);
   misses_.Add(static_cast<int64_t>(keys.size()) - hits);

@@ -1,4 +1,4 @@
-"""Random embeddings: tables, features, and optimizers with all parameters."""
+"""Random tables, and optimizers with all parameters."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from oracle import Bag, Feature, Rule, well_posed
-from property import cases
+from oracle import Rule
 from tfembed import optimizers
-from tfembed.config import FeatureConfig, QuantizationConfig, TableConfig
+from tfembed.config import QuantizationConfig, TableConfig
 
 VOCABULARY = 24
 IDS = range(-VOCABULARY, VOCABULARY)
 FIRST = 0.25  # In the rows of tables without a vocabulary.
-BATCH = 4
 
 
 class DecliningRate:
@@ -120,7 +118,7 @@ def _common(rng: np.random.Generator, is_lazy: bool) -> dict[str, Any]:
     return chosen
 
 
-def _flag(rng: np.random.Generator) -> bool:
+def flag(rng: np.random.Generator) -> bool:
     return bool(rng.random() < 0.5)
 
 
@@ -138,7 +136,7 @@ OWN: list[tuple[type, Any]] = [
         optimizers.AdagradMomentum,
         lambda r: {
             "momentum": _one(r, 0.0, 0.75),
-            "use_nesterov": _flag(r),
+            "use_nesterov": flag(r),
             "exponent": _one(r, 2, 3),
             "beta2": _one(r, 1.0, 0.75),
             "epsilon": _one(r, 1e-3, 0.1),
@@ -152,7 +150,7 @@ OWN: list[tuple[type, Any]] = [
             "l2_regularization_strength": _one(r, 0.0, 0.25),
             "beta": _one(r, 0.0, 0.5),
             "initial_accumulator_value": _one(r, 0.1, 1.0),
-            "multiply_linear_by_learning_rate": _flag(r),
+            "multiply_linear_by_learning_rate": flag(r),
         },
     ),
     (
@@ -161,13 +159,13 @@ OWN: list[tuple[type, Any]] = [
             "beta_1": _one(r, 0.5, 0.9),
             "beta_2": _one(r, 0.75, 0.999),
             "epsilon": _one(r, 1e-7, 1e-2),
-            "lazy_adam": _flag(r),
-            "sum_inside_sqrt": _flag(r),
+            "lazy_adam": flag(r),
+            "sum_inside_sqrt": flag(r),
         },
     ),
     (
         optimizers.Momentum,
-        lambda r: {"momentum": _one(r, 0.5, 0.75), "use_nesterov": _flag(r)},
+        lambda r: {"momentum": _one(r, 0.5, 0.75), "use_nesterov": flag(r)},
     ),
     (
         optimizers.RMSProp,
@@ -202,7 +200,7 @@ OWN: list[tuple[type, Any]] = [
         lambda r: {
             "beta_1": _one(r, 0.5, 0.9),
             "beta_2": _one(r, 0.75, 0.99),
-            "lazy_lion": _flag(r),
+            "lazy_lion": flag(r),
         },
     ),
     (
@@ -223,101 +221,3 @@ OWN: list[tuple[type, Any]] = [
         },
     ),
 ]
-
-
-def draw_slots(
-    rng: np.random.Generator, tables: list[RandomTable]
-) -> list[cases.Slot]:
-    """One to four features, of every table at least one."""
-    count = int(rng.integers(len(tables), 5))
-    slots = []
-    for i in range(count):
-        table = i if i < len(tables) else int(rng.integers(len(tables)))
-        kind = str(rng.choice(["dense", "ragged", "sparse"]))
-        is_dense = kind == "dense"
-        slots.append(
-            cases.Slot(
-                kind,
-                table,
-                tables[table].config.combiner,
-                weighted=not is_dense and _flag(rng),
-                max_sequence_length=0
-                if is_dense or rng.random() < 0.7
-                else int(rng.integers(2, 4)),
-                validate=_flag(rng),
-            )
-        )
-    return slots
-
-
-def feature_configs(
-    tables: list[RandomTable], slots: list[cases.Slot]
-) -> list[FeatureConfig]:
-    return [
-        FeatureConfig(
-            tables[slot.table].config,
-            max_sequence_length=slot.max_sequence_length,
-            validate_weights_and_indices=slot.validate,
-        )
-        for slot in slots
-    ]
-
-
-def draw_batch(
-    rng: np.random.Generator,
-    tables: list[RandomTable],
-    slots: list[cases.Slot],
-) -> tuple[list[Feature], list[np.ndarray]]:
-    """Features and gradients of one step, away from ill-posed points."""
-    dims = [table.config.dim for table in tables]
-    while True:
-        features = [_draw_feature(rng, tables, slot) for slot in slots]
-        gradients = cases.draw_gradients(rng, features, dims)
-        if all(
-            well_posed(
-                [f for f in features if f.table == t],
-                [
-                    g
-                    for f, g in zip(features, gradients, strict=True)
-                    if f.table == t
-                ],
-                table.is_static,
-            )
-            for t, table in enumerate(tables)
-        ):
-            return features, gradients
-
-
-def _draw_feature(
-    rng: np.random.Generator, tables: list[RandomTable], slot: cases.Slot
-) -> Feature:
-    takes_negative = not tables[slot.table].is_static or (
-        slot.kind == "sparse" and slot.validate
-    )
-    return Feature(
-        bags=[_draw_bag(rng, slot, takes_negative) for _ in range(BATCH)],
-        kind=slot.kind,
-        combiner=slot.combiner,
-        weighted=slot.weighted,
-        max_sequence_length=slot.max_sequence_length,
-        validate=slot.validate,
-        table=slot.table,
-    )
-
-
-def _draw_bag(
-    rng: np.random.Generator, slot: cases.Slot, takes_negative: bool
-) -> Bag:
-    count = 1 if slot.kind == "dense" else int(rng.integers(0, 5))
-    ids = rng.integers(0, VOCABULARY if rng.random() < 0.5 else 4, count)
-    if takes_negative:
-        ids = np.where(rng.random(count) < 0.1, -1 - ids, ids)
-    weights = np.ones(count, np.float32)
-    if slot.weighted:
-        weights = rng.uniform(0.5, 1.5, count).astype(np.float32)
-        odd = rng.choice(np.float32([0.0, -0.125]), count)
-        weights = np.where(rng.random(count) < 0.2, odd, weights)
-    places = np.arange(count)
-    if slot.kind == "sparse":
-        places = np.sort(rng.choice(8, count, replace=False))
-    return Bag(ids.tolist(), weights.tolist(), places.tolist())

@@ -17,7 +17,7 @@ import tfembed
 from embedding import steps
 from embedding.marks import NEEDS_XLA
 from oracle import Table, assert_close, lookup_feature
-from property import configurations
+from property import configurations, random_batches
 from tfembed.tables import HashTable
 
 STEPS = 20
@@ -43,9 +43,9 @@ def _train_beside_the_oracle(seed, engine):
         configurations.draw_table(rng, f"table{t}", may_grow=engine == "host")
         for t in range(rng.integers(1, 3))
     ]
-    slots = configurations.draw_slots(rng, tables)
+    slots = random_batches.draw_slots(rng, tables)
     embedding = tfembed.TPUEmbedding(
-        configurations.feature_configs(tables, slots), engine=engine
+        random_batches.feature_configs(tables, slots), engine=engine
     )
     variables = list(embedding.embedding_tables.values())
     oracles = [
@@ -53,7 +53,7 @@ def _train_beside_the_oracle(seed, engine):
         for table, variable in zip(tables, variables, strict=True)
     ]
     for number in range(1, STEPS + 1):
-        features, gradients = configurations.draw_batch(rng, tables, slots)
+        features, gradients = random_batches.draw_batch(rng, tables, slots)
         pairs = [steps.as_input(feature) for feature in features]
         embedding.enqueue(
             [value for value, _ in pairs], [weights for _, weights in pairs]

@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed.ops import library, private
-from tfembed.ops.table import as_keys, id_dtypes
+from tfembed.ops.ids import as_keys, id_dtypes
 
 _SECOND_ORDER = (
     "tfembed's lookups have no second-order gradients: what `tape.gradient` "

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfembed.errors import ArgumentError, DtypeError
 from tfembed.ops import library, private
-from tfembed.ops.table import as_keys, id_dtypes
+from tfembed.ops.ids import as_keys, id_dtypes
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -1,0 +1,179 @@
+// A batch's rows of one stripe: found or made, and written.
+#include <algorithm>
+#include <vector>
+
+#include "cc/core/row_writes.h"
+#include "cc/core/striped_table.h"
+#include "cc/core/support/has_nan.h"
+#include "cc/core/support/known_bytes.h"
+#include "cc/core/support/overlap.h"
+
+namespace tfembed {
+namespace {
+
+// What is to be done with a row, once the memory has brought it.
+struct PendingWrite {
+  enum class Action { kNone, kCopy, kCopyToNew, kAdd };
+
+  const HashIndex::Bucket* home;
+  Action action;
+  float* to;
+};
+
+}  // namespace
+
+void StripedTable::AddValue(const RowWrites& writes, uint32_t position,
+                            int64_t key, float* row) const {
+  const char* const from = writes.row(position);
+  if (type_.is_float32()) {
+    AddRow(reinterpret_cast<const float*>(from), row, dim_);
+  } else if (!writes.rounding.by_chance()) {
+    type_.Add(from, row, dim_);
+  } else {
+    std::vector<float> sum(dim_), added(dim_);
+    type_.ToFloats(row, sum.data(), dim_);
+    type_.ToFloats(from, added.data(), dim_);
+    AddRow(added.data(), sum.data(), dim_);
+    writes.rounding.Round(sum.data(), dim_, key, position, row);
+  }
+}
+
+// What is known of a write when it is compiled: values of float32, and no
+// eviction policy that notes what is written.
+enum class StripedTable::KnownWrite { kUpsert, kAccum, kNothing };
+
+void StripedTable::WriteGroup(const KeyGroup& group, const RowWrites& writes,
+                              float** written, TableStripe* stripe) {
+  using Kind = RowWrites::Kind;
+  const bool plain = type_.is_float32() && !touches_;
+  if (plain && writes.kind == Kind::kUpsert) {
+    WithKnownBytes(writes.bytes, [&](auto bytes) {
+      WriteGroupAs<KnownWrite::kUpsert, bytes>(group, writes, written, stripe);
+    });
+  } else if (plain && writes.kind == Kind::kAccum) {
+    WithKnownBytes(writes.bytes, [&](auto bytes) {
+      WriteGroupAs<KnownWrite::kAccum, bytes>(group, writes, written, stripe);
+    });
+  } else {
+    WriteGroupAs<KnownWrite::kNothing, 0>(group, writes, written, stripe);
+  }
+}
+
+// Keys are settled and written in the order of the batch: the last one wins.
+template <StripedTable::KnownWrite kKnown, int64_t kBytes>
+void StripedTable::WriteGroupAs(const KeyGroup& group, const RowWrites& writes,
+                                float** written, TableStripe* stripe) {
+  using Action = PendingWrite::Action;
+  constexpr bool kAny = kKnown == KnownWrite::kNothing;
+  RowStore* const store = store_.get();
+  const HashIndex& index = stripe->index();
+  const bool accum = kKnown == KnownWrite::kAccum ||
+                     (kAny && writes.kind == RowWrites::Kind::kAccum);
+  const bool whole_row = kAny && writes.kind == RowWrites::Kind::kImport;
+  const bool trained = kAny && writes.is_trained();
+  const bool touches = kAny && touches_;
+  const int64_t bytes = kBytes > 0 ? kBytes : writes.bytes;
+  const int64_t dim = kBytes > 0 ? kBytes / RowLayout::kWordBytes : dim_;
+  const int64_t words =
+      touches ? layout_.width() : (bytes + 3) / RowLayout::kWordBytes;
+  const bool looks_for_nan =
+      kKnown == KnownWrite::kUpsert ||
+      (kAny && writes.kind == RowWrites::Kind::kUpsert && type_.is_float32());
+  int64_t nan_rows = 0;
+  const bool touches_later = touches && eviction_->counts();
+  int64_t num_written = 0;
+  const auto note = [&](float* row) {
+    whole_row ? TakeNote(writes.now, row) : Touch(writes.now, row);
+  };
+  PendingWrite pending[kOverlap];
+  const auto from = [&](int64_t i) {
+    return static_cast<const char*>(writes.rows) + group.positions[i] * bytes;
+  };
+  const auto set_row = [&](int64_t i, uint32_t row, Action action) {
+    PendingWrite& write = pending[Slot(i)];
+    write.action = action;
+    write.to = store->Row(row);
+    if (!writes.streams || action != Action::kCopyToNew) {
+      PrefetchRow<true>(write.to, dim);
+    }
+  };
+  // A key that is there.
+  const auto set_present = [&](int64_t i, uint32_t row) {
+    set_row(i, row,
+            !accum                              ? Action::kCopy
+            : writes.exists[group.positions[i]] ? Action::kAdd
+                                                : Action::kNone);
+  };
+  Overlap(
+      group.size,
+      [&](int64_t i) {
+        pending[Slot(i)].home = index.Home(HashKey(group.keys[i]));
+        HashIndex::Prefetch(pending[Slot(i)].home);
+      },
+      [&](int64_t i) {
+        PendingWrite& write = pending[Slot(i)];
+        write.action = Action::kNone;
+        const uint32_t row = HashIndex::FindIn(*write.home, group.keys[i]);
+        if (row != HashIndex::kNoRow) {
+          set_present(i, row);
+          write.home = nullptr;  // Settled.
+        } else if (write.home->overflow != 0) {
+          __builtin_prefetch(write.home + 1);
+        }
+      },
+      [&](int64_t i) {
+        // Not before: its lines would take the place of rows in the table.
+        PrefetchRow<false>(from(i), words);
+        if (pending[Slot(i)].home == nullptr) return;
+        const int64_t key = group.keys[i];
+        bool inserted = false;
+        const uint32_t row =
+            !accum || writes.Inserts(group.positions[i])
+                ? stripe->FindOrInsert(HashKey(key), key, store, &inserted)
+                : stripe->Find(HashKey(key), key);
+        if (inserted) {
+          set_row(i, row, Action::kCopyToNew);
+        } else if (row != HashIndex::kNoRow) {
+          set_present(i, row);
+        }
+      },
+      [&](int64_t i) {
+        const PendingWrite& write = pending[Slot(i)];
+        if (write.action == Action::kNone) return;
+        const bool is_new = write.action == Action::kCopyToNew;
+        if (is_new && !whole_row) FillNewTail(write.to);
+        if (kKnown == KnownWrite::kAccum && write.action == Action::kAdd) {
+          AddRow(reinterpret_cast<const float*>(from(i)), write.to, dim);
+        } else if (write.action == Action::kAdd) {
+          AddValue(writes, group.positions[i], group.keys[i], write.to);
+        } else if (trained) {
+          WriteTrainedRow(writes, group.positions[i], group.keys[i], is_new,
+                          write.to);
+        } else if (is_new && writes.streams) {
+          StreamRow(from(i), write.to, bytes);
+          if (looks_for_nan) {
+            nan_rows += HasNan(reinterpret_cast<const float*>(from(i)), dim);
+          }
+        } else if (looks_for_nan) {
+          nan_rows += CopyRowHasNan(reinterpret_cast<const float*>(from(i)),
+                                    write.to, dim);
+        } else {
+          CopyBytes(from(i), write.to, bytes);
+        }
+        if (touches) {
+          if (touches_later) {
+            written[num_written++] = write.to;
+          } else {
+            note(write.to);
+          }
+        }
+      });
+  if (writes.streams) StreamedRows();
+  nan_rows_.Add(nan_rows);
+  if (!touches_later) return;
+  std::sort(written, written + num_written);  // Once each, repeated or not.
+  float** const end = std::unique(written, written + num_written);
+  for (float** row = written; row < end; ++row) note(*row);
+}
+
+}  // namespace tfembed

@@ -1,0 +1,42 @@
+"""The ids of lookups and gradients, as the ops take them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tfembed.errors import DtypeError
+
+
+def as_keys(keys: tf.Tensor, what: str) -> tf.Tensor:
+    """`keys` as an int64 or string tensor; int32 is cast.
+
+    Raises:
+      DtypeError: they are of another dtype; `what` names them.
+    """
+    keys = tf.convert_to_tensor(keys)
+    if keys.dtype == tf.int32:
+        return tf.cast(keys, tf.int64)
+    if keys.dtype not in (tf.int64, tf.string):
+        raise DtypeError(
+            f"The ids of {what} must be int64, int32 or string; got "
+            f"{keys.dtype.name}."
+        )
+    return keys
+
+
+def id_dtypes(
+    num_tables: int, table_ids: Sequence[int], ids: Sequence[tf.Tensor]
+) -> list[tf.DType]:
+    """The dtype of each table's ids: int64, or string where a feature's are.
+
+    Args:
+      num_tables: how many tables there are.
+      table_ids: per feature, its table's place.
+      ids: per feature.
+    """
+    dtypes = [tf.int64] * num_tables
+    for table, keys in zip(table_ids, ids, strict=True):
+        dtypes[table] = keys.dtype
+    return dtypes
