@@ -96,18 +96,24 @@ absl::Status StringKeys::Add(absl::Span<const absl::string_view> strings,
   ParallelFor(executor, kNumStripes, [&](int64_t stripe) {
     const KeyGroup group = partition->group(stripe);
     if (group.size == 0) return;
+    // Once a group: a promise takes a lock of all stripes.
+    const absl::Status promised = store_->Promise(group.size);
+    if (!promised.ok()) return error.Update(at[group.positions[0]], promised);
     std::lock_guard<std::shared_mutex> lock(stripes_[stripe].mutex());
     for (int64_t i = 0; i < group.size; ++i) {
       const uint32_t position = at[group.positions[i]];
       const absl::Status status =
           AddToStripe(stripe, strings[position], &keys[position]);
-      if (!status.ok()) return error.Update(position, status);
+      if (status.ok()) continue;
+      error.Update(position, status);
+      break;
     }
+    store_->Withdraw(group.size);
   });
   return error.status();
 }
 
-// REQUIRES: the stripe is locked.
+// REQUIRES: the stripe is locked, and a row was promised.
 absl::Status StringKeys::AddToStripe(int number, absl::string_view text,
                                      int64_t* key) {
   if (text.size() > UINT32_MAX) {
@@ -120,26 +126,22 @@ absl::Status StringKeys::AddToStripe(int number, absl::string_view text,
   if (Search(number, text, static_cast<int64_t>(hash_(text)), key, &attempt)) {
     return absl::OkStatus();
   }
-  absl::Status status = stripe.Reserve(1);
+  const absl::Status status = stripe.Reserve(1);
   if (!status.ok()) return status;
-  status = store_->Promise(1);
-  if (status.ok()) {
-    StringCell filled;
-    if (filled.Set(text)) {
-      bool inserted;
-      const uint32_t row =
-          stripe.FindOrInsert(HashKey(*key), *key, store_.get(), &inserted);
-      *cell(row) = filled;
-      if (attempt > attempts_[number]) attempts_[number] = attempt;
-      if (filled.is_long()) long_bytes_ += filled.length;
-    } else {
-      status = absl::ResourceExhaustedError(
-          absl::StrCat("No memory for a string of ", text.size(), " bytes."));
-    }
-    store_->Withdraw(1);
+  StringCell filled;
+  const bool has_memory = filled.Set(text);
+  if (has_memory) {
+    bool inserted;
+    const uint32_t row =
+        stripe.FindOrInsert(HashKey(*key), *key, store_.get(), &inserted);
+    *cell(row) = filled;
+    if (attempt > attempts_[number]) attempts_[number] = attempt;
+    if (filled.is_long()) long_bytes_ += filled.length;
   }
   stripe.Release(1);
-  return status;
+  if (has_memory) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("No memory for a string of ", text.size(), " bytes."));
 }
 
 void StringKeys::Strings(absl::Span<const int64_t> keys,
