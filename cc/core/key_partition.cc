@@ -11,7 +11,7 @@
 namespace tfembed {
 namespace {
 
-constexpr int64_t kChunk = 8192;  // Keys a task.
+constexpr int64_t kChunk = 4096;  // Keys a task.
 
 constexpr int64_t kMostSpared = int64_t{1} << 20;  // Words a thread keeps.
 
