@@ -127,6 +127,49 @@ def gradient(v, keys, values):
     return tf.IndexedSlices(tf.constant(values), tf.constant(keys, tf.int64)), v
 
 
+def test_a_lookup_in_a_branch_trains():
+    v, optimizer = variable(1), sgd()
+
+    @tf.function
+    def branching_step(is_double):
+        def look_up(ids):
+            return tf.reduce_sum(de.embedding_lookup(v, ids, name="x"))
+
+        with tf.GradientTape() as tape:
+            loss = tf.cond(
+                is_double,
+                lambda: 2 * look_up(tf.constant([1, 1, 2], tf.int64)),
+                lambda: look_up(tf.constant([3], tf.int64)),
+            )
+        optimizer.apply_gradients([(tape.gradient(loss, v), v)])
+
+    branching_step(tf.constant(True))
+    branching_step(tf.constant(False))
+    assert column(v, [1, 2, 3]) == [-4, -2, -1]
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_lookup_in_a_loop_cannot_be_trained_and_says_so(fused):
+    v, optimizer = variable(1), sgd()
+
+    def look_up(key):
+        if not fused:
+            return de.embedding_lookup(v, key, name="x")
+        bag = tf.SparseTensor([[0, 0]], [key], [1, 1])
+        return de.embedding_lookup_sparse(v, bag, None)[0]
+
+    @tf.function
+    def looping_step(keys):
+        with tf.GradientTape() as tape:
+            rows = tf.map_fn(look_up, keys, fn_output_signature=tf.float32)
+            loss = tf.reduce_sum(rows)
+        optimizer.apply_gradients([(tape.gradient(loss, v), v)])
+
+    with pytest.raises(NotImplementedError, match="before the loop"):
+        looping_step(tf.constant([1, 2], tf.int64))
+    assert int(v.size()) == 0
+
+
 NAN, INF = float("nan"), float("inf")
 
 

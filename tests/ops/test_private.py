@@ -128,3 +128,31 @@ def test_branches_of_a_graph_do_not_order_their_ops():
         "branch of graph": False,
         "function of graph": True,
     }
+
+
+def test_ops_of_a_loop_are_told_from_others():
+    found = {}
+
+    def note(place, x):
+        found[place] = private.is_in_loop(tf.identity(x).op)
+        return x + 1
+
+    def body(x):
+        note("loop", x)
+        return tf.cond(
+            x > 1, lambda: note("branch of loop", x), lambda: note("_", x)
+        )
+
+    @tf.function(autograph=False)
+    def trace(x):
+        tf.cond(x > 1, lambda: note("branch", x), lambda: note("_", x))
+        return tf.while_loop(lambda x: x < 3, body, [note("function", x)])
+
+    trace(tf.constant(0))
+    del found["_"]
+    assert found == {
+        "loop": True,
+        "branch of loop": True,
+        "branch": False,
+        "function": False,
+    }

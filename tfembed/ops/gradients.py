@@ -11,12 +11,18 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfembed import errors
 from tfembed.ops import library, private
 from tfembed.ops.ids import as_keys, id_dtypes
 
 _SECOND_ORDER = (
     "tfembed's lookups have no second-order gradients: what `tape.gradient` "
     "gave for a table cannot be differentiated again."
+)
+_LOOPED = (
+    "Lookups inside of a loop (tf.while_loop, a `for` over tensors, tf.map_fn, "
+    "tf.scan, tf.vectorized_map) have no gradient. Look all ids up before the "
+    "loop, in one call, and take rows of the result inside."
 )
 
 
@@ -66,6 +72,8 @@ def tape_records() -> bool:
 
 @tf.RegisterGradient("Tfembed>TrainableRows")
 def _trainable_rows_gradient(op: Any, gradient: tf.Tensor) -> list[Any]:
+    if _is_looped(op):
+        raise errors.UnsupportedError(_LOOPED)
     keys = tf.reshape(op.inputs[1], [-1])
     dim = tf.shape(gradient)[-1]
     values = tf.reshape(gradient, tf.stack([tf.size(keys), dim]))
@@ -97,6 +105,8 @@ def _grouped_lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[Any]:
     ids, rows, weights = (
         rest[i * num_features : (i + 1) * num_features] for i in range(3)
     )
+    if _is_looped(op) and any(_dense_shape(t) is None for t in tables):
+        raise errors.UnsupportedError(_LOOPED)
     table_ids = op.get_attr("table_ids")
     result = library.load().tfembed_grouped_lookup_gradient(
         tables,
@@ -115,6 +125,16 @@ def _grouped_lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[Any]:
         )
     ]
     return slices + [None] * (len(inputs) - num_tables)
+
+
+def _is_looped(op: Any) -> bool:
+    """Whether a loop repeats `op`.
+
+    TensorFlow adds up what the rounds of a loop give as tensors of the
+    variable's shape, which a table without a fixed vocabulary does not have.
+    """
+    # What an eager tape recorded is no operation of a graph.
+    return isinstance(op, tf.Operation) and private.is_in_loop(op)
 
 
 def _dense_shape(table: tf.Tensor) -> tf.Tensor | None:

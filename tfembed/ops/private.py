@@ -13,6 +13,7 @@ from tensorflow.python.eager import record
 from tensorflow.python.framework import auto_control_deps_utils
 from tensorflow.python.ops import (
     control_flow_util,
+    control_flow_v2_func_graphs,
     handle_data_util,
     resource_variable_ops,
 )
@@ -83,6 +84,17 @@ def orders_by_itself() -> bool:
         return True
     graph = tf.compat.v1.get_default_graph()
     return bool(graph._add_control_dependencies)
+
+
+def is_in_loop(op: tf.Operation) -> bool:
+    """Whether a loop repeats `op`: tf.while_loop, tf.map_fn and such.
+
+    Not said of an op of a tf.function that a loop calls: others may call it too.
+    """
+    graph: Any = op.graph
+    while isinstance(graph, control_flow_v2_func_graphs.CondBranchFuncGraph):
+        graph = graph.outer_graph
+    return isinstance(graph, control_flow_v2_func_graphs.WhileBodyFuncGraph)
 
 
 def single_variable(**arguments: Any) -> Any:
