@@ -27,6 +27,8 @@ OUTSIDE = {
     "falling splits": _ragged([0, 2, 1, 3]),
     "splits that begin late": _ragged([1, 1, 2, 3]),
     "splits that end late": _ragged([0, 1, 2, 9]),
+    "splits that are shifted": _ragged([2, 3, 4, 5]),
+    "splits that fall below 0": _ragged([0, -2, -1, 1]),
 }
 LENGTHS = pytest.mark.parametrize("length", [0, 2])
 IN_FUNCTION = pytest.mark.parametrize("in_function", [False, True])

@@ -121,6 +121,62 @@ def test_a_keras_optimizer_trains_the_tables_from_a_tape(make, strategy):
     assert moved[:, 0].tolist() == [False, True, True, True]
 
 
+def _adagrad(rows, gradients, rate=0.5, start=0.1):
+    """The summed gradient of a row, applied once, by Keras' formula."""
+    accumulators = start + gradients**2
+    return rows - rate * gradients / np.sqrt(accumulators + 1e-7)
+
+
+@pytest.mark.parametrize("compiled", [None, False, True])
+def test_gradients_of_a_repeated_id_are_summed_before_the_optimizer(compiled):
+    """Keras 3 squares each entry of tf.IndexedSlices by itself."""
+    users = v0.table(combiner="sum")
+    features = [tfembed.FeatureConfig(users) for _ in range(2)]
+    embedding = tfembed.TPUEmbeddingV0(features, None)
+    optimizer, table = keras.optimizers.Adagrad(0.5), v0.table_of(embedding)
+    optimizer.build([table])
+
+    def step(clicks, ids):
+        bags = tf.RaggedTensor.from_row_splits(clicks, [0, 2, 3])
+        with tf.GradientTape() as tape:
+            loss = tf.add_n([tf.reduce_sum(x) for x in embedding([bags, ids])])
+        gradient = tape.gradient(loss, table)
+        assert isinstance(gradient, tf.IndexedSlices)
+        optimizer.apply_gradients([(gradient, table)])
+
+    if compiled is not None:
+        step = tf.function(step, jit_compile=compiled)
+    step(tf.constant([1, 1, 3]), tf.constant([3, 1, 0]))
+
+    counts = np.array([[1.0], [3.0], [0.0], [2.0]])
+    np.testing.assert_allclose(table, _adagrad(v0.ROWS, counts), 1e-6)
+
+
+@pytest.mark.parametrize("replicas", [2, 4])
+def test_a_step_of_the_embedding_sums_over_replicas_before_the_optimizer(
+    replicas,
+):
+    strategy = v0.mirrored(replicas)
+    with strategy.scope():
+        embedding = v0.embedding(combiner="sum")
+        optimizer = keras.optimizers.Adagrad(0.5)
+        embedding.build_optimizer(optimizer)
+    table = v0.table_of(embedding)
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(embedding(tf.constant([1, 3])))
+        embedding.apply_optimizer(
+            optimizer, [(tape.gradient(loss, table), table)]
+        )
+
+    strategy.run(step)
+    counts = np.array([[0.0], [replicas], [0.0], [replicas]])
+    for copy in strategy.experimental_local_results(table):
+        np.testing.assert_allclose(copy, _adagrad(v0.ROWS, counts), 1e-6)
+
+
 def test_a_tf_keras_optimizer_trains_the_tables():
     tf_keras = pytest.importorskip("tf_keras")
     _check_one_step(tf_keras.optimizers.SGD(0.5).apply_gradients)

@@ -21,7 +21,13 @@ from tfembed.embedding.features.output_shapes import (
     is_sequence,
     warn_if_ignored,
 )
-from tfembed.embedding.features.pooling import Pooling, pool_ragged, pool_sparse
+from tfembed.embedding.features.pooling import (
+    Pooling,
+    Wanted,
+    want_ragged,
+    want_sparse,
+)
+from tfembed.embedding.features.static_rows import static_rows
 from tfembed.embedding.features.weight_places import at_places_of
 from tfembed.tables import HashTable
 
@@ -40,22 +46,31 @@ class LookupStyle:
       shapes_sparse: the output shape of a FeatureConfig makes sequences of
         sparse input too, as it does of ragged input.
       quantizes: the rows of tables with a QuantizationConfig.
+      sums_gradients: the gradient of a static table has each id once, summed
+        over all features: optimizers of Keras square what they find, so that
+        two gradients of a row would count as g^2 + h^2, not as (g + h)^2.
     """
 
     drops_last_of_dense: bool
     prunes: bool
     shapes_sparse: bool
     quantizes: bool
+    sums_gradients: bool
 
 
 SERVING = LookupStyle(
-    drops_last_of_dense=True, prunes=True, shapes_sparse=False, quantizes=True
+    drops_last_of_dense=True,
+    prunes=True,
+    shapes_sparse=False,
+    quantizes=True,
+    sums_gradients=False,
 )
 V0 = LookupStyle(
     drops_last_of_dense=False,
     prunes=False,
     shapes_sparse=True,
     quantizes=False,
+    sums_gradients=True,
 )
 
 
@@ -90,37 +105,37 @@ def look_up(
                 f"`tables` has no table for {path}: it needs the TableConfig "
                 f"named {feature.table.name!r} as a key."
             )
-    return [
-        _look_up_one(value, weight, feature, tables[feature.table], style, path)
+    wanted = [
+        _want(value, weight, feature, tables[feature.table], style, path)
         for (path, feature), value, weight in zip(
             features, values, weights, strict=True
         )
     ]
+    ids = [one.ids for one in wanted]
+    rows = _rows(features, ids, tables, style)
+    return [
+        one.activations(of_one)
+        for one, of_one in zip(wanted, rows, strict=True)
+    ]
 
 
-def _look_up_one(
+def _want(
     value: Any,
     weights: Any,
     feature: Any,
     table: Any,
     style: LookupStyle,
     path: str,
-) -> tf.Tensor:
+) -> Wanted:
     rank = value.shape.rank
     pooling = Pooling(
-        rows=lambda ids: quantized(
-            _rows(table, ids, path),
-            feature.table.quantization_config if style.quantizes else None,
-        ),
         dim=feature.table.dim,
         combiner=feature.table.combiner,
         # As tf.nn.safe_embedding_lookup_sparse, which is all that there is for
         # a rank above 2.
         validate=style.prunes
         and (feature.validate_weights_and_indices or rank != 2),
-        has_vocabulary=not isinstance(
-            table, (HashTable, dynamic_embedding.Variable)
-        ),
+        has_vocabulary=_is_static(table),
         sequence_length=(
             feature.max_sequence_length if is_sequence(feature) else 0
         ),
@@ -130,20 +145,53 @@ def _look_up_one(
     if isinstance(value, tf.SparseTensor):
         warn_if_ignored(feature, rank, path)
         shape = feature.output_shape if style.shapes_sparse else None
-        return pool_sparse(value, weights, pooling, shape, path=path)
+        return want_sparse(value, weights, pooling, shape, path=path)
     if isinstance(value, tf.RaggedTensor):
-        return pool_ragged(
+        return want_ragged(
             value, weights, pooling, feature.output_shape, path=path
         )
     if style.drops_last_of_dense and rank is not None and rank > 1:
         # One id per sample: [B, 1] is [B], as in training.
         value = tf.squeeze(value, -1) if value.shape[-1] == 1 else value
-    return pooling.rows(value)
+    return Wanted(value, lambda rows: rows)
 
 
-def _rows(table: Any, ids: tf.Tensor, path: str) -> tf.Tensor:
-    if not isinstance(table, (HashTable, dynamic_embedding.Variable)):
-        return _static_rows(table, ids, path)
+def _is_static(table: Any) -> bool:
+    return not isinstance(table, (HashTable, dynamic_embedding.Variable))
+
+
+def _rows(
+    features: Sequence[tuple[str, Any]],
+    ids: Sequence[tf.Tensor],
+    tables: Mapping[Any, Any],
+    style: LookupStyle,
+) -> list[tf.Tensor]:
+    """The rows of each feature's ids."""
+    found: dict[int, tf.Tensor] = {}
+    together: dict[Any, list[int]] = {}
+    for i, (path, feature) in enumerate(features):
+        table, config = tables[feature.table], feature.table
+        if not _is_static(table):
+            found[i] = _grown_rows(table, ids[i])
+        elif style.sums_gradients:
+            together.setdefault(config, []).append(i)
+        else:
+            found[i] = static_rows(table, [(path, ids[i])])[0]
+    for config, here in together.items():
+        wanted = [(features[i][0], ids[i]) for i in here]
+        of_table = static_rows(tables[config], wanted, sums_gradients=True)
+        found.update(zip(here, of_table, strict=True))
+    return [
+        quantized(
+            found[i],
+            feature.table.quantization_config if style.quantizes else None,
+        )
+        for i, (_, feature) in enumerate(features)
+    ]
+
+
+def _grown_rows(table: Any, ids: tf.Tensor) -> tf.Tensor:
+    """Rows of a table without a vocabulary."""
     if ids.dtype != tf.string:
         ids = tf.cast(ids, tf.int64)
     if isinstance(table, HashTable):
@@ -151,40 +199,6 @@ def _rows(table: Any, ids: tf.Tensor, path: str) -> tf.Tensor:
     # The gradient goes to the variable, by id.
     rows = dynamic_embedding.embedding_lookup(table, ids, name=table.name)
     return tf.cast(rows, tf.float32)
-
-
-def _static_rows(table: Any, ids: tf.Tensor, path: str) -> tf.Tensor:
-    """Rows of a variable or tensor; an id that it lacks is an error."""
-    if ids.dtype not in (tf.int32, tf.int64):  # What gathers take.
-        ids = tf.cast(ids, tf.int64)
-    if not tf.executing_eagerly():
-        return tf.gather(table, _in_vocabulary(ids, table, path))
-    # On the host the gather itself finds it, and eager ops are dear.
-    try:
-        rows = tf.gather(table, ids)
-    except tf.errors.InvalidArgumentError:
-        _in_vocabulary(ids, table, path)
-        raise
-    if tf.DeviceSpec.from_string(rows.device).device_type != "CPU":
-        _in_vocabulary(ids, table, path)
-    return rows
-
-
-def _in_vocabulary(ids: tf.Tensor, table: Any, path: str) -> tf.Tensor:
-    """`ids`, once it is known that `table` has them all.
-
-    A GPU gathers zeros for others in silence. Of no ids, the lowest is the
-    greatest number of their dtype and the highest the least, which passes.
-    """
-    size = tf.cast(tf.shape(table)[0], tf.int64)
-    lowest, highest = tf.reduce_min(ids), tf.reduce_max(ids)
-    is_in = (tf.cast(lowest, tf.int64) >= 0) & (
-        tf.cast(highest, tf.int64) < size
-    )
-    text = f"An id of {path} is outside of its table. Lowest, highest, rows:"
-    check = tf.debugging.Assert(is_in, [text, lowest, highest, size])
-    with tf.control_dependencies([] if check is None else [check]):
-        return tf.identity(ids)
 
 
 def check_input(value: Any, weights: Any, feature: Any, path: str) -> None:

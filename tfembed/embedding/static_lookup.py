@@ -20,6 +20,7 @@ from tfembed.embedding.features.output_shapes import (
     warn_if_ignored,
 )
 from tfembed.embedding.features.pooling import sequence_length_of
+from tfembed.embedding.features.static_rows import gathered_once
 from tfembed.embedding.xla.entries import Entries, entries_of
 from tfembed.embedding.xla.inputs import require_known_number
 from tfembed.embedding.xla.pooling import pool
@@ -96,8 +97,23 @@ def _gather(table: Any, ids: tf.Tensor) -> tf.Tensor:
     # that an optimizer of sparse gradients touches no other. Without any id, row
     # 0 gets a gradient of 0.
     stand_in = tf.maximum(tf.reduce_max(ids), 0)
-    rows = tf.gather(table, tf.where(there, ids, stand_in))
+    rows = gathered_once(table, *_distinct(tf.where(there, ids, stand_in)))
     return tf.where(there[:, tf.newaxis], rows, 0.0)
+
+
+def _distinct(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """The ids [n] without repetitions, and where each of them is among these.
+
+    As tf.unique, which XLA does not have, but that there are n of them: the
+    greatest id again, whose further gradients are 0.
+    """
+    order = tf.argsort(ids, stable=True)
+    ordered = tf.gather(ids, order)
+    is_new = tf.concat([[False], tf.not_equal(ordered[1:], ordered[:-1])], 0)
+    ranks = tf.cumsum(tf.cast(is_new[: tf.size(ids)], tf.int32))
+    distinct = tf.math.unsorted_segment_max(ordered, ranks, tf.size(ids))
+    places = tf.scatter_nd(order[:, tf.newaxis], ranks, tf.shape(ids))
+    return tf.where(distinct < 0, tf.reduce_max(ids), distinct), places
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

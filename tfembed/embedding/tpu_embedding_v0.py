@@ -9,6 +9,7 @@ from tfembed import errors
 from tfembed.embedding.direct_lookup import V0, look_up
 from tfembed.embedding.features.packed_features import PackedFeatures, unpacked
 from tfembed.embedding.host.tables import HostTable
+from tfembed.embedding.replica_sums import summed_over_replicas
 from tfembed.embedding.static_lookup import (
     look_up_static,
     rows_of_whole_tables,
@@ -38,10 +39,11 @@ class TPUEmbeddingV0(TapedEmbedding):
             optimizer.apply_gradients(zip(tape.gradient(loss, tables), tables))
 
     The optimizer is one of Keras 3, tf_keras or `tf.compat.v1.train`; gradients
-    are tf.IndexedSlices. `embedding.apply_optimizer(optimizer, ...)` is the same
-    step under any engine, and the only one where rows are spread over replicas.
-    The optimizer keeps its own slots; those of the argument are made
-    and saved beside the tables, for checkpoints. Tables without a vocabulary are
+    are tf.IndexedSlices with each id once. `embedding.apply_optimizer(optimizer,
+    ...)` is the same step under any engine, sums over replicas first, and is the
+    only one where rows are spread over replicas. The optimizer keeps its own
+    slots; those of the argument are made and saved beside the tables, for
+    checkpoints. Tables without a vocabulary are
     `tfembed.dynamic_embedding.Variable`s, trained by a
     `tfembed.dynamic_embedding.DynamicEmbeddingOptimizer` around any of these.
 
@@ -161,10 +163,12 @@ class TPUEmbeddingV0(TapedEmbedding):
     ) -> None:
         """One step of an optimizer, under every engine and strategy.
 
-        It is `optimizer.apply_gradients`, but for rows that are spread over
-        replicas (engine="xla" under a TPUStrategy). These come to the owner of a
-        row summed over all replicas, and the owner runs the optimizer's update,
-        with a gradient of 0 for its other rows, as on a dense variable.
+        It is `optimizer.apply_gradients`, but that the gradients of a row are
+        summed over all replicas first: an optimizer of Keras 3 takes those of
+        several replicas as several. Rows that are spread over replicas
+        (engine="xla" under a TPUStrategy) get theirs at their owner, which runs
+        the optimizer's update, with a gradient of 0 for its other rows, as on a
+        dense variable.
 
         Args:
           optimizer: of Keras 3, tf_keras or tf.compat.v1.train.
@@ -184,7 +188,13 @@ class TPUEmbeddingV0(TapedEmbedding):
         pairs = list(grads_and_vars)
         self.build()
         if self._shards is None:
-            optimizer.apply_gradients(pairs)
+            own = {id(table) for table in self.trainable_variables}
+            optimizer.apply_gradients(
+                [
+                    (summed_over_replicas(g) if id(v) in own else g, v)
+                    for g, v in pairs
+                ]
+            )
             return
         self._shards.check_inside_run("A step")
         gradients, dense = sort_gradients(self._shards, pairs)

@@ -15,7 +15,13 @@ import tensorflow as tf
 
 from tfembed import errors
 
-__all__ = ["Pooling", "pool_ragged", "pool_sparse", "sequence_length_of"]
+__all__ = [
+    "Pooling",
+    "Wanted",
+    "sequence_length_of",
+    "want_ragged",
+    "want_sparse",
+]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -23,7 +29,6 @@ class Pooling:
     """How one feature is looked up.
 
     Attributes:
-      rows: ids [n] to rows [n, dim].
       dim: the rows' width.
       combiner: "sum", "mean" or "sqrtn".
       validate: prune sparse input.
@@ -31,38 +36,47 @@ class Pooling:
       sequence_length: of input of rank 2; 0 combines.
     """
 
-    rows: Callable[[tf.Tensor], tf.Tensor]
     dim: int
     combiner: str
     validate: bool
     has_vocabulary: bool
     sequence_length: int
 
-    def after(self, check: Any) -> Pooling:
-        """The same, whose rows are gathered once `check` has passed."""
 
-        def rows(ids: tf.Tensor) -> tf.Tensor:
-            with tf.control_dependencies([] if check is None else [check]):
-                return self.rows(tf.identity(ids))
+@dataclasses.dataclass(frozen=True, eq=False)
+class Wanted:
+    """The ids whose rows a feature needs, and what it makes of the rows.
 
-        return dataclasses.replace(self, rows=rows)
+    Attributes:
+      ids: of any shape [...].
+      activations: of their rows [..., dim].
+    """
+
+    ids: tf.Tensor
+    activations: Callable[[tf.Tensor], tf.Tensor]
+
+    def reshaped(self, shape: tf.TensorShape) -> Wanted:
+        """The same, whose activations have another shape."""
+        return Wanted(
+            self.ids, lambda rows: tf.reshape(self.activations(rows), shape)
+        )
 
 
-def pool_sparse(
+def want_sparse(
     ids: tf.SparseTensor,
     weights: tf.SparseTensor | None,
     how: Pooling,
     output_shape: tf.TensorShape | None = None,
     *,
     path: str = "a feature",
-) -> tf.Tensor:
+) -> Wanted:
     """Combines the last dimension of `ids`.
 
-    An output shape of input of rank 2 acts as in `pool_ragged`.
+    An output shape of input of rank 2 acts as in `want_ragged`.
 
     Returns:
-      [..., dim], or [B, sequence_length, dim] for a sequence of rank 2: an id at
-      column j is at place j, what is behind the length is dropped; or
+      Activations [..., dim], or [B, sequence_length, dim] for a sequence of rank
+      2: an id at column j is at place j, what is behind the length is dropped; or
       [*output_shape, dim].
 
     Raises:
@@ -78,37 +92,41 @@ def pool_sparse(
                 ids.shape[0], output_shape, path
             ),
         )
-        pooled = pool_sparse(ids, weights, how, path=path)
-        return tf.reshape(pooled, output_shape.concatenate(how.dim))
-    how = how.after(_check_indices(ids, path))
+        wanted = want_sparse(ids, weights, how, path=path)
+        return wanted.reshaped(output_shape.concatenate(how.dim))
+    check = _check_indices(ids, path)
     if how.validate:
         ids, weights = _prune(ids, weights, how)
     if how.sequence_length and rank in (None, 2):
-        return _place(ids, how)
-    lead = ids.dense_shape[:-1]
+        return _place(ids, how, check)
+    lead, static_lead = ids.dense_shape[:-1], ids.shape[:-1]
     if rank != 2:
         ids = tf.sparse.reshape(ids, tf.stack([-1, ids.dense_shape[-1]]))
-    pooled = _combine(
-        how.rows(ids.values),
-        None if weights is None else weights.values,
-        ids.indices[:, 0],
-        tf.reduce_prod(lead),
-        how,
-    )
-    if rank != 2:
-        pooled = tf.reshape(pooled, tf.concat([lead, [how.dim]], 0))
-    pooled.set_shape(ids.shape[:-1].concatenate(how.dim) if rank == 2 else None)
-    return pooled
+
+    def combined(rows: tf.Tensor) -> tf.Tensor:
+        pooled = _combine(
+            rows,
+            None if weights is None else weights.values,
+            ids.indices[:, 0],
+            tf.reduce_prod(lead),
+            how,
+        )
+        if rank != 2:
+            return tf.reshape(pooled, tf.concat([lead, [how.dim]], 0))
+        pooled.set_shape(static_lead.concatenate(how.dim))
+        return pooled
+
+    return Wanted(_after(check, ids.values), combined)
 
 
-def pool_ragged(
+def want_ragged(
     ids: tf.RaggedTensor,
     weights: tf.RaggedTensor | None,
     how: Pooling,
     output_shape: tf.TensorShape,
     *,
     path: str,
-) -> tf.Tensor:
+) -> Wanted:
     """Combines the samples of `ids`, or cuts and pads them as sequences.
 
     An output shape with as many elements as there are samples combines; one
@@ -116,7 +134,7 @@ def pool_ragged(
     weights. Nothing is pruned.
 
     Returns:
-      [B, dim], [B, sequence_length, dim], or [*output_shape, dim].
+      Activations [B, dim], [B, sequence_length, dim], or [*output_shape, dim].
 
     Raises:
       tfembed.errors.ArgumentError: an output shape that does not fit.
@@ -126,25 +144,30 @@ def pool_ragged(
     length = how.sequence_length
     if output_shape:
         length = sequence_length_of(ids.shape[0], output_shape, path)
+        how = dataclasses.replace(how, sequence_length=length)
+        wanted = want_ragged(ids, weights, how, tf.TensorShape(None), path=path)
+        return wanted.reshaped(output_shape.concatenate(how.dim))
+    check = _check_splits(ids, path)
     if length:
-        # Slices read over bad splits; sums stumble over them by themselves.
-        how = how.after(_check_splits(ids, path))
         kept = ids[:, :length]
-        pooled = kept.with_values(how.rows(kept.values)).to_tensor(
-            shape=[None, length, how.dim]
+        shape = [None, length, how.dim]
+        return Wanted(
+            _after(check, kept.values),
+            lambda rows: kept.with_values(rows).to_tensor(shape=shape),
         )
-    else:
+
+    def combined(rows: tf.Tensor) -> tf.Tensor:
         pooled = _combine(
-            how.rows(ids.values),
+            rows,
             None if weights is None else weights.values,
             ids.value_rowids(),
             ids.nrows(tf.int64),
             how,
         )
         pooled.set_shape([ids.shape[0], how.dim])
-    if output_shape:
-        pooled = tf.reshape(pooled, output_shape.concatenate(how.dim))
-    return pooled
+        return pooled
+
+    return Wanted(_after(check, ids.values), combined)
 
 
 def sequence_length_of(
@@ -163,6 +186,14 @@ def sequence_length_of(
             f"{output_shape}, input data batch size {batch} for {path}"
         )
     return size // batch if size > batch else 0
+
+
+def _after(check: Any, ids: tf.Tensor) -> tf.Tensor:
+    """`ids`, once a check has passed."""
+    if check is None:
+        return ids
+    with tf.control_dependencies([check]):
+        return tf.identity(ids)
 
 
 def _check_indices(ids: tf.SparseTensor, path: str) -> Any:
@@ -187,6 +218,7 @@ def _check_splits(ids: tf.RaggedTensor, path: str) -> Any:
     """An op that fails; None where it has run."""
     splits = ids.row_splits
     size = tf.size(ids.values, splits.dtype)
+    # Sums would pass over some of them: those that end as far off as they begin.
     is_whole = (
         (splits[0] == 0)
         & (splits[-1] == size)
@@ -212,12 +244,17 @@ def _prune(
     return tf.sparse.retain(ids, keep), tf.sparse.retain(weights, keep)
 
 
-def _place(ids: tf.SparseTensor, how: Pooling) -> tf.Tensor:
+def _place(ids: tf.SparseTensor, how: Pooling, check: Any) -> Wanted:
+    batch = ids.shape[0]
     ids = tf.sparse.retain(ids, ids.indices[:, 1] < how.sequence_length)
     shape = tf.stack([ids.dense_shape[0], how.sequence_length, how.dim])
-    placed = tf.scatter_nd(ids.indices, how.rows(ids.values), shape)
-    placed.set_shape([ids.shape[0], how.sequence_length, how.dim])
-    return placed
+
+    def placed(rows: tf.Tensor) -> tf.Tensor:
+        sequences = tf.scatter_nd(ids.indices, rows, shape)
+        sequences.set_shape([batch, how.sequence_length, how.dim])
+        return sequences
+
+    return Wanted(_after(check, ids.values), placed)
 
 
 def _combine(
