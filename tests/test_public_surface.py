@@ -24,9 +24,11 @@ PUBLIC = {
     "QuantizationConfig",
     "RowIdInitializer",
     "RowInitializer",
+    "SparseCoreEmbeddingConfig",
     "TPUEmbedding",
     "TPUEmbeddingForServing",
     "TPUEmbeddingV0",
+    "TPUEmbeddingV2",
     "TableConfig",
     "TableSize",
     "__version__",
@@ -50,6 +52,24 @@ ROOMS = {
     "tables",
     "tpu",
 }
+
+
+def test_all_names_of_tensorflows_embeddings_are_there():
+    theirs = tf.tpu.experimental.embedding
+    names = {name for name in dir(theirs) if not name.startswith("_")}
+    assert names <= PUBLIC
+
+
+@pytest.mark.parametrize(
+    ("name", "way_out"),
+    [
+        ("TPUEmbeddingV2", "TPUEmbedding trains the same tables"),
+        ("SparseCoreEmbeddingConfig", "Leave it out"),
+    ],
+)
+def test_what_sparse_cores_have_says_what_to_do_instead(name, way_out):
+    with pytest.raises(tfembed.errors.UnsupportedError, match=way_out):
+        getattr(tfembed, name)({}, pipeline_execution_with_tensor_core=True)
 
 
 def test_the_public_names_are_these():

@@ -29,10 +29,12 @@ from tfembed.config import (
 )
 from tfembed.embedding import (
     PackedFeatures,
+    SparseCoreEmbeddingConfig,
     TableSize,
     TPUEmbedding,
     TPUEmbeddingForServing,
     TPUEmbeddingV0,
+    TPUEmbeddingV2,
     pack_features,
     serving_embedding_lookup,
 )
@@ -64,9 +66,11 @@ __all__ = [
     "QuantizationConfig",
     "RowIdInitializer",
     "RowInitializer",
+    "SparseCoreEmbeddingConfig",
     "TPUEmbedding",
     "TPUEmbeddingForServing",
     "TPUEmbeddingV0",
+    "TPUEmbeddingV2",
     "TableConfig",
     "TableSize",
     "__version__",

@@ -35,6 +35,32 @@ def test_a_step_that_failed_can_be_forgotten():
     embedding.apply_gradients({"clicks": tf.ones([2, 2])})
 
 
+@pytest.mark.parametrize("in_function", [False, True])
+@pytest.mark.parametrize("pipelined", [False, True])
+def test_a_refused_dequeue_changes_nothing(pipelined, in_function):
+    table = tfembed.TableConfig(8, 2, tf.ones_initializer(), name="users")
+    embedding = tfembed.TPUEmbedding(
+        tfembed.FeatureConfig(table), tfembed.SGD(1.0), pipelined
+    )
+    embedding.build(per_replica_batch_size=2)
+    dequeue = (
+        tf.function(embedding.dequeue) if in_function else (embedding.dequeue)
+    )
+    for ids in ([1, 2], [2, 3]):
+        embedding.enqueue(tf.constant(ids))
+    dequeue()
+    for _ in range(2):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match="waiting for its apply_grad"
+        ):
+            dequeue()
+    embedding.apply_gradients(tf.ones([2, 2]))
+    dequeue()
+    embedding.apply_gradients(tf.ones([2, 2]))
+    rows = embedding.embedding_tables[table].numpy()[:, 0]
+    assert rows.tolist() == [1, 0, -1, 0, 1, 1, 1, 1]
+
+
 def test_inference_needs_no_gradients_and_refuses_them():
     embedding = _embedding()
     for _ in range(3):

@@ -194,6 +194,23 @@ def test_whoever_reads_the_tables_sees_the_last_step(reader, tmp_path):
     assert _raw(embedding) == -1
 
 
+def test_asynchronous_checkpoints_have_the_last_step_each(tmp_path):
+    table, embedding = _one_step()
+    checkpoint = tf.train.Checkpoint(embedding=embedding)
+    options = tf.train.CheckpointOptions(
+        experimental_enable_async_checkpoint=True
+    )
+    paths = [checkpoint.save(str(tmp_path / "model"), options)]
+    embedding.enqueue(tf.constant([1]))
+    embedding.apply_gradients(tf.ones_like(embedding.dequeue()))
+    paths.append(checkpoint.save(str(tmp_path / "model"), options))
+    checkpoint.sync()
+    key = "embedding/users/.ATTRIBUTES/VARIABLE_VALUE"
+    saved = [tf.train.load_checkpoint(path).get_tensor(key) for path in paths]
+    assert [rows[1, 0] for rows in saved] == [-1, -2]
+    assert embedding.embedding_tables[table].numpy()[1] == -2
+
+
 def test_a_restore_forgets_the_update_that_waits(tmp_path):
     table, embedding = _one_step()
     checkpoint = tf.train.Checkpoint(embedding=embedding)

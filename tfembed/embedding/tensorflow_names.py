@@ -73,6 +73,11 @@ class TensorFlowNames(EngineOwner):
         )
         return children
 
+    def _copy_trackable_to_cpu(self, object_map: Any) -> None:
+        # An asynchronous checkpoint asks for the children once, and for this in
+        # each save, before it copies the variables.
+        self._retrieve_variables()
+
     def _check_shapes_are_known(self) -> None:
         if not self._verify_output_shapes_on_enqueue and not self._built:
             raise errors.ArgumentError(

@@ -161,7 +161,7 @@ class StepQueue:
         return self._enqueued.size()
 
     def idle_checks(self) -> list[Any]:
-        """Drops a batch in flight, and raises if it still needs `finish`.
+        """Drops a batch in flight, or raises and keeps one that needs `finish`.
 
         Returns:
           What must have run before the next batch is in flight.
@@ -169,8 +169,16 @@ class StepQueue:
 
         def drop() -> tf.Tensor:
             batch, _ = self._in_flight.pop()
+
+            def keep() -> tf.Tensor:
+                with tf.control_dependencies([self._in_flight.push(batch)]):
+                    return tf.constant(True)
+
+            needs_finish = tf.cond(
+                batch.training, keep, lambda: tf.constant(False)
+            )
             require(
-                tf.logical_not(batch.training),
+                tf.logical_not(needs_finish),
                 f"dequeue finds that the batch dequeued before {self._label} "
                 "is still waiting for its apply_gradients. For evaluation, "
                 "enqueue with training=False; for several lookups in one step, "
