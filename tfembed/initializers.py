@@ -95,6 +95,10 @@ class RowInitializer:
             )
 
 
+# What reading numbers raises; the last for a tensor that needs a placeholder.
+_NOT_NUMBERS = (TypeError, ValueError, NotImplementedError, tf.errors.OpError)
+
+
 def row_initializer(initializer: Any, dim: int) -> RowInitializer:
     """Translates what users write into a `RowInitializer`.
 
@@ -138,8 +142,8 @@ def row_initializer(initializer: Any, dim: int) -> RowInitializer:
 
 def _from_array(value: Any, dim: int) -> RowInitializer:
     try:
-        array = np.asarray(value, np.float64).ravel()
-    except (TypeError, ValueError, NotImplementedError):
+        array = _array(value).ravel()
+    except _NOT_NUMBERS:
         raise _unknown_form(value) from None
     if array.size not in (1, dim):
         raise errors.ArgumentError(
@@ -269,9 +273,23 @@ def _takes_no_argument(function: Callable[..., Any]) -> bool:
 
 def _numbers(function: Callable[..., Any], value: Any) -> np.ndarray[Any, Any]:
     try:
-        return np.asarray(value, np.float64)
-    except (TypeError, ValueError, NotImplementedError):
+        return _array(value)
+    except _NOT_NUMBERS:
         raise _unknown_form(function) from None
+
+
+def _array(value: Any) -> np.ndarray[Any, Any]:
+    """`value` as numbers, a constant tensor of a graph too; or _NOT_NUMBERS."""
+    if tf.is_symbolic_tensor(value):
+        value = _constant_of(value)
+    return np.asarray(value, np.float64)
+
+
+def _constant_of(tensor: tf.Tensor) -> Any:
+    if (known := tf.get_static_value(tensor)) is not None:
+        return known
+    with tf.compat.v1.Session(graph=tensor.graph) as session:
+        return session.run(tensor)
 
 
 def _unknown_form(given: Any) -> errors.ArgumentError:

@@ -121,6 +121,21 @@ def test_a_lookup_brings_its_own_defaults(defaults, expected):
     assert t.lookup([0, 1, 2], defaults).numpy().tolist() == expected
 
 
+def test_defaults_of_a_lookup_must_be_rows_of_its_width():
+    t = de.CuckooHashTable(tf.int64, tf.float32, 0.0)
+    with pytest.raises(ValueError, match=r"rows of width 1; got shape \(3,\)"):
+        t.lookup([0], [1.0, 2.0, 3.0])
+    assert t.lookup([0], 4.0).numpy().tolist() == [[4]]
+
+
+def test_a_bare_table_is_one_of_a_graph_with_a_default_of_the_graph():
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        default = tf.constant([-1.0, -2.0])
+        t = de.CuckooHashTable(tf.int64, tf.float32, default)
+        session.run(t.insert([1], [[1.0, 1.0]]))
+        assert session.run(t.lookup([1, 2])).tolist() == [[1, 1], [-1, -2]]
+
+
 def test_a_bare_table_saves_and_loads_files(tmp_path):
     t = de.CuckooHashTableCreator().create(
         tf.int64, tf.float32, [0.0, 0.0], name="a/b", device="/CPU:0"

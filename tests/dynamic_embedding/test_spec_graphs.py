@@ -227,6 +227,42 @@ def test_a_bare_tables_restore_is_refused_in_a_graph(tmp_path):
             tf.train.Checkpoint(table=table).restore(path)
 
 
+@pytest.mark.parametrize(
+    ("initializer", "row"),
+    [
+        (lambda: tf.constant([-1, -2], tf.int64), [-1, -2]),
+        (lambda: tf.constant(-1.0), [-1, -1]),
+        (lambda: 2 * tf.identity([1.0, 2.0]), [2, 4]),
+        (lambda: lambda: tf.fill([2], 3.0), [3, 3]),
+        (lambda: lambda shape, dtype=None: tf.ones(shape), [1, 1]),
+        (lambda: tf.keras.initializers.Constant(2.5), [2.5, 2.5]),
+    ],
+)
+def test_rows_38_and_40_an_initializer_may_be_a_tensor_of_the_graph(
+    initializer, row
+):
+    with graph_and_session() as session:
+        v = de.Variable(dim=2, initializer=initializer())
+        assert session.run(v.lookup([7])).tolist() == [row]
+
+
+@pytest.mark.parametrize(
+    "initializer",
+    [
+        lambda: v1.placeholder(tf.float32, [2]),
+        lambda: lambda: tf.random.normal([2]),
+    ],
+)
+def test_an_initializer_that_is_not_constant_in_the_graph_is_refused(
+    initializer,
+):
+    with (
+        tf.Graph().as_default(),
+        pytest.raises(ValueError, match="cannot be the initializer"),
+    ):
+        de.Variable(dim=2, initializer=initializer())
+
+
 @pytest.mark.parametrize("shards", [1, 2])
 @pytest.mark.parametrize(
     "policy", [de.TimestampRestrictPolicy, de.FrequencyRestrictPolicy]

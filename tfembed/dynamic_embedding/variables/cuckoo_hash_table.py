@@ -91,6 +91,9 @@ class CuckooHashTable(tf.Module):
             or one each, keys.shape + [dim]; None: the default value.
           return_exists: whether to say which keys are there, bool keys.shape.
           name: of the op.
+
+        Raises:
+          tfembed.errors.ArgumentError: default rows of another width.
         """
         with tf.name_scope(name or "lookup"):
             values, exists = self._table.lookup(keys)
@@ -98,6 +101,12 @@ class CuckooHashTable(tf.Module):
                 defaults = tf.convert_to_tensor(
                     dynamic_default_values, self._table.value_dtype
                 )
+                shape, dim = defaults.shape, self._table.dim
+                if shape.rank and shape[-1] not in (None, dim):
+                    raise errors.ArgumentError(
+                        "`dynamic_default_values` must be rows of width "
+                        f"{dim}; got shape {shape}."
+                    )
                 values = tf.where(exists[..., tf.newaxis], values, defaults)
             return (values, exists) if return_exists else values
 
