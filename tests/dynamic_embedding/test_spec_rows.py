@@ -263,3 +263,31 @@ def test_arguments_that_are_not_allowed_are_refused(options, error, text):
 def test_a_shard_that_is_not_there_has_no_size():
     with pytest.raises(ValueError, match=r"in \[0, 1\)"):
         variable().size(1)
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_keys_of_a_rank_that_is_known_only_when_a_function_runs(shards):
+    v = variable(2, shards=shards)
+    any_keys = tf.TensorSpec(None, tf.int64)
+    any_rows = tf.TensorSpec(None, tf.float32)
+    any_flags = tf.TensorSpec(None, tf.bool)
+    upsert = tf.function(v.upsert, [any_keys, any_rows])
+    accum = tf.function(v.accum, [any_keys, any_rows, any_rows, any_flags])
+    remove = tf.function(v.remove, [any_keys])
+    look_up = tf.function(
+        lambda keys: v.lookup(keys, return_exists=True), [any_keys]
+    )
+    for shape in ([], [3], [2, 3], [0], [2, 1, 2]):
+        keys = np.arange(np.prod(shape, dtype=int)).reshape(shape)
+        rows = keys[..., np.newaxis] + np.array([1.0, 2.0], np.float32)
+        rows = rows.astype(np.float32)
+        upsert(keys, rows)
+        accum(keys, rows, 2 * rows, np.ones(shape, bool))
+        found, exists = look_up(keys)
+        assert exists.numpy().shape == tuple(shape) and exists.numpy().all()
+        np.testing.assert_array_equal(found, 2 * rows)
+        remove(keys)
+        assert int(v.size()) == 0
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        upsert(np.arange(3), np.zeros([2, 2], np.float32))
+    assert int(v.size()) == 0

@@ -83,7 +83,12 @@ class KeyPartition:
         """
         if self._places is None:
             return [rows]
+        if rows is self._keys:
+            flat = tf.reshape(rows, [-1])
+            return [tf.gather(flat, places) for places in self._places]
         rank = self._keys.shape.rank
+        if rank is None:
+            rank = tf.rank(self._keys)
         row_shape = tf.shape(rows)[rank:]
         shape = tf.concat([tf.shape(self._keys), row_shape], 0)
         text = "Expected shape with one row for each key"

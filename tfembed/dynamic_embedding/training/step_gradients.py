@@ -31,12 +31,7 @@ def sort_gradients(
       tfembed.errors.UnsupportedError: a graph of TensorFlow 1, or a strategy
         with several replicas.
     """
-    if not (tf.executing_eagerly() or tf.inside_function()):
-        raise errors.UnsupportedError(
-            "DynamicEmbeddingOptimizer does not train in graphs of TensorFlow 1 "
-            "in this release. Train in eager mode or in a tf.function; "
-            "optimizers of tf.compat.v1 do so, too."
-        )
+    _check_no_graph()
     if tf.distribute.get_strategy().num_replicas_in_sync > 1:
         raise errors.UnsupportedError(
             "DynamicEmbeddingOptimizer does not run on several replicas in "
@@ -74,7 +69,9 @@ def loss_gradients(
 
     Raises:
       tfembed.errors.ArgumentError: `loss` is no function and there is no tape.
+      tfembed.errors.UnsupportedError: a graph of TensorFlow 1.
     """
+    _check_no_graph()
     if callable(loss):
         with tape or tf.GradientTape() as tape:
             value = loss()
@@ -107,6 +104,15 @@ def check_finite(gradient: Any) -> tf.Tensor:
         values,
         "A dense variable's gradient is not finite, and nonfinite='refuse'",
     )
+
+
+def _check_no_graph() -> None:
+    if not (tf.executing_eagerly() or tf.inside_function()):
+        raise errors.UnsupportedError(
+            "DynamicEmbeddingOptimizer does not train in graphs of TensorFlow 1 "
+            "in this release. Train in eager mode or in a tf.function; "
+            "optimizers of tf.compat.v1 do so, too."
+        )
 
 
 def _check_once(pairs: list[tuple[Any, Any]]) -> None:
