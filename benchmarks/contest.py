@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import statistics
 import sys
 from collections.abc import Iterator, Mapping
 
-from benchmarks import environments
+from benchmarks import environments, measure
 from benchmarks.process import Worker
 
 # The interpreters of contenders that need another environment than this one.
@@ -49,11 +48,14 @@ def started(
 def medians(
     workers: Mapping[str, Worker], run: str, *, rounds: int
 ) -> dict[str, float]:
-    """Median seconds of a run that is prepared; the first round warms up."""
+    """Seconds of a run that is prepared, by contender; the first round warms up.
+
+    As `measure.steadied` makes them of the rounds.
+    """
     times: dict[str, list[float]] = {name: [] for name in workers}
     for i in range(rounds + 1):
         for name, worker in workers.items():
             seconds = worker.call("run", name=run)
             if i:
                 times[name].append(seconds)
-    return {name: statistics.median(t) for name, t in times.items()}
+    return measure.steadied(times)

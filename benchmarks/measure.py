@@ -7,7 +7,7 @@ import pathlib
 import statistics
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 
 def medians(
@@ -16,7 +16,7 @@ def medians(
     rounds: int,
     warm: int = 2,
 ) -> dict[str, float]:
-    """Median seconds of each contender; `contender(i)` runs round i."""
+    """Seconds of each contender, `steadied`; `contender(i)` runs round i."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for i in range(-warm, rounds):
         for name, run in contenders.items():
@@ -24,7 +24,34 @@ def medians(
             run(i + warm)
             if i >= 0:
                 times[name].append(time.perf_counter() - start)
-    return {name: statistics.median(t) for name, t in times.items()}
+    return steadied(times)
+
+
+def steadied(times: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Medians over rounds, each round's own speed divided out.
+
+    A machine that others use, too, is four times slower in one round than in the
+    next. That hits all contenders of a round about alike, so each time is
+    first taken relative to the geometric mean of its round.
+
+    Args:
+      times: by contender, seconds of each round; as many of all.
+
+    Returns:
+      Seconds by contender, of a round of median speed.
+    """
+    speeds = [
+        statistics.geometric_mean(of_round)
+        for of_round in zip(*times.values(), strict=True)
+    ]
+    usual = statistics.median(speeds)
+    return {
+        name: usual
+        * statistics.median(
+            seconds / speed for seconds, speed in zip(t, speeds, strict=True)
+        )
+        for name, t in times.items()
+    }
 
 
 def resident_bytes() -> int:
