@@ -76,8 +76,12 @@ PLANS: tuple[tuple[tuple[int, ...], tuple[Slot, ...]], ...] = (
 
 def draw_feature(rng: np.random.Generator, slot: Slot, batch: int) -> Feature:
     """Ids repeat often; bags may be empty; some weights are 0 or negative."""
+    return feature_of(slot, [_draw_bag(rng, slot) for _ in range(batch)])
+
+
+def feature_of(slot: Slot, bags: list[Bag]) -> Feature:
     return Feature(
-        bags=[_draw_bag(rng, slot) for _ in range(batch)],
+        bags=bags,
         kind=slot.kind,
         combiner=slot.combiner,
         weighted=slot.weighted,

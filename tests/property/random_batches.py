@@ -81,14 +81,8 @@ def _draw_feature(
     takes_negative = not tables[slot.table].is_static or (
         slot.kind == "sparse" and slot.validate
     )
-    return Feature(
-        bags=[_draw_bag(rng, slot, takes_negative) for _ in range(BATCH)],
-        kind=slot.kind,
-        combiner=slot.combiner,
-        weighted=slot.weighted,
-        max_sequence_length=slot.max_sequence_length,
-        validate=slot.validate,
-        table=slot.table,
+    return cases.feature_of(
+        slot, [_draw_bag(rng, slot, takes_negative) for _ in range(BATCH)]
     )
 
 
