@@ -100,10 +100,12 @@ void StringKeys::FindRange(absl::Span<const absl::string_view> strings,
       [&](int64_t i) {
         const StringCell* const at = cells[Slot(i)];
         bool is_found = at != nullptr && at->Is(strings[i]);
-        const int stripe = StripeOfKey(keys[i]);
-        if (!is_found && (at != nullptr || attempts_[stripe] > 0)) {
-          int64_t attempt;
-          is_found = Search(stripe, strings[i], keys[i], &keys[i], &attempt);
+        if (!is_found) {
+          const int stripe = StripeOfKey(keys[i]);
+          if (at != nullptr || attempts_[stripe] > 0) {
+            int64_t attempt;
+            is_found = Search(stripe, strings[i], keys[i], &keys[i], &attempt);
+          }
         }
         if (found != nullptr) found[i] = is_found;
       });

@@ -10,9 +10,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed import errors, ops
+from tfembed import errors
 from tfembed.ops import files as file_ops
 from tfembed.ops.files import RowFormat
+from tfembed.ops.private import orders_by_itself
 from tfembed.tables import HashTable
 
 __all__ = ["FileStem", "find_stems", "load", "save_set"]
@@ -152,7 +153,7 @@ def load(
         with tf.control_dependencies([checked]):
             return read(lambda *rows: table.upsert(*selected(*rows)), max_rows)
 
-    if ops.orders_by_itself():
+    if orders_by_itself():
         run()
         return None
     # A function orders its ops by itself; a loop of a graph does not.

@@ -27,7 +27,6 @@ from tfembed.ops.grouped import (  # noqa: E402
 )
 from tfembed.ops.library import on_host  # noqa: E402
 from tfembed.ops.packed import ALIGNED, split_aligned  # noqa: E402
-from tfembed.ops.private import orders_by_itself  # noqa: E402
 
 __all__ = [
     "ALIGNED",
@@ -39,7 +38,6 @@ __all__ = [
     "grouped_lookup_gradient",
     "grouped_update",
     "on_host",
-    "orders_by_itself",
     "record_access",
     "split_aligned",
     "table",

@@ -8,8 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed import ops
 from tfembed.ops import table as table_ops
+from tfembed.ops.private import orders_by_itself
 from tfembed.tables.sharded_table import ShardedTable
 
 __all__ = ["FollowedTable"]
@@ -135,7 +135,7 @@ class FollowedTable(ShardedTable):
 
 def group(operations: Sequence[Any]) -> tf.Operation | None:
     """One operation in a graph of TensorFlow 1; functions order by themselves."""
-    if ops.orders_by_itself():
+    if orders_by_itself():
         return None
     return tf.group(*operations)
 

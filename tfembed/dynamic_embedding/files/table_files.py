@@ -7,10 +7,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed import ops
 from tfembed.checkpoint import row_files
 from tfembed.dynamic_embedding.files import folders
 from tfembed.ops import files as file_ops
+from tfembed.ops.private import orders_by_itself
 from tfembed.tables import HashTable
 
 __all__ = ["BUFFER_SIZE", "load", "save"]
@@ -48,7 +48,7 @@ def save(
             buffer_size=folders.rows(buffer_size),
             append=append,
         )
-    return None if ops.orders_by_itself() else saved
+    return None if orders_by_itself() else saved
 
 
 def load(

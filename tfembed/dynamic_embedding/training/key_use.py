@@ -47,9 +47,8 @@ def _keys_by_variable(
     parts: dict[int, list[tf.Tensor]] = {}
     for slices, params in gradients:
         variables[id(params)] = params
-        keys = tf.reshape(slices.indices, [-1])
-        if keys.dtype != params.key_dtype:  # int32 keys travel as int64.
-            keys = tf.cast(keys, params.key_dtype)
+        # int32 keys travel as int64.
+        keys = tf.cast(tf.reshape(slices.indices, [-1]), params.key_dtype)
         parts.setdefault(id(params), []).append(keys)
     return [
         (params, tf.concat(parts[params_id], 0))

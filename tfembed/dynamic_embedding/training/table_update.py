@@ -71,10 +71,7 @@ def _by_shard(
     keys = tf.reshape(slices.indices, [-1])
     values = tf.reshape(tf.cast(slices.values, tf.float32), [-1, params.dim])
     # A partitioner sees the keys as lookups give them to it.
-    same = keys.dtype == params.key_dtype
-    parts = params.table.partition(
-        keys if same else tf.cast(keys, params.key_dtype)
-    )
+    parts = params.table.partition(tf.cast(keys, params.key_dtype))
     if keys.dtype == tf.int32:
         keys = tf.cast(keys, tf.int64)
     return list(zip(parts.split(keys), parts.split(values), strict=True))
