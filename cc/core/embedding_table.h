@@ -174,6 +174,19 @@ class EmbeddingTable {
       const std::function<absl::StatusOr<WorthBuffers>(int64_t n)>& allocate,
       Executor* executor) const = 0;
 
+  // Keys that admission keeps waiting, where it counts each by itself.
+  virtual int64_t num_waiting() const = 0;
+
+  // Which keys have a row or wait for one.
+  virtual void IsKnown(absl::Span<const int64_t> keys, bool* known) const = 0;
+
+  // Has keys wait that training has seen in so many steps, each below 2^24;
+  // those that have a row do not. Nothing happens without an admission policy.
+  // InvalidArgument: a number below 1, and nothing is changed;
+  // ResourceExhausted: some may wait.
+  virtual absl::Status ImportWaiting(absl::Span<const int64_t> keys,
+                                     absl::Span<const int32_t> seen) = 0;
+
   // Gives the memory back to the system.
   virtual void Clear() = 0;
 
@@ -223,6 +236,14 @@ class EmbeddingTable {
     // As EmbeddingTable::Visit.
     virtual absl::Status Visit(int64_t chunk_rows,
                                const Visitor& visit) const = 0;
+
+    // As ImportWaiting takes them, in chunks of `chunk_keys`, the last one of
+    // fewer.
+    using WaitingVisitor = std::function<absl::Status(
+        absl::Span<const int64_t> keys, absl::Span<const int32_t> seen)>;
+    virtual int64_t num_waiting() const = 0;
+    virtual absl::Status VisitWaiting(int64_t chunk_keys,
+                                      const WaitingVisitor& visit) const = 0;
   };
   virtual std::unique_ptr<Snapshot> Freeze() const = 0;
 

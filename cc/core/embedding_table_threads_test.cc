@@ -6,7 +6,9 @@
 #include <thread>
 #include <vector>
 
+#include "cc/core/grouped_update.h"
 #include "cc/core/testing/address_limit.h"
+#include "cc/core/testing/gradient_features.h"
 #include "cc/core/testing/test_table.h"
 #include "cc/core/testing/thread_executor.h"
 #include "gtest/gtest.h"
@@ -127,6 +129,53 @@ TEST(Threads, SetSlotsWhileOthersReadAndWrite) {
   reader.join();
   EXPECT_EQ(torn, 0);
   EXPECT_EQ(table->full_width(), 2 * kDim);
+}
+
+// A step's room must outlive what others do between its making and its use.
+TEST(Threads, TrainWhileOthersClearInsertAndRemove) {
+  EmbeddingTable::Options options;
+  options.dim = kDim;
+  options.admission = "count seen=2";
+  auto made = EmbeddingTable::Create(
+      options, *InitialRows::Create("constant", {0.0f}, /*seed=*/1, kDim));
+  ASSERT_TRUE(made.ok()) << made.status();
+  EmbeddingTable* const table = made->get();
+  const auto rule = UpdateRule::Parse("sgd").value();
+  GradientFeatures features(kDim);
+  RandomBagsOptions bags;
+  bags.num_bags = 500;
+  bags.num_rows = kKeys;
+  features.Add(bags, 1);
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 2; ++t) {
+    threads.emplace_back([&] {
+      for (int step = 0; step < 150; ++step) {
+        const auto sink = table->Write();
+        TableUpdate update;
+        update.sink = sink.get();
+        update.rule = rule.get();
+        update.features = features.features();
+        EXPECT_TRUE(
+            GroupedUpdate({&update, 1}, NonFinite::kAllow, nullptr).ok());
+      }
+    });
+  }
+  const auto keys = Keys(0, kKeys);
+  const std::vector<float> ones(kKeys * kDim, 1.0f);
+  std::thread others([&] {
+    while (!stop) {
+      table->Clear();
+      EXPECT_TRUE(table->Upsert(keys, ones.data(), nullptr).ok());
+      table->Remove(keys, nullptr);
+    }
+  });
+  for (std::thread& thread : threads) thread.join();
+  stop = true;
+  others.join();
+  EXPECT_LE(table->size(), kKeys);
+  const auto found = LookUp(*table, keys);
+  EXPECT_EQ(found.size(), keys.size() * kDim);
 }
 
 #if TFEMBED_CAN_LIMIT_ADDRESSES

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "cc/core/first_error.h"
 #include "cc/core/nonfinite_sums.h"
-#include "cc/core/step_bounds.h"
+#include "cc/core/step_holds.h"
 #include "cc/core/step_tasks.h"
 #include "cc/core/table_gradients.h"
 #include "cc/core/task_updater.h"
@@ -42,11 +42,12 @@ class UpdateStep {
       return absl::OkStatus();
     }).IgnoreError();
     if (nonfinite_ == NonFinite::kRefuse) status = Refuse(all);
-    if (status.ok()) status = bounds_.Pin(executor_);
+    if (status.ok()) status = holds_.Pin(executor_);
     if (status.ok()) status = Reserve(kept);
     if (!status.ok()) return status;
-    bounds_.MakeRoom();
-    return Update(all);
+    holds_.MakeRoom();
+    Update(all);
+    return absl::OkStatus();
   }
 
  private:
@@ -126,32 +127,28 @@ class UpdateStep {
     return For(tasks, [&](const StepTask& task) {
       RowSink* sink = tables_[task.table].sink;
       absl::Status status;
-      for (const auto& part : bounds_.Parts(task.table, task.part)) {
+      for (const auto& part : holds_.Parts(task.table, task.part)) {
         if (!status.ok() || IsDirect(*sink)) break;
-        sink->Lock(part.part);
         status = sink->Reserve(part.part, part.ids);
-        sink->Unlock(part.part);
       }
       return status;
     });
   }
 
-  absl::Status Update(const std::vector<StepTask>& tasks) {
+  // Cannot fail.
+  void Update(const std::vector<StepTask>& tasks) {
     std::vector<int64_t> nonfinite_rows(tasks.size(), 0);
     std::vector<std::vector<int64_t>> touched(tasks.size());
-    const absl::Status status = For(tasks, [&](const StepTask& task) {
-      TaskUpdater updater(tables_[task.table], nonfinite_,
-                          bounds_.Parts(task.table, task.part));
-      const absl::Status status =
-          updater.Run(gradients_[task.table]->Read(task.part).get());
-      nonfinite_rows[&task - tasks.data()] = updater.nonfinite_rows();
-      touched[&task - tasks.data()] = updater.touched();
-      return status;
+    ParallelFor(executor_, tasks.size(), [&](int64_t i) {
+      const StepTask& task = tasks[i];
+      TaskUpdater updater(tables_[task.table], nonfinite_);
+      updater.Run(gradients_[task.table]->Read(task.part).get());
+      nonfinite_rows[i] = updater.nonfinite_rows();
+      touched[i] = updater.touched();
     });
     for (size_t i = 0; i < tasks.size(); ++i) {
       tables_[tasks[i].table].nonfinite_rows += nonfinite_rows[i];
     }
-    if (!status.ok()) return status;
     for (size_t t = 0; t < tables_.size(); ++t) {
       if (!tables_[t].rule->moves_all_rows()) continue;
       std::vector<int64_t> ids;
@@ -161,7 +158,6 @@ class UpdateStep {
       }
       UpdateOtherRows(tables_[t], std::move(ids), given_executor_);
     }
-    return absl::OkStatus();
   }
 
   const absl::Span<TableUpdate> tables_;
@@ -171,7 +167,7 @@ class UpdateStep {
   int64_t num_ids_ = 0;
   int64_t floats_ = 0;
   std::vector<std::unique_ptr<TableGradients>> gradients_;
-  StepBounds bounds_{tables_, gradients_, nonfinite_ == NonFinite::kSkip};
+  StepHolds holds_{tables_, gradients_, nonfinite_ == NonFinite::kSkip};
 };
 
 }  // namespace

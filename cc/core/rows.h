@@ -38,18 +38,22 @@ class RowSource {
   virtual void FillMissing(int64_t id, float* row) const = 0;
 };
 
-// A step's hold on a table of bounded size, which keeps other writers out.
-class BatchBound {
+// A step's hold on a table, from Pin to the end of its sink: what was reserved
+// stays, since nobody clears the table or widens its rows. It keeps all other
+// writers out of a table of bounded size.
+class TableHold {
  public:
-  virtual ~BatchBound() = default;
+  virtual ~TableHold() = default;
 
   // Holds are taken in this order, so that no two steps wait for each other.
   virtual uintptr_t order() const = 0;
 
-  // Takes the hold, keeps `ids`, in any order, from being evicted as long as it
-  // lasts, and chooses what goes in their place. Changes nothing.
-  // InvalidArgument where there are more distinct ones than the table may hold;
-  // ResourceExhausted.
+  virtual bool is_bounded() const = 0;
+
+  // Takes the hold. In a table of bounded size: keeps `ids`, in any order, from
+  // being evicted as long as it lasts, and chooses what goes in their place.
+  // Changes nothing. InvalidArgument where there are more distinct ones than
+  // the table may hold; ResourceExhausted.
   virtual absl::Status Pin(absl::Span<const int64_t> ids) = 0;
 
   // Evicts what was chosen: the rows of the pinned ids fit. To be called when
@@ -102,22 +106,25 @@ class RowSink {
   // Checked for all ids of a step before anything is changed.
   virtual absl::Status Check(const int64_t* ids, int64_t n) const = 0;
 
-  // Makes room for up to `new_ids` ids that are not there yet, so that
-  // FindOrInsert cannot fail. ResourceExhausted leaves the table as it was.
-  // The caller holds the part, by Lock(part) .. Unlock(part), around both.
-  virtual void Lock(int part) = 0;
-  virtual void Unlock(int part) = 0;
+  // Null where the table is direct.
+  virtual TableHold* hold() = 0;
+
+  // Keeps room for up to `new_ids` ids of a part that are not there yet, so
+  // that FindOrInsert cannot fail, until the part is unlocked or the sink ends.
+  // ResourceExhausted leaves the table as it was. REQUIRES: hold() was taken;
+  // the caller does not hold the part.
   virtual absl::Status Reserve(int part, int64_t new_ids) = 0;
 
-  // Null where the table is not bounded. The hold ends with the sink.
-  virtual BatchBound* bound() = 0;
+  // Around FindOrInsert and what is done with its rows.
+  virtual void Lock(int part) = 0;
+  virtual void Unlock(int part) = 0;
 
   // Whether FindOrInsert may refuse ids.
   virtual bool refuses() const = 0;
 
   // The rows of n distinct ids of `part`, inserted with their initial row and
   // slots where they are missing; a null value where the table refuses to
-  // insert the id yet. Callers ask the memory for the rows.
+  // insert the id yet. Callers ask the memory for the rows. REQUIRES: Reserve.
   virtual void FindOrInsert(int part, const int64_t* ids, int64_t n,
                             MutableRow* rows) = 0;
 

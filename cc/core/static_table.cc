@@ -68,13 +68,12 @@ class StaticRowSink final : public RowSink {
     return OutOfRange(table_, ids[i]);
   }
 
-  void Lock(int /*part*/) override {}
-  void Unlock(int /*part*/) override {}
+  TableHold* hold() override { return nullptr; }
   absl::Status Reserve(int /*part*/, int64_t /*new_ids*/) override {
     return absl::OkStatus();
   }
-
-  BatchBound* bound() override { return nullptr; }
+  void Lock(int /*part*/) override {}
+  void Unlock(int /*part*/) override {}
 
   bool refuses() const override { return false; }
 

@@ -29,9 +29,8 @@ namespace tfembed {
 //
 // Locks. Readers hold all stripes' locks, shared; Visit one stripe's at a time,
 // shared, and batches_, shared, from end to end. All writers lock one stripe at
-// a time, exclusive. Writes of rows hold batches_, shared, from the reservation
-// of room to the last write; updates (Sink) need not, since they ask for a
-// stripe's room and take it under one lock, and neither do removals. Clear,
+// a time, exclusive. Writes of rows and updates (Sink) hold batches_, shared,
+// from the reservation of room to the last write; removals need not. Clear,
 // SetSlots and SetSeed hold batches_ and then all stripes, exclusive.
 // In a table of bounded size all writers, updates and removals included, hold
 // batches_, exclusive: nothing else changes while a batch counts its new keys,
@@ -44,7 +43,8 @@ namespace tfembed {
 // Its methods are spread by theme over embedding_table.cc (creation, sizes,
 // slots), table_keys.cc, table_lookup.cc, table_reserve.cc, table_write*.cc,
 // table_bounded_write.cc, table_remove.cc, table_sink.cc, table_training.cc,
-// table_snapshot.cc, table_use.cc (policies, counts).
+// table_snapshot.cc, table_waiting.cc (keys not yet admitted), table_use.cc
+// (policies, counts).
 class StripedTable final : public EmbeddingTable {
  public:
   // The store's rows have the layout's width.
@@ -97,6 +97,10 @@ class StripedTable final : public EmbeddingTable {
       const std::string& policy,
       const std::function<absl::StatusOr<WorthBuffers>(int64_t n)>& allocate,
       Executor* executor) const override;
+  int64_t num_waiting() const override;
+  void IsKnown(absl::Span<const int64_t> keys, bool* known) const override;
+  absl::Status ImportWaiting(absl::Span<const int64_t> keys,
+                             absl::Span<const int32_t> seen) override;
   void Clear() override;
   absl::Status ClearFor(int64_t keys) override;
   absl::Status SetSlots(const SlotLayout& layout) override;
@@ -117,6 +121,10 @@ class StripedTable final : public EmbeddingTable {
 
  private:
   absl::Status ClearRowsFor(int64_t keys);
+
+  // These two. REQUIRES: all stripes' locks, shared or not.
+  int64_t CountWaiting() const;
+  void ForEachWaiting(const AdmissionFilter::WaitingVisitor& visit) const;
 
   class Source;         // table_lookup.cc
   class FrozenStripes;  // table_snapshot.cc

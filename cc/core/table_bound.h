@@ -21,7 +21,7 @@ namespace tfembed {
 // batch can reserve what else it needs, and fail, in between. Buckets are in
 // the order of salted hashes, so that neighbours have nothing in common, and
 // every row's turn comes.
-class StripedTable::Bound final : public BatchBound {
+class StripedTable::Bound final : public TableHold {
  public:
   // `trains`: whether the table's admission policy decides on new keys.
   Bound(StripedTable* table, bool trains) : table_(*table), trains_(trains) {}
@@ -32,6 +32,7 @@ class StripedTable::Bound final : public BatchBound {
   uintptr_t order() const override {
     return reinterpret_cast<uintptr_t>(&table_);
   }
+  bool is_bounded() const override { return true; }
   absl::Status Pin(absl::Span<const int64_t> ids) override {
     return Pin(ids, ids);
   }

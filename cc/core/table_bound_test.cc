@@ -24,13 +24,13 @@ using ::testing::HasSubstr;
 // A training step that adds 1 to the rows of distinct ids.
 absl::Status Train(EmbeddingTable* table, const std::vector<int64_t>& ids) {
   auto sink = table->Write();
-  absl::Status status = sink->bound()->Pin(ids);
+  absl::Status status = sink->hold()->Pin(ids);
   if (!status.ok()) return status;
-  sink->bound()->MakeRoom();
+  sink->hold()->MakeRoom();
   for (int64_t id : ids) {
     const int part = sink->PartOf(sink->Rank(id));
-    sink->Lock(part);
     EXPECT_TRUE(sink->Reserve(part, 1).ok());
+    sink->Lock(part);
     MutableRow row;
     sink->FindOrInsert(part, &id, 1, &row);
     for (int64_t c = 0; row.value != nullptr && c < kBoundedDim; ++c) {

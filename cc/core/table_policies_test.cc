@@ -45,11 +45,12 @@ void Upsert(EmbeddingTable* table, const std::vector<int64_t>& keys,
 // A training step that adds 1 to the rows of distinct ids; how many it got.
 int Train(EmbeddingTable* table, const std::vector<int64_t>& ids) {
   auto sink = table->Write();
+  EXPECT_TRUE(sink->hold()->Pin(ids).ok());
   int trained = 0;
   for (int64_t id : ids) {
     const int part = sink->PartOf(sink->Rank(id));
-    sink->Lock(part);
     EXPECT_TRUE(sink->Reserve(part, 1).ok());
+    sink->Lock(part);
     MutableRow row;
     sink->FindOrInsert(part, &id, 1, &row);
     if (row.value != nullptr) {
@@ -99,6 +100,17 @@ TEST(Admission, AWriteInsertsAtOnce) {
   Upsert(table.get(), {1}, 7);
   EXPECT_EQ(Train(table.get(), {1}), 1);
   EXPECT_EQ(LookUp(*table, {1}), RowsOf({8}, kDim));
+}
+
+TEST(Admission, AWriteEndsTheWaitOfAKey) {
+  auto table = Admitting("count seen=3");
+  EXPECT_EQ(Train(table.get(), {1}), 0);
+  EXPECT_EQ(Train(table.get(), {1}), 0);
+  Upsert(table.get(), {1}, 7);
+  table->Remove({1}, nullptr);
+  EXPECT_EQ(Train(table.get(), {1}), 0);
+  EXPECT_EQ(Train(table.get(), {1}), 0);
+  EXPECT_EQ(Train(table.get(), {1}), 1);
 }
 
 TEST(Admission, BeginsAnewAfterClear) {

@@ -78,6 +78,7 @@ TEST(TrainedRows, OfNewKeysStartFromTheSlotsThatWereSetLast) {
 void InsertAll(EmbeddingTable* table, const std::vector<int64_t>& ids,
                std::vector<MutableRow>* rows) {
   const auto sink = table->Write();
+  ASSERT_TRUE(sink->hold()->Pin(ids).ok());
   rows->resize(ids.size());
   for (int part = 0; part < sink->num_parts(); ++part) {
     std::vector<int64_t> part_ids;
@@ -88,8 +89,8 @@ void InsertAll(EmbeddingTable* table, const std::vector<int64_t>& ids,
       places.push_back(i);
     }
     std::vector<MutableRow> part_rows(part_ids.size());
-    sink->Lock(part);
     ASSERT_TRUE(sink->Reserve(part, part_ids.size()).ok());
+    sink->Lock(part);
     sink->FindOrInsert(part, part_ids.data(), part_ids.size(),
                        part_rows.data());
     sink->Unlock(part);
@@ -142,12 +143,11 @@ TEST(TableSink, RanksAreOneToOneAndPartsConsecutiveRangesOfThem) {
 
 TEST(TableSink, ReservingTheSameRoomAgainTakesNoMore) {
   auto table = MakeTestTable(1);
-  const auto sink = table->Write();
   int64_t bytes[2];
   for (int64_t& after : bytes) {
-    sink->Lock(0);
+    const auto sink = table->Write();
+    ASSERT_TRUE(sink->hold()->Pin({}).ok());
     ASSERT_TRUE(sink->Reserve(0, 1000).ok());
-    sink->Unlock(0);
     after = table->stats().index_bytes + table->stats().row_bytes;
   }
   EXPECT_EQ(bytes[0], bytes[1]);

@@ -1,7 +1,9 @@
 #include <array>
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <string>
+#include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -16,7 +18,16 @@ class StripedTable::Sink final : public RowSink {
       : table_(table),
         now_(table->Tick()),
         rounding_(table->Rounding(now_)),
+        open_(table),
         bound_(table, /*trains=*/true) {}
+
+  ~Sink() override {
+    for (int part = 0; part < kNumStripes; ++part) {
+      if (!rooms_[part].is_kept) continue;
+      std::lock_guard<std::shared_mutex> lock(table_->stripes_[part].mutex());
+      FreeRoom(part);
+    }
+  }
 
   int64_t dim() const override { return table_->dim(); }
   RowRounding rounding() const override { return rounding_; }
@@ -38,34 +49,37 @@ class StripedTable::Sink final : public RowSink {
     return absl::OkStatus();
   }
 
+  TableHold* hold() override {
+    if (table_->max_size_ > 0) return &bound_;
+    return &open_;
+  }
+
+  absl::Status Reserve(int part, int64_t new_ids) override {
+    std::lock_guard<std::shared_mutex> lock(table_->stripes_[part].mutex());
+    const bool notes = table_->filters_[part] != nullptr;
+    const Room room = {true, notes ? new_ids : 0, bound_.Places(part, new_ids),
+                       bound_.is_held() ? 0 : new_ids};
+    absl::Status status = table_->store_->Promise(room.rows);
+    if (!status.ok()) return status;
+    status = table_->stripes_[part].Reserve(room.places);
+    if (!status.ok()) {
+      table_->store_->Withdraw(room.rows);
+      return status;
+    }
+    if (notes) status = table_->filters_[part]->Reserve(room.notes);
+    if (!status.ok()) {
+      table_->store_->Withdraw(room.rows);
+      table_->stripes_[part].Release(room.places);
+      return status;
+    }
+    rooms_[part] = room;
+    return absl::OkStatus();
+  }
+
   void Lock(int part) override { table_->stripes_[part].mutex().lock(); }
   void Unlock(int part) override {
-    table_->store_->Withdraw(promised_[part]);
-    promised_[part] = 0;
+    FreeRoom(part);
     table_->stripes_[part].mutex().unlock();
-  }
-
-  // The part stays locked up to the inserts: no need to keep room in the index.
-  absl::Status Reserve(int part, int64_t new_ids) override {
-    TableStripe& stripe = table_->stripes_[part];
-    if (refuses()) {
-      absl::Status status = table_->filters_[part]->Reserve(new_ids);
-      if (!status.ok()) return status;
-    }
-    const int64_t places = bound_.Places(part, new_ids);
-    if (!stripe.HasRoomFor(places)) {
-      absl::Status status = stripe.Reserve(places);
-      if (!status.ok()) return status;
-      stripe.Release(places);
-    }
-    const int64_t rows = bound_.is_held() ? 0 : new_ids;
-    absl::Status status = table_->store_->Promise(rows);
-    if (status.ok()) promised_[part] += rows;
-    return status;
-  }
-
-  BatchBound* bound() override {
-    return table_->max_size_ > 0 ? &bound_ : nullptr;
   }
 
   bool refuses() const override { return table_->filters_[0] != nullptr; }
@@ -152,6 +166,43 @@ class StripedTable::Sink final : public RowSink {
   }
 
  private:
+  // Of a table without a bound.
+  class OpenHold final : public TableHold {
+   public:
+    explicit OpenHold(StripedTable* table) : table_(table) {}
+
+    uintptr_t order() const override {
+      return reinterpret_cast<uintptr_t>(table_);
+    }
+    bool is_bounded() const override { return false; }
+    absl::Status Pin(absl::Span<const int64_t> /*ids*/) override {
+      hold_ = std::shared_lock<std::shared_mutex>(table_->batches_);
+      return absl::OkStatus();
+    }
+    void MakeRoom() override {}
+
+   private:
+    StripedTable* const table_;
+    std::shared_lock<std::shared_mutex> hold_;
+  };
+
+  // What is kept for a part.
+  struct Room {
+    bool is_kept = false;
+    int64_t notes = 0;   // Keys that its admission filter may have to note.
+    int64_t places = 0;  // In its index.
+    int64_t rows = 0;
+  };
+
+  // REQUIRES: the caller holds the part.
+  void FreeRoom(int part) {
+    const Room room = std::exchange(rooms_[part], Room());
+    if (!room.is_kept) return;
+    table_->store_->Withdraw(room.rows);
+    table_->stripes_[part].Release(room.places);
+    if (room.notes > 0) table_->filters_[part]->Release(room.notes);
+  }
+
   static MutableRow RowAt(const RowLayout& layout, float* row) {
     MutableRow found;
     found.value = row;
@@ -166,9 +217,9 @@ class StripedTable::Sink final : public RowSink {
   StripedTable* const table_;
   const Moment now_;
   const RowRounding rounding_;
+  OpenHold open_;  // One of the two is used.
   Bound bound_;
-  // Rows that the store promised to a locked part. Guarded by the part's lock.
-  std::array<int64_t, kNumStripes> promised_ = {};
+  std::array<Room, kNumStripes> rooms_;  // Each guarded by its part's lock.
 };
 
 std::unique_ptr<RowSink> StripedTable::Write() {

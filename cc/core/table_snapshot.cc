@@ -121,6 +121,28 @@ class StripedTable::FrozenStripes final : public EmbeddingTable::Snapshot {
     return chunks.status();
   }
 
+  int64_t num_waiting() const override { return table_.CountWaiting(); }
+
+  absl::Status VisitWaiting(int64_t chunk_keys,
+                            const WaitingVisitor& visit) const override {
+    absl::Status status = CheckChunkRows(chunk_keys);
+    if (!status.ok()) return status;
+    std::vector<int64_t> keys;
+    std::vector<int32_t> seen;
+    const auto flush = [&] {
+      if (status.ok() && !keys.empty()) status = visit(keys, seen);
+      keys.clear();
+      seen.clear();
+    };
+    table_.ForEachWaiting([&](int64_t key, int32_t times) {
+      keys.push_back(key);
+      seen.push_back(times);
+      if (static_cast<int64_t>(keys.size()) == chunk_keys) flush();
+    });
+    flush();
+    return status;
+  }
+
  private:
   const StripedTable& table_;
   const SharedLocks locks_;

@@ -67,6 +67,7 @@ void StripedTable::WriteGroupAs(const KeyGroup& group, const RowWrites& writes,
   constexpr bool kAny = kKnown == KnownWrite::kNothing;
   RowStore* const store = store_.get();
   const HashIndex& index = stripe->index();
+  AdmissionFilter* const filter = filters_[stripe - stripes_.data()].get();
   const bool accum = kKnown == KnownWrite::kAccum ||
                      (kAny && writes.kind == RowWrites::Kind::kAccum);
   const bool whole_row = kAny && writes.kind == RowWrites::Kind::kImport;
@@ -132,6 +133,7 @@ void StripedTable::WriteGroupAs(const KeyGroup& group, const RowWrites& writes,
                 ? stripe->FindOrInsert(HashKey(key), key, store, &inserted)
                 : stripe->Find(HashKey(key), key);
         if (inserted) {
+          if (filter != nullptr) filter->Forget(HashKey(key), key);
           set_row(i, row, Action::kCopyToNew);
         } else if (row != HashIndex::kNoRow) {
           set_present(i, row);

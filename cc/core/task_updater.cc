@@ -12,17 +12,15 @@ TaskUpdater::Scratch& TaskUpdater::ThreadScratch() {
   return scratch;
 }
 
-TaskUpdater::TaskUpdater(const TableUpdate& table, NonFinite nonfinite,
-                         absl::Span<const TableGradients::PartSize> parts)
+TaskUpdater::TaskUpdater(const TableUpdate& table, NonFinite nonfinite)
     : table_(table),
       dim_(table.sink->dim()),
       nonfinite_(nonfinite),
-      parts_(parts),
       scratch_(ThreadScratch()),
       narrow_(*table.rule, table.learning_rate, dim_, table.sink->rounding()),
       is_narrow_(!table.sink->rounding().type().is_float32()) {}
 
-absl::Status TaskUpdater::Run(SumReader* reader) {
+void TaskUpdater::Run(SumReader* reader) {
   PendingBlock* next = &scratch_.blocks[0];
   PendingBlock* last = &scratch_.blocks[1];
   const int num_slots = table_.rule->slot_names().size();
@@ -38,28 +36,21 @@ absl::Status TaskUpdater::Run(SumReader* reader) {
       nonfinite_rows_ += DropNonFinite(dim_, &next->sums);
       if (next->sums.n == 0) continue;
     }
-    const absl::Status status = EnterPart(next->sums.part, last);
-    if (!status.ok()) return status;
+    EnterPart(next->sums.part, last);
     Find(next);
     if (table_.sink->refuses()) DropRefused(next);
     Apply(last);
     std::swap(next, last);
   }
   Apply(last);
-  return absl::OkStatus();
 }
 
-// The room was made before; it is asked for again because other writers may
-// have come between. If it is gone, this part stays as it was, though others
-// have been updated: the one way in which a step may fail half-way.
-absl::Status TaskUpdater::EnterPart(int part, PendingBlock* last) {
-  if (part == part_ || IsDirect(*table_.sink)) return absl::OkStatus();
+void TaskUpdater::EnterPart(int part, PendingBlock* last) {
+  if (part == part_ || IsDirect(*table_.sink)) return;
   Apply(last);
   LeavePart();
-  while (parts_[next_part_].part != part) ++next_part_;
   table_.sink->Lock(part);
   part_ = part;
-  return table_.sink->Reserve(part, parts_[next_part_].ids);
 }
 
 void TaskUpdater::LeavePart() {

@@ -20,17 +20,13 @@ inline bool IsDirect(const RowSink& sink) { return sink.rank_limit() != 0; }
 // next one is summed. To be used once, by one thread.
 class TaskUpdater {
  public:
-  // `parts`: at least those in which the task has an id that trains, in order.
-  // Borrows all of them.
-  TaskUpdater(const TableUpdate& table, NonFinite nonfinite,
-              absl::Span<const TableGradients::PartSize> parts);
+  // Borrows the table, whose sink has room for all ids that train.
+  TaskUpdater(const TableUpdate& table, NonFinite nonfinite);
   TaskUpdater(const TaskUpdater&) = delete;
   TaskUpdater& operator=(const TaskUpdater&) = delete;
   ~TaskUpdater() { LeavePart(); }
 
-  // ResourceExhausted: a part had no room; it and those after it are as they
-  // were.
-  absl::Status Run(SumReader* reader);
+  void Run(SumReader* reader);
 
   int64_t nonfinite_rows() const { return nonfinite_rows_; }
 
@@ -51,7 +47,7 @@ class TaskUpdater {
   };
   static Scratch& ThreadScratch();
 
-  absl::Status EnterPart(int part, PendingBlock* last);
+  void EnterPart(int part, PendingBlock* last);
   void LeavePart();
   void Find(PendingBlock* block);
   void FindOccurrences(PendingBlock* block);
@@ -63,11 +59,9 @@ class TaskUpdater {
   const TableUpdate& table_;
   const int64_t dim_;
   const NonFinite nonfinite_;
-  const absl::Span<const TableGradients::PartSize> parts_;
   Scratch& scratch_;
   NarrowUpdate narrow_;
   const bool is_narrow_;
-  size_t next_part_ = 0;
   int part_ = kNoPart;
   int64_t nonfinite_rows_ = 0;
   std::vector<int64_t> touched_;

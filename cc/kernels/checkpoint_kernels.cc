@@ -8,8 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "cc/kernels/checkpoint_check.h"
+#include "cc/kernels/checkpoint_files.h"
+#include "cc/kernels/scalar_input.h"
 #include "cc/kernels/table_layout.h"
-#include "cc/kernels/table_reader.h"
 #include "cc/kernels/table_resource.h"
 #include "cc/kernels/table_restore.h"
 #include "cc/kernels/table_writer.h"
@@ -86,19 +87,6 @@ struct TableAttributes {
     return absl::OkStatus();
   }
 };
-
-template <typename T>
-absl::Status ReadScalar(OpKernelContext* context, int input, const char* name,
-                        T* value) {
-  const Tensor& tensor = context->input(input);
-  if (tensor.dims() != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("`", name, "` must be a scalar; got shape ",
-                     tensor.shape().DebugString(), "."));
-  }
-  *value = tensor.scalar<T>()();
-  return absl::OkStatus();
-}
 
 absl::Status ReadPrefix(OpKernelContext* context, int input, tstring* prefix) {
   return ReadScalar(context, input, "prefix", prefix);
@@ -216,55 +204,6 @@ class TableRestoreOp : public OpKernel {
   std::vector<bool> load_slots_;
 };
 
-class TableReadChunkOp : public OpKernel {
- public:
-  explicit TableReadChunkOp(OpKernelConstruction* construction)
-      : OpKernel(construction) {
-    OP_REQUIRES_OK(construction,
-                   construction->GetAttr("tensor_name", &tensor_name_));
-    OP_REQUIRES_OK(construction,
-                   construction->GetAttr("load_slots", &load_slots_));
-  }
-
-  void Compute(OpKernelContext* context) override {
-    TablePtr table;
-    OP_REQUIRES_OK(context, FindTable(context, 0, &table));
-    tstring prefix;
-    int64_t chunk = 0;
-    OP_REQUIRES_OK(context, ReadPrefix(context, 1, &prefix));
-    OP_REQUIRES_OK(context, ReadScalar(context, 2, "chunk", &chunk));
-    CheckpointFiles files(context->env(), prefix);
-    OP_REQUIRES_OK(context, files.status());
-    TableReader reader(table->name(), tensor_name_, &files);
-    OP_REQUIRES_OK(context, reader.Open(*table->table()));
-    const int64_t num_chunks = reader.num_chunks();
-    OP_REQUIRES(context, 0 <= chunk && chunk < num_chunks,
-                absl::OutOfRangeError(absl::StrCat(
-                    "`chunk` must be in [0, ", num_chunks, "); got ", chunk,
-                    " for table '", table->name(), "'.")));
-    Tensor keys, rows;
-    OP_REQUIRES_OK(context, reader.ReadChunk(chunk, *table->table(),
-                                             load_slots_, &keys, &rows));
-    OP_REQUIRES(
-        context, keys.dtype() == context->expected_output_dtype(0),
-        absl::InvalidArgumentError(absl::StrCat(
-            "The saved keys of table '", table->name(), "' are ",
-            tensorflow::DataTypeString(keys.dtype()), "; got Tkey ",
-            tensorflow::DataTypeString(context->expected_output_dtype(0)),
-            ".")));
-    context->set_output(0, keys);
-    context->set_output(1, rows);
-    Tensor* count;
-    OP_REQUIRES_OK(context,
-                   context->allocate_output(2, TensorShape({}), &count));
-    count->scalar<int64_t>()() = num_chunks;
-  }
-
- private:
-  std::string tensor_name_;
-  bool load_slots_;
-};
-
 class CheckpointCheckOp : public OpKernel {
  public:
   using OpKernel::OpKernel;
@@ -280,8 +219,6 @@ REGISTER_KERNEL_BUILDER(Name("Tfembed>TableSave").Device(DEVICE_CPU),
                         TableSaveOp);
 REGISTER_KERNEL_BUILDER(Name("Tfembed>TableRestore").Device(DEVICE_CPU),
                         TableRestoreOp);
-REGISTER_KERNEL_BUILDER(Name("Tfembed>TableReadChunk").Device(DEVICE_CPU),
-                        TableReadChunkOp);
 REGISTER_KERNEL_BUILDER(Name("Tfembed>CheckpointCheck").Device(DEVICE_CPU),
                         CheckpointCheckOp);
 

@@ -14,10 +14,10 @@ using ::tensorflow::tstring;
 
 namespace {
 
-// Says which keys the table has.
+// Says which keys the table has or counts.
 StringKeys::InUse KeysOf(const EmbeddingTable& table) {
   return [&table](absl::Span<const int64_t> keys, bool* used) {
-    table.Contains(keys, used, nullptr);
+    table.IsKnown(keys, used);
   };
 }
 
@@ -69,9 +69,9 @@ void KeyBatch::ForgetStrays(const EmbeddingTable& table) {
 void ForgetStrays(const EmbeddingTable& table) {
   constexpr int64_t kSpared = 4096;
   StringKeys* const strings = table.strings();
-  if (strings == nullptr || strings->size() <= 2 * table.size() + kSpared) {
-    return;
-  }
+  if (strings == nullptr) return;
+  const int64_t known = table.size() + table.num_waiting();
+  if (strings->size() <= 2 * known + kSpared) return;
   strings->Keep(KeysOf(table));
 }
 

@@ -76,6 +76,35 @@ class TableWorthOp : public OpKernel {
   std::string policy_;
 };
 
+class TableImportWaitingOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    TablePtr table;
+    OP_REQUIRES_OK(context, FindTable(context, 0, &table));
+    const Tensor& seen = context->input(2);
+    OP_REQUIRES(context,
+                seen.dims() == 1 && seen.shape() == context->input(1).shape(),
+                absl::InvalidArgumentError(absl::StrCat(
+                    "`keys` and `seen` must be vectors of one length; got ",
+                    context->input(1).shape().DebugString(), " and ",
+                    seen.shape().DebugString(), ".")));
+    TfExecutor executor(context);
+    KeyBatch keys;
+    OP_REQUIRES_OK(context, keys.Read(*table, context->input(1), NewKeys::kAdd,
+                                      &executor));
+    const absl::Status status = table->table()->ImportWaiting(
+        keys.span(),
+        {seen.flat<int32_t>().data(), static_cast<size_t>(seen.NumElements())});
+    keys.ForgetStrays(*table->table());
+    OP_REQUIRES(
+        context, status.ok(),
+        absl::Status(status.code(), absl::StrCat("Table '", table->name(),
+                                                 "': ", status.message())));
+  }
+};
+
 class TableUseOp : public OpKernel {
  public:
   using OpKernel::OpKernel;
@@ -101,6 +130,8 @@ REGISTER_KERNEL_BUILDER(Name("Tfembed>TableEvict").Device(DEVICE_CPU),
                         TableEvictOp);
 REGISTER_KERNEL_BUILDER(Name("Tfembed>TableWorth").Device(DEVICE_CPU),
                         TableWorthOp);
+REGISTER_KERNEL_BUILDER(Name("Tfembed>TableImportWaiting").Device(DEVICE_CPU),
+                        TableImportWaitingOp);
 REGISTER_KERNEL_BUILDER(Name("Tfembed>TableUse").Device(DEVICE_CPU),
                         TableUseOp);
 

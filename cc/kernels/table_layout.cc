@@ -134,4 +134,12 @@ std::string NotesTensor(absl::string_view name) {
   return absl::StrCat(name, "/notes");
 }
 
+std::string WaitingKeysTensor(absl::string_view name) {
+  return absl::StrCat(name, "/waiting/keys");
+}
+
+std::string WaitingSeenTensor(absl::string_view name) {
+  return absl::StrCat(name, "/waiting/seen");
+}
+
 }  // namespace tfembed

@@ -43,6 +43,11 @@ std::string ValuesTensor(absl::string_view name);
 std::string SlotTensor(absl::string_view name, absl::string_view slot);
 std::string NotesTensor(absl::string_view name);
 
+// Keys that wait for admission, and in how many steps each was seen; only where
+// there are some.
+std::string WaitingKeysTensor(absl::string_view name);
+std::string WaitingSeenTensor(absl::string_view name);
+
 }  // namespace tfembed
 
 #endif  // TFEMBED_KERNELS_TABLE_LAYOUT_H_

@@ -59,22 +59,6 @@ void FillColumns(float value, int64_t first, int64_t dim, Tensor* to) {
 
 }  // namespace
 
-CheckpointFiles::Reader CheckpointFiles::reader() {
-  std::unique_ptr<tensorflow::BundleReader> reader;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (!free_.empty()) {
-      reader = std::move(free_.back());
-      free_.pop_back();
-    }
-  }
-  if (reader == nullptr) reader = Open();
-  return Reader(reader.release(), [this](tensorflow::BundleReader* used) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    free_.emplace_back(used);
-  });
-}
-
 absl::Status TableReader::Explain(const absl::Status& status,
                                   absl::string_view tensor) {
   if (status.ok()) return status;
@@ -177,22 +161,39 @@ absl::Status TableReader::FindChunks() {
                                    tensorflow::DT_INT64,
                                    TensorShape({num_rows_})));
   }
-  std::vector<TensorSlice> slices;
-  status = files_->reader()->LookupTensorSlices(keys, &slices);
+  TF_RETURN_IF_ERROR(FindSlices(keys, num_rows_, &chunks_));
+  return FindWaiting();
+}
+
+absl::Status TableReader::FindWaiting() {
+  const std::string keys = WaitingKeysTensor(tensor_name_);
+  if (!files_->reader()->Contains(keys)) return absl::OkStatus();
+  TensorShape shape;
+  const absl::Status status = files_->reader()->LookupTensorShape(keys, &shape);
   if (!status.ok()) return Explain(status, keys);
-  is_sliced_ = !slices.empty();
+  const TensorShape vector({shape.num_elements()});
+  TF_RETURN_IF_ERROR(CheckTensor(keys, key_dtype(), vector));
+  TF_RETURN_IF_ERROR(CheckTensor(WaitingSeenTensor(tensor_name_),
+                                 tensorflow::DT_INT32, vector));
+  return FindSlices(keys, vector.num_elements(), &waiting_);
+}
+
+absl::Status TableReader::FindSlices(const std::string& vector, int64_t n,
+                                     std::vector<int64_t>* chunks) {
+  std::vector<TensorSlice> slices;
+  const absl::Status status =
+      files_->reader()->LookupTensorSlices(vector, &slices);
+  if (!status.ok()) return Explain(status, vector);
   std::vector<int64_t> ends;
-  if (!is_sliced_) ends.push_back(num_rows_);
+  if (slices.empty()) ends.push_back(n);
   for (const TensorSlice& slice : slices) ends.push_back(slice.end(0));
   std::sort(ends.begin(), ends.end());
-  chunks_.assign(1, 0);
-  chunks_.insert(chunks_.end(), ends.begin(), ends.end());
-  if (chunks_.back() != num_rows_) {
-    return Explain(Damaged(absl::StrCat("its slices end at row ",
-                                        chunks_.back(), " of ", num_rows_)),
-                   keys);
-  }
-  return absl::OkStatus();
+  chunks->assign(1, 0);
+  chunks->insert(chunks->end(), ends.begin(), ends.end());
+  if (chunks->back() == n) return absl::OkStatus();
+  return Explain(Damaged(absl::StrCat("its slices end at row ", chunks->back(),
+                                      " of ", n)),
+                 vector);
 }
 
 int64_t TableReader::SavedSlotWidth(int64_t slot) const {
@@ -200,10 +201,12 @@ int64_t TableReader::SavedSlotWidth(int64_t slot) const {
 }
 
 // `width` 0: a vector.
-absl::Status TableReader::ReadSlice(const std::string& tensor, int64_t c,
-                                    DataType dtype, int64_t width,
+absl::Status TableReader::ReadSlice(const std::string& tensor,
+                                    const std::vector<int64_t>& chunks,
+                                    int64_t c, DataType dtype, int64_t width,
                                     Tensor* slice) {
-  const int64_t begin = chunks_[c], n = chunks_[c + 1] - begin;
+  const bool is_sliced = chunks.size() > 2;
+  const int64_t begin = chunks[c], n = chunks[c + 1] - begin;
   TensorShape shape({n});
   TensorSlice spec({{begin, n}});
   if (width > 0) {
@@ -214,8 +217,8 @@ absl::Status TableReader::ReadSlice(const std::string& tensor, int64_t c,
   const CheckpointFiles::Reader reader = files_->reader();
   absl::Status status = reader->status();
   if (status.ok()) {
-    status = is_sliced_ ? reader->LookupSlice(tensor, spec, slice)
-                        : reader->Lookup(tensor, slice);
+    status = is_sliced ? reader->LookupSlice(tensor, spec, slice)
+                       : reader->Lookup(tensor, slice);
   }
   if (status.ok()) return status;
   return Explain(Damaged(absl::StrCat("rows ", begin, " to ", begin + n, ": ",
@@ -226,17 +229,17 @@ absl::Status TableReader::ReadSlice(const std::string& tensor, int64_t c,
 absl::Status TableReader::VerifyChunk(int64_t c, Tensor* keys) {
   Tensor slice;
   TF_RETURN_IF_ERROR(
-      ReadSlice(KeysTensor(tensor_name_), c, key_dtype(), 0, keys));
-  TF_RETURN_IF_ERROR(ReadSlice(ValuesTensor(tensor_name_), c, value_dtype(),
-                               layout_.dim, &slice));
+      ReadSlice(KeysTensor(tensor_name_), chunks_, c, key_dtype(), 0, keys));
+  TF_RETURN_IF_ERROR(ReadSlice(ValuesTensor(tensor_name_), chunks_, c,
+                               value_dtype(), layout_.dim, &slice));
   for (size_t s = 0; s < layout_.slots.names.size(); ++s) {
     TF_RETURN_IF_ERROR(
-        ReadSlice(SlotTensor(tensor_name_, layout_.slots.names[s]), c,
+        ReadSlice(SlotTensor(tensor_name_, layout_.slots.names[s]), chunks_, c,
                   tensorflow::DT_FLOAT, SavedSlotWidth(s), &slice));
   }
   if (layout_.notes.empty()) return absl::OkStatus();
-  return ReadSlice(NotesTensor(tensor_name_), c, tensorflow::DT_INT64, 0,
-                   &slice);
+  return ReadSlice(NotesTensor(tensor_name_), chunks_, c, tensorflow::DT_INT64,
+                   0, &slice);
 }
 
 absl::Status TableReader::ReadChunk(int64_t c, const EmbeddingTable& table,
@@ -246,10 +249,10 @@ absl::Status TableReader::ReadChunk(int64_t c, const EmbeddingTable& table,
   const SlotLayout slots = table.slots();
   const int64_t n = chunks_[c + 1] - chunks_[c];
   TF_RETURN_IF_ERROR(
-      ReadSlice(KeysTensor(tensor_name_), c, key_dtype(), 0, keys));
+      ReadSlice(KeysTensor(tensor_name_), chunks_, c, key_dtype(), 0, keys));
   Tensor slice;
-  TF_RETURN_IF_ERROR(ReadSlice(ValuesTensor(tensor_name_), c, value_dtype(),
-                               layout_.dim, &slice));
+  TF_RETURN_IF_ERROR(ReadSlice(ValuesTensor(tensor_name_), chunks_, c,
+                               value_dtype(), layout_.dim, &slice));
   if (value_dtype() == tensorflow::DT_FLOAT && layout.width() == layout_.dim) {
     *rows = std::move(slice);
     return absl::OkStatus();
@@ -258,7 +261,7 @@ absl::Status TableReader::ReadChunk(int64_t c, const EmbeddingTable& table,
   CopyColumns(slice, 0, rows);
   FillColumns(0, layout.meta_begin(), layout.meta_words, rows);
   if (!layout_.notes.empty() && table.notes() == layout_.notes) {
-    TF_RETURN_IF_ERROR(ReadSlice(NotesTensor(tensor_name_), c,
+    TF_RETURN_IF_ERROR(ReadSlice(NotesTensor(tensor_name_), chunks_, c,
                                  tensorflow::DT_INT64, 0, &slice));
     CopyNotes(slice, rows);
   }
@@ -271,12 +274,24 @@ absl::Status TableReader::ReadChunk(int64_t c, const EmbeddingTable& table,
                   layout.slot_width(s), rows);
       continue;
     }
-    TF_RETURN_IF_ERROR(
-        ReadSlice(SlotTensor(tensor_name_, slot), c, tensorflow::DT_FLOAT,
-                  SavedSlotWidth(found - saved.begin()), &slice));
+    TF_RETURN_IF_ERROR(ReadSlice(
+        SlotTensor(tensor_name_, slot), chunks_, c, tensorflow::DT_FLOAT,
+        SavedSlotWidth(found - saved.begin()), &slice));
     CopyColumns(slice, layout.slot_begin(s), rows);
   }
   return absl::OkStatus();
+}
+
+absl::Status TableReader::ReadWaiting(int64_t c, Tensor* keys, Tensor* seen) {
+  if (waiting_.empty()) {
+    *keys = Tensor(key_dtype(), TensorShape({0}));
+    *seen = Tensor(tensorflow::DT_INT32, TensorShape({0}));
+    return absl::OkStatus();
+  }
+  TF_RETURN_IF_ERROR(ReadSlice(WaitingKeysTensor(tensor_name_), waiting_, c,
+                               key_dtype(), 0, keys));
+  return ReadSlice(WaitingSeenTensor(tensor_name_), waiting_, c,
+                   tensorflow::DT_INT32, 0, seen);
 }
 
 }  // namespace tfembed

@@ -1,10 +1,8 @@
 #ifndef TFEMBED_KERNELS_TABLE_READER_H_
 #define TFEMBED_KERNELS_TABLE_READER_H_
 
+#include <algorithm>
 #include <cstdint>
-#include <functional>
-#include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,42 +10,11 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "cc/core/embedding_table.h"
+#include "cc/kernels/checkpoint_files.h"
 #include "cc/kernels/table_layout.h"
 #include "tensorflow/core/framework/tensor.h"
-#include "tensorflow/core/util/tensor_bundle/tensor_bundle.h"
 
 namespace tfembed {
-
-// The files of one checkpoint, open as long as it lives. Thread-safe.
-class CheckpointFiles {
- public:
-  CheckpointFiles(tensorflow::Env* env, const std::string& prefix)
-      : env_(env), prefix_(prefix) {
-    free_.push_back(Open());
-    status_ = free_.back()->status();
-  }
-
-  const std::string& prefix() const { return prefix_; }
-  absl::Status status() const { return status_; }
-
-  // A reader that is used by nobody else until it goes; there are as many as
-  // were ever in use at once. Its status() may be an error.
-  using Reader =
-      std::unique_ptr<tensorflow::BundleReader,
-                      std::function<void(tensorflow::BundleReader* reader)>>;
-  Reader reader();
-
- private:
-  std::unique_ptr<tensorflow::BundleReader> Open() const {
-    return std::make_unique<tensorflow::BundleReader>(env_, prefix_);
-  }
-
-  tensorflow::Env* const env_;
-  const std::string prefix_;
-  absl::Status status_;
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<tensorflow::BundleReader>> free_;  // By mutex_.
-};
 
 // One logical table in a checkpoint, read chunk by chunk. Errors name the
 // table, the tensor and the checkpoint, and say what was found and what is
@@ -85,13 +52,30 @@ class TableReader {
                          bool load_slots, tensorflow::Tensor* keys,
                          tensorflow::Tensor* rows);
 
+  // The same, of keys that wait for admission: the only chunk is empty where
+  // the checkpoint has none.
+  int64_t num_waiting_chunks() const {
+    return std::max<int64_t>(1, static_cast<int64_t>(waiting_.size()) - 1);
+  }
+
+  // Chunk c of them, and in how many steps each was seen.
+  absl::Status ReadWaiting(int64_t c, tensorflow::Tensor* keys,
+                           tensorflow::Tensor* seen);
+
  private:
   absl::Status CheckFits(const EmbeddingTable& table);
   absl::Status CheckTensor(const std::string& tensor,
                            tensorflow::DataType dtype,
                            const tensorflow::TensorShape& shape);
   absl::Status FindChunks();
-  absl::Status ReadSlice(const std::string& tensor, int64_t c,
+  absl::Status FindWaiting();
+
+  // Where the slices of a vector of n elements end: chunk c is elements
+  // (*chunks)[c] .. (*chunks)[c + 1].
+  absl::Status FindSlices(const std::string& vector, int64_t n,
+                          std::vector<int64_t>* chunks);
+  absl::Status ReadSlice(const std::string& tensor,
+                         const std::vector<int64_t>& chunks, int64_t c,
                          tensorflow::DataType dtype, int64_t width,
                          tensorflow::Tensor* slice);
   int64_t SavedSlotWidth(int64_t slot) const;
@@ -106,8 +90,8 @@ class TableReader {
   CheckpointFiles* const files_;
   TableLayout layout_;
   int64_t num_rows_ = 0;
-  bool is_sliced_ = false;
-  std::vector<int64_t> chunks_;  // Chunk c is rows chunks_[c] .. chunks_[c+1].
+  std::vector<int64_t> chunks_;   // Of rows; see FindSlices.
+  std::vector<int64_t> waiting_;  // Of keys that wait; empty where none do.
 };
 
 }  // namespace tfembed

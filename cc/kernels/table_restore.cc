@@ -72,6 +72,10 @@ absl::Status TableRestore::Check(Executor* executor) {
   }
   TF_RETURN_IF_ERROR(reader_->Open(*options_.shards[0]));
   TF_RETURN_IF_ERROR(CheckSlots());
+  for (int64_t c = 0; c < reader_->num_waiting_chunks(); ++c) {
+    Tensor keys, seen;
+    TF_RETURN_IF_ERROR(reader_->ReadWaiting(c, &keys, &seen));
+  }
   return ForEachChunk(executor, [this](int64_t c, Executor* own) {
     Tensor keys;
     TF_RETURN_IF_ERROR(reader_->VerifyChunk(c, &keys));

@@ -59,18 +59,6 @@ absl::Status RestoreShape(InferenceContext* context) {
   return absl::OkStatus();
 }
 
-absl::Status ReadChunkShape(InferenceContext* context) {
-  ShapeHandle unused;
-  for (int i = 0; i < 3; ++i) {
-    TF_RETURN_IF_ERROR(context->WithRank(context->input(i), 0, &unused));
-  }
-  const auto n = context->UnknownDim();
-  context->set_output(0, context->Vector(n));
-  context->set_output(1, context->Matrix(n, context->UnknownDim()));
-  context->set_output(2, context->Scalar());
-  return absl::OkStatus();
-}
-
 REGISTER_OP("Tfembed>TableSave")
     .Input("tables: N * resource")
     .Input("prefix: string")
@@ -82,8 +70,8 @@ REGISTER_OP("Tfembed>TableSave")
     .Doc(R"doc(
 Writes tables as one checkpoint bundle, `prefix`.index and .data-*. Table t,
 whose shards are the next `shard_counts[t]` of `tables`, becomes the tensors
-`tensor_names[t]`/keys [n], /values [n, dim], /slots/... [n, dim] and /layout,
-in slices. Takes a few chunks of memory; all rows are of one moment.
+`tensor_names[t]`/keys [n], /values [n, dim], /slots/... [n, dim], /layout, and
+/waiting/keys [m], /waiting/seen [m] where keys wait for admission, in slices. Takes a few chunks of memory; all rows are of one moment.
 )doc");
 
 REGISTER_OP("Tfembed>TableRestore")
@@ -103,7 +91,8 @@ Replaces the content of tables by that of the checkpoint `prefix`, saved from
 any number of shards. Everything is read and checked first; an error leaves all
 tables as they were. Rows go to shard floormod(key, number of shards);
 `deal_rows` false leaves that table empty instead, to be filled by
-`Tfembed>TableReadChunk` and `Tfembed>TableImport`. A table takes over the saved
+`Tfembed>TableReadChunk` and `Tfembed>TableImport`; so do all tables with the keys
+that wait (`Tfembed>TableReadWaiting`, `Tfembed>TableImportWaiting`). A table takes over the saved
 seed of its initial rows unless `keep_seeds`, and the saved slots with
 `load_slots`. `layouts` is what the checkpoint says of each table.
 )doc");
@@ -118,24 +107,6 @@ REGISTER_OP("Tfembed>CheckpointCheck")
     .Doc(R"doc(
 Reads all files of the checkpoint `prefix`, of any program, and compares their
 checksums. An error names the file, and the tensor where it is known.
-)doc");
-
-REGISTER_OP("Tfembed>TableReadChunk")
-    .Input("table: resource")
-    .Input("prefix: string")
-    .Input("chunk: int64")
-    .Output("keys: Tkey")
-    .Output("full_rows: float")
-    .Output("num_chunks: int64")
-    .Attr("Tkey: {int64, string} = DT_INT64")
-    .Attr("tensor_name: string")
-    .Attr("load_slots: bool = true")
-    .SetIsStateful()
-    .SetShapeFn(ReadChunkShape)
-    .Doc(R"doc(
-Chunk number `chunk` of a saved table as `table` imports it: `keys` [n], int32
-ones widened, and `full_rows` as in `Tfembed>TableImport`, with the saved slots
-that the table has, the others initial. Changes nothing.
 )doc");
 
 }  // namespace

@@ -27,6 +27,14 @@ absl::Status WorthShape(InferenceContext* context) {
   return absl::OkStatus();
 }
 
+absl::Status ImportWaitingShape(InferenceContext* context) {
+  TF_RETURN_IF_ERROR(CheckHandle(context, 0));
+  tensorflow::shape_inference::ShapeHandle keys, seen;
+  TF_RETURN_IF_ERROR(context->WithRank(context->input(1), 1, &keys));
+  TF_RETURN_IF_ERROR(context->WithRank(context->input(2), 1, &seen));
+  return context->Merge(keys, seen, &keys);
+}
+
 absl::Status UseShape(InferenceContext* context) {
   TF_RETURN_IF_ERROR(CheckHandle(context, 0));
   context->set_output(0, context->Vector(kUseCounts));
@@ -55,6 +63,19 @@ REGISTER_OP("Tfembed>TableWorth")
 All `keys` [n] and what their rows are `worth` [n] by an eviction policy, as of
 one moment and in no particular order: the lowest go first. An empty `policy` is
 that of the table.
+)doc");
+
+REGISTER_OP("Tfembed>TableImportWaiting")
+    .Input("table: resource")
+    .Input("keys: Tkey")
+    .Input("seen: int32")
+    .Attr(TFEMBED_KEYS_ATTR)
+    .SetIsStateful()
+    .SetShapeFn(ImportWaitingShape)
+    .Doc(R"doc(
+Has `keys` [n] wait for the table's admission as if training had `seen` [n] each
+in so many steps, at least one; those that have a row do not, and no key of a
+table without an admission.
 )doc");
 
 REGISTER_OP("Tfembed>TableUse")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pathlib
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from checkpoint.table_files import damage, restore, save
 from tfembed import policies
 from tfembed.tables import HashTable
 
@@ -34,27 +33,6 @@ def write(table, *batches):
 def worth(table):
     keys, worths = table.worth()
     return dict(zip(keys.numpy().tolist(), worths.numpy(), strict=True))
-
-
-def save(table, directory):
-    return tf.train.Checkpoint(table=table).save(str(directory / "ckpt"))
-
-
-def restore(table, path):
-    tf.train.Checkpoint(table=table).restore(path)
-
-
-def damage(path, tensor):
-    """Changes a bit of a tensor, which is found in the files by its bytes."""
-    path = pathlib.Path(path)
-    for file in path.parent.glob(f"{path.name}.data*"):
-        content = bytearray(file.read_bytes())
-        place = content.find(tensor.tobytes())
-        if place >= 0:
-            content[place + 100] ^= 1
-            file.write_bytes(content)
-            return
-    raise AssertionError("the tensor is not in the files")
 
 
 @SHARDS

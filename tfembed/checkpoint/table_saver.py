@@ -15,6 +15,7 @@ from tfembed import errors
 from tfembed.checkpoint import private
 from tfembed.checkpoint.table_source import TableSource
 from tfembed.ops import checkpoint as checkpoint_ops
+from tfembed.ops.private import orders_by_itself
 from tfembed.tables import HashTable
 from tfembed.tables.table_shard import TableShard
 
@@ -65,7 +66,7 @@ def _save(
 def _restore(
     trackables: Mapping[str, HashTable], merged_prefix: tf.Tensor
 ) -> None:
-    if not (tf.executing_eagerly() or tf.inside_function()):
+    if not orders_by_itself():
         raise errors.UnsupportedError(
             f"{[table.name for table in trackables.values()]} cannot be "
             "restored by tf.train.Checkpoint in a graph of TensorFlow 1. "
@@ -97,6 +98,10 @@ def _restore(
     )
     for source in dealt_here:
         source.deal_rows()
+    for source in sources:
+        # What serves trains nothing, so nothing waits there.
+        if source.table.admission is not None and source.load_slots:
+            source.deal_waiting()
     if tf.executing_eagerly():
         for source, layout in zip(sources, layouts.numpy(), strict=True):
             _adopt(source, layout.decode())

@@ -1,4 +1,4 @@
-"""A saved table whose rows a partitioner deals to shards."""
+"""A saved table, of which a program deals rows or waiting keys to shards."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from tfembed.ops import table as table_ops
 from tfembed.tables import HashTable
 
 __all__ = ["TableSource"]
+
+_Write = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], Any]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -37,38 +39,75 @@ class TableSource:
         Raises:
           tf.errors.InvalidArgumentError: a shard that is not there.
         """
-        self._for_each_chunk(lambda keys, rows: self.table.partition(keys))
+        self._for_each_chunk(
+            self._read_rows, lambda keys, rows: self.table.partition(keys)
+        )
 
     def deal_rows(self) -> None:
-        """Adds all rows to the table, which is empty."""
-        self._for_each_chunk(self._import)
+        """Adds all rows to the table, which is empty; in eager mode all or none.
 
-    def _import(self, keys: tf.Tensor, rows: tf.Tensor) -> None:
-        parts = self.table.partition(keys)
-        for handle, part_keys, part_rows in zip(
-            self.table.handles,
-            parts.split(keys),
-            parts.split(rows),
-            strict=True,
-        ):
-            table_ops.import_rows(handle, part_keys, part_rows)
+        Raises:
+          tf.errors.ResourceExhaustedError: no memory.
+        """
+        try:
+            self._for_each_chunk(
+                self._read_rows, self._to_shards(table_ops.import_rows)
+            )
+        except tf.errors.OpError:
+            self.table.clear()
+            raise
+
+    def deal_waiting(self) -> None:
+        """Has the keys that waited for admission wait in the table."""
+        self._for_each_chunk(
+            self._read_waiting, self._to_shards(table_ops.import_waiting)
+        )
+
+    def _read_rows(self, chunk: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        return checkpoint_ops.read_chunk(
+            self.table.handle,
+            self.prefix,
+            chunk,
+            tensor_name=self.tensor_name,
+            load_slots=self.load_slots,
+            has_string_keys=self.table.key_dtype == tf.string,
+        )
+
+    def _read_waiting(self, chunk: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        return checkpoint_ops.read_waiting(
+            self.table.handle,
+            self.prefix,
+            chunk,
+            tensor_name=self.tensor_name,
+            has_string_keys=self.table.key_dtype == tf.string,
+        )
+
+    def _to_shards(self, write: _Write) -> Callable[..., None]:
+        """What deals keys and what belongs to them to the shards."""
+
+        def deal(keys: tf.Tensor, beside: tf.Tensor) -> None:
+            parts = self.table.partition(keys)
+            for handle, part_keys, part_beside in zip(
+                self.table.handles,
+                parts.split(keys),
+                parts.split(beside),
+                strict=True,
+            ):
+                write(handle, part_keys, part_beside)
+
+        return deal
 
     def _for_each_chunk(
-        self, visit: Callable[[tf.Tensor, tf.Tensor], Any]
+        self,
+        read: Callable[[tf.Tensor], tuple[tf.Tensor, ...]],
+        visit: Callable[[tf.Tensor, tf.Tensor], Any],
     ) -> None:
         # Chunk 0 is there in an empty table too.
         def body(chunk: tf.Tensor, num_chunks: tf.Tensor) -> list[tf.Tensor]:
-            keys, rows, num_chunks = checkpoint_ops.read_chunk(
-                self.table.handle,
-                self.prefix,
-                chunk,
-                tensor_name=self.tensor_name,
-                load_slots=self.load_slots,
-                has_string_keys=self.table.key_dtype == tf.string,
-            )
+            keys, beside, num_chunks = read(chunk)
             if keys.dtype != self.table.key_dtype:  # int32 is stored wider.
                 keys = tf.cast(keys, self.table.key_dtype)
-            visit(keys, rows)
+            visit(keys, beside)
             return [chunk + 1, num_chunks]
 
         first = tf.constant(0, tf.int64)

@@ -90,7 +90,8 @@ def read_chunk(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """(keys [n], full rows, as `table.import_rows` takes them, number of chunks).
 
-    Keys are int64, for tables of int32 too, or strings. The rows are laid out as those of `table`. Raises as `restore`.
+    Keys are int64, for tables of int32 too, or strings. The rows are laid out as
+    those of `table`. Raises as `restore`.
     """
     result = library.load().tfembed_table_read_chunk(
         table,
@@ -101,6 +102,29 @@ def read_chunk(
         Tkey=tf.string if has_string_keys else tf.int64,
     )
     return result.keys, result.full_rows, result.num_chunks
+
+
+def read_waiting(
+    table: tf.Tensor,
+    prefix: tf.Tensor,
+    chunk: tf.Tensor,
+    *,
+    tensor_name: str,
+    has_string_keys: bool = False,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """(keys [n] that waited for admission, int32 steps [n] that saw each, chunks).
+
+    Keys as of `read_chunk`; where none waited, chunk 0 has none. Raises as
+    `restore`.
+    """
+    result = library.load().tfembed_table_read_waiting(
+        table,
+        prefix,
+        chunk,
+        tensor_name=tensor_name,
+        Tkey=tf.string if has_string_keys else tf.int64,
+    )
+    return result.keys, result.seen, result.num_chunks
 
 
 def check(prefix: tf.Tensor) -> None:

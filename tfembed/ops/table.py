@@ -205,6 +205,13 @@ def import_rows(
     return library.load().tfembed_table_import(table, _keys(keys), full_rows)
 
 
+def import_waiting(
+    table: tf.Tensor, keys: tf.Tensor, seen: tf.Tensor
+) -> tf.Operation | None:
+    """Has `keys` [n] wait for admission, as seen in `seen` (int32 [n]) steps."""
+    return library.load().tfembed_table_import_waiting(table, _keys(keys), seen)
+
+
 def lookup_trained(
     table: tf.Tensor, keys: tf.Tensor, *, width: int
 ) -> tf.Tensor:

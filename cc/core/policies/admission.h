@@ -2,6 +2,7 @@
 #define TFEMBED_CORE_POLICIES_ADMISSION_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "absl/status/status.h"
@@ -16,18 +17,33 @@ class AdmissionFilter {
  public:
   virtual ~AdmissionFilter() = default;
 
-  // Room to note `keys` more keys, so that Admit cannot fail.
-  // ResourceExhausted leaves all as it was.
+  // Keeps room to note `keys` more keys, so that Admit cannot fail, until it is
+  // given back. ResourceExhausted leaves all as it was.
   virtual absl::Status Reserve(int64_t keys) = 0;
+  virtual void Release(int64_t keys) = 0;
 
   // Notes that a training step has seen a key that the table lacks, and says
   // whether to insert it now. hash is HashKey(key). REQUIRES: Reserve.
   virtual bool Admit(uint64_t hash, int64_t key) = 0;
 
+  // Another way brought the key into the table: it waits no longer.
+  virtual void Forget(uint64_t hash, int64_t key) = 0;
+
   // What Admit would say; notes nothing.
   virtual bool WouldAdmit(uint64_t hash, int64_t key) const = 0;
 
-  // Forgets what was seen.
+  // The keys that wait, and in how many steps each was seen, where each has a
+  // counter of its own; none elsewhere.
+  using WaitingVisitor = std::function<void(int64_t key, int32_t seen)>;
+  virtual int64_t num_waiting() const = 0;
+  virtual bool IsWaiting(uint64_t hash, int64_t key) const = 0;
+  virtual void ForEachWaiting(const WaitingVisitor& visit) const = 0;
+
+  // Has a key wait that was seen in so many steps, or in more. REQUIRES:
+  // Reserve.
+  virtual void Wait(uint64_t hash, int64_t key, int32_t seen) = 0;
+
+  // Forgets what was seen of all keys. REQUIRES: nothing is reserved.
   virtual void Clear() = 0;
 
   virtual int64_t bytes() const = 0;

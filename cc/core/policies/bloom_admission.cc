@@ -27,6 +27,7 @@ class BloomFilter final : public AdmissionFilter {
       : shape_(shape), memory_(std::move(counters)) {}
 
   absl::Status Reserve(int64_t keys) override { return absl::OkStatus(); }
+  void Release(int64_t keys) override {}
 
   bool Admit(uint64_t hash, int64_t key) override {
     uint8_t* counters[kMaxHashes];
@@ -37,9 +38,24 @@ class BloomFilter final : public AdmissionFilter {
     return count >= shape_.seen;
   }
 
+  // Its counters are those of other keys, too.
+  void Forget(uint64_t hash, int64_t key) override {}
+
   bool WouldAdmit(uint64_t hash, int64_t key) const override {
     uint8_t* counters[kMaxHashes];
     return Count(hash, counters) + 1 >= shape_.seen;
+  }
+
+  int64_t num_waiting() const override { return 0; }
+  bool IsWaiting(uint64_t hash, int64_t key) const override { return false; }
+  void ForEachWaiting(const WaitingVisitor& visit) const override {}
+  void Wait(uint64_t hash, int64_t key, int32_t seen) override {
+    uint8_t* counters[kMaxHashes];
+    Count(hash, counters);
+    for (int i = 0; i < shape_.hashes; ++i) {
+      *counters[i] = static_cast<uint8_t>(
+          std::clamp<int32_t>(seen, *counters[i], kMaxSeen));
+    }
   }
 
   void Clear() override { std::memset(memory_.data(), 0, memory_.size()); }

@@ -1,5 +1,6 @@
 #include "cc/core/policies/count_admission.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "cc/core/hash_index.h"
@@ -14,8 +15,11 @@ class CountFilter final : public AdmissionFilter {
   explicit CountFilter(uint32_t seen) : seen_(seen) {}
 
   absl::Status Reserve(int64_t keys) override {
-    return counts_.Reserve(counts_.size() + keys);
+    absl::Status status = counts_.Reserve(counts_.size() + reserved_ + keys);
+    if (status.ok()) reserved_ += keys;
+    return status;
   }
+  void Release(int64_t keys) override { reserved_ -= keys; }
 
   bool Admit(uint64_t hash, int64_t key) override {
     const uint32_t before = counts_.Erase(hash, key);
@@ -25,9 +29,27 @@ class CountFilter final : public AdmissionFilter {
     return false;
   }
 
+  void Forget(uint64_t hash, int64_t key) override { counts_.Erase(hash, key); }
+
   bool WouldAdmit(uint64_t hash, int64_t key) const override {
     const uint32_t before = counts_.Find(hash, key);
     return (before == HashIndex::kNoRow ? 1 : before + 1) >= seen_;
+  }
+
+  int64_t num_waiting() const override { return counts_.size(); }
+  bool IsWaiting(uint64_t hash, int64_t key) const override {
+    return counts_.Find(hash, key) != HashIndex::kNoRow;
+  }
+  void ForEachWaiting(const WaitingVisitor& visit) const override {
+    counts_.ForEach(0, counts_.num_buckets(), [&](int64_t key, uint32_t count) {
+      visit(key, static_cast<int32_t>(count));
+    });
+  }
+  void Wait(uint64_t hash, int64_t key, int32_t seen) override {
+    const uint32_t before = counts_.Erase(hash, key);
+    auto count = static_cast<uint32_t>(seen);
+    if (before != HashIndex::kNoRow) count = std::max(count, before);
+    counts_.Insert(hash, key, count);
   }
 
   void Clear() override { counts_.Clear(); }
@@ -35,7 +57,8 @@ class CountFilter final : public AdmissionFilter {
 
  private:
   const uint32_t seen_;
-  HashIndex counts_;  // Counts in place of rows.
+  HashIndex counts_;      // Counts in place of rows.
+  int64_t reserved_ = 0;  // Keys.
 };
 
 class CountAdmission final : public AdmissionPolicy {

@@ -16,7 +16,7 @@ namespace tfembed {
 
 // The simplest table that inserts: a std::map per part. Ranks are ids times an
 // odd number, so that neighbours are far from each other.
-class MapTable final : public RowSource, public RowSink {
+class MapTable final : public RowSource, public RowSink, private TableHold {
  public:
   MapTable(int64_t dim, std::vector<float> slot_initial_values)
       : dim_(dim), slots_(std::move(slot_initial_values)) {}
@@ -59,7 +59,7 @@ class MapTable final : public RowSource, public RowSink {
   // Ids that are refused where they are missing, for tests of admission.
   std::set<int64_t> refused_ids;
 
-  BatchBound* bound() override { return nullptr; }
+  TableHold* hold() override { return this; }
 
   bool refuses() const override { return !refused_ids.empty(); }
 
@@ -112,6 +112,13 @@ class MapTable final : public RowSource, public RowSink {
   }
 
  private:
+  uintptr_t order() const override { return reinterpret_cast<uintptr_t>(this); }
+  bool is_bounded() const override { return false; }
+  absl::Status Pin(absl::Span<const int64_t>) override {
+    return absl::OkStatus();
+  }
+  void MakeRoom() override {}
+
   const int64_t dim_;
   const std::vector<float> slots_;
   std::map<int64_t, std::vector<float>> rows_[kParts];

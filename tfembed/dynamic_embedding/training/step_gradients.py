@@ -11,6 +11,7 @@ from tfembed import errors
 from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
 from tfembed.dynamic_embedding.training.key_sums import TableGradient
 from tfembed.dynamic_embedding.variables.variable import Variable
+from tfembed.ops.private import orders_by_itself
 
 __all__ = ["check_finite", "loss_gradients", "sort_gradients", "variable_of"]
 
@@ -107,7 +108,7 @@ def check_finite(gradient: Any) -> tf.Tensor:
 
 
 def _check_no_graph() -> None:
-    if not (tf.executing_eagerly() or tf.inside_function()):
+    if not orders_by_itself():
         raise errors.UnsupportedError(
             "DynamicEmbeddingOptimizer does not train in graphs of TensorFlow 1 "
             "in this release. Train in eager mode or in a tf.function; "

@@ -1,4 +1,4 @@
-#include "cc/core/step_bounds.h"
+#include "cc/core/step_holds.h"
 
 #include <algorithm>
 
@@ -7,39 +7,44 @@
 
 namespace tfembed {
 
-absl::Status StepBounds::Pin(Executor* executor) {
+absl::Status StepHolds::Pin(Executor* executor) {
   for (size_t t = 0; t < tables_.size(); ++t) {
-    if (BatchBound* bound = tables_[t].sink->bound()) {
-      holds_.push_back({bound, static_cast<int64_t>(t)});
+    if (TableHold* hold = tables_[t].sink->hold()) {
+      holds_.push_back({hold, static_cast<int64_t>(t)});
     }
   }
   std::sort(holds_.begin(), holds_.end(), [](const Hold& a, const Hold& b) {
-    return a.bound->order() < b.bound->order();
+    return a.hold->order() < b.hold->order();
   });
   for (size_t i = 0; i < holds_.size(); ++i) {
-    const auto& [bound, table] = holds_[i];
-    if (i > 0 && holds_[i - 1].bound->order() == bound->order()) {
+    const auto& [hold, table] = holds_[i];
+    if (i > 0 && holds_[i - 1].hold->order() == hold->order()) {
       return absl::InvalidArgumentError(
           absl::StrCat("Tables ", holds_[i - 1].table, " and ", table,
-                       " of this update (counted from 0) are the same one, "
-                       "of bounded size; give it once."));
+                       " of this update (counted from 0) are the same one; "
+                       "give it once."));
     }
-    std::vector<TaskIds>& tasks = trained_[table];
-    tasks.resize(gradients_[table]->num_tasks());
-    ParallelFor(executor, tasks.size(), [&, table = table](int64_t task) {
-      tasks[task] = Read(table, task);
-    });
     std::vector<int64_t> ids;
-    for (const TaskIds& task : tasks) {
-      ids.insert(ids.end(), task.ids.begin(), task.ids.end());
-    }
-    const absl::Status status = bound->Pin(ids);
+    if (hold->is_bounded()) ids = ReadTrained(table, executor);
+    const absl::Status status = hold->Pin(ids);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }
 
-StepBounds::TaskIds StepBounds::Read(int64_t table, int64_t task) const {
+std::vector<int64_t> StepHolds::ReadTrained(int64_t table, Executor* executor) {
+  std::vector<TaskIds>& tasks = trained_[table];
+  tasks.resize(gradients_[table]->num_tasks());
+  ParallelFor(executor, tasks.size(),
+              [&](int64_t task) { tasks[task] = Read(table, task); });
+  std::vector<int64_t> ids;
+  for (const TaskIds& task : tasks) {
+    ids.insert(ids.end(), task.ids.begin(), task.ids.end());
+  }
+  return ids;
+}
+
+StepHolds::TaskIds StepHolds::Read(int64_t table, int64_t task) const {
   TaskIds read;
   SumBlock block;
   const int64_t dim = tables_[table].sink->dim();
@@ -59,15 +64,15 @@ StepBounds::TaskIds StepBounds::Read(int64_t table, int64_t task) const {
   return read;
 }
 
-absl::Span<const TableGradients::PartSize> StepBounds::Parts(
+absl::Span<const TableGradients::PartSize> StepHolds::Parts(
     int64_t table, int64_t task) const {
   const auto found = trained_.find(table);
   if (found != trained_.end()) return found->second[task].parts;
   return gradients_[table]->PartSizes(task);
 }
 
-void StepBounds::MakeRoom() {
-  for (const Hold& hold : holds_) hold.bound->MakeRoom();
+void StepHolds::MakeRoom() {
+  for (const Hold& hold : holds_) hold.hold->MakeRoom();
 }
 
 }  // namespace tfembed

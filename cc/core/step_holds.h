@@ -1,5 +1,5 @@
-#ifndef TFEMBED_CORE_STEP_BOUNDS_H_
-#define TFEMBED_CORE_STEP_BOUNDS_H_
+#ifndef TFEMBED_CORE_STEP_HOLDS_H_
+#define TFEMBED_CORE_STEP_HOLDS_H_
 
 #include <cstdint>
 #include <map>
@@ -14,15 +14,15 @@
 
 namespace tfembed {
 
-// A step's holds on those of its tables that are of bounded size. Only ids that
-// train count: one whose gradient is skipped must not cost another its row.
-// Borrows what it is made from. Not thread-safe.
-class StepBounds {
+// A step's holds on its tables. In those of bounded size only ids that train
+// count: one whose gradient is skipped must not cost another its row. Borrows
+// what it is made from. Not thread-safe.
+class StepHolds {
  public:
   using Gradients = std::vector<std::unique_ptr<TableGradients>>;
 
-  StepBounds(absl::Span<TableUpdate> tables, const Gradients& gradients,
-             bool skips_nonfinite)
+  StepHolds(absl::Span<TableUpdate> tables, const Gradients& gradients,
+            bool skips_nonfinite)
       : tables_(tables),
         gradients_(gradients),
         skips_nonfinite_(skips_nonfinite) {}
@@ -45,10 +45,13 @@ class StepBounds {
     std::vector<TableGradients::PartSize> parts;
   };
   struct Hold {
-    BatchBound* bound;
+    TableHold* hold;
     int64_t table;
   };
   TaskIds Read(int64_t table, int64_t task) const;
+
+  // All tasks' ids.
+  std::vector<int64_t> ReadTrained(int64_t table, Executor* executor);
 
   const absl::Span<TableUpdate> tables_;
   const Gradients& gradients_;
@@ -59,4 +62,4 @@ class StepBounds {
 
 }  // namespace tfembed
 
-#endif  // TFEMBED_CORE_STEP_BOUNDS_H_
+#endif  // TFEMBED_CORE_STEP_HOLDS_H_

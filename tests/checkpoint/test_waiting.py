@@ -1,0 +1,193 @@
+"""What admission has seen of keys that wait, in checkpoints."""
+
+from __future__ import annotations
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from checkpoint.table_files import damage, restore, save
+from tables.sgd_tables import batches, contents, table_of
+from tfembed import optimizers, policies
+
+SHARDS = pytest.mark.parametrize("shards", [(1, 1), (1, 3), (3, 2)])
+SEEN = policies.CountAdmission(3)
+
+
+def train(table, keys):
+    keys = tf.convert_to_tensor(keys, table.key_dtype)
+    table.apply_gradients(keys, tf.ones([*keys.shape, table.dim]))
+
+
+def waiting(path, tensor="keys"):
+    name = f"table/.ATTRIBUTES/waiting/{tensor}"
+    return tf.train.load_checkpoint(path).get_tensor(name)
+
+
+@SHARDS
+@pytest.mark.parametrize("dtype", ["int64", "int32", "string"])
+def test_counts_go_on_after_a_restore(tmp_path, shards, dtype):
+    def key(number):
+        return str(number) if dtype == "string" else number
+
+    def table(n):
+        return table_of(n, key_dtype=dtype, admission=SEEN)
+
+    saved, counts = table(shards[0]), collections.Counter()
+    for batch in batches(1, steps=4, keys=60):
+        train(saved, [key(k) for k in batch.tolist()])
+        counts.update(set(batch.tolist()))
+    assert {1, 2} <= set(counts.values())
+    path = save(saved, tmp_path)
+    restored = table(shards[1])
+
+    restore(restored, path)
+
+    assert contents(restored) == contents(saved)
+    train(restored, [key(k) for k in range(60)])
+    counts.update(range(60))
+    assert restored.contains([key(k) for k in range(60)]).numpy().tolist() == [
+        counts[k] >= 3 for k in range(60)
+    ]
+
+
+def test_a_partitioner_deals_waiting_keys(tmp_path):
+    saved = table_of(3, admission=SEEN)
+    train(saved, [1, 2])
+    train(saved, [2])
+    path = save(saved, tmp_path)
+    restored = table_of(
+        2, admission=SEEN, partitioner=lambda keys, n: tf.zeros_like(keys)
+    )
+
+    restore(restored, path)
+    train(restored, [1, 2])
+
+    assert list(contents(restored)) == [2]
+
+
+def test_keys_that_do_not_wait_are_not_saved_as_waiting(tmp_path):
+    table = table_of(2, admission=SEEN)
+    train(table, [1, 2, 3, 4])
+    train(table, [1, 2])
+    train(table, [1])
+    table.upsert(tf.constant([3], tf.int64), tf.ones([1, 2]))
+
+    path = save(table, tmp_path)
+
+    found = zip(waiting(path), waiting(path, "seen"), strict=True)
+    assert dict(found) == {2: 2, 4: 1}
+
+
+@pytest.mark.parametrize("admission", [None, SEEN])
+def test_a_table_where_nothing_waits_has_no_such_tensors(tmp_path, admission):
+    table = table_of(admission=admission)
+    for _ in range(3):
+        train(table, [1, 2])
+
+    path = save(table, tmp_path)
+
+    names = tf.train.load_checkpoint(path).get_variable_to_shape_map()
+    assert not [name for name in names if "waiting" in name]
+    train(table, [5])
+    restore(table, path)
+    assert sorted(contents(table)) == [1, 2]
+    for _ in range(2):
+        train(table, [5])
+    assert admission is None or 5 not in contents(table), "It begins anew."
+
+
+@pytest.mark.parametrize(
+    ("admission", "admitted"),
+    [
+        (None, [1, 2, 3]),
+        (policies.CountAdmission(2), [1, 2]),
+        (policies.CountAdmission(5), []),
+        (policies.BloomAdmission(3, capacity=100), [2]),
+    ],
+)
+def test_another_admission_judges_by_the_saved_counts(
+    tmp_path, admission, admitted
+):
+    saved = table_of(admission=SEEN)
+    train(saved, [1, 2])
+    train(saved, [2])
+    restored = table_of(admission=admission)
+
+    restore(restored, save(saved, tmp_path))
+    train(restored, [1, 2, 3])
+
+    assert sorted(contents(restored)) == admitted
+
+
+def test_a_bloom_filter_begins_anew(tmp_path):
+    admission = policies.BloomAdmission(2, capacity=100)
+    table = table_of(admission=admission)
+    train(table, [1])
+    path = save(table, tmp_path)
+
+    restore(table, path)
+    train(table, [1])
+
+    assert contents(table) == {}
+
+
+def test_strings_that_wait_are_not_swept_away(tmp_path):
+    table = table_of(key_dtype="string", admission=SEEN)
+    names = [f"name {i}" for i in range(20_000)]
+    for part in np.split(np.array(names), 10):
+        train(table, part)
+
+    path = save(table, tmp_path)
+
+    assert sorted(name.decode() for name in waiting(path)) == sorted(names)
+
+
+def test_more_than_a_chunk_of_keys_may_wait(tmp_path):
+    keys = np.arange(1_200_000) * 3
+    saved, restored = (
+        table_of(n, dim=1, admission=policies.CountAdmission(2)) for n in (2, 3)
+    )
+    train(saved, keys)
+
+    restore(restored, save(saved, tmp_path))
+    train(restored, keys)
+
+    assert int(restored.size()) == len(keys)
+
+
+def test_damage_is_found_before_anything_changes(tmp_path):
+    table = table_of(admission=SEEN)
+    train(table, np.arange(500))
+    path = save(table, tmp_path)
+    damage(path, np.ones(500, np.int32))
+    train(table, np.arange(500))
+
+    with pytest.raises(tf.errors.DataLossError, match="waiting/seen"):
+        restore(table, path)
+
+    train(table, np.arange(500))
+    assert int(table.size()) == 500
+
+
+def test_a_model_that_serves_takes_none(tmp_path):
+    module = tf.Module()
+    module.table = table_of(admission=SEEN)
+    train(module.table, [1, 2, 3])
+    module.find = tf.function(
+        lambda keys: module.table.lookup(keys)[0],
+        input_signature=[tf.TensorSpec([None], tf.int64)],
+    )
+
+    tf.saved_model.save(module, str(tmp_path / "model"))
+    loaded = tf.saved_model.load(str(tmp_path / "model"))
+
+    assert loaded.find(tf.constant([1], tf.int64)).numpy().tolist() == [
+        [0.5] * 2
+    ]
+    loaded.table.attach(optimizers.SGD(1.0))
+    for _ in range(2):
+        train(loaded.table, [1])
+    assert contents(loaded.table) == {}
