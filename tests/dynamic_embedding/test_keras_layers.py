@@ -140,7 +140,7 @@ def test_a_functional_model_knows_the_shapes():
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: layers.Embedding(0), errors.ArgumentError, "dim"),
+        (lambda: layers.Embedding(0), errors.ArgumentError, "embedding_size"),
         (
             lambda: layers.Embedding(2, combiner="median"),
             errors.ArgumentError,
@@ -247,3 +247,40 @@ def test_a_shadow_looks_up_in_the_layers_table():
     assert layer.shadow.name == "shadowed-shadow"
     np.testing.assert_array_equal(rows, layer(ids))
     np.testing.assert_array_equal(gradient.indices, ids)
+
+
+@pytest.mark.parametrize("in_function", [False, True])
+def test_a_loop_may_differentiate_a_layers_calls_by_its_shadow(in_function):
+    layer = layers.Embedding(1, initializer=0.0, name="looped")
+    optimizer = de.DynamicEmbeddingOptimizer(keras.optimizers.SGD(1.0))
+
+    def step(ids):
+        with tf.GradientTape() as tape:
+            rows = de.shadow_ops.embedding_lookup(layer.shadow, ids[:1])
+            loss = tf.reduce_sum(layer(ids)) + 10 * tf.reduce_sum(rows)
+        gradients = tape.gradient(loss, [layer.shadow])
+        optimizer.apply_gradients(zip(gradients, [layer.shadow], strict=True))
+
+    ids = tf.constant([5, 6, 6], tf.int64)
+    assert not layer.shadow.ids.shape.rank  # Shadows are made in eager mode.
+    (tf.function(step) if in_function else step)(ids)
+
+    assert layer.params.lookup([5, 6]).numpy().tolist() == [[-11], [-2]]
+
+
+def test_the_default_partitioner_may_be_given_to_a_layer_that_is_saved():
+    layer = layers.Embedding(2, partitioner=de.default_partition_fn)
+    assert layer.get_config()["partitioner"] is None
+    assert layer.keep_distribution
+
+
+def test_a_layer_refuses_sparse_ids_and_says_what_to_give():
+    ids = tf.SparseTensor([[0, 0]], tf.constant([1], tf.int64), [2, 2])
+    with pytest.raises(errors.DtypeError, match="RaggedTensor.from_sparse"):
+        layers.Embedding(2)(ids)
+
+
+@pytest.mark.parametrize("size", ["x", 0, 1.5])
+def test_an_embedding_size_that_is_not_allowed_is_called_by_its_name(size):
+    with pytest.raises(errors.ArgumentError, match="`embedding_size`"):
+        layers.Embedding(size)

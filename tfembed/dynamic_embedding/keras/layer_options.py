@@ -9,6 +9,7 @@ import keras
 
 from tfembed import errors
 from tfembed.dynamic_embedding.keras import layer_config
+from tfembed.dynamic_embedding.variables.partition import default_partition_fn
 
 __all__ = ["LayerOptions"]
 
@@ -55,6 +56,8 @@ class LayerOptions:
         options = {name: kwargs.pop(name) for name in names if name in kwargs}
         for name in ("partitioner", "restrict_policy"):
             options[name] = layer_config.object_of(options.get(name), name)
+        if options["partitioner"] is default_partition_fn:
+            options["partitioner"] = None  # So that it need not be registered.
         for name in _POLICIES:
             options[name] = layer_config.policy_of(options.get(name))
         return cls(**options)

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfembed import errors, ops
+from tfembed import checks, errors, ops
 from tfembed.dynamic_embedding.keras import layer_config, row_files
 from tfembed.dynamic_embedding.keras.layer_options import LayerOptions
 from tfembed.dynamic_embedding.keras.table_variable import TableVariable
@@ -19,7 +19,7 @@ from tfembed.dynamic_embedding.lookups.lookup import (
     embedding_lookup,
     embedding_lookup_unique,
 )
-from tfembed.dynamic_embedding.lookups.shadow_variable import ShadowVariable
+from tfembed.dynamic_embedding.lookups.shadow_variable import TableShadow
 from tfembed.dynamic_embedding.variables.partition import default_partition_fn
 from tfembed.dynamic_embedding.variables.variable import Variable
 
@@ -49,6 +49,7 @@ class TableLayer(keras.layers.Layer):
         short_file_name: bool = False,
         **kwargs: Any,
     ) -> None:
+        checks.integer(embedding_size, "embedding_size", least=1)
         options = LayerOptions.take_from(kwargs)
         if tf.as_dtype(value_dtype) != tf.float32:
             kwargs.setdefault("dtype", tf.as_dtype(value_dtype).name)
@@ -100,11 +101,20 @@ class TableLayer(keras.layers.Layer):
         return self._options.max_norm
 
     @functools.cached_property
-    def shadow(self) -> ShadowVariable:
-        """For lookups of your own; calls of the layer do not go through it."""
-        return ShadowVariable(
+    def shadow(self) -> TableShadow:
+        """What to differentiate by in a loop of your own, as by the weight.
+
+        It stands for calls of the layer and for lookups through it. These alone
+        set its ids and value.
+        """
+        return TableShadow(
             self.params, f"{self.name}-shadow", max_norm=self.max_norm
         )
+
+    @property
+    def keep_distribution(self) -> bool:
+        """True: a saved layer comes back with its devices."""
+        return True
 
     @property
     def optimizer_vars(self) -> list[Any]:
@@ -146,6 +156,11 @@ class TableLayer(keras.layers.Layer):
         return super().compute_output_spec(ids)
 
     def _keys(self, ids: Any) -> tf.Tensor:
+        if isinstance(ids, tf.SparseTensor):
+            raise errors.DtypeError(
+                f"Ids of layer '{self.name}' must be dense or ragged; got a "
+                "SparseTensor. Give it tf.RaggedTensor.from_sparse(ids)."
+            )
         ids, key_dtype = tf.convert_to_tensor(ids), self.params.key_dtype
         if self._are_keys(ids.dtype):
             return tf.cast(ids, key_dtype) if ids.dtype != key_dtype else ids

@@ -10,14 +10,14 @@ from tfembed import errors
 from tfembed.dynamic_embedding.lookups.lookup_buffer import buffer
 from tfembed.dynamic_embedding.lookups.model_mode import ModelMode
 from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
-from tfembed.dynamic_embedding.lookups.watched_rows import clip_rows
+from tfembed.dynamic_embedding.lookups.watched_rows import clip_rows, watch
 from tfembed.dynamic_embedding.variables import arguments
 from tfembed.dynamic_embedding.variables.embedding_weights import (
     EmbeddingWeights,
 )
 from tfembed.dynamic_embedding.variables.variable import Variable
 
-__all__ = ["ShadowVariable"]
+__all__ = ["ShadowVariable", "TableShadow"]
 
 
 class ShadowVariable(TrainableWrapper, EmbeddingWeights):
@@ -28,7 +28,8 @@ class ShadowVariable(TrainableWrapper, EmbeddingWeights):
     table. Its ids and its value are those of the last lookup in eager mode;
     those in a tf.function leave them alone. (TensorFlow's graph optimizer takes
     all tensors that a function assigns to one variable for tensors of one
-    shape.) Make it in eager mode; look up anywhere.
+    shape.) After an optimizer's step in eager mode the value is what the step
+    made of these rows. Make it in eager mode; look up anywhere.
 
     Args:
       params: the `Variable`.
@@ -128,6 +129,7 @@ class ShadowVariable(TrainableWrapper, EmbeddingWeights):
 
     def _reset_ids(self, ids: Any) -> Any:
         """Lets the shadow stand for other ids; its value stays until read."""
+        self._catch_up()
         for slot in self._tracked_slots:
             slot._reset_ids(ids)
         return self.ids.assign(ids)
@@ -138,6 +140,24 @@ class ShadowVariable(TrainableWrapper, EmbeddingWeights):
             "ids": self.ids,
             "exists": self.exists,
         }
+
+
+class TableShadow(ShadowVariable):
+    """A shadow that stands for all lookups of its table, not only its own.
+
+    What calls of a Keras layer look up has a gradient by the layer's shadow, as
+    by its weight.
+    """
+
+    @property
+    def handle(self) -> tf.Tensor:
+        """The resource that gradients of all lookups go to."""
+        return self.params.handle
+
+    def _watch(self, rows: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+        if not self.trainable:
+            return rows
+        return watch(rows, ids, self.params)  # Once: the two have one handle.
 
 
 def _check_type(argument: str, value: Any, expected: type) -> None:

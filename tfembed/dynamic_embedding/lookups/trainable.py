@@ -9,7 +9,11 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.dynamic_embedding.lookups.lookup_buffer import LookupBuffer
-from tfembed.dynamic_embedding.lookups.watched_rows import clip_rows, watch
+from tfembed.dynamic_embedding.lookups.watched_rows import (
+    check_max_norm,
+    clip_rows,
+    watch,
+)
 from tfembed.dynamic_embedding.variables import arguments
 from tfembed.dynamic_embedding.variables.embedding_weights import (
     EmbeddingWeights,
@@ -19,11 +23,15 @@ __all__ = ["TrainableWrapper", "look_up", "trainable_wrapper_filter"]
 
 
 class TrainableWrapper(LookupBuffer):
-    """What `return_trainable=True` gives: one lookup as a source of gradients.
+    """What `return_trainable=True` gives: lookups of one name, to differentiate by.
 
-    `tape.gradient(loss, wrapper)` gives the IndexedSlices of this lookup alone,
-    by key; `tape.gradient(loss, variable)` those of all lookups. Give an
-    optimizer one of the two. Eager mode only.
+    `tape.gradient(loss, wrapper)` gives the IndexedSlices of the lookups that
+    returned it, by key; `tape.gradient(loss, variable)` those of all lookups.
+    Give an optimizer one of the two. Eager mode only.
+
+    A variable's lookups of one name return one wrapper, while it lives, whose
+    ids and value are those of the last. After an optimizer's step in eager mode
+    the value is what the step made of these rows.
 
     Args:
       params: the `Variable`.
@@ -63,6 +71,7 @@ class TrainableWrapper(LookupBuffer):
         self.ids = ids
         self.exists: Any = None
         self._fetched: tf.Tensor | None = None
+        self._is_behind = False  # A step has moved the rows since.
         self._tracked_slots: list[TrainableWrapper] = []
         params.remember_trainable(self)
 
@@ -102,6 +111,41 @@ class TrainableWrapper(LookupBuffer):
             return params.accum(ids, v0, self.value(), self.exists)
         return params.upsert(ids, self.value())
 
+    def value(self) -> tf.Tensor:
+        """The value, without a gradient."""
+        self._catch_up()
+        return super().value()
+
+    def numpy(self) -> Any:
+        """The value as an array; eager mode only."""
+        self._catch_up()
+        return super().numpy()
+
+    def assign(self, value: Any, *args: Any, **kwargs: Any) -> Any:
+        """Replaces the value; `update_op` writes it into the table."""
+        self._is_behind = False
+        return super().assign(value, *args, **kwargs)
+
+    def stand_for(
+        self, ids: tf.Tensor, rows: tf.Tensor, exists: tf.Tensor
+    ) -> tf.Tensor:
+        """`rows`, which `ids` looked up, with a gradient; the lookup's last step.
+
+        Args:
+          ids: keys of any shape.
+          rows: ids.shape + [dim], as they are in the table.
+          exists: bool, ids.shape.
+        """
+        self.ids, self._fetched = ids, rows
+        if self.params.bp_v2:
+            self.exists = exists
+        return self._keep(rows, ids)
+
+    def note_step(self) -> None:
+        """Notes that an optimizer has moved rows of the table in eager mode."""
+        self._fetched = None
+        self._is_behind = True
+
     def size(self) -> tf.Tensor:
         """The number of keys in the table."""
         return self.params.size()
@@ -121,14 +165,27 @@ class TrainableWrapper(LookupBuffer):
         return self._fetched
 
     def _read(self, ids: tf.Tensor) -> tf.Tensor:
-        rows = watch(self._fetch(ids), ids, self.params, self)
-        rows = self.transform(rows)
+        return self._keep(self._fetch(ids), ids)
+
+    def _keep(self, rows: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+        """`rows` with a gradient and scaled; in eager mode they become the value."""
+        rows = self.transform(self._watch(rows, ids))
         if tf.executing_eagerly():
-            self._buffer.assign(rows)
+            self.assign(rows)
         return rows
+
+    def _watch(self, rows: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+        return watch(rows, ids, self.params, self)
+
+    def _catch_up(self) -> None:
+        """Reads the rows again if a step has moved them."""
+        if self._is_behind and tf.executing_eagerly():
+            rows, _ = self.params.table.lookup(self._keys())
+            self.assign(self.transform(rows))
 
     def _reset_ids(self, ids: Any) -> None:
         """Lets the wrapper, and the slots it tracks, stand for other ids."""
+        self._catch_up()
         self.ids = ids
         self._fetched = None
         for slot in self._tracked_slots:
@@ -162,10 +219,24 @@ def look_up(
     with tf.name_scope(name):
         ids = arguments.id_tensor(ids, params)
         if return_trainable:
-            wrapper = TrainableWrapper(params, ids, max_norm, name=name)
-            return wrapper.read_value(), wrapper
+            wrapper = _wrapper_of(params, ids, name, max_norm)
+            return wrapper.stand_for(ids, *params.table.lookup(ids)), wrapper
+        params.note_lookup(name)
         rows, _ = params.table.lookup(ids)
         return clip_rows(watch(rows, ids, params), max_norm)
+
+
+def _wrapper_of(
+    params: Any, ids: tf.Tensor, name: str, max_norm: float | None
+) -> TrainableWrapper:
+    """The wrapper that a lookup returns: that of its name, or a new one."""
+    found = params.get_trainable_by_name(name)
+    # A shadow of that name is the user's own.
+    if type(found) is not TrainableWrapper or not tf.executing_eagerly():
+        return TrainableWrapper(params, ids, max_norm, name=name)
+    check_max_norm(max_norm)
+    found.max_norm = max_norm
+    return found
 
 
 def trainable_wrapper_filter(

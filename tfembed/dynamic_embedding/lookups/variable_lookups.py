@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from typing import Any
 
@@ -13,11 +14,19 @@ from tfembed.dynamic_embedding.variables.embedding_weights import (
 
 __all__ = ["VariableLookups"]
 
+_MOST_NAMES = (
+    1000  # Of lookups; whoever makes up a name for each keeps the last.
+)
+
 
 class VariableLookups(EmbeddingWeights):
     """Differentiable lookups, found again by name. Base of `Variable`."""
 
     _trainables: Any = None
+
+    @functools.cached_property
+    def _lookup_names(self) -> dict[str, None]:
+        return {}
 
     def embedding_lookup(
         self,
@@ -45,19 +54,43 @@ class VariableLookups(EmbeddingWeights):
             self._trainables = weakref.WeakValueDictionary()
         self._trainables[trainable.name] = trainable
 
+    def note_lookup(self, name: str) -> None:
+        """Lets `get_trainable_by_name` find what lookups of `name` train."""
+        if name not in self._lookup_names:
+            if len(self._lookup_names) >= _MOST_NAMES:
+                self._lookup_names = {}
+            self._lookup_names[name] = None
+
+    def note_step(self) -> None:
+        """Lets the values of lookups and shadows follow a step in eager mode."""
+        for trainable in list((self._trainables or {}).values()):
+            trainable.note_step()
+
     def get_trainable_by_name(self, name: str) -> Any:
-        """The lookup or shadow called `name`, while it lives, or None.
+        """What to differentiate by for the lookups called `name`.
+
+        The wrapper or shadow of that name, while it lives. For lookups without
+        `return_trainable`, in eager mode or in a tf.function that was traced,
+        the variable itself, which stands for all of its lookups. None where
+        there are none of that name.
 
         Raises:
           tfembed.errors.DtypeError: (also TypeError) `name` is no string.
         """
         if not isinstance(name, str):
             raise errors.DtypeError(f"`name` must be a string; got {name!r}.")
-        return (self._trainables or {}).get(name)
+        found = (self._trainables or {}).get(name)
+        return self if found is None and name in self._lookup_names else found
 
     @property
     def trainable_store(self) -> dict[str, Any]:
-        """The lookups and shadows that live, by name; a copy."""
+        """What to differentiate by for all lookups so far, by name; a copy.
+
+        The wrappers and shadows that live; once there was a lookup without
+        `return_trainable`, the variable alone, under the first such name.
+        """
+        for name in self._lookup_names:
+            return {name: self}
         return dict(self._trainables or {})
 
     # TFRA's documentation calls it so.

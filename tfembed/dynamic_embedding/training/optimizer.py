@@ -178,6 +178,9 @@ class TableOptimizer(tf.Module):
                 self._wrapped.finish()
             if global_step is not None:
                 global_step.assign_add(1)
+        if tf.executing_eagerly():
+            for _, params in sparse:
+                params.note_step()
 
     def attach(self, variables: Iterable[Variable | TrainableWrapper]) -> None:
         """Lays this optimizer's slots out in tables; once each is enough."""
