@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.embedding.engines.router import EngineRouter
+from tfembed.embedding.features.dense_bags import as_bag
 from tfembed.embedding.features.inputs import read_input
 from tfembed.embedding.features.output_shapes import is_sequence
 from tfembed.embedding.features.packed_features import PackedFeatures, unpacked
@@ -52,7 +53,8 @@ class TrainedLookup:
           features: structured as feature_config, or packed: Tensors [B], or
             [B, n] whose n ids are one sample's, SparseTensors of rank 2 or
             above, RaggedTensors of rank 2. B may be unknown.
-          weights: None, or as for `TPUEmbedding.enqueue`.
+          weights: None, or as for `TPUEmbedding.enqueue`; those of Tensors are
+            Tensors of the same shape.
           trap: a variable's value, scalar: a tape that differentiates for it
             applies the gradients to the tables; its own gradient is 0. None: no
             gradient.
@@ -101,7 +103,7 @@ class TrainedLookup:
                 "layer takes the shapes from its input. Leave it out."
             )
         if not isinstance(value, (tf.SparseTensor, tf.RaggedTensor)):
-            value = _as_bags(tf.convert_to_tensor(value), path)
+            value, weights = as_bag(value, weights, feature, path)
         ids = read_input(value, weights, path, feature.table)
         length = 0
         if (
@@ -190,18 +192,6 @@ class _Input:
             return activation
         rest = tf.constant(activation.shape[1:].as_list(), tf.int64)
         return tf.reshape(activation, tf.concat([self.lead, rest], 0))
-
-
-def _as_bags(value: tf.Tensor, path: str) -> Any:
-    """Dense [B, n] as ragged rows of n ids; [B] and [B, 1] stay."""
-    if value.shape.rank == 1 or (value.shape.rank == 2 and value.shape[1] == 1):
-        return tf.reshape(value, [-1])
-    if value.shape.rank != 2:
-        raise errors.ArgumentError(
-            f"Only dense tensors of rank 1 and 2 are supported, found rank "
-            f"{value.shape.rank} for input {path}"
-        )
-    return tf.RaggedTensor.from_tensor(value)
 
 
 def _lead(value: Any) -> tf.Tensor | None:

@@ -151,7 +151,8 @@ def check_ids(dtype: tf.DType, path: str, table: Any) -> None:
         )
     if dtype != tf.string and not dtype.is_integer:
         raise errors.DtypeError(
-            f"The ids of input {path} must be integers; got {dtype.name}."
+            f"The ids of input {path} must be integers; got {dtype.name}. "
+            "Cast them; in a Keras model, give keras.Input(dtype='int64')."
         )
 
 

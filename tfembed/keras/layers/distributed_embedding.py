@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfembed import embedding, errors, ops
 from tfembed.dynamic_embedding.keras import row_files
+from tfembed.embedding.features.dense_bags import weights_in_bags
 from tfembed.keras import descriptions, packed_inputs
 from tfembed.keras.layer_tables import LayerTables
 from tfembed.keras.output_specs import output_specs
@@ -100,7 +101,7 @@ class DistributedEmbedding(keras.layers.Layer):
             [B, 1]; [B, n] whose ids are combined, or a sequence; SparseTensors;
             RaggedTensors of rank 2; or what `preprocess` returns.
           weights: None, or a structure like `inputs` of None and float tensors of
-            the type and structure of sparse and ragged ids.
+            the type and shape of the ids.
           training: whether a tape's gradients move the tables. None: where a
             tape is open when this is called, or traced.
 
@@ -133,13 +134,22 @@ class DistributedEmbedding(keras.layers.Layer):
         )
 
     def preprocess(
-        self, inputs: Any, weights: Any = None
+        self, inputs: Any, weights: Any = None, training: bool = False
     ) -> dict[str, tf.Tensor]:
         """All features in a few tensors: `tfembed.pack_features`, for Keras.
 
         For `Dataset.map`. A model takes the result as its input, and hands it to
         the layer.
+
+        Args:
+          inputs, weights: as for `call`.
+          training: of no effect; keras-rs' layer has it.
         """
+        del training
+        if weights is not None:
+            inputs, weights = weights_in_bags(
+                inputs, weights, self.embedding.feature_config
+            )
         return packed_inputs.as_inputs(embedding.pack_features(inputs, weights))
 
     def get_embedding_tables(self) -> dict[str, Any]:
@@ -158,6 +168,15 @@ class DistributedEmbedding(keras.layers.Layer):
             )
         return output_specs(
             self.embedding.feature_config, inputs, self.compute_dtype
+        )
+
+    def compute_output_shape(self, input_shapes: Any) -> Any:
+        """The shapes of the activations, structured as the features."""
+        inputs = keras.tree.map_shape_structure(
+            lambda shape: keras.KerasTensor(shape, "int64"), input_shapes
+        )
+        return keras.tree.map_structure(
+            lambda spec: spec.shape, self.compute_output_spec(inputs)
         )
 
     def get_config(self) -> dict[str, Any]:
