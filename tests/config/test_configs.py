@@ -98,6 +98,21 @@ def test_a_table_is_itself_and_not_its_values():
     assert len({_table(), _table()}) == 2
 
 
+def test_configs_say_what_tensorflows_say_of_themselves():
+    def texts(configs):
+        table = configs.TableConfig(2, 4, combiner="sum", name="users")
+        feature = configs.FeatureConfig(table, output_shape=[3], name="watched")
+        return repr(table), repr(feature)
+
+    assert texts(config) == texts(THEIRS)
+
+
+def test_a_table_says_what_only_ours_has():
+    assert repr(_table(vocabulary_size=None, seed=3)).endswith(
+        "quantization_config=None, seed=3)"
+    )
+
+
 def test_a_config_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
         _table().dim = 3

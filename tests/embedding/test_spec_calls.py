@@ -135,6 +135,17 @@ def test_enqueue_builds_inside_of_a_function():
     assert counting.moved(embedding) == [0, 2, 0, 0]
 
 
+@pytest.mark.parametrize("training", [0, np.bool_(False), tf.constant(False)])
+def test_what_is_false_means_no_training(training):
+    embedding = counting.embedding(pipeline_execution_with_tensor_core=True)
+    counting.train(embedding, {"clicks": tf.constant([1])})
+    embedding.enqueue({"clicks": tf.constant([1])}, training=training)
+    # Which applies the update that waits.
+    assert embedding.dequeue()["clicks"].numpy().tolist() == [[-1.0, -1.0]]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="training=False"):
+        embedding.apply_gradients({"clicks": tf.ones([1, 2])})
+
+
 # dequeue
 
 

@@ -32,10 +32,20 @@ def test_errors_keep_tensorflows_types():
 # The constructor.
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", 0.1, tf.keras.optimizers.SGD])
-def test_ctor_an_optimizer_of_another_class(optimizer):
+@pytest.mark.parametrize(
+    ("optimizer", "hint"),
+    [
+        (0.1, "embedding.$"),
+        ("sgd", "tfembed.SGD"),
+        (tf.keras.optimizers.SGD, "tfembed.SGD"),
+        (tf.keras.optimizers.Ftrl(), "tfembed.FTRL"),
+    ],
+)
+def test_ctor_an_optimizer_of_another_class(optimizer, hint):
     table = tfembed.TableConfig(4, 2)
-    with pytest.raises(ValueError, match="is an unsupported optimizer class"):
+    with pytest.raises(
+        ValueError, match=f"is an unsupported optimizer class.*{hint}"
+    ):
         tfembed.TPUEmbedding(tfembed.FeatureConfig(table), optimizer)
 
 
@@ -199,6 +209,28 @@ def test_enqueue_for_a_device_without_a_replica():
         embedding_of_clicks().enqueue(
             {"clicks": tf.constant([1])}, device="/device:TPU:1"
         )
+
+
+@pytest.mark.parametrize(
+    ("gradients", "error", "text"),
+    [
+        ({"clicks": 3}, ValueError, "found non-tensor type: .*int.*clicks"),
+        ({"clicks": tf.ones([1, 3])}, ValueError, "Expected shape"),
+        (
+            {"clicks": tf.zeros([1, 2], tf.complex64)},
+            TypeError,
+            "complex64.*cl",
+        ),
+        ([3], TypeError, "gradients must have"),
+    ],
+)
+def test_a_wrong_gradient_is_told_before_anything_was_enqueued(
+    gradients, error, text
+):
+    embedding = embedding_of_clicks()
+    embedding.build(1)
+    with pytest.raises(error, match=text):
+        embedding.apply_gradients(gradients)
 
 
 # Configs. Optimizers are in tests/optimizers, all configs in tests/config.

@@ -62,3 +62,28 @@ def test_the_gradient_trap_of_two_replicas():
 
     step()
     assert counting.moved(embedding) == [1, 1, 0, 0]
+
+
+@pytest.mark.parametrize("in_function", [False, True])
+def test_a_layer_evaluates_what_it_enqueued_for_training(in_function):
+    """TensorFlow: a name without apply_gradients is for inference."""
+    embedding = counting.embedding()
+    dummy = tf.Variable(0.0)
+
+    def look_up(i):
+        embedding.enqueue({"clicks": tf.reshape(i, [1])}, name="layer")
+        return tf.reduce_sum(_trapped(embedding, "layer")(dummy))
+
+    def train(i):
+        with tf.GradientTape() as tape:
+            loss = look_up(i)
+        tape.gradient(loss, dummy)
+
+    if in_function:
+        look_up, train = tf.function(look_up), tf.function(train)
+    for i in (1, 2, 2):
+        look_up(tf.constant(i))
+    train(tf.constant(1))
+    assert float(look_up(tf.constant(1))) == -2.0
+    train(tf.constant(1))
+    assert counting.moved(embedding) == [0, 2, 0, 0]

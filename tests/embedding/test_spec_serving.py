@@ -36,7 +36,7 @@ def test_a_call_an_embedding_lookup_and_the_function_are_the_same():
             served.INPUTS,
             None,
             serving.embedding_tables,
-            serving._plan.feature_config,
+            serving._feature_config,
         ),
     ]
     for other in outputs[1:]:
@@ -105,6 +105,17 @@ def test_tables_are_keyed_by_table_config():
         config["video"].table,
         config["user"].table,
     }
+
+
+def test_the_private_names_are_there():
+    config = served.config(tfembed)
+    serving = tfembed.TPUEmbeddingForServing(config, None)
+    assert serving._feature_config is config
+    assert [table.name for table in serving._table_config] == ["user", "video"]
+    assert serving._output_shapes == [tf.TensorShape(None)] * 3
+    assert not serving._built
+    assert list(serving._variables["video"]) == ["parameters"]
+    assert serving._built
 
 
 def test_inputs_may_be_some_of_the_features():

@@ -76,7 +76,8 @@ def test_a_config_known_in_part_cannot_be_built_without_arguments_either():
     "shapes",
     [
         {"other": tf.TensorShape([4])},
-        [tf.TensorShape([4])],
+        [],
+        [tf.TensorShape([4])] * 2,
         {"clicks": [4]},
         tf.TensorShape([4]),
     ],
@@ -168,3 +169,28 @@ def test_all_replicas_must_have_the_first_replicas_shape():
     )
     with pytest.raises(errors.ArgumentError, match="Inconsistent shape"):
         embedding.enqueue(values)
+
+
+ORDERS = [list, tuple, lambda shapes: [shapes[:1], (shapes[1],)]]
+
+
+@pytest.mark.parametrize("listed", ORDERS)
+def test_build_takes_shapes_one_by_one_for_any_structure(listed):
+    """In the order of the flat features, in which the keys of dicts are sorted."""
+    table = tfembed.TableConfig(8, 2, name="users")
+    config = {
+        "z": tfembed.FeatureConfig(table),
+        "a": tfembed.FeatureConfig(table),
+    }
+    embedding = tfembed.TPUEmbedding(config, tfembed.SGD(1.0))
+    embedding.build(listed([tf.TensorShape([4, 3]), tf.TensorShape([2, 3, 1])]))
+    assert [s.as_list() for s in embedding._output_shapes] == [[4], [2, 3]]
+
+
+def test_layers_on_top_may_set_the_output_shapes_before_build():
+    embedding = _embedding()
+    embedding._output_shapes = [[2, 4]]
+    with pytest.raises(ValueError, match="Inconsistent shape"):
+        embedding.build(tf.TensorShape([1, 1, 1]))
+    embedding.build(tf.TensorShape([2, None, None]))
+    assert embedding._output_shapes == [tf.TensorShape([2, 4])]

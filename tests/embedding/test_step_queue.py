@@ -124,6 +124,17 @@ def test_take_raises_while_a_training_batch_waits_to_be_finished(queue, wrap):
         wrap(lambda: queue.take().features[0].ids)()
 
 
+@pytest.mark.parametrize("wrap", [_eager, tf.function])
+def test_take_may_drop_a_training_batch_that_was_not_finished(wrap):
+    form = BatchForm(("sparse", "ragged", "dense"), (2, 2, 2), (tf.int64,) * 3)
+    queue = StepQueue(form, label="", drops_unfinished=True)
+    step = wrap(lambda: _step(queue).features[1].ids)
+    for first_id in (1, 2, 3):
+        queue.put(_batch(first_id))
+        assert step().numpy().tolist() == [first_id]
+    assert _ids(queue.finish())[1] == [3]
+
+
 def test_a_batch_for_inference_need_not_be_finished(queue):
     for first_id in (1, 2):
         queue.put(_batch(first_id, training=False))

@@ -249,16 +249,3 @@ def test_a_step_is_traced_once_however_many_ids_it_has():
         step(tf.cast(ids, tf.int64), tf.cast(ids, tf.int64).to_sparse())
     assert step.experimental_get_tracing_count() == 1
     assert embedding.sizes()["users"].rows == 100
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: tf.distribute.MultiWorkerMirroredStrategy(),
-        lambda: tf.distribute.experimental.CentralStorageStrategy(),
-    ],
-)
-def test_other_strategies_are_not_in_this_release(make):
-    strategy = make()
-    with pytest.raises(errors.UnsupportedError, match=type(strategy).__name__):
-        _counting(strategy)

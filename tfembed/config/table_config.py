@@ -22,7 +22,19 @@ COMBINERS = ("mean", "sum", "sqrtn")
 _HALVES = (tf.float16, tf.bfloat16)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+# What TensorFlow's table says of itself; ours adds what is not as it starts.
+_SHOWN = (
+    "vocabulary_size",
+    "dim",
+    "initializer",
+    "optimizer",
+    "combiner",
+    "name",
+    "quantization_config",
+)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class TableConfig:
     """One embedding table; features that share the object share the table.
 
@@ -114,6 +126,19 @@ class TableConfig:
                 "Name it, so that its rows are found when features come and go."
             )
 
+    def __repr__(self) -> str:
+        values = {
+            f.name: getattr(self, f.name) for f in dataclasses.fields(self)
+        }
+        if _is_default_initializer(self.initializer, self.dim):
+            values["initializer"] = None
+        shown = [
+            f"{f.name}={values[f.name]!r}"
+            for f in dataclasses.fields(self)
+            if f.name in _SHOWN or values[f.name] != f.default
+        ]
+        return f"TableConfig({', '.join(shown)})"
+
     def _check_initializer(self) -> None:
         if isinstance(self.initializer, type):
             raise errors.ArgumentError(
@@ -183,6 +208,14 @@ class TableConfig:
 def default_initializer(dim: int) -> Callable[..., tf.Tensor]:
     """A truncated normal distribution with standard deviation 1 / sqrt(dim)."""
     return tf.compat.v1.truncated_normal_initializer(0.0, 1 / math.sqrt(dim))
+
+
+def _is_default_initializer(initializer: Any, dim: int) -> bool:
+    default: Any = default_initializer(dim)
+    return (
+        type(initializer) is type(default)
+        and initializer.get_config() == default.get_config()
+    )
 
 
 def check_table_options(table: Any) -> None:

@@ -74,6 +74,19 @@ class EmbeddingPlan:
             ) from None
         return tf.nest.flatten(values)
 
+    def flatten_shapes(self, shapes: Any, what: str) -> list[Any]:
+        """The same, of shapes, which a list or tuple may also have one by one.
+
+        Raises:
+          ValueError, TypeError: another structure, as `tf.nest` says it.
+        """
+        flat = tf.nest.flatten(shapes)
+        if isinstance(shapes, (list, tuple)) and len(flat) == len(
+            self.features
+        ):
+            return flat
+        return self.flatten(shapes, what)
+
     def pack(self, values: Sequence[Any]) -> Any:
         """`values`, one per feature, in the structure of the features."""
         return tf.nest.pack_sequence_as(self.feature_config, values)

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfembed import errors
 
-__all__ = ["THIS_REPLICA", "Replicas", "is_tpu"]
+__all__ = ["THIS_REPLICA", "Replicas", "is_tpu", "public_name"]
 
 # One trace of a TPUStrategy's function serves all replicas: which of them runs
 # is known on the device alone.
@@ -23,6 +23,19 @@ _SUPPORTED = (
 )
 
 
+# What users call strategies whose classes have other names.
+_PUBLIC_NAMES = {
+    "CollectiveAllReduceStrategy": "MultiWorkerMirroredStrategy",
+    "ParameterServerStrategyV2": "ParameterServerStrategy",
+}
+
+
+def public_name(strategy: Any) -> str:
+    """The class of a strategy, as users know it."""
+    name = type(strategy).__name__
+    return _PUBLIC_NAMES.get(name, name)
+
+
 def is_tpu(strategy: Any) -> bool:
     """Whether it is a TPUStrategy."""
     return isinstance(strategy, _TPU)
@@ -31,20 +44,17 @@ def is_tpu(strategy: Any) -> bool:
 class Replicas:
     """The replicas of the strategy in whose scope this object is made.
 
+    Args:
+      owner: what errors call the object.
+
     Raises:
       tfembed.errors.UnsupportedError: a strategy that no engine supports yet.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
         self._strategy = tf.distribute.get_strategy()
-        if tf.distribute.has_strategy() and not isinstance(
-            self._strategy, _SUPPORTED
-        ):
-            raise errors.UnsupportedError(
-                f"TPUEmbedding under {type(self._strategy).__name__} is not in "
-                "this release; use the default strategy, OneDeviceStrategy, "
-                "MirroredStrategy or TPUStrategy."
-            )
+        self._check_supported(self._strategy)
 
     @property
     def strategy(self) -> tf.distribute.Strategy:
@@ -61,13 +71,27 @@ class Replicas:
 
         Raises:
           tfembed.errors.StateError: it does.
+          tfembed.errors.UnsupportedError: it does, under one that no engine
+            supports yet.
         """
         current = tf.distribute.get_strategy()
         if tf.distribute.has_strategy() and current is not self._strategy:
+            self._check_supported(current)
             raise errors.StateError(
-                f"{call} is called under a {type(current).__name__}, but the "
+                f"{call} is called under a {public_name(current)}, but the "
                 f"object was made under {_description(self._strategy)}. Make it "
                 "inside of strategy.scope() of the strategy that runs it."
+            )
+
+    def _check_supported(self, strategy: Any) -> None:
+        if tf.distribute.has_strategy() and not isinstance(
+            strategy, _SUPPORTED
+        ):
+            raise errors.UnsupportedError(
+                f"{self._owner} under {public_name(strategy)} is not in this "
+                "release; use the default strategy, OneDeviceStrategy, "
+                "MirroredStrategy over the devices of one machine, or "
+                "TPUStrategy."
             )
 
     def current(self) -> int | None:

@@ -39,7 +39,7 @@ class TapedEmbedding(tf.__internal__.tracking.AutoTrackable, abc.ABC):
     def __init__(
         self, feature_config: Any, optimizer: Any, engine: str
     ) -> None:
-        self._replicas = Replicas()
+        self._replicas = Replicas(type(self).__name__)
         self._strategy = tf.distribute.get_strategy()
         self._plan: EmbeddingPlan = make_plan(feature_config, optimizer)
         self._choices = choose_taped_engines(
@@ -54,8 +54,12 @@ class TapedEmbedding(tf.__internal__.tracking.AutoTrackable, abc.ABC):
         """Makes the tables; a second call does nothing.
 
         The first lookup does it where nobody did, in a function too.
+
+        Raises:
+          tfembed.errors.StateError: under another strategy than the object's.
         """
         if self._store is None:
+            self._replicas.check_strategy("build")
             with tf.init_scope(), self._scope():
                 self._store = Untracked(self._make_tables())
 
@@ -117,6 +121,18 @@ class TapedEmbedding(tf.__internal__.tracking.AutoTrackable, abc.ABC):
     @property
     def _built(self) -> bool:
         return self._store is not None
+
+    @property
+    def _feature_config(self) -> Any:
+        return self._plan.feature_config
+
+    @property
+    def _table_config(self) -> list[Any]:
+        return list(self._plan.tables)
+
+    @property
+    def _output_shapes(self) -> list[tf.TensorShape]:
+        return [feature.output_shape for feature in self._plan.features]
 
     @property
     def _variables(self) -> dict[str, dict[str, Any]]:

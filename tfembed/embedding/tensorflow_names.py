@@ -5,6 +5,8 @@ Private names there; layers and tests of other libraries read them.
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -36,6 +38,12 @@ class TensorFlowNames(EngineOwner):
     @property
     def _output_shapes(self) -> list[tf.TensorShape]:
         return list(self._shapes.shapes)
+
+    @_output_shapes.setter
+    def _output_shapes(self, shapes: Sequence[Any]) -> None:
+        self._shapes = dataclasses.replace(
+            self._shapes, shapes=[tf.TensorShape(shape) for shape in shapes]
+        )
 
     @property
     def _dynamic_learning_rates(self) -> list[Any]:

@@ -46,8 +46,8 @@ class TPUEmbedding(TensorFlowNames):
 
     Every enqueue is followed by one dequeue, and with `training=True` by one
     apply_gradients, of the same name and replica. They pair in the order in
-    which they run, wherever each of them was traced. The gradients of a row are
-    summed over all features and replicas of a step, and applied once.
+    which they run, wherever they were traced. The gradients of a row are summed
+    over all features and replicas of a step, and applied once.
 
     All activations have static shapes, so all batches have the same size. Tables
     live where their engine keeps them (`engine`). They are saved with
@@ -58,8 +58,7 @@ class TPUEmbedding(TensorFlowNames):
     Args:
       feature_config: a FeatureConfig or a `tf.nest` structure of them. Features
         with the same TableConfig object share a table.
-      optimizer: of tables that have none of their own; None for tables that are
-        never trained.
+      optimizer: of tables that have none; None for tables that are never trained.
       pipeline_execution_with_tensor_core: whether the tables work while the
         model computes (in functions; eagerly one thing follows the other): a
         step's update runs beside the next step's model, and a batch that is
@@ -105,7 +104,7 @@ class TPUEmbedding(TensorFlowNames):
             bound=QueueBound(max_enqueued, enqueue_timeout),
             is_pipelined=bool(pipeline_execution_with_tensor_core),
         )
-        self._replicas = Replicas()
+        self._replicas = Replicas(type(self).__name__)
         self._plan = make_plan(feature_config, optimizer)
         self._choices = choose_engines(
             self._plan, engine, self._replicas.strategy, nonfinite
@@ -135,7 +134,8 @@ class TPUEmbedding(TensorFlowNames):
 
         Args:
           per_replica_input_shapes: the tf.TensorShapes of one replica's inputs,
-            structured as the features; or the batch size as an int.
+            structured as the features, or listed in the order of
+            `tf.nest.flatten`; or the batch size as an int.
           per_replica_batch_size: the samples of one replica.
 
         Raises:
@@ -147,7 +147,7 @@ class TPUEmbedding(TensorFlowNames):
         if self._engine is not None:
             return
         if not isinstance(per_replica_input_shapes, (int, type(None))):
-            per_replica_input_shapes = self._plan.flatten(
+            per_replica_input_shapes = self._plan.flatten_shapes(
                 per_replica_input_shapes, "per_replica_input_shapes"
             )
         shapes = self._shapes.with_given(
@@ -179,7 +179,8 @@ class TPUEmbedding(TensorFlowNames):
             gives them.
           weights: None, or a structure of None and float tensors of the type
             and structure of `features`.
-          training: whether apply_gradients follows; else dequeue alone.
+          training: whether apply_gradients follows; else dequeue alone, which
+            is allowed with True too where there is a name.
           name: pairs the calls of one of several lookups in a step.
           device: of a replica.
 
@@ -192,6 +193,8 @@ class TPUEmbedding(TensorFlowNames):
         """
         self._replicas.check_strategy("enqueue")
         self._check_shapes_are_known()
+        if not tf.is_symbolic_tensor(training):
+            training = bool(training)
         if self._strict_tpu:
             check_plumbing(features, self._replicas.strategy)
         if self._eager_calls.enqueue(
@@ -215,7 +218,7 @@ class TPUEmbedding(TensorFlowNames):
 
     @_not_converted
     def dequeue(self, name: str | None = None) -> Any:
-        """The activations of the batch that was enqueued, oldest first.
+        """The activations of the oldest batch that was enqueued.
 
         Call it inside of strategy.run, where there are several replicas.
 
@@ -236,11 +239,13 @@ class TPUEmbedding(TensorFlowNames):
             return function()
         engine = self._built_engine("dequeue")
         replica = self._replicas.current_for("dequeue")
-        activations = engine.dequeue(replica, name)
+        shapes = self._shapes.shapes
         return self._plan.pack(
             [
-                shaping.with_shape(activation, self._activation_shape(i))
-                for i, activation in enumerate(activations)
+                shaping.with_shape(
+                    one, shapes[i].concatenate(self._plan.dim(i))
+                )
+                for i, one in enumerate(engine.dequeue(replica, name))
             ]
         )
 
@@ -260,8 +265,8 @@ class TPUEmbedding(TensorFlowNames):
         Raises:
           tfembed.errors.StateError: before build and enqueue, outside of
             strategy.run, or a table has no optimizer.
-          tfembed.errors.ArgumentError: a gradient that is no tensor or has
-            another shape.
+          tfembed.errors.ArgumentError, DtypeError: a gradient that is no tensor
+            of numbers or has another shape.
           tf.errors.InvalidArgumentError: when it runs: no batch was dequeued
             for training, or a gradient that is not finite is refused.
         """
@@ -294,6 +299,3 @@ class TPUEmbedding(TensorFlowNames):
     def trained_lookup(self) -> TrainedLookup:
         """Lookups whose gradient trains the tables, for layers."""
         return TrainedLookup(self._plan, self._engine_or_new(), self._replicas)
-
-    def _activation_shape(self, i: int) -> tf.TensorShape:
-        return self._shapes.shapes[i].concatenate(self._plan.dim(i))

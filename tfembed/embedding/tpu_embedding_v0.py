@@ -101,9 +101,11 @@ class TPUEmbeddingV0(TapedEmbedding):
             feature; with engine="xla" in a function for XLA, also a size that is
             not known when it is traced.
           tfembed.errors.DtypeError: ids that are not integers.
+          tfembed.errors.StateError: another strategy than the object's.
           tf.errors.InvalidArgumentError: an id outside of its table, when it
             runs.
         """
+        self._replicas.check_strategy("A lookup")
         if isinstance(features, PackedFeatures):
             values, weight_values = unpacked(
                 features, self._plan.feature_config, weights, by_tensorflow=True
@@ -180,11 +182,13 @@ class TPUEmbeddingV0(TapedEmbedding):
           tfembed.errors.ArgumentError: no optimizer or no gradient. With rows
             that are spread over replicas also a table's gradient that is no
             tf.IndexedSlices, a table twice, or another object's.
-          tfembed.errors.StateError: with such rows, outside of strategy.run.
+          tfembed.errors.StateError: another strategy than the object's; with
+            such rows, outside of strategy.run.
           tfembed.errors.UnsupportedError: with such rows, an optimizer that
             cannot train rows by themselves; it says why.
         """
         _check_is_optimizer(optimizer)
+        self._replicas.check_strategy("A step")
         pairs = list(grads_and_vars)
         self.build()
         if self._shards is None:

@@ -52,8 +52,24 @@ def from_tensorflow(optimizer: object) -> Optimizer:
     raise errors.ArgumentError(
         f"{type(optimizer)} is an unsupported optimizer class. Please pass an "
         "instance of one of the optimizer classes under tfembed.optimizers or "
-        "tf.tpu.experimental.embedding."
+        f"tf.tpu.experimental.embedding.{_hint(optimizer)}"
     )
+
+
+def _hint(optimizer: object) -> str:
+    """Which of ours has the name of a Keras optimizer, or of its class."""
+    name = type(optimizer).__name__
+    if isinstance(optimizer, type):
+        name = optimizer.__name__
+    if isinstance(optimizer, str):
+        name = optimizer
+    for _, ours in _TRANSLATIONS:
+        if ours.__name__.lower() == name.lower():
+            return (
+                f" Of that name there is tfembed.{ours.__name__}(...), whose "
+                "documentation has its formula."
+            )
+    return ""
 
 
 def _translate_custom(optimizer: Any) -> CustomOptimizer:

@@ -102,8 +102,17 @@ class EngineRouter:
 
         Raises:
           tfembed.errors.ArgumentError: no tensor, or another shape.
+          tfembed.errors.DtypeError: no real numbers.
           tfembed.errors.StateError: nothing was enqueued under this name.
         """
+        expected = [
+            shape.concatenate(self._plan.dim(i))
+            for i, shape in enumerate(shapes.shapes)
+        ]
+        for gradient, shape, path in zip(
+            gradients, expected, self._plan.paths, strict=True
+        ):
+            shaping.check_gradient(gradient, shape, path)
         found: dict[int, tf.Tensor] = {}
         for part in self._parts:
             lengths = [0] * len(part.places.features)
@@ -113,7 +122,7 @@ class EngineRouter:
             for i, length in zip(part.places.features, lengths, strict=True):
                 found[i] = shaping.op_gradient(
                     gradients[i],
-                    shapes.shapes[i].concatenate(self._plan.dim(i)),
+                    expected[i],
                     sequence_length=length,
                     path=self._plan.paths[i],
                     keeps_shape=part.places.takes_shares,

@@ -9,7 +9,7 @@ from absl import logging
 
 from tfembed import errors
 
-__all__ = ["op_gradient", "with_shape"]
+__all__ = ["check_gradient", "op_gradient", "with_shape"]
 
 
 def with_shape(tensor: tf.Tensor, shape: tf.TensorShape) -> tf.Tensor:
@@ -18,6 +18,36 @@ def with_shape(tensor: tf.Tensor, shape: tf.TensorShape) -> tf.Tensor:
         tensor.set_shape(shape)
         return tensor
     return tf.reshape(tensor, shape)
+
+
+def check_gradient(gradient: Any, shape: tf.TensorShape, path: str) -> None:
+    """Checks a gradient with respect to a feature's activations.
+
+    Args:
+      gradient: a tensor, or None.
+      shape: the activations'; where its rank is not known yet, all fit.
+      path: what errors call the feature.
+
+    Raises:
+      tfembed.errors.ArgumentError: no tensor, or another shape.
+      tfembed.errors.DtypeError: no real numbers.
+    """
+    if gradient is None:
+        return
+    if not isinstance(gradient, tf.Tensor):
+        raise errors.ArgumentError(
+            f"found non-tensor type: {type(gradient)} at path {path}."
+        )
+    if shape.rank is not None and gradient.shape != shape:
+        raise errors.ArgumentError(
+            f"Found gradient of shape {gradient.shape} at path {path}. "
+            f"Expected shape {shape}."
+        )
+    if not (gradient.dtype.is_floating or gradient.dtype.is_integer):
+        raise errors.DtypeError(
+            f"Found gradient of dtype {gradient.dtype.name} at path {path}. "
+            "Expected floats."
+        )
 
 
 def op_gradient(
@@ -31,7 +61,8 @@ def op_gradient(
     """A gradient as the update op takes it.
 
     Args:
-      gradient: with respect to a feature's activations; None for 0.
+      gradient: with respect to a feature's activations, which
+        `check_gradient` has seen; None for 0.
       shape: the activations'.
       sequence_length: of the feature, 0 where a sample's ids are combined.
       path: what errors call the feature.
@@ -39,9 +70,6 @@ def op_gradient(
 
     Returns:
       float32 [B, dim], or [B, sequence_length, dim].
-
-    Raises:
-      tfembed.errors.ArgumentError: no tensor, or another shape.
     """
     if gradient is None:
         logging.warning(
@@ -50,15 +78,6 @@ def op_gradient(
             path,
         )
         gradient = tf.zeros(shape)
-    if not isinstance(gradient, tf.Tensor):
-        raise errors.ArgumentError(
-            f"found non-tensor type: {type(gradient)} at path {path}."
-        )
-    if gradient.shape != shape:
-        raise errors.ArgumentError(
-            f"Found gradient of shape {gradient.shape} at path {path}. "
-            f"Expected shape {shape}."
-        )
     if keeps_shape:
         return tf.cast(gradient, tf.float32)
     rows = shape[:-1].num_elements()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
-from tfembed import optimizers
+from tfembed import errors, optimizers
 from tfembed.embedding import private
 from tfembed.embedding.host import created_slots
 from tfembed.embedding.steps.batch_queue import HOST
@@ -159,12 +160,21 @@ def _variable(
     trainable: bool,
     new_variable: Callable[..., Any],
 ) -> Any:
+    _check_is_called(initializer, name)
+
     def getter(initializer: Callable[..., tf.Tensor], **arguments: Any) -> Any:
         # TensorFlow passes an initializer that restores where it can, and then
         # no shape.
         arguments["shape"] = shape
         value = functools.partial(initializer, shape, dtype=tf.float32)
-        return new_variable(initial_value=value, **arguments)
+        try:
+            return new_variable(initial_value=value, **arguments)
+        except ValueError as error:
+            raise errors.ArgumentError(
+                f"Variable {name!r} has shape {list(shape)} and dtype float32, "
+                "which its initializer, or the checkpoint that is restored, "
+                f"does not give: {error}"
+            ) from error
 
     return private.add_variable(
         owner,
@@ -175,3 +185,16 @@ def _variable(
         getter=getter,
         trainable=trainable,
     )
+
+
+def _check_is_called(initializer: Callable[..., Any], name: str) -> None:
+    """Refuses functions of a shape alone, which could not be called."""
+    try:
+        inspect.signature(initializer).bind((1, 1), dtype=tf.float32)
+    except TypeError:
+        raise errors.ArgumentError(
+            f"The initializer of {name!r} is called as initializer(shape, "
+            f"dtype=tf.float32), which {initializer!r} does not take."
+        ) from None
+    except ValueError:  # Nothing is known of it.
+        return

@@ -76,6 +76,7 @@ class NamedSteps:
                 label=f"{_label(name)} on replica {replica}",
                 bound=self._bound,
                 waits=self._waits,
+                drops_unfinished=name is not None,
             )
         return self._queues[key]
 

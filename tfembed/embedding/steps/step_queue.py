@@ -8,7 +8,9 @@ long before. Only ids travel.
 
 A batch that was put for inference stays in flight until the next `take`, which
 drops it. One that was put for training must be finished before the next `take`:
-else its gradients would later be taken for another batch's.
+else its gradients would later be taken for another batch's. Where the calls have
+a name, it is dropped too: TensorFlow takes a name that has no apply_gradients for
+inference, whatever enqueue was told, and layers on top rely on it.
 
 `take` and `finish` never wait. `put` waits where as many batches as are allowed
 were not taken yet, until another thread takes one or the time is over. On a TPU's
@@ -74,6 +76,7 @@ class StepQueue:
       label: what errors call them.
       bound: how many may wait for `take`.
       waits: whether a call that comes too early waits, without a time.
+      drops_unfinished: whether `take` drops a batch that was not finished.
     """
 
     def __init__(
@@ -83,8 +86,10 @@ class StepQueue:
         label: str,
         bound: QueueBound = QueueBound(),
         waits: bool = False,
+        drops_unfinished: bool = False,
     ) -> None:
         self._label = label
+        self._drops_unfinished = drops_unfinished
         self._bound = bound
         self._waits = waits
         capacity = bound.batches if waits else -1
@@ -97,6 +102,7 @@ class StepQueue:
         made = cls.__new__(cls)
         made._label, made._bound = queues[0]._label, queues[0]._bound
         made._waits = queues[0]._waits
+        made._drops_unfinished = queues[0]._drops_unfinished
         made._enqueued = BatchQueue.chosen(
             [one._enqueued for one in queues], place
         )
@@ -169,6 +175,8 @@ class StepQueue:
 
         def drop() -> tf.Tensor:
             batch, _ = self._in_flight.pop()
+            if self._drops_unfinished:
+                return tf.constant(0)
 
             def keep() -> tf.Tensor:
                 with tf.control_dependencies([self._in_flight.push(batch)]):

@@ -35,7 +35,8 @@ class TraceQueues:
             one before waits for its gradients.
         """
         waiting = self._queue(name, "in flight")
-        if waiting and _is_for_training(waiting[-1]):
+        # One with a name is dropped, as by a StepQueue.
+        if name is None and waiting and _is_for_training(waiting[-1]):
             raise errors.StateError(
                 "dequeue finds that the batch dequeued before is still waiting "
                 "for its apply_gradients. For evaluation, enqueue with "
