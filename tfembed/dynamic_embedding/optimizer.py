@@ -5,7 +5,11 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import tensorflow as tf
+
+from tfembed import errors
 from tfembed.dynamic_embedding.training.optimizer import TableOptimizer
+from tfembed.dynamic_embedding.training.v1_optimizer import V1TableOptimizer
 
 __all__ = ["DynamicEmbeddingOptimizer"]
 
@@ -55,16 +59,27 @@ def DynamicEmbeddingOptimizer(
         changed, dense variables included), or "allow" it.
 
     Returns:
-      A `TableOptimizer`; over a Keras 3 optimizer a `KerasTableOptimizer`. Both
-      have `minimize`, `apply_gradients` and `nonfinite_rows`, an int64 variable:
-      the keys with a gradient that was not finite so far.
+      A `TableOptimizer`; over a Keras 3 optimizer a `KerasTableOptimizer`, over
+      one of tf.compat.v1 a `V1TableOptimizer`, with its methods. All have
+      `minimize`, `apply_gradients` and `nonfinite_rows`, an int64 variable: the
+      keys with a gradient that was not finite so far. Other attributes, such as
+      `beta_1`, are those of `opt`.
 
     Raises:
       tfembed.errors.UnsupportedError: `synchronous`, or an optimizer or option
         that cannot train tables; it says why.
-      tfembed.errors.ArgumentError: an unknown `nonfinite`.
+      tfembed.errors.ArgumentError: an unknown `nonfinite`, or an `opt` that was
+        made here.
     """
-    optimizer = TableOptimizer(opt, bp_v2, synchronous, nonfinite=nonfinite)
+    engine = getattr(opt, "engine", opt)
+    if isinstance(engine, TableOptimizer):
+        raise errors.ArgumentError(
+            f"`opt` is a DynamicEmbeddingOptimizer already: {opt!r}. Use it as it "
+            "is."
+        )
+    is_v1 = isinstance(opt, tf.compat.v1.train.Optimizer)
+    kind = V1TableOptimizer if is_v1 else TableOptimizer
+    optimizer = kind(opt, bp_v2, synchronous, nonfinite=nonfinite)
     keras = sys.modules.get("keras")
     if keras is None or not isinstance(opt, keras.optimizers.Optimizer):
         return optimizer

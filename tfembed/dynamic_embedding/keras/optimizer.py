@@ -53,6 +53,15 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
             )
         super().__setattr__(attribute, value)
 
+    def __getattr__(self, name: str) -> Any:
+        """Public attributes of the inner optimizer, such as `beta_1`."""
+        inner = self.__dict__.get("inner_optimizer")
+        if name.startswith("_") or not hasattr(inner, name):
+            raise AttributeError(
+                f"'{type(self).__name__}' object has no attribute '{name}'"
+            )
+        return getattr(inner, name)
+
     @property
     def nonfinite_rows(self) -> tf.Variable:
         """int64, the keys whose summed gradient was not finite so far."""
@@ -123,7 +132,16 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
         )
 
     def minimize(self, loss: Any, var_list: Any, **options: Any) -> tf.Tensor:
-        """Takes one step: `TableOptimizer.minimize`."""
+        """Takes one step: `TableOptimizer.minimize`.
+
+        Raises:
+          tfembed.errors.ArgumentError: `var_list` is None.
+        """
+        if var_list is None:
+            raise errors.ArgumentError(
+                "`var_list` must be variables, such as "
+                "`model.trainable_variables`, or a function of them; got None."
+            )
 
         def targets() -> list[Any]:
             given = var_list() if callable(var_list) else var_list

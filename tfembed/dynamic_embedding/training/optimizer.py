@@ -87,6 +87,15 @@ class TableOptimizer(tf.Module):
         """What it was made of."""
         return self._opt
 
+    def __getattr__(self, name: str) -> Any:
+        """Public attributes of the optimizer that it was made of."""
+        opt = self.__dict__.get("_opt")
+        if name.startswith("_") or not hasattr(opt, name):
+            raise AttributeError(
+                f"'{type(self).__name__}' object has no attribute '{name}'"
+            )
+        return getattr(opt, name)
+
     def options(self) -> dict[str, Any]:
         """The other arguments that it was made of."""
         return {"bp_v2": self.bp_v2, "nonfinite": self._nonfinite}
@@ -104,7 +113,7 @@ class TableOptimizer(tf.Module):
     def minimize(
         self,
         loss: Any,
-        var_list: Any,
+        var_list: Any = None,
         grad_loss: Any = None,
         name: str | None = None,
         tape: tf.GradientTape | None = None,
@@ -116,7 +125,7 @@ class TableOptimizer(tf.Module):
         Args:
           loss: a function without arguments; or, with `tape`, its result.
           var_list: variables, or a function that returns them and is called
-            after `loss`.
+            after `loss`; None: the trainable variables that `loss` uses.
           grad_loss: gradient of the loss itself; None: 1.
           name: of the step.
           tape: what recorded `loss`.
@@ -141,6 +150,8 @@ class TableOptimizer(tf.Module):
         name: str | None = None,
         *,
         global_step: Any = None,
+        skip_gradients_aggregation: bool = False,
+        experimental_aggregate_gradients: bool = True,
     ) -> None:
         """Takes one step.
 
@@ -150,6 +161,8 @@ class TableOptimizer(tf.Module):
           name: of the step.
           global_step: a variable that counts steps too, as for optimizers of
             tf.compat.v1.
+          skip_gradients_aggregation, experimental_aggregate_gradients: of
+            several replicas, which are refused; accepted.
 
         Raises:
           tfembed.errors.ArgumentError: no gradient at all, a table's that is no
@@ -157,6 +170,7 @@ class TableOptimizer(tf.Module):
           tfembed.errors.UnsupportedError: dense variables beside a description
             of tfembed.optimizers, or a strategy with several replicas.
         """
+        del skip_gradients_aggregation, experimental_aggregate_gradients
         sparse, dense = sort_gradients(grads_and_vars)
         if dense and not self._wrapped.moves_dense:
             self._wrapped.apply_dense(dense)  # Says why not.
@@ -203,8 +217,12 @@ class TableOptimizer(tf.Module):
             or attached.rule_text() != self._described.rule_text()
         ):
             return []
+        return slots_of(params, self._wrapped.name, self.slot_labels())
+
+    def slot_labels(self) -> tuple[str, ...]:
+        """What the optimizer calls its slots, in their order in a row."""
         labels = getattr(self._rule, "slot_labels", ())
-        return slots_of(params, self._wrapped.name, labels)
+        return tuple(labels or self._described.slot_names)
 
     @property
     def _described(self) -> Any:

@@ -13,7 +13,13 @@ from tfembed.dynamic_embedding.training.key_sums import TableGradient
 from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.ops.private import orders_by_itself
 
-__all__ = ["check_finite", "loss_gradients", "sort_gradients", "variable_of"]
+__all__ = [
+    "check_finite",
+    "is_of_a_table",
+    "loss_gradients",
+    "sort_gradients",
+    "variable_of",
+]
 
 _OF_TABLES = (Variable, TrainableWrapper)
 
@@ -46,11 +52,11 @@ def sort_gradients(
         )
     sparse, dense = [], []
     for gradient, variable in pairs:
-        if isinstance(variable, _OF_TABLES):
+        if is_of_a_table(variable):
             sparse.append(_table_gradient(gradient, variable))
         else:
             dense.append((gradient, variable))
-    _check_once([(g, v) for g, v in pairs if isinstance(v, _OF_TABLES)])
+    _check_once([(g, v) for g, v in pairs if is_of_a_table(v)])
     return sparse, dense
 
 
@@ -83,12 +89,20 @@ def loss_gradients(
         )
     else:
         value = loss
-    variables = list(var_list() if callable(var_list) else var_list)
+    if var_list is None:
+        variables = _used_variables(tape)
+    else:
+        variables = list(var_list() if callable(var_list) else var_list)
     if loss_scale:
         ones = tf.ones_like(value) if grad_loss is None else grad_loss
         grad_loss = tf.convert_to_tensor(ones) * loss_scale
     gradients = tape.gradient(value, variables, output_gradients=grad_loss)
     return value, list(zip(gradients, variables, strict=True))
+
+
+def is_of_a_table(variable: Any) -> bool:
+    """Whether it is a `Variable` or stands for lookups in one."""
+    return isinstance(variable, _OF_TABLES)
 
 
 def variable_of(variable: Variable | TrainableWrapper) -> Variable:
@@ -105,6 +119,17 @@ def check_finite(gradient: Any) -> tf.Tensor:
         values,
         "A dense variable's gradient is not finite, and nonfinite='refuse'",
     )
+
+
+def _used_variables(tape: tf.GradientTape) -> list[Any]:
+    """The trainable variables that a tape has seen; of a table, the table."""
+    used = [v for v in tape.watched_variables() if v.trainable]
+    tables = {id(v) for v in used if isinstance(v, Variable)}
+    return [
+        v
+        for v in used
+        if not (isinstance(v, TrainableWrapper) and id(v.params) in tables)
+    ]
 
 
 def _check_no_graph() -> None:
