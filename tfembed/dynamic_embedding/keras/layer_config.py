@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import dataclasses
 import inspect
 import sys
@@ -14,6 +15,7 @@ from tfembed.dynamic_embedding.keras import combiners
 from tfembed.initializers import RowInitializer, row_initializer
 
 __all__ = [
+    "FLOAT_IDS_REFUSED",
     "combiner_of",
     "initializer_config",
     "initializer_of",
@@ -22,6 +24,10 @@ __all__ = [
     "policy_config",
     "policy_of",
 ]
+
+# Whether layers refuse float ids while a function is traced, too, not only when
+# it runs.
+FLOAT_IDS_REFUSED = contextvars.ContextVar("float ids refused", default=False)
 
 
 def initializer_config(initializer: Any, dim: int) -> Any:

@@ -11,6 +11,7 @@ import keras
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.dynamic_embedding.keras import layer_config
 from tfembed.dynamic_embedding.keras.horovod import check_one_process
 
 __all__ = ["de_hvd_save_model", "de_save_model", "save_model"]
@@ -34,14 +35,17 @@ def save_model(
         serves.
       overwrite: whether what is there already is replaced.
       include_optimizer: accepted for TFRA's sake; Keras 3 decides.
-      signatures: of the SavedModel; None: one of the model's call.
+      signatures: of the SavedModel; None: one of the model's call. A model
+        that has no keras.Input needs them, or a `call` that is a tf.function
+        with an `input_signature`: Keras takes inputs for floats else.
       options: of the SavedModel. A `namespace_whitelist` need not name our
         ops.
       save_traces: accepted for TFRA's sake.
 
     Raises:
       tfembed.errors.ArgumentError: `signatures` or `options` of a `.keras` file,
-        or `filepath` exists and must not be overwritten.
+        no `signatures` where the model's inputs are not known to be ids, or
+        `filepath` exists and must not be overwritten.
     """
     del include_optimizer, save_traces
     path = os.fspath(filepath)
@@ -50,7 +54,7 @@ def save_model(
             f"`filepath` {path!r} exists; give overwrite=True or another one."
         )
     if not path.endswith(".keras"):
-        tf.saved_model.save(model, path, signatures, _with_our_ops(options))
+        _save_for_serving(model, path, signatures, _with_our_ops(options))
         return
     if signatures is not None or options is not None:
         raise errors.ArgumentError(
@@ -58,6 +62,46 @@ def save_model(
             "give a folder as `filepath`."
         )
     keras.saving.save_model(model, path, overwrite=True)
+
+
+def _save_for_serving(
+    model: Any,
+    path: str,
+    signatures: Any,
+    options: tf.saved_model.SaveOptions | None,
+) -> None:
+    if signatures is not None:
+        tf.saved_model.save(model, path, signatures, options)
+    elif getattr(model.call, "input_signature", None):
+        # tf.saved_model.save would call it with Keras' floats as well.
+        model.call.get_concrete_function()
+        archive = keras.export.ExportArchive()
+        archive.track(model)
+        archive.add_endpoint("serving_default", model.call)
+        archive.write_out(path, options)
+    else:
+        refused = layer_config.FLOAT_IDS_REFUSED.set(not _has_inputs(model))
+        try:
+            tf.saved_model.save(model, path, None, options)
+        except errors.DtypeError as error:
+            raise errors.ArgumentError(
+                f"`signatures` of '{model.name}' must be given: it has no "
+                "keras.Input, so Keras takes its inputs for floats, which are no "
+                "ids. For example: signatures=tf.function(model)."
+                "get_concrete_function(tf.TensorSpec([None, 3], tf.int64))."
+            ) from error
+        finally:
+            layer_config.FLOAT_IDS_REFUSED.reset(refused)
+
+
+def _has_inputs(model: Any) -> bool:
+    """Whether Keras knows the dtypes of the model's inputs."""
+    try:
+        return bool(model.inputs)
+    except (
+        AttributeError
+    ):  # It has been called, or not, but has no keras.Input.
+        return False
 
 
 def _with_our_ops(

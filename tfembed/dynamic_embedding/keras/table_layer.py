@@ -165,7 +165,7 @@ class TableLayer(keras.layers.Layer):
         if self._are_keys(ids.dtype):
             return tf.cast(ids, key_dtype) if ids.dtype != key_dtype else ids
         complaint = self._complaint(ids.dtype.name)
-        if tf.executing_eagerly():
+        if tf.executing_eagerly() or layer_config.FLOAT_IDS_REFUSED.get():
             raise errors.DtypeError(complaint)
         # Keras builds a model that it loads by tracing it with float inputs.
         with tf.control_dependencies([tf.debugging.Assert(False, [complaint])]):
