@@ -84,9 +84,22 @@ def test_an_unknown_way_with_nonfinite_gradients_is_refused():
 
 
 WRONG_INPUTS = [
-    ({"likes": tf.constant([1])}, ValueError, "features must have"),
+    (
+        {"likes": tf.constant([1])},
+        ValueError,
+        r"features must have .*Missing: \['clicks'\]. Not .*: \['likes'\]",
+    ),
+    (
+        {"clicks": tf.constant([1]), "label": tf.constant([1])},
+        ValueError,
+        r"of feature_config. Not among the features: \['label'\]",
+    ),
     ([tf.constant([1])], (ValueError, TypeError), "features must have"),
-    ({"clicks": [1, 2]}, (ValueError, TypeError), "features must have"),
+    (
+        {"clicks": [1, 2]},
+        (ValueError, TypeError),
+        r"features must have .*Not among the features: \['clicks/0', 'clicks/1'",
+    ),
     ({"clicks": 3}, errors.ArgumentError, "clicks is of unknown type.*int"),
     ({"clicks": tf.constant(["a"])}, errors.DtypeError, "clicks.*string"),
     ({"clicks": tf.constant([1.5])}, errors.DtypeError, "clicks.*float32"),

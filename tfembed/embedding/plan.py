@@ -70,7 +70,8 @@ class EmbeddingPlan:
             tf.nest.assert_same_structure(self.feature_config, values)
         except (ValueError, TypeError) as error:
             raise type(error)(
-                f"{what} must have the structure of feature_config. {error}"
+                f"{what} must have the structure of feature_config. "
+                f"{_difference(self.feature_config, values)}{error}"
             ) from None
         return tf.nest.flatten(values)
 
@@ -207,3 +208,12 @@ def feature_paths(structure: Any) -> list[str]:
     """The keys of each leaf of a `tf.nest` structure, joined by slashes."""
     keys = tf.__internal__.nest.yield_flat_paths(structure)
     return ["/".join(map(str, path)) for path in keys]
+
+
+def _difference(expected: Any, given: Any) -> str:
+    """The paths that only one of two structures has, in words; "" for none."""
+    wanted, found = feature_paths(expected), feature_paths(given)
+    missing = [path for path in wanted if path not in found]
+    added = [path for path in found if path not in wanted]
+    text = f"Missing: {missing}. " if missing else ""
+    return text + (f"Not among the features: {added}. " if added else "")

@@ -26,6 +26,7 @@ _SUPPORTED = (
 # What users call strategies whose classes have other names.
 _PUBLIC_NAMES = {
     "CollectiveAllReduceStrategy": "MultiWorkerMirroredStrategy",
+    "_CollectiveAllReduceStrategyExperimental": "MultiWorkerMirroredStrategy",
     "ParameterServerStrategyV2": "ParameterServerStrategy",
 }
 
