@@ -287,16 +287,6 @@ def test_an_unknown_treatment_of_nonfinite_gradients_is_refused():
         sgd(nonfinite="hope")
 
 
-def test_a_mirrored_step_is_refused():
-    v, optimizer = variable(), sgd()
-    strategy = tf.distribute.MirroredStrategy(["/CPU:0", "/CPU:1"])
-    with (
-        strategy.scope(),
-        pytest.raises(NotImplementedError, match="several replicas"),
-    ):
-        step(optimizer, v, tf.constant([1], tf.int64))
-
-
 def test_the_step_count_is_saved(tmp_path):
     v, optimizer = variable(), sgd()
     for _ in range(3):

@@ -15,6 +15,10 @@ from tfembed.dynamic_embedding.training.key_use import (
     forget_evicted,
     note_updates,
 )
+from tfembed.dynamic_embedding.training.replica_step import (
+    check_replicas,
+    once,
+)
 from tfembed.dynamic_embedding.training.row_rule import RowRule
 from tfembed.dynamic_embedding.training.row_update import (
     check_no_admission,
@@ -71,7 +75,11 @@ class TableOptimizer(tf.Module):
         with tf.init_scope():
             self._wrapped = wrap(opt)
             self.nonfinite_rows = tf.Variable(
-                0, dtype=tf.int64, trainable=False, name="nonfinite_rows"
+                0,
+                dtype=tf.int64,
+                trainable=False,
+                name="nonfinite_rows",
+                aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
             )
         self._steps = None  # Where `opt` does not count and save them.
         if not hasattr(opt, "iterations"):
@@ -161,16 +169,24 @@ class TableOptimizer(tf.Module):
           name: of the step.
           global_step: a variable that counts steps too, as for optimizers of
             tf.compat.v1.
-          skip_gradients_aggregation, experimental_aggregate_gradients: of
-            several replicas, which are refused; accepted.
+          skip_gradients_aggregation, experimental_aggregate_gradients: whether
+            the gradients were summed over replicas already; of one replica it
+            is all the same, of several they must not have been.
 
         Raises:
           tfembed.errors.ArgumentError: no gradient at all, a table's that is no
             IndexedSlices, or a table that another optimizer trains.
           tfembed.errors.UnsupportedError: dense variables beside a description
-            of tfembed.optimizers, or a strategy with several replicas.
+            of tfembed.optimizers; several replicas of another strategy than
+            tf.distribute.MirroredStrategy, or with summed gradients.
+          tfembed.errors.StateError: several replicas, and the step is not inside
+            of strategy.run or the optimizer was made outside of strategy.scope.
         """
-        del skip_gradients_aggregation, experimental_aggregate_gradients
+        check_replicas(
+            self.nonfinite_rows,
+            are_summed=skip_gradients_aggregation
+            or not experimental_aggregate_gradients,
+        )
         sparse, dense = sort_gradients(grads_and_vars)
         if dense and not self._wrapped.moves_dense:
             self._wrapped.apply_dense(dense)  # Says why not.
@@ -183,15 +199,15 @@ class TableOptimizer(tf.Module):
         with tf.control_dependencies(finite):
             sparse, dense = self._wrapped.clipping.apply(sparse, dense)
             if sparse:
-                updated.append(self._update_tables(sparse))
+                updated.append(once(self._update_tables, sparse))
         # What a table refuses, moves no dense variable and counts no step.
         with tf.control_dependencies(updated if self._refuses(sparse) else []):
             if dense:
                 self._wrapped.apply_dense(dense)
             else:
-                self._wrapped.finish()
+                once(lambda _: self._wrapped.finish(), [])
             if global_step is not None:
-                global_step.assign_add(1)
+                once(lambda _: global_step.assign_add(1), [])
         if tf.executing_eagerly():
             for _, params in sparse:
                 params.note_step()

@@ -35,15 +35,9 @@ def sort_gradients(
     Raises:
       tfembed.errors.ArgumentError: no gradient, a table's that is no
         IndexedSlices, or one that would count twice.
-      tfembed.errors.UnsupportedError: a graph of TensorFlow 1, or a strategy
-        with several replicas.
+      tfembed.errors.UnsupportedError: a graph of TensorFlow 1.
     """
     _check_no_graph()
-    if tf.distribute.get_strategy().num_replicas_in_sync > 1:
-        raise errors.UnsupportedError(
-            "DynamicEmbeddingOptimizer does not run on several replicas in "
-            "this release; use tfembed.TPUEmbedding there."
-        )
     pairs = [(g, v) for g, v in grads_and_vars if g is not None]
     if not pairs:
         raise errors.ArgumentError(

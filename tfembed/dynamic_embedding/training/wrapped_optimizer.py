@@ -177,7 +177,11 @@ def wrap(opt: Any) -> WrappedOptimizer:
 def _step_counter() -> tf.Variable:
     with tf.init_scope():
         return tf.Variable(
-            0, dtype=tf.int64, trainable=False, name="iterations"
+            0,
+            dtype=tf.int64,
+            trainable=False,
+            name="iterations",
+            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
         )
 
 
