@@ -38,6 +38,7 @@ MODULES = {
     "test_strategies",
     "test_tpu_plumbing",
     "test_training",
+    "test_unknown_batch_sizes",
 }
 
 

@@ -80,12 +80,14 @@ def format_of(
         and output_shapes.is_sequence(feature)
     ):
         length = feature.max_sequence_length
-    elif ids.kind == "ragged" and batch is None:
+    elif ids.kind == "ragged" and batch is None and output_shape.rank > 1:
+        # One sample for each element, or sequences of any length.
         raise errors.ArgumentError(
             f"Input {path} is a RaggedTensor whose number of rows is unknown "
             f"when the function is traced, and its output shape is "
-            f"{output_shape}. Batch with drop_remainder=True, or leave "
-            "`output_shape` out."
+            f"{output_shape}. Batch with drop_remainder=True (a loop over a "
+            "distributed dataset forgets the number; one over its iterator "
+            "does not), or leave `output_shape` out."
         )
     elif ids.kind == "ragged" and batch and size % batch == 0:
         length = size // batch if size > batch else 0
