@@ -98,7 +98,8 @@ def test_a_wrapper_that_is_kept_trains_in_every_step():
     assert trainables[0].ids.numpy().tolist() == [1, 3]
 
 
-def test_two_lookups_of_one_name_in_a_step_are_both_counted():
+@pytest.mark.parametrize("given", [1, 2])
+def test_two_lookups_of_one_name_in_a_step_are_both_counted(given):
     v = de.Variable(dim=1, name="twice")
     with tf.GradientTape() as tape:
         both = [
@@ -109,7 +110,9 @@ def test_two_lookups_of_one_name_in_a_step_are_both_counted():
     wrapper = both[0][1]
     assert both[1][1] is wrapper
 
-    sgd().apply_gradients([(tape.gradient(loss, wrapper), wrapper)])
+    sources = [wrapper for _, wrapper in both][:given]
+    gradients = tape.gradient(loss, sources)
+    sgd().apply_gradients(zip(gradients, sources, strict=True))
 
     assert rows_of(v, 1, 2) == [-1, -11]
 

@@ -38,7 +38,9 @@ def sort_gradients(
       tfembed.errors.UnsupportedError: a graph of TensorFlow 1.
     """
     _check_no_graph()
-    pairs = [(g, v) for g, v in grads_and_vars if g is not None]
+    pairs = _once_for_each_name(
+        [(g, v) for g, v in grads_and_vars if g is not None]
+    )
     if not pairs:
         raise errors.ArgumentError(
             "No variable has a gradient. Look rows up, and compute the loss, "
@@ -133,6 +135,23 @@ def _check_no_graph() -> None:
             "in this release. Train in eager mode or in a tf.function; "
             "optimizers of tf.compat.v1 do so, too."
         )
+
+
+def _once_for_each_name(
+    pairs: list[tuple[Any, Any]],
+) -> list[tuple[Any, Any]]:
+    """Leaves out wrappers that come again, with their gradient.
+
+    Several lookups of one name in a step return one wrapper; its gradient is
+    that of all of them, and programs give it once for each.
+    """
+    seen, kept = set(), []
+    for gradient, variable in pairs:
+        key = (id(variable), id(getattr(gradient, "values", gradient)))
+        if type(variable) is not TrainableWrapper or key not in seen:
+            kept.append((gradient, variable))
+        seen.add(key)
+    return kept
 
 
 def _check_once(pairs: list[tuple[Any, Any]]) -> None:
