@@ -19,7 +19,7 @@ BUFFER_SIZE = 4194304  # Rows, as TFRA's.
 
 
 def save(
-    table: HashTable,
+    table: Any,
     folder: tf.Tensor,
     stems: Sequence[Any],
     *,
@@ -30,7 +30,7 @@ def save(
     """Writes a pair of files for each shard: docs/formats/row_files.md.
 
     Args:
-      table: the table.
+      table: what has the `handles` of a table or of one of its shards.
       folder: string scalar.
       stems: the name of each shard's pair.
       append: whether rows go behind those that are there.

@@ -30,6 +30,11 @@ class FrequencyRestrictPolicy(StatusPolicy):
         super().__init__(var, "frequency")
         self._count_repeats = bool(count_repeats)
 
+    @property
+    def freq_var(self) -> Variable:
+        """`status`, by TFRA's name."""
+        return self._status
+
     def apply_update(self, ids: Any) -> Any:
         """Adds 1 to the status of each of `ids`, keys of any shape.
 

@@ -29,6 +29,7 @@ class RestrictPolicy(tf.__internal__.tracking.Trackable, abc.ABC):
 
     def __init__(self, var: Any) -> None:
         self._variable = var
+        self.var = var  # TFRA's name, in policies that users wrote.
 
     @property
     def variable(self) -> Any:

@@ -29,6 +29,11 @@ class TimestampRestrictPolicy(StatusPolicy):
     def __init__(self, var: Variable) -> None:
         super().__init__(var, "timestamp")
 
+    @property
+    def tstp_var(self) -> Variable:
+        """`status`, by TFRA's name."""
+        return self._status
+
     def apply_update(self, ids: Any) -> Any:
         """Sets the status of `ids`, keys of any shape, to this second.
 

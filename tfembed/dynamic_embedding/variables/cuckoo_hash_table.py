@@ -71,6 +71,21 @@ class CuckooHashTable(tf.Module):
         """The rows."""
         return self._table
 
+    @property
+    def key_dtype(self) -> tf.DType:
+        """Dtype of the keys."""
+        return self._table.key_dtype
+
+    @property
+    def value_dtype(self) -> tf.DType:
+        """Dtype of the rows."""
+        return self._table.value_dtype
+
+    @property
+    def resource_handle(self) -> tf.Tensor:
+        """The table's handle."""
+        return self._table.handle
+
     def size(self, name: str | None = None) -> tf.Tensor:
         """The number of keys, int64 []."""
         with tf.name_scope(name or "size"):

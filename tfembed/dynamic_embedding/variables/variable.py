@@ -22,6 +22,7 @@ from tfembed.dynamic_embedding.restrict.restrict_policy import (
 from tfembed.dynamic_embedding.variables import arguments
 from tfembed.dynamic_embedding.variables.kv_creator import check_kv_creator
 from tfembed.dynamic_embedding.variables.partition import default_partition_fn
+from tfembed.dynamic_embedding.variables.variable_shard import VariableShard
 from tfembed.policies import AdmissionPolicy, EvictionPolicy, Expiry
 from tfembed.tables.dtypes import table_dtypes
 
@@ -207,8 +208,10 @@ class Variable(VariableFiles, VariableLookups):
 
     @property
     def tables(self) -> tuple[Any, ...]:
-        """The shards of `table`."""
-        return self._table.shards
+        """Views of the shards, with TFRA's methods of a table."""
+        if self.value_dtype == tf.string:
+            return tuple(self._table.shards)
+        return tuple(VariableShard(self, i) for i in range(self.shard_num))
 
     @property
     def restrict_policy(self) -> RestrictPolicy | None:

@@ -1,0 +1,148 @@
+"""`Variable.tables`: shards with the methods of TFRA's tables."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfembed.dynamic_embedding as de
+from dynamic_embedding.shadows import contents, keys
+from tfembed import errors
+
+v1 = tf.compat.v1
+
+
+def filled(shards=3, name="scope/rows", **options):
+    v = de.Variable(
+        dim=1,
+        devices=["/CPU:0"] * shards,
+        name=name,
+        initializer=-1.0,
+        **options,
+    )
+    v.upsert(range(10), np.arange(10.0)[:, None])
+    return v
+
+
+def test_a_shard_tells_what_it_is():
+    v = filled()
+    assert [shard.name for shard in v.tables] == [
+        f"scope_rows_mht_{i}of3" for i in (1, 2, 3)
+    ]
+    shard = v.tables[1]
+    assert (shard.key_dtype, shard.value_dtype) == (tf.int64, tf.float32)
+    assert "CPU" in shard.resource_handle.device
+    assert "scope_rows_mht_2of3" in repr(shard)
+
+
+def test_a_shard_hands_out_its_own_rows():
+    v = filled()
+    for i, shard in enumerate(v.tables):
+        found, rows = (x.numpy() for x in shard.export())
+        assert sorted(found) == list(range(i, 10, 3))
+        assert rows[:, 0].tolist() == found.tolist()
+        assert int(shard.size()) == len(found)
+
+
+def test_a_shard_knows_no_keys_of_others():
+    rows, exists = filled().tables[0].lookup(keys(3, 4), return_exists=True)
+    assert rows.numpy().tolist() == [[3], [-1]]
+    assert exists.numpy().tolist() == [True, False]
+    with pytest.raises(ValueError, match="int64"):
+        filled().tables[0].lookup(tf.constant([1], tf.int32))
+
+
+def test_what_a_shard_inserts_is_found_in_the_variable():
+    v = filled()
+    v.tables[0].insert(keys(11, 12), [[11.0], [12.0]])
+    assert v.lookup(keys(11, 12)).numpy().tolist() == [[11], [12]]
+    assert [int(shard.size()) for shard in v.tables] == [5, 3, 4]
+
+
+def test_a_shard_removes_its_own_keys_with_their_status():
+    v = filled(restrict_policy=de.FrequencyRestrictPolicy)
+    v.restrict_policy.apply_update(tf.range(10, dtype=tf.int64))
+    v.tables[0].remove(tf.constant([[0, 1], [3, 99]], tf.int64))
+    assert sorted(contents(v)) == [1, 2, 4, 5, 6, 7, 8, 9]
+    assert sorted(contents(v.restrict_policy.freq_var)) == sorted(contents(v))
+    with pytest.raises(TypeError, match="int64"):
+        v.tables[0].remove(tf.constant([1], tf.int32))
+
+    v.tables[1].clear()
+    assert sorted(contents(v)) == [2, 5, 6, 8, 9]
+
+
+def test_a_shard_is_written_to_files_and_read(tmp_path):
+    v = filled(2)
+    for i, shard in enumerate(v.tables):
+        shard.save_to_file_system(str(tmp_path / str(i)), buffer_size=4096)
+    assert (tmp_path / "1" / "scope_rows_mht_2of2-keys").exists()
+
+    other = de.Variable(dim=1, devices=["/CPU:0"] * 2, name="scope/rows")
+    for i, shard in enumerate(other.tables):
+        shard.load_from_file_system(str(tmp_path / str(i)))
+    assert contents(other) == contents(v)
+
+
+def test_a_policy_that_was_written_for_tfra_restricts_shard_by_shard():
+    class KeepLargest(de.RestrictPolicy):
+        def __init__(self, var):
+            super().__init__(var)
+            self.threshold = 1
+
+        @property
+        def status(self):
+            return self.var
+
+        def apply_update(self, ids):
+            pass
+
+        def apply_restriction(self, num_reserved, **kwargs):
+            share = num_reserved // self.var.shard_num
+            for i in range(self.var.shard_num):
+                found, rows = self.var.tables[i].export()
+                excess = tf.maximum(tf.size(found) - share, 0)
+                _, places = tf.math.top_k(-rows[:, 0], excess)
+                self.var.tables[i].remove(tf.gather(found, places))
+
+    v = filled(2, restrict_policy=KeepLargest)
+    v.restrict(4)
+    assert sorted(contents(v)) == [6, 7, 8, 9]
+
+
+def test_policies_have_tfras_names_of_their_status():
+    for policy, name in (
+        (de.FrequencyRestrictPolicy, "freq_var"),
+        (de.TimestampRestrictPolicy, "tstp_var"),
+    ):
+        v = filled(restrict_policy=policy)
+        assert getattr(v.restrict_policy, name) is v.restrict_policy.status
+        assert v.restrict_policy.var is v
+
+
+def test_a_saver_takes_the_tables_of_a_variable_with_one_shard(tmp_path):
+    with tf.Graph().as_default(), v1.Session() as session:
+        v = de.Variable(dim=1, name="t1", initializer=-1.0)
+        saver = v1.train.Saver(v.tables)
+        session.run(v.upsert([0, 1], [[0.0], [1.0]]))
+        path = saver.save(session, str(tmp_path / "ckpt"))
+        session.run(v.upsert([5], [[5.0]]))
+        v1.train.Saver([v.tables[0]]).restore(session, path)
+        assert session.run(v.size()) == 2
+        assert session.run(v.tables[0].size()) == 2
+
+        several = de.Variable(devices=["/CPU:0"] * 2, name="t2")
+        with pytest.raises(errors.UnsupportedError, match="not by shard"):
+            v1.train.Saver(several.tables)
+
+
+def test_shards_of_string_rows_are_listed():
+    v = de.Variable(value_dtype=tf.string, name="words")
+    assert len(v.tables) == 1
+
+
+def test_a_bare_table_tells_its_dtypes():
+    table = de.CuckooHashTable(tf.int64, tf.int32, [0, 0], name="bare")
+    assert (table.key_dtype, table.value_dtype) == (tf.int64, tf.int32)
+    assert "CPU" in table.resource_handle.device

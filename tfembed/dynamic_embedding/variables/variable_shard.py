@@ -1,0 +1,147 @@
+"""One shard of a `Variable`, with the methods of TFRA's tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.dynamic_embedding.files import folders, table_files
+from tfembed.dynamic_embedding.variables import arguments
+from tfembed.ops import table as table_ops
+
+__all__ = ["VariableShard"]
+
+
+class VariableShard(tf.__internal__.tracking.Trackable):
+    """A view of one shard: what `Variable.tables` lists.
+
+    What it writes goes where the variable's partitioner puts it, so that it is
+    found again; what it removes loses its slots and status too.
+
+    Attributes:
+      name: `<variable>_mht_<shard, from 1>of<shards>`, as raw files are called.
+      key_dtype, value_dtype: the variable's.
+      dim: width of a row.
+      device: where the shard is.
+      resource_handle: of its table.
+
+    Args:
+      variable: the `Variable`; rows of strings have no such views.
+      index: the shard, from 0.
+    """
+
+    def __init__(self, variable: Any, index: int) -> None:
+        shard = variable.table.shards[index]
+        stem = variable.name.replace("/", "_")
+        self.name = f"{stem}_mht_{index + 1}of{variable.shard_num}"
+        self.key_dtype = variable.key_dtype
+        self.value_dtype = variable.value_dtype
+        self.dim = variable.dim
+        self.device = shard.device
+        self.resource_handle = shard.resource_handle
+        self._variable = variable
+        self._index = index
+        # For the Savers of a graph.
+        self._shared_name = self.name
+
+    @property
+    def handles(self) -> tuple[tf.Tensor]:
+        """The one handle, as a table has several."""
+        return (self.resource_handle,)
+
+    def size(self, name: str | None = None) -> tf.Tensor:
+        """The number of keys in the shard, int64 []."""
+        return self._variable.size(self._index, name)
+
+    def export(self, name: str | None = None) -> tuple[tf.Tensor, tf.Tensor]:
+        """The shard's keys [n] and rows [n, dim]."""
+        with tf.name_scope(name or "export"):
+            keys, values, _ = table_ops.export(
+                self.resource_handle,
+                key_dtype=self.key_dtype,
+                value_dtype=self.value_dtype,
+            )
+            return keys, values
+
+    def lookup(
+        self, keys: Any, return_exists: bool = False, name: str | None = None
+    ) -> Any:
+        """`Variable.lookup`; keys of other shards are not there."""
+        with tf.name_scope(name or "lookup"):
+            keys = arguments.key_tensor(keys, self)
+            values, exists = table_ops.lookup(
+                self.resource_handle,
+                keys,
+                dim=self.dim,
+                value_dtype=self.value_dtype,
+            )
+            return (values, exists) if return_exists else values
+
+    def insert(self, keys: Any, values: Any, name: str | None = None) -> Any:
+        """`Variable.upsert`."""
+        return self._variable.upsert(keys, values, name)
+
+    def remove(self, keys: Any, name: str | None = None) -> Any:
+        """Removes those of `keys`, of any shape, that are in the shard."""
+        with tf.name_scope(name or "remove"):
+            keys = arguments.key_tensor(keys, self, errors.DtypeError)
+            _, is_here = self.lookup(keys, return_exists=True)
+            return self._variable.remove(tf.boolean_mask(keys, is_here))
+
+    def clear(self, name: str | None = None) -> Any:
+        """Removes the shard's keys."""
+        with tf.name_scope(name or "clear"):
+            return self._variable.remove(self.export()[0])
+
+    def save_to_file_system(
+        self,
+        dirpath: Any,
+        file_name: str | None = None,
+        dirpath_env: str | None = "TFRA_SAVED_KV",
+        append_to_file: bool = False,
+        buffer_size: int = table_files.BUFFER_SIZE,
+        name: str | None = None,
+    ) -> Any:
+        """Writes the shard's rows as `CuckooHashTable.save_to_file_system`."""
+        return table_files.save(
+            self,
+            folders.folder(dirpath, dirpath_env),
+            [file_name or self.name],
+            append=append_to_file,
+            buffer_size=buffer_size,
+            name=name,
+        )
+
+    def load_from_file_system(
+        self,
+        dirpath: Any,
+        file_name: str | None = None,
+        dirpath_env: str | None = "TFRA_SAVED_KV",
+        buffer_size: int = table_files.BUFFER_SIZE,
+        name: str | None = None,
+    ) -> Any:
+        """Adds the rows of one pair of files to the variable."""
+        return table_files.load(
+            self._variable.table,
+            folders.folder(dirpath, dirpath_env),
+            [file_name or self.name],
+            buffer_size=buffer_size,
+            name=name,
+        )
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} '{self.name}' of {self._variable!r}>"
+
+    def _gather_saveables_for_checkpoint(self) -> dict[str, Any]:
+        variable = self._variable
+        if variable.saveable is None:
+            return {}
+        if variable.shard_num > 1:
+            raise errors.UnsupportedError(
+                f"Savers save '{variable.name}' whole, not by shard. Give them "
+                "the Variable in place of its `tables`."
+            )
+        found: dict[str, Any] = variable._gather_saveables_for_checkpoint()
+        return found
