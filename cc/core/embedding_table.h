@@ -187,6 +187,25 @@ class EmbeddingTable {
   virtual absl::Status ImportWaiting(absl::Span<const int64_t> keys,
                                      absl::Span<const int32_t> seen) = 0;
 
+  // What admission has counted where keys share counters: a table has
+  // `num_blocks` blocks of `block_bytes` bytes; none otherwise. Those of two
+  // tables with equal shapes mean the same.
+  struct CountersShape {
+    std::string kind;
+    int64_t num_blocks = 0;
+    int64_t block_bytes = 0;
+
+    bool operator==(const CountersShape& other) const {
+      return kind == other.kind && num_blocks == other.num_blocks &&
+             block_bytes == other.block_bytes;
+    }
+  };
+  virtual CountersShape counters_shape() const = 0;
+
+  // Replaces a block. REQUIRES: it is one of those, of this size.
+  virtual void ImportCounters(int64_t block,
+                              absl::Span<const uint8_t> counters) = 0;
+
   // Gives the memory back to the system.
   virtual void Clear() = 0;
 
@@ -244,6 +263,9 @@ class EmbeddingTable {
     virtual int64_t num_waiting() const = 0;
     virtual absl::Status VisitWaiting(int64_t chunk_keys,
                                       const WaitingVisitor& visit) const = 0;
+
+    // A block of the table's counters_shape().
+    virtual absl::Span<const uint8_t> counters(int64_t block) const = 0;
   };
   virtual std::unique_ptr<Snapshot> Freeze() const = 0;
 

@@ -101,6 +101,9 @@ class StripedTable final : public EmbeddingTable {
   void IsKnown(absl::Span<const int64_t> keys, bool* known) const override;
   absl::Status ImportWaiting(absl::Span<const int64_t> keys,
                              absl::Span<const int32_t> seen) override;
+  CountersShape counters_shape() const override;
+  void ImportCounters(int64_t block,
+                      absl::Span<const uint8_t> counters) override;
   void Clear() override;
   absl::Status ClearFor(int64_t keys) override;
   absl::Status SetSlots(const SlotLayout& layout) override;
@@ -252,6 +255,7 @@ class StripedTable final : public EmbeddingTable {
 
   // Null: all keys are admitted. Guarded by the stripe's lock.
   std::array<std::unique_ptr<AdmissionFilter>, kNumStripes> filters_;
+  CountersShape counters_shape_;              // Of filters_, a block each.
   std::unique_ptr<EvictionPolicy> eviction_;  // Or null.
   int64_t max_size_ = 0;                      // 0: no bound.
   int64_t hand_ = 0;  // See Bound. Guarded by batches_, exclusive.

@@ -143,6 +143,10 @@ class StripedTable::FrozenStripes final : public EmbeddingTable::Snapshot {
     return status;
   }
 
+  absl::Span<const uint8_t> counters(int64_t block) const override {
+    return table_.filters_[block]->shared_counters();
+  }
+
  private:
   const StripedTable& table_;
   const SharedLocks locks_;

@@ -40,6 +40,12 @@ absl::Status StripedTable::SetAdmission(const std::string& policy,
     if (!made.ok()) return made.status();
     filter = *std::move(made);
   }
+  counters_shape_.kind = (*parsed)->counters_kind();
+  if (!counters_shape_.kind.empty()) {
+    counters_shape_.num_blocks = kNumStripes;
+    counters_shape_.block_bytes =
+        static_cast<int64_t>(filters_[0]->shared_counters().size());
+  }
   return absl::OkStatus();
 }
 

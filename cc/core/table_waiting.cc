@@ -3,6 +3,7 @@
 #include <mutex>
 #include <shared_mutex>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "cc/core/striped_table.h"
 
@@ -65,6 +66,16 @@ absl::Status StripedTable::ImportWaiting(absl::Span<const int64_t> keys,
     filter->Release(group.size);
   }
   return absl::OkStatus();
+}
+
+EmbeddingTable::CountersShape StripedTable::counters_shape() const {
+  return counters_shape_;
+}
+
+void StripedTable::ImportCounters(int64_t block,
+                                  absl::Span<const uint8_t> counters) {
+  std::lock_guard<std::shared_mutex> lock(stripes_[block].mutex());
+  absl::c_copy(counters, filters_[block]->shared_counters().begin());
 }
 
 }  // namespace tfembed

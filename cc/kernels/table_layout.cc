@@ -142,4 +142,9 @@ std::string WaitingSeenTensor(absl::string_view name) {
   return absl::StrCat(name, "/waiting/seen");
 }
 
+std::string WaitingCountersTensor(absl::string_view name,
+                                  absl::string_view kind) {
+  return absl::StrCat(name, "/waiting/", kind);
+}
+
 }  // namespace tfembed

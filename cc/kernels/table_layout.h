@@ -48,6 +48,10 @@ std::string NotesTensor(absl::string_view name);
 std::string WaitingKeysTensor(absl::string_view name);
 std::string WaitingSeenTensor(absl::string_view name);
 
+// Counters of a kind that all keys share; see EmbeddingTable::CountersShape.
+std::string WaitingCountersTensor(absl::string_view name,
+                                  absl::string_view kind);
+
 }  // namespace tfembed
 
 #endif  // TFEMBED_KERNELS_TABLE_LAYOUT_H_

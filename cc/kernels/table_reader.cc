@@ -165,19 +165,6 @@ absl::Status TableReader::FindChunks() {
   return FindWaiting();
 }
 
-absl::Status TableReader::FindWaiting() {
-  const std::string keys = WaitingKeysTensor(tensor_name_);
-  if (!files_->reader()->Contains(keys)) return absl::OkStatus();
-  TensorShape shape;
-  const absl::Status status = files_->reader()->LookupTensorShape(keys, &shape);
-  if (!status.ok()) return Explain(status, keys);
-  const TensorShape vector({shape.num_elements()});
-  TF_RETURN_IF_ERROR(CheckTensor(keys, key_dtype(), vector));
-  TF_RETURN_IF_ERROR(CheckTensor(WaitingSeenTensor(tensor_name_),
-                                 tensorflow::DT_INT32, vector));
-  return FindSlices(keys, vector.num_elements(), &waiting_);
-}
-
 absl::Status TableReader::FindSlices(const std::string& vector, int64_t n,
                                      std::vector<int64_t>* chunks) {
   std::vector<TensorSlice> slices;
@@ -280,18 +267,6 @@ absl::Status TableReader::ReadChunk(int64_t c, const EmbeddingTable& table,
     CopyColumns(slice, layout.slot_begin(s), rows);
   }
   return absl::OkStatus();
-}
-
-absl::Status TableReader::ReadWaiting(int64_t c, Tensor* keys, Tensor* seen) {
-  if (waiting_.empty()) {
-    *keys = Tensor(key_dtype(), TensorShape({0}));
-    *seen = Tensor(tensorflow::DT_INT32, TensorShape({0}));
-    return absl::OkStatus();
-  }
-  TF_RETURN_IF_ERROR(ReadSlice(WaitingKeysTensor(tensor_name_), waiting_, c,
-                               key_dtype(), 0, keys));
-  return ReadSlice(WaitingSeenTensor(tensor_name_), waiting_, c,
-                   tensorflow::DT_INT32, 0, seen);
 }
 
 }  // namespace tfembed

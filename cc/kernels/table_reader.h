@@ -62,6 +62,13 @@ class TableReader {
   absl::Status ReadWaiting(int64_t c, tensorflow::Tensor* keys,
                            tensorflow::Tensor* seen);
 
+  // Whether the checkpoint has counters for so many shards of this shape, and
+  // block number `block` of all, as a [1, block_bytes] tensor.
+  bool HasCounters(const EmbeddingTable::CountersShape& each,
+                   int64_t num_shards);
+  absl::Status ReadCounters(const EmbeddingTable::CountersShape& each,
+                            int64_t block, tensorflow::Tensor* counters);
+
  private:
   absl::Status CheckFits(const EmbeddingTable& table);
   absl::Status CheckTensor(const std::string& tensor,

@@ -76,6 +76,7 @@ absl::Status TableRestore::Check(Executor* executor) {
     Tensor keys, seen;
     TF_RETURN_IF_ERROR(reader_->ReadWaiting(c, &keys, &seen));
   }
+  TF_RETURN_IF_ERROR(ForEachCounters([](EmbeddingTable*, int64_t, auto) {}));
   return ForEachChunk(executor, [this](int64_t c, Executor* own) {
     Tensor keys;
     TF_RETURN_IF_ERROR(reader_->VerifyChunk(c, &keys));
@@ -146,9 +147,32 @@ absl::Status TableRestore::CheckSlots() const {
 absl::Status TableRestore::Replace(Executor* executor) {
   absl::Status status = Clear();
   if (status.ok() && options_.deal_rows) status = DealRows(executor);
+  if (status.ok()) {
+    status = ForEachCounters([](EmbeddingTable* shard, int64_t block,
+                                absl::Span<const uint8_t> counters) {
+      shard->ImportCounters(block, counters);
+    });
+  }
   if (status.ok()) return status;
   for (EmbeddingTable* shard : options_.shards) shard->Clear();
   return status;
+}
+
+// What serves trains nothing, and needs no counters.
+absl::Status TableRestore::ForEachCounters(const CountersBody& body) const {
+  const auto each = options_.shards[0]->counters_shape();
+  const auto num_shards = static_cast<int64_t>(options_.shards.size());
+  if (!options_.load_slots || !reader_->HasCounters(each, num_shards)) {
+    return absl::OkStatus();
+  }
+  for (int64_t row = 0; row < num_shards * each.num_blocks; ++row) {
+    Tensor counters;
+    TF_RETURN_IF_ERROR(reader_->ReadCounters(each, row, &counters));
+    body(options_.shards[row / each.num_blocks], row % each.num_blocks,
+         {counters.flat<uint8_t>().data(),
+          static_cast<size_t>(each.block_bytes)});
+  }
+  return absl::OkStatus();
 }
 
 absl::Status TableRestore::DealRows(Executor* executor) {

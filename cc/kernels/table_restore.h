@@ -50,6 +50,11 @@ class TableRestore {
   using ChunkBody = std::function<absl::Status(int64_t chunk, Executor* own)>;
   absl::Status ForEachChunk(Executor* executor, const ChunkBody& body) const;
 
+  // Calls body(shard, block, counters) for all saved counters that fit.
+  using CountersBody = std::function<void(EmbeddingTable* shard, int64_t block,
+                                          absl::Span<const uint8_t> counters)>;
+  absl::Status ForEachCounters(const CountersBody& body) const;
+
   void CountKeys(const tensorflow::Tensor& keys);
   absl::Status Clear();
   absl::Status DealRows(Executor* executor);

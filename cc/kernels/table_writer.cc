@@ -10,6 +10,7 @@
 #include "cc/kernels/key_batch.h"
 #include "cc/kernels/table_dtypes.h"
 #include "cc/kernels/table_layout.h"
+#include "cc/kernels/waiting_writer.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/tensor_shape.h"
 #include "tensorflow/core/framework/tensor_slice.h"
@@ -23,16 +24,6 @@ using ::tensorflow::BundleWriter;
 using ::tensorflow::Tensor;
 using ::tensorflow::TensorShape;
 using ::tensorflow::TensorSlice;
-
-constexpr int64_t kWaitingChunk = int64_t{1} << 20;  // Keys.
-
-// Keys as checkpoints have them. `strings` name them; null where they are
-// numbers.
-void StoreKeys(const StringKeys* strings, absl::Span<const int64_t> keys,
-               Tensor* to) {
-  if (strings != nullptr) return NameKeys(*strings, keys, to);
-  std::copy(keys.begin(), keys.end(), to->flat<int64_t>().data());
-}
 
 // Writes rows in the order in which they come, chunk by chunk.
 class RowWriter {
@@ -125,36 +116,6 @@ absl::Status WriteEmpty(const std::string& name, const TableLayout& layout,
                      Tensor(tensorflow::DT_INT64, TensorShape({0})));
 }
 
-// The keys of all shards that wait for admission, chunk by chunk.
-class WaitingWriter {
- public:
-  WaitingWriter(const std::string& name, int64_t num_keys, BundleWriter* writer)
-      : name_(name), num_keys_(num_keys), writer_(writer) {}
-
-  // `strings`: as StoreKeys.
-  absl::Status Write(const StringKeys* strings, absl::Span<const int64_t> keys,
-                     absl::Span<const int32_t> seen) {
-    const int64_t n = static_cast<int64_t>(keys.size());
-    Tensor key_slice(StoredKeyDtype(strings != nullptr), TensorShape({n}));
-    StoreKeys(strings, keys, &key_slice);
-    Tensor seen_slice(tensorflow::DT_INT32, TensorShape({n}));
-    std::copy(seen.begin(), seen.end(), seen_slice.flat<int32_t>().data());
-    const TensorShape shape({num_keys_});
-    const TensorSlice slice({{next_, n}});
-    next_ += n;
-    TF_RETURN_IF_ERROR(
-        writer_->AddSlice(WaitingKeysTensor(name_), shape, slice, key_slice));
-    return writer_->AddSlice(WaitingSeenTensor(name_), shape, slice,
-                             seen_slice);
-  }
-
- private:
-  const std::string& name_;
-  const int64_t num_keys_;
-  BundleWriter* const writer_;
-  int64_t next_ = 0;
-};
-
 absl::Status WriteLayout(const std::string& name, const TableLayout& layout,
                          BundleWriter* writer) {
   Tensor text(tensorflow::DT_STRING, TensorShape({}));
@@ -178,11 +139,10 @@ absl::Status WriteTable(absl::Span<const EmbeddingTable* const> tables,
     strings_stay.emplace_back(table->strings()->users());
   }
   std::vector<std::unique_ptr<EmbeddingTable::Snapshot>> shards;
-  int64_t num_rows = 0, num_waiting = 0;
+  int64_t num_rows = 0;
   for (const EmbeddingTable* table : tables) {
     shards.push_back(table->Freeze());
     num_rows += shards.back()->size();
-    num_waiting += shards.back()->num_waiting();
   }
   const RowLayout& row_layout = shards[0]->layout();
   const TableLayout layout = {
@@ -190,15 +150,7 @@ absl::Status WriteTable(absl::Span<const EmbeddingTable* const> tables,
       row_layout.type,    shards[0]->seed(),
       shards[0]->slots(), std::string(tables[0]->notes())};
   TF_RETURN_IF_ERROR(WriteLayout(name, layout, writer));
-  WaitingWriter waiting(name, num_waiting, writer);
-  for (size_t s = 0; s < shards.size(); ++s) {
-    const StringKeys* const strings = tables[s]->strings();
-    TF_RETURN_IF_ERROR(shards[s]->VisitWaiting(
-        kWaitingChunk,
-        [&](absl::Span<const int64_t> keys, absl::Span<const int32_t> seen) {
-          return waiting.Write(strings, keys, seen);
-        }));
-  }
+  TF_RETURN_IF_ERROR(WriteWaiting(tables, shards, name, writer));
   if (num_rows == 0) return WriteEmpty(name, layout, writer);
   RowWriter rows(name, layout, row_layout, num_rows, writer);
   for (size_t s = 0; s < shards.size(); ++s) {

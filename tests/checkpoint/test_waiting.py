@@ -122,16 +122,62 @@ def test_another_admission_judges_by_the_saved_counts(
     assert sorted(contents(restored)) == admitted
 
 
-def test_a_bloom_filter_begins_anew(tmp_path):
-    admission = policies.BloomAdmission(2, capacity=100)
-    table = table_of(admission=admission)
-    train(table, [1])
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("dtype", ["int64", "string"])
+def test_a_bloom_filter_goes_on(tmp_path, shards, dtype):
+    def table():
+        admission = policies.BloomAdmission(3, capacity=1000)
+        return table_of(shards, key_dtype=dtype, admission=admission)
+
+    keys = [str(i) if dtype == "string" else i for i in range(200)]
+    saved, restored = table(), table()
+    train(saved, keys)
+    train(saved, keys[:100])
+    assert contents(saved) == {}
+
+    restore(restored, save(saved, tmp_path))
+
+    train(restored, keys)
+    known = restored.contains(keys).numpy()
+    assert known[:100].all()
+    assert np.count_nonzero(known[100:]) <= 5, "Some are early, by chance."
+
+
+@pytest.mark.parametrize(
+    ("shards", "options"),
+    [
+        (2, {"capacity": 100}),
+        (1, {"capacity": 200}),
+        (1, {"capacity": 100, "error_rate": 0.001}),
+    ],
+)
+def test_bloom_counters_of_another_shape_begin_anew(tmp_path, shards, options):
+    saved = table_of(admission=policies.BloomAdmission(2, capacity=100))
+    train(saved, [1])
+    restored = table_of(shards, admission=policies.BloomAdmission(2, **options))
+
+    restore(restored, save(saved, tmp_path))
+
+    train(restored, [1])
+    assert contents(restored) == {}
+    train(restored, [1])
+    assert list(contents(restored)) == [1]
+
+
+def test_damaged_bloom_counters_are_found_before_anything_changes(tmp_path):
+    table = table_of(admission=policies.BloomAdmission(2, capacity=20_000))
+    train(table, np.arange(20_000))
     path = save(table, tmp_path)
-
-    restore(table, path)
+    counters = waiting(path, "bloom_7")
+    damage(path, counters[5])
     train(table, [1])
+    rows = contents(table)
 
-    assert contents(table) == {}
+    with pytest.raises(tf.errors.DataLossError, match="waiting/bloom_7"):
+        restore(table, path)
+
+    assert contents(table) == rows
+    assert 1 in rows, "Others came early, by chance."
 
 
 def test_strings_that_wait_are_not_swept_away(tmp_path):

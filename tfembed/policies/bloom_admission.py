@@ -18,7 +18,8 @@ class BloomAdmission(interface.AdmissionPolicy):
     seen no more than `capacity` different keys; never later. The filter takes
     capacity * 2.08 * ln(1 / error_rate) bytes (9.6 a key for 1 %) at once and
     never grows. A key that was admitted and removed is admitted again at once.
-    Checkpoints do not save the counters.
+    Checkpoints save the counters, for tables with as many shards, the same
+    partitioner, capacity and error rate; elsewhere they begin anew.
 
     Attributes:
       capacity: different keys that training is expected to see, in all.

@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 
 namespace tfembed {
 
@@ -43,6 +45,10 @@ class AdmissionFilter {
   // Reserve.
   virtual void Wait(uint64_t hash, int64_t key, int32_t seen) = 0;
 
+  // The counters that keys share, as many in each filter of a policy; none
+  // where each key has its own.
+  virtual absl::Span<uint8_t> shared_counters() { return {}; }
+
   // Forgets what was seen of all keys. REQUIRES: nothing is reserved.
   virtual void Clear() = 0;
 
@@ -62,6 +68,10 @@ class AdmissionPolicy {
   // Whether each key has counters of its own, so that WouldAdmit stays true
   // whatever becomes of other keys. A table of bounded size needs that.
   virtual bool is_exact() const = 0;
+
+  // What shared counters mean, in words of our own: those of two filters of one
+  // length with the same words are alike. "": there are none.
+  virtual std::string counters_kind() const { return ""; }
 
   // The filter of one of `num_stripes` stripes that share the keys evenly.
   // ResourceExhausted.

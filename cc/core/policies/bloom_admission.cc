@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "cc/core/support/hash.h"
 #include "cc/core/support/memory_block.h"
 
@@ -58,6 +60,10 @@ class BloomFilter final : public AdmissionFilter {
     }
   }
 
+  absl::Span<uint8_t> shared_counters() override {
+    return {reinterpret_cast<uint8_t*>(memory_.data()), shape_.counters};
+  }
+
   void Clear() override { std::memset(memory_.data(), 0, memory_.size()); }
   int64_t bytes() const override { return memory_.size(); }
 
@@ -92,6 +98,9 @@ class BloomAdmission final : public AdmissionPolicy {
       : seen_(seen), capacity_(capacity), error_rate_(error_rate) {}
 
   bool is_exact() const override { return false; }
+  std::string counters_kind() const override {
+    return absl::StrCat("bloom_", NumHashes());
+  }
 
   absl::StatusOr<std::unique_ptr<AdmissionFilter>> NewFilter(
       int num_stripes) const override {
@@ -102,8 +111,7 @@ class BloomAdmission final : public AdmissionPolicy {
     BloomShape shape;
     shape.seen = seen_;
     shape.counters = static_cast<uint64_t>(std::ceil(keys * per_key));
-    shape.hashes = std::clamp(
-        static_cast<int>(std::lround(-std::log2(error_rate_))), 1, kMaxHashes);
+    shape.hashes = NumHashes();
     absl::StatusOr<MemoryBlock> counters =
         MemoryBlock::Allocate(shape.counters);
     if (!counters.ok()) return counters.status();
@@ -111,6 +119,11 @@ class BloomAdmission final : public AdmissionPolicy {
   }
 
  private:
+  int NumHashes() const {
+    const auto hashes = static_cast<int>(std::lround(-std::log2(error_rate_)));
+    return std::clamp(hashes, 1, kMaxHashes);
+  }
+
   const int seen_;
   const double capacity_;
   const double error_rate_;
