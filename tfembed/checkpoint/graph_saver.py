@@ -31,6 +31,8 @@ class TableSaveable(private.SaveableObject):
 
     def __init__(self, table: HashTable, name: str | None = None) -> None:
         self._table = table
+        # An op of the graph's has it: meta graphs write collections by name.
+        own_name = name or table.handle.op.name
         name = name or f"{table.name.replace('/', '_')}_mht_1of1"
         device = table.shards[0].device
         dtypes = {"keys": table.key_dtype, "values": table.value_dtype}
@@ -44,7 +46,7 @@ class TableSaveable(private.SaveableObject):
             )
             for i, (tensor, dtype) in enumerate(dtypes.items())
         ]
-        super().__init__(table.handle, specs, name)
+        super().__init__(table.handle, specs, own_name)
 
     @property
     def table(self) -> HashTable:
