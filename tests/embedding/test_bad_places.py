@@ -1,5 +1,5 @@
-"""Sparse indices and row splits that are wrong: errors, wherever TensorFlow's ops
-look up. (The host engine's own op is tried by test_errors.)
+"""Sparse indices and row splits that are wrong: errors, in V0 and serving, and
+wherever TensorFlow's ops look up. (The op of TPUEmbedding is tried by test_errors.)
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def test_v0_names_the_feature_and_what_is_outside():
         {"clicks": tfembed.FeatureConfig(table)}, None
     )
     with pytest.raises(
-        tf.errors.InvalidArgumentError, match="clicks is outside of its dense"
+        tf.errors.InvalidArgumentError,
+        match=r"clicks.*\[-1,0\] is outside of the batch of 3",
     ):
         embedding({"clicks": OUTSIDE["a sample below 0"]})
 

@@ -51,6 +51,15 @@ def test_a_tape_watches_a_variable_that_was_accessed():
     assert tape.watched_variables()[0] is variable
 
 
+def test_a_tape_watches_what_it_was_told_to_and_what_is_made_of_it():
+    watched, other = tf.constant(1.0), tf.constant(1.0)
+    assert not private.tape_watches(watched)
+    with tf.GradientTape() as tape:
+        tape.watch(watched)
+        assert private.tape_watches(2 * watched)
+        assert not private.tape_watches(other)
+
+
 def test_a_tape_records_while_it_is_open_and_not_paused():
     assert not private.tape_records()
     with tf.GradientTape() as tape:

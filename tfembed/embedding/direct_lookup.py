@@ -1,8 +1,9 @@
 """Lookups in given tables by stock TensorFlow: no step, no queue, no engine.
 
-What serving and TPUEmbeddingV0 share. Static tables use TensorFlow's own ops
-alone, so a SavedModel of them needs no tfembed, XLA compiles them, and a tape
-gives their variables tf.IndexedSlices. Hash tables use the table lookup op.
+What serving does, and TPUEmbeddingV0 where `fused_lookup` cannot. Static tables
+use TensorFlow's own ops alone, so a SavedModel of them needs no tfembed, XLA
+compiles them, and a tape gives their variables tf.IndexedSlices. Hash tables use
+the table lookup op.
 """
 
 from __future__ import annotations
@@ -31,7 +32,14 @@ from tfembed.embedding.features.static_rows import static_rows
 from tfembed.embedding.features.weight_places import at_places_of
 from tfembed.tables import HashTable
 
-__all__ = ["SERVING", "V0", "LookupStyle", "check_input", "look_up"]
+__all__ = [
+    "SERVING",
+    "V0",
+    "LookupStyle",
+    "check_input",
+    "is_static",
+    "look_up",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +143,7 @@ def _want(
         # a rank above 2.
         validate=style.prunes
         and (feature.validate_weights_and_indices or rank != 2),
-        has_vocabulary=_is_static(table),
+        has_vocabulary=is_static(table),
         sequence_length=(
             feature.max_sequence_length if is_sequence(feature) else 0
         ),
@@ -156,7 +164,8 @@ def _want(
     return Wanted(value, lambda rows: rows)
 
 
-def _is_static(table: Any) -> bool:
+def is_static(table: Any) -> bool:
+    """Whether a table has a vocabulary."""
     return not isinstance(table, (HashTable, dynamic_embedding.Variable))
 
 
@@ -171,7 +180,7 @@ def _rows(
     together: dict[Any, list[int]] = {}
     for i, (path, feature) in enumerate(features):
         table, config = tables[feature.table], feature.table
-        if not _is_static(table):
+        if not is_static(table):
             found[i] = _grown_rows(table, ids[i])
         elif style.sums_gradients:
             together.setdefault(config, []).append(i)

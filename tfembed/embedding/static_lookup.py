@@ -14,13 +14,8 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.embedding.direct_lookup import check_input
-from tfembed.embedding.features.inputs import read_input
-from tfembed.embedding.features.output_shapes import (
-    is_sequence,
-    warn_if_ignored,
-)
-from tfembed.embedding.features.pooling import sequence_length_of
 from tfembed.embedding.features.static_rows import gathered_once
+from tfembed.embedding.taped_input import read_taped
 from tfembed.embedding.xla.entries import Entries, entries_of
 from tfembed.embedding.xla.inputs import require_known_number
 from tfembed.embedding.xla.pooling import pool
@@ -131,26 +126,16 @@ class _Input:
 
 def _read(value: Any, weights: Any, feature: Any, path: str) -> _Input:
     check_input(value, weights, feature, path)
-    config, shape, length = feature.table, value.shape, 0
-    lead = shape if isinstance(value, tf.Tensor) else shape[:-1]
-    if not isinstance(value, tf.Tensor) and shape.rank == 2:
-        if is_sequence(feature):
-            length = feature.max_sequence_length
-        if feature.output_shape:
-            length = sequence_length_of(shape[0], feature.output_shape, path)
-            lead = feature.output_shape
-        elif length:
-            lead = lead.concatenate(length)
-    if isinstance(value, tf.SparseTensor):
-        warn_if_ignored(feature, shape.rank, path)
-    ids = read_input(value, None if length else weights, path, config)
+    config = feature.table
+    read = read_taped(value, weights, feature, path)
+    ids, length, lead = read.ids, read.sequence_length, read.lead
     require_known_number(
         ids, path, "Or look up outside of jit_compile=True and of TPUs' steps."
     )
     if not lead.is_fully_defined():
         raise errors.ArgumentError(
             f"The batch size of input {path} is not known when the function is "
-            f"traced: its shape is {shape}, and XLA compiles for one size. "
+            f"traced: its shape is {value.shape}, and XLA compiles for one size. "
             "Batch with drop_remainder=True, or give the function an "
             "input_signature."
         )

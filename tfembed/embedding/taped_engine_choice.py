@@ -46,7 +46,8 @@ def choose_taped_engines(
             "a TPUStrategy: each replica has the tables and looks up in its "
             "step; engine='xla' spreads rows over the replicas"
             if is_tpu(strategy)
-            else "no TPUStrategy: TensorFlow's ops look up, wherever a step runs"
+            else "no TPUStrategy: the host's op looks up in tables on a CPU, and "
+            "TensorFlow's ops do in others"
         )
     if asked == "host" and is_tpu(strategy):
         raise errors.UnsupportedError(

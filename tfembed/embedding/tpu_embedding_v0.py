@@ -8,6 +8,7 @@ from typing import Any
 from tfembed import errors
 from tfembed.embedding.direct_lookup import V0, look_up
 from tfembed.embedding.features.packed_features import PackedFeatures, unpacked
+from tfembed.embedding.fused_lookup import look_up_fused
 from tfembed.embedding.host.tables import HostTable
 from tfembed.embedding.replica_sums import summed_over_replicas
 from tfembed.embedding.static_lookup import (
@@ -54,11 +55,13 @@ class TPUEmbeddingV0(TapedEmbedding):
       feature_config: a FeatureConfig or a `tf.nest` structure of them. Features
         with the same TableConfig object share a table.
       optimizer: whose slots the tables get; None: none.
-      engine: "host": TensorFlow's own ops look up, wherever the step runs;
+      engine: "host": the op of TPUEmbedding looks up in tables on a CPU, and
+        TensorFlow's own ops do elsewhere, in functions for XLA and in models
+        that are exported, which load without tfembed;
         "replicated": in functions for XLA, ops that it compiles for any device
         do, for input of static shape, and ids without a row give zeros, since no
-        such program can raise; elsewhere as "host", and each replica has all
-        tables whole; "xla": the same, but under a TPUStrategy row i is on replica
+        such program can raise; elsewhere TensorFlow's own ops, and each replica
+        has all tables whole; "xla": the same, but under a TPUStrategy row i is on replica
         i % replicas alone, and `apply_optimizer` trains. "auto"
         takes "replicated" under a TPUStrategy; `describe` says so.
 
@@ -80,6 +83,7 @@ class TPUEmbeddingV0(TapedEmbedding):
 
         Sparse and ragged input is gathered id by id, never as a dense matrix,
         and never pruned: an id below 0 is an error and a weight below 0 counts.
+        Gradients are of first order, with respect to tables and weights.
 
         Args:
           features: integer ids, structured as feature_config: Tensors of any
@@ -128,8 +132,11 @@ class TPUEmbeddingV0(TapedEmbedding):
             outputs = look_up_static(
                 features_of, values, weight_values, rows_of_whole_tables(tables)
             )
-        else:
+        elif self._is_static:
+            # A program for XLA may call the function that is traced here.
             outputs = look_up(features_of, values, weight_values, tables, V0)
+        else:
+            outputs = look_up_fused(features_of, values, weight_values, tables)
         return self._plan.pack(outputs)
 
     def build_optimizer(

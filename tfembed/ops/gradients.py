@@ -138,11 +138,17 @@ def _is_looped(op: Any) -> bool:
 
 
 def _dense_shape(table: tf.Tensor) -> tf.Tensor | None:
-    """That of a variable; a table without a fixed vocabulary has none."""
+    """That of a variable; a table without a fixed vocabulary has none.
+
+    As TensorFlow's own gathers give it: where a tape is around a tf.cond, the
+    gradients of both branches must be of one kind, zeros included.
+    """
     shape = private.handle_shape(table)
     if not shape.is_fully_defined():
         return None
-    return tf.constant(shape.as_list(), tf.int64)
+    size = shape.as_list()
+    fits = max(size) <= tf.int32.max
+    return tf.constant(size, tf.int32 if fits else tf.int64)
 
 
 @tf.RegisterGradient("Tfembed>GroupedLookupGradient")

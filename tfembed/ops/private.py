@@ -55,6 +55,11 @@ def tape_records() -> bool:
     return bool(record.could_possibly_record())
 
 
+def tape_watches(tensor: tf.Tensor) -> bool:
+    """Whether a gradient tape of this thread follows `tensor`."""
+    return bool(record.should_record_backprop([tensor]))
+
+
 def acts_as_variable(value: Any) -> bool:
     """Whether tapes take `value` for its `handle`."""
     return resource_variable_ops.is_resource_variable(value)

@@ -18,6 +18,8 @@ from tfembed import errors
 __all__ = [
     "Pooling",
     "Wanted",
+    "check_indices",
+    "combine",
     "sequence_length_of",
     "want_ragged",
     "want_sparse",
@@ -94,7 +96,7 @@ def want_sparse(
         )
         wanted = want_sparse(ids, weights, how, path=path)
         return wanted.reshaped(output_shape.concatenate(how.dim))
-    check = _check_indices(ids, path)
+    check = check_indices(ids, path)
     if how.validate:
         ids, weights = _prune(ids, weights, how)
     if how.sequence_length and rank in (None, 2):
@@ -104,12 +106,12 @@ def want_sparse(
         ids = tf.sparse.reshape(ids, tf.stack([-1, ids.dense_shape[-1]]))
 
     def combined(rows: tf.Tensor) -> tf.Tensor:
-        pooled = _combine(
+        pooled = combine(
             rows,
             None if weights is None else weights.values,
             ids.indices[:, 0],
             tf.reduce_prod(lead),
-            how,
+            how.combiner,
         )
         if rank != 2:
             return tf.reshape(pooled, tf.concat([lead, [how.dim]], 0))
@@ -157,12 +159,12 @@ def want_ragged(
         )
 
     def combined(rows: tf.Tensor) -> tf.Tensor:
-        pooled = _combine(
+        pooled = combine(
             rows,
             None if weights is None else weights.values,
             ids.value_rowids(),
             ids.nrows(tf.int64),
-            how,
+            how.combiner,
         )
         pooled.set_shape([ids.shape[0], how.dim])
         return pooled
@@ -196,8 +198,8 @@ def _after(check: Any, ids: tf.Tensor) -> tf.Tensor:
         return tf.identity(ids)
 
 
-def _check_indices(ids: tf.SparseTensor, path: str) -> Any:
-    """An op that fails; None where it has run.
+def check_indices(ids: tf.SparseTensor, path: str) -> Any:
+    """An op that fails where indices are outside; None where it has run.
 
     Sums pass over samples below 0, and on a GPU over those behind the last one.
     """
@@ -220,8 +222,8 @@ def _check_splits(ids: tf.RaggedTensor, path: str) -> Any:
     size = tf.size(ids.values, splits.dtype)
     # Sums would pass over some of them: those that end as far off as they begin.
     is_whole = (
-        (splits[0] == 0)
-        & (splits[-1] == size)
+        tf.equal(splits[0], 0)
+        & tf.equal(splits[-1], size)
         & tf.reduce_all(splits[1:] >= splits[:-1])
     )
     text = (
@@ -257,12 +259,12 @@ def _place(ids: tf.SparseTensor, how: Pooling, check: Any) -> Wanted:
     return Wanted(_after(check, ids.values), placed)
 
 
-def _combine(
+def combine(
     rows: tf.Tensor,
     weights: tf.Tensor | None,
     samples: tf.Tensor,
     num_samples: tf.Tensor,
-    how: Pooling,
+    combiner: str,
 ) -> tf.Tensor:
     """Rows [n, dim] of the samples [n], to [num_samples, dim]."""
 
@@ -275,8 +277,8 @@ def _combine(
     column = tf.stack([tf.size(samples), 1])
     weights = tf.reshape(tf.cast(weights, tf.float32), column)
     total = add_up(rows * weights)
-    if how.combiner == "mean":
+    if combiner == "mean":
         return tf.math.divide_no_nan(total, add_up(weights))
-    if how.combiner == "sqrtn":
+    if combiner == "sqrtn":
         return tf.math.divide_no_nan(total, tf.sqrt(add_up(weights * weights)))
     return total

@@ -13,7 +13,13 @@ from tfembed.embedding.features import output_shapes
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.ops import FeatureIds, FeaturePlan
 
-__all__ = ["StepFormat", "check_same_format", "format_of", "lookup_plans"]
+__all__ = [
+    "StepFormat",
+    "check_same_format",
+    "format_of",
+    "lookup_plans",
+    "op_combiner",
+]
 
 _TYPES = {"dense": "Tensor", "sparse": "SparseTensor", "ragged": "RaggedTensor"}
 
@@ -139,7 +145,8 @@ def check_same_format(
             )
 
 
-def _op_combiner(combiner: Any) -> str:
+def op_combiner(combiner: Any) -> str:
+    """What the grouped ops are told of a TableConfig's combiner."""
     # What a user's function combines is looked up id by id; the rest of such a
     # table's features are not combined.
     return combiner if isinstance(combiner, str) else "sum"
@@ -152,7 +159,7 @@ def lookup_plans(
     return [
         FeaturePlan(
             table=table,
-            combiner=_op_combiner(plan.tables[table].combiner),
+            combiner=op_combiner(plan.tables[table].combiner),
             max_sequence_length=one.sequence_length,
             validate=one.validate,
             name=path,

@@ -31,8 +31,13 @@ def at_places_of(ids: Any, weights: Any, path: str) -> Any:
         return weights
     # Compared up to the shorter one, so that the number may differ.
     least = tf.minimum(tf.shape(own)[0], tf.shape(others)[0])
-    is_same = (tf.size(weights.values) != tf.size(ids.values)) | tf.reduce_all(
-        tf.cast(own, tf.int64)[:least] == tf.cast(others, tf.int64)[:least]
+    # Not ==, which compares objects in a graph of TensorFlow 1.
+    is_same = tf.not_equal(
+        tf.size(weights.values), tf.size(ids.values)
+    ) | tf.reduce_all(
+        tf.equal(
+            tf.cast(own, tf.int64)[:least], tf.cast(others, tf.int64)[:least]
+        )
     )
     check = tf.debugging.Assert(
         is_same,

@@ -17,7 +17,7 @@ from tfembed.config.quantization_config import quantized
 from tfembed.embedding.features.id_checks import check_places, require_all
 from tfembed.ops import FeatureIds, FeaturePlan
 
-__all__ = ["CombinedIds", "RowFeature", "single_ids"]
+__all__ = ["CombinedIds", "RowFeature", "places_of", "single_ids"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -83,7 +83,7 @@ class RowFeature:
     def combined_ids(self, ids: FeatureIds) -> CombinedIds:
         """The ids that a CustomCombiner sees."""
         combiner = as_combiner(self.config.combiner)
-        sample, _ = _places(ids)
+        sample, _ = places_of(ids)
         kept, sample = _kept(ids, self._keeps(ids), sample)
         ragged = tf.RaggedTensor.from_value_rowids(
             kept, sample, tf.cast(ids.batch_size, tf.int64), validate=False
@@ -99,7 +99,7 @@ class RowFeature:
         """Which ids of sparse input stay; None: all."""
         if ids.kind != "sparse":
             return None
-        _, place = _places(ids)
+        _, place = places_of(ids)
         keep = tf.ones_like(place, tf.bool)
         if self.plan.validate:
             if self.config.vocabulary_size is not None:
@@ -113,7 +113,7 @@ class RowFeature:
             return rows
         keep = self._keeps(ids)
         weights, sample, place = _kept(
-            ids, keep, *_places(ids), values=_weights(ids)
+            ids, keep, *places_of(ids), values=_weights(ids)
         )
         length, batch = self.plan.max_sequence_length, ids.batch_size
         if length:
@@ -202,7 +202,7 @@ def single_ids(ids: tf.Tensor) -> FeatureIds:
     )
 
 
-def _places(ids: FeatureIds) -> tuple[tf.Tensor, tf.Tensor]:
+def places_of(ids: FeatureIds) -> tuple[tf.Tensor, tf.Tensor]:
     """Of each id its sample, and its place there."""
     if ids.kind == "sparse":
         return ids.rows[:, 0], ids.rows[:, 1]
