@@ -144,3 +144,48 @@ def test_arguments_that_are_not_allowed_are_refused(
     combiner = change.get("combiner", "mean")
     with pytest.raises(error, match=text):
         look_up(v, ids, change.get("weights"), combiner=combiner)
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize("spec", ["eager", "known", "partly", "unknown"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_ids_of_any_rank_are_combined_by_example(shards, spec, weighted):
+    v = de.Variable(dim=1, devices=["/CPU:0"] * shards)
+    v.upsert([0, 1, 2], [[1.0], [2.0], [4.0]])
+    places = [[0, 0, 0], [0, 0, 1], [0, 1, 0], [1, 1, 0], [1, 2, 3]]
+    ids = tf.SparseTensor(
+        places, tf.constant([0, 1, 2, 2, 0], tf.int64), [3, 4, 5]
+    )
+    weights = ids.with_values([1.0, 1.0, 3.0, 1.0, 1.0]) if weighted else None
+    shapes = []
+
+    def look_up(ids):
+        rows = de.embedding_lookup_sparse(v, ids, weights, combiner="sum")
+        shapes.append(rows.shape.as_list())
+        return rows
+
+    shape = {"known": [3, 4, 5], "partly": [3, None, None]}.get(spec)
+    if spec != "eager":
+        signature = [tf.SparseTensorSpec(shape, tf.int64)]
+        look_up = tf.function(look_up, input_signature=signature)
+
+    with tf.GradientTape() as tape:
+        rows = look_up(ids)
+        loss = tf.reduce_sum(rows)
+
+    assert rows.numpy()[:, 0].tolist() == [15 if weighted else 7, 5, 0]
+    assert shapes[0] == [None if spec == "unknown" else 3, 1]
+    gradient = tape.gradient(loss, v)
+    sums = dict.fromkeys([0, 1, 2], 0.0)
+    for key, value in zip(
+        gradient.indices.numpy(), gradient.values.numpy(), strict=True
+    ):
+        sums[key] += value[0]
+    assert sums == {0: 2, 1: 1, 2: 4 if weighted else 2}
+
+
+def test_ids_of_rank_1_are_bags_of_one():
+    v = de.Variable(dim=1, name="rank_1", initializer=2.0)
+    ids = tf.SparseTensor([[0], [2]], tf.constant([5, 6], tf.int64), [3])
+    rows = de.embedding_lookup_sparse(v, ids, None)
+    assert rows.numpy().tolist() == [[2], [0], [2]]

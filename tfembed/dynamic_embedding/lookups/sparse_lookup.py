@@ -36,7 +36,8 @@ def embedding_lookup_sparse(
 
     Args:
       params: a `Variable` or `ShadowVariable`, or a list of one.
-      sp_ids: keys [batch, n], indices in row-major order.
+      sp_ids: keys [batch, ...], usually [batch, n], indices in row-major order.
+        All ids of an example are one bag, whatever the rank.
       sp_weights: float32 or of the rows' dtype, indices as `sp_ids`; None: all
         1.
       partition_strategy: accepted for TFRA's sake.
@@ -61,11 +62,28 @@ def embedding_lookup_sparse(
     check_bags(params, tf.SparseTensor, sp_ids, sp_weights)
     name = name or "embedding_lookup_sparse"
     with tf.name_scope(name):
-        return look_up_bags(
+        bags = Bags(
+            _of_rank_2(sp_ids),
+            None if sp_weights is None else _of_rank_2(sp_weights),
+        )
+        found = look_up_bags(
             params,
-            Bags(sp_ids, sp_weights),
+            bags,
             combiner,
             name=name,
             max_norm=max_norm,
             return_trainable=return_trainable,
         )
+        rows = found[0] if return_trainable else found
+        if sp_ids.shape.rank:  # Which reshaping forgets.
+            rows.set_shape([sp_ids.shape[0], params.dim])
+        return found
+
+
+def _of_rank_2(sparse: tf.SparseTensor) -> tf.SparseTensor:
+    """[batch, ...] -> [batch, n], in the same order."""
+    if sparse.shape.rank == 2:
+        return sparse
+    shape = sparse.dense_shape
+    flat = tf.stack([shape[0], tf.reduce_prod(shape[1:])])
+    return tf.sparse.reshape(sparse, flat)
