@@ -35,10 +35,24 @@ def _batches():
         }
 
 
-def _train(embedding, batches):
+def _sparse_batches():
+    for batch in _batches():
+        yield {name: one.to_sparse() for name, one in batch.items()}
+
+
+def _dense_batches():
+    rng = np.random.default_rng(3)
+    for _ in range(_STEPS):
+        yield {
+            name: tf.constant(rng.integers(0, 50, [8, 1]))
+            for name in ("a", "b")
+        }
+
+
+def _train(embedding, batches, pack=tfembed.pack_features):
     found = []
     for batch in batches:
-        embedding.enqueue(tfembed.pack_features(batch))
+        embedding.enqueue(pack(batch))
         activations = embedding.dequeue()
         found.append(activations["b"].numpy())
         embedding.apply_gradients(
@@ -54,6 +68,56 @@ def test_functions_train_as_ops_do(monkeypatch):
     plain = _train(_embedding(), _batches())
     for a, b in zip(traced, plain, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("batches", [_batches, _sparse_batches, _dense_batches])
+def test_functions_of_structures_train_as_packed_input_does(batches):
+    def as_it_is(batch):
+        return batch
+
+    structures = _train(_embedding(), batches(), as_it_is)
+    packed = _train(_embedding(), batches())
+    for a, b in zip(structures, packed, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("batches", [_batches, _sparse_batches])
+def test_functions_of_structures_take_weights(monkeypatch, batches):
+    def found():
+        embedding = _embedding()
+        outputs = []
+        for i, batch in enumerate(batches()):
+            ids = batch["a"]
+            weights = {
+                "a": ids.with_values(tf.cast(ids.values % 5, tf.float32) + i),
+                "b": None,
+            }
+            embedding.enqueue(batch, weights, training=False)
+            outputs.append(embedding.dequeue()["a"].numpy())
+        return np.stack(outputs)
+
+    traced = found()
+    monkeypatch.setattr(eager_calls, "_AS_THEY_ARE", _STEPS)
+    np.testing.assert_array_equal(traced, found())
+
+
+def test_other_inputs_are_still_taken_and_refused_as_before():
+    embedding = _embedding()
+    _train(embedding, _batches(), lambda batch: batch)
+    batch = next(_batches())
+    with pytest.raises(ValueError, match="b"):
+        embedding.enqueue({"a": batch["a"], "b": batch["b"][:4]})
+    with pytest.raises(tfembed.errors.DtypeError):
+        embedding.enqueue(
+            {"a": batch["a"], "b": tf.cast(batch["b"], tf.float32)}
+        )
+    with pytest.raises((ValueError, TypeError)):
+        embedding.enqueue({"a": batch["a"]})
+    embedding.enqueue({**batch, "b": batch["b"] + 50})
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="In feature 'b': id"
+    ):
+        embedding.dequeue()
 
 
 def test_calls_that_come_often_are_traced_once(monkeypatch):

@@ -16,6 +16,7 @@ import tensorflow as tf
 from tfembed.config.custom_combiner import is_custom
 from tfembed.embedding import private
 from tfembed.embedding.engines.choice import EngineChoices
+from tfembed.embedding.features.input_specs import InputSpecs
 from tfembed.embedding.features.packed_features import PackedFeatures, assemble
 from tfembed.embedding.plan import EmbeddingPlan
 
@@ -94,15 +95,18 @@ class EagerCalls:
         weights: Any,
         *rest: Any,
     ) -> bool:
-        """Whether a packed batch was enqueued by a function.
+        """Whether a batch was enqueued by a function.
 
         Args:
           enqueue: of the object.
           features, weights: its arguments.
           rest: training, name and device.
         """
-        is_plain = weights is None and type(rest[0]) is bool
-        if not is_plain or not isinstance(features, PackedFeatures):
+        if type(rest[0]) is not bool or not self._is_on():
+            return False
+        if not isinstance(features, PackedFeatures):
+            return self._enqueue_inputs(enqueue, features, weights, *rest)
+        if weights is not None:
             return False
         form, tensors = features.form, features.tensors
         dtypes = [one.dtype for one in tensors]
@@ -113,6 +117,34 @@ class EagerCalls:
         )
         if function is not None:
             function(*tensors)
+        return function is not None
+
+    def _enqueue_inputs(
+        self,
+        enqueue: Callable[..., None],
+        features: Any,
+        weights: Any,
+        *rest: Any,
+    ) -> bool:
+        """The same of a structure of inputs."""
+        flat = self._plan.flatten(features, "features")
+        if weights is not None:
+            flat = [*flat, *self._plan.flatten(weights, "weights")]
+        inputs = InputSpecs(flat)
+        if inputs.key is None:
+            return False
+        plan, n = self._plan, len(self._plan.features)
+        is_given = [one is not None for one in flat]
+
+        def body(*values: Any) -> None:
+            left = iter(values)
+            given = [next(left) if is_one else None for is_one in is_given]
+            of_samples = plan.pack(given[n:]) if given[n:] else None
+            enqueue(plan.pack(given[:n]), of_samples, *rest)
+
+        function = self.find(("enqueue", *rest, inputs.key), body, inputs.specs)
+        if function is not None:
+            function(*inputs.tensors)
         return function is not None
 
     def apply_gradients(
