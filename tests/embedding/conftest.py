@@ -37,6 +37,7 @@ MODULES = {
     "test_spec_shapes",
     "test_strategies",
     "test_tpu_plumbing",
+    "test_threads",
     "test_training",
     "test_unknown_batch_sizes",
 }

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfembed import dynamic_embedding, initializers
 from tfembed.embedding import private
 from tfembed.embedding.host.tables import HostTable, make_static_table
+from tfembed.embedding.making import MAKING
 from tfembed.embedding.plan import EmbeddingPlan, make_plan
 from tfembed.embedding.replicas import Replicas
 from tfembed.embedding.taped_engine_choice import choose_taped_engines
@@ -60,8 +61,10 @@ class TapedEmbedding(tf.__internal__.tracking.AutoTrackable, abc.ABC):
         """
         if self._store is None:
             self._replicas.check_strategy("build")
-            with tf.init_scope(), self._scope():
-                self._store = Untracked(self._make_tables())
+            with MAKING:
+                if self._store is None:
+                    with tf.init_scope(), self._scope():
+                        self._store = Untracked(self._make_tables())
 
     def __call__(self, features: Any, weights: Any = None) -> Any:
         """The same as `embedding_lookup`."""

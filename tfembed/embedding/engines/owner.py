@@ -11,6 +11,7 @@ from tfembed.embedding.engines.places import places_of
 from tfembed.embedding.engines.router import EngineRouter
 from tfembed.embedding.features.output_shapes import OutputShapes
 from tfembed.embedding.host.tables import TableSize
+from tfembed.embedding.making import MAKING
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.replicas import Replicas
 
@@ -87,16 +88,19 @@ class EngineOwner(tf.__internal__.tracking.AutoTrackable):
     def _engine_or_new(
         self, shapes: OutputShapes | None = None
     ) -> EngineRouter:
-        if self._engine is None:
-            with tf.init_scope():
-                self._engine = EngineRouter(
-                    self,
-                    self._plan,
-                    places_of(self._plan, self._choices),
-                    self._options,
-                    self._shapes if shapes is None else shapes,
-                )
-        return self._engine
+        if self._engine is not None:
+            return self._engine
+        with MAKING:
+            if self._engine is None:
+                with tf.init_scope():
+                    self._engine = EngineRouter(
+                        self,
+                        self._plan,
+                        places_of(self._plan, self._choices),
+                        self._options,
+                        self._shapes if shapes is None else shapes,
+                    )
+            return self._engine
 
     def _retrieve_variables(self) -> None:
         """Brings the variables up to the last step."""

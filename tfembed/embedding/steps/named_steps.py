@@ -50,7 +50,7 @@ class NamedSteps:
         known = self._formats.get(name, formats[0])
         for one in formats:
             step_format.check_same_format(self._plan.paths, known, one)
-        self._formats[name] = known
+        self._formats.setdefault(name, known)
 
     def formats(self, name: str | None) -> list[StepFormat]:
         """How the features that are enqueued under `name` are read.
@@ -71,13 +71,15 @@ class NamedSteps:
         key = (replica, name)
         form = self.form(name)
         if key not in self._queues:
-            self._queues[key] = StepQueue(
+            queue = StepQueue(
                 form,
                 label=f"{_label(name)} on replica {replica}",
                 bound=self._bound,
                 waits=self._waits,
                 drops_unfinished=name is not None,
             )
+            # Of two threads that are here, both take the first one's.
+            self._queues.setdefault(key, queue)
         return self._queues[key]
 
     def ahead(self, replica: int, name: str | None) -> LookupAhead:
@@ -88,7 +90,7 @@ class NamedSteps:
                 one.activation_shape(self._plan.dim(i))
                 for i, one in enumerate(self.formats(name))
             ]
-            self._ahead[key] = LookupAhead(self.form(name), shapes)
+            self._ahead.setdefault(key, LookupAhead(self.form(name), shapes))
         return self._ahead[key]
 
     def behind(
@@ -97,9 +99,8 @@ class NamedSteps:
         """The last update of all replicas, with tensors like these."""
         if name not in self._behind:
             shapes = [tensor.shape for tensor in tensors]
-            self._behind[name] = UpdateBehind(
-                self.form(name).times(replicas), shapes
-            )
+            behind = UpdateBehind(self.form(name).times(replicas), shapes)
+            self._behind.setdefault(name, behind)
         return self._behind[name]
 
     def flush(self, update: Update) -> None:
