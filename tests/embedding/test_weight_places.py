@@ -89,6 +89,53 @@ def test_a_function_refuses_them_when_it_runs(case):
         step(*ELSEWHERE[case])
 
 
+def none_for(ids):
+    """Weights of no id, in a place of their own and at the ids' places."""
+    nothing = tf.zeros([0])
+    if isinstance(ids, tf.SparseTensor):
+        empty = tf.SparseTensor(tf.zeros([0, 2], tf.int64), nothing, [3, 2])
+        return [empty]
+    return [
+        tf.RaggedTensor.from_row_splits(nothing, [0, 0, 0, 0]),
+        tf.RaggedTensor.from_row_splits(
+            nothing, ids.row_splits, validate=False
+        ),
+    ]
+
+
+@pytest.mark.parametrize("make", [sparse, ragged])
+@LOOKUPS
+def test_no_weights_for_ids_that_are_there_are_refused(look_up, make):
+    ids = make(IDS)
+    for weights in none_for(ids):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="clicks"):
+            look_up(ids, weights)
+
+
+@pytest.mark.parametrize("make", [sparse, ragged])
+def test_a_function_refuses_no_weights_when_it_runs(make):
+    embedding = tfembed.TPUEmbedding(config(), tfembed.SGD(0.1))
+    ids = make(IDS)
+
+    @tf.function(reduce_retracing=True)
+    def step(ids, values):
+        embedding.enqueue({"clicks": ids}, {"clicks": ids.with_values(values)})
+        return embedding.dequeue()["clicks"]
+
+    for values in (tf.zeros([0]), tf.zeros([2])):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="clicks"):
+            step(ids, values)
+
+
+@pytest.mark.parametrize("make", [sparse, ragged])
+@LOOKUPS
+def test_no_weights_for_no_ids_pass(look_up, make):
+    places = {sparse: tf.zeros([0, 2], tf.int64), ragged: (0, 0, 0, 0)}[make]
+    nothing = tf.zeros([0], tf.int64)
+    ids, weights = make(nothing, places), make(tf.zeros([0]), places)
+    assert not look_up(ids, weights).numpy().any()
+
+
 @pytest.mark.parametrize("make", [sparse, ragged])
 @LOOKUPS
 def test_equal_places_pass_however_they_were_made(look_up, make):

@@ -14,9 +14,10 @@ __all__ = ["at_places_of"]
 def at_places_of(ids: Any, weights: Any, path: str) -> Any:
     """The weights, once it is known that they have the places of `ids`.
 
-    Free where they were made of the ids, by `ids.with_values`. Of another number
-    than the ids they pass: whoever pairs them tells. In a program for XLA, which
-    cannot raise, they pass too.
+    Nearly free where they were made of the ids, by `ids.with_values`. Of another
+    number than the ids they pass, if there are some: whoever pairs them tells,
+    but takes none for ones. In a program for XLA, which cannot raise, they pass
+    too.
 
     Args:
       ids: a SparseTensor, or a RaggedTensor of rank 2.
@@ -24,10 +25,14 @@ def at_places_of(ids: Any, weights: Any, path: str) -> Any:
       path: what errors call the feature.
 
     Raises:
-      tf.errors.InvalidArgumentError: when it runs: other indices or row splits.
+      tf.errors.InvalidArgumentError: when it runs: other indices or row splits,
+        or no weights for ids that there are.
     """
+    if traced_for_xla():
+        return weights
+    weights = _given(ids, weights, path)
     own, others = _places(weights), _places(ids)
-    if own is others or traced_for_xla():
+    if own is others:
         return weights
     # Compared up to the shorter one, so that the number may differ.
     least = tf.minimum(tf.shape(own)[0], tf.shape(others)[0])
@@ -48,6 +53,27 @@ def at_places_of(ids: Any, weights: Any, path: str) -> Any:
             others,
         ],
     )
+    return _after(check, weights)
+
+
+def _given(ids: Any, weights: Any, path: str) -> Any:
+    """The weights, once it is known that some are there, if there are ids."""
+    n = weights.values.shape.num_elements()
+    if n is not None and (n > 0 or n == ids.values.shape.num_elements()):
+        return weights
+    is_given = (tf.size(weights.values) > 0) | tf.equal(tf.size(ids.values), 0)
+    check = tf.debugging.Assert(
+        is_given,
+        [
+            f"There are no weights of {path} for its ids. Give each id one, or "
+            "None for all. Ids:",
+            tf.size(ids.values),
+        ],
+    )
+    return _after(check, weights)
+
+
+def _after(check: Any, weights: Any) -> Any:
     with tf.control_dependencies([] if check is None else [check]):
         return weights.with_values(tf.identity(weights.values))
 

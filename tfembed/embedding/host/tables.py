@@ -171,9 +171,9 @@ def _variable(
             return new_variable(initial_value=value, **arguments)
         except ValueError as error:
             raise errors.ArgumentError(
-                f"Variable {name!r} has shape {list(shape)} and dtype float32, "
-                "which its initializer, or the checkpoint that is restored, "
-                f"does not give: {error}"
+                f"Variable {name!r}, float32 {list(shape)}, cannot be made of "
+                "what its initializer, or the checkpoint that is restored, "
+                f"gives: {error}"
             ) from error
 
     return private.add_variable(
