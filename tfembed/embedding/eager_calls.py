@@ -127,6 +127,8 @@ class EagerCalls:
         *rest: Any,
     ) -> bool:
         """The same of a structure of inputs."""
+        if isinstance(features, tf.distribute.DistributedValues):
+            return False  # Of packed batches.
         flat = self._plan.flatten(features, "features")
         if weights is not None:
             flat = [*flat, *self._plan.flatten(weights, "weights")]
