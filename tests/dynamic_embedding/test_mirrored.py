@@ -9,76 +9,16 @@ import tensorflow as tf
 
 import keras_models
 import tfembed.dynamic_embedding as de
-from tfembed import errors, optimizers
+from dynamic_embedding.mirrored_programs import (
+    Program,
+    keras_sgd,
+    rows_of,
+    strategy_of,
+)
+from tfembed import optimizers
 
 REPLICAS = pytest.mark.parametrize("replicas", [2, 4])
 IN_FUNCTION = pytest.mark.parametrize("in_function", [False, True])
-DIM = 2
-
-
-def strategy_of(replicas):
-    # Collectives of a process know one number of replicas.
-    return tf.distribute.MirroredStrategy(
-        [f"/CPU:{i}" for i in range(replicas)],
-        cross_device_ops=tf.distribute.ReductionToOneDevice(),
-    )
-
-
-def keras_sgd():
-    return keras.optimizers.SGD(1.0)
-
-
-def rows_of(table, keys):
-    keys = tf.constant(keys, tf.int64)
-    return de.embedding_lookup(table, keys, name="rows")
-
-
-class Program:
-    """A table, a dense variable and an optimizer made under a strategy."""
-
-    def __init__(self, strategy, optimizer, **options):
-        self.strategy = strategy
-        table_options = {
-            key: options.pop(key)
-            for key in ("devices", "restrict_policy")
-            if key in options
-        }
-        with strategy.scope():
-            self.table = de.Variable(
-                dim=DIM, name="table", initializer=1.0, **table_options
-            )
-            self.dense = tf.Variable([0.5, 0.5])
-            self.optimizer = de.DynamicEmbeddingOptimizer(
-                optimizer(), **options
-            )
-
-    def step(self, keys):
-        with tf.GradientTape() as tape:
-            rows = de.embedding_lookup(self.table, keys, name="rows")
-            loss = tf.reduce_sum(rows * self.dense)
-        variables = [self.table, self.dense]
-        pairs = zip(tape.gradient(loss, variables), variables, strict=True)
-        self.optimizer.apply_gradients(pairs)
-
-    def run(self, batches, in_function=False):
-        """A step; `batches` are keys of each replica."""
-
-        def share(context):
-            keys = batches[context.replica_id_in_sync_group]
-            return tf.constant(keys, tf.int64)
-
-        shares = self.strategy.experimental_distribute_values_from_function(
-            share
-        )
-
-        def body(keys):
-            self.strategy.run(self.step, (keys,))
-
-        (tf.function(body) if in_function else body)(shares)
-
-    def rows(self):
-        keys, values = (x.numpy() for x in self.table.export())
-        return dict(zip(keys.tolist(), values.tolist(), strict=True))
 
 
 def batches_of(step, replicas):
@@ -250,57 +190,3 @@ def test_a_checkpoint_goes_on_with_one_replica(tmp_path):
     programs[1].step(tf.constant([1, 3], tf.int64))
     assert programs[1].rows() == programs[0].rows()
     assert int(programs[1].optimizer.iterations.numpy()) == 2
-
-
-def test_a_step_outside_of_run_is_refused():
-    program = Program(strategy_of(2), keras_sgd)
-    gradient = tf.IndexedSlices(tf.ones([1, DIM]), tf.constant([1], tf.int64))
-
-    with (
-        program.strategy.scope(),
-        pytest.raises(errors.StateError, match=r"inside of strategy\.run"),
-    ):
-        program.optimizer.apply_gradients([(gradient, program.table)])
-
-    assert program.rows() == {}
-
-
-def test_an_optimizer_of_no_strategy_is_refused_on_replicas():
-    program = Program(tf.distribute.get_strategy(), keras_sgd)
-    program.strategy = strategy_of(2)
-
-    with pytest.raises(errors.StateError, match=r"strategy\.scope"):
-        program.run([[1], [2]])
-
-    assert program.rows() == {}
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"skip_gradients_aggregation": True},
-        {"experimental_aggregate_gradients": False},
-    ],
-)
-def test_gradients_that_were_summed_already_are_refused(options):
-    program = Program(strategy_of(2), keras_sgd)
-    gradient = tf.IndexedSlices(tf.ones([1, DIM]), tf.constant([1], tf.int64))
-
-    with pytest.raises(errors.UnsupportedError, match="sums the gradients"):
-        program.strategy.run(
-            lambda: program.optimizer.apply_gradients(
-                [(gradient, program.table)], **options
-            )
-        )
-
-    assert program.rows() == {}
-
-
-def test_other_strategies_of_several_replicas_are_refused():
-    strategy = tf.distribute.experimental.CentralStorageStrategy(
-        ["/CPU:0", "/CPU:1"], "/CPU:0"
-    )
-    program = Program(strategy, keras_sgd)
-
-    with pytest.raises(errors.UnsupportedError, match="MirroredStrategy"):
-        program.run([[1], [2]])
