@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import collections
+import itertools
+import sys
+import threading
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -98,8 +103,17 @@ def test_a_wrapper_that_is_kept_trains_in_every_step():
     assert trainables[0].ids.numpy().tolist() == [1, 3]
 
 
+CLIPPINGS = {
+    "as they are": lambda gradients: gradients,
+    "clipped one by one": lambda gradients: [
+        tf.clip_by_norm(one, 100.0) for one in gradients
+    ],
+}
+
+
+@pytest.mark.parametrize("clipping", CLIPPINGS)
 @pytest.mark.parametrize("given", [1, 2])
-def test_two_lookups_of_one_name_in_a_step_are_both_counted(given):
+def test_two_lookups_of_one_name_in_a_step_are_both_counted(given, clipping):
     v = de.Variable(dim=1, name="twice")
     with tf.GradientTape() as tape:
         both = [
@@ -111,10 +125,59 @@ def test_two_lookups_of_one_name_in_a_step_are_both_counted(given):
     assert both[1][1] is wrapper
 
     sources = [wrapper for _, wrapper in both][:given]
-    gradients = tape.gradient(loss, sources)
+    gradients = CLIPPINGS[clipping](tape.gradient(loss, sources))
     sgd().apply_gradients(zip(gradients, sources, strict=True))
 
     assert rows_of(v, 1, 2) == [-1, -11]
+
+
+def test_the_gradients_of_two_losses_of_one_lookup_both_count():
+    v = de.Variable(dim=1, name="losses")
+    with tf.GradientTape(persistent=True) as tape:
+        rows, wrapper = de.embedding_lookup(
+            v, keys(1, 2), name="rows", return_trainable=True
+        )
+        losses = [tf.reduce_sum(rows), tf.reduce_sum(rows)]
+    sgd().apply_gradients(
+        [(tape.gradient(loss, wrapper), wrapper) for loss in losses]
+    )
+    assert rows_of(v, 1, 2) == [-2, -2]
+
+
+class Lookup:
+    """As much of a wrapper as a variable needs to remember it."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def note_step(self):
+        pass
+
+
+def test_a_step_is_noted_while_other_threads_look_up():
+    v = de.Variable(dim=1, name="hogwild")
+    is_over = threading.Event()
+
+    def look_up():
+        living = collections.deque(maxlen=200)
+        for i in itertools.count():
+            if is_over.is_set():
+                return
+            living.append(Lookup(f"{i}"))
+            v.remember_trainable(living[-1])
+
+    thread = threading.Thread(target=look_up)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        thread.start()
+        for _ in range(1000):
+            v.note_step()
+            assert None not in v.trainable_store.values()
+    finally:
+        is_over.set()
+        sys.setswitchinterval(interval)
+        thread.join()
 
 
 def test_each_lookup_of_a_name_has_its_own_max_norm():

@@ -50,9 +50,11 @@ class VariableLookups(EmbeddingWeights):
 
     def remember_trainable(self, trainable: Any) -> None:
         """Lets `get_trainable_by_name` find a lookup or shadow while it lives."""
-        if self._trainables is None:
-            self._trainables = weakref.WeakValueDictionary()
-        self._trainables[trainable.name] = trainable
+        # In one go: of two threads that are here, neither is forgotten.
+        known = self.__dict__.setdefault(
+            "_trainables", weakref.WeakValueDictionary()
+        )
+        known[trainable.name] = trainable
 
     def note_lookup(self, name: str) -> None:
         """Lets `get_trainable_by_name` find what lookups of `name` train."""
@@ -63,7 +65,7 @@ class VariableLookups(EmbeddingWeights):
 
     def note_step(self) -> None:
         """Lets the values of lookups and shadows follow a step in eager mode."""
-        for trainable in list((self._trainables or {}).values()):
+        for trainable in self._living():
             trainable.note_step()
 
     def get_trainable_by_name(self, name: str) -> Any:
@@ -91,7 +93,14 @@ class VariableLookups(EmbeddingWeights):
         """
         for name in self._lookup_names:
             return {name: self}
-        return dict(self._trainables or {})
+        return {trainable.name: trainable for trainable in self._living()}
+
+    def _living(self) -> list[Any]:
+        """The wrappers and shadows that live; another thread may add some."""
+        if self._trainables is None:
+            return []
+        found = [reference() for reference in self._trainables.valuerefs()]
+        return [trainable for trainable in found if trainable is not None]
 
     # TFRA's documentation calls it so.
     get_eager_trainable_by_name = get_trainable_by_name

@@ -145,13 +145,38 @@ def _once_for_each_name(
     Several lookups of one name in a step return one wrapper; its gradient is
     that of all of them, and programs give it once for each.
     """
-    seen, kept = set(), []
+    seen: dict[TrainableWrapper, list[Any]] = {}
+    kept = []
     for gradient, variable in pairs:
-        key = (id(variable), id(getattr(gradient, "values", gradient)))
-        if type(variable) is not TrainableWrapper or key not in seen:
-            kept.append((gradient, variable))
-        seen.add(key)
+        if type(variable) is TrainableWrapper:
+            others = seen.setdefault(variable, [])
+            if any(_is_the_same(gradient, other) for other in others):
+                continue
+            others.append(gradient)
+        kept.append((gradient, variable))
     return kept
+
+
+def _is_the_same(gradient: Any, other: Any) -> bool:
+    """Whether a tape gave both at once, also where each was clipped since."""
+    if gradient is other:
+        return True
+    if not (
+        isinstance(gradient, tf.IndexedSlices)
+        and isinstance(other, tf.IndexedSlices)
+    ):
+        return False
+    one, two = gradient.values, other.values
+    if one is two:
+        return True
+    # Each call of a tape makes indices of its own.
+    return (
+        gradient.indices is other.indices
+        and tf.executing_eagerly()
+        and one.shape == two.shape
+        and one.dtype == two.dtype
+        and bool(tf.reduce_all(tf.equal(one, two)))
+    )
 
 
 def _check_once(pairs: list[tuple[Any, Any]]) -> None:
