@@ -195,9 +195,9 @@ class EmbeddingTable {
     int64_t num_blocks = 0;
     int64_t block_bytes = 0;
 
-    bool operator==(const CountersShape& other) const {
-      return kind == other.kind && num_blocks == other.num_blocks &&
-             block_bytes == other.block_bytes;
+    bool operator!=(const CountersShape& other) const {
+      return kind != other.kind || num_blocks != other.num_blocks ||
+             block_bytes != other.block_bytes;
     }
   };
   virtual CountersShape counters_shape() const = 0;

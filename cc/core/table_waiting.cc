@@ -48,6 +48,8 @@ absl::Status StripedTable::ImportWaiting(absl::Span<const int64_t> keys,
                      keys[i], " was ", seen[i], " times."));
   }
   if (filters_[0] == nullptr) return absl::OkStatus();
+  // Who counts what a batch will insert must find the same when it does.
+  const auto hold = HoldIfBounded();
   absl::StatusOr<KeyPartition> partition = KeyPartition::Create(keys, nullptr);
   if (!partition.ok()) return partition.status();
   for (int s = 0; s < kNumStripes; ++s) {

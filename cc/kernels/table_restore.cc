@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "cc/core/first_error.h"
 #include "cc/kernels/key_batch.h"
+#include "cc/kernels/waiting_writer.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/platform/errors.h"
 
@@ -69,6 +70,11 @@ absl::Status TableRestore::Check(Executor* executor) {
     return absl::InvalidArgumentError(absl::StrCat(
         "Table '", options_.table_name, "' has string keys and ",
         options_.shards.size(), " shards; `deal_rows` must be false for it."));
+  }
+  for (const EmbeddingTable* shard : options_.shards) {
+    if (shard->counters_shape() != options_.shards[0]->counters_shape()) {
+      return ShardsDiffer();
+    }
   }
   TF_RETURN_IF_ERROR(reader_->Open(*options_.shards[0]));
   TF_RETURN_IF_ERROR(CheckSlots());

@@ -80,10 +80,20 @@ void StoreKeys(const StringKeys* strings, absl::Span<const int64_t> keys,
   std::copy(keys.begin(), keys.end(), to->flat<int64_t>().data());
 }
 
+absl::Status ShardsDiffer() {
+  return absl::InvalidArgumentError(
+      "The shards of a table must have the same admission policy; got some of "
+      "different ones.");
+}
+
 absl::Status WriteWaiting(
     absl::Span<const EmbeddingTable* const> tables,
     const std::vector<std::unique_ptr<EmbeddingTable::Snapshot>>& shards,
     const std::string& name, BundleWriter* writer) {
+  const EmbeddingTable::CountersShape counters = tables[0]->counters_shape();
+  for (const EmbeddingTable* table : tables) {
+    if (table->counters_shape() != counters) return ShardsDiffer();
+  }
   int64_t num_waiting = 0;
   for (const auto& shard : shards) num_waiting += shard->num_waiting();
   WaitingWriter waiting(name, num_waiting, writer);
@@ -95,7 +105,7 @@ absl::Status WriteWaiting(
           return waiting.Write(strings, keys, seen);
         }));
   }
-  return WriteCounters(tables[0]->counters_shape(), shards, name, writer);
+  return WriteCounters(counters, shards, name, writer);
 }
 
 }  // namespace tfembed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
-from tfembed.ops import library, table
+from tfembed.ops import checkpoint, library, table
 
 RESTORE = {
     "tensor_names": ["a"],
@@ -71,4 +71,22 @@ def test_a_chunk_that_is_no_scalar_is_refused(handle, prefix):
     with pytest.raises(tf.errors.InvalidArgumentError, match="chunk"):
         library.load().tfembed_table_read_chunk(
             handle, prefix, tf.constant([0, 1], tf.int64), tensor_name="a"
+        )
+
+
+def test_shards_that_count_differently_are_refused(handle, prefix):
+    other = table.create(
+        2, name="t", admission="bloom seen=2 capacity=100 error_rate=0.01"
+    )
+    for handles in ([handle, other], [other, handle]):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match="same admission"
+        ):
+            checkpoint.save(
+                handles, prefix, tensor_names=["a"], shard_counts=[2]
+            )
+    checkpoint.save([other], prefix, tensor_names=["a"], shard_counts=[1])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="same admission"):
+        checkpoint.restore(
+            [other, handle], prefix, **{**RESTORE, "shard_counts": [2]}
         )
