@@ -167,7 +167,9 @@ def test_gradients_through_a_shadow_are_summed(in_function):
         gradient = tape.gradient(loss, shadow)
         program.optimizer.apply_gradients([(gradient, shadow)])
 
-    run = lambda: program.strategy.run(step)  # noqa: E731
+    def run():
+        program.strategy.run(step)
+
     (tf.function(run) if in_function else run)()
 
     assert program.rows() == {1: [0, 0], 2: [0, 0], 9: [-1, -1]}

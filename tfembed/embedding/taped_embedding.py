@@ -16,12 +16,15 @@ from tfembed.embedding.making import MAKING
 from tfembed.embedding.plan import EmbeddingPlan, make_plan
 from tfembed.embedding.replicas import Replicas
 from tfembed.embedding.taped_engine_choice import choose_taped_engines
+from tfembed.embedding.tensorflow_names import PlanNames
 from tfembed.embedding.untracked import Untracked
 
 __all__ = ["TapedEmbedding"]
 
 
-class TapedEmbedding(tf.__internal__.tracking.AutoTrackable, abc.ABC):
+class TapedEmbedding(
+    PlanNames, tf.__internal__.tracking.AutoTrackable, abc.ABC
+):
     """Named tables with slots, as variables of the strategy they are made in.
 
     The checkpoint keys are those of TPUEmbedding.
@@ -126,25 +129,12 @@ class TapedEmbedding(tf.__internal__.tracking.AutoTrackable, abc.ABC):
         return self._store is not None
 
     @property
-    def _feature_config(self) -> Any:
-        return self._plan.feature_config
-
-    @property
-    def _table_config(self) -> list[Any]:
-        return list(self._plan.tables)
-
-    @property
     def _output_shapes(self) -> list[tf.TensorShape]:
         return [feature.output_shape for feature in self._plan.features]
 
     @property
     def _variables(self) -> dict[str, dict[str, Any]]:
-        return {
-            config.name: {"parameters": table.parameters, **table.slots}
-            for config, table in zip(
-                self._plan.tables, self._built_tables(), strict=True
-            )
-        }
+        return self._variables_of(self._built_tables())
 
     def _scope(self) -> Any:
         is_inside_run = (

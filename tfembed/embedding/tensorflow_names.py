@@ -13,19 +13,15 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.embedding.engines.owner import EngineOwner
+from tfembed.embedding.plan import EmbeddingPlan
 
-__all__ = ["TensorFlowNames"]
+__all__ = ["PlanNames", "TensorFlowNames"]
 
 
-class TensorFlowNames(EngineOwner):
-    """The private names. Base of `TPUEmbedding`."""
+class PlanNames:
+    """Those of what was planned. Base of all classes of embeddings."""
 
-    # With False, enqueue does not build: the shapes must be known before.
-    _verify_output_shapes_on_enqueue = True
-
-    @property
-    def _built(self) -> bool:
-        return self._engine is not None
+    _plan: EmbeddingPlan
 
     @property
     def _feature_config(self) -> Any:
@@ -34,6 +30,24 @@ class TensorFlowNames(EngineOwner):
     @property
     def _table_config(self) -> list[Any]:
         return list(self._plan.tables)
+
+    def _variables_of(self, tables: Sequence[Any]) -> dict[str, dict[str, Any]]:
+        """By table and "parameters" or slot, of `tables`, one for each."""
+        return {
+            config.name: {"parameters": table.parameters, **table.slots}
+            for config, table in zip(self._plan.tables, tables, strict=True)
+        }
+
+
+class TensorFlowNames(PlanNames, EngineOwner):
+    """The private names. Base of `TPUEmbedding`."""
+
+    # With False, enqueue does not build: the shapes must be known before.
+    _verify_output_shapes_on_enqueue = True
+
+    @property
+    def _built(self) -> bool:
+        return self._engine is not None
 
     @property
     def _output_shapes(self) -> list[tf.TensorShape]:
@@ -59,12 +73,7 @@ class TensorFlowNames(EngineOwner):
     def _variables(self) -> dict[str, dict[str, Any]]:
         engine = self._engine_or_new()
         self._bring_up_to_date()
-        return {
-            config.name: {"parameters": table.parameters, **table.slots}
-            for config, table in zip(
-                self._plan.tables, engine.tables, strict=True
-            )
-        }
+        return self._variables_of(engine.tables)
 
     def _load_variables(self) -> None:
         """Lets the engines take over what the variables hold."""
