@@ -34,6 +34,38 @@ def test_handles_of_functions_keep_the_shape_of_what_was_captured():
     assert shapes == [[None, 5]]
 
 
+def test_a_graph_that_sessions_run_is_told_from_functions_and_branches():
+    seen = {"eager": private.in_session_graph()}
+
+    @tf.function
+    def function():
+        seen["function"] = private.in_session_graph()
+
+    def branch():
+        seen["branch"] = private.in_session_graph()
+        return tf.constant(0)
+
+    with tf.Graph().as_default():
+        seen["graph"] = private.in_session_graph()
+        tf.cond(tf.constant(True), branch, lambda: tf.constant(1))
+        tf.compat.v1.disable_control_flow_v2()
+        try:
+            tf.cond(
+                tf.compat.v1.placeholder(tf.bool, []),
+                branch,
+                lambda: tf.constant(1),
+            )
+        finally:
+            tf.compat.v1.enable_control_flow_v2()
+    function()
+    assert seen == {
+        "eager": False,
+        "graph": True,
+        "function": False,
+        "branch": False,
+    }
+
+
 def test_a_handle_that_was_told_nothing_has_an_unknown_shape():
     assert private.handle_shape(tf.constant(1)).rank is None
 

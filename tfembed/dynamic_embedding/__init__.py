@@ -42,8 +42,8 @@ from tfembed.dynamic_embedding.lookups.safe_lookup import (
 from tfembed.dynamic_embedding.lookups.sparse_lookup import (
     embedding_lookup_sparse,
 )
-from tfembed.dynamic_embedding.lookups.trainable import (
-    TrainableWrapper,
+from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
+from tfembed.dynamic_embedding.lookups.wrapper_filter import (
     trainable_wrapper_filter,
 )
 from tfembed.dynamic_embedding.optimizer import DynamicEmbeddingOptimizer

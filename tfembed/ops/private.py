@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import record
-from tensorflow.python.framework import auto_control_deps_utils
+from tensorflow.python.framework import auto_control_deps_utils, func_graph
 from tensorflow.python.ops import (
     control_flow_util,
     control_flow_v2_func_graphs,
@@ -89,6 +89,18 @@ def orders_by_itself() -> bool:
         return True
     graph = tf.compat.v1.get_default_graph()
     return bool(graph._add_control_dependencies)
+
+
+def in_session_graph() -> bool:
+    """Whether ops are made in a graph of TensorFlow 1, which sessions run.
+
+    Not in a function, nor in the branches and loops of such a graph.
+    """
+    if tf.executing_eagerly():
+        return False
+    graph: Any = tf.compat.v1.get_default_graph()
+    is_function = isinstance(graph, func_graph.FuncGraph)
+    return not is_function and graph._get_control_flow_context() is None
 
 
 def is_in_loop(op: tf.Operation) -> bool:

@@ -220,7 +220,7 @@ class HashTable(TrainedTable):
 
         It makes a second copy of the table; checkpoints do not.
         """
-        keys, values, _ = self._export_all()
+        keys, values, _ = self.export_all()
         return keys, values
 
     def export_slots(self) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
@@ -228,10 +228,26 @@ class HashTable(TrainedTable):
 
         A slot's rows are [n, dim], or [n, 1] where it is one float a row.
         """
-        keys, _, slots = self._export_all()
+        keys, _, slots = self.export_all()
         names = self.slot_names
         columns = tf.split(slots, self.slot_widths, 1) if names else []
         return keys, dict(zip(names, columns, strict=True))
+
+    def export_all(self) -> list[tf.Tensor]:
+        """Keys [n], values [n, dim] and slots [n, floats of all slots].
+
+        Of one moment each shard; a second copy of the table.
+        """
+        with tf.control_dependencies(self.lay_out_slots()):
+            each = [
+                table_ops.export(
+                    handle,
+                    key_dtype=self.key_dtype,
+                    value_dtype=self.value_dtype,
+                )
+                for handle in self.handles
+            ]
+        return [tf.concat(tensors, 0) for tensors in zip(*each, strict=True)]
 
     def _write(self, op: Any, *batch: tf.Tensor) -> Any:
         """Runs `op` for each shard on its part of `batch`: keys, then rows."""
@@ -245,12 +261,3 @@ class HashTable(TrainedTable):
             shards = zip(self.handles, *split, strict=True)
             written = group([op(*shard) for shard in shards])
         return self._swept(written)
-
-    def _export_all(self) -> list[tf.Tensor]:
-        each = [
-            table_ops.export(
-                handle, key_dtype=self.key_dtype, value_dtype=self.value_dtype
-            )
-            for handle in self.handles
-        ]
-        return [tf.concat(tensors, 0) for tensors in zip(*each, strict=True)]

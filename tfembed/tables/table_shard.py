@@ -68,6 +68,11 @@ class TableShard(tf.saved_model.experimental.TrackableResource):
             self._is_in_graph = not tf.executing_eagerly()
             self.resource_handle  # noqa: B018 - makes the table now
 
+    @property
+    def is_in_graph(self) -> bool:
+        """Whether a graph of TensorFlow 1 has the table."""
+        return self._is_in_graph
+
     def _create_resource(self) -> tf.Tensor:
         options = self.options
         shared_name = ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 import tensorflow as tf
@@ -12,6 +11,7 @@ from tfembed.ops import grouped
 from tfembed.ops import table as table_ops
 from tfembed.tables import arguments, batches
 from tfembed.tables.evicting_table import EvictingTable
+from tfembed.tables.followed_table import group
 
 __all__ = ["TrainedTable"]
 
@@ -50,13 +50,30 @@ class TrainedTable(EvictingTable):
                 "second one. Train with one of them, or use two tables."
             )
         if self._optimizer is None:
-            row_wise = getattr(optimizer, "row_wise_slots", ())
-            self._set_slots(optimizer, rule, row_wise)
+            if not self.shards[0].is_in_graph:
+                with tf.init_scope():
+                    self._set_slots(optimizer)
             self._optimizer = optimizer
+            row_wise = getattr(optimizer, "row_wise_slots", ())
             self._slot_names = tuple(optimizer.slot_names)
             self._slot_widths = tuple(
                 1 if slot in row_wise else self.dim for slot in self._slot_names
             )
+
+    def lay_out_slots(self) -> list[tf.Operation]:
+        """Lays the attached optimizer's slots out in a table of a graph.
+
+        `attach` does it in eager mode. A server makes a graph's table when a
+        session first asks for it, so whatever uses slots there lays them out
+        first; again is harmless.
+
+        Returns:
+          What must run before slots are used; outside of functions it does not
+          run by itself.
+        """
+        if self._optimizer is None or not self.shards[0].is_in_graph:
+            return []
+        return self._set_slots(self._optimizer)
 
     def apply_gradients(
         self,
@@ -99,20 +116,25 @@ class TrainedTable(EvictingTable):
         keys, rows = self._keys_and_rows(keys, gradients, tf.float32)
         parts = self.partition(keys)
         n = len(self.shards)
-        counts = grouped.grouped_update(
-            self.handles,
-            [],
-            [self.dim] * n,
-            [
-                grouped.feature_ids(tf.reshape(part, [-1]))
-                for part in parts.split(keys)
-            ],
-            [grouped.FeaturePlan(table=i, combiner="sum") for i in range(n)],
-            [tf.reshape(part, [-1, self.dim]) for part in parts.split(rows)],
-            rules=[self._optimizer.rule_text()] * n,
-            learning_rates=[rate() if callable(rate) else rate] * n,
-            nonfinite=nonfinite,
-        )
+        features = [
+            grouped.feature_ids(tf.reshape(part, [-1]))
+            for part in parts.split(keys)
+        ]
+        with tf.control_dependencies(self.lay_out_slots()):
+            counts = grouped.grouped_update(
+                self.handles,
+                [],
+                [self.dim] * n,
+                features,
+                [
+                    grouped.FeaturePlan(table=i, combiner="sum")
+                    for i in range(n)
+                ],
+                [tf.reshape(x, [-1, self.dim]) for x in parts.split(rows)],
+                rules=[self._optimizer.rule_text()] * n,
+                learning_rates=[rate() if callable(rate) else rate] * n,
+                nonfinite=nonfinite,
+            )
         self.note_training_step()
         return tf.reduce_sum(counts)
 
@@ -130,17 +152,18 @@ class TrainedTable(EvictingTable):
         """
         keys = self._key_tensor(keys)
         parts = self.partition(keys)
-        rows = [
-            table_ops.lookup_trained(handle, part, width=self.trained_width)
-            for handle, part in zip(
-                self.handles, parts.split(keys), strict=True
-            )
-        ]
+        with tf.control_dependencies(self.lay_out_slots()):
+            rows = [
+                table_ops.lookup_trained(handle, part, width=self.trained_width)
+                for handle, part in zip(
+                    self.handles, parts.split(keys), strict=True
+                )
+            ]
         return parts.merge(rows)
 
     def write_trained(
         self, keys: Any, rows: tf.Tensor, *, add: bool = False
-    ) -> None:
+    ) -> tf.Operation | None:
         """Writes value and slots of `keys`, or with `add` adds to them.
 
         What is added to a missing key is added to its initial row and slots.
@@ -149,13 +172,19 @@ class TrainedTable(EvictingTable):
           keys: of `key_dtype`, any shape.
           rows: float32, keys.shape + [trained_width].
           add: whether they are differences.
+
+        Returns:
+          The op in a graph, None in eager mode.
         """
         keys = self._key_tensor(keys)
         parts = self.partition(keys)
-        for handle, part_keys, part_rows in zip(
+        shards = zip(
             self.handles, parts.split(keys), parts.split(rows), strict=True
-        ):
-            table_ops.write_trained(handle, part_keys, part_rows, add=add)
+        )
+        with tf.control_dependencies(self.lay_out_slots()):
+            return group(
+                [table_ops.write_trained(*shard, add=add) for shard in shards]
+            )
 
     def _keys_and_rows(
         self, keys: Any, rows: Any, dtype: tf.DType | None = None
@@ -170,26 +199,27 @@ class TrainedTable(EvictingTable):
             keys = tf.cast(keys, self.key_dtype)
         return batches.key_tensor(keys, self.key_dtype, self.name)
 
-    def _set_slots(
-        self, optimizer: Any, rule: str, row_wise: Collection[str]
-    ) -> None:
+    def _set_slots(self, optimizer: Any) -> list[tf.Operation]:
+        rule = optimizer.rule_text()
+        row_wise = getattr(optimizer, "row_wise_slots", ())
         try:
-            with tf.init_scope():
-                for handle in self.handles:
-                    table_ops.set_slots(
-                        handle,
-                        owner=rule.split()[0],
-                        names=optimizer.slot_names,
-                        initial_values=[
-                            optimizer.slot_initial_values[slot]
-                            for slot in optimizer.slot_names
-                        ],
-                        row_wise=[
-                            i
-                            for i, slot in enumerate(optimizer.slot_names)
-                            if slot in row_wise
-                        ],
-                    )
+            return [
+                table_ops.set_slots(
+                    handle,
+                    owner=rule.split()[0],
+                    names=optimizer.slot_names,
+                    initial_values=[
+                        optimizer.slot_initial_values[slot]
+                        for slot in optimizer.slot_names
+                    ],
+                    row_wise=[
+                        i
+                        for i, slot in enumerate(optimizer.slot_names)
+                        if slot in row_wise
+                    ],
+                )
+                for handle in self.handles
+            ]
         except tf.errors.FailedPreconditionError as error:
             raise errors.ArgumentError(
                 f"Table '{self.name}' cannot take optimizer '{rule}': "

@@ -8,10 +8,12 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors, ops
+from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
 from tfembed.dynamic_embedding.variables.embedding_weights import (
     EmbeddingWeights,
 )
 from tfembed.dynamic_embedding.variables.variable import Variable
+from tfembed.ops import private
 
 __all__ = ["Bags", "check_bags", "check_combiner", "look_up_bags"]
 
@@ -113,7 +115,7 @@ def look_up_bags(
         distinct ids too.
     """
     if max_norm is None and not return_trainable and _fusible(params):
-        return _fused(params, bags, combiner)
+        return _fused(params, bags, combiner, name)
     ids, places = tf.unique(bags.ids.values)
     found = params.embedding_lookup(ids, name, max_norm, return_trainable)
     rows, *wrapper = found if return_trainable else (found,)
@@ -130,11 +132,14 @@ def _fusible(params: Any) -> bool:
     )
 
 
-def _fused(params: Any, bags: Bags, combiner: str) -> tf.Tensor:
+def _fused(params: Any, bags: Bags, combiner: str, name: str) -> tf.Tensor:
     """One op call for lookup and combination; one for its gradient."""
     feature = ops.feature_ids(bags.ids, bags.weights, name=params.name)
     plan = ops.FeaturePlan(table=0, combiner=combiner, validate=False)
     source = params if params.trainable else params.handle
+    if params.trainable and private.in_session_graph():
+        # What trainable_variables() lists.
+        source = TrainableWrapper(params, bags.ids.values, name=name)
     (combined,) = ops.grouped_lookup([source], [params.dim], [feature], [plan])
     return tf.cast(combined, params.value_dtype)
 

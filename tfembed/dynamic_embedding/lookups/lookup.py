@@ -39,7 +39,7 @@ def embedding_lookup(
       max_norm: rows longer than this (L2) are scaled to it. The gradient goes
         through the scaling, as with `tf.nn.embedding_lookup`.
       return_trainable: whether to return this lookup's `TrainableWrapper` too,
-        eager mode only; or the `ShadowVariable`.
+        not inside of a tf.function; or the `ShadowVariable`.
 
     Returns:
       Rows, ids.shape + [dim]; with `return_trainable` a pair.

@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfembed import errors
+from tfembed.dynamic_embedding.lookups.graph_rows import GraphRows
 from tfembed.dynamic_embedding.lookups.watched_rows import check_max_norm
 
 __all__ = ["LookupBuffer", "buffer"]
@@ -21,9 +23,16 @@ class LookupBuffer(tf.Variable):
     Its value is a copy of rows, of any shape, and no part of a checkpoint; the
     table is. Base of `TrainableWrapper`.
 
-    Attributes:
+    Args:
       params: the `Variable` that the rows come from.
       max_norm: what the rows' lengths are limited to, or None.
+      name: of the lookup.
+      trainable: whether it is a source of gradients, if `params` is trainable.
+      graph_rows: in a graph of TensorFlow 1, what takes a buffer's place.
+
+    Attributes:
+      params: the `Variable`.
+      max_norm: the limit.
 
     Raises:
       tfembed.errors.ArgumentError: a `max_norm` that is no number above 0.
@@ -33,14 +42,24 @@ class LookupBuffer(tf.Variable):
     _should_act_as_resource_variable = True
 
     def __init__(
-        self, params: Any, max_norm: float | None, *, name: str, trainable: bool
+        self,
+        params: Any,
+        max_norm: float | None,
+        *,
+        name: str,
+        trainable: bool,
+        graph_rows: GraphRows | None = None,
     ) -> None:
         check_max_norm(max_norm)
         self.params = params
         self.max_norm = max_norm
         self._name = name
         self._trainable = bool(trainable) and params.trainable
-        self._buffer = buffer(params.value_dtype, name, [params.dim])
+        self._buffer: Any = graph_rows
+        if graph_rows is None:
+            self._buffer = buffer(params.value_dtype, name, [params.dim])
+        # As of TensorFlow's variables: whether a graph of TensorFlow 1 has it.
+        self._in_graph_mode = graph_rows is not None
         self._track_trackable(params, "params")
 
     @property
@@ -72,6 +91,24 @@ class LookupBuffer(tf.Variable):
     def handle(self) -> tf.Tensor:
         """The resource that gradients go to."""
         return self._buffer.handle
+
+    @property
+    def op(self) -> tf.Operation:
+        """The operation of the handle, in a graph of TensorFlow 1."""
+        return self.handle.op
+
+    def to_proto(self, export_scope: str | None = None) -> None:
+        """None: a meta graph has the lookup's operations, not this object."""
+        del export_scope
+
+    def _ref(self) -> Any:
+        """What TensorFlow's own optimizers ask variables of a graph for."""
+        raise errors.UnsupportedError(
+            f"'{self.name}' stands for rows of the table '{self.params.name}', "
+            "which tf.compat.v1.train optimizers do not train by themselves. "
+            "Wrap the optimizer in a DynamicEmbeddingOptimizer, or give it "
+            "`var_list`, the dense variables alone."
+        )
 
     def value(self) -> tf.Tensor:
         """The value, without a gradient."""

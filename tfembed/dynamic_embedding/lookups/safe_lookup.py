@@ -41,7 +41,7 @@ def safe_embedding_lookup_sparse(
       partition_strategy: accepted for TFRA's sake.
       max_norm: rows longer than this (L2) are scaled to it, before combining.
       return_trainable: whether to return the `TrainableWrapper` of the distinct
-        ids too, eager mode only; or the `ShadowVariable`.
+        ids too, not inside of a tf.function; or the `ShadowVariable`.
 
     Returns:
       Of the rows' dtype [d_0, ..., d_(n-1), dim]; with `return_trainable` a pair.

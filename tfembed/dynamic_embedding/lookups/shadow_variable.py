@@ -61,6 +61,12 @@ class ShadowVariable(TrainableWrapper, EmbeddingWeights):
         exists: Any = None,
     ) -> None:
         del distribute_strategy
+        if not tf.executing_eagerly():
+            raise errors.UnsupportedError(
+                f"{type(self).__name__}s are made in eager mode only, and look "
+                "up anywhere. In a graph of TensorFlow 1 look up in the "
+                "Variable itself."
+            )
         _check_type("params", params, Variable)
         for argument, value in (("ids", ids), ("exists", exists)):
             if value is not None:

@@ -45,7 +45,7 @@ def embedding_lookup_sparse(
       combiner: "mean", "sqrtn" or "sum"; None: "mean".
       max_norm: rows longer than this (L2) are scaled to it, before combining.
       return_trainable: whether to return the `TrainableWrapper` of the distinct
-        ids too, eager mode only; or the `ShadowVariable`.
+        ids too, not inside of a tf.function; or the `ShadowVariable`.
 
     Returns:
       Of the rows' dtype [batch, dim], zeros for an empty bag; with `return_trainable` a

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.dynamic_embedding.lookups.graph_rows import GraphRows
 from tfembed.dynamic_embedding.lookups.lookup_buffer import LookupBuffer
 from tfembed.dynamic_embedding.lookups.watched_rows import (
     check_max_norm,
@@ -15,11 +16,9 @@ from tfembed.dynamic_embedding.lookups.watched_rows import (
     watch,
 )
 from tfembed.dynamic_embedding.variables import arguments
-from tfembed.dynamic_embedding.variables.embedding_weights import (
-    EmbeddingWeights,
-)
+from tfembed.ops import private
 
-__all__ = ["TrainableWrapper", "look_up", "trainable_wrapper_filter"]
+__all__ = ["TrainableWrapper", "look_up"]
 
 
 class TrainableWrapper(LookupBuffer):
@@ -27,11 +26,16 @@ class TrainableWrapper(LookupBuffer):
 
     `tape.gradient(loss, wrapper)` gives the IndexedSlices of the lookups that
     returned it, by key; `tape.gradient(loss, variable)` those of all lookups.
-    Give an optimizer one of the two. Eager mode only.
+    Give an optimizer one of the two. Eager mode and graphs of TensorFlow 1.
 
-    A variable's lookups of one name return one wrapper, while it lives, whose
-    ids and value are those of the last. After an optimizer's step in eager mode
+    In eager mode a variable's lookups of one name return one wrapper, while it
+    lives, whose ids and value are those of the last. After an optimizer's step
     the value is what the step made of these rows.
+
+    In a graph each lookup has a wrapper of its own, which
+    `tf.compat.v1.trainable_variables()` lists: `tf.gradients(loss, wrapper)` is
+    the gradient of that lookup. Its value is what the lookup reads, and it is
+    called after its handle.
 
     Args:
       params: the `Variable`.
@@ -47,7 +51,7 @@ class TrainableWrapper(LookupBuffer):
 
     Raises:
       tfembed.errors.UnsupportedError: (also NotImplementedError) inside of a
-        tf.function.
+        tf.function, or of a branch or loop of a graph.
     """
 
     def __init__(
@@ -61,19 +65,34 @@ class TrainableWrapper(LookupBuffer):
         model_mode: str | None = None,
     ) -> None:
         del model_mode
-        if not tf.executing_eagerly():
+        in_graph = private.in_session_graph()
+        if not in_graph and not tf.executing_eagerly():
             raise errors.UnsupportedError(
-                f"{type(self).__name__}s are made in eager mode only. Inside a "
-                "tf.function differentiate by the Variable itself, or look up "
-                "through a ShadowVariable that was made outside."
+                f"{type(self).__name__}s are made in eager mode only, and in "
+                "graphs of TensorFlow 1 outside of their branches and loops. "
+                "Inside a tf.function differentiate by the Variable itself, or "
+                "look up through a ShadowVariable that was made outside."
             )
-        super().__init__(params, max_norm, name=name, trainable=trainable)
+        if in_graph:
+            ids = arguments.id_tensor(ids, params)
+        graph_rows = GraphRows(params, ids, name) if in_graph else None
+        super().__init__(
+            params,
+            max_norm,
+            name=graph_rows.handle.name if graph_rows else name,
+            trainable=trainable,
+            graph_rows=graph_rows,
+        )
         self.ids = ids
         self.exists: Any = None
         self._fetched: tf.Tensor | None = None
         self._is_behind = False  # A step has moved the rows since.
         self._tracked_slots: list[TrainableWrapper] = []
-        params.remember_trainable(self)
+        params.remember_trainable(self, name)
+        if self.trainable and _is_listed(params):
+            tf.compat.v1.add_to_collection(
+                tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES, self
+            )
 
     def prefetch_values(self, update: bool = False) -> tf.Tensor:
         """The rows of `ids`, without a gradient; looked up again if `update`."""
@@ -113,6 +132,8 @@ class TrainableWrapper(LookupBuffer):
 
     def value(self) -> tf.Tensor:
         """The value, without a gradient."""
+        if self._in_graph_mode:
+            return self.prefetch_values()
         self._catch_up()
         return super().value()
 
@@ -146,6 +167,10 @@ class TrainableWrapper(LookupBuffer):
         self._fetched = None
         self._is_behind = True
 
+    def _as_graph_element(self) -> tf.Tensor:
+        """What a session fetches for it."""
+        return self.value()
+
     def size(self) -> tf.Tensor:
         """The number of keys in the table."""
         return self.params.size()
@@ -175,6 +200,8 @@ class TrainableWrapper(LookupBuffer):
         return rows
 
     def _watch(self, rows: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+        if self._in_graph_mode:  # Its handle hands gradients on to the table's.
+            return watch(rows, ids, self)
         return watch(rows, ids, self.params, self)
 
     def _catch_up(self) -> None:
@@ -218,12 +245,22 @@ def look_up(
     name = name or "embedding_lookup"
     with tf.name_scope(name):
         ids = arguments.id_tensor(ids, params)
-        if return_trainable:
+        if return_trainable or _is_listed(params):
             wrapper = _wrapper_of(params, ids, name, max_norm)
-            return wrapper.stand_for(ids, *params.table.lookup(ids)), wrapper
+            rows = wrapper.stand_for(ids, *params.table.lookup(ids))
+            return (rows, wrapper) if return_trainable else rows
         params.note_lookup(name)
         rows, _ = params.table.lookup(ids)
         return clip_rows(watch(rows, ids, params), max_norm)
+
+
+def _is_listed(params: Any) -> bool:
+    """Whether its lookups belong to the trainable variables of a graph."""
+    return (
+        params.trainable
+        and params.value_dtype.is_floating
+        and private.in_session_graph()
+    )
 
 
 def _wrapper_of(
@@ -237,28 +274,3 @@ def _wrapper_of(
     check_max_norm(max_norm)
     found.max_norm = max_norm
     return found
-
-
-def trainable_wrapper_filter(
-    iterable_object_in: Iterable[Any],
-    test_unaggregated_function: Callable[[Any], bool] | None = None,
-) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Parts dense variables from those of tables.
-
-    Args:
-      iterable_object_in: variables.
-      test_unaggregated_function: says of a variable whether it is a table's.
-        None: a `Variable`, `TrainableWrapper` or `ShadowVariable` is.
-
-    Returns:
-      The dense ones and the tables', each in the order given.
-    """
-    is_table = test_unaggregated_function or _is_of_a_table
-    parts: tuple[list[Any], list[Any]] = ([], [])
-    for item in iterable_object_in:
-        parts[bool(is_table(item))].append(item)
-    return tuple(parts[0]), tuple(parts[1])
-
-
-def _is_of_a_table(variable: Any) -> bool:
-    return isinstance(variable, (LookupBuffer, EmbeddingWeights))

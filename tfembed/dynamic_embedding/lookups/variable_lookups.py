@@ -48,13 +48,20 @@ class VariableLookups(EmbeddingWeights):
         """
         return look_up(self, ids, name, max_norm, return_trainable)
 
-    def remember_trainable(self, trainable: Any) -> None:
-        """Lets `get_trainable_by_name` find a lookup or shadow while it lives."""
+    def remember_trainable(
+        self, trainable: Any, name: str | None = None
+    ) -> None:
+        """Lets `get_trainable_by_name` find a lookup or shadow while it lives.
+
+        Args:
+          trainable: the wrapper or shadow.
+          name: the lookup's; None: the wrapper's own.
+        """
         # In one go: of two threads that are here, neither is forgotten.
         known = self.__dict__.setdefault(
             "_trainables", weakref.WeakValueDictionary()
         )
-        known[trainable.name] = trainable
+        known[name or trainable.name] = trainable
 
     def note_lookup(self, name: str) -> None:
         """Lets `get_trainable_by_name` find what lookups of `name` train."""

@@ -9,6 +9,11 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
+from tfembed.dynamic_embedding.training.graph_place import (
+    check_graph,
+    current_graph,
+)
+from tfembed.dynamic_embedding.training.graph_step import graph_step
 from tfembed.dynamic_embedding.training.keras_rules import FusedRule
 from tfembed.dynamic_embedding.training.key_sums import TableGradient
 from tfembed.dynamic_embedding.training.key_use import (
@@ -35,8 +40,9 @@ from tfembed.dynamic_embedding.training.step_gradients import (
     variable_of,
 )
 from tfembed.dynamic_embedding.training.table_update import update_tables
-from tfembed.dynamic_embedding.training.wrapped_optimizer import wrap
+from tfembed.dynamic_embedding.training.wrapped_optimizer import counter, wrap
 from tfembed.dynamic_embedding.variables.variable import Variable
+from tfembed.ops.private import in_session_graph
 
 __all__ = ["TableOptimizer"]
 
@@ -72,15 +78,10 @@ class TableOptimizer(tf.Module):
         self.bp_v2 = bool(bp_v2)
         self._nonfinite = nonfinite
         self._opt = opt
+        self._graph = current_graph()
         with tf.init_scope():
             self._wrapped = wrap(opt)
-            self.nonfinite_rows = tf.Variable(
-                0,
-                dtype=tf.int64,
-                trainable=False,
-                name="nonfinite_rows",
-                aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-            )
+            self.nonfinite_rows = counter("nonfinite_rows")
         self._steps = None  # Where `opt` does not count and save them.
         if not hasattr(opt, "iterations"):
             self._steps = self._wrapped.iterations
@@ -127,21 +128,24 @@ class TableOptimizer(tf.Module):
         tape: tf.GradientTape | None = None,
         *,
         global_step: Any = None,
-    ) -> tf.Tensor:
+    ) -> Any:
         """Computes gradients and applies them.
 
         Args:
-          loss: a function without arguments; or, with `tape`, its result.
+          loss: a function without arguments; or, with `tape` and in a graph of
+            TensorFlow 1, its result.
           var_list: variables, or a function that returns them and is called
-            after `loss`; None: the trainable variables that `loss` uses.
+            after `loss`; None: the trainable variables that `loss` uses, in a
+            graph those that the graph has.
           grad_loss: gradient of the loss itself; None: 1.
           name: of the step.
           tape: what recorded `loss`.
           global_step: see `apply_gradients`.
 
         Returns:
-          The loss.
+          The loss; in a graph of TensorFlow 1 the operation that is the step.
         """
+        check_graph(self._graph)
         value, pairs = loss_gradients(
             loss,
             var_list,
@@ -149,8 +153,8 @@ class TableOptimizer(tf.Module):
             grad_loss=grad_loss,
             loss_scale=self._wrapped.clipping.loss_scale,
         )
-        self.apply_gradients(pairs, name=name, global_step=global_step)
-        return value
+        step = self.apply_gradients(pairs, name=name, global_step=global_step)
+        return value if step is None else step
 
     def apply_gradients(
         self,
@@ -160,7 +164,7 @@ class TableOptimizer(tf.Module):
         global_step: Any = None,
         skip_gradients_aggregation: bool = False,
         experimental_aggregate_gradients: bool = True,
-    ) -> None:
+    ) -> tf.Operation | None:
         """Takes one step.
 
         Args:
@@ -173,15 +177,21 @@ class TableOptimizer(tf.Module):
             the gradients were summed over replicas already; of one replica it
             is all the same, of several they must not have been.
 
+        Returns:
+          None; in a graph of TensorFlow 1 the operation that is the step.
+
         Raises:
           tfembed.errors.ArgumentError: no gradient at all, a table's that is no
             IndexedSlices, or a table that another optimizer trains.
           tfembed.errors.UnsupportedError: dense variables beside a description
             of tfembed.optimizers; several replicas of another strategy than
-            tf.distribute.MirroredStrategy, or with summed gradients.
+            tf.distribute.MirroredStrategy, or with summed gradients; the branch
+            or loop of a graph.
           tfembed.errors.StateError: several replicas, and the step is not inside
-            of strategy.run or the optimizer was made outside of strategy.scope.
+            of strategy.run or the optimizer was made outside of strategy.scope;
+            or it was made outside of the step's graph.
         """
+        check_graph(self._graph)
         check_replicas(
             self.nonfinite_rows,
             are_summed=skip_gradients_aggregation
@@ -190,16 +200,23 @@ class TableOptimizer(tf.Module):
         sparse, dense = sort_gradients(grads_and_vars)
         if dense and not self._wrapped.moves_dense:
             self._wrapped.apply_dense(dense)  # Says why not.
-        with tf.name_scope(name or "apply_gradients"):
+        with tf.name_scope(name or "apply_gradients") as scope:
             self.attach(params for _, params in sparse)
         finite = []
         if self._nonfinite == "refuse":
             finite = [check_finite(gradient) for gradient, _ in dense]
-        updated = []
         with tf.control_dependencies(finite):
             sparse, dense = self._wrapped.clipping.apply(sparse, dense)
-            if sparse:
-                updated.append(once(self._update_tables, sparse))
+            if in_session_graph():
+                return graph_step(
+                    self._wrapped,
+                    self._update_tables,
+                    sparse,
+                    dense,
+                    global_step=global_step,
+                    name=scope,
+                )
+            updated = [once(self._update_tables, sparse)] if sparse else []
         # What a table refuses, moves no dense variable and counts no step.
         with tf.control_dependencies(updated if self._refuses(sparse) else []):
             if dense:
@@ -211,9 +228,11 @@ class TableOptimizer(tf.Module):
         if tf.executing_eagerly():
             for _, params in sparse:
                 params.note_step()
+        return None
 
     def attach(self, variables: Iterable[Variable | TrainableWrapper]) -> None:
         """Lays this optimizer's slots out in tables; once each is enough."""
+        check_graph(self._graph)
         with tf.init_scope():
             for variable in variables:
                 params = variable_of(variable)
@@ -255,6 +274,8 @@ class TableOptimizer(tf.Module):
     def _update_tables(self, gradients: list[TableGradient]) -> tf.Tensor:
         """Moves the tables; gives the keys whose gradient was not finite."""
         step = tf.cast(tf.convert_to_tensor(self.iterations), tf.int64) + 1
+        for _, params in gradients:
+            params.table.lay_out_slots()
         forget_evicted(gradients)
         if isinstance(self._rule, FusedRule):
             count = update_tables(

@@ -11,6 +11,7 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
 
@@ -166,8 +167,13 @@ class V1Twin:
     def _create_non_slot_variable(self, *args: Any, **kwargs: Any) -> Any:
         return self.original._create_non_slot_variable(*args, **kwargs)
 
-    def _get_non_slot_variable(self, *args: Any, **kwargs: Any) -> Any:
-        return self.original._get_non_slot_variable(*args, **kwargs)
+    def _get_non_slot_variable(self, name: str, graph: Any = None) -> Any:
+        # Those of a graph of TensorFlow 1 are asked for by a function of it.
+        while isinstance(graph, tf.__internal__.FuncGraph):
+            graph = graph.outer_graph
+        get = self.original._get_non_slot_variable
+        found = get(name, graph=graph)
+        return get(name) if found is None else found
 
 
 def v1_twin(optimizer: Any, start_slot: Callable[[str, Any], None]) -> Any:
@@ -183,8 +189,39 @@ def v1_twin(optimizer: Any, start_slot: Callable[[str, Any], None]) -> Any:
     twin.original = optimizer
     twin.start_slot = start_slot
     twin.slots = {}
-    twin._create_slots([tf.Variable(tf.zeros([2, 2]), name="rows")])
+    # In a graph of TensorFlow 1 nobody initializes or saves these rows.
+    rows = tf.compat.v1.Variable(
+        tf.zeros([2, 2]),
+        trainable=False,
+        collections=[],
+        name="rows",
+        use_resource=True,
+    )
+    twin._create_slots([rows])
     return twin
+
+
+def v1_eager_copy(optimizer: Any) -> Any:
+    """A copy of a graph's optimizer that eager mode can try, without its state.
+
+    What the graph computes, such as a learning rate that decays, is a constant
+    in it.
+    """
+    trial = copy.copy(optimizer)
+    trial._slots, trial._non_slot_dict = {}, {}
+    for name, value in vars(optimizer).items():
+        if name in ("_lr", "_learning_rate") and callable(value):
+            value = value()
+        if isinstance(value, (tf.Tensor, tf.Variable)):
+            number = 0.1 if value.dtype.is_floating else 1
+            value = np.asarray(number, value.dtype.as_numpy_dtype)
+            setattr(trial, name, value)
+    return trial
+
+
+def eager_mode() -> Any:
+    """Executes eagerly, also where a graph of TensorFlow 1 is being built."""
+    return tf.__internal__.eager_context.eager_mode()
 
 
 def v1_create_state(twin: Any, variable: tf.Variable) -> None:

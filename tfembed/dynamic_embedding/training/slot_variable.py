@@ -77,7 +77,7 @@ class SlotVariable:
                 return rows
             return rows, self.params.lookup(keys, return_exists=True)[1]
 
-    def upsert(self, keys: Any, values: Any, name: str | None = None) -> None:
+    def upsert(self, keys: Any, values: Any, name: str | None = None) -> Any:
         """Writes the slot's rows of `keys`; as `Variable.upsert`.
 
         A key that is missing is inserted with its initial row. Other writers of
@@ -90,7 +90,8 @@ class SlotVariable:
             keys = tf.reshape(keys, [-1])
             columns = self._columns(self.params.table.lookup_trained(keys))
             columns[self._place] = tf.reshape(values, [-1, self.dim])
-            self.params.table.write_trained(keys, tf.concat(columns, 1))
+            rows = tf.concat(columns, 1)
+            return self.params.table.write_trained(keys, rows)
 
     def export(self, name: str | None = None) -> tuple[tf.Tensor, tf.Tensor]:
         """All keys [n] and the slot's rows [n, dim]."""

@@ -9,9 +9,13 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
+from tfembed.dynamic_embedding.training.graph_gradients import (
+    GraphOptions,
+    graph_gradients,
+)
 from tfembed.dynamic_embedding.training.key_sums import TableGradient
 from tfembed.dynamic_embedding.variables.variable import Variable
-from tfembed.ops.private import orders_by_itself
+from tfembed.ops.private import in_session_graph
 
 __all__ = [
     "check_finite",
@@ -35,16 +39,15 @@ def sort_gradients(
     Raises:
       tfembed.errors.ArgumentError: no gradient, a table's that is no
         IndexedSlices, or one that would count twice.
-      tfembed.errors.UnsupportedError: a graph of TensorFlow 1.
     """
-    _check_no_graph()
     pairs = _once_for_each_name(
         [(g, v) for g, v in grads_and_vars if g is not None]
     )
     if not pairs:
         raise errors.ArgumentError(
             "No variable has a gradient. Look rows up, and compute the loss, "
-            "inside the tape."
+            "inside the tape; in a graph of TensorFlow 1, give the variables "
+            "that the loss uses."
         )
     sparse, dense = [], []
     for gradient, variable in pairs:
@@ -63,18 +66,25 @@ def loss_gradients(
     tape: tf.GradientTape | None,
     grad_loss: Any,
     loss_scale: float | None,
+    graph_options: GraphOptions | None = None,
 ) -> tuple[tf.Tensor, list[tuple[Any, Any]]]:
     """A loss, and the gradient of `loss_scale` times the loss by each variable.
 
     Args:
       loss, var_list, tape, grad_loss: of `DynamicEmbeddingOptimizer.minimize`.
       loss_scale: what the update divides gradients by; None: 1.
+      graph_options: how the gradients of a graph of TensorFlow 1 are made.
 
     Raises:
       tfembed.errors.ArgumentError: `loss` is no function and there is no tape.
-      tfembed.errors.UnsupportedError: a graph of TensorFlow 1.
     """
-    _check_no_graph()
+    if in_session_graph():
+        loss = loss() if callable(loss) else loss
+        listed = var_list() if callable(var_list) else var_list
+        options = graph_options or GraphOptions()
+        return loss, graph_gradients(
+            loss, None if listed is None else list(listed), grad_loss, options
+        )
     if callable(loss):
         with tape or tf.GradientTape() as tape:
             value = loss()
@@ -126,15 +136,6 @@ def _used_variables(tape: tf.GradientTape) -> list[Any]:
         for v in used
         if not (isinstance(v, TrainableWrapper) and id(v.params) in tables)
     ]
-
-
-def _check_no_graph() -> None:
-    if not orders_by_itself():
-        raise errors.UnsupportedError(
-            "DynamicEmbeddingOptimizer does not train in graphs of TensorFlow 1 "
-            "in this release. Train in eager mode or in a tf.function; "
-            "optimizers of tf.compat.v1 do so, too."
-        )
 
 
 def _once_for_each_name(

@@ -8,6 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfembed.dynamic_embedding.training.graph_gradients import GraphOptions
+from tfembed.dynamic_embedding.training.graph_place import check_graph
 from tfembed.dynamic_embedding.training.optimizer import TableOptimizer
 from tfembed.dynamic_embedding.training.slot_variable import SlotVariable
 from tfembed.dynamic_embedding.training.step_gradients import (
@@ -33,7 +35,7 @@ class TableSlot:
 class V1TableOptimizer(TableOptimizer):
     """A `TableOptimizer` with the methods, and their arguments, of tf.compat.v1.
 
-    Eager mode and tf.functions, as any `TableOptimizer`.
+    Eager mode, tf.functions and graphs of TensorFlow 1, as any `TableOptimizer`.
     """
 
     def minimize(  # type: ignore[override]  # tf.compat.v1's order.
@@ -48,30 +50,41 @@ class V1TableOptimizer(TableOptimizer):
         grad_loss: Any = None,
         *,
         tape: tf.GradientTape | None = None,
-    ) -> tf.Tensor:
+    ) -> Any:
         """Computes gradients and applies them.
 
         Args:
-          loss: a function without arguments; or, with `tape`, its result.
+          loss: a function without arguments; or, with `tape` and in a graph of
+            TensorFlow 1, its result.
           global_step: a variable that counts steps; or, as other optimizers
             take it in this place, `var_list`.
           var_list: variables, or a function that returns them and is called
-            after `loss`; None: the trainable variables that `loss` uses.
-          gate_gradients, aggregation_method, colocate_gradients_with_ops: of
-            graphs; accepted.
+            after `loss`; None: the trainable variables that `loss` uses, in a
+            graph those that the graph has.
+          gate_gradients, aggregation_method, colocate_gradients_with_ops: for
+            graphs of TensorFlow 1; elsewhere accepted.
           name: of the step.
           grad_loss: gradient of the loss itself; None: 1.
           tape: what recorded `loss`.
 
         Returns:
-          The loss.
+          The loss; in a graph of TensorFlow 1 the operation that is the step.
         """
         if var_list is None and _are_variables(global_step):
             global_step, var_list = None, global_step
-        del gate_gradients, aggregation_method, colocate_gradients_with_ops
-        return super().minimize(
-            loss, var_list, grad_loss, name, tape, global_step=global_step
+        check_graph(self._graph)
+        value, pairs = loss_gradients(
+            loss,
+            var_list,
+            tape=tape,
+            grad_loss=grad_loss,
+            loss_scale=None,
+            graph_options=GraphOptions(
+                gate_gradients, aggregation_method, colocate_gradients_with_ops
+            ),
         )
+        step = self.apply_gradients(pairs, global_step, name)
+        return value if step is None else step
 
     def compute_gradients(
         self,
@@ -88,9 +101,15 @@ class V1TableOptimizer(TableOptimizer):
 
         Args: as of `minimize`.
         """
-        del gate_gradients, aggregation_method, colocate_gradients_with_ops
         _, pairs = loss_gradients(
-            loss, var_list, tape=tape, grad_loss=grad_loss, loss_scale=None
+            loss,
+            var_list,
+            tape=tape,
+            grad_loss=grad_loss,
+            loss_scale=None,
+            graph_options=GraphOptions(
+                gate_gradients, aggregation_method, colocate_gradients_with_ops
+            ),
         )
         return pairs
 
@@ -99,11 +118,13 @@ class V1TableOptimizer(TableOptimizer):
         grads_and_vars: Iterable[tuple[Any, Any]],
         global_step: Any = None,
         name: str | None = None,
-    ) -> None:
+    ) -> tf.Operation | None:
         """Takes one step: `TableOptimizer.apply_gradients`."""
         if isinstance(global_step, str):  # Other optimizers take it there.
             global_step, name = None, global_step
-        super().apply_gradients(grads_and_vars, name, global_step=global_step)
+        return super().apply_gradients(
+            grads_and_vars, name, global_step=global_step
+        )
 
     def get_name(self) -> str:
         """The optimizer's name."""

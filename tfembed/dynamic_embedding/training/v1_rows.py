@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfembed import errors
 from tfembed.dynamic_embedding.training import private
+from tfembed.dynamic_embedding.training.graph_place import current_graph
 from tfembed.dynamic_embedding.training.row_rule import (
     RowRule,
     TableRows,
@@ -39,14 +40,14 @@ class V1Rows(RowRule):
         self._lock = threading.RLock()
         self.slot_initial_values = {}
         self.state = []  # `opt` is saved with what it keeps.
-        try:
-            self._twin = private.v1_twin(opt, self._start_slot)
-        except Exception as error:  # Whatever foreign code raises.
-            raise errors.UnsupportedError(
-                f"{self._name} cannot train tables: it makes no slots for rows "
-                f"({type(error).__name__}: {error})."
-            ) from error
-        check_row_local(self, self._name)
+        if current_graph() is None:
+            self._twin = self._twin_of(opt, self._start_slot)
+            check_row_local(self, self._name)
+        else:  # Nothing can be tried there before a session runs.
+            with private.eager_mode():
+                tried = V1Rows(private.v1_eager_copy(opt))
+            self.slot_initial_values = tried.slot_initial_values
+            self._twin = self._twin_of(opt, lambda name, initial: None)
 
     def rule_text(self) -> str:
         """The optimizer's class and its numbers."""
@@ -80,6 +81,15 @@ class V1Rows(RowRule):
     def finish(self) -> None:
         """Ends a step in which no dense variable moved."""
         private.v1_finish(self._twin)
+
+    def _twin_of(self, opt: Any, start_slot: Callable[[str, Any], None]) -> Any:
+        try:
+            return private.v1_twin(opt, start_slot)
+        except Exception as error:  # Whatever foreign code raises.
+            raise errors.UnsupportedError(
+                f"{self._name} cannot train tables: it makes no slots for rows "
+                f"({type(error).__name__}: {error})."
+            ) from error
 
     def _move(self, table: TableRows) -> TableRows:
         rows = private.local_variable(table.values, table.name)

@@ -12,13 +12,14 @@ import tensorflow as tf
 from tfembed import errors, optimizers
 from tfembed.dynamic_embedding.training import private
 from tfembed.dynamic_embedding.training.clipping import GradientClipping
+from tfembed.dynamic_embedding.training.graph_place import current_graph
 from tfembed.dynamic_embedding.training.keras_rows import KerasRows
 from tfembed.dynamic_embedding.training.keras_rules import FusedRule, fused_rule
 from tfembed.dynamic_embedding.training.row_rule import RowRule
 from tfembed.dynamic_embedding.training.v1_rows import V1Rows
 from tfembed.dynamic_embedding.training.v1_rules import fused_v1_rule
 
-__all__ = ["WrappedOptimizer", "wrap"]
+__all__ = ["WrappedOptimizer", "counter", "wrap"]
 
 # What Keras does in a step with all rows of a variable, and what to do instead.
 _WHOLE_VARIABLE_OPTIONS = {
@@ -52,8 +53,12 @@ class WrappedOptimizer(abc.ABC):
         """That of the next step."""
 
     @abc.abstractmethod
-    def apply_dense(self, pairs: Sequence[tuple[Any, Any]]) -> None:
-        """Ends a step: moves dense variables and counts the step."""
+    def apply_dense(self, pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
+        """Ends a step: moves dense variables and counts the step.
+
+        Returns:
+          What a session must run for it, in a graph of TensorFlow 1.
+        """
 
     @abc.abstractmethod
     def finish(self) -> None:
@@ -69,7 +74,7 @@ class _Description(WrappedOptimizer):
         self._opt = opt
         self.rule = FusedRule(opt)
         self.name = type(opt).__name__
-        self.iterations = _step_counter()
+        self.iterations = counter("iterations")
 
     def learning_rate(self) -> tf.Tensor:
         rate: Any = self._opt.learning_rate
@@ -77,7 +82,7 @@ class _Description(WrappedOptimizer):
             rate = rate(self.iterations) if _takes_step(rate) else rate()
         return tf.cast(tf.convert_to_tensor(rate), tf.float32)
 
-    def apply_dense(self, pairs: Sequence[tuple[Any, Any]]) -> None:
+    def apply_dense(self, pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
         raise errors.UnsupportedError(
             f"{self.name} of tfembed.optimizers moves tables only; got "
             f"{pairs[0][1]!r}. Give DynamicEmbeddingOptimizer a Keras "
@@ -117,8 +122,9 @@ class _Keras(WrappedOptimizer):
             rate = schedule(self.iterations)  # tf_keras' own lags by a step.
         return tf.cast(tf.convert_to_tensor(rate), tf.float32)
 
-    def apply_dense(self, pairs: Sequence[tuple[Any, Any]]) -> None:
+    def apply_dense(self, pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
         self._opt.apply_gradients(pairs)
+        return []
 
     def finish(self) -> None:
         self.iterations.assign_add(1)
@@ -131,7 +137,7 @@ class _V1(WrappedOptimizer):
         self._opt = opt
         self.rule = fused_v1_rule(opt) or V1Rows(opt)
         self.name = opt.get_name()
-        self.iterations = _step_counter()
+        self.iterations = counter("iterations")
 
     def learning_rate(self) -> tf.Tensor:
         rate = private.v1_option(self._opt, "lr", "learning_rate")
@@ -139,9 +145,9 @@ class _V1(WrappedOptimizer):
             return tf.constant(float("nan"))
         return tf.cast(tf.convert_to_tensor(rate), tf.float32)
 
-    def apply_dense(self, pairs: Sequence[tuple[Any, Any]]) -> None:
-        self._opt.apply_gradients(pairs)
-        self.iterations.assign_add(1)
+    def apply_dense(self, pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
+        moved = self._opt.apply_gradients(pairs)
+        return [moved, self.iterations.assign_add(1, read_value=False)]
 
     def finish(self) -> None:
         if isinstance(self.rule, V1Rows):
@@ -166,6 +172,12 @@ def wrap(opt: Any) -> WrappedOptimizer:
     }
     keras = {name for root, name in names if root in ("keras", "tf_keras")}
     if "OptimizerV2" not in keras and keras & {"Optimizer", "BaseOptimizer"}:
+        if current_graph() is not None:
+            raise errors.UnsupportedError(
+                f"{type(opt).__name__} of Keras cannot train tables in a graph of "
+                "TensorFlow 1. Use an optimizer of tf.compat.v1.train or of "
+                "tfembed.optimizers there."
+            )
         return _Keras(opt)
     raise errors.UnsupportedError(
         f"{type(opt).__module__}.{type(opt).__name__} cannot train tables. Use "
@@ -174,13 +186,15 @@ def wrap(opt: Any) -> WrappedOptimizer:
     )
 
 
-def _step_counter() -> tf.Variable:
+def counter(name: str) -> tf.Variable:
+    """An int64 variable that begins at 0, one for all replicas."""
     with tf.init_scope():
         return tf.Variable(
             0,
             dtype=tf.int64,
             trainable=False,
-            name="iterations",
+            # Where names are all, in graphs of TensorFlow 1, none of a user's.
+            name=f"dynamic_embedding_optimizer/{name}",
             aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
         )
 

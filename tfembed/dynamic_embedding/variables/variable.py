@@ -20,6 +20,7 @@ from tfembed.dynamic_embedding.restrict.restrict_policy import (
     make_policy,
 )
 from tfembed.dynamic_embedding.variables import arguments
+from tfembed.dynamic_embedding.variables.graph_variables import note_variable
 from tfembed.dynamic_embedding.variables.kv_creator import check_kv_creator
 from tfembed.dynamic_embedding.variables.partition import default_partition_fn
 from tfembed.dynamic_embedding.variables.variable_shard import VariableShard
@@ -158,9 +159,8 @@ class Variable(VariableFiles, VariableLookups):
                     **common,
                     **options,
                 )
-        self.saveable = (
-            None  # What a tf.compat.v1.train.Saver of a graph saves.
-        )
+        note_variable(self)
+        self.saveable = None  # What a Saver of tf.compat.v1 saves.
         if self.checkpoint:
             self._track_trackable(self._table, "table")
             self.saveable = add_to_savers(self._table)

@@ -1,0 +1,44 @@
+"""Programs of TensorFlow 1 that train a table: a graph, a loss, sessions."""
+
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+import tensorflow as tf
+
+import tfembed.dynamic_embedding as de
+
+v1 = tf.compat.v1
+
+SCALE = np.array([1.0, -2.0, 0.5], np.float32)
+
+
+@contextlib.contextmanager
+def graph_and_session(target=""):
+    with tf.Graph().as_default(), v1.Session(target) as session:
+        yield session
+
+
+def table(name="table", dim=3, shards=2, **options):
+    return de.Variable(
+        dim=dim,
+        name=name,
+        devices=["/CPU:0"] * shards,
+        initializer=1.0,
+        **options,
+    )
+
+
+def loss_of(rows):
+    """A loss whose gradient depends on the rows, their columns and repeats."""
+    return tf.reduce_sum((rows - 0.5) ** 2 * SCALE)
+
+
+def start(session):
+    session.run(v1.global_variables_initializer())
+
+
+def train(session, step, ids, batches):
+    for batch in batches:
+        session.run(step, {ids: batch})

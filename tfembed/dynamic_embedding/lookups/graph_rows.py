@@ -1,0 +1,52 @@
+"""What stands for a lookup in a graph of TensorFlow 1: a handle, no memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+
+__all__ = ["GraphRows"]
+
+
+class GraphRows:
+    """Takes the place of a wrapper's buffer in a graph, with its attributes.
+
+    The handle is an identity of the table's: gradients of the lookup go to it,
+    and through it to the table's own, which has those of all lookups.
+
+    Attributes:
+      handle: where the lookup's gradients go.
+      dtype: the rows'.
+      shape: the rows', as far as it is known.
+      device: where the handle is.
+
+    Args:
+      params: the `Variable`.
+      ids: what is looked up.
+      name: the lookup's.
+    """
+
+    def __init__(self, params: Any, ids: tf.Tensor, name: str) -> None:
+        self.handle = tf.identity(params.handle, name=name.rsplit("/")[-1])
+        self.dtype = params.value_dtype
+        self.shape = ids.shape.concatenate([params.dim])
+        self.device = self.handle.device
+
+    def assign(self, value: Any, *args: Any, **kwargs: Any) -> Any:
+        """Raises UnsupportedError: the value is what the lookup reads."""
+        del value, args, kwargs
+        raise errors.UnsupportedError(
+            f"The value of '{self.handle.name}' is what its lookup reads; in a "
+            "graph of TensorFlow 1 it cannot be assigned to. Write rows with "
+            "the Variable's `upsert`."
+        )
+
+    def numpy(self) -> Any:
+        """Raises UnsupportedError: a session evaluates tensors."""
+        raise errors.UnsupportedError(
+            f"'{self.handle.name}' is of a graph of TensorFlow 1; evaluate its "
+            "`read_value()` in a session."
+        )

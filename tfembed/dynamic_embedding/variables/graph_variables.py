@@ -1,0 +1,29 @@
+"""The variables of a graph of TensorFlow 1, for whoever trains all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+__all__ = ["note_variable", "trainable_variables"]
+
+# No string: a Saver tries to write what collections of such names hold into its
+# meta graph.
+_COLLECTION = ("tfembed_variables",)
+
+
+def note_variable(variable: Any) -> None:
+    """Has the graph that is being built know a `Variable`; no-op in eager mode."""
+    with tf.init_scope():
+        if not tf.executing_eagerly():
+            tf.compat.v1.add_to_collection(_COLLECTION, variable)
+
+
+def trainable_variables() -> list[Any]:
+    """The `Variable`s of the current graph whose lookups carry gradients."""
+    return [
+        variable
+        for variable in tf.compat.v1.get_collection(_COLLECTION)
+        if variable.trainable and variable.value_dtype.is_floating
+    ]
