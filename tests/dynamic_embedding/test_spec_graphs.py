@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed.dynamic_embedding as de
-from tfembed import errors, optimizers, policies, tables
+from tfembed import errors, policies, tables
 
 v1 = tf.compat.v1
 
@@ -327,15 +327,6 @@ def test_a_variable_without_checkpoint_is_not_for_savers():
         assert variable(checkpoint=False).saveable is None
         assert not v1.get_collection(v1.GraphKeys.SAVEABLE_OBJECTS)
     assert variable().saveable is None
-
-
-def test_a_saver_refuses_slots_which_it_would_lose():
-    with tf.Graph().as_default():
-        v = variable()
-        v.table.attach(optimizers.Adagrad(0.1))
-        for saved in (v, v.saveable):
-            with pytest.raises(errors.UnsupportedError, match="eager mode"):
-                v1.train.Saver([saved])
 
 
 @pytest.mark.parametrize(

@@ -8,19 +8,23 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed import errors
 from tfembed.checkpoint import private
+from tfembed.ops import table as table_ops
 from tfembed.tables import HashTable
 
 __all__ = ["TableSaveable", "add_to_savers", "saveables"]
 
 
 class TableSaveable(private.SaveableObject):
-    """A table as the two tensors of one save, whatever its number of shards.
+    """A table as tensors of one save, whatever its number of shards.
 
     They are called `<name>_mht_1of1-keys` [n] and `-values` [n, dim], as
-    TensorFlow Recommenders Addons calls those of a variable with one shard. A
-    Saver writes tensors, so it takes a copy of the table in memory;
+    TensorFlow Recommenders Addons calls those of a variable with one shard, and
+    `-slots/<optimizer>/<slot>` [n, dim or 1], where the table has an optimizer
+    when the Saver is made. A Saver that was made before has none of them: it
+    saves rows, and restores them with slots as they start.
+
+    A Saver writes tensors, so it takes a copy of the table in memory;
     `tf.train.Checkpoint` in eager mode does not. Rows of a table with
     `Expiry(at_checkpoints=True)` expire in each run of a save, in the table too.
 
@@ -30,28 +34,37 @@ class TableSaveable(private.SaveableObject):
     """
 
     def __init__(self, table: HashTable, name: str | None = None) -> None:
-        self._table = table
+        # Not the base's, which keeps a list of specs: slots come later.
+        self.op = table.handle
         # An op of the graph's has it: meta graphs write collections by name.
-        own_name = name or table.handle.op.name
-        name = name or f"{table.name.replace('/', '_')}_mht_1of1"
-        device = table.shards[0].device
-        dtypes = {"keys": table.key_dtype, "values": table.value_dtype}
-        specs = [
-            private.SaveSpec(
-                functools.partial(self._exported, i),
-                "",
-                f"{name}-{tensor}",
-                dtype=dtype,
-                device=device,
-            )
-            for i, (tensor, dtype) in enumerate(dtypes.items())
-        ]
-        super().__init__(table.handle, specs, own_name)
+        self.name = name or table.handle.op.name
+        self._table = table
+        self._stem = name or f"{table.name.replace('/', '_')}_mht_1of1"
+        self._exports: dict[tuple[str, ...], list[tf.Tensor]] = {}
 
     @property
     def table(self) -> HashTable:
         """What is saved."""
         return self._table
+
+    @property
+    def specs(self) -> list[Any]:
+        """The tensors, as Savers ask for them when they are made."""
+        table = self._table
+        dtypes = {"keys": table.key_dtype, "values": table.value_dtype}
+        for slot in table.slot_names:
+            owner = table.optimizer.rule_text().split()[0]
+            dtypes[f"slots/{owner}/{slot}"] = tf.float32
+        return [
+            private.SaveSpec(
+                functools.partial(self._exported, i),
+                "",
+                f"{self._stem}-{tensor}",
+                dtype=dtype,
+                device=table.shards[0].device,
+            )
+            for i, (tensor, dtype) in enumerate(dtypes.items())
+        ]
 
     def restore(
         self, restored_tensors: Sequence[tf.Tensor], restored_shapes: Any
@@ -59,38 +72,53 @@ class TableSaveable(private.SaveableObject):
         """Replaces the content, once it is known to fit."""
         del restored_shapes
         table = self._table
-        keys, values = restored_tensors
-        shape = [tf.size(keys), table.dim]
-        text = (
-            f"Saved rows of table '{table.name}' do not fit width {table.dim}"
-        )
-        check = tf.debugging.assert_equal(tf.shape(values), shape, text)
-        with tf.control_dependencies([check]):
-            cleared = table.clear()
-        with tf.control_dependencies([cleared]):
-            # What a graph restores has no static shape.
-            keys = tf.reshape(keys, [-1])
-            return table.upsert(keys, tf.reshape(values, [-1, table.dim]))
-
-    @functools.cached_property
-    def _export(self) -> tuple[tf.Tensor, tf.Tensor]:
-        # One op, so that keys and values are of one moment.
-        if self._table.slot_names:
-            raise errors.UnsupportedError(
-                f"Table '{self._table.name}' has the slots of an optimizer, "
-                "which savers in a graph do not save. Save the rows with "
-                "`save_to_file_system`, or train and save in eager mode: "
-                "tf.train.Checkpoint saves slots there."
+        keys, *columns = restored_tensors
+        widths = [table.dim, *table.slot_widths[: len(columns) - 1]]
+        checks = [
+            tf.debugging.assert_equal(
+                tf.shape(column),
+                [tf.size(keys), width],
+                f"Saved rows of table '{table.name}' do not fit width {width}",
             )
-        expiry = self._table.expiry
-        expired = []
-        if expiry is not None and expiry.at_checkpoints:
-            expired.append(self._table.expire(expiry.limit).keys)
-        with tf.control_dependencies(expired):
-            return self._table.export()
+            for column, width in zip(columns, widths, strict=True)
+        ]
+        # What a graph restores has no static shape.
+        keys = tf.reshape(keys, [-1])
+        values, *slots = [
+            tf.reshape(column, [-1, width])
+            for column, width in zip(columns, widths, strict=True)
+        ]
+        parts = table.partition(keys).split(keys)
+        checks += table.check_bounds(parts, even_alone=True)
+        with tf.control_dependencies([*checks, *table.lay_out_slots()]):
+            cleared = [table_ops.clear(handle) for handle in table.handles]
+        with tf.control_dependencies(cleared):
+            if slots:
+                rows = tf.concat([tf.cast(values, tf.float32), *slots], 1)
+                written = table.write_trained(keys, rows)
+            else:
+                written = table.upsert(keys, values)
+        # Followers are restored by themselves, before or after; or else lose
+        # what this table does not hold.
+        with tf.control_dependencies([written]):
+            dropped = [follower.drop_stale() for follower in table.followers]
+        return tf.group(written, *dropped)
 
     def _exported(self, i: int) -> tf.Tensor:
-        return self._export[i]
+        # One op, so that all of a row is of one moment.
+        table = self._table
+        if table.slot_names not in self._exports:
+            expiry = table.expiry
+            expired = []
+            if expiry is not None and expiry.at_checkpoints:
+                expired.append(table.expire(expiry.limit).keys)
+            with tf.control_dependencies(expired):
+                keys, values, slots = table.export_all()
+            columns = []
+            if table.slot_names:
+                columns = tf.split(slots, table.slot_widths, 1)
+            self._exports[table.slot_names] = [keys, values, *columns]
+        return self._exports[table.slot_names][i]
 
 
 def add_to_savers(table: HashTable) -> TableSaveable | None:
