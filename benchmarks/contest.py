@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import statistics
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from benchmarks import environments, measure
 from benchmarks.process import Worker
@@ -45,17 +47,70 @@ def started(
         yield made
 
 
+@dataclasses.dataclass(frozen=True)
+class Turns:
+    """What runs took that several contenders took turns with.
+
+    Attributes:
+      seconds: of each round, by run and contender.
+    """
+
+    seconds: Mapping[tuple[str, str], Sequence[float]]
+
+    def of(self, run: str) -> dict[str, float]:
+        """Seconds of one run by contender, as `measure.steadied` makes them."""
+        return measure.steadied(
+            {
+                contender: seconds
+                for (name, contender), seconds in self.seconds.items()
+                if name == run
+            }
+        )
+
+    def ratio(self, run: str, other: str) -> float:
+        """tfembed's seconds of one run over those of another one, by round."""
+        return statistics.median(a / b for a, b in self._pairs(run, other))
+
+    def difference(self, run: str, other: str) -> float:
+        """tfembed's seconds of one run less those of another one, by round."""
+        return statistics.median(a - b for a, b in self._pairs(run, other))
+
+    def _pairs(self, run: str, other: str) -> Iterator[tuple[float, float]]:
+        one, two = self.seconds[run, "tfembed"], self.seconds[other, "tfembed"]
+        return zip(one, two, strict=True)
+
+
+def take_turns(
+    runs: Mapping[str, Mapping[str, Worker]], *, rounds: int
+) -> Turns:
+    """Runs that are prepared, in turns of all runs and contenders.
+
+    Contenders of a run come one after the other, and every second round goes
+    backwards, so that nobody is always the first one in a faster minute. The
+    first round warms up.
+
+    Args:
+      runs: the workers of each run, by contender.
+      rounds: that count.
+    """
+    turns = [
+        (run, contender, worker)
+        for run, workers in runs.items()
+        for contender, worker in workers.items()
+    ]
+    seconds: dict[tuple[str, str], list[float]] = {
+        (run, contender): [] for run, contender, _ in turns
+    }
+    for i in range(rounds + 1):
+        for run, contender, worker in turns[:: -1 if i % 2 else 1]:
+            taken = worker.call("run", name=run)
+            if i:
+                seconds[run, contender].append(taken)
+    return Turns(seconds)
+
+
 def medians(
     workers: Mapping[str, Worker], run: str, *, rounds: int
 ) -> dict[str, float]:
-    """Seconds of a run that is prepared, by contender; the first round warms up.
-
-    As `measure.steadied` makes them of the rounds.
-    """
-    times: dict[str, list[float]] = {name: [] for name in workers}
-    for i in range(rounds + 1):
-        for name, worker in workers.items():
-            seconds = worker.call("run", name=run)
-            if i:
-                times[name].append(seconds)
-    return measure.steadied(times)
+    """Seconds of a run that is prepared, by contender, in turns."""
+    return take_turns({run: workers}, rounds=rounds).of(run)

@@ -158,11 +158,10 @@ def _structured(
     """What 26 composite tensors a call add to concatenated ones in a loop."""
     added = []
     for work in plan.works(train=what == "training"):
-        loop = plan.compare({"tfembed": ours}, "loop", **work)["tfembed"]
+        turns = plan.compare_forms(ours, ("loop", *_STRUCTURED), **work)
         for form in _STRUCTURED:
-            seconds = plan.compare({"tfembed": ours}, form, **work)["tfembed"]
             name = f"{label(width, work)}, {form.split()[1]}"
-            more = max(seconds - loop, 0.0) * 1e3
+            more = max(turns.difference(form, "loop"), 0.0) * 1e3
             results.figures.append(
                 (f"{what} adds, {name}", "tfembed", more, "ms")
             )

@@ -100,6 +100,21 @@ class Plan:
             worker.call("forget")
         return seconds
 
+    def compare_forms(
+        self, ours: Worker, forms: Sequence[str], **work: Any
+    ) -> contest.Turns:
+        """tfembed's steps in several forms, each a run, in turns."""
+        work = {"count": COUNTS[work["ids"]], **work}
+        for form in forms:
+            ours.call(
+                "prepare", name=form, form=form, folder=self.folder, **work
+            )
+            ours.call("settle", name=form)
+        runs = {form: {"tfembed": ours} for form in forms}
+        turns = contest.take_turns(runs, rounds=self.rounds)
+        ours.call("forget")
+        return turns
+
     def works(self, *, train: bool) -> Iterator[dict[str, Any]]:
         """The batches of the main table, one id first."""
         for ids in COUNTS:

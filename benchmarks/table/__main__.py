@@ -49,7 +49,7 @@ def _parse_flags() -> argparse.Namespace:
         prog="python -m benchmarks.table", description=__doc__
     )
     parser.add_argument("--keys", type=int, default=10_000_000)
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--builds", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=PARTS)
     parser.add_argument("--no_tfra", action="store_true")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import Any
 
+from benchmarks import contest
 from benchmarks.table.cases import (
     TFRA_FINDS,
     TFRA_UPSERTS,
@@ -17,15 +19,34 @@ from benchmarks.table.cases import (
 FORMS = ("eager", "loop", "call")
 
 
+# What is measured of all contenders that can do it, in turns.
+_RUNS: dict[str, dict[str, Any]] = {
+    **{form: {"work": "find", "form": form} for form in FORMS},
+    "half": {"work": "find", "form": "eager", "missing": 0.5},
+    "zipf": {"work": "find", "form": "eager", "zipf": 1.2},
+    "upsert": {"work": "upsert", "form": "eager"},
+    "accum": {"work": "accum", "form": "eager"},
+}
+_TEXTS = {
+    **{form: f"find, {form}" for form in FORMS},
+    "half": "find, half missing",
+    "zipf": "find, Zipf(1.2)",
+    "upsert": "upsert",
+    "accum": "accum",
+}
+
+
 def run(plan: Plan, results: Results) -> None:
     """All widths; then DenseHashTable, which needs the memory for itself."""
     for width in WIDTHS:
         with plan.workers("tfembed", "limit", "TFRA") as workers:
             _fill(plan, workers, width)
-            finds = _finds(plan, results, workers, width)
-            writes = _writes(plan, results, workers, width)
-            _judge(results, width, finds, writes)
-            _removes(plan, results, workers["tfembed"], width, writes)
+            turns = _turns(plan, workers)
+            for name, text in _TEXTS.items():
+                what = f"{text}, width {width}"
+                results.add_rates(what, turns.of(name))
+            _judge(results, width, turns)
+            _removes(plan, results, workers["tfembed"], width)
             _small(plan, results, workers, width)
         with plan.workers("tfembed", "Dense") as workers:
             _fill(plan, workers, width)
@@ -45,71 +66,52 @@ def _fill(plan: Plan, workers: dict[str, Any], width: int) -> None:
         worker.call("fill", width=width, n=plan.keys)
 
 
-def _finds(plan, results, workers, width):
-    cells = {}
-    for form in FORMS:
-        cells[form] = plan.medians(
-            workers, f"find {form}", work="find", form=form
-        )
-        results.add_rates(f"find, width {width}, {form}", cells[form])
-    cells["half"] = plan.medians(
-        workers, "half", work="find", form="eager", missing=0.5
-    )
-    results.add_rates(f"find, half missing, width {width}", cells["half"])
-    cells["zipf"] = plan.medians(
-        workers, "zipf", work="find", form="eager", zipf=1.2
-    )
-    results.add_rates(f"find, Zipf(1.2), width {width}", cells["zipf"])
-    return cells
+def _turns(plan: Plan, workers: dict[str, Any]) -> contest.Turns:
+    runs = {}
+    for name, prepared in _RUNS.items():
+        runs[name] = {
+            contender: worker
+            for contender, worker in workers.items()
+            if (name, contender) != ("accum", "limit")
+        }
+        for worker in runs[name].values():
+            worker.call("prepare", name=name, **prepared)
+    return contest.take_turns(runs, rounds=plan.rounds)
 
 
-def _writes(plan, results, workers, width):
-    cells = {
-        "upsert": plan.medians(workers, "upsert", work="upsert", form="eager")
-    }
-    with_accum = {k: v for k, v in workers.items() if k != "limit"}
-    cells["accum"] = plan.medians(
-        with_accum, "accum", work="accum", form="eager"
-    )
-    for work, seconds in cells.items():
-        results.add_rates(f"{work}, width {width}", seconds)
-    return cells
-
-
-def _judge(results, width, finds, writes):
-    both = [(form, finds[form]) for form in ("eager", "loop")]
-    add_bar(results, f"find w{width} / limit", 1.0, ratios(both, "limit"))
-    call = [("call", finds["call"])]
-    add_bar(
-        results, f"find by call w{width} / limit", 0.8, ratios(call, "limit")
-    )
-    half = [("half", finds["half"])]
-    add_bar(results, f"find half w{width} / limit", 0.75, ratios(half, "limit"))
-    add_bar(
-        results,
-        f"find w{width} / TFRA",
-        TFRA_FINDS[width],
-        ratios([*both, *call], "TFRA"),
-    )
-    upserts = [("upsert", writes["upsert"])]
-    add_bar(results, f"upsert w{width} / limit", 0.85, ratios(upserts, "limit"))
-    add_bar(
-        results,
-        f"upsert w{width} / TFRA",
-        TFRA_UPSERTS[width],
-        ratios(upserts, "TFRA"),
-    )
-    accum = writes["upsert"]["tfembed"] / writes["accum"]["tfembed"]
+def _judge(results: Results, width: int, turns: contest.Turns) -> None:
+    for what, bar, names in (
+        ("find", 1.0, ("eager", "loop")),
+        ("find by call", 0.8, ("call",)),
+        ("find half", 0.75, ("half",)),
+        ("upsert", 0.85, ("upsert",)),
+    ):
+        cells = [(name, turns.of(name)) for name in names]
+        name = f"{what} w{width} / limit"
+        add_bar(results, name, bar, ratios(cells, "limit"))
+    for what, bars, names in (
+        ("find", TFRA_FINDS, FORMS),
+        ("upsert", TFRA_UPSERTS, ("upsert",)),
+    ):
+        cells = [(name, turns.of(name)) for name in names]
+        name = f"{what} w{width} / TFRA"
+        add_bar(results, name, bars[width], ratios(cells, "TFRA"))
+    accum = turns.ratio("upsert", "accum")
     add_bar(results, f"accum w{width} / upsert", 0.6, (("accum", accum),))
-    zipf = finds["eager"]["tfembed"] / finds["zipf"]["tfembed"]
+    zipf = turns.ratio("eager", "zipf")
     add_bar(results, f"find Zipf w{width} / uniform", 0.9, (("zipf", zipf),))
 
 
-def _removes(plan, results, ours, width, writes):
-    seconds = sorted(ours.call("remove") for _ in range(plan.rounds))
-    median = seconds[len(seconds) // 2]
+def _removes(plan, results, ours, width):
+    upserts, removes = [], []
+    for _ in range(plan.rounds):
+        upserts.append(ours.call("run", name="upsert"))
+        removes.append(ours.call("remove"))
+    median = statistics.median(removes)
     results.add_rates(f"remove, width {width}", {"tfembed": median})
-    ratio = writes["upsert"]["tfembed"] / median
+    ratio = statistics.median(
+        upsert / remove for upsert, remove in zip(upserts, removes, strict=True)
+    )
     add_bar(results, f"remove w{width} / upsert", 0.6, (("remove", ratio),))
 
 

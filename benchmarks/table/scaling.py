@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 
+from benchmarks import contest
 from benchmarks.table import workload
 from benchmarks.table.cases import Plan, Results, add_bar
 
 _TRAINED_KEYS = 1_000_000
 _OTHER_WIDTHS = (100, 128, 256, 512, 1024)
+_WIDE_BYTES = 2_000_000_000  # Of one table's rows; all are there at once.
 
 
 def run(plan: Plan, results: Results) -> None:
@@ -104,19 +106,25 @@ def strings(plan: Plan, results: Results) -> None:
 
 
 def widths(plan: Plan, results: Results) -> None:
-    """Time a byte of wide rows beside that of width 64."""
-    per_byte = {}
-    for width in (64, *_OTHER_WIDTHS):
-        n = min(plan.keys, 2_000_000_000 // (4 * width))
-        with plan.workers("tfembed") as workers:
+    """Time a byte of wide rows beside that of width 64, in turns."""
+    with contextlib.ExitStack() as stack:
+        runs = {}
+        for width in (64, *_OTHER_WIDTHS):
+            workers = stack.enter_context(plan.workers("tfembed"))
+            n = min(plan.keys, _WIDE_BYTES // (4 * width))
             workers["tfembed"].call("fill", width=width, n=n)
-            found = plan.medians(
-                workers, "find", work="find", form="eager", count=8
-            )
-            results.add_rates(f"find, {n:,} keys, width {width}", found)
-            per_byte[width] = found["tfembed"] / width
+            name = f"find, {n:,} keys, width {width}"
+            for worker in workers.values():
+                worker.call(
+                    "prepare", name=name, work="find", form="eager", count=8
+                )
+            runs[name] = workers
+        turns = contest.take_turns(runs, rounds=plan.rounds)
+    for name in runs:
+        results.add_rates(name, turns.of(name))
+    first, *others = runs
     cells = tuple(
-        (f"width {width}", per_byte[width] / per_byte[64])
-        for width in _OTHER_WIDTHS
+        (f"width {width}", turns.ratio(name, first) * 64 / width)
+        for width, name in zip(_OTHER_WIDTHS, others, strict=True)
     )
     add_bar(results, "time a byte / width 64's", 1.5, cells, at_most=True)

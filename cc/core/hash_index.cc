@@ -41,35 +41,49 @@ int64_t HashIndex::BucketsFor(int64_t keys) const {
 
 absl::Status HashIndex::Reserve(int64_t keys) {
   if (keys <= capacity_) return absl::OkStatus();
+  absl::Status status = Promise(keys);
+  if (status.ok()) Grow();
+  return status;
+}
+
+absl::Status HashIndex::Promise(int64_t keys) {
+  if (keys <= promised_capacity_) return absl::OkStatus();
   const int64_t num_buckets = BucketsFor(keys);
   if (num_buckets > std::numeric_limits<uint32_t>::max()) {
     return absl::ResourceExhaustedError(
         absl::StrCat("A stripe of a table holds at most 2^34 keys; got ", keys,
                      ". Use more shards."));
   }
-  absl::Status status = Extend(num_buckets * sizeof(Bucket));
-  if (!status.ok()) return status;
-  const uint32_t old_num_buckets = num_buckets_;
-  buckets_ = reinterpret_cast<Bucket*>(memory_.data());
-  num_buckets_ = static_cast<uint32_t>(num_buckets);
-  capacity_ = CapacityOf(num_buckets);
-  Spread(old_num_buckets);
+  const size_t bytes = num_buckets * sizeof(Bucket);
+  if (!memory_.CanExtend(bytes)) {
+    absl::Status status = Move(bytes);
+    if (!status.ok()) return status;
+  }
+  promised_buckets_ = static_cast<uint32_t>(num_buckets);
+  promised_capacity_ = CapacityOf(num_buckets);
   return absl::OkStatus();
 }
 
-absl::Status HashIndex::Extend(size_t bytes) {
-  const size_t old_size = memory_.size();
-  if (!memory_.Extend(bytes)) {
-    absl::StatusOr<MemoryBlock> memory =
-        MemoryBlock::AllocateExtensible(bytes, kMostGrowth * bytes);
-    if (!memory.ok()) return memory.status();
-    if (old_size > 0) std::memcpy(memory->data(), memory_.data(), old_size);
-    memory_ = *std::move(memory);
-  }
+absl::Status HashIndex::Move(size_t bytes) {
+  absl::StatusOr<MemoryBlock> memory =
+      MemoryBlock::AllocateExtensible(bytes, kMostGrowth * bytes);
+  if (!memory.ok()) return memory.status();
+  std::memcpy(memory->data(), buckets_, num_buckets_ * sizeof(Bucket));
+  memory_ = *std::move(memory);
+  buckets_ = reinterpret_cast<Bucket*>(memory_.data());
+  return absl::OkStatus();
+}
+
+void HashIndex::Grow() {
+  if (capacity_ == promised_capacity_) return;
+  const uint32_t old_num_buckets = num_buckets_;
+  memory_.Extend(promised_buckets_ * sizeof(Bucket));
   // Written before it is read: a page that is read first is a shared one of
   // zeros, and replacing that interrupts all threads of the process.
-  memory_.WritePages(old_size);
-  return absl::OkStatus();
+  memory_.WritePages(old_num_buckets * sizeof(Bucket));
+  num_buckets_ = promised_buckets_;
+  capacity_ = promised_capacity_;
+  Spread(old_num_buckets);
 }
 
 // A bucket's new place is never before its old one, so that back to front each
@@ -120,13 +134,14 @@ void HashIndex::Clear() {
   salt_ = NewSalt();
   memory_ = MemoryBlock();
   buckets_ = &empty_;
-  num_buckets_ = 1;
+  num_buckets_ = promised_buckets_ = 1;
   size_ = 0;
-  capacity_ = 0;
+  capacity_ = promised_capacity_ = 0;
 }
 
 absl::Status HashIndex::ClearFor(int64_t keys) {
-  if (capacity_ == 0 || keys == 0 || BucketsFor(keys) != num_buckets_) {
+  if (capacity_ == 0 || keys == 0 || capacity_ != promised_capacity_ ||
+      BucketsFor(keys) != num_buckets_) {
     Clear();
     return Reserve(keys);
   }

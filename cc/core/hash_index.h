@@ -67,6 +67,7 @@ class HashIndex {
 
   int64_t size() const { return size_; }
   int64_t capacity() const { return capacity_; }
+  int64_t promised_capacity() const { return promised_capacity_; }
   int64_t bytes() const { return static_cast<int64_t>(memory_.size()); }
 
   // Of several indexes that fill equally, each with another phase in [0, 1)
@@ -76,6 +77,11 @@ class HashIndex {
   // Makes capacity() at least `keys`. ResourceExhausted leaves all as it was.
   absl::Status Reserve(int64_t keys);
 
+  // The same in two parts: all that can fail, and then the work. In between the
+  // index is as it was, promised_capacity() at least `keys`.
+  absl::Status Promise(int64_t keys);
+  void Grow();
+
   // Forgets all keys and gives the memory back; the salt is another one then.
   void Clear();
 
@@ -84,7 +90,7 @@ class HashIndex {
   absl::Status ClearFor(int64_t keys);
 
   // The bucket where a search for a hash begins; it stays valid until the next
-  // Reserve or Clear.
+  // Reserve, Promise, Grow or Clear.
   const Bucket* Home(uint64_t hash) const { return &buckets_[BucketOf(hash)]; }
 
   // Asks the memory for a bucket. Into the second cache: more lines can be
@@ -100,6 +106,16 @@ class HashIndex {
     return places != 0 ? bucket.rows[__builtin_ctz(places)] : kNoRow;
   }
   uint32_t FindPast(const Bucket* bucket, int64_t key) const;
+
+  // Asks for the buckets that an insert goes on to, of a key that is not in
+  // this one: to look for it there, or to put it there. (Half of the full
+  // buckets were never passed; two keys that passed one mostly filled the
+  // next.)
+  static void PrefetchPast(const Bucket& bucket) {
+    if (bucket.overflow == 0 && bucket.count < kBucketPlaces) return;
+    Prefetch(&bucket + 1);
+    if (bucket.overflow > 1) Prefetch(&bucket + 2);
+  }
 
   // The bucket that a search comes to after this one.
   const Bucket* Next(const Bucket* bucket) const {
@@ -194,8 +210,8 @@ class HashIndex {
   // The smallest number of buckets in this index's series that holds `keys`.
   int64_t BucketsFor(int64_t keys) const;
 
-  // Makes memory_ larger; it keeps what it holds. ResourceExhausted.
-  absl::Status Extend(size_t bytes);
+  // Moves to other memory, which has addresses to spare. ResourceExhausted.
+  absl::Status Move(size_t bytes);
 
   // Moves the entries of the first `old_num_buckets` buckets to their places
   // among num_buckets_.
@@ -219,6 +235,9 @@ class HashIndex {
   uint32_t num_buckets_ = 1;
   int64_t size_ = 0;
   int64_t capacity_ = 0;
+  // After Grow(), for which memory_ has the addresses.
+  uint32_t promised_buckets_ = 1;
+  int64_t promised_capacity_ = 0;
   Bucket empty_ = {};  // Stands in for the memory of an empty index.
 };
 

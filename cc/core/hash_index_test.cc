@@ -53,6 +53,50 @@ TEST(HashIndex, GrowsByHalfAndStaysBetween49And74PercentFull) {
   }
 }
 
+TEST(HashIndex, KeepsAPromiseLaterAndIsAsItWasUntilThen) {
+  HashIndex index;
+  int64_t known = 0;
+  for (const int64_t keys : {3, 1000, 5000, 100000, 120000, 1500000}) {
+    const int64_t capacity = index.capacity();
+    ASSERT_TRUE(index.Promise(keys).ok());
+    ASSERT_TRUE(index.Promise(keys / 2).ok());  // Less is there already.
+    EXPECT_GE(index.promised_capacity(), keys);
+    EXPECT_EQ(index.capacity(), capacity);
+    for (; known < capacity; ++known) Insert(&index, known, known % 7);
+    ASSERT_EQ(Find(index, known), HashIndex::kNoRow);
+    for (int64_t key = 0; key < known; ++key) {
+      ASSERT_EQ(Find(index, key), key % 7);
+    }
+    index.Grow();
+    EXPECT_EQ(index.capacity(), index.promised_capacity());
+    for (; known < keys; ++known) Insert(&index, known, known % 7);
+    for (int64_t key = 0; key < known; ++key) {
+      ASSERT_EQ(Find(index, key), key % 7);
+    }
+    EXPECT_EQ(index.size(), known);
+  }
+}
+
+TEST(HashIndex, ClearsWhatItHasPromised) {
+  for (const bool for_keys : {false, true}) {
+    HashIndex index;
+    for (int64_t key = 0; key < 1000; ++key) Insert(&index, key, 1);
+    ASSERT_TRUE(index.Promise(100000).ok());
+    if (for_keys) {
+      ASSERT_TRUE(index.ClearFor(1000).ok());
+    } else {
+      index.Clear();
+    }
+    EXPECT_EQ(index.capacity(), index.promised_capacity());
+    EXPECT_LT(index.capacity(), 100000);
+    for (int64_t key = 0; key < 1000; ++key) {
+      ASSERT_EQ(Find(index, key), HashIndex::kNoRow);
+      Insert(&index, key, 2);
+    }
+    EXPECT_EQ(index.size(), 1000);
+  }
+}
+
 // Every key is where a search finds it at any size, with removals between, so
 // that buckets have overflowed in every way when the index grows.
 TEST(HashIndex, GrowsInPlaceWithoutLosingAKey) {
@@ -241,9 +285,12 @@ TEST(HashIndex, RefusesWhatTheSystemCannotGiveAndStaysAsItWas) {
   HashIndex index;
   Insert(&index, 3, 9);
   const int64_t capacity = index.capacity();
-  EXPECT_EQ(index.Reserve(int64_t{1} << 40).code(),
-            absl::StatusCode::kResourceExhausted);
+  for (const int64_t keys : {int64_t{1} << 35, int64_t{1} << 40}) {
+    EXPECT_EQ(index.Promise(keys).code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_EQ(index.Reserve(keys).code(), absl::StatusCode::kResourceExhausted);
+  }
   EXPECT_EQ(index.capacity(), capacity);
+  EXPECT_EQ(index.promised_capacity(), capacity);
   EXPECT_EQ(Find(index, 3), 9u);
 }
 

@@ -135,8 +135,13 @@ class StripedTable final : public EmbeddingTable {
   class Bound;          // table_bound.h
   struct RowWrites;     // row_writes.h
 
-  // How many keys a batch has reserved room for, by stripe; -1: nothing.
-  using Reservations = std::array<int64_t, kNumStripes>;
+  // What a batch has reserved.
+  struct Reservations {
+    Reservations() { keys.fill(-1); }
+
+    std::array<int64_t, kNumStripes> keys;  // By stripe; -1: nothing.
+    std::array<int, kNumStripes> order;     // Those that may grow come first.
+  };
 
   absl::Status WriteRows(absl::Span<const int64_t> keys, RowWrites writes,
                          Executor* executor);

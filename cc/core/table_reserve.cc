@@ -23,26 +23,25 @@ absl::Status StripedTable::ReserveGroups(const KeyPartition& partition,
                                          const Bound* bound, Executor* executor,
                                          Reservations* reservations) {
   // Mostly there is room even if every key were new.
-  std::array<int, kNumStripes> short_of_room;
+  std::array<int, kNumStripes>& order = reservations->order;
   int num_short = 0;
+  int end = kNumStripes;
   for (int s = 0; s < kNumStripes; ++s) {
     const int64_t keys = partition.group(s).size;
-    if (keys == 0) continue;
     std::lock_guard<std::shared_mutex> lock(stripes_[s].mutex());
-    if (!stripes_[s].HasRoomFor(keys)) {
-      short_of_room[num_short++] = s;
+    if (keys > 0 && !stripes_[s].PromiseFromRoom(keys)) {
+      order[num_short++] = s;
       continue;
     }
-    absl::Status status = stripes_[s].Reserve(keys);
-    if (!status.ok()) return status;
-    (*reservations)[s] = keys;
+    order[--end] = s;
+    if (keys > 0) reservations->keys[s] = keys;
   }
   std::array<absl::Status, kNumStripes> statuses;
   ParallelFor(executor, num_short, [&](int64_t i) {
-    const int s = short_of_room[i];
+    const int s = order[i];
     const int64_t leaving = bound == nullptr ? 0 : bound->leaving(s);
     statuses[i] = ReserveMissing(partition.group(s), writes, leaving,
-                                 &stripes_[s], &(*reservations)[s]);
+                                 &stripes_[s], &reservations->keys[s]);
   });
   for (const absl::Status& status : statuses) {
     if (!status.ok()) return status;
@@ -65,7 +64,7 @@ absl::Status StripedTable::ReserveMissing(const KeyGroup& group,
                      " keys of a batch; nothing was changed. Split it."));
   }
   const int64_t places = std::max<int64_t>(0, new_keys - leaving);
-  absl::Status status = stripe->Reserve(places);
+  absl::Status status = stripe->Promise(places);
   if (status.ok()) *reserved = places;
   return status;
 }

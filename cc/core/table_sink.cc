@@ -113,8 +113,8 @@ class StripedTable::Sink final : public RowSink {
           rows[i].value = nullptr;
           if (row != HashIndex::kNoRow) {
             set_row(i, row);
-          } else if (home.overflow != 0) {
-            __builtin_prefetch(&home + 1, 1);
+          } else {
+            HashIndex::PrefetchPast(home);
           }
         },
         [&](int64_t i) {

@@ -3,12 +3,23 @@
 namespace tfembed {
 
 absl::Status TableStripe::Reserve(int64_t keys) {
+  absl::Status status = index_.Reserve(index_.size() + reserved_ + keys);
+  if (status.ok()) status = Promise(keys);
+  return status;
+}
+
+absl::Status TableStripe::Promise(int64_t keys) {
+  absl::Status status = index_.Promise(index_.size() + reserved_ + keys);
+  if (status.ok()) PromiseFromRoom(keys);
+  return status;
+}
+
+bool TableStripe::PromiseFromRoom(int64_t keys) {
   const int64_t needed = reserved_ + keys;
-  absl::Status status = index_.Reserve(index_.size() + needed);
-  if (!status.ok()) return status;
+  if (index_.size() + needed > index_.promised_capacity()) return false;
   reserved_ = needed;
   ++reservations_;
-  return absl::OkStatus();
+  return true;
 }
 
 void TableStripe::Release(int64_t keys) {

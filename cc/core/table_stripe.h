@@ -31,12 +31,16 @@ class TableStripe {
   // A reservation is room for `keys` new keys in the index, kept for its owner
   // until released, so that a batch over many stripes fails before its first
   // write though it locks one stripe at a time. Rows: RowStore::Promise.
-  bool HasRoomFor(int64_t keys) const {
-    return index_.size() + reserved_ + keys <= index_.capacity();
-  }
   // ResourceExhausted: nothing is reserved, the content is as it was.
   absl::Status Reserve(int64_t keys);
   void Release(int64_t keys);
+
+  // Reserve, but that the owner calls Grow before its first insert.
+  absl::Status Promise(int64_t keys);
+  void Grow() { index_.Grow(); }
+
+  // Promise where there is room already; else false.
+  bool PromiseFromRoom(int64_t keys);
 
   uint32_t Find(uint64_t hash, int64_t key) const {
     return index_.Find(hash, key);

@@ -110,19 +110,20 @@ absl::Status StripedTable::WriteHeld(absl::Span<const int64_t> keys,
   if (status.ok()) status = store_->Promise(rows);
   if (!status.ok()) return status;
   Reservations reservations;
-  reservations.fill(-1);
   status = ReserveGroups(*partition, writes, bound, executor, &reservations);
   const bool has_room = status.ok();
   if (has_room && bound != nullptr) bound->MakeRoom();
-  ParallelFor(executor, kNumStripes, [&](int64_t s) {
-    if (reservations[s] < 0) return;
+  ParallelFor(executor, kNumStripes, [&](int64_t i) {
+    const int s = reservations.order[i];
+    if (reservations.keys[s] < 0) return;
     std::lock_guard<std::shared_mutex> lock(stripes_[s].mutex());
     if (has_room) {
+      stripes_[s].Grow();
       float** const room =
           written == nullptr ? nullptr : &written[partition->begin(s)];
       WriteGroup(partition->group(s), writes, room, &stripes_[s]);
     }
-    stripes_[s].Release(reservations[s]);
+    stripes_[s].Release(reservations.keys[s]);
   });
   store_->Withdraw(rows);
   return status;

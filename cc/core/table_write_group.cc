@@ -118,8 +118,8 @@ void StripedTable::WriteGroupAs(const KeyGroup& group, const RowWrites& writes,
         if (row != HashIndex::kNoRow) {
           set_present(i, row);
           write.home = nullptr;  // Settled.
-        } else if (write.home->overflow != 0) {
-          __builtin_prefetch(write.home + 1);
+        } else {
+          HashIndex::PrefetchPast(*write.home);
         }
       },
       [&](int64_t i) {

@@ -119,8 +119,8 @@ void MemoryBlock::WritePages(size_t begin) {
 }
 
 bool MemoryBlock::Extend(size_t bytes) {
+  if (!CanExtend(bytes)) return false;
   if (bytes <= size_) return true;
-  if (bytes > mapped_bytes_) return false;
   const size_t old_size = std::exchange(size_, bytes);
   const size_t begin = RoundDown(old_size, kHugePageBytes);
   const size_t tail = old_size - begin;

@@ -42,6 +42,9 @@ class MemoryBlock {
   // Makes the block larger where it is; what is new is zeroed. False where
   // there are no addresses left: nothing has changed.
   bool Extend(size_t bytes);
+  bool CanExtend(size_t bytes) const {
+    return bytes <= size_ || bytes <= mapped_bytes_;
+  }
 
   // Writes to all pages from byte `begin` on, so that they are there; what they
   // hold stays. REQUIRES: bytes from `begin` on are zero.

@@ -65,6 +65,8 @@ TEST(MemoryBlock, BecomesLargerWhereItIs) {
     }
     size = larger;
   }
+  EXPECT_TRUE(block->CanExtend(kMost));
+  EXPECT_FALSE(block->CanExtend(kMost + 1));
   EXPECT_FALSE(block->Extend(kMost + 1));
   EXPECT_EQ(block->size(), size);
   EXPECT_TRUE(block->Extend(100));
@@ -74,6 +76,8 @@ TEST(MemoryBlock, BecomesLargerWhereItIs) {
 TEST(MemoryBlock, OfTheHeapIsNotExtensible) {
   auto block = MemoryBlock::AllocateExtensible(1000, 100000);
   ASSERT_TRUE(block.ok());
+  EXPECT_TRUE(block->CanExtend(1000));
+  EXPECT_FALSE(block->CanExtend(1001));
   EXPECT_FALSE(block->Extend(1001));
   EXPECT_FALSE(MemoryBlock().Extend(1));
 }
