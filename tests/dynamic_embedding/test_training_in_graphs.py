@@ -261,6 +261,25 @@ def test_a_decaying_rate_is_that_of_each_step():
             assert session.run(v.lookup([3]))[0, 0] == 1.0 - 1.0 - 0.5
 
 
+@pytest.mark.parametrize("look_up_twice", [False, True])
+def test_a_step_reads_what_the_loss_needs_before_it_writes(look_up_twice):
+    with graph_and_session() as session:
+        v = table(dim=1)
+        rows, wrapper = de.embedding_lookup(v, [1], return_trainable=True)
+        loss = tf.reduce_sum(rows)  # Its gradient needs no rows.
+        if look_up_twice:
+            loss += tf.reduce_sum(de.embedding_lookup(v, [1, 1]))
+        step = wrapped().minimize(loss, var_list=[wrapper, wrapper])
+        needed = v1.graph_util.extract_sub_graph(
+            session.graph.as_graph_def(), [step.name]
+        )
+        assert loss.op.name in {node.name for node in needed.node}
+        start(session)
+        found = [session.run([loss, step])[0] for _ in range(3)]
+    expected = np.array([1.0, 0.5, 0.0]) * (3 if look_up_twice else 1)
+    assert found == expected.tolist()
+
+
 def test_a_description_trains_tables_of_a_graph():
     with graph_and_session() as session:
         v = table(dim=1)
@@ -326,11 +345,12 @@ def test_a_wrapper_reads_and_writes_what_its_lookup_reads():
         session.run(v.upsert([4], [[7.0]]))
         for value in (wrapper, wrapper.read_value(), wrapper.prefetch_values()):
             assert session.run(value)[:, 0].tolist() == [1, 1, 1, 1, 7]
-        loss = tf.reduce_sum(wrapper.read_value())
-        assert session.run(tf.gradients(loss, wrapper)[0]).values.shape == (
-            5,
-            1,
-        )
+        loss = tf.nn.l2_loss(wrapper) + tf.reduce_sum(wrapper**2)
+        gradient = session.run(tf.gradients(loss, wrapper)[0])
+        by_key = dict.fromkeys(range(5), 0)
+        for key, row in zip(gradient.indices, gradient.values, strict=True):
+            by_key[key] += row[0]
+        assert by_key == {0: 3, 1: 3, 2: 3, 3: 3, 4: 21}
 
 
 def test_slots_are_seen_before_and_after_a_step():

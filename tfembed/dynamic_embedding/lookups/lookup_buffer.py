@@ -114,6 +114,17 @@ class LookupBuffer(tf.Variable):
         """The value, without a gradient."""
         return tf.stop_gradient(self._buffer.value())
 
+    def __tf_tensor__(
+        self, dtype: tf.DType | None = None, name: str | None = None
+    ) -> tf.Tensor:
+        value = self.value()
+        if dtype is not None and dtype != value.dtype:
+            raise errors.DtypeError(
+                f"'{self.name}' has rows of {value.dtype.name}; got dtype "
+                f"{dtype.name}. Cast them."
+            )
+        return tf.identity(value, name)
+
     def numpy(self) -> Any:
         """The value as an array; eager mode only."""
         return self._buffer.numpy()

@@ -131,9 +131,9 @@ class TrainableWrapper(LookupBuffer):
         return params.upsert(ids, self.value())
 
     def value(self) -> tf.Tensor:
-        """The value, without a gradient."""
+        """The value, without a gradient; in a graph what `read_value` reads."""
         if self._in_graph_mode:
-            return self.prefetch_values()
+            return self.read_value()
         self._catch_up()
         return super().value()
 

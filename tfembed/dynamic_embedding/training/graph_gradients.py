@@ -11,6 +11,7 @@ from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
 from tfembed.dynamic_embedding.variables.graph_variables import (
     trainable_variables,
 )
+from tfembed.dynamic_embedding.variables.variable import Variable
 
 __all__ = ["GraphOptions", "graph_gradients"]
 
@@ -41,6 +42,10 @@ def graph_gradients(
 ) -> list[tuple[Any, Any]]:
     """The gradient of a loss by each variable, or None where it has none.
 
+    Gradients of tables are there once the loss is, so that a run that fetches
+    the loss beside the step reads rows from before it: what is linear in its
+    rows would have gradients without a lookup.
+
     Args:
       loss: a tensor of the current graph.
       variables: dense variables, `Variable`s and `TrainableWrapper`s; None: the
@@ -59,6 +64,8 @@ def graph_gradients(
     )
     if options.gate_gradients == _GATE_GRAPH:
         gradients = tf.compat.v1.tuple(gradients)
+    with tf.control_dependencies(tf.nest.flatten(loss)):
+        gradients = _after_loss(gradients, given)
     pairs = list(zip(gradients, given, strict=True))
     if variables is None:
         tables = {id(v) for v in trainable_variables()}
@@ -66,6 +73,23 @@ def graph_gradients(
             (g, v) for g, v in pairs if g is not None or id(v) not in tables
         ]
     return pairs
+
+
+def _after_loss(gradients: list[Any], variables: list[Any]) -> list[Any]:
+    """Has the gradients of tables wait for the current control dependencies.
+
+    One that comes twice stays one.
+    """
+    waiting: dict[int, tf.IndexedSlices] = {}
+    for gradient, variable in zip(gradients, variables, strict=True):
+        is_of_a_table = isinstance(variable, (Variable, TrainableWrapper))
+        if gradient is None or not is_of_a_table:
+            continue
+        if id(gradient.values) not in waiting:
+            waiting[id(gradient.values)] = tf.IndexedSlices(
+                tf.identity(gradient.values), gradient.indices
+            )
+    return [waiting.get(id(getattr(g, "values", g)), g) for g in gradients]
 
 
 def _all_trainable() -> list[Any]:
