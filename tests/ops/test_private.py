@@ -66,6 +66,25 @@ def test_a_graph_that_sessions_run_is_told_from_functions_and_branches():
     }
 
 
+def test_a_graph_runs_in_order_what_it_is_told_to():
+    with tf.Graph().as_default() as graph:
+        variable = tf.Variable(1.0)
+
+        def make():
+            variable.assign(5.0)
+            found = variable.read_value()
+            variable.assign(7.0)
+            assert private.orders_by_itself()
+            return found
+
+        found = private.in_order(make)
+        assert not private.orders_by_itself()
+        with tf.compat.v1.Session(graph=graph) as session:
+            session.run(variable.initializer)
+            assert session.run(found) == 5.0
+            assert session.run(variable) == 7.0
+
+
 def test_a_handle_that_was_told_nothing_has_an_unknown_shape():
     assert private.handle_shape(tf.constant(1)).rank is None
 

@@ -6,11 +6,16 @@ every supported version.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import record
-from tensorflow.python.framework import auto_control_deps_utils, func_graph
+from tensorflow.python.framework import (
+    auto_control_deps,
+    auto_control_deps_utils,
+    func_graph,
+)
 from tensorflow.python.ops import (
     control_flow_util,
     control_flow_v2_func_graphs,
@@ -101,6 +106,25 @@ def in_session_graph() -> bool:
     graph: Any = tf.compat.v1.get_default_graph()
     is_function = isinstance(graph, func_graph.FuncGraph)
     return not is_function and graph._get_control_flow_context() is None
+
+
+def in_order(make: Callable[[], tf.Tensor]) -> tf.Tensor:
+    """Has a graph of TensorFlow 1 run what `make` makes as a function would.
+
+    All of it runs, what touches one resource in the order in which it was made,
+    before the result is there. Each op is placed by itself, as ops of a function
+    that is called are not where resources lie on several machines.
+
+    Args:
+      make: makes ops in the current graph, and gives a tensor.
+    """
+    graph: Any = tf.compat.v1.get_default_graph()
+    ordered = auto_control_deps.AutomaticControlDependencies()
+    try:
+        with ordered:
+            return ordered.mark_as_return(make())
+    finally:
+        graph._add_control_dependencies = False
 
 
 def is_in_loop(op: tf.Operation) -> bool:

@@ -11,6 +11,7 @@ from tfembed.dynamic_embedding.training.key_sums import TableGradient
 from tfembed.dynamic_embedding.training.wrapped_optimizer import (
     WrappedOptimizer,
 )
+from tfembed.ops.private import in_order
 
 __all__ = ["graph_step"]
 
@@ -40,14 +41,16 @@ def graph_step(
       name: of the operation; a name scope is one, too.
     """
 
-    def move(gradients: list[TableGradient]) -> tf.Tensor:
-        count = update(gradients)
-        if not dense:
-            with tf.control_dependencies([count]):
-                wrapped.finish()
-        return count
+    def move() -> tf.Tensor:
+        # Where tables and variables are, whatever a device scope says of ops.
+        with tf.device(None):
+            count = update(list(sparse))
+            if not dense:
+                with tf.control_dependencies([count]):
+                    wrapped.finish()
+            return count
 
-    done = [_call_as_function(move, sparse)] if sparse else []
+    done = [in_order(move)] if sparse else []
     if dense:
         with tf.control_dependencies(done):
             done = [*done, *wrapped.apply_dense(dense)]
@@ -59,22 +62,3 @@ def graph_step(
     # What the step is made of is no training operation of its own.
     listed[:] = [other for other in listed if other not in done] + [operation]
     return operation
-
-
-def _call_as_function(
-    update: _Update, gradients: Sequence[TableGradient]
-) -> tf.Tensor:
-    """Calls `update` in a function, which runs all of its ops and in order.
-
-    A graph of TensorFlow 1 runs only what a fetch needs.
-    """
-    tables = [params for _, params in gradients]
-
-    @tf.function(autograph=False)
-    def step(*tensors: tf.Tensor) -> tf.Tensor:
-        pairs = zip(tensors[::2], tensors[1::2], tables, strict=True)
-        return update(
-            [(tf.IndexedSlices(rows, keys), v) for keys, rows, v in pairs]
-        )
-
-    return step(*[x for g, _ in gradients for x in (g.indices, g.values)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,8 +23,9 @@ def update_tables(
 ) -> tf.Tensor:
     """Applies `rule` once to each distinct key of each variable.
 
-    Gradients of one key, in one entry or several, are summed first. All is one
-    op call, so that a refused gradient leaves every table as it was.
+    Gradients of one key, in one entry or several, are summed first. All shards
+    of one machine are updated by one op call, so that a refused gradient leaves
+    every table there as it was.
 
     Args:
       gradients: by key; a variable may come several times.
@@ -34,34 +36,62 @@ def update_tables(
     Returns:
       int64 []: the keys whose sum was not finite.
     """
-    handles: list[Any] = []
-    dims: list[int] = []
-    first_shards: dict[int, int] = {}
-    features, plans, summands = [], [], []
+    updates: dict[Any, _Update] = {}
     for slices, params in gradients:
-        if id(params) not in first_shards:
-            first_shards[id(params)] = len(handles)
-            handles += params.table.handles
-            dims += [params.dim] * params.shard_num
-        for shard, (keys, values) in enumerate(_by_shard(slices, params)):
-            features.append(ops.feature_ids(keys, name=params.name))
-            place = first_shards[id(params)] + shard
-            plans.append(
-                ops.FeaturePlan(table=place, combiner="sum", name=params.name)
+        shards = zip(params.devices, _by_shard(slices, params), strict=True)
+        for shard, (device, (keys, values)) in enumerate(shards):
+            update = updates.setdefault(_machine(device), _Update())
+            update.add(params, shard, keys, values)
+    counts = [
+        tf.reduce_sum(
+            ops.grouped_update(
+                update.handles,
+                [],
+                update.dims,
+                update.features,
+                update.plans,
+                update.summands,
+                rules=[rule] * len(update.handles),
+                learning_rates=[learning_rate] * len(update.handles),
+                nonfinite=nonfinite,
             )
-            summands.append(values)
-    counts = ops.grouped_update(
-        handles,
-        [],
-        dims,
-        features,
-        plans,
-        summands,
-        rules=[rule] * len(handles),
-        learning_rates=[learning_rate] * len(handles),
-        nonfinite=nonfinite,
-    )
-    return tf.reduce_sum(counts)
+        )
+        for update in updates.values()
+    ]
+    return counts[0] if len(counts) == 1 else tf.add_n(counts)
+
+
+class _Update:
+    """What one op call takes: shards of one machine, parallel lists."""
+
+    def __init__(self) -> None:
+        self.handles: list[Any] = []
+        self.dims: list[int] = []
+        self.features: list[ops.FeatureIds] = []
+        self.plans: list[ops.FeaturePlan] = []
+        self.summands: list[tf.Tensor] = []
+        self._places: dict[tuple[int, int], int] = {}  # Of (variable, shard).
+
+    def add(
+        self, params: Variable, shard: int, keys: tf.Tensor, values: tf.Tensor
+    ) -> None:
+        """Adds gradients of a shard, which may come several times."""
+        place = self._places.setdefault((id(params), shard), len(self.handles))
+        if place == len(self.handles):
+            self.handles.append(params.table.shards[shard].resource_handle)
+            self.dims.append(params.dim)
+        self.features.append(ops.feature_ids(keys, name=params.name))
+        self.plans.append(
+            ops.FeaturePlan(table=place, combiner="sum", name=params.name)
+        )
+        self.summands.append(values)
+
+
+@functools.lru_cache
+def _machine(device: str) -> tuple[Any, ...]:
+    """The job, replica and task of a device; an op runs on one of these."""
+    spec = tf.DeviceSpec.from_string(device)
+    return spec.job, spec.replica, spec.task
 
 
 def _by_shard(
