@@ -36,6 +36,10 @@ def DynamicEmbeddingOptimizer(
     update goes row by row (RMSprop, AdamW, Lion, SGD with momentum, ...) runs
     its own update on the rows and slots of the step.
 
+    In a graph of TensorFlow 1 `opt` is one of `tf.compat.v1.train` or of
+    `tfembed.optimizers`, made in that graph; `minimize` and `apply_gradients`
+    return the operation that sessions run for a step.
+
     Example:
       optimizer = DynamicEmbeddingOptimizer(tf.keras.optimizers.Adam(1e-3))
       with tf.GradientTape() as tape:
