@@ -18,16 +18,21 @@ class Bar:
       bar: the ratio to reach.
       cells: (what, ratio); all mean "at least", or with `at_most` the other.
       at_most: whether less is better.
+      is_sum: whether the ratios are of differences, which may be 0: their mean
+        is the arithmetic one.
     """
 
     name: str
     bar: float
     cells: tuple[tuple[str, float], ...]
     at_most: bool = False
+    is_sum: bool = False
 
     @property
     def mean(self) -> float:
-        """The geometric mean of the cells."""
+        """The mean of the cells, mostly the geometric one."""
+        if self.is_sum:
+            return sum(ratio for _, ratio in self.cells) / len(self.cells)
         logs = [math.log(max(ratio, 1e-9)) for _, ratio in self.cells]
         return math.exp(sum(logs) / len(logs))
 

@@ -35,7 +35,7 @@ def show_figures(console: Any, title: str, figures: Sequence[Figure]) -> None:
 
 def show_bars(console: Any, bars: Sequence[Bar]) -> None:
     """Prints what each bar asks for and what was reached."""
-    table = rich.table.Table(title="bars (geometric means of their cells)")
+    table = rich.table.Table(title="bars (means of their cells)")
     for column in ("what", "bar", "reached", "cells", ""):
         table.add_column(column)
     for bar in bars:

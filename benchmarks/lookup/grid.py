@@ -172,4 +172,5 @@ def _structured(
         1.0,
         tuple(added),
         at_most=True,
+        is_sum=True,
     )

@@ -26,6 +26,14 @@ def test_less_is_better_where_the_bar_says_so():
     assert not Bar("time", 0.2, (("step", 0.21),), at_most=True).holds
 
 
+def test_differences_that_are_0_do_not_make_up_for_all_others():
+    cells = (("sparse", 0.0), ("ragged", 0.8), ("other", 1.6))
+    assert Bar(
+        "ms", 1.0, cells, at_most=True, is_sum=True
+    ).mean == pytest.approx(0.8)
+    assert Bar("ms", 1.0, cells, at_most=True).mean < 0.01
+
+
 @pytest.mark.parametrize("kind", workload.KINDS)
 def test_keys_are_distinct_and_none_is_zero(kind):
     keys = workload.keys(10_000, kind)

@@ -7,6 +7,8 @@ import pytest
 import tensorflow as tf
 
 import tfembed.dynamic_embedding as de
+from tfembed.dynamic_embedding.lookups import watched_rows
+from tfembed.ops import trainable_rows
 
 SHARDS = pytest.mark.parametrize("shards", [1, 3])
 
@@ -75,6 +77,23 @@ def test_a_tape_outside_a_function_sees_the_lookups_inside():
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(rows(tf.constant([1, 1], tf.int64)))
     assert summed(tape.gradient(loss, v)) == {1: [6, 6]}
+
+
+def test_a_lookup_that_no_tape_sees_makes_no_gradient_ops(monkeypatch):
+    v, _ = filled()
+    watched = []
+
+    def spy(anchor, keys, rows):
+        watched.append(anchor)
+        return trainable_rows(anchor, keys, rows)
+
+    monkeypatch.setattr(watched_rows, "trainable_rows", spy)
+    rows = de.embedding_lookup(v, [4], name="x")
+    assert not watched
+    with tf.GradientTape():
+        again = de.embedding_lookup(v, [4], name="x")
+    np.testing.assert_array_equal(again, rows)
+    assert watched == [v]
 
 
 def test_a_persistent_tape_gives_the_same_gradient_twice():

@@ -241,6 +241,25 @@ def test_a_wrappers_value_follows_a_step_too():
     assert wrapper.read_value().numpy().tolist() == [[-1], [-1]]
 
 
+def test_a_function_reads_a_wrappers_rows_each_time_and_keeps_none():
+    v = de.Variable(dim=1, name="read_in_a_function")
+    _, wrapper = de.embedding_lookup(
+        v, keys(1), name="rows", return_trainable=True
+    )
+
+    @tf.function
+    def read():
+        return wrapper.read_value()
+
+    assert read().numpy().tolist() == [[0]]
+    v.upsert(keys(1), [[3.0]])
+    assert read().numpy().tolist() == [[3]]
+    wrapper.note_step()
+    read.get_concrete_function()
+    assert wrapper.read_value().numpy().tolist() == [[3]]
+    assert wrapper.prefetch_values().numpy().tolist() == [[3]]
+
+
 def test_a_value_that_was_assigned_after_a_step_is_what_is_written():
     v = de.Variable(dim=1, name="assigned")
     shadow, optimizer = shadow_ops.ShadowVariable(v), sgd()

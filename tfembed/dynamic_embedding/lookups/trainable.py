@@ -183,11 +183,14 @@ class TrainableWrapper(LookupBuffer):
         return arguments.id_tensor(self.ids, self.params)
 
     def _fetch(self, ids: tf.Tensor, update: bool = False) -> tf.Tensor:
-        if update or self._fetched is None:
-            self._fetched, exists = self.params.table.lookup(ids)
-            if self.params.bp_v2:
-                self.exists = exists
-        return self._fetched
+        if not update and _is_of_here(self._fetched):
+            return self._fetched
+        rows, exists = self.params.table.lookup(ids)
+        if self.params.bp_v2:
+            self.exists = exists
+        if tf.executing_eagerly() or private.in_session_graph():
+            self._fetched = rows
+        return rows
 
     def _read(self, ids: tf.Tensor) -> tf.Tensor:
         return self._keep(self._fetch(ids), ids)
@@ -232,6 +235,14 @@ class TrainableWrapper(LookupBuffer):
                 )
         known = set(self._tracked_slots)
         self._tracked_slots += [slot for slot in slots if slot not in known]
+
+
+def _is_of_here(rows: tf.Tensor | None) -> bool:
+    """Whether rows that were kept belong to where ops are made now."""
+    if rows is None or tf.executing_eagerly():
+        return rows is not None and not tf.is_symbolic_tensor(rows)
+    graph = tf.compat.v1.get_default_graph()
+    return tf.is_symbolic_tensor(rows) and rows.graph is graph
 
 
 def look_up(
