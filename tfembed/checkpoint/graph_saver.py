@@ -9,7 +9,6 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed.checkpoint import private
-from tfembed.ops import table as table_ops
 from tfembed.tables import HashTable
 
 __all__ = ["TableSaveable", "add_to_savers", "saveables"]
@@ -84,25 +83,12 @@ class TableSaveable(private.SaveableObject):
         ]
         # What a graph restores has no static shape.
         keys = tf.reshape(keys, [-1])
-        values, *slots = [
+        columns = [
             tf.reshape(column, [-1, width])
             for column, width in zip(columns, widths, strict=True)
         ]
-        parts = table.partition(keys).split(keys)
-        checks += table.check_bounds(parts, even_alone=True)
-        with tf.control_dependencies([*checks, *table.lay_out_slots()]):
-            cleared = [table_ops.clear(handle) for handle in table.handles]
-        with tf.control_dependencies(cleared):
-            if slots:
-                rows = tf.concat([tf.cast(values, tf.float32), *slots], 1)
-                written = table.write_trained(keys, rows)
-            else:
-                written = table.upsert(keys, values)
-        # Followers are restored by themselves, before or after; or else lose
-        # what this table does not hold.
-        with tf.control_dependencies([written]):
-            dropped = [follower.drop_stale() for follower in table.followers]
-        return tf.group(written, *dropped)
+        with tf.control_dependencies(checks):
+            return table.replace(keys, columns)
 
     def _exported(self, i: int) -> tf.Tensor:
         # One op, so that all of a row is of one moment.
@@ -113,11 +99,7 @@ class TableSaveable(private.SaveableObject):
             if expiry is not None and expiry.at_checkpoints:
                 expired.append(table.expire(expiry.limit).keys)
             with tf.control_dependencies(expired):
-                keys, values, slots = table.export_all()
-            columns = []
-            if table.slot_names:
-                columns = tf.split(slots, table.slot_widths, 1)
-            self._exports[table.slot_names] = [keys, values, *columns]
+                self._exports[table.slot_names] = table.export_columns()
         return self._exports[table.slot_names][i]
 
 

@@ -220,7 +220,7 @@ class HashTable(TrainedTable):
 
         It makes a second copy of the table; checkpoints do not.
         """
-        keys, values, _ = self.export_all()
+        keys, values, *_ = self.export_columns()
         return keys, values
 
     def export_slots(self) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
@@ -228,13 +228,11 @@ class HashTable(TrainedTable):
 
         A slot's rows are [n, dim], or [n, 1] where it is one float a row.
         """
-        keys, _, slots = self.export_all()
-        names = self.slot_names
-        columns = tf.split(slots, self.slot_widths, 1) if names else []
-        return keys, dict(zip(names, columns, strict=True))
+        keys, _, *columns = self.export_columns()
+        return keys, dict(zip(self.slot_names, columns, strict=True))
 
-    def export_all(self) -> list[tf.Tensor]:
-        """Keys [n], values [n, dim] and slots [n, floats of all slots].
+    def export_columns(self) -> list[tf.Tensor]:
+        """Keys [n], values [n, dim], and the rows of each slot.
 
         Of one moment each shard; a second copy of the table.
         """
@@ -247,7 +245,39 @@ class HashTable(TrainedTable):
                 )
                 for handle in self.handles
             ]
-        return [tf.concat(tensors, 0) for tensors in zip(*each, strict=True)]
+        keys, values, slots = (
+            tf.concat(tensors, 0) for tensors in zip(*each, strict=True)
+        )
+        if not self.slot_names:
+            return [keys, values]
+        return [keys, values, *tf.split(slots, self.slot_widths, 1)]
+
+    def replace(
+        self, keys: tf.Tensor, columns: Sequence[tf.Tensor]
+    ) -> tf.Operation:
+        """Has the table hold these rows and no others; for graphs.
+
+        What follows the table is restored by itself, before or after, or else
+        loses what the table does not hold.
+
+        Args:
+          keys: distinct ones [n].
+          columns: values [n, dim], and nothing or the rows of all slots.
+        """
+        values, *slots = columns
+        parts = self.partition(keys).split(keys)
+        checks = self.check_bounds(parts, even_alone=True)
+        with tf.control_dependencies([*checks, *self.lay_out_slots()]):
+            cleared = [table_ops.clear(handle) for handle in self.handles]
+        with tf.control_dependencies(cleared):
+            if slots:
+                rows = tf.concat([tf.cast(values, tf.float32), *slots], 1)
+                written = self.write_trained(keys, rows)
+            else:
+                written = self.upsert(keys, values)
+        with tf.control_dependencies([written]):
+            dropped = [follower.drop_stale() for follower in self.followers]
+        return tf.group(written, *dropped)
 
     def _write(self, op: Any, *batch: tf.Tensor) -> Any:
         """Runs `op` for each shard on its part of `batch`: keys, then rows."""

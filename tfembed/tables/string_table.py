@@ -199,6 +199,18 @@ class StringTable(ShardedTable):
         rows = tf.reshape(rows, [-1, self.dim + 1])
         return tf.reshape(keys, [-1]), rows[:, :-1]
 
+    def export_columns(self) -> list[tf.Tensor]:
+        """Those of `export`; strings have no slots."""
+        return list(self.export())
+
+    def replace(
+        self, keys: tf.Tensor, columns: Sequence[tf.Tensor]
+    ) -> tf.Operation:
+        """See `HashTable.replace`."""
+        (values,) = columns
+        with tf.control_dependencies([self.clear()]):
+            return self.upsert(keys, values)
+
     def accum(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Raises DtypeError: strings cannot be added."""
         raise errors.DtypeError(
