@@ -8,8 +8,9 @@ import tensorflow as tf
 
 from tfembed import errors
 
-__all__ = ["table_dtypes"]
+__all__ = ["check_trained", "table_dtypes"]
 
+_TRAINED = ("float32", "float16", "bfloat16")
 _VALUES_OF_KEYS = {
     "int64": (
         "float32",
@@ -52,6 +53,20 @@ def table_dtypes(key_dtype: Any, value_dtype: Any) -> tuple[tf.DType, tf.DType]:
     if values.name not in _VALUES_OF_KEYS.get(keys.name, ()):
         raise _no_such_pair(keys.name, values.name)
     return keys, values
+
+
+def check_trained(value_dtype: tf.DType, name: str) -> None:
+    """Raises DtypeError where no optimizer moves rows of `value_dtype`.
+
+    Args:
+      value_dtype: of the rows.
+      name: the table's.
+    """
+    if value_dtype.name not in _TRAINED:
+        raise errors.DtypeError(
+            f"Table '{name}' has rows of {value_dtype.name}; only those of "
+            f"{', '.join(_TRAINED)} can be trained. Read and upsert them instead."
+        )
 
 
 def _no_such_pair(keys: str, values: str) -> errors.DtypeError:

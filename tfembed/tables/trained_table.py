@@ -10,6 +10,7 @@ from tfembed import errors, optimizers
 from tfembed.ops import grouped
 from tfembed.ops import table as table_ops
 from tfembed.tables import arguments, batches
+from tfembed.tables.dtypes import check_trained
 from tfembed.tables.evicting_table import EvictingTable
 from tfembed.tables.followed_table import group
 
@@ -37,9 +38,10 @@ class TrainedTable(EvictingTable):
         Raises:
           tfembed.errors.ArgumentError: the table has another optimizer, or the
             slots of another one from a checkpoint.
-          tf.errors.InvalidArgumentError: rows that are not float32, float16 or
-            bfloat16.
+          tfembed.errors.DtypeError: (also TypeError) rows that are not float32,
+            float16 or bfloat16.
         """
+        check_trained(self.value_dtype, self.name)
         rule = optimizer.rule_text()
         if isinstance(optimizer, optimizers.Optimizer):
             optimizer.check_fits_table(self.name, has_vocabulary=False)
