@@ -42,3 +42,11 @@ def start(session):
 def train(session, step, ids, batches):
     for batch in batches:
         session.run(step, {ids: batch})
+
+
+def sgd(rate=0.5):
+    return v1.train.GradientDescentOptimizer(rate)
+
+
+def wrapped(optimizer=None, **options):
+    return de.DynamicEmbeddingOptimizer(optimizer or sgd(), **options)

@@ -197,39 +197,6 @@ def test_a_step_runs_in_a_monitored_session():
     assert found[0, 0] == 1.0 - 3 * 0.5
 
 
-def test_initializers_and_meta_graphs_know_nothing_of_wrappers(caplog):
-    with tf.Graph().as_default():
-        v, dense = table(), v1.get_variable("dense", initializer=1.0)
-        _, wrapper = de.embedding_lookup(v, [1], return_trainable=True)
-        assert v1.trainable_variables() == [dense, wrapper]
-        assert v1.global_variables() == [dense]
-        exported = v1.train.export_meta_graph()
-    listed = exported.collection_def["trainable_variables"].bytes_list.value
-    assert len(listed) == 1
-    assert "serializing" not in caplog.text
-
-
-def test_tables_that_are_not_trained_are_no_trainable_variables():
-    with tf.Graph().as_default():
-        for options in ({"trainable": False}, {"value_dtype": tf.int64}):
-            v = de.Variable(name="v", initializer=1, **options)
-            de.embedding_lookup(v, [1])
-        assert not v1.trainable_variables()
-
-
-def test_a_plain_optimizer_is_told_to_leave_tables_out():
-    with graph_and_session() as session:
-        v, dense = table(dim=1), v1.get_variable("dense", initializer=1.0)
-        loss = tf.reduce_sum(de.embedding_lookup(v, [1])) * dense
-        plain = v1.train.GradientDescentOptimizer(0.5)
-        with pytest.raises(errors.UnsupportedError, match="var_list"):
-            plain.minimize(loss)
-        step = plain.minimize(loss, var_list=[dense])
-        start(session)
-        session.run(step)
-        assert session.run(dense) == 0.5
-
-
 @pytest.mark.parametrize("take", ["minimize", "apply_gradients"])
 def test_a_step_is_refused_in_the_branches_and_loops_of_a_graph(take):
     with tf.Graph().as_default():
@@ -252,17 +219,6 @@ def test_a_step_is_refused_in_the_branches_and_loops_of_a_graph(take):
             with pytest.raises(errors.UnsupportedError, match="TensorFlow 1"):
                 in_graph()
         assert v.table.optimizer is None
-
-
-def test_a_wrapper_is_refused_in_a_branch_of_a_graph():
-    with tf.Graph().as_default():
-        v, is_time = table(), v1.placeholder(tf.bool, [])
-
-        def look_up():
-            return de.embedding_lookup(v, [1], return_trainable=True)[0]
-
-        with pytest.raises(errors.UnsupportedError, match="eager mode only"):
-            tf.cond(is_time, look_up, lambda: tf.ones([1, 3]))
 
 
 def test_an_optimizer_made_elsewhere_is_refused():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,10 +12,12 @@ import tfembed.dynamic_embedding as de
 from tests.dynamic_embedding.graph_programs import (
     graph_and_session,
     loss_of,
+    sgd,
     start,
     table,
     train,
     v1,
+    wrapped,
 )
 from tests.dynamic_embedding.optimizer_makers import V1_TRAIN
 from tfembed import optimizers
@@ -21,14 +25,6 @@ from tfembed import optimizers
 # All ids in each, as some optimizers of tf.compat.v1 move all rows of a dense
 # variable; some of them several times.
 BATCHES = [[0, 1, 2], [2, 1, 0, 1], [0, 0, 0, 1, 2], [1, 2, 0]] * 2
-
-
-def sgd(rate=0.5):
-    return v1.train.GradientDescentOptimizer(rate)
-
-
-def wrapped(optimizer=None, **options):
-    return de.DynamicEmbeddingOptimizer(optimizer or sgd(), **options)
 
 
 @pytest.mark.parametrize("maker", V1_TRAIN.values(), ids=V1_TRAIN.keys())
@@ -117,65 +113,6 @@ def test_a_var_list_says_what_moves(kind, moves_dense):
     assert row[0, 0] == 0.0
     assert moved == (1.5 if moves_dense else 2.0)
     assert same == 2.0
-
-
-def test_each_lookup_has_a_wrapper_with_its_own_gradient():
-    with graph_and_session() as session:
-        v = table(dim=1)
-        one, first = de.embedding_lookup(v, [1], return_trainable=True)
-        two, second = de.embedding_lookup(v, [2], return_trainable=True)
-        loss = tf.reduce_sum(3 * one + 5 * two)
-        step = wrapped().minimize(loss, var_list=[second])
-        of_all = tf.gradients(loss, v)[0]
-        start(session)
-        session.run(step)
-        assert session.run(v.lookup([1, 2]))[:, 0].tolist() == [1.0, -1.5]
-        assert sorted(session.run(of_all).indices) == [1, 2]
-    assert first.name != second.name
-    assert first.shape == [1, 1]
-
-
-def sparse_ids():
-    ids = tf.constant([1, 2, 1], tf.int64)
-    return tf.SparseTensor([[0, 0], [0, 1], [2, 0]], ids, [3, 2])
-
-
-@pytest.mark.parametrize("return_trainable", [False, True])
-@pytest.mark.parametrize(
-    "look_up",
-    [
-        lambda v, **kw: de.embedding_lookup_unique(v, [1, 2, 1], **kw),
-        lambda v, **kw: de.embedding_lookup_sparse(
-            v, sparse_ids(), None, combiner="sum", **kw
-        ),
-        lambda v, **kw: de.safe_embedding_lookup_sparse(
-            v, sparse_ids(), combiner="sum", **kw
-        ),
-    ],
-    ids=["unique", "sparse", "safe_sparse"],
-)
-def test_every_kind_of_lookup_is_trained(look_up, return_trainable):
-    with graph_and_session() as session:
-        v = table(dim=1, shards=1)
-        found = look_up(v, return_trainable=return_trainable)
-        rows = found[0] if return_trainable else found
-        (listed,) = v1.trainable_variables()
-        step = wrapped().minimize(tf.reduce_sum(rows), var_list=[listed])
-        start(session)
-        session.run(step)
-        assert session.run(v.lookup([1, 2, 3]))[:, 0].tolist() == [0, 0.5, 1]
-    assert listed is found[1] if return_trainable else True
-
-
-def test_rows_of_string_keys_are_trained():
-    with graph_and_session() as session:
-        v = table(dim=1, key_dtype=tf.string)
-        rows = de.embedding_lookup(v, tf.constant(["a", "b", "a"]))
-        step = wrapped().minimize(tf.reduce_sum(rows))
-        start(session)
-        session.run(step)
-        found = session.run(v.lookup(["a", "b", "c"]))
-    assert found[:, 0].tolist() == [0.0, 0.5, 1.0]
 
 
 def test_the_gradient_goes_through_max_norm():
@@ -312,47 +249,6 @@ def test_several_tables_move_in_one_step():
         ]
 
 
-def test_lookups_and_steps_of_functions_are_trained():
-    with graph_and_session() as session:
-        v, w = table("one", dim=1), table("two", dim=1)
-        optimizer = wrapped(V1_TRAIN["v1 Momentum"](0.5))
-
-        @tf.function(autograph=False)
-        def loss():
-            return tf.reduce_sum(v.embedding_lookup([1]))
-
-        @tf.function(autograph=False)
-        def whole_step():
-            return optimizer.minimize(
-                lambda: tf.reduce_sum(w.embedding_lookup([1])), var_list=[w]
-            )
-
-        steps = [wrapped().minimize(loss()), whole_step()]
-        start(session)
-        session.run(steps)
-        assert session.run([v.lookup([1]), w.lookup([1])]) == [[[0.5]], [[0.5]]]
-
-
-def test_a_wrapper_reads_and_writes_what_its_lookup_reads():
-    with graph_and_session() as session:
-        v = table(dim=1, shards=3)
-        _, wrapper = de.embedding_lookup(
-            v, [0, 1, 2, 3, 4], return_trainable=True, name="mine"
-        )
-        assert v.get_trainable_by_name("mine") is wrapper
-        session.run(wrapper.update_op())
-        assert session.run([v.size(i) for i in range(3)]) == [2, 2, 1]
-        session.run(v.upsert([4], [[7.0]]))
-        for value in (wrapper, wrapper.read_value(), wrapper.prefetch_values()):
-            assert session.run(value)[:, 0].tolist() == [1, 1, 1, 1, 7]
-        loss = tf.nn.l2_loss(wrapper) + tf.reduce_sum(wrapper**2)
-        gradient = session.run(tf.gradients(loss, wrapper)[0])
-        by_key = dict.fromkeys(range(5), 0)
-        for key, row in zip(gradient.indices, gradient.values, strict=True):
-            by_key[key] += row[0]
-        assert by_key == {0: 3, 1: 3, 2: 3, 3: 3, 4: 21}
-
-
 def test_slots_are_seen_before_and_after_a_step():
     with graph_and_session() as session:
         v = table(dim=1)
@@ -370,3 +266,18 @@ def test_slots_are_seen_before_and_after_a_step():
         session.run(write)
         np.testing.assert_allclose(session.run(found), [[1.1], [5.0]])
         assert sorted(session.run(exported)[0]) == [3, 4]
+
+
+def test_rows_are_read_for_dense_gradients_before_they_move():
+    with graph_and_session() as session:
+        v, dense = table(dim=1), v1.get_variable("dense", initializer=1.0)
+        late = tf.numpy_function(lambda: time.sleep(0.1), [], [])
+        with tf.control_dependencies([late]):
+            of_dense = tf.reduce_sum(v.lookup([1]))
+        of_table = tf.IndexedSlices([[1.0]], [1])  # As of a sum: no rows in it.
+        step = wrapped(sgd(1.0)).apply_gradients(
+            [(of_table, v), (of_dense, dense)]
+        )
+        start(session)
+        assert session.run([of_dense, step])[0] == 1.0
+        assert session.run([v.lookup([1]), dense]) == [[[0.0]], 0.0]

@@ -50,12 +50,10 @@ def embedding_lookup_sparse(
     """
     params = single_weights(params)
     combiner = check_combiner(combiner)
-    _check_ragged(params, sp_ids, sp_weights)
+    bags = _bags(params, sp_ids, sp_weights)
     name = name or "embedding_lookup_sparse"
     with tf.name_scope(name):
-        return look_up_bags(
-            params, Bags(sp_ids, sp_weights), combiner, name=name
-        )
+        return look_up_bags(params, bags, combiner, name=name)
 
 
 def safe_embedding_lookup_sparse(
@@ -89,10 +87,10 @@ def safe_embedding_lookup_sparse(
     """
     params = single_weights(embedding_weights)
     combiner = check_combiner(combiner)
-    _check_ragged(params, sparse_ids, sparse_weights)
+    bags = _bags(params, sparse_ids, sparse_weights)
     params.verify_embedding_weights(sparse_ids, sparse_weights)
     with tf.name_scope(name or "safe_embedding_lookup_sparse"):
-        ids, weights = sparse_ids, sparse_weights
+        ids, weights = bags.ids, bags.weights
         if weights is not None and combiner != "sum":
             positive = weights.with_values(weights.values > 0)
             ids = tf.ragged.boolean_mask(ids, positive)
@@ -105,13 +103,27 @@ def safe_embedding_lookup_sparse(
         return embedding_lookup_sparse(params, ids, weights, name, combiner)
 
 
-def _check_ragged(params: EmbeddingWeights, ids: Any, weights: Any) -> None:
+def _bags(params: EmbeddingWeights, ids: Any, weights: Any) -> Bags:
     check_bags(params, tf.RaggedTensor, ids, weights)
+    ids = _of_known_rank(ids)
+    if weights is not None:
+        weights = _of_known_rank(weights)
     if ids.shape.rank != 2:
         raise errors.ArgumentError(
             "Ragged ids must have rank 2, one row a bag; got shape "
             f"{ids.shape}. Merge dimensions with `merge_dims` first."
         )
+    return Bags(ids, weights)
+
+
+def _of_known_rank(ragged: tf.RaggedTensor) -> tf.RaggedTensor:
+    """`ragged`, whose values must be a list when it runs, where none tells now.
+
+    As of placeholders without a shape, whose values may be anything.
+    """
+    if ragged.shape.rank is not None or ragged.ragged_rank != 1:
+        return ragged
+    return ragged.with_values(tf.ensure_shape(ragged.values, [None]))
 
 
 def _fill(

@@ -132,6 +132,9 @@ def is_in_loop(op: tf.Operation) -> bool:
 
     Not said of an op of a tf.function that a loop calls: others may call it too.
     """
+    # Where control flow of TensorFlow 2 is disabled, loops are no functions.
+    if control_flow_util.IsInWhileLoop(op):
+        return True
     graph: Any = op.graph
     while isinstance(graph, control_flow_v2_func_graphs.CondBranchFuncGraph):
         graph = graph.outer_graph

@@ -97,6 +97,37 @@ class LookupBuffer(tf.Variable):
         """The operation of the handle, in a graph of TensorFlow 1."""
         return self.handle.op
 
+    def is_initialized(self, name: str | None = None) -> tf.Tensor:
+        """True: there is nothing to initialize."""
+        return tf.constant(True, name=name)
+
+    @property
+    def initializer(self) -> tf.Operation | None:
+        """An operation that does nothing; None in eager mode."""
+        if not self._in_graph_mode:
+            return None
+        with self.handle.graph.as_default():
+            return tf.no_op()
+
+    @property
+    def initial_value(self) -> Any:
+        """Not there: raises UnsupportedError."""
+        raise errors.UnsupportedError(
+            f"'{self.name}' has no initial value: it stands for rows of the "
+            f"table '{self.params.name}', other ones for other ids. What copies "
+            "or averages variables (tf.train.ExponentialMovingAverage) takes "
+            "dense ones; list these."
+        )
+
+    @property
+    def _save_slice_info(self) -> Any:
+        """What Savers ask the variables that they are given for first."""
+        raise errors.UnsupportedError(
+            f"'{self.name}' stands for rows of the table '{self.params.name}'; "
+            "they are saved with the table. Give a Saver the Variable itself, or "
+            "no `var_list`."
+        )
+
     def to_proto(self, export_scope: str | None = None) -> None:
         """None: a meta graph has the lookup's operations, not this object."""
         del export_scope

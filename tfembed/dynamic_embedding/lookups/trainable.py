@@ -86,6 +86,7 @@ class TrainableWrapper(LookupBuffer):
         self.ids = ids
         self.exists: Any = None
         self._fetched: tf.Tensor | None = None
+        self._element: tf.Tensor | None = None  # What sessions fetch.
         self._is_behind = False  # A step has moved the rows since.
         self._tracked_slots: list[TrainableWrapper] = []
         params.remember_trainable(self, name)
@@ -160,7 +161,10 @@ class TrainableWrapper(LookupBuffer):
         self.ids, self._fetched = ids, rows
         if self.params.bp_v2:
             self.exists = exists
-        return self._keep(rows, ids)
+        rows = self._keep(rows, ids)
+        if self._in_graph_mode:
+            self._element = rows
+        return rows
 
     def note_step(self) -> None:
         """Notes that an optimizer has moved rows of the table in eager mode."""
@@ -168,8 +172,10 @@ class TrainableWrapper(LookupBuffer):
         self._is_behind = True
 
     def _as_graph_element(self) -> tf.Tensor:
-        """What a session fetches for it."""
-        return self.value()
+        """What a session fetches for it, made once: runs add nothing to graphs."""
+        if self._element is None:
+            self._element = self.value()
+        return self._element
 
     def size(self) -> tf.Tensor:
         """The number of keys in the table."""

@@ -29,6 +29,8 @@ def graph_step(
 ) -> tf.Operation:
     """One step as what a session runs: dense variables move after the tables.
 
+    Tables move once all gradients are there, as these may read their rows.
+
     It is listed with the graph's training operations, as those of TensorFlow's
     own optimizers are.
 
@@ -50,7 +52,11 @@ def graph_step(
                     wrapped.finish()
             return count
 
-    done = [in_order(move)] if sparse else []
+    done: list[Any] = []
+    if sparse:
+        # What tf.gradients gives may read rows for a dense variable alone.
+        with tf.control_dependencies([gradient for gradient, _ in dense]):
+            done = [in_order(move)]
     if dense:
         with tf.control_dependencies(done):
             done = [*done, *wrapped.apply_dense(dense)]
