@@ -162,17 +162,6 @@ def test_another_batch_size_is_refused_and_the_first_goes_on():
     assert embedding.dequeue()["clicks"].shape == [2, 2]
 
 
-def test_another_type_of_input_is_refused_unless_its_name_is_another():
-    embedding = _embedding()
-    embedding.enqueue(_sparse([[1], [2]]))
-    with pytest.raises(
-        errors.ArgumentError, match="clicks is a RaggedTensor.*SparseTensor"
-    ):
-        embedding.enqueue(_ragged([[1], [2]]))
-    embedding.enqueue(_ragged([[1], [2]]), name="evaluation")
-    assert embedding.dequeue("evaluation")["clicks"].shape == [2, 2]
-
-
 def test_an_unknown_batch_size_must_be_given_to_build_and_is_then_checked():
     @tf.function(input_signature=[tf.TensorSpec([None], tf.int64)])
     def look_up(ids):

@@ -19,6 +19,7 @@ from tfembed.embedding.engines.choice import EngineChoices
 from tfembed.embedding.features.input_specs import InputSpecs
 from tfembed.embedding.features.packed_features import PackedFeatures, assemble
 from tfembed.embedding.plan import EmbeddingPlan
+from tfembed.embedding.steps.step_forms import StepName
 
 __all__ = ["EagerCalls"]
 
@@ -49,6 +50,7 @@ class EagerCalls:
         )
         self._counts: collections.Counter[Hashable] = collections.Counter()
         self._functions: dict[Hashable, Callable[..., Any]] = {}
+        self._returned: dict[Hashable, Any] = {}
 
     def find(
         self,
@@ -90,67 +92,84 @@ class EagerCalls:
 
     def enqueue(
         self,
-        enqueue: Callable[..., None],
+        enqueue: Callable[..., Any],
         features: Any,
         weights: Any,
         *rest: Any,
-    ) -> bool:
-        """Whether a batch was enqueued by a function.
+    ) -> Any:
+        """Enqueues a batch by a function; None where there is none for it.
 
         Args:
           enqueue: of the object.
           features, weights: its arguments.
           rest: training, name and device.
+
+        Returns:
+          What `enqueue` returned when the function was traced.
         """
         if type(rest[0]) is not bool or not self._is_on():
-            return False
+            return None
         if not isinstance(features, PackedFeatures):
             return self._enqueue_inputs(enqueue, features, weights, *rest)
         if weights is not None:
-            return False
+            return None
         form, tensors = features.form, features.tensors
         dtypes = [one.dtype for one in tensors]
-        function = self.find(
+        return self._call_noting(
             ("enqueue", *rest, form, *dtypes),
             lambda *parts: enqueue(assemble(parts, form), None, *rest),
             lambda: features.specs,
+            tensors,
         )
-        if function is not None:
-            function(*tensors)
-        return function is not None
 
     def _enqueue_inputs(
         self,
-        enqueue: Callable[..., None],
+        enqueue: Callable[..., Any],
         features: Any,
         weights: Any,
         *rest: Any,
-    ) -> bool:
+    ) -> Any:
         """The same of a structure of inputs."""
         if isinstance(features, tf.distribute.DistributedValues):
-            return False  # Of packed batches.
+            return None  # Of packed batches.
         flat = self._plan.flatten(features, "features")
         if weights is not None:
             flat = [*flat, *self._plan.flatten(weights, "weights")]
         inputs = InputSpecs(flat)
         if inputs.key is None:
-            return False
+            return None
         plan, n = self._plan, len(self._plan.features)
         is_given = [one is not None for one in flat]
 
-        def body(*values: Any) -> None:
+        def body(*values: Any) -> Any:
             left = iter(values)
             given = [next(left) if is_one else None for is_one in is_given]
             of_samples = plan.pack(given[n:]) if given[n:] else None
-            enqueue(plan.pack(given[:n]), of_samples, *rest)
+            return enqueue(plan.pack(given[:n]), of_samples, *rest)
 
-        function = self.find(("enqueue", *rest, inputs.key), body, inputs.specs)
-        if function is not None:
-            function(*inputs.tensors)
-        return function is not None
+        key = ("enqueue", *rest, inputs.key)
+        return self._call_noting(key, body, inputs.specs, inputs.tensors)
+
+    def _call_noting(
+        self,
+        key: Hashable,
+        body: Callable[..., Any],
+        specs: Callable[[], Sequence[tf.TensorSpec]],
+        tensors: Sequence[tf.Tensor],
+    ) -> Any:
+        """Calls a function; what `body` returned when it was traced, or None."""
+
+        def noted(*values: Any) -> None:
+            self._returned[key] = body(*values)
+
+        function = self.find(key, noted, specs)
+        if function is None:
+            return None
+        function(*tensors)
+        return self._returned[key]
 
     def apply_gradients(
-        self, apply: Callable[..., None], flat: Sequence[Any], name: str | None
+        self, apply: Callable[..., None], flat: Sequence[Any], step: StepName
     ) -> bool:
         """Whether gradients, flat, were applied by a function."""
         if not self._is_on() or not all(
@@ -161,8 +180,8 @@ class EagerCalls:
         shapes = [tuple(one.shape.as_list()) for one in flat]
         dtypes = [one.dtype.as_datatype_enum for one in flat]
         function = self.find(
-            ("apply_gradients", name, *shapes, *dtypes),
-            lambda *parts: apply(self._plan.pack(parts), name),
+            ("apply_gradients", step, *shapes, *dtypes),
+            apply,
             lambda: [tf.TensorSpec(one.shape, one.dtype) for one in flat],
         )
         if function is not None:

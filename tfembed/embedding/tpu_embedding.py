@@ -4,29 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-import tensorflow as tf
-
 from tfembed.embedding.eager_calls import EagerCalls
 from tfembed.embedding.engine_options import EngineOptions
 from tfembed.embedding.engines.choice import choose_engines
-from tfembed.embedding.engines.places import places_of
-from tfembed.embedding.features import activations as shaping
 from tfembed.embedding.features.output_shapes import OutputShapes
 from tfembed.embedding.plan import make_plan
-from tfembed.embedding.replica_shares import replica_shares
 from tfembed.embedding.replicas import Replicas, is_tpu
+from tfembed.embedding.step_calls import StepCalls
+from tfembed.embedding.steps.step_forms import StepForms
 from tfembed.embedding.steps.step_queue import QueueBound
-from tfembed.embedding.tensorflow_names import TensorFlowNames
-from tfembed.embedding.tpu.plumbing import check_plumbing
 from tfembed.embedding.trained_lookup import TrainedLookup
 
 __all__ = ["TPUEmbedding"]
 
-# Users' functions are converted by AutoGraph; this has nothing to convert.
-_not_converted = tf.autograph.experimental.do_not_convert
 
-
-class TPUEmbedding(TensorFlowNames):
+class TPUEmbedding(StepCalls):
     """Looks features up in embedding tables and trains the tables.
 
     The calls are those of `tf.tpu.experimental.embedding.TPUEmbedding`, with its
@@ -122,6 +114,11 @@ class TPUEmbedding(TensorFlowNames):
             self._choices,
             is_pipelined=self._options.is_pipelined,
         )
+        self._forms = StepForms(
+            max_enqueued,
+            takes_several=self._choices.all_on_host
+            and not self._options.is_pipelined,
+        )
 
     def build(
         self,
@@ -155,131 +152,6 @@ class TPUEmbedding(TensorFlowNames):
         )
         self._engine_or_new(shapes)
         self._shapes = shapes
-
-    @_not_converted
-    def enqueue(
-        self,
-        features: Any,
-        weights: Any = None,
-        training: bool = True,
-        name: str | None = None,
-        device: str | None = None,
-    ) -> None:
-        """Takes a batch in.
-
-        Inside of strategy.run: this replica's batch. Outside: distributed
-        values give each replica its share; plain tensors are every replica's,
-        or with `device` that one's.
-
-        Args:
-          features: integer ids, or strings where the table's key_dtype is
-            tf.string, structured as feature_config: Tensors [B], [..., 1];
-            SparseTensors of rank 2 or above, of which the last dimension is
-            combined; RaggedTensors of rank 2. Or all of them as `pack_features`
-            gives them.
-          weights: None, or a structure of None and float tensors of the type
-            and structure of `features`.
-          training: whether apply_gradients follows; else dequeue alone, which
-            is allowed with True too where there is a name.
-          name: pairs the calls of one of several lookups in a step.
-          device: of a replica.
-
-        Raises:
-          tfembed.errors.ArgumentError: an input or shape that is not allowed.
-          tfembed.errors.DtypeError: ids that are not of their table's dtype.
-          tfembed.errors.StateError: another strategy than the object's.
-          ValueError, TypeError: a structure that does not match.
-          tf.errors.InvalidArgumentError: when it runs: `max_enqueued`.
-        """
-        self._replicas.check_strategy("enqueue")
-        self._check_shapes_are_known()
-        if not tf.is_symbolic_tensor(training):
-            training = bool(training)
-        if self._strict_tpu:
-            check_plumbing(features, self._replicas.strategy)
-        if self._eager_calls.enqueue(
-            self.enqueue, features, weights, training, name, device
-        ):
-            return
-        if training is False:
-            self.flush()
-        shares = replica_shares(
-            self._plan, self._replicas, features, weights, device
-        )
-        shapes = self._shapes
-        for share in shares:
-            shapes = shapes.with_values(share.values)
-        batches = [
-            places.read(training, shares, shapes)
-            for places in places_of(self._plan, self._choices)
-        ]
-        self._engine_or_new(shapes).enqueue(name, batches)
-        self._shapes = shapes
-
-    @_not_converted
-    def dequeue(self, name: str | None = None) -> Any:
-        """The activations of the oldest batch that was enqueued.
-
-        Call it inside of strategy.run, where there are several replicas.
-
-        Returns:
-          Structured as feature_config, float32 [*output_shape, dim].
-
-        Raises:
-          tfembed.errors.StateError: before build and enqueue, or outside of
-            strategy.run.
-          tf.errors.InvalidArgumentError: when it runs: no batch is there, the
-            last one's gradients were not applied, or an id cannot be in its
-            table; it names the feature.
-        """
-        function = self._eager_calls.find(
-            ("dequeue", name), lambda: self.dequeue(name)
-        )
-        if function is not None:
-            return function()
-        engine = self._built_engine("dequeue")
-        replica = self._replicas.current_for("dequeue")
-        shapes = self._shapes.shapes
-        return self._plan.pack(
-            [
-                shaping.with_shape(
-                    one, shapes[i].concatenate(self._plan.dim(i))
-                )
-                for i, one in enumerate(engine.dequeue(replica, name))
-            ]
-        )
-
-    @_not_converted
-    def apply_gradients(self, gradients: Any, name: str | None = None) -> None:
-        """Updates the tables for the batch that was dequeued.
-
-        Inside of strategy.run, every replica must call it, and not inside of a
-        conditional or loop of the replica's function.
-
-        Args:
-          gradients: structured as feature_config: with respect to the
-            activations, in their shape. None is a gradient of 0, which still
-            decays what an optimizer decays.
-          name: that of dequeue.
-
-        Raises:
-          tfembed.errors.StateError: before build and enqueue, outside of
-            strategy.run, or a table has no optimizer.
-          tfembed.errors.ArgumentError, DtypeError: a gradient that is no tensor
-            of numbers or has another shape.
-          tf.errors.InvalidArgumentError: when it runs: no batch was dequeued
-            for training, or a gradient that is not finite is refused.
-        """
-        engine = self._built_engine("apply_gradients")
-        self._replicas.current_for("apply_gradients")
-        flat = self._plan.flatten(gradients, "gradients")
-        if self._eager_calls.apply_gradients(self.apply_gradients, flat, name):
-            return
-        checked = engine.read_gradients(name, flat, self._shapes)
-        self._replicas.merge(
-            lambda per_replica: engine.apply_gradients(name, per_replica),
-            checked,
-        )
 
     @property
     def embedding_tables(self) -> dict[Any, Any]:

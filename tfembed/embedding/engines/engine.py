@@ -17,6 +17,7 @@ from tfembed.embedding.features.step_format import StepFormat
 from tfembed.embedding.host.tables import HostTable, TableSize
 from tfembed.embedding.replica_shares import ReplicaShare
 from tfembed.embedding.steps.batch_queue import Batch
+from tfembed.embedding.steps.step_forms import StepName
 
 __all__ = ["Engine", "TakesShares"]
 
@@ -35,7 +36,7 @@ class Engine(Protocol):
 
     def enqueue(
         self,
-        name: str | None,
+        name: StepName,
         batches: Mapping[int, Batch],
         formats: Sequence[list[StepFormat]],
     ) -> None:
@@ -45,18 +46,18 @@ class Engine(Protocol):
           tfembed.errors.ArgumentError: other formats than before.
         """
 
-    def formats(self, name: str | None) -> list[StepFormat]:
+    def formats(self, name: StepName) -> list[StepFormat]:
         """How the features that are enqueued under `name` are read.
 
         Raises:
           tfembed.errors.StateError: nothing was.
         """
 
-    def dequeue(self, replica: int, name: str | None) -> list[tf.Tensor]:
+    def dequeue(self, replica: int, name: StepName) -> list[tf.Tensor]:
         """Per feature the activations of the oldest batch that was enqueued."""
 
     def apply_gradients(
-        self, name: str | None, gradients: Sequence[Sequence[tf.Tensor]]
+        self, name: StepName, gradients: Sequence[Sequence[tf.Tensor]]
     ) -> None:
         """Updates the tables, by gradients per replica and feature.
 
@@ -102,7 +103,7 @@ class TakesShares(Protocol):
 
     def enqueue_shares(
         self,
-        name: str | None,
+        name: StepName,
         training: bool,
         shares: Sequence[ReplicaShare],
         shapes: OutputShapes,

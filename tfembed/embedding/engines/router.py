@@ -6,7 +6,7 @@ Most objects have one engine, to which everything passes as it is.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -18,6 +18,7 @@ from tfembed.embedding.features import activations as shaping
 from tfembed.embedding.features.output_shapes import OutputShapes
 from tfembed.embedding.host.tables import HostTable, TableSize
 from tfembed.embedding.plan import EmbeddingPlan
+from tfembed.embedding.steps.step_forms import StepName
 
 __all__ = ["EngineRouter"]
 
@@ -73,8 +74,19 @@ class EngineRouter:
             )
         return [found[i] for i in range(len(found))]
 
+    def form_of(self, batches: Sequence[tuple[Any, ...]]) -> Hashable:
+        """What is the same of all batches that one queue takes."""
+        return tuple(
+            None if part.places.takes_shares else tuple(own[1][0])
+            for part, own in zip(self._parts, batches, strict=True)
+        )
+
+    def is_waiting(self, replica: int, step: StepName) -> bool:
+        """Whether a batch waits for its dequeue; eager, of engines on the host."""
+        return bool(self._parts[0].engine.is_waiting(replica, step))
+
     def enqueue(
-        self, name: str | None, batches: Sequence[tuple[Any, ...]]
+        self, name: StepName, batches: Sequence[tuple[Any, ...]]
     ) -> None:
         """Takes a batch in: per engine what `EnginePlaces.read` made of it.
 
@@ -87,7 +99,7 @@ class EngineRouter:
             else:
                 part.engine.enqueue(name, *own)
 
-    def dequeue(self, replica: int, name: str | None) -> list[tf.Tensor]:
+    def dequeue(self, replica: int, name: StepName) -> list[tf.Tensor]:
         """Per feature, the activations of the oldest batch."""
         found: dict[int, tf.Tensor] = {}
         for part in self._parts:
@@ -96,7 +108,7 @@ class EngineRouter:
         return [found[i] for i in range(len(found))]
 
     def read_gradients(
-        self, name: str | None, gradients: Sequence[Any], shapes: OutputShapes
+        self, name: StepName, gradients: Sequence[Any], shapes: OutputShapes
     ) -> list[tf.Tensor]:
         """One replica's gradients, checked, as the engines take them.
 
@@ -130,7 +142,7 @@ class EngineRouter:
         return [found[i] for i in range(len(found))]
 
     def apply_gradients(
-        self, name: str | None, gradients: Sequence[Sequence[tf.Tensor]]
+        self, name: StepName, gradients: Sequence[Sequence[tf.Tensor]]
     ) -> None:
         """Updates all tables, by gradients per replica and feature."""
         for part in self._parts:

@@ -1,4 +1,4 @@
-"""What the input of a feature looks like, the same in every step of a name."""
+"""What the input of a feature looks like, the same in every batch of a queue."""
 
 from __future__ import annotations
 

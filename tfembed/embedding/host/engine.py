@@ -19,6 +19,7 @@ from tfembed.embedding.host.tables import HostTable, TableSize, make_table
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.steps.batch_queue import HOST, Batch
 from tfembed.embedding.steps.named_steps import NamedSteps
+from tfembed.embedding.steps.step_forms import StepName
 
 __all__ = ["HostEngine"]
 
@@ -75,7 +76,7 @@ class HostEngine:
 
     def enqueue(
         self,
-        name: str | None,
+        name: StepName,
         batches: Mapping[int, Batch],
         formats: Sequence[list[StepFormat]],
     ) -> None:
@@ -94,7 +95,11 @@ class HostEngine:
         for replica, batch in batches.items():
             self._steps.queue(replica, name).put(batch)
 
-    def dequeue(self, replica: int, name: str | None) -> list[tf.Tensor]:
+    def is_waiting(self, replica: int, name: StepName) -> bool:
+        """Whether a batch waits for its dequeue; eager only."""
+        return int(self._steps.queue(replica, name).size()) > 0
+
+    def dequeue(self, replica: int, name: StepName) -> list[tf.Tensor]:
         """The activations of the oldest batch that was enqueued.
 
         Returns:
@@ -121,7 +126,7 @@ class HostEngine:
         return [tf.stop_gradient(activation) for activation in activations]
 
     def apply_gradients(
-        self, name: str | None, gradients: Sequence[Sequence[tf.Tensor]]
+        self, name: StepName, gradients: Sequence[Sequence[tf.Tensor]]
     ) -> None:
         """Updates the rows of the batches that were dequeued last.
 
@@ -207,11 +212,11 @@ class HostEngine:
             for table in self.tables:
                 table.note_training_step()
 
-    def _look_up(self, name: str | None, batch: Batch) -> list[tf.Tensor]:
+    def _look_up(self, name: StepName, batch: Batch) -> list[tf.Tensor]:
         return self.look_up(batch.features, self._plans(name))
 
     def _update(
-        self, name: str | None, batch: Batch, tensors: Sequence[tf.Tensor]
+        self, name: StepName, batch: Batch, tensors: Sequence[tf.Tensor]
     ) -> None:
         """Applies the gradients, and the rates behind them, of a batch."""
         *gradients, rates = tensors
@@ -219,10 +224,10 @@ class HostEngine:
         replicas = len(batch.features) // len(plans)
         self.update(batch.features, plans * replicas, gradients, rates)
 
-    def _plans(self, name: str | None) -> list[Any]:
+    def _plans(self, name: StepName) -> list[Any]:
         return step_format.lookup_plans(self._plan, self._steps.formats(name))
 
-    def formats(self, name: str | None) -> list[StepFormat]:
+    def formats(self, name: StepName) -> list[StepFormat]:
         """How the features that are enqueued under `name` are read.
 
         Raises:

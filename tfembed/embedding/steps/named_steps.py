@@ -12,11 +12,12 @@ from tfembed.embedding.features.step_format import StepFormat
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.steps.batch_queue import Batch, BatchForm
 from tfembed.embedding.steps.pipeline import LookupAhead, UpdateBehind
+from tfembed.embedding.steps.step_forms import StepName, user_name
 from tfembed.embedding.steps.step_queue import QueueBound, StepQueue
 
 __all__ = ["NamedSteps"]
 
-Update = Callable[[str | None, Batch, list[tf.Tensor]], None]
+Update = Callable[[StepName, Batch, list[tf.Tensor]], None]
 
 
 class NamedSteps:
@@ -34,13 +35,13 @@ class NamedSteps:
         self._plan = plan
         self._bound = bound
         self._waits = waits
-        self._formats: dict[str | None, list[StepFormat]] = {}
-        self._queues: dict[tuple[int, str | None], StepQueue] = {}
-        self._ahead: dict[tuple[int, str | None], LookupAhead] = {}
-        self._behind: dict[str | None, UpdateBehind] = {}
+        self._formats: dict[StepName, list[StepFormat]] = {}
+        self._queues: dict[tuple[int, StepName], StepQueue] = {}
+        self._ahead: dict[tuple[int, StepName], LookupAhead] = {}
+        self._behind: dict[StepName, UpdateBehind] = {}
 
     def settle_formats(
-        self, name: str | None, formats: Sequence[list[StepFormat]]
+        self, name: StepName, formats: Sequence[list[StepFormat]]
     ) -> None:
         """Takes note of how batches of a name are read.
 
@@ -52,7 +53,7 @@ class NamedSteps:
             step_format.check_same_format(self._plan.paths, known, one)
         self._formats.setdefault(name, known)
 
-    def formats(self, name: str | None) -> list[StepFormat]:
+    def formats(self, name: StepName) -> list[StepFormat]:
         """How the features that are enqueued under `name` are read.
 
         Raises:
@@ -66,7 +67,7 @@ class NamedSteps:
             )
         return self._formats[name]
 
-    def queue(self, replica: int, name: str | None) -> StepQueue:
+    def queue(self, replica: int, name: StepName) -> StepQueue:
         """A replica's batches."""
         key = (replica, name)
         form = self.form(name)
@@ -76,13 +77,13 @@ class NamedSteps:
                 label=f"{_label(name)} on replica {replica}",
                 bound=self._bound,
                 waits=self._waits,
-                drops_unfinished=name is not None,
+                drops_unfinished=user_name(name) is not None,
             )
             # Of two threads that are here, both take the first one's.
             self._queues.setdefault(key, queue)
         return self._queues[key]
 
-    def ahead(self, replica: int, name: str | None) -> LookupAhead:
+    def ahead(self, replica: int, name: StepName) -> LookupAhead:
         """A replica's next activations."""
         key = (replica, name)
         if key not in self._ahead:
@@ -94,7 +95,7 @@ class NamedSteps:
         return self._ahead[key]
 
     def behind(
-        self, name: str | None, tensors: Sequence[tf.Tensor], replicas: int
+        self, name: StepName, tensors: Sequence[tf.Tensor], replicas: int
     ) -> UpdateBehind:
         """The last update of all replicas, with tensors like these."""
         if name not in self._behind:
@@ -115,7 +116,7 @@ class NamedSteps:
         for ahead in self._ahead.values():
             ahead.clear()
 
-    def form(self, name: str | None) -> BatchForm:
+    def form(self, name: StepName) -> BatchForm:
         """That of the batches of a name.
 
         Raises:
@@ -129,5 +130,6 @@ class NamedSteps:
         )
 
 
-def _label(name: str | None) -> str:
+def _label(name: StepName) -> str:
+    name = user_name(name)
     return "without a name" if name is None else f"under the name {name!r}"

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.embedding.steps.batch_queue import Batch
+from tfembed.embedding.steps.step_forms import StepName
 
 __all__ = ["TraceQueues"]
 
@@ -23,11 +24,11 @@ class TraceQueues:
     def __init__(self) -> None:
         self._of_graphs: Any = weakref.WeakKeyDictionary()
 
-    def put(self, name: str | None, batch: Batch) -> None:
+    def put(self, name: StepName, batch: Batch) -> None:
         """Enqueues a batch."""
         self._queue(name, "enqueued").append(batch)
 
-    def take(self, name: str | None) -> Batch:
+    def take(self, name: StepName) -> Batch:
         """The oldest batch, which is in flight from now on.
 
         Raises:
@@ -53,7 +54,7 @@ class TraceQueues:
         waiting[:] = [queue.pop(0)]
         return waiting[0]
 
-    def finish(self, name: str | None) -> Batch:
+    def finish(self, name: StepName) -> Batch:
         """Removes the batch in flight.
 
         Raises:
@@ -73,7 +74,7 @@ class TraceQueues:
             )
         return waiting.pop()
 
-    def _queue(self, name: str | None, what: str) -> list[Batch]:
+    def _queue(self, name: StepName, what: str) -> list[Batch]:
         graph = tf.compat.v1.get_default_graph()
         queues = self._of_graphs.setdefault(graph, {})
         found: list[Batch] = queues.setdefault((name, what), [])

@@ -21,6 +21,7 @@ from tfembed.embedding.host.tables import HostTable, TableSize
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.replica_shares import ReplicaShare
 from tfembed.embedding.replicas import THIS_REPLICA
+from tfembed.embedding.steps.step_forms import StepName
 from tfembed.embedding.tpu.table import TpuTable
 
 __all__ = ["TpuEngine"]
@@ -73,7 +74,7 @@ class TpuEngine:
 
     def enqueue_shares(
         self,
-        name: str | None,
+        name: StepName,
         training: bool,
         shares: Sequence[ReplicaShare],
         shapes: OutputShapes,
@@ -99,13 +100,13 @@ class TpuEngine:
                 device,
             )
 
-    def dequeue(self, replica: int, name: str | None) -> list[tf.Tensor]:
+    def dequeue(self, replica: int, name: StepName) -> list[tf.Tensor]:
         """Per feature the activations."""
         del replica
         return list(self._theirs.dequeue(name))
 
     def apply_gradients(
-        self, name: str | None, gradients: Sequence[Sequence[tf.Tensor]]
+        self, name: StepName, gradients: Sequence[Sequence[tf.Tensor]]
     ) -> None:
         """Sends this replica's gradients."""
         self._theirs.apply_gradients(list(gradients[0]), name)

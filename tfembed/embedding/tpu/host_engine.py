@@ -34,6 +34,7 @@ from tfembed.embedding.replica_shares import ReplicaShare
 from tfembed.embedding.replicas import THIS_REPLICA
 from tfembed.embedding.steps.batch_queue import HOST, Batch, BatchQueue
 from tfembed.embedding.steps.named_steps import NamedSteps
+from tfembed.embedding.steps.step_forms import StepName
 from tfembed.embedding.steps.step_queue import StepQueue
 
 __all__ = ["TpuHostEngine"]
@@ -69,8 +70,8 @@ class TpuHostEngine:
         self._replicas, self._host = _places(tf.distribute.get_strategy())
         self._steps = NamedSteps(plan, options.bound, waits=True)
         self._making = threading.Lock()  # Of queues, by threads that trace.
-        self._gradients: dict[str | None, list[BatchQueue]] = {}
-        self._updated: dict[str | None, Any] = {}
+        self._gradients: dict[StepName, list[BatchQueue]] = {}
+        self._updated: dict[StepName, Any] = {}
         with tf.device(self._host):
             self._engine = HostEngine(owner, plan, options)
 
@@ -81,7 +82,7 @@ class TpuHostEngine:
 
     def enqueue_shares(
         self,
-        name: str | None,
+        name: StepName,
         training: bool,
         shares: Sequence[ReplicaShare],
         shapes: OutputShapes,
@@ -102,7 +103,7 @@ class TpuHostEngine:
         for share in shares:
             self._on_host(put, share)
 
-    def dequeue(self, replica: int, name: str | None) -> list[tf.Tensor]:
+    def dequeue(self, replica: int, name: StepName) -> list[tf.Tensor]:
         """Per feature the activations of the oldest batch."""
         formats = self._steps.formats(name)
         plans = lookup_plans(self._plan, formats)
@@ -123,7 +124,7 @@ class TpuHostEngine:
         return [tf.stop_gradient(one) for one in activations]
 
     def apply_gradients(
-        self, name: str | None, gradients: Sequence[Sequence[tf.Tensor]]
+        self, name: StepName, gradients: Sequence[Sequence[tf.Tensor]]
     ) -> None:
         """Updates the tables once all replicas have called it.
 
@@ -188,7 +189,7 @@ class TpuHostEngine:
         """As `look_up`."""
         self.look_up(features, plans)
 
-    def formats(self, name: str | None) -> list[StepFormat]:
+    def formats(self, name: StepName) -> list[StepFormat]:
         """How the features that are enqueued under `name` are read."""
         return self._steps.formats(name)
 
@@ -210,7 +211,7 @@ class TpuHostEngine:
         return tf.compat.v1.tpu.outside_compilation(on_host, *arguments)
 
     def _queue(
-        self, replica: int, name: str | None, number: tf.Tensor | None = None
+        self, replica: int, name: StepName, number: tf.Tensor | None = None
     ) -> StepQueue:
         if replica != THIS_REPLICA:
             return self._steps.queue(replica, name)
@@ -221,7 +222,7 @@ class TpuHostEngine:
         )
 
     def _op_gradients(
-        self, name: str | None, gradients: Sequence[tf.Tensor]
+        self, name: StepName, gradients: Sequence[tf.Tensor]
     ) -> list[tf.Tensor]:
         return [
             shaping.with_shape(
@@ -233,7 +234,7 @@ class TpuHostEngine:
         ]
 
     def _make_meeting(
-        self, name: str | None, tensors: Sequence[tf.Tensor]
+        self, name: StepName, tensors: Sequence[tf.Tensor]
     ) -> None:
         """The queues in which replicas bring gradients and wait."""
         shapes = [tensor.shape for tensor in tensors]
@@ -251,7 +252,7 @@ class TpuHostEngine:
             ]
             self._updated[name] = tf.queue.FIFOQueue(-1, [tf.bool])
 
-    def _update_for_all(self, name: str | None) -> tf.Tensor:
+    def _update_for_all(self, name: StepName) -> tf.Tensor:
         features: list[Any] = []
         gradients: list[tf.Tensor] = []
         # In the order of the replicas, whoever came first.

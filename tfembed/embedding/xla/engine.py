@@ -14,6 +14,7 @@ from tfembed.embedding.features.step_format import StepFormat
 from tfembed.embedding.host.engine import HostEngine
 from tfembed.embedding.host.tables import HostTable, make_static_table
 from tfembed.embedding.steps.batch_queue import Batch
+from tfembed.embedding.steps.step_forms import StepName
 from tfembed.embedding.steps.trace_queue import TraceQueues
 from tfembed.embedding.xla.checks import check_plan, check_replicas
 from tfembed.embedding.xla.inputs import XlaInputs
@@ -105,7 +106,7 @@ class XlaEngine(HostEngine):
 
     def enqueue(
         self,
-        name: str | None,
+        name: StepName,
         batches: Mapping[int, Batch],
         formats: Sequence[list[StepFormat]],
     ) -> None:
@@ -129,7 +130,7 @@ class XlaEngine(HostEngine):
             ]
             self._traced.put(name, Batch(batch.training, sized))
 
-    def dequeue(self, replica: int, name: str | None) -> list[tf.Tensor]:
+    def dequeue(self, replica: int, name: StepName) -> list[tf.Tensor]:
         """As HostEngine's.
 
         Raises:
@@ -143,7 +144,7 @@ class XlaEngine(HostEngine):
         return [tf.stop_gradient(activation) for activation in activations]
 
     def apply_gradients(
-        self, name: str | None, gradients: Sequence[Sequence[tf.Tensor]]
+        self, name: StepName, gradients: Sequence[Sequence[tf.Tensor]]
     ) -> None:
         """As HostEngine's."""
         if not traced_for_xla():

@@ -16,6 +16,7 @@ from tfembed.embedding.features.step_format import StepFormat
 from tfembed.embedding.host.tables import HostTable
 from tfembed.embedding.replicas import THIS_REPLICA
 from tfembed.embedding.steps.batch_queue import Batch
+from tfembed.embedding.steps.step_forms import StepName
 from tfembed.embedding.xla.engine import XlaEngine
 from tfembed.embedding.xla.sharded_variables import ShardedVariables
 from tfembed.embedding.xla.stack import Stack, stacks_of
@@ -68,7 +69,7 @@ class XlaShardedEngine(XlaEngine):
 
     def enqueue(
         self,
-        name: str | None,
+        name: StepName,
         batches: Mapping[int, Batch],
         formats: Sequence[list[StepFormat]],
     ) -> None:

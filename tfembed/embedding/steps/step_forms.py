@@ -1,0 +1,193 @@
+"""Which batch a call is for, where a name's batches come in several forms.
+
+A queue's batches have one form: what type each input has. Programs that train
+with RaggedTensors and evaluate with Tensors, under one name, have two. Each form
+after the first is a step of its own to the engines, with a `FormName`. Which one a
+dequeue or an apply_gradients is for is known from the calls before it: in eager
+mode, or in the same function.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import weakref
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+
+from tfembed import errors
+
+__all__ = ["FormName", "StepForms", "StepName", "user_name"]
+
+
+@dataclasses.dataclass(frozen=True)
+class FormName:
+    """The name of a step whose batches have not their name's first form.
+
+    Attributes:
+      name: the user's.
+      form: 1 or more.
+    """
+
+    name: str | None
+    form: int
+
+
+StepName: TypeAlias = "str | FormName | None"
+
+
+def user_name(name: StepName) -> str | None:
+    """What the user calls a step."""
+    return name.name if isinstance(name, FormName) else name
+
+
+_NONE: collections.deque[int] = collections.deque(maxlen=0)
+_Key: TypeAlias = tuple[int, "str | None"]  # Replica and name.
+
+
+class _Calls:
+    """What was called in one place, eager mode or a function.
+
+    Attributes:
+      enqueued: the forms of batches that were not dequeued here, oldest first.
+      dequeued: that of the last one that was.
+    """
+
+    def __init__(self, most: int) -> None:
+        def forms() -> collections.deque[int]:
+            # Those that another place took are never removed: they drop out.
+            return collections.deque(maxlen=most)
+
+        self.enqueued: dict[_Key, collections.deque[int]]
+        self.enqueued = collections.defaultdict(forms)
+        self.dequeued: dict[_Key, int] = {}
+
+
+class StepForms:
+    """The forms of each name's batches, and which one comes next.
+
+    Args:
+      most: batches of a name and replica that may wait.
+      takes_several: whether a name may have several forms. If not, every batch
+        counts as one of the first, and the engine says what does not fit.
+    """
+
+    def __init__(self, most: int, *, takes_several: bool) -> None:
+        self._most = most
+        self._takes_several = takes_several
+        self._forms: dict[str | None, list[Hashable]] = {}
+        self._eager = _Calls(most)
+        self._traced: weakref.WeakKeyDictionary[Any, _Calls]
+        self._traced = weakref.WeakKeyDictionary()
+
+    def place_of(self, name: str | None, form: Hashable) -> int:
+        """The number of a form among those of its name; a new one is noted."""
+        forms = self._forms.setdefault(name, [])
+        if form not in forms and (not forms or self._takes_several):
+            forms.append(form)
+        return forms.index(form) if form in forms else 0
+
+    def step(self, name: str | None, place: int) -> StepName:
+        """What engines call the steps of a name's form."""
+        return FormName(name, place) if place else name
+
+    def note_enqueued(
+        self, name: str | None, replicas: Iterable[int], place: int
+    ) -> None:
+        """Notes that a batch of a form was enqueued here."""
+        calls = self._calls()
+        for replica in replicas:
+            calls.enqueued[replica, name].append(place)
+
+    def dequeue(
+        self,
+        name: str | None,
+        replica: int,
+        is_waiting: Callable[[StepName], bool],
+    ) -> StepName:
+        """The step whose batch a dequeue takes.
+
+        Args:
+          name: the user's.
+          replica: on which it is called.
+          is_waiting: whether a batch of a step waits now; asked eagerly.
+
+        Raises:
+          tfembed.errors.StateError: it cannot be known.
+        """
+        key = (replica, name)
+        here = self._calls()
+        several = len(self._forms.get(name, ())) > 1
+        if several and tf.executing_eagerly():
+            place = self._oldest_waiting(name, here.enqueued[key], is_waiting)
+        else:
+            queues = (calls.enqueued[key] for calls in self._around())
+            places = next((queue for queue in queues if queue), _NONE)
+            if several and not places:
+                raise _unknown("dequeue", "enqueue", name)
+            place = places.popleft() if places else 0
+        here.dequeued[key] = place
+        return self.step(name, place)
+
+    def apply(self, name: str | None, replica: int) -> StepName:
+        """The step whose batch an apply_gradients is for.
+
+        Raises:
+          tfembed.errors.StateError: it cannot be known.
+        """
+        if len(self._forms.get(name, ())) < 2:
+            return name
+        for calls in self._around():
+            if (replica, name) in calls.dequeued:
+                return self.step(name, calls.dequeued[replica, name])
+        raise _unknown("apply_gradients", "dequeue", name)
+
+    def clear(self) -> None:
+        """Forgets all batches on their way."""
+        self._eager = _Calls(self._most)
+
+    def _calls(self) -> _Calls:
+        if tf.executing_eagerly():
+            return self._eager
+        graph = tf.compat.v1.get_default_graph()
+        if graph not in self._traced:
+            self._traced[graph] = _Calls(self._most)
+        return self._traced[graph]
+
+    def _around(self) -> Iterator[_Calls]:
+        """What was called here, then in the functions around this part."""
+        yield self._calls()
+        if tf.executing_eagerly():
+            return
+        graph: Any = tf.compat.v1.get_default_graph()
+        while (graph := getattr(graph, "outer_graph", None)) is not None:
+            if graph in self._traced:
+                yield self._traced[graph]
+
+    def _oldest_waiting(
+        self,
+        name: str | None,
+        enqueued: collections.deque[int],
+        is_waiting: Callable[[StepName], bool],
+    ) -> int:
+        """The form of the next batch in eager mode; the first if none waits."""
+        while enqueued:
+            place = enqueued.popleft()
+            if is_waiting(self.step(name, place)):
+                return place  # Others were taken by a function.
+        places = range(len(self._forms[name]))
+        waiting = [p for p in places if is_waiting(self.step(name, p))]
+        if len(waiting) > 1:
+            raise _unknown("dequeue", "enqueue", name)
+        return waiting[0] if waiting else 0
+
+
+def _unknown(call: str, before: str, name: str | None) -> errors.StateError:
+    label = "without a name" if name is None else f"under the name {name!r}"
+    return errors.StateError(
+        f"{call} cannot know which batch it is for: inputs of several types "
+        f"were enqueued {label}. Call {before} in the same function, or give "
+        "the steps of each type their own `name`."
+    )
