@@ -120,8 +120,12 @@ class StepForms:
         key = (replica, name)
         here = self._calls()
         several = len(self._forms.get(name, ())) > 1
-        if several and tf.executing_eagerly():
-            place = self._oldest_waiting(name, here.enqueued[key], is_waiting)
+        if here is self._eager:
+            enqueued, place = here.enqueued[key], 0
+            if several:
+                place = self._oldest_waiting(name, enqueued, is_waiting)
+            elif enqueued:
+                enqueued.popleft()
         else:
             queues = (calls.enqueued[key] for calls in self._around())
             places = next((queue for queue in queues if queue), _NONE)
