@@ -234,3 +234,14 @@ def test_lookups_in_loops_of_old_control_flow_have_no_gradient():
                 wrapped().minimize(loss)
     finally:
         v1.enable_control_flow_v2()
+
+
+def test_lookups_of_one_name_are_all_in_the_store():
+    with tf.Graph().as_default():
+        v = table()
+        for _ in range(2):
+            de.embedding_lookup(v, [1], name="same")
+        first, second = v1.trainable_variables()
+        assert list(v.trainable_store.values()) == [first, second]
+        assert v.get_trainable_by_name("same") is second
+        assert v.get_trainable_by_name(first.name) is first

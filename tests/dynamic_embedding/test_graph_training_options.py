@@ -276,3 +276,24 @@ def test_a_gradient_that_comes_twice_is_refused():
         rows, wrapper = de.embedding_lookup(v, [1], return_trainable=True)
         with pytest.raises(errors.ArgumentError, match="twice"):
             sgd().minimize(tf.reduce_sum(rows), var_list=[v, wrapper])
+
+
+def test_a_wrappers_gradient_that_was_clipped_twice_is_refused():
+    with tf.Graph().as_default():
+        rows, wrapper = de.embedding_lookup(table(), [1], return_trainable=True)
+        pairs = sgd().compute_gradients(tf.reduce_sum(rows), [wrapper, wrapper])
+        clipped = [(tf.clip_by_norm(g, 1.0), v) for g, v in pairs]
+        with pytest.raises(errors.ArgumentError, match="comes twice"):
+            sgd().apply_gradients(clipped)
+
+
+@pytest.mark.parametrize("kind", ["number", "wrapper"])
+def test_what_counts_no_steps_is_refused(kind):
+    with tf.Graph().as_default() as graph:
+        v = table()
+        rows, wrapper = de.embedding_lookup(v, [1], return_trainable=True)
+        count = 3 if kind == "number" else wrapper
+        with pytest.raises(errors.DtypeError, match="counts steps"):
+            sgd().minimize(tf.reduce_sum(rows), global_step=count)
+        assert v.table.optimizer is None
+        assert not graph.get_collection(v1.GraphKeys.TRAIN_OP)

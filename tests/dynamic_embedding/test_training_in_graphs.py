@@ -82,6 +82,8 @@ def var_lists(v, wrapper, dense):
         "none": None,
         "both": [dense, wrapper],
         "function": lambda: [v],
+        "one": wrapper,
+        "nested": {"of tables": [v], "other": ((dense,),)},
         "listed": v1.trainable_variables(),
     }
 
@@ -92,6 +94,8 @@ def var_lists(v, wrapper, dense):
         ("wrapper", False),
         ("variable", False),
         ("function", False),
+        ("one", False),
+        ("nested", True),
         ("none", True),
         ("both", True),
         ("listed", True),

@@ -74,7 +74,7 @@ class LookupBuffer(tf.Variable):
 
     @property
     def shape(self) -> tf.TensorShape:
-        """Unknown: that of the last lookup."""
+        """That of the lookup in a graph; else unknown, it is the last one's."""
         return self._buffer.shape
 
     @property

@@ -61,6 +61,8 @@ class VariableLookups(EmbeddingWeights):
         known = self.__dict__.setdefault(
             "_trainables", weakref.WeakValueDictionary()
         )
+        # In a graph each lookup has one, also where several share a name.
+        known[trainable.name] = trainable
         known[name or trainable.name] = trainable
 
     def note_lookup(self, name: str) -> None:

@@ -34,6 +34,7 @@ from tfembed.dynamic_embedding.training.slot_variable import (
     slots_of,
 )
 from tfembed.dynamic_embedding.training.step_gradients import (
+    check_counter,
     check_finite,
     loss_gradients,
     sort_gradients,
@@ -134,9 +135,9 @@ class TableOptimizer(tf.Module):
         Args:
           loss: a function without arguments; or, with `tape` and in a graph of
             TensorFlow 1, its result.
-          var_list: variables, or a function that returns them and is called
-            after `loss`; None: the trainable variables that `loss` uses, in a
-            graph those that the graph has.
+          var_list: a variable or a structure of some, or a function that returns
+            that and is called after `loss`; None: the trainable variables that
+            `loss` uses, in a graph those that the graph has.
           grad_loss: gradient of the loss itself; None: 1.
           name: of the step.
           tape: what recorded `loss`.
@@ -171,8 +172,7 @@ class TableOptimizer(tf.Module):
           grads_and_vars: pairs of a gradient and its `Variable`,
             `TrainableWrapper` or dense variable. Pairs with None are left out.
           name: of the step.
-          global_step: a variable that counts steps too, as for optimizers of
-            tf.compat.v1.
+          global_step: a variable that counts steps too.
           skip_gradients_aggregation, experimental_aggregate_gradients: whether
             the gradients were summed over replicas already; of one replica it
             is all the same, of several they must not have been.
@@ -183,6 +183,8 @@ class TableOptimizer(tf.Module):
         Raises:
           tfembed.errors.ArgumentError: no gradient at all, a table's that is no
             IndexedSlices, or a table that another optimizer trains.
+          tfembed.errors.DtypeError: (also TypeError) a `global_step` that is no
+            variable, or rows of a dtype that is not trained.
           tfembed.errors.UnsupportedError: dense variables beside a description
             of tfembed.optimizers; several replicas of another strategy than
             tf.distribute.MirroredStrategy, or with summed gradients; the branch
@@ -197,14 +199,14 @@ class TableOptimizer(tf.Module):
             are_summed=skip_gradients_aggregation
             or not experimental_aggregate_gradients,
         )
+        check_counter(global_step)
         sparse, dense = sort_gradients(grads_and_vars)
         if dense and not self._wrapped.moves_dense:
             self._wrapped.apply_dense(dense)  # Says why not.
         with tf.name_scope(name or "apply_gradients") as scope:
             self.attach(params for _, params in sparse)
-        finite = []
-        if self._nonfinite == "refuse":
-            finite = [check_finite(gradient) for gradient, _ in dense]
+        checked = dense if self._nonfinite == "refuse" else []
+        finite = [check_finite(gradient) for gradient, _ in checked]
         with tf.control_dependencies(finite):
             sparse, dense = self._wrapped.clipping.apply(sparse, dense)
             if in_session_graph():
@@ -225,9 +227,8 @@ class TableOptimizer(tf.Module):
                 once(lambda _: self._wrapped.finish(), [])
             if global_step is not None:
                 once(lambda _: global_step.assign_add(1), [])
-        if tf.executing_eagerly():
-            for _, params in sparse:
-                params.note_step()
+        for _, params in sparse if tf.executing_eagerly() else []:
+            params.note_step()
         return None
 
     def attach(self, variables: Iterable[Variable | TrainableWrapper]) -> None:

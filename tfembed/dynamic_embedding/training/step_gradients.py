@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Set
 from typing import Any
 
 import tensorflow as tf
@@ -18,6 +18,7 @@ from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.ops.private import in_session_graph
 
 __all__ = [
+    "check_counter",
     "check_finite",
     "is_of_a_table",
     "loss_gradients",
@@ -38,7 +39,7 @@ def sort_gradients(
 
     Raises:
       tfembed.errors.ArgumentError: no gradient, a table's that is no
-        IndexedSlices, or one that would count twice.
+        IndexedSlices, or one that would count twice or, in a graph, might.
     """
     pairs = _once_for_each_name(
         [(g, v) for g, v in grads_and_vars if g is not None]
@@ -80,10 +81,9 @@ def loss_gradients(
     """
     if in_session_graph():
         loss = loss() if callable(loss) else loss
-        listed = var_list() if callable(var_list) else var_list
         options = graph_options or GraphOptions()
         return loss, graph_gradients(
-            loss, None if listed is None else list(listed), grad_loss, options
+            loss, _listed(var_list), grad_loss, options
         )
     if callable(loss):
         with tape or tf.GradientTape() as tape:
@@ -95,10 +95,9 @@ def loss_gradients(
         )
     else:
         value = loss
-    if var_list is None:
+    variables = _listed(var_list)
+    if variables is None:
         variables = _used_variables(tape)
-    else:
-        variables = list(var_list() if callable(var_list) else var_list)
     if loss_scale:
         ones = tf.ones_like(value) if grad_loss is None else grad_loss
         grad_loss = tf.convert_to_tensor(ones) * loss_scale
@@ -116,6 +115,16 @@ def variable_of(variable: Variable | TrainableWrapper) -> Variable:
     return variable if isinstance(variable, Variable) else variable.params
 
 
+def check_counter(global_step: Any) -> None:
+    """Raises DtypeError where no step can be counted in it; None can be given."""
+    counts = hasattr(global_step, "assign_add")
+    if global_step is not None and (not counts or is_of_a_table(global_step)):
+        raise errors.DtypeError(
+            "`global_step` must be a variable that counts steps, or None; got "
+            f"{global_step!r}. Variables to train go into `var_list`, in a list."
+        )
+
+
 def check_finite(gradient: Any) -> tf.Tensor:
     """Refuses a dense variable's gradient that is not finite."""
     values = (
@@ -125,6 +134,17 @@ def check_finite(gradient: Any) -> tf.Tensor:
         values,
         "A dense variable's gradient is not finite, and nonfinite='refuse'",
     )
+
+
+def _listed(var_list: Any) -> list[Any] | None:
+    """The variables, of one alone, a list, a structure or a function; or None."""
+    if callable(var_list):
+        var_list = var_list()
+    if var_list is None:
+        return None
+    if isinstance(var_list, (Iterator, Set)):  # Single things to TensorFlow.
+        var_list = list(var_list)
+    return list(tf.nest.flatten(var_list))
 
 
 def _used_variables(tape: tf.GradientTape) -> list[Any]:
@@ -186,14 +206,18 @@ def _check_once(pairs: list[tuple[Any, Any]]) -> None:
     kinds: dict[tuple[int, bool], str] = {}
     for gradient, variable in pairs:
         params = variable_of(variable)
-        key = (id(params), id(gradient.values))
-        if key in seen:
-            raise errors.ArgumentError(
-                f"The gradient of '{params.name}' comes twice, for "
-                f"'{seen[key]}' and '{variable.name}', and would count twice. "
-                "Give it once."
-            )
-        seen[key] = variable.name
+        keys = [(id(params), id(gradient.values))]
+        if in_session_graph() and variable is not params:
+            # Of one that was clipped twice, which no values tell in a graph.
+            keys.append((id(variable), id(gradient.indices)))
+        for key in keys:
+            if key in seen:
+                raise errors.ArgumentError(
+                    f"The gradient of '{params.name}' comes twice, for "
+                    f"'{seen[key]}' and '{variable.name}', and would count "
+                    "twice. Give it once."
+                )
+            seen[key] = variable.name
         is_all = variable is params
         kinds.setdefault((id(params), is_all), variable.name)
         other = kinds.get((id(params), not is_all))

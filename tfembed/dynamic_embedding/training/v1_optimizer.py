@@ -58,9 +58,9 @@ class V1TableOptimizer(TableOptimizer):
             TensorFlow 1, its result.
           global_step: a variable that counts steps; or, as other optimizers
             take it in this place, `var_list`.
-          var_list: variables, or a function that returns them and is called
-            after `loss`; None: the trainable variables that `loss` uses, in a
-            graph those that the graph has.
+          var_list: a variable or a structure of some, or a function that returns
+            that and is called after `loss`; None: the trainable variables that
+            `loss` uses, in a graph those that the graph has.
           gate_gradients, aggregation_method, colocate_gradients_with_ops: for
             graphs of TensorFlow 1; elsewhere accepted.
           name: of the step.
