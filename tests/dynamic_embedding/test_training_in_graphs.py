@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -270,18 +268,3 @@ def test_slots_are_seen_before_and_after_a_step():
         session.run(write)
         np.testing.assert_allclose(session.run(found), [[1.1], [5.0]])
         assert sorted(session.run(exported)[0]) == [3, 4]
-
-
-def test_rows_are_read_for_dense_gradients_before_they_move():
-    with graph_and_session() as session:
-        v, dense = table(dim=1), v1.get_variable("dense", initializer=1.0)
-        late = tf.numpy_function(lambda: time.sleep(0.1), [], [])
-        with tf.control_dependencies([late]):
-            of_dense = tf.reduce_sum(v.lookup([1]))
-        of_table = tf.IndexedSlices([[1.0]], [1])  # As of a sum: no rows in it.
-        step = wrapped(sgd(1.0)).apply_gradients(
-            [(of_table, v), (of_dense, dense)]
-        )
-        start(session)
-        assert session.run([of_dense, step])[0] == 1.0
-        assert session.run([v.lookup([1]), dense]) == [[[0.0]], 0.0]

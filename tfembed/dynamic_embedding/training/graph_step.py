@@ -55,7 +55,8 @@ def graph_step(
     done: list[Any] = []
     if sparse:
         # What tf.gradients gives may read rows for a dense variable alone.
-        with tf.control_dependencies([gradient for gradient, _ in dense]):
+        given = [gradient for gradient, _ in dense if tf.is_tensor(gradient)]
+        with tf.control_dependencies(given):
             done = [in_order(move)]
     if dense:
         with tf.control_dependencies(done):

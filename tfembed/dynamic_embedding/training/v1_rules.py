@@ -42,11 +42,14 @@ def _adagrad(optimizer: Any) -> FusedRule | None:
     return FusedRule(rule, slot_labels=("accumulator",))
 
 
-def _adam(optimizer: Any) -> FusedRule:
-    beta_1, beta_2, epsilon = (
-        float(private.v1_option(optimizer, name))
+def _adam(optimizer: Any) -> FusedRule | None:
+    options = [
+        private.v1_option(optimizer, name)
         for name in ("beta1", "beta2", "epsilon")
-    )
+    ]
+    if not tf.executing_eagerly() and any(tf.is_tensor(x) for x in options):
+        return None  # What a graph computes; the optimizer's own update does.
+    beta_1, beta_2, epsilon = (float(option) for option in options)
     rule = optimizers.Adam(
         beta_1=beta_1, beta_2=beta_2, epsilon=epsilon, sum_inside_sqrt=False
     )
