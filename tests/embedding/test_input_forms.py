@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed
+from embedding.marks import NEEDS_XLA
 from tfembed import errors
 from tfembed.embedding import eager_calls
 
@@ -231,7 +232,10 @@ def test_two_replicas_may_have_two_types_in_turn():
 
 @pytest.mark.parametrize(
     "options",
-    [{"pipeline_execution_with_tensor_core": True}, {"engine": "xla"}],
+    [
+        {"pipeline_execution_with_tensor_core": True},
+        pytest.param({"engine": "xla"}, marks=NEEDS_XLA),
+    ],
 )
 def test_what_keeps_to_one_type_refuses_another_unless_its_name_is_another(
     options,
