@@ -18,7 +18,6 @@ from benchmarks.table.cases import (
 
 FORMS = ("eager", "loop", "call")
 
-
 # What is measured of all contenders that can do it, in turns.
 _RUNS: dict[str, dict[str, Any]] = {
     **{form: {"work": "find", "form": form} for form in FORMS},

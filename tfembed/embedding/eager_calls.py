@@ -44,7 +44,7 @@ class EagerCalls:
         self._plan = plan
         self._can_trace = (
             not is_pipelined
-            and all(one.engine == "host" for one in choices.of_tables)
+            and choices.all_on_host
             and not any(is_custom(table.combiner) for table in plan.tables)
             and all(_is_plain(rule) for rule in plan.optimizers)
         )

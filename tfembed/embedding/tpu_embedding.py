@@ -117,6 +117,7 @@ class TPUEmbedding(StepCalls):
         self._forms = StepForms(
             max_enqueued,
             takes_several=self._choices.all_on_host
+            and not self._choices.on_tpu
             and not self._options.is_pipelined,
         )
 

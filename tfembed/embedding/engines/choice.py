@@ -57,10 +57,8 @@ class EngineChoices:
 
     @property
     def all_on_host(self) -> bool:
-        """Whether the host engine has all tables, on no TPU's host."""
-        return not self.on_tpu and all(
-            one.engine == "host" for one in self.of_tables
-        )
+        """Whether the host engine has all tables."""
+        return all(one.engine == "host" for one in self.of_tables)
 
     def __str__(self) -> str:
         """A table of text."""
