@@ -187,6 +187,11 @@ class EmbeddingTable {
   virtual absl::Status ImportWaiting(absl::Span<const int64_t> keys,
                                      absl::Span<const int32_t> seen) = 0;
 
+  // Replaces the notes of rows, as Snapshot::Note gives them, where there are
+  // any; keys without a row are ignored. ResourceExhausted: nothing is changed.
+  virtual absl::Status ImportNotes(absl::Span<const int64_t> keys,
+                                   absl::Span<const uint32_t> notes) = 0;
+
   // What admission has counted where keys share counters: a table has
   // `num_blocks` blocks of `block_bytes` bytes; none otherwise. Those of two
   // tables with equal shapes mean the same.

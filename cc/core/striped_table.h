@@ -43,8 +43,8 @@ namespace tfembed {
 // Its methods are spread by theme over embedding_table.cc (creation, sizes,
 // slots), table_keys.cc, table_lookup.cc, table_reserve.cc, table_write*.cc,
 // table_bounded_write.cc, table_remove.cc, table_sink.cc, table_training.cc,
-// table_snapshot.cc, table_waiting.cc (keys not yet admitted), table_use.cc
-// (policies, counts).
+// table_snapshot.cc, table_waiting.cc (keys not yet admitted), table_notes.cc,
+// table_use.cc (policies, counts).
 class StripedTable final : public EmbeddingTable {
  public:
   // The store's rows have the layout's width.
@@ -101,6 +101,8 @@ class StripedTable final : public EmbeddingTable {
   void IsKnown(absl::Span<const int64_t> keys, bool* known) const override;
   absl::Status ImportWaiting(absl::Span<const int64_t> keys,
                              absl::Span<const int32_t> seen) override;
+  absl::Status ImportNotes(absl::Span<const int64_t> keys,
+                           absl::Span<const uint32_t> notes) override;
   CountersShape counters_shape() const override;
   void ImportCounters(int64_t block,
                       absl::Span<const uint8_t> counters) override;

@@ -204,6 +204,55 @@ class TableRestoreOp : public OpKernel {
   std::vector<bool> load_slots_;
 };
 
+class CheckpointReadOp : public OpKernel {
+ public:
+  explicit CheckpointReadOp(OpKernelConstruction* construction)
+      : OpKernel(construction) {
+    OP_REQUIRES_OK(construction,
+                   construction->GetAttr("tensor_names", &names_));
+    OP_REQUIRES(construction,
+                names_.size() == static_cast<size_t>(num_outputs()),
+                absl::InvalidArgumentError(absl::StrCat(
+                    "`tensor_names` must have one entry for each of the ",
+                    num_outputs(), " dtypes; got ", names_.size(), ".")));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    tstring prefix;
+    OP_REQUIRES_OK(context, ReadPrefix(context, 0, &prefix));
+    tensorflow::BundleReader reader(context->env(), prefix);
+    // A checkpoint of TensorFlow 1's first format is no bundle.
+    const bool is_bundle = !absl::IsNotFound(reader.status());
+    if (is_bundle) OP_REQUIRES_OK(context, reader.status());
+    for (int i = 0; i < num_outputs(); ++i) {
+      const bool has = is_bundle && reader.Contains(names_[i]);
+      OP_REQUIRES_OK(context, Read(context, i, has ? &reader : nullptr));
+    }
+  }
+
+ private:
+  absl::Status Read(OpKernelContext* context, int i,
+                    tensorflow::BundleReader* reader) const {
+    Tensor* tensor;
+    if (reader == nullptr) {
+      return context->allocate_output(i, TensorShape({0}), &tensor);
+    }
+    tensorflow::DataType dtype;
+    TensorShape shape;
+    TF_RETURN_IF_ERROR(reader->LookupDtypeAndShape(names_[i], &dtype, &shape));
+    if (dtype != output_type(i)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "Tensor '", names_[i], "' of the checkpoint is ",
+          tensorflow::DataTypeString(dtype), "; the program takes ",
+          tensorflow::DataTypeString(output_type(i)), "."));
+    }
+    TF_RETURN_IF_ERROR(context->allocate_output(i, shape, &tensor));
+    return reader->Lookup(names_[i], tensor);
+  }
+
+  std::vector<std::string> names_;
+};
+
 class CheckpointCheckOp : public OpKernel {
  public:
   using OpKernel::OpKernel;
@@ -219,6 +268,8 @@ REGISTER_KERNEL_BUILDER(Name("Tfembed>TableSave").Device(DEVICE_CPU),
                         TableSaveOp);
 REGISTER_KERNEL_BUILDER(Name("Tfembed>TableRestore").Device(DEVICE_CPU),
                         TableRestoreOp);
+REGISTER_KERNEL_BUILDER(Name("Tfembed>CheckpointRead").Device(DEVICE_CPU),
+                        CheckpointReadOp);
 REGISTER_KERNEL_BUILDER(Name("Tfembed>CheckpointCheck").Device(DEVICE_CPU),
                         CheckpointCheckOp);
 

@@ -84,22 +84,26 @@ KeyOutput::KeyOutput(const EmbeddingTable& table) : table_(table) {
 absl::StatusOr<int64_t*> KeyOutput::Allocate(
     tensorflow::OpKernelContext* context, int output, int64_t n) {
   const TensorShape shape({n});
-  TF_RETURN_IF_ERROR(context->allocate_output(output, shape, &output_));
-  wide_ = *output_;
-  if (output_->dtype() != tensorflow::DT_INT64) {
+  Output to;
+  TF_RETURN_IF_ERROR(context->allocate_output(output, shape, &to.tensor));
+  to.wide = *to.tensor;
+  if (to.tensor->dtype() != tensorflow::DT_INT64) {
     TF_RETURN_IF_ERROR(
-        context->allocate_temp(tensorflow::DT_INT64, shape, &wide_));
+        context->allocate_temp(tensorflow::DT_INT64, shape, &to.wide));
   }
-  return wide_.flat<int64_t>().data();
+  outputs_.push_back(to);
+  return to.wide.flat<int64_t>().data();
 }
 
 void KeyOutput::Finish() {
-  const int64_t* keys = wide_.flat<int64_t>().data();
-  const auto n = static_cast<size_t>(wide_.NumElements());
-  if (output_->dtype() == tensorflow::DT_INT32) {
-    std::copy_n(keys, n, output_->flat<int32_t>().data());
-  } else if (output_->dtype() == tensorflow::DT_STRING) {
-    NameKeys(*table_.strings(), {keys, n}, output_);
+  for (const auto& [to, wide] : outputs_) {
+    const int64_t* keys = wide.flat<int64_t>().data();
+    const auto n = static_cast<size_t>(wide.NumElements());
+    if (to->dtype() == tensorflow::DT_INT32) {
+      std::copy_n(keys, n, to->flat<int32_t>().data());
+    } else if (to->dtype() == tensorflow::DT_STRING) {
+      NameKeys(*table_.strings(), {keys, n}, to);
+    }
   }
 }
 

@@ -60,18 +60,22 @@ class KeyOutput {
   // Strings stay what they are while it lives.
   explicit KeyOutput(const EmbeddingTable& table);
 
-  // Makes the tensor an output of the kernel, and says where n keys go.
+  // Makes the tensor an output of the kernel, one of several, and says where n
+  // keys go.
   absl::StatusOr<int64_t*> Allocate(tensorflow::OpKernelContext* context,
                                     int output, int64_t n);
 
-  // Turns what was written there into the output.
+  // Turns what was written there into the outputs.
   void Finish();
 
  private:
   const EmbeddingTable& table_;
   std::shared_lock<std::shared_mutex> users_;
-  tensorflow::Tensor* output_ = nullptr;
-  tensorflow::Tensor wide_;
+  struct Output {
+    tensorflow::Tensor* tensor;
+    tensorflow::Tensor wide;
+  };
+  std::vector<Output> outputs_;
 };
 
 // Writes the names of `keys`, strings, into `names`.

@@ -78,7 +78,10 @@ absl::Status TableRestore::Check(Executor* executor) {
   }
   TF_RETURN_IF_ERROR(reader_->Open(*options_.shards[0]));
   TF_RETURN_IF_ERROR(CheckSlots());
-  for (int64_t c = 0; c < reader_->num_waiting_chunks(); ++c) {
+  // What serves trains nothing: nothing waits there.
+  const int64_t waiting =
+      options_.load_slots ? reader_->num_waiting_chunks() : 0;
+  for (int64_t c = 0; c < waiting; ++c) {
     Tensor keys, seen;
     TF_RETURN_IF_ERROR(reader_->ReadWaiting(c, &keys, &seen));
   }

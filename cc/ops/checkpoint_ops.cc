@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow/core/platform/errors.h"
@@ -95,6 +96,22 @@ tables as they were. Rows go to shard floormod(key, number of shards);
 that wait (`Tfembed>TableReadWaiting`, `Tfembed>TableImportWaiting`). A table takes over the saved
 seed of its initial rows unless `keep_seeds`, and the saved slots with
 `load_slots`. `layouts` is what the checkpoint says of each table.
+)doc");
+
+REGISTER_OP("Tfembed>CheckpointRead")
+    .Input("prefix: string")
+    .Output("tensors: dtypes")
+    .Attr("tensor_names: list(string)")
+    .Attr("dtypes: list(type) >= 1")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* context) {
+      ShapeHandle unused;
+      TF_RETURN_IF_ERROR(context->WithRank(context->input(0), 0, &unused));
+      return tensorflow::shape_inference::UnknownShape(context);
+    })
+    .Doc(R"doc(
+The named tensors of the checkpoint `prefix`, of any program; [0] for one that it
+has not.
 )doc");
 
 REGISTER_OP("Tfembed>CheckpointCheck")

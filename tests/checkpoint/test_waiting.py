@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from checkpoint.table_files import damage, restore, save
 from tables.sgd_tables import batches, contents, table_of
-from tfembed import optimizers, policies
+from tfembed import checkpoint, errors, optimizers, policies
 
 SHARDS = pytest.mark.parametrize("shards", [(1, 1), (1, 3), (3, 2)])
 SEEN = policies.CountAdmission(3)
@@ -237,3 +237,18 @@ def test_a_model_that_serves_takes_none(tmp_path):
     for _ in range(2):
         train(loaded.table, [1])
     assert contents(loaded.table) == {}
+
+
+def test_a_model_that_serves_does_not_read_them(tmp_path):
+    module = tf.Module()
+    module.table = table_of(admission=SEEN)
+    train(module.table, np.arange(500))
+    tf.saved_model.save(module, str(tmp_path / "model"))
+    files = str(tmp_path / "model" / "variables" / "variables")
+    damage(files, np.ones(500, np.int32))
+
+    loaded = tf.saved_model.load(str(tmp_path / "model"))
+
+    assert contents(loaded.table) == {}
+    with pytest.raises(errors.CheckpointError, match="waiting/seen"):
+        checkpoint.verify(files)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tfembed.checkpoint import private
+from tfembed.checkpoint import policy_tensors, private
+from tfembed.ops import checkpoint as checkpoint_ops
 from tfembed.tables import HashTable
 
 __all__ = ["TableSaveable", "add_to_savers", "saveables"]
@@ -21,7 +22,9 @@ class TableSaveable(private.SaveableObject):
     TensorFlow Recommenders Addons calls those of a variable with one shard, and
     `-slots/<optimizer>/<slot>` [n, dim or 1], where the table has an optimizer
     when the Saver is made. A Saver that was made before has none of them: it
-    saves rows, and restores them with slots as they start.
+    saves rows, and restores them with slots as they start. Of a table with
+    policies a Saver has the tensors of `policy_tensors` too, which a restore
+    takes where they are; `tf.train.Checkpoint` has no place for such.
 
     A Saver writes tensors, so it takes a copy of the table in memory;
     `tf.train.Checkpoint` in eager mode does not. Rows of a table with
@@ -39,6 +42,7 @@ class TableSaveable(private.SaveableObject):
         self.name = name or table.handle.op.name
         self._table = table
         self._stem = name or f"{table.name.replace('/', '_')}_mht_1of1"
+        self._noted = {} if name else policy_tensors.dtypes(table)
         self._exports: dict[tuple[str, ...], list[tf.Tensor]] = {}
 
     @property
@@ -47,23 +51,33 @@ class TableSaveable(private.SaveableObject):
         return self._table
 
     @property
-    def specs(self) -> list[Any]:
+    def specs(self) -> Sequence[Any]:
         """The tensors, as Savers ask for them when they are made."""
         table = self._table
         dtypes = {"keys": table.key_dtype, "values": table.value_dtype}
         for slot in table.slot_names:
             owner = table.optimizer.rule_text().split()[0]
             dtypes[f"slots/{owner}/{slot}"] = tf.float32
-        return [
+        num_needed = len(dtypes)
+        read: list[int] = []
+
+        def content(i: int) -> tf.Tensor:
+            read.append(i)
+            return self._exported(i)
+
+        specs = [
             private.SaveSpec(
-                functools.partial(self._exported, i),
+                functools.partial(content, i),
                 "",
                 f"{self._stem}-{tensor}",
                 dtype=dtype,
                 device=table.shards[0].device,
             )
-            for i, (tensor, dtype) in enumerate(dtypes.items())
+            for i, (tensor, dtype) in enumerate(
+                {**dtypes, **self._noted}.items()
+            )
         ]
+        return _Specs(specs[:num_needed], specs[num_needed:], read)
 
     def restore(
         self, restored_tensors: Sequence[tf.Tensor], restored_shapes: Any
@@ -71,6 +85,7 @@ class TableSaveable(private.SaveableObject):
         """Replaces the content, once it is known to fit."""
         del restored_shapes
         table = self._table
+        noted = self._read_noted(restored_tensors[0].op)
         keys, *columns = restored_tensors
         widths = [table.dim, *table.slot_widths[: len(columns) - 1]]
         checks = [
@@ -81,6 +96,7 @@ class TableSaveable(private.SaveableObject):
             )
             for column, width in zip(columns, widths, strict=True)
         ]
+        checks += policy_tensors.assert_fit(table, keys, noted)
         # What a graph restores has no static shape.
         keys = tf.reshape(keys, [-1])
         columns = [
@@ -88,7 +104,24 @@ class TableSaveable(private.SaveableObject):
             for column, width in zip(columns, widths, strict=True)
         ]
         with tf.control_dependencies(checks):
-            return table.replace(keys, columns)
+            replaced = table.replace(keys, columns)
+        with tf.control_dependencies([replaced]):
+            return tf.group(
+                replaced, *policy_tensors.restore(table, keys, noted)
+            )
+
+    def _read_noted(self, restore: tf.Operation) -> list[tf.Tensor]:
+        """The policies' tensors of the file that `restore` reads."""
+        if not self._noted:
+            return []
+        with tf.device(restore.device):
+            return checkpoint_ops.read(
+                restore.inputs[0],
+                tensors={
+                    f"{self._stem}-{name}": dtype
+                    for name, dtype in self._noted.items()
+                },
+            )
 
     def _exported(self, i: int) -> tf.Tensor:
         # One op, so that all of a row is of one moment.
@@ -99,8 +132,36 @@ class TableSaveable(private.SaveableObject):
             if expiry is not None and expiry.at_checkpoints:
                 expired.append(table.expire(expiry.limit).keys)
             with tf.control_dependencies(expired):
-                self._exports[table.slot_names] = table.export_columns()
+                self._exports[table.slot_names] = policy_tensors.export(table)
         return self._exports[table.slot_names][i]
+
+
+class _Specs(list[Any]):
+    """Tensors that a save writes, of which a restore does not ask for all.
+
+    TensorFlow's Savers have one list for both, and a restore fails where a
+    tensor is missing. They read the content of each tensor that they save while
+    they go through the list: who has read that of the first ones is saving, and
+    gets the others too.
+
+    Args:
+      needed: those that a checkpoint must have.
+      others: those that it may have.
+      read: gets an entry whenever the content of one is read.
+    """
+
+    def __init__(
+        self, needed: Sequence[Any], others: Sequence[Any], read: list[int]
+    ) -> None:
+        super().__init__(needed)
+        self._others = others
+        self._read = read
+
+    def __iter__(self) -> Iterator[Any]:
+        self._read.clear()
+        yield from super().__iter__()
+        if self._read:
+            yield from self._others
 
 
 def add_to_savers(table: HashTable) -> TableSaveable | None:

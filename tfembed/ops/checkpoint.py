@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
@@ -125,6 +125,26 @@ def read_waiting(
         Tkey=tf.string if has_string_keys else tf.int64,
     )
     return result.keys, result.seen, result.num_chunks
+
+
+def read(
+    prefix: tf.Tensor, *, tensors: Mapping[str, tf.DType]
+) -> list[tf.Tensor]:
+    """Tensors of a checkpoint of any program; [0] for one that it has not.
+
+    Args:
+      prefix: string scalar.
+      tensors: their dtypes, by name.
+
+    Raises:
+      tf.errors.InvalidArgumentError: another dtype.
+      tf.errors.DataLossError: damaged files.
+    """
+    return list(
+        library.load().tfembed_checkpoint_read(
+            prefix, tensor_names=list(tensors), dtypes=list(tensors.values())
+        )
+    )
 
 
 def check(prefix: tf.Tensor) -> None:

@@ -1,0 +1,62 @@
+"""Ops that bring a shard and all its policies noted into tensors: convert, call."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfembed.ops import library, private
+
+
+class ShardSnapshot(NamedTuple):
+    """A shard as of one moment.
+
+    Attributes:
+      keys: [n].
+      values: [n, dim].
+      slots: float32 [n, floats of all slots].
+      notes: int64 [n], what the eviction policy noted of each row; [0] where it
+        notes nothing.
+      waiting: [m], keys that wait for admission.
+      seen: int32 [m], in how many steps each of them was seen.
+      counters: uint8 [blocks, bytes], of an admission whose keys share some.
+      kinds: string [2], what notes and counters mean; "" where there are none.
+    """
+
+    keys: tf.Tensor
+    values: tf.Tensor
+    slots: tf.Tensor
+    notes: tf.Tensor
+    waiting: tf.Tensor
+    seen: tf.Tensor
+    counters: tf.Tensor
+    kinds: tf.Tensor
+
+
+def take(
+    table: tf.Tensor, *, key_dtype: tf.DType, value_dtype: tf.DType
+) -> ShardSnapshot:
+    """All that a shard holds."""
+    return ShardSnapshot(
+        *library.load().tfembed_table_snapshot(
+            table, Tkey=key_dtype, Tvalue=value_dtype
+        )
+    )
+
+
+def import_notes(
+    table: tf.Tensor, keys: tf.Tensor, notes: tf.Tensor, kind: tf.Tensor
+) -> tf.Operation | None:
+    """Notes `notes` [n] of the rows of `keys` [n]; nothing of another `kind`."""
+    return library.load().tfembed_table_import_notes(table, keys, notes, kind)
+
+
+def import_counters(
+    table: tf.Tensor, counters: tf.Tensor, kind: tf.Tensor
+) -> tf.Operation | None:
+    """Takes `counters` over; not those of another `kind` or shape."""
+    return library.load().tfembed_table_import_counters(table, counters, kind)
+
+
+private.register_read_only("Tfembed>TableSnapshot")
