@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "cc/core/first_error.h"
 #include "cc/kernels/key_batch.h"
+#include "cc/kernels/table_writer.h"
 #include "cc/kernels/waiting_writer.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/platform/errors.h"
@@ -168,15 +169,22 @@ absl::Status TableRestore::Replace(Executor* executor) {
 }
 
 // What serves trains nothing, and needs no counters.
-absl::Status TableRestore::ForEachCounters(const CountersBody& body) const {
+absl::Status TableRestore::ForEachCounters(const CountersBody& body) {
   const auto each = options_.shards[0]->counters_shape();
   const auto num_shards = static_cast<int64_t>(options_.shards.size());
   if (!options_.load_slots || !reader_->HasCounters(each, num_shards)) {
     return absl::OkStatus();
   }
-  for (int64_t row = 0; row < num_shards * each.num_blocks; ++row) {
+  const int64_t rows = num_shards * each.num_blocks;
+  const bool keeps = rows * each.block_bytes <= kChunkBytes;
+  for (int64_t row = 0; row < rows; ++row) {
     Tensor counters;
-    TF_RETURN_IF_ERROR(reader_->ReadCounters(each, row, &counters));
+    if (row < static_cast<int64_t>(counters_.size())) {
+      counters = counters_[row];
+    } else {
+      TF_RETURN_IF_ERROR(reader_->ReadCounters(each, row, &counters));
+      if (keeps) counters_.push_back(counters);
+    }
     body(options_.shards[row / each.num_blocks], row % each.num_blocks,
          {counters.flat<uint8_t>().data(),
           static_cast<size_t>(each.block_bytes)});

@@ -13,6 +13,7 @@
 #include "cc/core/support/executor.h"
 #include "cc/kernels/table_layout.h"
 #include "cc/kernels/table_reader.h"
+#include "tensorflow/core/framework/tensor.h"
 
 namespace tfembed {
 
@@ -50,10 +51,11 @@ class TableRestore {
   using ChunkBody = std::function<absl::Status(int64_t chunk, Executor* own)>;
   absl::Status ForEachChunk(Executor* executor, const ChunkBody& body) const;
 
-  // Calls body(shard, block, counters) for all saved counters that fit.
+  // Calls body(shard, block, counters) for all saved counters that fit. Those
+  // that are no more than a chunk are kept, and read once.
   using CountersBody = std::function<void(EmbeddingTable* shard, int64_t block,
                                           absl::Span<const uint8_t> counters)>;
-  absl::Status ForEachCounters(const CountersBody& body) const;
+  absl::Status ForEachCounters(const CountersBody& body);
 
   void CountKeys(const tensorflow::Tensor& keys);
   absl::Status Clear();
@@ -63,6 +65,7 @@ class TableRestore {
   Options options_;
   std::unique_ptr<TableReader> reader_;
   std::unique_ptr<std::atomic<int64_t>[]> num_keys_;  // Each shard's.
+  std::vector<tensorflow::Tensor> counters_;          // See ForEachCounters.
 };
 
 }  // namespace tfembed

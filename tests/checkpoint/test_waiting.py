@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import pathlib
 
 import numpy as np
 import pytest
@@ -162,6 +163,22 @@ def test_bloom_counters_of_another_shape_begin_anew(tmp_path, shards, options):
     assert contents(restored) == {}
     train(restored, [1])
     assert list(contents(restored)) == [1]
+
+
+def test_the_counters_of_a_million_keys_are_read_once(tmp_path):
+    def bytes_read():
+        fields = pathlib.Path("/proc/self/io").read_text().split()
+        return int(fields[fields.index("rchar:") + 1])
+
+    admission = policies.BloomAdmission(2, capacity=10**6)
+    path = save(table_of(admission=admission), tmp_path)
+    size = waiting(path, "bloom_7").size
+    table = table_of(admission=admission)
+    before = bytes_read()
+
+    restore(table, path)
+
+    assert size < bytes_read() - before < 1.5 * size
 
 
 def test_damaged_bloom_counters_are_found_before_anything_changes(tmp_path):
