@@ -29,9 +29,10 @@ absl::Status CreateShape(InferenceContext* context) {
   tensorflow::DataType values;
   TF_RETURN_IF_ERROR(context->GetAttr("value_dtype", &values));
   context->set_output(0, context->Scalar());
+  // Of no rows, as its gradient of zeros is.
   context->set_output_handle_shapes_and_types(
       0, std::vector<tensorflow::shape_inference::ShapeAndType>{
-             {context->Matrix(InferenceContext::kUnknownDim, dim), values}});
+             {context->Matrix(0, dim), values}});
   return absl::OkStatus();
 }
 

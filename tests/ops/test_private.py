@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import pathlib
 
+import pytest
 import tensorflow as tf
 
 import tfembed.ops
@@ -31,7 +32,7 @@ def test_handles_of_functions_keep_the_shape_of_what_was_captured():
         return captured
 
     assert run().numpy().tolist() == [3, 2]
-    assert shapes == [[None, 5]]
+    assert shapes == [[0, 5]]
 
 
 def test_a_graph_that_sessions_run_is_told_from_functions_and_branches():
@@ -83,6 +84,30 @@ def test_a_graph_runs_in_order_what_it_is_told_to():
             session.run(variable.initializer)
             assert session.run(found) == 5.0
             assert session.run(variable) == 7.0
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_a_gradient_leaves_the_branch_that_its_tape_is_around(old):
+    seen = {}
+    leaves = private.leaves_old_branch if old else private.leaves_branch
+
+    def square(x):
+        y = x * x
+        seen["inside"] = leaves(y.op)
+        seen["op"] = y.op
+        return y
+
+    if old:
+        tf.compat.v1.disable_control_flow_v2()
+    try:
+        with tf.Graph().as_default():
+            x = tf.compat.v1.placeholder(tf.float32, [])
+            tf.cond(x > 1.0, lambda: square(x), lambda: x)
+            assert leaves(seen["op"])
+            assert not leaves(x.op)
+    finally:
+        tf.compat.v1.enable_control_flow_v2()
+    assert not seen["inside"]
 
 
 def test_a_handle_that_was_told_nothing_has_an_unknown_shape():

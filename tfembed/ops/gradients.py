@@ -7,6 +7,7 @@ themselves; rows that were looked up in any other way pass through
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -23,6 +24,12 @@ _LOOPED = (
     "Lookups inside of a loop (tf.while_loop, a `for` over tensors, tf.map_fn, "
     "tf.scan, tf.vectorized_map) have no gradient. Look all ids up before the "
     "loop, in one call, and take rows of the result inside."
+)
+_BRANCHED = (
+    "Lookups inside of a branch of tf.cond or tf.switch_case have no gradient for "
+    "a tape that is around it where their keys are strings, or the control flow "
+    "is that of TensorFlow 1. Open the tape inside of the branch, or look all "
+    "ids up before it, in one call."
 )
 
 
@@ -74,12 +81,16 @@ def tape_records() -> bool:
 def _trainable_rows_gradient(op: Any, gradient: tf.Tensor) -> list[Any]:
     if _is_looped(op):
         raise errors.UnsupportedError(_LOOPED)
+    _check_branch(op, [op.inputs[0]], [op.inputs[1]])
     keys = tf.reshape(op.inputs[1], [-1])
     dim = tf.shape(gradient)[-1]
     values = tf.reshape(gradient, tf.stack([tf.size(keys), dim]))
     values = tf.ensure_shape(values, [None, gradient.shape[-1]])
     values = tf.raw_ops.PreventGradient(input=values, message=_SECOND_ORDER)
-    return [tf.IndexedSlices(values, keys), None, gradient]
+    # A variable that stands for a lookup need not have its shape.
+    anchor = op.inputs[0]
+    shape = None if _has_vocabulary(anchor) else _dense_shape(anchor)
+    return [tf.IndexedSlices(values, keys, shape), None, gradient]
 
 
 # Rows have gradients by `trainable_rows` only.
@@ -105,8 +116,9 @@ def _grouped_lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[Any]:
     ids, rows, weights = (
         rest[i * num_features : (i + 1) * num_features] for i in range(3)
     )
-    if _is_looped(op) and any(_dense_shape(t) is None for t in tables):
+    if _is_looped(op) and not all(_has_vocabulary(t) for t in tables):
         raise errors.UnsupportedError(_LOOPED)
+    _check_branch(op, tables, ids)
     table_ids = op.get_attr("table_ids")
     result = library.load().tfembed_grouped_lookup_gradient(
         tables,
@@ -137,8 +149,32 @@ def _is_looped(op: Any) -> bool:
     return isinstance(op, tf.Operation) and private.is_in_loop(op)
 
 
+def _check_branch(
+    op: Any, tables: Sequence[tf.Tensor], ids: Sequence[tf.Tensor]
+) -> None:
+    """Refuses a gradient that TensorFlow does not let out of a branch.
+
+    Its branches take integers alone for the indices of slices; those of
+    TensorFlow 1 read the shape of what a handle stands for.
+    """
+    if not isinstance(op, tf.Operation):
+        return
+    has_strings = any(tensor.dtype == tf.string for tensor in ids)
+    if (has_strings and private.leaves_branch(op)) or (
+        private.leaves_old_branch(op)
+        and not all(_has_vocabulary(table) for table in tables)
+    ):
+        raise errors.UnsupportedError(_BRANCHED)
+
+
+def _has_vocabulary(table: tf.Tensor) -> bool:
+    """Whether it is a variable; the handles of other tables are of no rows."""
+    shape = private.handle_shape(table)
+    return shape.is_fully_defined() and shape[0] > 0
+
+
 def _dense_shape(table: tf.Tensor) -> tf.Tensor | None:
-    """That of a variable; a table without a fixed vocabulary has none.
+    """That of what a handle stands for; None where it is not known.
 
     As TensorFlow's own gathers give it: where a tape is around a tf.cond, the
     gradients of both branches must be of one kind, zeros included.

@@ -141,6 +141,33 @@ def is_in_loop(op: tf.Operation) -> bool:
     return isinstance(graph, control_flow_v2_func_graphs.WhileBodyFuncGraph)
 
 
+def leaves_branch(op: tf.Operation) -> bool:
+    """Whether the gradient that is being made of `op` is to leave a branch.
+
+    That of a tf.cond or tf.switch_case with `op` in it, where the tape is around.
+    """
+    if not isinstance(
+        op.graph, control_flow_v2_func_graphs.CondBranchFuncGraph
+    ):
+        return False
+    graph: Any = tf.compat.v1.get_default_graph()
+    while graph is not None and graph is not op.graph:
+        graph = getattr(graph, "outer_graph", None)
+    return graph is None
+
+
+def leaves_old_branch(op: tf.Operation) -> bool:
+    """The same where control flow of TensorFlow 2 is disabled."""
+    own: Any = op
+    branch = control_flow_util.GetContainingCondContext(
+        own._get_control_flow_context()
+    )
+    context = own.graph._get_control_flow_context()
+    while context is not None and context is not branch:
+        context = context.outer_context
+    return branch is not None and context is None
+
+
 def single_variable(**arguments: Any) -> Any:
     """A variable of which there is one copy, whatever strategy is in scope.
 

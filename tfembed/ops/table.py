@@ -85,9 +85,7 @@ def create(
         container=container,
     )
     if tf.executing_eagerly():
-        private.set_handle_shape(
-            handle, tf.TensorShape([None, dim]), value_dtype
-        )
+        private.set_handle_shape(handle, tf.TensorShape([0, dim]), value_dtype)
     return handle
 
 
