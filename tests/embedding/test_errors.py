@@ -46,6 +46,20 @@ def test_a_learning_rate_that_asks_for_a_step_is_refused():
         )
 
 
+@pytest.mark.parametrize("rate", [[0.1], "x", None])
+def test_a_function_that_gives_no_learning_rate_is_told_by_its_table(rate):
+    table = tfembed.TableConfig(8, 2, name="users")
+    embedding = tfembed.TPUEmbedding(
+        tfembed.FeatureConfig(table), tfembed.SGD(lambda: rate)
+    )
+    embedding.enqueue(tf.constant([1]))
+    embedding.dequeue()
+    before = embedding.embedding_tables[table].numpy()
+    with pytest.raises(errors.ArgumentError, match="'users' must be one numb"):
+        embedding.apply_gradients(tf.ones([1, 2]))
+    assert (embedding.embedding_tables[table].numpy() == before).all()
+
+
 def test_a_name_used_twice_is_refused_and_nothing_is_written():
     tables = [tfembed.TableConfig(8, 2, name=n) for n in ("users", None)]
     tables.append(tfembed.TableConfig(8, 2, name="users"))

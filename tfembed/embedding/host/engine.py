@@ -13,6 +13,7 @@ from tfembed.embedding.engine_options import EngineOptions
 from tfembed.embedding.features import step_format
 from tfembed.embedding.features.output_shapes import OutputShapes
 from tfembed.embedding.features.step_format import StepFormat
+from tfembed.embedding.host.learning_rates import learning_rates
 from tfembed.embedding.host.row_features import RowFeatures
 from tfembed.embedding.host.table_update import update_tables
 from tfembed.embedding.host.tables import HostTable, TableSize, make_table
@@ -258,7 +259,8 @@ class HostEngine:
         Raises:
           tfembed.errors.StateError: a table has no optimizer.
         """
-        return tf.stack(_learning_rates(self._rules()))
+        names = [config.name for config in self._plan.tables]
+        return tf.stack(learning_rates(self._rules(), names))
 
     def _rules(self) -> list[Any]:
         for config, rule in zip(
@@ -271,13 +273,3 @@ class HostEngine:
                     "TableConfig or to TPUEmbedding."
                 )
         return list(self._plan.optimizers)
-
-
-def _learning_rates(rules: Sequence[Any]) -> list[Any]:
-    """Each function is called once, as tables share it."""
-    rates: dict[Any, Any] = {}
-    for rule in rules:
-        rate = rule.learning_rate
-        if rate not in rates:
-            rates[rate] = rate() if callable(rate) else rate
-    return [tf.cast(rates[rule.learning_rate], tf.float32) for rule in rules]
