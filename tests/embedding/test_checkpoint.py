@@ -213,3 +213,41 @@ def test_a_saved_model_has_the_tables_and_serves(tmp_path):
         for node in loaded.serve.concrete_functions[0].graph.as_graph_def().node
     }
     assert not any(op.startswith("Tfembed") for op in ops)
+
+
+@pytest.mark.parametrize("overlaps", [False, True])
+def test_functions_that_train_are_saved_with_their_model(overlaps, tmp_path):
+    class Model(tf.Module):
+        def __init__(self):
+            table = tfembed.TableConfig(8, 4, tf.ones_initializer(), name="t")
+            self.embedding = tfembed.TPUEmbedding(
+                {"ids": tfembed.FeatureConfig(table)},
+                tfembed.Adagrad(0.1),
+                pipeline_execution_with_tensor_core=overlaps,
+            )
+
+        @tf.function
+        def train(self, ids):
+            self.embedding.enqueue(ids)
+            rows = self.embedding.dequeue()
+            self.embedding.apply_gradients(rows)
+            return rows["ids"]
+
+    model = Model()
+    ids = {"ids": tf.ragged.constant([[1, 2], [2]])}
+    for _ in range(2):
+        model.train(ids)
+    tf.saved_model.save(model, str(tmp_path / "model"))
+    loaded = tf.saved_model.load(str(tmp_path / "model"))
+
+    # A batch on its way in one model is not in the other.
+    model.embedding.enqueue(ids)
+    expected = [model.train(ids).numpy() for _ in range(3)]
+    found = [loaded.train(ids).numpy() for _ in range(3)]
+    np.testing.assert_array_equal(found, expected)
+    assert expected[2].sum() < expected[0].sum()
+    path = tf.train.Checkpoint(m=model).save(tmp_path / "checkpoint")
+    assert {key for key in _keys(path) if key.startswith("m/")} == {
+        "m/embedding/t/.ATTRIBUTES/VARIABLE_VALUE",
+        "m/embedding/t.Saccumulators/.ATTRIBUTES/VARIABLE_VALUE",
+    }

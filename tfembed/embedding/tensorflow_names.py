@@ -88,6 +88,10 @@ class TensorFlowNames(PlanNames, EngineOwner):
         children: dict[str, Any] = super()._trackable_children(
             save_type, **arguments
         )
+        if save_type == "savedmodel" and self._engine is not None:
+            # For functions of the model that train; checkpoints have no steps.
+            for i, resource in enumerate(self._engine.resources):
+                children[f"_step_resource_{i}"] = resource
         return children
 
     def _copy_trackable_to_cpu(self, object_map: Any) -> None:

@@ -86,6 +86,10 @@ class Engine(Protocol):
     def sizes(self) -> list[TableSize]:
         """Per table what it holds and takes; eager only."""
 
+    @property
+    def resources(self) -> list[Any]:
+        """What functions hold beside the tables, for models of them."""
+
     def exchange_rounds(self) -> dict[tuple[str, ...], int]:
         """By tables that share an exchange, its most rounds so far; eager."""
 

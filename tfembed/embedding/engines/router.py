@@ -195,6 +195,16 @@ class EngineRouter:
         for part in self._parts:
             part.engine.reset()
 
+    @property
+    def resources(self) -> list[Any]:
+        """What functions hold beside the tables, for models of them."""
+        return [
+            resource
+            for part in self._parts
+            if not part.places.takes_shares
+            for resource in part.engine.resources
+        ]
+
     def sizes(self) -> list[TableSize]:
         """Per table what it holds and takes; eager only."""
         found: dict[int, TableSize] = {}

@@ -249,6 +249,11 @@ class HostEngine:
             for table, count in zip(self.tables, counts, strict=True)
         ]
 
+    @property
+    def resources(self) -> list[Any]:
+        """What functions hold beside the tables, for models of them."""
+        return [self._nonfinite_rows, *self._steps.resources]
+
     def exchange_rounds(self) -> dict[tuple[str, ...], int]:
         """Nothing is exchanged."""
         return {}

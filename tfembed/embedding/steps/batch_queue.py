@@ -7,6 +7,7 @@ eagerly, is taken by another. The tensors are shared, not copied.
 from __future__ import annotations
 
 import dataclasses
+import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -114,6 +115,9 @@ class BatchQueue:
       form: of the batches.
       shapes: of the tensors beside each.
       capacity: `push` waits where so many are in it; -1: no bound.
+
+    Attributes:
+      resource: what exported functions hold it by.
     """
 
     def __init__(
@@ -128,6 +132,7 @@ class BatchQueue:
         self._queue: Any
         with tf.init_scope(), tf.device(HOST):
             self._queue = tf.queue.FIFOQueue(capacity, dtypes)
+        self.resource: Any = _QueueResource(self._queue, capacity)
 
     @classmethod
     def chosen(
@@ -166,6 +171,23 @@ class BatchQueue:
         """Forgets all batches; eager only."""
         while int(self._queue.size()):
             self._queue.dequeue()
+
+
+class _QueueResource(tf.saved_model.experimental.TrackableResource):
+    """A queue for models that are exported, which get an empty one each."""
+
+    def __init__(self, queue: Any, capacity: int) -> None:
+        super().__init__(device=HOST)
+        self._resource_handle = queue.queue_ref
+        self._dtypes = queue.dtypes
+        self._capacity = capacity
+
+    def _create_resource(self) -> tf.Tensor:
+        return tf.raw_ops.FIFOQueueV2(
+            component_types=self._dtypes,
+            capacity=self._capacity,
+            shared_name=f"tfembed_{uuid.uuid4().hex}",
+        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -115,6 +116,16 @@ class NamedSteps:
             queue.clear()
         for ahead in self._ahead.values():
             ahead.clear()
+
+    @property
+    def resources(self) -> list[Any]:
+        """What exported functions hold the batches by."""
+        holders: list[Any] = [
+            *self._queues.values(),
+            *self._ahead.values(),
+            *self._behind.values(),
+        ]
+        return [resource for one in holders for resource in one.resources]
 
     def form(self, name: StepName) -> BatchForm:
         """That of the batches of a name.

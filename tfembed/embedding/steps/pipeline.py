@@ -43,6 +43,11 @@ class UpdateBehind:
     ) -> None:
         self._queue = BatchQueue(form, shapes)
 
+    @property
+    def resources(self) -> list[Any]:
+        """What exported functions hold the batch by."""
+        return [self._queue.resource]
+
     def exchange(
         self, batch: Batch, tensors: Sequence[tf.Tensor], update: Update
     ) -> None:
@@ -74,6 +79,11 @@ class LookupAhead:
     ) -> None:
         self._form = form
         self._queue = BatchQueue(form, shapes)
+
+    @property
+    def resources(self) -> list[Any]:
+        """What exported functions hold the batch by."""
+        return [self._queue.resource]
 
     def look_ahead(self, steps: StepQueue, look_up: LookUp) -> None:
         """Looks the next batch up if it is enqueued already."""

@@ -162,6 +162,11 @@ class StepQueue:
         with tf.control_dependencies(check):
             return Batch(tf.identity(batch.training), batch.features)
 
+    @property
+    def resources(self) -> list[Any]:
+        """What exported functions hold the batches by."""
+        return [self._enqueued.resource, self._in_flight.resource]
+
     def size(self) -> tf.Tensor:
         """The batches that are enqueued, int32 []."""
         return self._enqueued.size()

@@ -96,6 +96,11 @@ class XlaEngine(HostEngine):
             for rows, width in [table.parameters.shape.as_list()]
         ]
 
+    @property
+    def resources(self) -> list[Any]:
+        """What functions hold beside the tables, for models of them."""
+        return [*super().resources, *self._inputs.resources]
+
     def _new_rounds(self) -> Any:
         """Nothing is exchanged on one device."""
         return None

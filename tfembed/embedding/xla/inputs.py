@@ -97,6 +97,11 @@ class XlaInputs:
             )
         ]
 
+    @property
+    def resources(self) -> list[Any]:
+        """The variables that functions hold."""
+        return list(self._capacities.values())
+
     def _capacity(self, forms: tuple[EntriesForm, ...]) -> Any:
         if forms not in self._capacities:
             with tf.init_scope(), tf.device(HOST):
