@@ -150,6 +150,42 @@ def test_string_keys_want_the_tape_inside_of_the_branch(look_up):
     np.testing.assert_array_equal(found, np.ones([2, 2]))
 
 
+@pytest.mark.parametrize("look_up", LOOKUPS.values(), ids=LOOKUPS)
+def test_a_loop_that_calls_a_function_drops_no_gradients(look_up):
+    v = variable()
+    found = tf.function(lambda key: tf.reduce_sum(look_up(v, key[tf.newaxis])))
+
+    @tf.function
+    def gradient():
+        with tf.GradientTape() as tape:
+            total = tf.constant(0.0)
+            for key in tf.range(-3, 0, dtype=tf.int64):
+                total += found(key)
+        return tape.gradient(total, v)
+
+    with pytest.raises(TypeError):
+        gradient()
+
+
+def test_slices_that_left_a_branch_are_not_made_dense():
+    v = variable()
+
+    @tf.function
+    def gradient(flag):
+        with tf.GradientTape() as tape:
+            rows = tf.cond(
+                flag,
+                lambda: de.embedding_lookup(v, tf.constant([-1], tf.int64)),
+                lambda: tf.ones([1, 2]),
+            )
+        return tape.gradient(rows, v)
+
+    found = gradient(tf.constant(True))
+    assert slices(found) == {-1: [1.0, 1.0]}
+    with pytest.raises(tf.errors.InvalidArgumentError, match="-1"):
+        tf.convert_to_tensor(found)
+
+
 class BranchingGraph:
     """A graph of TensorFlow 1 that looks rows up where `flag` says so."""
 

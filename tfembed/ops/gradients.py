@@ -89,7 +89,7 @@ def _trainable_rows_gradient(op: Any, gradient: tf.Tensor) -> list[Any]:
     values = tf.raw_ops.PreventGradient(input=values, message=_SECOND_ORDER)
     # A variable that stands for a lookup need not have its shape.
     anchor = op.inputs[0]
-    shape = None if _has_vocabulary(anchor) else _dense_shape(anchor)
+    shape = None if _has_vocabulary(anchor) else _dense_shape(op, anchor)
     return [tf.IndexedSlices(values, keys, shape), None, gradient]
 
 
@@ -131,7 +131,7 @@ def _grouped_lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[Any]:
         **{name: op.get_attr(name) for name in attrs},
     )
     slices = [
-        tf.IndexedSlices(sums, ids, _dense_shape(table))
+        tf.IndexedSlices(sums, ids, _dense_shape(op, table))
         for table, ids, sums in zip(
             tables, result.distinct_ids, result.sums, strict=True
         )
@@ -149,6 +149,10 @@ def _is_looped(op: Any) -> bool:
     return isinstance(op, tf.Operation) and private.is_in_loop(op)
 
 
+def _leaves_branch(op: Any) -> bool:
+    return isinstance(op, tf.Operation) and private.leaves_branch(op)
+
+
 def _check_branch(
     op: Any, tables: Sequence[tf.Tensor], ids: Sequence[tf.Tensor]
 ) -> None:
@@ -157,12 +161,10 @@ def _check_branch(
     Its branches take integers alone for the indices of slices; those of
     TensorFlow 1 read the shape of what a handle stands for.
     """
-    if not isinstance(op, tf.Operation):
-        return
     has_strings = any(tensor.dtype == tf.string for tensor in ids)
-    if (has_strings and private.leaves_branch(op)) or (
-        private.leaves_old_branch(op)
-        and not all(_has_vocabulary(table) for table in tables)
+    is_old = isinstance(op, tf.Operation) and private.leaves_old_branch(op)
+    if (has_strings and _leaves_branch(op)) or (
+        is_old and not all(_has_vocabulary(table) for table in tables)
     ):
         raise errors.UnsupportedError(_BRANCHED)
 
@@ -173,16 +175,22 @@ def _has_vocabulary(table: tf.Tensor) -> bool:
     return shape.is_fully_defined() and shape[0] > 0
 
 
-def _dense_shape(table: tf.Tensor) -> tf.Tensor | None:
-    """That of what a handle stands for; None where it is not known.
+def _dense_shape(op: Any, table: tf.Tensor) -> tf.Tensor | None:
+    """That of the slices of `table`: a variable's own.
 
     As TensorFlow's own gathers give it: where a tape is around a tf.cond, the
-    gradients of both branches must be of one kind, zeros included.
+    gradients of both branches must be of one kind, zeros included. So slices of
+    other tables have one where they leave a branch, and nowhere else: without,
+    they are not made dense, as by a loop that calls a function.
     """
     shape = private.handle_shape(table)
     if not shape.is_fully_defined():
         return None
     size = shape.as_list()
+    if size[0] == 0:
+        if not _leaves_branch(op):
+            return None
+        size[0] = -1  # Not 0: who makes them dense must fail, and lose no rows.
     fits = max(size) <= tf.int32.max
     return tf.constant(size, tf.int32 if fits else tf.int64)
 

@@ -145,6 +145,7 @@ def leaves_branch(op: tf.Operation) -> bool:
     """Whether the gradient that is being made of `op` is to leave a branch.
 
     That of a tf.cond or tf.switch_case with `op` in it, where the tape is around.
+    Not said of an op of a tf.function that a branch calls.
     """
     if not isinstance(
         op.graph, control_flow_v2_func_graphs.CondBranchFuncGraph
