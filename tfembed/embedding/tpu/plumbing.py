@@ -38,11 +38,12 @@ def check_plumbing(features: Any, strategy: Any) -> None:
     functions = private.functions_since_run()
     if functions:
         raise errors.StateError(
-            "enqueue is called in control flow or in a tf.function inside of "
-            "strategy.run, which TPUs and strict_tpu=True do not allow: its "
-            "graph does not match the graph of the replica's function, from "
-            "whose head a TPU takes the ids. Enqueue before the conditional or "
-            "loop, or outside of strategy.run."
+            f"Current graph {tf.compat.v1.get_default_graph()} does not match "
+            "graph which contains TPUReplicateContext: enqueue is called in "
+            "control flow or in a tf.function inside of strategy.run, which "
+            "TPUs and strict_tpu=True do not allow, since a TPU takes the ids "
+            "from the head of the replica's function. Enqueue before the "
+            "conditional or loop, or outside of strategy.run."
         )
     paths = feature_paths(features)
     for path, leaf in zip(paths, tf.nest.flatten(features), strict=True):
