@@ -107,9 +107,8 @@ def test_what_is_computed_inside_of_run_is_refused(strategy, kind):
     def step(ids):
         strategy.run(replica_step, args=(ids,))
 
-    with pytest.raises(
-        errors.ArgumentError, match=r"clicks .*\(type Abs\).*strategy.run"
-    ):
+    words = r"clicks .*\(type Abs\) which does not have the `_tpu_input_iden"
+    with pytest.raises(errors.ArgumentError, match=f"{words}.*strategy.run"):
         step(INPUTS[kind])
     assert _counts(embedding) == [0] * 4
 

@@ -90,11 +90,11 @@ def _check_is_argument(tensor: tf.Tensor, path: str) -> None:
     if private.is_made_inside_run(tensor.op):
         raise errors.ArgumentError(
             f"Received input tensor {path} which is the output of op "
-            f"{tensor.op.name} (type {tensor.op.type}) inside of strategy.run, "
-            "and so does not have the `_tpu_input_identity` attr. On TPUs and "
-            "with strict_tpu=True, inputs must be taken directly from the "
-            "arguments of the function that strategy.run calls. Compute them in "
-            "the dataset, or enqueue outside of strategy.run."
+            f"{tensor.op.name} (type {tensor.op.type}) which does not have the "
+            "`_tpu_input_identity` attr: it is computed inside of strategy.run. "
+            "On TPUs and with strict_tpu=True, inputs must be taken directly from "
+            "the arguments of the function that strategy.run calls. Compute them "
+            "in the dataset, or enqueue outside of strategy.run."
         )
 
 
