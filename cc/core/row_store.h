@@ -40,9 +40,22 @@ class RowStore {
 
   int64_t width() const { return width_; }
 
-  float* Row(uint32_t row) const {
-    return slabs_[row >> slab_shift_] + (row & slab_mask_) * width_;
+  // Where rows are, for loops to keep in registers.
+  struct Addresses {
+    float* const* slabs;
+    int64_t width;
+    int shift;
+    uint32_t mask;
+
+    float* Row(uint32_t row) const {
+      return slabs[row >> shift] + (row & mask) * width;
+    }
+  };
+  Addresses addresses() const {
+    return {slabs_, width_, slab_shift_, slab_mask_};
   }
+
+  float* Row(uint32_t row) const { return addresses().Row(row); }
 
   // Makes sure that `rows` more rows can be taken, until Withdraw(rows). It
   // costs addresses, no memory. ResourceExhausted: nothing is promised.

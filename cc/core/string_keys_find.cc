@@ -83,17 +83,14 @@ void StringKeys::FindRange(absl::Span<const absl::string_view> strings,
         HashIndex::Prefetch(homes[Slot(i)]);
       },
       [&](int64_t i) {
-        const HashIndex::Bucket*& home = homes[Slot(i)];
+        const HashIndex::Bucket* const home = homes[Slot(i)];
         const uint32_t row = HashIndex::FindIn(*home, keys[i]);
         set_row(i, row);
-        if (row == HashIndex::kNoRow && home->overflow != 0) {
-          __builtin_prefetch(home + 1);
-        } else {
-          home = nullptr;  // Settled.
-        }
+        if (row != HashIndex::kNoRow || home->overflow == 0) return true;
+        __builtin_prefetch(home + 1);
+        return false;
       },
       [&](int64_t i) {
-        if (homes[Slot(i)] == nullptr) return;
         const HashIndex& index = stripes_[StripeOfKey(keys[i])].index();
         set_row(i, index.FindPast(homes[Slot(i)], keys[i]));
       },

@@ -193,7 +193,8 @@ class StripedTable final : public EmbeddingTable {
                 float* row) const;
 
   template <int64_t kBytes, typename Found>
-  void LocateRange(const int64_t* keys, int64_t n, Found found) const;
+  int64_t LocateRange(const int64_t* keys, int64_t n, const float** rows,
+                      int64_t mask, Found found) const;
   template <int64_t kBytes>
   void LookupRange(absl::Span<const int64_t> keys, char* values, bool* exists,
                    bool streams) const;

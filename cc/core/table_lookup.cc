@@ -14,18 +14,22 @@ constexpr int64_t kMostStreamed = 4096;  // Bytes of an initial row.
 
 }  // namespace
 
-// Calls found(i, row of keys[i] or null) in order, each row prefetched. A value
-// has kBytes, or any number for 0.
+// Finds the row of each key, or null, and asks for it. rows[i & mask] is then
+// that of key i until found(i) has been called, in order. Returns how many
+// there were. A value has kBytes, or any number for 0.
 template <int64_t kBytes, typename Found>
-void StripedTable::LocateRange(const int64_t* keys, int64_t n,
-                               Found found) const {
+int64_t StripedTable::LocateRange(const int64_t* keys, int64_t n,
+                                  const float** rows, int64_t mask,
+                                  Found found) const {
   const int64_t words =
       kBytes > 0 ? kBytes / RowLayout::kWordBytes : layout_.slots_begin();
+  const RowStore::Addresses addresses = store_->addresses();
   const HashIndex::Bucket* homes[kOverlap];
-  const float* rows[kOverlap];
+  int64_t misses = 0;
   const auto set_row = [&](int64_t i, uint32_t row) {
-    rows[Slot(i)] = store_->Row(row);
-    PrefetchRow<false>(rows[Slot(i)], words);
+    const float* const address = addresses.Row(row);
+    rows[i & mask] = address;
+    PrefetchRow<false>(address, words);
   };
   Overlap(
       n,
@@ -35,25 +39,30 @@ void StripedTable::LocateRange(const int64_t* keys, int64_t n,
         HashIndex::Prefetch(homes[Slot(i)]);
       },
       [&](int64_t i) {
-        const HashIndex::Bucket*& home = homes[Slot(i)];
+        const HashIndex::Bucket* const home = homes[Slot(i)];
         const uint32_t row = HashIndex::FindIn(*home, keys[i]);
-        rows[Slot(i)] = nullptr;
-        if (row != HashIndex::kNoRow) {
-          set_row(i, row);
-          home = nullptr;  // Settled.
-        } else if (home->overflow != 0) {
-          __builtin_prefetch(home + 1);
-        } else {
-          home = nullptr;
+        if (row == HashIndex::kNoRow) {
+          if (home->overflow != 0) __builtin_prefetch(home + 1);
+          return false;
         }
+        set_row(i, row);
+        return true;
       },
       [&](int64_t i) {
-        if (homes[Slot(i)] == nullptr) return;
-        const HashIndex& index = stripe(HashKey(keys[i])).index();
-        const uint32_t row = index.FindPast(homes[Slot(i)], keys[i]);
-        if (row != HashIndex::kNoRow) set_row(i, row);
+        const HashIndex::Bucket* const home = homes[Slot(i)];
+        uint32_t row = HashIndex::kNoRow;
+        if (home->overflow != 0) {
+          row = stripe(HashKey(keys[i])).index().FindPast(home, keys[i]);
+        }
+        if (row != HashIndex::kNoRow) {
+          set_row(i, row);
+        } else {
+          rows[i & mask] = nullptr;
+          ++misses;
+        }
       },
-      [&](int64_t i) { found(i, rows[Slot(i)]); });
+      found);
+  return n - misses;
 }
 
 class StripedTable::Source final : public RowSource {
@@ -67,9 +76,9 @@ class StripedTable::Source final : public RowSource {
   absl::Status Locate(const int64_t* ids, int64_t n,
                       const float** rows) const override {
     int64_t hits = 0;
-    table_.LocateRange<0>(ids, n, [rows, &hits](int64_t i, const float* row) {
-      rows[i] = row;
-      hits += row != nullptr;
+    WithKnownBytes(table_.layout_.value_bytes(), [&](auto known) {
+      hits = table_.LocateRange<known>(ids, n, rows, /*mask=*/-1,
+                                       [](int64_t /*i*/) {});
     });
     table_.hits_.Add(hits);
     table_.misses_.Add(n - hits);
@@ -120,10 +129,10 @@ void StripedTable::LookupRange(absl::Span<const int64_t> keys, char* values,
   const int64_t bytes = kBytes > 0 ? kBytes : layout_.value_bytes();
   alignas(64) char initial[kMostStreamed];
   const bool streamed = streams && bytes <= kMostStreamed;
-  int64_t hits = 0;
-  LocateRange<kBytes>(
-      keys.data(), keys.size(), [&](int64_t i, const float* row) {
-        hits += row != nullptr;
+  const float* rows[kOverlap];
+  const int64_t hits = LocateRange<kBytes>(
+      keys.data(), keys.size(), rows, kOverlap - 1, [&](int64_t i) {
+        const float* const row = rows[Slot(i)];
         char* value = values + i * bytes;
         if (row == nullptr) {
           missing_rows().Fill(keys[i], streamed ? initial : value);

@@ -110,15 +110,15 @@ class StripedTable::Sink final : public RowSink {
           const HashIndex::Bucket& home = *homes[Slot(i)];
           const uint32_t row = HashIndex::FindIn(home, ids[i]);
           inserted[Slot(i)] = false;
-          rows[i].value = nullptr;
           if (row != HashIndex::kNoRow) {
             set_row(i, row);
-          } else {
-            HashIndex::PrefetchPast(home);
+            return true;
           }
+          rows[i].value = nullptr;
+          HashIndex::PrefetchPast(home);
+          return false;
         },
         [&](int64_t i) {
-          if (rows[i].value != nullptr) return;
           const uint64_t hash = HashKey(ids[i]);
           if (filter != nullptr) {
             const uint32_t row = stripe->Find(hash, ids[i]);
