@@ -17,7 +17,7 @@ def status(field):
         return next(int(x.split()[1]) for x in lines if x.startswith(field)) >> 10
 
 def resident():
-    """Without what the batches' tensors left with malloc."""
+    # Without what the batches' tensors left with malloc.
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     return status("VmRSS")
