@@ -117,7 +117,8 @@ class UpdateStep {
 
   absl::Status Refuse(const std::vector<StepTask>& tasks) {
     return For(tasks, [&](const StepTask& task) {
-      return RefuseNonFinite(task.table, *tables_[task.table].sink,
+      return RefuseNonFinite(tables_[task.table].name,
+                             *tables_[task.table].sink,
                              gradients_[task.table]->Read(task.part).get());
     });
   }

@@ -2,6 +2,7 @@
 #define TFEMBED_CORE_GROUPED_UPDATE_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -30,6 +31,7 @@ enum class NonFinite {
 
 // One table's share of a step.
 struct TableUpdate {
+  std::string name;  // What errors call it, as "table 'user'".
   RowSink* sink = nullptr;
   const UpdateRule* rule = nullptr;
   float learning_rate = 0;

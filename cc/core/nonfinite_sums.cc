@@ -23,7 +23,7 @@ int64_t DropNonFinite(int64_t dim, SumBlock* block) {
   return dropped;
 }
 
-absl::Status RefuseNonFinite(int64_t table, const RowSink& sink,
+absl::Status RefuseNonFinite(absl::string_view table, const RowSink& sink,
                              SumReader* reader) {
   const Kernels& kernels = ActiveKernels();
   const int64_t dim = sink.dim();
@@ -31,12 +31,12 @@ absl::Status RefuseNonFinite(int64_t table, const RowSink& sink,
   while (reader->Next(&block, {})) {
     for (int64_t i = 0; i < block.n; ++i) {
       if (kernels.all_finite(block.sums.data() + i * dim, dim)) continue;
-      return absl::InvalidArgumentError(absl::StrCat(
-          "The summed gradient of id ", sink.NameOf(block.ids[i]), " of table ",
-          table,
-          " of this update (counted from 0) has a NaN or an infinity; nothing "
-          "was changed. Skip such rows with nonfinite=\"skip\", or find where "
-          "they come from."));
+      return absl::InvalidArgumentError(
+          absl::StrCat("The summed gradient of id ", sink.NameOf(block.ids[i]),
+                       " of ", table,
+                       " has a NaN or an infinity; nothing was changed. Skip "
+                       "such rows with nonfinite=\"skip\", or find where "
+                       "they come from."));
     }
   }
   return absl::OkStatus();

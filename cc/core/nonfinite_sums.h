@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "cc/core/rows.h"
 #include "cc/core/table_gradients.h"
 
@@ -13,9 +14,8 @@ namespace tfembed {
 // rows of `dim` floats; returns how many.
 int64_t DropNonFinite(int64_t dim, SumBlock* block);
 
-// InvalidArgument where a reader has such a sum, naming its id and its table,
-// by number.
-absl::Status RefuseNonFinite(int64_t table, const RowSink& sink,
+// InvalidArgument where a reader has such a sum, naming its id and `table`.
+absl::Status RefuseNonFinite(absl::string_view table, const RowSink& sink,
                              SumReader* reader);
 
 }  // namespace tfembed

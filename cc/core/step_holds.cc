@@ -19,15 +19,18 @@ absl::Status StepHolds::Pin(Executor* executor) {
   for (size_t i = 0; i < holds_.size(); ++i) {
     const auto& [hold, table] = holds_[i];
     if (i > 0 && holds_[i - 1].hold->order() == hold->order()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("Tables ", holds_[i - 1].table, " and ", table,
-                       " of this update (counted from 0) are the same one; "
-                       "give it once."));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "Of an update, ", tables_[holds_[i - 1].table].name, " and ",
+          tables_[table].name, " are the same one; give it once."));
     }
     std::vector<int64_t> ids;
     if (hold->is_bounded()) ids = ReadTrained(table, executor);
     const absl::Status status = hold->Pin(ids);
-    if (!status.ok()) return status;
+    if (!status.ok()) {
+      return absl::Status(
+          status.code(),
+          absl::StrCat("In ", tables_[table].name, ": ", status.message()));
+    }
   }
   return absl::OkStatus();
 }

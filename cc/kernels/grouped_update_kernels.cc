@@ -54,10 +54,29 @@ class GroupedUpdateOp : public OpKernel {
       if (!rule.ok()) return rule.status();
       rules_.push_back(*std::move(rule));
     }
+    TF_RETURN_IF_ERROR(ReadTableNames(construction));
     std::string nonfinite;
     TF_RETURN_IF_ERROR(construction->GetAttr("nonfinite", &nonfinite));
     if (nonfinite == "refuse") nonfinite_ = NonFinite::kRefuse;
     if (nonfinite == "allow") nonfinite_ = NonFinite::kAllow;
+    return absl::OkStatus();
+  }
+
+  // Graphs that were made before there were names have none.
+  absl::Status ReadTableNames(OpKernelConstruction* construction) {
+    TF_RETURN_IF_ERROR(construction->GetAttr("table_names", &table_names_));
+    const size_t tables = spec_.dims.size();
+    if (table_names_.empty()) table_names_.resize(tables);
+    if (table_names_.size() != tables) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("`table_names` must have one name for each of the ",
+                       tables, " tables; got ", table_names_.size(), "."));
+    }
+    for (size_t t = 0; t < tables; ++t) {
+      table_names_[t] = table_names_[t].empty()
+                            ? absl::StrCat("table ", t)
+                            : absl::StrCat("table '", table_names_[t], "'");
+    }
     return absl::OkStatus();
   }
 
@@ -94,6 +113,7 @@ class GroupedUpdateOp : public OpKernel {
     TF_RETURN_IF_ERROR(BuildFeatures(spec_, tensors, sinks->fixed_vocabulary(),
                                      executor, &features));
     for (int t = 0; t < updates->size(); ++t) {
+      (*updates)[t].name = table_names_[t];
       (*updates)[t].sink = sinks->sink(t);
       (*updates)[t].rule = rules_[t].get();
     }
@@ -121,9 +141,9 @@ class GroupedUpdateOp : public OpKernel {
       const float rate = rates->flat<float>()(t);
       const absl::Status status = rules_[t]->CheckLearningRate(rate);
       if (!status.ok()) {
-        return absl::Status(status.code(),
-                            absl::StrCat("The learning rate of table ", t, " ",
-                                         status.message()));
+        return absl::Status(status.code(), absl::StrCat("The learning rate of ",
+                                                        table_names_[t], " ",
+                                                        status.message()));
       }
       (*updates)[t].learning_rate = rate;
     }
@@ -131,6 +151,7 @@ class GroupedUpdateOp : public OpKernel {
   }
 
   GroupedSpec spec_;
+  std::vector<std::string> table_names_;  // What errors call them.
   UpdateRules rules_;
   NonFinite nonfinite_ = NonFinite::kSkip;
 };

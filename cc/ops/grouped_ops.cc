@@ -227,6 +227,7 @@ REGISTER_OP("Tfembed>GroupedUpdate")
     .Input("learning_rates: float")
     .Output("nonfinite_rows: int64")
     .Attr("S: int >= 0") TFEMBED_FEATURE_ATTRS.Attr("rules: string")
+    .Attr("table_names: list(string) = []")
     .Attr("nonfinite: {'skip', 'refuse', 'allow'} = 'skip'")
     .SetIsStateful()
     .SetShapeFn(UpdateShape)
@@ -238,6 +239,7 @@ for the same where only the middle of a long string differs). `slots` are the sl
 variables of the tables that are tf.Variables, table by table, in the order of
 the rule's slots. `nonfinite_rows` [T] counts sums with a NaN or an infinity,
 which `nonfinite` skips, refuses before anything is changed, or allows.
+`table_names` is what errors call the tables.
 )doc");
 
 }  // namespace

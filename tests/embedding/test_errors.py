@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 import tensorflow as tf
 
 import tfembed
+from embedding import marks
 from tfembed import errors
 
 THEIRS = tf.tpu.experimental.embedding
@@ -285,3 +289,42 @@ def test_an_id_outside_of_a_static_table_is_named(features, text, in_function):
     # The bad batch is gone: the next one is looked up.
     embedding.enqueue(tf.nest.map_structure(tf.zeros_like, features))
     assert look_up()["clicks"].shape[1:] == [2]
+
+
+@marks.REFUSES
+@pytest.mark.parametrize(
+    ("table", "gradient", "text"),
+    [
+        ({}, float("nan"), "id 1 of table 'users' has a NaN"),
+        ({"vocabulary_size": None}, float("nan"), "of table 'users' has a NaN"),
+        (
+            {
+                "vocabulary_size": None,
+                "max_size": 1,
+                "eviction": tfembed.policies.LeastRecent(),
+            },
+            1.0,
+            "In table 'users': .* 2 distinct keys",
+        ),
+    ],
+)
+def test_an_update_that_is_refused_names_its_table(table, gradient, text):
+    embedding = tfembed.TPUEmbedding(
+        tfembed.FeatureConfig(
+            tfembed.TableConfig(
+                **{"vocabulary_size": 8, "dim": 2, "name": "users", **table}
+            )
+        ),
+        tfembed.SGD(0.1),
+        nonfinite="refuse",
+    )
+    embedding.enqueue(tf.constant([1, 2]))
+    embedding.dequeue()
+    with pytest.raises(tf.errors.InvalidArgumentError, match=text):
+        embedding.apply_gradients(tf.fill([2, 2], gradient))
+
+
+@pytest.mark.parametrize("copy", [copy.deepcopy, pickle.dumps])
+def test_an_embedding_cannot_be_copied(copy):
+    with pytest.raises(errors.StateError, match=r"tf\.train\.Checkpoint"):
+        copy(_embedding())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tfembed import errors
 from tfembed.embedding.eager_calls import EagerCalls
 from tfembed.embedding.engine_options import EngineOptions
 from tfembed.embedding.engines.choice import choose_engines
@@ -168,6 +169,19 @@ class TPUEmbedding(StepCalls):
     def feature_config(self) -> Any:
         """The structure of FeatureConfigs, as it was given."""
         return self._plan.feature_config
+
+    def __deepcopy__(self, memo: Any) -> TPUEmbedding:
+        raise errors.StateError(
+            "A TPUEmbedding cannot be copied in memory: its tables exist once. "
+            "Make another one, and bring the tables over by "
+            "tf.train.Checkpoint."
+        )
+
+    def __reduce__(self) -> Any:
+        raise errors.StateError(
+            "A TPUEmbedding cannot be pickled. Save it by tf.train.Checkpoint, "
+            "and restore that into another one."
+        )
 
     def trained_lookup(self) -> TrainedLookup:
         """Lookups whose gradient trains the tables, for layers."""

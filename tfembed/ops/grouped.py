@@ -152,6 +152,7 @@ def grouped_update(
     rules: Sequence[str],
     learning_rates: Sequence[Any],
     nonfinite: str = "skip",
+    table_names: Sequence[str] = (),
 ) -> tf.Tensor:
     """Trains all tables with the gradients of the features' activations.
 
@@ -167,6 +168,7 @@ def grouped_update(
       learning_rates: per table a float or a scalar tensor.
       nonfinite: what to do with a row whose summed gradient has a NaN or an
         infinity: "skip", "refuse" (before anything is changed) or "allow".
+      table_names: what errors call the tables; none: their places.
 
     Returns:
       int64 [tables]: the rows whose sums had one.
@@ -180,6 +182,7 @@ def grouped_update(
         tf.stack(rates),
         rules="\n".join(rules),
         nonfinite=nonfinite,
+        table_names=list(table_names),
         **_attrs(dims, features, plans),
     )
 

@@ -136,6 +136,7 @@ class TrainedTable(EvictingTable):
                 rules=[self._optimizer.rule_text()] * n,
                 learning_rates=[rate() if callable(rate) else rate] * n,
                 nonfinite=nonfinite,
+                table_names=[self.name] * n,
             )
         self.note_training_step()
         return tf.reduce_sum(counts)

@@ -118,6 +118,7 @@ def _fused_update(
         rules=[rules[t].rule_text() for t in chosen],
         learning_rates=[rates[t] for t in chosen],
         nonfinite=nonfinite,
+        table_names=[plan.tables[t].name for t in chosen],
     )
 
 
