@@ -31,6 +31,18 @@ def test_a_step_is_traced_once_whatever_the_batch_has():
     assert int(v.size()) == 5
 
 
+@pytest.mark.parametrize(
+    "make", [K.RMSprop, K.Nadam, K.Lion, lambda: V1.MomentumOptimizer(0.1, 0.9)]
+)
+@pytest.mark.parametrize(("keys", "rows"), [([], []), ([1], [[NAN, 0.0]])])
+def test_an_eager_step_may_move_no_row(make, keys, rows):
+    v, optimizer = de.Variable(dim=2), wrapped(make())
+    gradient = tf.reshape(tf.constant(rows, tf.float32), [-1, 2])
+    optimizer.apply_gradients([(slices(keys, gradient), v)])
+    assert int(v.size()) == 0
+    assert int(optimizer.iterations) == 1
+
+
 @pytest.mark.parametrize("optimizer", [K.Lion(0.5), V1.MomentumOptimizer(1, 0)])
 def test_only_keys_of_the_step_move(optimizer):
     v = de.Variable(initializer=2.0)

@@ -189,3 +189,43 @@ def test_ids_of_rank_1_are_bags_of_one():
     ids = tf.SparseTensor([[0], [2]], tf.constant([5, 6], tf.int64), [3])
     rows = de.embedding_lookup_sparse(v, ids, None)
     assert rows.numpy().tolist() == [[2], [0], [2]]
+
+
+@WAYS
+@COMBINERS
+@pytest.mark.parametrize("tape_is", ["eager", "in", "around", "around cond"])
+@pytest.mark.parametrize("safe", [False, True])
+def test_weights_have_gradients_as_tensorflows(
+    shards, max_norm, combiner, tape_is, safe
+):
+    v, rows = table(shards)
+    sp_ids, sp_weights = bags()
+    name = "safe_embedding_lookup_sparse" if safe else "embedding_lookup_sparse"
+
+    def look_up(module, params, numbers):
+        weights = sp_weights.with_values(numbers)
+        return getattr(module, name)(
+            params, sp_ids, weights, combiner=combiner, max_norm=max_norm
+        )
+
+    def branched(module, params, numbers):
+        return tf.cond(
+            tf.reduce_any(numbers > 0),
+            lambda: look_up(module, params, numbers),
+            lambda: tf.zeros([BATCH, DIM]),
+        )
+
+    forward = {"around": look_up, "around cond": branched}.get(tape_is)
+    forward = tf.function(forward) if forward else look_up
+
+    def step(module, params):
+        numbers = tf.identity(sp_weights.values)
+        with tf.GradientTape() as tape:
+            tape.watch(numbers)
+            out = forward(module, params, numbers)
+            loss = tf.reduce_sum(tf.sin(out[:5]))
+        return tf.convert_to_tensor(tape.gradient(loss, numbers))
+
+    step = tf.function(step) if tape_is == "in" else step
+    expected = step(tf.nn, tf.Variable(rows, dtype=tf.float32))
+    np.testing.assert_allclose(step(de, v), expected, rtol=1e-4, atol=1e-5)

@@ -8,6 +8,7 @@ the op cannot read are looked up by TensorFlow's ops.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,12 +17,13 @@ import tensorflow as tf
 from tfembed import ops
 from tfembed.checkpoint.private import exporting_saved_model
 from tfembed.embedding.direct_lookup import V0, check_input, is_static, look_up
-from tfembed.embedding.features.pooling import check_indices
+from tfembed.embedding.features.pooling import check_indices, combine
 from tfembed.embedding.features.step_format import op_combiner
+from tfembed.embedding.host.row_feature import places_of
 from tfembed.embedding.taped_input import TapedInput, read_taped
-from tfembed.embedding.weight_gradients import with_weight_gradient
 from tfembed.ops import FeatureIds, FeaturePlan
 from tfembed.ops.private import traced_for_xla
+from tfembed.ops.weight_gradients import with_weight_gradient
 
 __all__ = ["look_up_fused"]
 
@@ -152,12 +154,20 @@ class _Input:
             )
         return cls(ids, plan, read_as, value, is_weighted)
 
+    def _weighted(self, of_op: tf.Tensor, table: Any) -> tf.Tensor:
+        samples, _ = places_of(self.ids)
+        return with_weight_gradient(
+            of_op,
+            self.ids,
+            samples,
+            table,
+            functools.partial(combine, combiner=self.plan.combiner),
+        )
+
     def activations(self, of_op: tf.Tensor, table: Any) -> tf.Tensor:
         """What the op gave, in the shape of the input."""
         if self.is_weighted:
-            of_op = with_weight_gradient(
-                of_op, self.ids, self.plan.combiner, table
-            )
+            of_op = self._weighted(of_op, table)
         shape = self.read_as.lead.concatenate(table.shape[1])
         if shape.is_fully_defined():
             # Also from [B, L] to another with as many elements.

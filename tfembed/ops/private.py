@@ -65,6 +65,13 @@ def tape_watches(tensor: tf.Tensor) -> bool:
     return bool(record.should_record_backprop([tensor]))
 
 
+def captured(handle: tf.Tensor) -> tf.Tensor:
+    """`handle` as an input of the function, branch or loop that is traced."""
+    graph: Any = tf.compat.v1.get_default_graph()
+    is_function = not tf.executing_eagerly() and hasattr(graph, "capture")
+    return graph.capture(handle) if is_function else handle
+
+
 def acts_as_variable(value: Any) -> bool:
     """Whether tapes take `value` for its `handle`."""
     return resource_variable_ops.is_resource_variable(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import tensorflow as tf
@@ -14,6 +15,7 @@ from tfembed.dynamic_embedding.variables.embedding_weights import (
 )
 from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.ops import private
+from tfembed.ops.weight_gradients import with_weight_gradient
 
 __all__ = ["Bags", "check_bags", "check_combiner", "look_up_bags"]
 
@@ -119,7 +121,9 @@ def look_up_bags(
     ids, places = tf.unique(bags.ids.values)
     found = params.embedding_lookup(ids, name, max_norm, return_trainable)
     rows, *wrapper = found if return_trainable else (found,)
-    combined = _combine(tf.gather(rows, places), bags, combiner)
+    weights = None if bags.weights is None else bags.weights.values
+    rows = tf.gather(rows, places)
+    combined = _combine(rows, weights, bags.places, bags.count, combiner)
     return (combined, *wrapper) if return_trainable else combined
 
 
@@ -141,10 +145,24 @@ def _fused(params: Any, bags: Bags, combiner: str, name: str) -> tf.Tensor:
         # What trainable_variables() lists.
         source = TrainableWrapper(params, bags.ids.values, name=name)
     (combined,) = ops.grouped_lookup([source], [params.dim], [feature], [plan])
+    if bags.weights is not None:
+        combined = with_weight_gradient(
+            combined,
+            feature,
+            bags.places,
+            params,
+            functools.partial(_combine, combiner=combiner),
+        )
     return tf.cast(combined, params.value_dtype)
 
 
-def _combine(rows: tf.Tensor, bags: Bags, combiner: str) -> tf.Tensor:
+def _combine(
+    rows: tf.Tensor,
+    weights: tf.Tensor | None,
+    places: tf.Tensor,
+    count: tf.Tensor,
+    combiner: str,
+) -> tf.Tensor:
     """Combines rows [n, dim] into [batch, dim]; half precision in float32."""
     dtype = rows.dtype
     if dtype in (tf.bool, tf.string):
@@ -159,10 +177,10 @@ def _combine(rows: tf.Tensor, bags: Bags, combiner: str) -> tf.Tensor:
         )
     if dtype in _HALF:
         rows = tf.cast(rows, tf.float32)
-    places, count = bags.places, bags.count
-    weights = tf.ones_like(places, rows.dtype)
-    if bags.weights is not None:
-        weights = tf.cast(bags.weights.values, rows.dtype)
+    if weights is None:
+        weights = tf.ones_like(places, rows.dtype)
+    else:
+        weights = tf.cast(weights, rows.dtype)
         rows *= weights[:, tf.newaxis]
     combined = tf.math.unsorted_segment_sum(rows, places, count)
     if combiner != "sum":

@@ -94,6 +94,9 @@ class KerasRows(RowRule):
             return results
 
     def _move(self, table: TableRows, rate: tf.Tensor | None) -> TableRows:
+        if table.values.shape[0] == 0:  # Which not all of Keras' ops take.
+            one = _each(table, lambda rows: tf.pad(rows, [[0, 1], [0, 0]]))
+            return _each(self._move(one, rate), lambda rows: rows[:0])
         self._rows.rows = self._decayed(table, rate)
         for slot, rows in zip(self._slots.values(), table.slots, strict=True):
             slot.rows = rows
@@ -173,6 +176,17 @@ class KerasRows(RowRule):
                     f"'{variable.name}' of shape {variable.shape}; slots must "
                     "have the variable's shape."
                 )
+
+
+def _each(
+    table: TableRows, function: Callable[[tf.Tensor], tf.Tensor]
+) -> TableRows:
+    return TableRows(
+        table.name,
+        function(table.values),
+        tuple(function(slot) for slot in table.slots),
+        function(table.gradients),
+    )
 
 
 def _takes_rate(update_step: Callable[..., Any]) -> bool:
