@@ -31,12 +31,12 @@ enum class NonFinite {
 
 // One table's share of a step.
 struct TableUpdate {
-  std::string name;  // What errors call it, as "table 'user'".
   RowSink* sink = nullptr;
   const UpdateRule* rule = nullptr;
   float learning_rate = 0;
   std::vector<BagGradients> features;  // All features of this table.
   int64_t nonfinite_rows = 0;          // Out: rows with such a sum.
+  std::string name = {};  // What errors call it, as "table 'user'".
 };
 
 // Sums the gradient of each distinct id over all bags and features of its

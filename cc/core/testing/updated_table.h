@@ -104,7 +104,10 @@ inline absl::Status RunStep(std::vector<UpdatedTable*> tables,
                             NonFinite nonfinite = NonFinite::kSkip,
                             std::vector<int64_t>* nonfinite_rows = nullptr) {
   std::vector<TableUpdate> updates;
-  for (UpdatedTable* table : tables) updates.push_back(table->Update());
+  for (UpdatedTable* table : tables) {
+    updates.push_back(table->Update());
+    updates.back().name = "table " + std::to_string(updates.size() - 1);
+  }
   const absl::Status status =
       GroupedUpdate(absl::MakeSpan(updates), nonfinite, executor);
   for (const TableUpdate& update : updates) {
