@@ -229,3 +229,35 @@ def test_weights_have_gradients_as_tensorflows(
     step = tf.function(step) if tape_is == "in" else step
     expected = step(tf.nn, tf.Variable(rows, dtype=tf.float32))
     np.testing.assert_allclose(step(de, v), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_persistent_tape_around_a_function_gives_gradients_again(
+    shards, weighted
+):
+    v, _ = table(shards)
+    sp_ids, sp_weights = bags()
+    scale = tf.Variable(2.0)
+
+    @tf.function
+    def look_up(numbers):
+        weights = sp_weights.with_values(numbers) if weighted else None
+        return scale * de.embedding_lookup_sparse(
+            v, sp_ids, weights, combiner="sum"
+        )
+
+    numbers = tf.identity(sp_weights.values)
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(numbers)
+        loss = tf.reduce_sum(look_up(numbers))
+    expected = 2 * matrix(sp_ids, sp_weights if weighted else None, "sum")
+    for _ in range(2):
+        slices = tape.gradient(loss, v)
+        gradient = np.zeros([20, DIM])
+        np.add.at(gradient, slices.indices.numpy(), slices.values.numpy())
+        np.testing.assert_allclose(gradient[:, 0], expected.sum(0), rtol=1e-5)
+        of_weights = tape.gradient(loss, numbers)
+        rows = v.lookup(sp_ids.values).numpy().sum(1)
+        if weighted:
+            np.testing.assert_allclose(of_weights, 2 * rows, rtol=1e-5)

@@ -84,6 +84,36 @@ def test_a_tape_may_be_around_a_branch(taken):
     assert ones == [3.0 * (taken and i == 1) for i in range(9)]
 
 
+@pytest.mark.parametrize("place", ["branch", "loop"])
+def test_weights_have_gradients_out_of_branches_and_loops(place):
+    embedding = _embedding()
+    ids = tf.ragged.constant([[1, 3], [8]])
+
+    def look_up(numbers):
+        weights = ids.with_values(numbers)
+        return embedding([tf.constant([3]), ids], [None, weights])[1]
+
+    @tf.function
+    def gradient(numbers):
+        with tf.GradientTape() as tape:
+            tape.watch(numbers)
+            found = tf.zeros([2, 3])
+            if place == "loop":
+                for _ in tf.range(1):
+                    found += look_up(numbers)
+            elif tf.reduce_all(numbers > 0):
+                found = look_up(numbers)
+        return tape.gradient(found, numbers)
+
+    numbers = tf.constant([2.0, 0.5, 3.0])
+    with tf.GradientTape() as tape:
+        tape.watch(numbers)
+        found = look_up(numbers)
+    expected = tape.gradient(found, numbers)
+    np.testing.assert_allclose(gradient(numbers), expected, 1e-5, 1e-6)
+    assert np.abs(expected).max() > 0
+
+
 def test_a_tape_may_be_around_a_loop():
     embedding = _embedding()
     (table,) = embedding.trainable_variables

@@ -121,7 +121,10 @@ def _grouped_lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[Any]:
     _check_branch(op, tables, ids)
     table_ids = op.get_attr("table_ids")
     result = library.load().tfembed_grouped_lookup_gradient(
-        tables,
+        [
+            t if _has_vocabulary(t) else private.outside_function(t)
+            for t in tables
+        ],
         ids,
         rows,
         weights,

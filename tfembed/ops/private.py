@@ -72,6 +72,25 @@ def captured(handle: tf.Tensor) -> tf.Tensor:
     return graph.capture(handle) if is_function else handle
 
 
+def outside_function(handle: tf.Tensor) -> tf.Tensor:
+    """What eager code calls `handle`, for the gradient of a function that it calls.
+
+    TensorFlow gives a function that a persistent tape is around all of its own
+    tensors that its gradient uses as outputs, with gradients that are no slices.
+    A gradient inside of another function keeps to tensors of that one.
+    """
+    graph: Any = tf.compat.v1.get_default_graph()
+    if tf.executing_eagerly() or hasattr(
+        getattr(graph, "outer_graph", None), "captures"
+    ):
+        return handle
+    own = getattr(handle, "graph", None)  # A tensor of eager mode has none.
+    for outer, inner in getattr(own, "captures", ()):
+        if inner is handle and not hasattr(outer, "op"):
+            return outer
+    return handle
+
+
 def acts_as_variable(value: Any) -> bool:
     """Whether tapes take `value` for its `handle`."""
     return resource_variable_ops.is_resource_variable(value)

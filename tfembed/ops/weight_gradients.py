@@ -48,7 +48,7 @@ def with_weight_gradient(
 
     def rows_now(keys: tf.Tensor) -> tf.Tensor:
         (rows,) = grouped_lookup(
-            [handle],
+            [private.outside_function(handle)],
             [activations.shape[-1]],
             [feature_ids(keys)],
             [FeaturePlan(table=0, combiner="sum", validate=False)],
@@ -70,11 +70,12 @@ def with_weight_gradient(
     ) -> tuple[tf.Tensor, Callable[..., Any]]:
         def gradient(upstream: tf.Tensor) -> tuple[Any, ...]:
             of_ids = rows_now(keys) if rows is None else rows
+            own = tf.identity(weights)  # What a tape in a loop can watch.
             with tf.GradientTape() as tape:
-                tape.watch(weights)
-                combined = combine(of_ids, weights, samples, batch_size)
+                tape.watch(own)
+                combined = combine(of_ids, own, samples, batch_size)
             of_weights = tf.raw_ops.PreventGradient(
-                input=tape.gradient(combined, weights, upstream),
+                input=tape.gradient(combined, own, upstream),
                 message="Weights of tfembed's lookups have no second-order "
                 "gradients.",
             )
