@@ -185,6 +185,7 @@ def test_values_of_another_dtype_are_refused(table):
         ({"devices": "/CPU:0"}, "`devices`"),
         ({"seed": 2**63}, "`seed`"),
         ({"init_size": -1}, "`init_size`"),
+        ({"init_size": 10**30}, "`init_size`"),
         ({"initializer": [1.0, 2.0, 3.0]}, "3 elements"),
     ],
 )

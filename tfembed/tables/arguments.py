@@ -106,10 +106,12 @@ def rows_per_shard(init_size: Any, num_shards: int, table: str) -> int:
     """Keys that each shard makes room for, rounded up.
 
     Raises:
-      tfembed.errors.ArgumentError: not an integer, or a negative one.
+      tfembed.errors.ArgumentError: not an integer of 64 bits, or a negative one.
     """
     owner = f"table '{table}'"
-    rows = checks.integer(init_size, "init_size", least=0, owner=owner)
+    rows = checks.integer(
+        init_size, "init_size", least=0, most=tf.int64.max, owner=owner
+    )
     return -(-rows // num_shards)
 
 
