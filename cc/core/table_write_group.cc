@@ -113,16 +113,19 @@ void StripedTable::WriteGroupAs(const KeyGroup& group, const RowWrites& writes,
       },
       [&](int64_t i) {
         PendingWrite& write = pending[Slot(i)];
+        write.action = Action::kNone;
         const uint32_t row = HashIndex::FindIn(*write.home, group.keys[i]);
         if (row != HashIndex::kNoRow) {
           set_present(i, row);
-          return true;
+          write.home = nullptr;  // Settled.
+        } else {
+          HashIndex::PrefetchPast(*write.home);
         }
-        write.action = Action::kNone;
-        HashIndex::PrefetchPast(*write.home);
-        return false;
       },
       [&](int64_t i) {
+        // Not before: its lines would take the place of rows in the table.
+        PrefetchRow<false>(from(i), words);
+        if (pending[Slot(i)].home == nullptr) return;
         const int64_t key = group.keys[i];
         bool inserted = false;
         const uint32_t row =
@@ -166,9 +169,7 @@ void StripedTable::WriteGroupAs(const KeyGroup& group, const RowWrites& writes,
             note(write.to);
           }
         }
-      },
-      // Not before: its lines would take the place of rows in the table.
-      [&](int64_t i) { PrefetchRow<false>(from(i), words); });
+      });
   if (writes.streams) StreamedRows();
   nan_rows_.Add(nan_rows);
   if (!touches_later) return;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 namespace tfembed {
 
@@ -13,54 +14,49 @@ namespace tfembed {
 // theirs:
 //
 //   ask(i)     computes where key i's bucket is and asks the memory for it;
-//   find(i)    looks into it and asks for the row, or, returning false, for
-//              the next bucket;
+//   find(i)    looks into it and asks for the row, or for the next bucket, and
+//              says whether the key is settled; where it says nothing, none is;
 //   settle(i)  what find could not answer: other buckets, new keys;
 //   finish(i)  reads or writes the row.
 //
-// Each stage sees its keys in the order of 0 .. n - 1; `approach`, where there
-// is one, all of them as long before finish as settle. State between stages is
+// Each stage sees its keys in the order of 0 .. n - 1. State between stages is
 // kept by Slot(i), in arrays of kOverlap entries. (Rolling steps of 8 keys, not
 // blocks of 32 stage by stage: those leave the memory idle while the last
 // bucket of a block is awaited.)
 inline constexpr int64_t kOverlap = 128;
 inline int Slot(int64_t i) { return static_cast<int>(i & (kOverlap - 1)); }
 
-struct NoStage {
-  void operator()(int64_t /*i*/) const {}
-};
-
-template <typename Ask, typename Find, typename Settle, typename Finish,
-          typename Approach = NoStage>
-inline void Overlap(int64_t n, Ask ask, Find find, Settle settle, Finish finish,
-                    Approach approach = {}) {
+template <typename Ask, typename Find, typename Settle, typename Finish>
+inline void Overlap(int64_t n, Ask ask, Find find, Settle settle,
+                    Finish finish) {
   constexpr int64_t kStep = 8;
   constexpr int64_t kFindAfter = 32;
   constexpr int64_t kSettleAfter = 56;
   constexpr int64_t kFinishAfter = 80;
   static_assert(kFinishAfter + kStep <= kOverlap);
   const auto step = [n](int64_t begin, const auto& stage) {
-    if (begin >= 0 && begin + kStep <= n) {  // Mostly; a loop of known length.
-      for (int64_t k = 0; k < kStep; ++k) stage(begin + k);
-      return;
-    }
     const int64_t end = std::min(begin + kStep, n);
     for (int64_t i = std::max<int64_t>(begin, 0); i < end; ++i) stage(i);
   };
-  int64_t unsettled[kOverlap];
+  constexpr bool kSettlesAll = std::is_void_v<decltype(find(0))>;
+  int64_t unsettled[kSettlesAll ? 1 : kOverlap];
   int64_t num_unsettled = 0;
   int64_t num_settled = 0;
   for (int64_t begin = 0; begin < n + kFinishAfter; begin += kStep) {
     step(begin, ask);
-    step(begin - kFindAfter, [&](int64_t i) {
-      unsettled[Slot(num_unsettled)] = i;
-      num_unsettled += !find(i);
-    });
-    while (num_settled < num_unsettled &&
-           unsettled[Slot(num_settled)] < begin - kSettleAfter + kStep) {
-      settle(unsettled[Slot(num_settled++)]);
+    if constexpr (kSettlesAll) {
+      step(begin - kFindAfter, find);
+      step(begin - kSettleAfter, settle);
+    } else {
+      step(begin - kFindAfter, [&](int64_t i) {
+        unsettled[Slot(num_unsettled)] = i;
+        num_unsettled += !find(i);
+      });
+      while (num_settled < num_unsettled &&
+             unsettled[Slot(num_settled)] < begin - kSettleAfter + kStep) {
+        settle(unsettled[Slot(num_settled++)]);
+      }
     }
-    step(begin - kSettleAfter, approach);
     step(begin - kFinishAfter, finish);
   }
 }
