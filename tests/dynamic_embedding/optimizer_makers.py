@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import tensorflow as tf
 
 K, V1 = tf.keras.optimizers, tf.compat.v1.train
@@ -55,4 +56,42 @@ V1_TRAIN = {
         V1.ProximalGradientDescentOptimizer(rate)
     ),
 }
-ALL = {**KERAS, **V1_TRAIN}
+
+
+def legacy():
+    """The module of tf_keras' legacy optimizers."""
+    return pytest.importorskip("tf_keras").optimizers.legacy
+
+
+LEGACY = {
+    "legacy SGD": lambda rate: legacy().SGD(rate),
+    "legacy SGD with momentum": lambda rate: legacy().SGD(rate, 0.9),
+    "legacy SGD, Nesterov": lambda rate: legacy().SGD(rate, 0.9, True),
+    "legacy Adagrad": lambda rate: legacy().Adagrad(rate),
+    "legacy Adagrad, large epsilon": lambda rate: legacy().Adagrad(
+        rate, 0.2, epsilon=1e-2
+    ),
+    "legacy Adam": lambda rate: legacy().Adam(rate, 0.8, 0.95, epsilon=1e-3),
+    "legacy Adam, amsgrad": lambda rate: legacy().Adam(rate, amsgrad=True),
+    "legacy Ftrl": lambda rate: legacy().Ftrl(
+        rate,
+        l1_regularization_strength=0.01,
+        l2_regularization_strength=0.02,
+        beta=0.1,
+    ),
+    "legacy Ftrl with shrinkage": lambda rate: legacy().Ftrl(
+        rate, l2_shrinkage_regularization_strength=0.1
+    ),
+    "legacy RMSprop": lambda rate: legacy().RMSprop(rate),
+    "legacy RMSprop, centered": lambda rate: legacy().RMSprop(
+        rate, centered=True
+    ),
+    "legacy RMSprop, all slots": lambda rate: legacy().RMSprop(
+        rate, momentum=0.5, centered=True
+    ),
+    "legacy Adadelta": lambda rate: legacy().Adadelta(rate),
+    "legacy Adamax": lambda rate: legacy().Adamax(rate),
+    "legacy Nadam": lambda rate: legacy().Nadam(rate),
+}
+IN_GRAPHS = {**V1_TRAIN, **LEGACY}
+ALL = {**KERAS, **V1_TRAIN, **LEGACY}

@@ -15,6 +15,7 @@ from dynamic_embedding.mirrored_programs import (
     rows_of,
     strategy_of,
 )
+from dynamic_embedding.optimizer_makers import legacy
 from tfembed import optimizers
 
 REPLICAS = pytest.mark.parametrize("replicas", [2, 4])
@@ -36,8 +37,13 @@ def batches_of(step, replicas):
         lambda: keras.optimizers.Adam(0.1),
         lambda: keras.optimizers.Lion(0.1),
         lambda: tf.compat.v1.train.AdagradOptimizer(0.1),
+        lambda: legacy().Adam(0.1),
+        lambda: legacy().Nadam(0.1),
     ],
-    ids=["SGD", "Adagrad", "Adam", "Lion by rows", "v1 Adagrad"],
+    ids=[
+        *("SGD", "Adagrad", "Adam", "Lion by rows", "v1 Adagrad"),
+        *("legacy Adam", "legacy Nadam by rows"),
+    ],
 )
 def test_replicas_move_rows_as_one_does(replicas, in_function, optimizer):
     alone = Program(tf.distribute.get_strategy(), optimizer)

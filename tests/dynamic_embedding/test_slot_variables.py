@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed.dynamic_embedding as de
-from tests.dynamic_embedding.optimizer_makers import V1, K
+from tests.dynamic_embedding.optimizer_makers import V1, K, legacy
 from tfembed import optimizers
 
 
@@ -36,6 +36,8 @@ def wrapped(optimizer):
         (lambda: K.RMSprop(), ["rmsprop/velocity"]),
         (lambda: V1.AdamOptimizer(), ["Adam/m", "Adam/v"]),
         (lambda: V1.FtrlOptimizer(0.1), ["Ftrl/accum", "Ftrl/linear"]),
+        (lambda: legacy().Adam(), ["Adam/m", "Adam/v"]),
+        (lambda: legacy().RMSprop(name="r"), ["r/rms"]),
         (lambda: optimizers.Adagrad(0.1), ["Adagrad/accumulators"]),
         (lambda: K.SGD(), []),
     ],
@@ -105,7 +107,16 @@ def test_created_slots_are_variables_beside_theirs():
     assert slot.lookup([4]).numpy().tolist() == [[0.5] * 3]
 
 
-@pytest.mark.parametrize("make", [K.Nadam, K.RMSprop, V1.AdamOptimizer])
+@pytest.mark.parametrize(
+    "make",
+    [
+        K.Nadam,
+        K.RMSprop,
+        V1.AdamOptimizer,
+        lambda learning_rate: legacy().Adam(learning_rate),
+        lambda learning_rate: legacy().Nadam(learning_rate),
+    ],
+)
 def test_training_goes_on_from_a_checkpoint(make, tmp_path):
     def build():
         optimizer = wrapped(make(learning_rate=0.1))

@@ -78,15 +78,7 @@ class Nadam(RMSprop):
         raise NotImplementedError
 
 
-class OptimizerV2:
-    """The base class of the legacy ones."""
-
-
-class Legacy(OptimizerV2, Optimizer):
-    pass
-
-
-for _cls in (Optimizer, RMSprop, Adafactor, ByRow, Nadam, OptimizerV2, Legacy):
+for _cls in (Optimizer, RMSprop, Adafactor, ByRow, Nadam):
     _cls.__module__ = "tf_keras.optimizers"
 
 
@@ -113,7 +105,6 @@ def test_rows_move_by_the_optimizers_own_update():
         (Adafactor, "means over whole rows"),
         (ByRow, "has not the variable's shape"),
         (Nadam, "do more than `update_step`"),
-        (Legacy, "not of its `legacy` ones"),
     ],
 )
 def test_others_are_refused(cls, text):

@@ -180,6 +180,7 @@ def test_a_step_of_the_embedding_sums_over_replicas_before_the_optimizer(
 def test_a_tf_keras_optimizer_trains_the_tables():
     tf_keras = pytest.importorskip("tf_keras")
     _check_one_step(tf_keras.optimizers.SGD(0.5).apply_gradients)
+    _check_one_step(tf_keras.optimizers.legacy.SGD(0.5).apply_gradients)
 
 
 def test_an_optimizer_of_tensorflow_1_trains_the_tables():

@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 import tfembed
+from dynamic_embedding.optimizer_makers import legacy
 from proof import v0_traces
 
 REPLICAS = 4
@@ -26,6 +27,9 @@ OPTIMIZERS = {
     "v1 adam": lambda: v1.AdamOptimizer(0.1),
     "v1 momentum": lambda: v1.MomentumOptimizer(0.1, 0.9),
     "v1 ftrl": lambda: v1.FtrlOptimizer(0.1),
+    "legacy adagrad": lambda: legacy().Adagrad(0.1),
+    "legacy adam": lambda: legacy().Adam(0.1),
+    "legacy nadam": lambda: legacy().Nadam(0.1),
 }
 
 

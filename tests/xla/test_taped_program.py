@@ -8,10 +8,12 @@ import pytest
 import tensorflow as tf
 
 import tfembed
+from dynamic_embedding.optimizer_makers import legacy
 from embedding.marks import NEEDS_XLA
+from tfembed.dynamic_embedding.training.fused_rule import FusedRule
 from tfembed.dynamic_embedding.training.keras_rows import KerasRows
-from tfembed.dynamic_embedding.training.keras_rules import FusedRule
 from tfembed.dynamic_embedding.training.v1_rows import V1Rows
+from tfembed.dynamic_embedding.training.v2_rows import V2Rows
 from tfembed.embedding.plan import make_plan
 from tfembed.embedding.xla.stack import StackRows, stacks_of
 from tfembed.embedding.xla.taped_program import TapedProgram
@@ -165,13 +167,17 @@ def test_tables_move_as_variables_of_dense_gradients_do(with_momentum):
     np.testing.assert_array_equal(found[0][5:8], ROWS[5:8])
 
 
-def test_v1_updates_in_place_and_other_tables_are_put_back():
+@pytest.mark.parametrize(
+    ("kind", "make"),
+    [
+        (V1Rows, lambda: tf.compat.v1.train.MomentumOptimizer(0.5, 0.9)),
+        (V2Rows, lambda: legacy().SGD(0.5, 0.9)),
+    ],
+    ids=["v1", "legacy"],
+)
+def test_kernels_update_in_place_and_other_tables_are_put_back(kind, make):
     program = _program()
-
-    def make():
-        return tf.compat.v1.train.MomentumOptimizer(0.5, 0.9)
-
-    rule = V1Rows(make())
+    rule = kind(make())
     values, slot = tf.Variable(ROWS), tf.Variable(SLOT)
     rule.prepare(values)
     before = StackRows(tf.constant(ROWS), (tf.constant(SLOT),))

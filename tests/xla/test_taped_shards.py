@@ -95,7 +95,11 @@ def test_lookups_in_a_nested_function_have_gradients():
 
 
 @pytest.mark.parametrize(
-    "name", ["keras sgd", "keras adagrad", "v1 adagrad", "v1 momentum"]
+    "name",
+    [
+        *("keras sgd", "keras adagrad", "v1 adagrad", "v1 momentum"),
+        *("legacy adagrad", "legacy adam"),
+    ],
 )
 @pytest.mark.parametrize("is_built", [False, True])
 def test_an_optimizer_alone_is_refused(name, is_built):
@@ -207,7 +211,9 @@ def test_engines_are_described_and_one_replica_needs_no_exchange():
 
 
 @pytest.mark.parametrize("engine", ["host", "xla"])
-@pytest.mark.parametrize("name", ["keras adagrad", "v1 momentum"])
+@pytest.mark.parametrize(
+    "name", ["keras adagrad", "v1 momentum", "legacy adagrad"]
+)
 def test_elsewhere_a_step_is_the_optimizers_own(engine, name):
     moved = []
     for by_embedding in (True, False):

@@ -10,6 +10,10 @@ import tensorflow as tf
 from tfembed import errors
 from tfembed.dynamic_embedding.training.optimizer import TableOptimizer
 from tfembed.dynamic_embedding.training.v1_optimizer import V1TableOptimizer
+from tfembed.dynamic_embedding.training.v2_optimizer import (
+    base_for,
+    v2_table_optimizer,
+)
 
 __all__ = ["DynamicEmbeddingOptimizer"]
 
@@ -23,8 +27,8 @@ def DynamicEmbeddingOptimizer(
 ) -> Any:
     """Applies an optimizer to `Variable`s, and to dense variables beside them.
 
-    Over a Keras 3 optimizer it is one itself, so that `Model.compile` takes it
-    (`tfembed.dynamic_embedding.keras`).
+    Over an optimizer of Keras 3 or tf_keras it is one itself, so that the
+    library's `Model.compile` takes it.
 
     In one step the gradients of a key are summed over all its occurrences and
     all lookups, then applied once. Rows and slots of these keys move, others
@@ -36,9 +40,10 @@ def DynamicEmbeddingOptimizer(
     update goes row by row (RMSprop, AdamW, Lion, SGD with momentum, ...) runs
     its own update on the rows and slots of the step.
 
-    In a graph of TensorFlow 1 `opt` is one of `tf.compat.v1.train` or of
-    `tfembed.optimizers`, made in that graph; `minimize` and `apply_gradients`
-    return the operation that sessions run for a step.
+    In a graph of TensorFlow 1 `opt` is one of `tf.compat.v1.train`, of
+    `tf_keras.optimizers.legacy` or of `tfembed.optimizers`, made in that graph;
+    `minimize` and `apply_gradients` return the operation that sessions run for a
+    step.
 
     Example:
       optimizer = DynamicEmbeddingOptimizer(tf.keras.optimizers.Adam(1e-3))
@@ -49,10 +54,12 @@ def DynamicEmbeddingOptimizer(
       optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
 
     Args:
-      opt: an optimizer of Keras 3, tf_keras, `tf.compat.v1.train` or
-        `tfembed.optimizers`. Dense variables are left to it; the last kind
-        takes none. Its options count (clipping over the sums of distinct keys,
-        weight decay on the rows of the step, loss scale, schedules).
+      opt: an optimizer of Keras 3, tf_keras (its `legacy` ones, of class
+        `OptimizerV2`, and TensorFlow's copies of them too),
+        `tf.compat.v1.train` or `tfembed.optimizers`. Dense variables are left
+        to it; the last kind takes none. Its options count (clipping over the
+        sums of distinct keys, weight decay on the rows of the step, loss scale,
+        schedules).
       bp_v2: for asynchronous training. Updates that are not fused then add what
         they changed to rows and slots as they have become meanwhile, in place
         of writing over them, so that two steps at once add up. Fused ones
@@ -64,7 +71,8 @@ def DynamicEmbeddingOptimizer(
 
     Returns:
       A `TableOptimizer`; over a Keras 3 optimizer a `KerasTableOptimizer`, over
-      one of tf.compat.v1 a `V1TableOptimizer`, with its methods. All have
+      one of tf_keras a `V2TableOptimizer`, over one of tf.compat.v1 a
+      `V1TableOptimizer`, with its methods. All have
       `minimize`, `apply_gradients` and `nonfinite_rows`, an int64 variable: the
       keys with a gradient that was not finite so far. Other attributes, such as
       `beta_1`, are those of `opt`.
@@ -84,6 +92,9 @@ def DynamicEmbeddingOptimizer(
     is_v1 = isinstance(opt, tf.compat.v1.train.Optimizer)
     kind = V1TableOptimizer if is_v1 else TableOptimizer
     optimizer = kind(opt, bp_v2, synchronous, nonfinite=nonfinite)
+    base = base_for(opt)
+    if base is not None:
+        return v2_table_optimizer(optimizer, base)
     keras = sys.modules.get("keras")
     if keras is None or not isinstance(opt, keras.optimizers.Optimizer):
         return optimizer

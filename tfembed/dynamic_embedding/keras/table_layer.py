@@ -130,6 +130,7 @@ class TableLayer(keras.layers.Layer):
         Raises:
           tfembed.errors.DtypeError: ids that are no keys of the table.
           tfembed.errors.StateError: a part of a file was loaded, without rows.
+          tfembed.errors.UnsupportedError: a symbolic input of tf_keras.
         """
         if self._awaits_assets:
             raise errors.StateError(
@@ -139,6 +140,13 @@ class TableLayer(keras.layers.Layer):
             )
         if isinstance(ids, tf.RaggedTensor):
             return ids.with_flat_values(self.look_up(ids.flat_values))
+        if type(ids).__module__.partition(".")[0] == "tf_keras":
+            raise errors.UnsupportedError(
+                f"Layer '{self.name}' is one of Keras 3; got a symbolic input of "
+                "tf_keras, whose model would not train the table. Derive the "
+                "model from tf_keras.Model and call the layer in its `call`, or "
+                "build it of keras.Input."
+            )
         ids = self._keys(ids)
         fetch = (
             embedding_lookup_unique if self.with_unique else embedding_lookup

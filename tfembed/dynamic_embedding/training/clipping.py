@@ -30,7 +30,8 @@ class GradientClipping:
 
     Attributes:
       loss_scale: gradients are divided by it first.
-      clipvalue: each element is clipped to [-clipvalue, clipvalue].
+      clipvalue: each element is clipped to [-clipvalue, clipvalue], before norms
+        are taken.
       clipnorm: each variable's gradient is scaled down to this norm.
       global_clipnorm: all gradients together are.
     """
@@ -57,6 +58,8 @@ class GradientClipping:
         if not self.global_clipnorm:
             return sums, list(dense)
         all_gradients = [_finite(s) for s, _ in sums]
+        if self.clipvalue:  # Before the norm, as for tables.
+            dense = [(_clip_elements(g, self.clipvalue), v) for g, v in dense]
         all_gradients += [_times(g, self._unscale) for g, _ in dense]
         factor = _shrink(all_gradients, self.global_clipnorm)
         return (
@@ -69,12 +72,13 @@ class GradientClipping:
         return 1 / self.loss_scale if self.loss_scale else 1.0
 
 
-def _clip_elements(slices: tf.IndexedSlices, limit: float) -> tf.IndexedSlices:
+def _clip_elements(gradient: Any, limit: float) -> Any:
+    if isinstance(gradient, tf.IndexedSlices):
+        kept = _clip_elements(gradient.values, limit)
+        return tf.IndexedSlices(kept, gradient.indices, gradient.dense_shape)
     # A NaN or infinity stays one: `nonfinite` says what becomes of it.
-    values = slices.values
-    clipped = tf.clip_by_value(values, -limit, limit)
-    kept = tf.where(tf.math.is_finite(values), clipped, values)
-    return tf.IndexedSlices(kept, slices.indices)
+    clipped = tf.clip_by_value(gradient, -limit, limit)
+    return tf.where(tf.math.is_finite(gradient), clipped, gradient)
 
 
 def _times(gradient: Any, factor: Any) -> Any:

@@ -9,12 +9,12 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
+from tfembed.dynamic_embedding.training.fused_rule import FusedRule
 from tfembed.dynamic_embedding.training.graph_place import (
     check_graph,
     current_graph,
 )
 from tfembed.dynamic_embedding.training.graph_step import graph_step
-from tfembed.dynamic_embedding.training.keras_rules import FusedRule
 from tfembed.dynamic_embedding.training.key_sums import TableGradient
 from tfembed.dynamic_embedding.training.key_use import (
     forget_evicted,

@@ -1,6 +1,6 @@
-"""The private TensorFlow and Keras symbols of optimizers; there are no others.
+"""The private TensorFlow and Keras symbols of optimizers.
 
-Each is wrapped in a function here and tried by the tests of the optimizers on
+Those of Keras' legacy ones are in `v2_private.py`; there are no others. Each is wrapped in a function here and tried by the tests of the optimizers on
 every supported version.
 """
 
@@ -135,7 +135,7 @@ class V1Twin:
 
     original: Any  # The optimizer.
     start_slot: Callable[[str, Any], None]  # (name, initial value).
-    slots: dict[str, tf.Variable]  # By name.
+    slots: dict[str, tf.Variable]  # By name; of the class, which is one twin's.
 
     def get_slot(self, var: Any, name: str) -> Any:
         """The slot of the rows at hand."""
@@ -185,10 +185,9 @@ def v1_twin(optimizer: Any, start_slot: Callable[[str, Any], None]) -> Any:
     """
     twin = copy.copy(optimizer)
     cls = type(optimizer)
-    twin.__class__ = type(cls.__name__, (V1Twin, cls), {})
+    twin.__class__ = type(cls.__name__, (V1Twin, cls), {"slots": {}})
     twin.original = optimizer
     twin.start_slot = start_slot
-    twin.slots = {}
     # In a graph of TensorFlow 1 nobody initializes or saves these rows.
     rows = tf.compat.v1.Variable(
         tf.zeros([2, 2]),

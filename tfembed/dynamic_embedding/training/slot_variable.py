@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,13 @@ from tfembed import errors
 from tfembed.dynamic_embedding.variables import arguments
 from tfembed.dynamic_embedding.variables.variable import Variable
 
-__all__ = ["SlotVariable", "create_slots", "slots_of"]
+__all__ = [
+    "SlotVariable",
+    "TableSlot",
+    "create_slots",
+    "slot_called",
+    "slots_of",
+]
 
 
 class SlotVariable:
@@ -132,6 +139,27 @@ class SlotVariable:
     def _columns(self, full_rows: tf.Tensor) -> list[tf.Tensor]:
         slots = len(self.params.table.slot_names)
         return list(tf.split(full_rows, 1 + slots, axis=-1))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TableSlot:
+    """A table's slot as `get_slot` of TFRA's optimizers gives it.
+
+    Attributes:
+      params: a view of the slot.
+    """
+
+    params: SlotVariable
+
+
+def slot_called(
+    optimizer: Any, params: Variable, name: str
+) -> TableSlot | None:
+    """The slot that a `TableOptimizer` calls `name`; None: there is none yet."""
+    slots = zip(
+        optimizer.slot_labels(), optimizer.slots_of(params), strict=False
+    )
+    return next((TableSlot(s) for label, s in slots if label == name), None)
 
 
 def slots_of(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,25 +10,14 @@ import tensorflow as tf
 from tfembed.dynamic_embedding.training.graph_gradients import GraphOptions
 from tfembed.dynamic_embedding.training.graph_place import check_graph
 from tfembed.dynamic_embedding.training.optimizer import TableOptimizer
-from tfembed.dynamic_embedding.training.slot_variable import SlotVariable
+from tfembed.dynamic_embedding.training.slot_variable import slot_called
 from tfembed.dynamic_embedding.training.step_gradients import (
     is_of_a_table,
     loss_gradients,
     variable_of,
 )
 
-__all__ = ["TableSlot", "V1TableOptimizer"]
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class TableSlot:
-    """A table's slot as `get_slot` of TFRA's optimizers gives it.
-
-    Attributes:
-      params: a view of the slot.
-    """
-
-    params: SlotVariable
+__all__ = ["V1TableOptimizer"]
 
 
 class V1TableOptimizer(TableOptimizer):
@@ -156,12 +144,7 @@ class V1TableOptimizer(TableOptimizer):
         """
         if not is_of_a_table(var):
             return self._opt.get_slot(var, name)
-        for label, slot in zip(
-            self.slot_labels(), self.slots_of(variable_of(var)), strict=False
-        ):
-            if label == name:
-                return TableSlot(slot)
-        return None
+        return slot_called(self, variable_of(var), name)
 
 
 def _are_variables(value: Any) -> bool:

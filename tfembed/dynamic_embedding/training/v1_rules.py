@@ -9,9 +9,11 @@ import tensorflow as tf
 
 from tfembed import optimizers
 from tfembed.dynamic_embedding.training import private
-from tfembed.dynamic_embedding.training.keras_rules import (
+from tfembed.dynamic_embedding.training.fused_rule import (
     FusedRule,
-    bias_corrected,
+    adagrad_rule,
+    adam_rule,
+    ftrl_rule,
 )
 
 __all__ = ["fused_v1_rule"]
@@ -35,11 +37,9 @@ def _sgd(optimizer: Any) -> FusedRule:
 
 
 def _adagrad(optimizer: Any) -> FusedRule | None:
-    start = private.v1_option(optimizer, "initial_accumulator_value")
-    if not start > 0:
-        return None
-    rule = optimizers.Adagrad(initial_accumulator_value=start)
-    return FusedRule(rule, slot_labels=("accumulator",))
+    return adagrad_rule(
+        private.v1_option(optimizer, "initial_accumulator_value")
+    )
 
 
 def _adam(optimizer: Any) -> FusedRule | None:
@@ -50,10 +50,7 @@ def _adam(optimizer: Any) -> FusedRule | None:
     if not tf.executing_eagerly() and any(tf.is_tensor(x) for x in options):
         return None  # What a graph computes; the optimizer's own update does.
     beta_1, beta_2, epsilon = (float(option) for option in options)
-    rule = optimizers.Adam(
-        beta_1=beta_1, beta_2=beta_2, epsilon=epsilon, sum_inside_sqrt=False
-    )
-    return FusedRule(rule, bias_corrected(beta_1, beta_2), ("m", "v"))
+    return adam_rule(beta_1, beta_2, epsilon, ("m", "v"))
 
 
 def _ftrl(optimizer: Any) -> FusedRule | None:
@@ -66,11 +63,8 @@ def _ftrl(optimizer: Any) -> FusedRule | None:
         "initial_accumulator_value",
     )
     options = {name: private.v1_option(optimizer, name) for name in names}
-    if not options["initial_accumulator_value"] > 0:
-        return None
-    beta = private.v1_option(optimizer, "beta") or 0.0
-    rule = optimizers.FTRL(**options, beta=beta)
-    return FusedRule(rule, slot_labels=("accum", "linear"))
+    options["beta"] = private.v1_option(optimizer, "beta") or 0.0
+    return ftrl_rule(options, ("accum", "linear"))
 
 
 _RULES: dict[type, Callable[[Any], FusedRule | None]] = {

@@ -10,14 +10,17 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors, optimizers
-from tfembed.dynamic_embedding.training import private
+from tfembed.dynamic_embedding.training import private, v2_private
 from tfembed.dynamic_embedding.training.clipping import GradientClipping
+from tfembed.dynamic_embedding.training.fused_rule import FusedRule
 from tfembed.dynamic_embedding.training.graph_place import current_graph
 from tfembed.dynamic_embedding.training.keras_rows import KerasRows
-from tfembed.dynamic_embedding.training.keras_rules import FusedRule, fused_rule
+from tfembed.dynamic_embedding.training.keras_rules import fused_rule
 from tfembed.dynamic_embedding.training.row_rule import RowRule
 from tfembed.dynamic_embedding.training.v1_rows import V1Rows
 from tfembed.dynamic_embedding.training.v1_rules import fused_v1_rule
+from tfembed.dynamic_embedding.training.v2_rows import V2Rows
+from tfembed.dynamic_embedding.training.v2_rules import fused_v2_rule
 
 __all__ = ["WrappedOptimizer", "counter", "wrap"]
 
@@ -38,15 +41,18 @@ class WrappedOptimizer(abc.ABC):
       rule: how it moves rows of tables.
       name: what slots are called after.
       iterations: variable that counts steps.
-      clipping: of gradients, before the update.
       moves_dense: whether it moves dense variables too.
     """
 
     rule: FusedRule | RowRule
     name: str
     iterations: Any
-    clipping = GradientClipping()
     moves_dense = True
+
+    @property
+    def clipping(self) -> GradientClipping:
+        """What happens to gradients before the update."""
+        return GradientClipping()
 
     @abc.abstractmethod
     def learning_rate(self) -> tf.Tensor:
@@ -107,8 +113,12 @@ class _Keras(WrappedOptimizer):
         self.rule = fused_rule(opt) or KerasRows(opt)
         self.name = opt.name
         self.iterations = opt.iterations
+
+    @property
+    def clipping(self) -> GradientClipping:
+        opt = self._opt
         by_norm = opt.clipnorm or opt.global_clipnorm
-        self.clipping = GradientClipping(
+        return GradientClipping(
             loss_scale=getattr(opt, "loss_scale_factor", None),
             clipvalue=None if by_norm else opt.clipvalue,
             clipnorm=opt.clipnorm,
@@ -155,6 +165,37 @@ class _V1(WrappedOptimizer):
         self.iterations.assign_add(1)
 
 
+class _V2(WrappedOptimizer):
+    """A legacy optimizer of Keras: an `OptimizerV2`."""
+
+    def __init__(self, opt: Any) -> None:
+        _check_whole_steps(opt)
+        self._opt = opt
+        self.rule = fused_v2_rule(opt) or V2Rows(opt)
+        v2_private.create_weights(opt)
+        self.name = v2_private.name_of(opt)
+        self.iterations = opt.iterations
+
+    @property
+    def clipping(self) -> GradientClipping:
+        return GradientClipping(
+            clipvalue=self._opt.clipvalue,
+            clipnorm=self._opt.clipnorm,
+            global_clipnorm=self._opt.global_clipnorm,
+        )
+
+    def learning_rate(self) -> tf.Tensor:
+        return v2_private.decayed_rate(self._opt)
+
+    def apply_dense(self, pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
+        return [self._opt.apply_gradients(pairs)]
+
+    def finish(self) -> None:
+        if isinstance(self.rule, V2Rows):
+            self.rule.finish()
+        self.iterations.assign_add(1)
+
+
 def wrap(opt: Any) -> WrappedOptimizer:
     """The one of `opt`'s family.
 
@@ -166,22 +207,19 @@ def wrap(opt: Any) -> WrappedOptimizer:
         return _Description(opt)
     if isinstance(opt, tf.compat.v1.train.Optimizer):
         return _V1(opt)
-    names = {
-        (cls.__module__.partition(".")[0], cls.__name__)
-        for cls in type(opt).__mro__
-    }
-    keras = {name for root, name in names if root in ("keras", "tf_keras")}
-    if "OptimizerV2" not in keras and keras & {"Optimizer", "BaseOptimizer"}:
+    if v2_private.base_of(opt) is not None:
+        return _V2(opt)
+    if _is_of_keras(opt):
         if current_graph() is not None:
             raise errors.UnsupportedError(
                 f"{type(opt).__name__} of Keras cannot train tables in a graph of "
-                "TensorFlow 1. Use an optimizer of tf.compat.v1.train or of "
-                "tfembed.optimizers there."
+                "TensorFlow 1. Use an optimizer of tf.compat.v1.train, of "
+                "tf_keras.optimizers.legacy or of tfembed.optimizers there."
             )
         return _Keras(opt)
     raise errors.UnsupportedError(
         f"{type(opt).__module__}.{type(opt).__name__} cannot train tables. Use "
-        "an optimizer of Keras 3, of tf_keras (not of its `legacy` ones), of "
+        "an optimizer of Keras 3, of tf_keras, its `legacy` ones too, of "
         "tf.compat.v1.train or of tfembed.optimizers."
     )
 
@@ -196,6 +234,41 @@ def counter(name: str) -> tf.Variable:
             # Where names are all, in graphs of TensorFlow 1, none of a user's.
             name=f"dynamic_embedding_optimizer/{name}",
             aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+        )
+
+
+def _is_of_keras(opt: Any) -> bool:
+    """Whether it is one of Keras 3, or one of tf_keras that is not legacy."""
+    return any(
+        cls.__module__.partition(".")[0] in ("keras", "tf_keras")
+        and cls.__name__ in ("Optimizer", "BaseOptimizer")
+        for cls in type(opt).__mro__
+    )
+
+
+def _check_whole_steps(opt: Any) -> None:
+    """Refuses a legacy optimizer that does more than to move variables."""
+    name = f"{type(opt).__module__}.{type(opt).__name__}"
+    if "LossScaleOptimizer" in type(opt).__name__:
+        raise errors.UnsupportedError(
+            f"{name} cannot train tables: it wraps another one. Give that one, "
+            "and scale the loss and its gradients yourself, or train with the "
+            "policy 'mixed_bfloat16', which needs no scale."
+        )
+    step = v2_private.overridden_step(opt)
+    if step is not None:
+        raise errors.UnsupportedError(
+            f"{name} cannot train tables: it has a `{step}` of its own, of which "
+            "tables would see nothing. Give an optimizer that changes "
+            "`_resource_apply_dense`, and change gradients before "
+            "`apply_gradients`."
+        )
+    if opt.gradient_transformers or not v2_private.aggregates_as_usual(opt):
+        raise errors.UnsupportedError(
+            f"{name} cannot train tables: its `gradient_transformers` or "
+            "`gradient_aggregator` would see the gradients of dense variables "
+            "alone. Leave them out, and change gradients before "
+            "`apply_gradients`."
         )
 
 

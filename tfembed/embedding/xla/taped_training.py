@@ -8,10 +8,13 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import dynamic_embedding, errors, optimizers
+from tfembed.dynamic_embedding.training.fused_rule import FusedRule
 from tfembed.dynamic_embedding.training.keras_rows import KerasRows
-from tfembed.dynamic_embedding.training.keras_rules import FusedRule
 from tfembed.dynamic_embedding.training.row_rule import RowRule
 from tfembed.dynamic_embedding.training.v1_rows import V1Rows
+from tfembed.dynamic_embedding.training.v2_private import base_of
+from tfembed.dynamic_embedding.training.v2_rows import V2Rows
+from tfembed.dynamic_embedding.training.variable_rows import VariableRows
 from tfembed.dynamic_embedding.training.wrapped_optimizer import (
     WrappedOptimizer,
     wrap,
@@ -38,7 +41,7 @@ class TapedTraining:
     Args:
       owner: the trackable object that saves slots, as `<table>/<optimizer>/<slot>`.
       shards: its tables.
-      optimizer: of Keras 3, tf_keras or tf.compat.v1.train.
+      optimizer: of Keras 3, tf_keras (legacy ones too) or tf.compat.v1.train.
 
     Raises:
       tfembed.errors.UnsupportedError: one that cannot train single rows, or
@@ -68,7 +71,7 @@ class TapedTraining:
             ]
             for s in range(len(shards.stacks))
         ]
-        if isinstance(self._rule, V1Rows):
+        if isinstance(self._rule, VariableRows):
             with shards.strategy.scope():
                 self._rule.prepare(shards.values[0])
         for i, variable in enumerate(getattr(self._rule, "state", ())):
@@ -88,7 +91,7 @@ class TapedTraining:
         scale = self._wrapped.clipping.loss_scale
         if scale:
             gradients = {i: _scaled(g, 1 / scale) for i, g in gradients.items()}
-        if isinstance(self._rule, V1Rows):
+        if isinstance(self._rule, VariableRows):
             self._train_in_place(self._rule, gradients)
         else:
             self._train(self._rule, gradients)
@@ -113,9 +116,9 @@ class TapedTraining:
             self._assign(s, one)
 
     def _train_in_place(
-        self, rule: V1Rows, gradients: Mapping[int, tf.IndexedSlices]
+        self, rule: VariableRows, gradients: Mapping[int, tf.IndexedSlices]
     ) -> None:
-        """Kernels of tf.compat.v1 write to variables: to whole stacks here."""
+        """Kernels of TensorFlow write to variables: to whole stacks here."""
         program = self._shards.program
         for s, tables in program.stacks_of(list(gradients)).items():
             own = {table: gradients[table] for table in tables}
@@ -248,6 +251,8 @@ def rule_of(wrapped: WrappedOptimizer, optimizer: Any) -> FusedRule | RowRule:
         return rule
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
         return V1Rows(optimizer)
+    if base_of(optimizer) is not None:
+        return V2Rows(optimizer)
     return KerasRows(optimizer)
 
 

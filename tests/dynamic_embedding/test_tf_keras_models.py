@@ -1,0 +1,144 @@
+"""Models of tf_keras, which `fit` trains by a wrapped optimizer of tf_keras."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import documents
+import tfembed.dynamic_embedding as de
+from dynamic_embedding.mirrored_programs import strategy_of
+
+tf_keras = pytest.importorskip("tf_keras")
+OPTIMIZERS = pytest.mark.parametrize(
+    "make",
+    [
+        tf_keras.optimizers.legacy.Adam,
+        tf_keras.optimizers.legacy.Nadam,
+        tf_keras.optimizers.Adam,
+    ],
+    ids=["legacy Adam", "legacy Nadam", "Adam"],
+)
+IDS = np.array([[1], [2], [3], [10**15]] * 8)
+LABELS = np.array([[1.0], [2.0], [3.0], [4.0]] * 8)
+
+
+class ByShadow(tf_keras.Model):
+    """Looks up through a shadow, as a model of TFRA's users does."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = de.Variable(dim=4, initializer=0.1, name="t")
+        self.shadow = de.shadow_ops.ShadowVariable(self.table)
+        self.out = tf_keras.layers.Dense(1, kernel_initializer="ones")
+
+    def call(self, ids):
+        return self.out(de.shadow_ops.embedding_lookup(self.shadow, ids[:, 0]))
+
+
+class ByLayer(tf_keras.Model):
+    """Has a layer of tfembed."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = de.keras.layers.Embedding(4, initializer=0.1, name="by")
+        self.table = self.layer.params
+        self.out = tf_keras.layers.Dense(1, kernel_initializer="ones")
+
+    def call(self, ids):
+        return self.out(self.layer(ids)[:, 0, :])
+
+
+def compiled(model, make, **options):
+    optimizer = de.DynamicEmbeddingOptimizer(make(0.05))
+    model.compile(optimizer=optimizer, loss="mse", **options)
+    return model
+
+
+def fit(model, epochs=20, **options):
+    history = model.fit(
+        IDS,
+        LABELS,
+        batch_size=4,
+        epochs=epochs,
+        verbose=0,
+        shuffle=False,
+        **options,
+    )
+    return history.history["loss"]
+
+
+@OPTIMIZERS
+@pytest.mark.parametrize("model", [ByShadow, ByLayer])
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_fit_trains_tables_and_dense_weights(model, make, run_eagerly):
+    model = compiled(model(), make, run_eagerly=run_eagerly)
+    epochs = 4 if run_eagerly else 20
+
+    losses = fit(model, epochs)
+
+    assert losses[-1] < losses[0] / (1.5 if run_eagerly else 20)
+    assert int(model.table.size()) == 4
+    assert int(model.optimizer.iterations) == 8 * epochs
+    rows = model.table.lookup(IDS[:4, 0]).numpy()
+    assert len(np.unique(rows[:, 0])) == 4
+
+
+@OPTIMIZERS
+def test_a_callback_sets_the_learning_rate(make):
+    model = compiled(ByShadow(), make)
+    callback = tf_keras.callbacks.LearningRateScheduler(lambda epoch: 0.0)
+    fit(model, 1)
+    before = model.table.lookup([1]).numpy()
+
+    fit(model, 1, callbacks=[callback])
+
+    np.testing.assert_array_equal(model.table.lookup([1]), before)
+    assert float(model.optimizer.learning_rate) == 0
+
+
+@OPTIMIZERS
+@pytest.mark.parametrize("model", [ByShadow, ByLayer])
+def test_saved_weights_go_on_where_they_were(model, make, tmp_path):
+    saved = compiled(model(), make)
+    fit(saved, 3)
+    saved.save_weights(tmp_path / "weights", save_format="tf")
+    expected = fit(saved, 1)
+
+    restored = compiled(model(), make)
+    restored.load_weights(tmp_path / "weights")
+
+    np.testing.assert_allclose(fit(restored, 1), expected, rtol=1e-5)
+    assert int(restored.optimizer.iterations) == 32
+
+
+@OPTIMIZERS
+def test_two_replicas_fit_as_one_does(make):
+    losses = []
+    for strategy in (tf.distribute.get_strategy(), strategy_of(2)):
+        with strategy.scope():
+            model = compiled(ByShadow(), make)
+        losses.append(fit(model, 2))
+    np.testing.assert_allclose(*losses, rtol=1e-4)
+
+
+def test_a_model_that_scales_losses_is_refused():
+    tf_keras.mixed_precision.set_global_policy("mixed_float16")
+    try:
+        with pytest.raises(NotImplementedError, match="mixed_bfloat16"):
+            compiled(ByShadow(), tf_keras.optimizers.legacy.SGD)
+    finally:
+        tf_keras.mixed_precision.set_global_policy("float32")
+
+
+def test_a_functional_model_is_refused_as_it_would_not_train():
+    ids = tf_keras.Input((1,), dtype="int64")
+    layer = de.keras.layers.SquashedEmbedding(4)
+    with pytest.raises(NotImplementedError, match=r"Derive the model from"):
+        layer(ids)
+
+
+def test_the_documents_example_runs():
+    page = ("dynamic_embedding.md", "Models of tf_keras")
+    exec(documents.program(*page), {})
