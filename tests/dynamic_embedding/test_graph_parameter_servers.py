@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import tfembed.dynamic_embedding as de
 from tests.dynamic_embedding.graph_programs import start, train, v1
-from tests.dynamic_embedding.optimizer_makers import V1_TRAIN
+from tests.dynamic_embedding.optimizer_makers import IN_GRAPHS
 
 
 def free_ports(count):
@@ -35,7 +35,7 @@ def make_servers():
     ]
 
 
-@pytest.mark.parametrize("name", ["v1 Adam", "v1 Momentum"])
+@pytest.mark.parametrize("name", ["v1 Adam", "v1 Momentum", "legacy Adam"])
 def test_shards_of_several_servers_are_trained_and_restored(
     tmp_path, servers, name
 ):
@@ -63,9 +63,10 @@ def test_shards_of_several_servers_are_trained_and_restored(
             )
             dense = v1.get_variable("dense", initializer=1.0)
             count = v1.train.get_or_create_global_step()
-            optimizer = de.DynamicEmbeddingOptimizer(V1_TRAIN[name](0.1))
+            optimizer = de.DynamicEmbeddingOptimizer(IN_GRAPHS[name](0.1))
             step = optimizer.minimize(
-                tf.reduce_sum(de.embedding_lookup(v, ids)) * dense, count
+                tf.reduce_sum(de.embedding_lookup(v, ids)) * dense,
+                global_step=count,
             )
             saver = v1.train.Saver()
             start(session)

@@ -15,12 +15,15 @@ from tests.dynamic_embedding.graph_programs import (
     train,
     v1,
 )
+from tests.dynamic_embedding.optimizer_makers import legacy
 from tfembed import policies
 
 OPTIMIZERS = {
     "Adam": lambda: v1.train.AdamOptimizer(0.1),
     "Adagrad": lambda: v1.train.AdagradOptimizer(0.1),
     "Momentum": lambda: v1.train.MomentumOptimizer(0.1, 0.9),
+    "legacy Adam": lambda: legacy().Adam(0.1),
+    "legacy Nadam": lambda: legacy().Nadam(0.1),
 }
 
 

@@ -113,6 +113,19 @@ def test_saved_weights_go_on_where_they_were(model, make, tmp_path):
     assert int(restored.optimizer.iterations) == 32
 
 
+@pytest.mark.parametrize("model", [ByShadow, ByLayer])
+def test_a_saved_model_serves_its_rows(model, tmp_path):
+    model = compiled(model(), tf_keras.optimizers.legacy.Adam)
+    fit(model, 3)
+    model.save(tmp_path / "model")
+
+    loaded = tf_keras.models.load_model(tmp_path / "model", compile=False)
+
+    ids = tf.constant(IDS[:4])
+    np.testing.assert_allclose(loaded(ids), model(ids), rtol=1e-6)
+    assert len(np.unique(model(ids))) == 4
+
+
 @OPTIMIZERS
 def test_two_replicas_fit_as_one_does(make):
     losses = []
@@ -121,6 +134,25 @@ def test_two_replicas_fit_as_one_does(make):
             model = compiled(ByShadow(), make)
         losses.append(fit(model, 2))
     np.testing.assert_allclose(*losses, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("model", "make"),
+    [
+        (ByShadow, tf_keras.optimizers.legacy.SGD),
+        (ByShadow, tf_keras.optimizers.legacy.Adam),
+        (ByShadow, tf_keras.optimizers.Adam),
+        (ByLayer, tf_keras.optimizers.Adam),
+    ],
+)
+def test_an_optimizer_that_is_not_wrapped_is_refused(model, make):
+    model = model()
+    model.compile(make(), loss="mse", run_eagerly=True)
+    with pytest.raises(
+        (NotImplementedError, AttributeError), match="DynamicEmbeddingOptimizer"
+    ):
+        fit(model, 1)
+    assert int(model.table.size()) == 0
 
 
 def test_a_model_that_scales_losses_is_refused():

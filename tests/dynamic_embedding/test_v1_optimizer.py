@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed.dynamic_embedding as de
+from dynamic_embedding.optimizer_makers import legacy
 from dynamic_embedding.shadows import keys, shadow_ops
 from tfembed import errors
 
@@ -181,6 +182,7 @@ def test_arguments_for_replicas_are_taken():
     [
         lambda: V1.AdamOptimizer(0.1),
         lambda: tf.keras.optimizers.Adam(0.1),
+        lambda: legacy().Adam(0.1),
     ],
 )
 def test_an_optimizer_is_wrapped_once(make):

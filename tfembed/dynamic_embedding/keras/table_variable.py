@@ -66,11 +66,7 @@ class TableVariable(keras.Variable):
             does not train tables.
         """
         if isinstance(value, tf.IndexedSlices):
-            raise errors.UnsupportedError(
-                f"A Keras optimizer alone cannot train the table "
-                f"'{self._params.name}'. Wrap it: compile(optimizer="
-                "tfembed.dynamic_embedding.DynamicEmbeddingOptimizer(...))."
-            )
+            raise errors.UnsupportedError(self._not_alone())
         warnings.warn(
             f"The weights that are being set hold no rows of "
             f"'{self._params.name}', which stay as they are. Use files, as "
@@ -78,3 +74,15 @@ class TableVariable(keras.Variable):
             stacklevel=2,
         )
         return super().assign(value)
+
+    @property
+    def _unique_id(self) -> str:
+        """What tf_keras' optimizers ask for; it may be missing."""
+        raise AttributeError(self._not_alone())
+
+    def _not_alone(self) -> str:
+        return (
+            f"A Keras optimizer alone cannot train the table "
+            f"'{self._params.name}'. Wrap it: compile(optimizer="
+            "tfembed.dynamic_embedding.DynamicEmbeddingOptimizer(...))."
+        )

@@ -135,10 +135,25 @@ class LookupBuffer(tf.Variable):
     def _ref(self) -> Any:
         """What TensorFlow's own optimizers ask variables of a graph for."""
         raise errors.UnsupportedError(
+            self._not_alone("tf.compat.v1.train optimizers")
+        )
+
+    @property
+    def constraint(self) -> Any:
+        """What tf_keras' optimizers without slots ask for first."""
+        raise errors.UnsupportedError(self._not_alone("Keras' optimizers"))
+
+    @property
+    def _unique_id(self) -> str:
+        """What its other optimizers ask for; it may be missing."""
+        raise AttributeError(self._not_alone("Keras' optimizers"))
+
+    def _not_alone(self, optimizers: str) -> str:
+        return (
             f"'{self.name}' stands for rows of the table '{self.params.name}', "
-            "which tf.compat.v1.train optimizers do not train by themselves. "
-            "Wrap the optimizer in a DynamicEmbeddingOptimizer, or give it "
-            "`var_list`, the dense variables alone."
+            f"which {optimizers} do not train by themselves. Wrap the optimizer "
+            "in a DynamicEmbeddingOptimizer, or give it the dense variables "
+            "alone, as `var_list`."
         )
 
     def value(self) -> tf.Tensor:

@@ -117,6 +117,8 @@ class _Front:
         grad_loss: Any = None,
         name: str | None = None,
         tape: Any = None,
+        *,
+        global_step: Any = None,
     ) -> Any:
         """Takes one step: `TableOptimizer.minimize`."""
 
@@ -126,7 +128,9 @@ class _Front:
                 return None
             return tf.nest.map_structure(_table_or_self, given)
 
-        return self.engine.minimize(loss, targets, grad_loss, name, tape)
+        return self.engine.minimize(
+            loss, targets, grad_loss, name, tape, global_step=global_step
+        )
 
     def apply_gradients(
         self,
