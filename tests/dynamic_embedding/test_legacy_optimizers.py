@@ -87,12 +87,15 @@ def test_what_is_set_between_steps_counts_from_then_on(make, name):
     )
 
 
-def test_numbers_that_functions_give_are_asked_for_in_each_step():
-    def make():
-        return L.Adam(0.1, beta_1=lambda: 0.8, beta_2=tf.Variable(0.9))
+def test_numbers_that_functions_or_variables_give_are_read_in_each_step():
+    beta = tf.Variable(0.5)
 
-    assert not is_fused(make())
-    check_beside_dense_variables(make)
+    def change(optimizer, step):
+        del optimizer
+        beta.assign(0.5 + 0.05 * step)
+
+    for options in ({"beta_1": lambda: beta * 0.9}, {"beta_2": beta}):
+        check_beside_dense_variables(lambda o=options: L.Adam(0.1, **o), change)
 
 
 @pytest.mark.parametrize("in_function", [False, True])

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import documents
+import fresh_process
 import tfembed.dynamic_embedding as de
 from dynamic_embedding.mirrored_programs import strategy_of
 
@@ -174,3 +175,40 @@ def test_a_functional_model_is_refused_as_it_would_not_train():
 def test_the_documents_example_runs():
     page = ("dynamic_embedding.md", "Models of tf_keras")
     exec(documents.program(*page), {})
+
+
+# As TFRA's programs begin. In a process of its own: `tf.keras` is chosen once.
+_TFRA_PROGRAM = """
+    import os
+    os.environ["TF_USE_LEGACY_KERAS"] = "1"
+    import numpy as np, tensorflow as tf
+    import tfembed.dynamic_embedding as de
+    from tensorflow.keras.layers import Dense
+    from tensorflow.keras.optimizers.legacy import Adam
+
+    class Ratings(tf.keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.users = de.keras.layers.SquashedEmbedding(
+                4, initializer=tf.keras.initializers.RandomNormal(), name="u"
+            )
+            self.out = Dense(1)
+
+        @tf.function
+        def call(self, features):
+            return self.out(self.users(tf.reshape(features["id"], (-1, 1))))
+
+    model = Ratings()
+    model.compile(de.DynamicEmbeddingOptimizer(Adam(0.05)), loss="mse")
+    ids = np.arange(64) % 8 * 10**12
+    features, labels = {"id": ids}, (ids % 3).astype(np.float32)
+    data = tf.data.Dataset.from_tensor_slices((features, labels)).batch(8)
+    losses = model.fit(data, epochs=20, verbose=0).history["loss"]
+    assert losses[-1] < losses[0] / 10, losses
+    assert int(model.users.params.size()) == 8
+    print("trained")
+"""
+
+
+def test_a_program_of_tfra_with_legacy_keras_trains():
+    assert "trained" in fresh_process.output_of(_TFRA_PROGRAM)
