@@ -65,10 +65,7 @@ class TableWorthOp : public OpKernel {
     TfExecutor executor(context);
     const absl::Status status =
         table->table()->ExportWorth(policy_, allocate, &executor);
-    OP_REQUIRES(
-        context, status.ok(),
-        absl::Status(status.code(), absl::StrCat("Table '", table->name(),
-                                                 "': ", status.message())));
+    OP_REQUIRES_OK(context, NameTable(*table, status));
     keys.Finish();
   }
 
@@ -98,10 +95,7 @@ class TableImportWaitingOp : public OpKernel {
         keys.span(),
         {seen.flat<int32_t>().data(), static_cast<size_t>(seen.NumElements())});
     keys.ForgetStrays(*table->table());
-    OP_REQUIRES(
-        context, status.ok(),
-        absl::Status(status.code(), absl::StrCat("Table '", table->name(),
-                                                 "': ", status.message())));
+    OP_REQUIRES_OK(context, NameTable(*table, status));
   }
 };
 

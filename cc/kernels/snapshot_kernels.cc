@@ -33,12 +33,6 @@ using ::tensorflow::tstring;
 
 constexpr int64_t kChunk = 4096;  // Keys that are copied at a time.
 
-absl::Status Explain(const TableResource& table, const absl::Status& status) {
-  if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat("Table '", table.name(),
-                                                  "': ", status.message()));
-}
-
 class TableSnapshotOp : public OpKernel {
  public:
   using OpKernel::OpKernel;
@@ -157,8 +151,8 @@ class TableImportNotesOp : public OpKernel {
       words.push_back(static_cast<uint32_t>(
           std::clamp<int64_t>(notes.flat<int64_t>()(i), 0, kMost)));
     }
-    OP_REQUIRES_OK(context, Explain(*table, table->table()->ImportNotes(
-                                                batch.span(), words)));
+    OP_REQUIRES_OK(context, NameTable(*table, table->table()->ImportNotes(
+                                                  batch.span(), words)));
   }
 };
 

@@ -234,10 +234,7 @@ class TableSetSlotsOp : public OpKernel {
     OP_REQUIRES_OK(context, FindTable(context, 0, &table));
     OP_REQUIRES_OK(context, CheckTrainable(*table));
     const absl::Status status = table->table()->SetSlots(layout_);
-    OP_REQUIRES(
-        context, status.ok(),
-        absl::Status(status.code(), absl::StrCat("Table '", table->name(),
-                                                 "': ", status.message())));
+    OP_REQUIRES_OK(context, NameTable(*table, status));
   }
 
  private:

@@ -44,6 +44,14 @@ class TableResource : public tensorflow::ResourceBase {
 
 using TablePtr = tensorflow::core::RefCountPtr<TableResource>;
 
+// `status` with the table's name before its message.
+inline absl::Status NameTable(const TableResource& table,
+                              const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat("Table '", table.name(),
+                                                  "': ", status.message()));
+}
+
 // The table whose handle is input `input`; InvalidArgument where the handle is
 // of something else, NotFound where the table is gone.
 inline absl::Status FindTable(tensorflow::OpKernelContext* context, int input,
