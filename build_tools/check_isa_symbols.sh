@@ -5,7 +5,8 @@
 # instructions. Usage: check_isa_symbols.sh ARCHIVE...
 set -euo pipefail
 
-found=$(nm --demangle --defined-only "$@" | grep -E '^[0-9a-f]+ [uVvWw] ' || true)
+symbols=$(nm --demangle --defined-only "$@")
+found=$(grep -E '^[0-9a-f]+ [uVvWw] ' <<<"$symbols" || true)
 if [[ -n $found ]]; then
   printf 'Shared by name with code for every machine:\n%s\n' "$found" >&2
   printf 'Use only code of an anonymous namespace in cc/core/simd.\n' >&2

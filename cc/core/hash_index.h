@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "absl/base/attributes.h"
 #include "absl/status/status.h"
 #include "cc/core/support/hash.h"
 #include "cc/core/support/memory_block.h"
@@ -95,7 +96,7 @@ class HashIndex {
 
   // Asks the memory for a bucket. Into the second cache: more lines can be
   // under way to it than to the first, which is then near enough.
-  static void Prefetch(const Bucket* bucket) {
+  ABSL_ATTRIBUTE_ALWAYS_INLINE static void Prefetch(const Bucket* bucket) {
     __builtin_prefetch(bucket, /*rw=*/0, /*locality=*/2);
   }
 
@@ -111,7 +112,7 @@ class HashIndex {
   // this one: to look for it there, or to put it there. (Half of the full
   // buckets were never passed; two keys that passed one mostly filled the
   // next.)
-  static void PrefetchPast(const Bucket& bucket) {
+  ABSL_ATTRIBUTE_ALWAYS_INLINE static void PrefetchPast(const Bucket& bucket) {
     if (bucket.overflow == 0 && bucket.count < kBucketPlaces) return;
     Prefetch(&bucket + 1);
     if (bucket.overflow > 1) Prefetch(&bucket + 2);

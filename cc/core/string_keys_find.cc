@@ -71,7 +71,7 @@ void StringKeys::FindRange(absl::Span<const absl::string_view> strings,
     cells[Slot(i)] = nullptr;
     if (row == HashIndex::kNoRow) return;
     cells[Slot(i)] = cell(row);
-    PrefetchRow<false>(cells[Slot(i)], sizeof(StringCell) / 4);
+    PrefetchRow(cells[Slot(i)], sizeof(StringCell) / 4);
   };
   Overlap(
       strings.size(),

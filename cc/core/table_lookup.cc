@@ -29,9 +29,9 @@ int64_t StripedTable::LocateRange(const int64_t* keys, int64_t n,
   const auto set_row = [&](int64_t i, uint32_t row) {
     const float* const address = addresses.Row(row);
     rows[i & mask] = address;
-    PrefetchRow<false>(address, words);
+    PrefetchRow(address, words);
   };
-  Overlap(
+  Overlap</*kStep=*/24>(
       n,
       [&](int64_t i) {
         const uint64_t hash = HashKey(keys[i]);

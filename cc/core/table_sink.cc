@@ -97,7 +97,7 @@ class StripedTable::Sink final : public RowSink {
     bool inserted[kOverlap];
     const auto set_row = [&](int64_t i, uint32_t number) {
       float* row = store->Row(number);
-      PrefetchRow<true>(row, store->width());
+      PrefetchRow(row, store->width());
       rows[i] = RowAt(layout, row);
     };
     Overlap(

@@ -24,7 +24,7 @@ void ForEachRow(const HashIndex& index, const RowStore& store, Copy copy) {
     index.ForEach(begin, end, [&](int64_t key, uint32_t row) {
       keys[n] = key;
       rows[n] = store.Row(row);
-      PrefetchRow<false>(rows[n], store.width());
+      PrefetchRow(rows[n], store.width());
       ++n;
     });
     for (int64_t i = 0; i < n; ++i) copy(keys[i], rows[i]);

@@ -155,7 +155,7 @@ void StripedTable::JudgeRows(const HashIndex& index,
       if (has_word) {
         __builtin_prefetch(words + layout_.width() - 1);
       } else {
-        PrefetchRow<false>(words, layout_.slots_begin());
+        PrefetchRow(words, layout_.slots_begin());
       }
       ++n;
     });

@@ -11,6 +11,12 @@
 namespace tfembed {
 namespace {
 
+// Given rows are asked for late: their lines would take the place of rows in
+// the table. Those of more lines than one, so many keys ahead and between two
+// copies, where no other misses are asked for: 0.91 of the time at 64 floats.
+constexpr int64_t kWideBytes = 128;
+constexpr int64_t kGivenAhead = 8;
+
 // What is to be done with a row, once the memory has brought it.
 struct PendingWrite {
   enum class Action { kNone, kCopy, kCopyToNew, kAdd };
@@ -95,7 +101,7 @@ void StripedTable::WriteGroupAs(const KeyGroup& group, const RowWrites& writes,
     write.action = action;
     write.to = store->Row(row);
     if (!writes.streams || action != Action::kCopyToNew) {
-      PrefetchRow<true>(write.to, dim);
+      PrefetchRow(write.to, dim);
     }
   };
   // A key that is there.
@@ -105,6 +111,10 @@ void StripedTable::WriteGroupAs(const KeyGroup& group, const RowWrites& writes,
             : writes.exists[group.positions[i]] ? Action::kAdd
                                                 : Action::kNone);
   };
+  const bool wide = bytes >= kWideBytes;
+  for (int64_t i = 0; wide && i < std::min(kGivenAhead, group.size); ++i) {
+    PrefetchRow(from(i), words);
+  }
   Overlap(
       group.size,
       [&](int64_t i) {
@@ -123,8 +133,7 @@ void StripedTable::WriteGroupAs(const KeyGroup& group, const RowWrites& writes,
         }
       },
       [&](int64_t i) {
-        // Not before: its lines would take the place of rows in the table.
-        PrefetchRow<false>(from(i), words);
+        if (!wide) PrefetchRow(from(i), words);
         if (pending[Slot(i)].home == nullptr) return;
         const int64_t key = group.keys[i];
         bool inserted = false;
@@ -140,6 +149,9 @@ void StripedTable::WriteGroupAs(const KeyGroup& group, const RowWrites& writes,
         }
       },
       [&](int64_t i) {
+        if (wide && i + kGivenAhead < group.size) {
+          PrefetchRow(from(i + kGivenAhead), words);
+        }
         const PendingWrite& write = pending[Slot(i)];
         if (write.action == Action::kNone) return;
         const bool is_new = write.action == Action::kCopyToNew;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "absl/base/attributes.h"
 #include "cc/core/simd/dispatch.h"
 
 namespace tfembed {
@@ -81,7 +82,9 @@ MutableRow RowAt(const RowTensors& tensors, int64_t row) {
   return result;
 }
 
-void Fetch(const RowTensors& tensors, const MutableRow& row) {
+// Always inline: see PrefetchRow.
+ABSL_ATTRIBUTE_ALWAYS_INLINE inline void Fetch(const RowTensors& tensors,
+                                               const MutableRow& row) {
   for (int64_t c = 0; c < tensors.width; c += kLine) {
     __builtin_prefetch(row.value + c, 1);
     for (size_t s = 0; s < tensors.slots.size(); ++s) {

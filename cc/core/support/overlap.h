@@ -19,17 +19,18 @@ namespace tfembed {
 //   settle(i)  what find could not answer: other buckets, new keys;
 //   finish(i)  reads or writes the row.
 //
-// Each stage sees its keys in the order of 0 .. n - 1. State between stages is
-// kept by Slot(i), in arrays of kOverlap entries. (Rolling steps of 8 keys, not
-// blocks of 32 stage by stage: those leave the memory idle while the last
-// bucket of a block is awaited.)
+// Each stage sees its keys in the order of 0 .. n - 1, kStep at a time. State
+// between stages is kept by Slot(i), in arrays of kOverlap entries. (Rolling
+// steps, not blocks of 32 stage by stage: those leave the memory idle while the
+// last bucket of a block is awaited. Writes are best in steps of 8 keys, finds
+// in steps of 24: 0.92 of the time at 8 floats, 0.98 at 64, on Zen 3.)
 inline constexpr int64_t kOverlap = 128;
 inline int Slot(int64_t i) { return static_cast<int>(i & (kOverlap - 1)); }
 
-template <typename Ask, typename Find, typename Settle, typename Finish>
+template <int64_t kStep = 8, typename Ask, typename Find, typename Settle,
+          typename Finish>
 inline void Overlap(int64_t n, Ask ask, Find find, Settle settle,
                     Finish finish) {
-  constexpr int64_t kStep = 8;
   constexpr int64_t kFindAfter = 32;
   constexpr int64_t kSettleAfter = 56;
   constexpr int64_t kFinishAfter = 80;
