@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.dynamic_embedding.lookups.graph_rows import GraphRows
+from tfembed.dynamic_embedding.lookups.refused_uses import RefusedUses
 from tfembed.dynamic_embedding.lookups.watched_rows import check_max_norm
 
 __all__ = ["LookupBuffer", "buffer"]
@@ -16,7 +17,7 @@ __all__ = ["LookupBuffer", "buffer"]
 _VALUE_KEY = "VARIABLE_VALUE"  # What savers call a variable's tensor.
 
 
-class LookupBuffer(tf.Variable):
+class LookupBuffer(RefusedUses, tf.Variable):
     """Stands for rows of a table where a tf.Variable is asked for.
 
     It is a source of gradients, and `tf.Module.trainable_variables` lists it.
@@ -109,52 +110,9 @@ class LookupBuffer(tf.Variable):
         with self.handle.graph.as_default():
             return tf.no_op()
 
-    @property
-    def initial_value(self) -> Any:
-        """Not there: raises UnsupportedError."""
-        raise errors.UnsupportedError(
-            f"'{self.name}' has no initial value: it stands for rows of the "
-            f"table '{self.params.name}', other ones for other ids. What copies "
-            "or averages variables (tf.train.ExponentialMovingAverage) takes "
-            "dense ones; list these."
-        )
-
-    @property
-    def _save_slice_info(self) -> Any:
-        """What Savers ask the variables that they are given for first."""
-        raise errors.UnsupportedError(
-            f"'{self.name}' stands for rows of the table '{self.params.name}'; "
-            "they are saved with the table. Give a Saver the Variable itself, or "
-            "no `var_list`."
-        )
-
     def to_proto(self, export_scope: str | None = None) -> None:
         """None: a meta graph has the lookup's operations, not this object."""
         del export_scope
-
-    def _ref(self) -> Any:
-        """What TensorFlow's own optimizers ask variables of a graph for."""
-        raise errors.UnsupportedError(
-            self._not_alone("tf.compat.v1.train optimizers")
-        )
-
-    @property
-    def constraint(self) -> Any:
-        """What tf_keras' optimizers without slots ask for first."""
-        raise errors.UnsupportedError(self._not_alone("Keras' optimizers"))
-
-    @property
-    def _unique_id(self) -> str:
-        """What its other optimizers ask for; it may be missing."""
-        raise AttributeError(self._not_alone("Keras' optimizers"))
-
-    def _not_alone(self, optimizers: str) -> str:
-        return (
-            f"'{self.name}' stands for rows of the table '{self.params.name}', "
-            f"which {optimizers} do not train by themselves. Wrap the optimizer "
-            "in a DynamicEmbeddingOptimizer, or give it the dense variables "
-            "alone, as `var_list`."
-        )
 
     def value(self) -> tf.Tensor:
         """The value, without a gradient."""
@@ -178,16 +136,6 @@ class LookupBuffer(tf.Variable):
     def assign(self, value: Any, *args: Any, **kwargs: Any) -> Any:
         """Replaces the value; `update_op` writes it into the table."""
         return self._buffer.assign(value, *args, **kwargs)
-
-    @property
-    def sparse_read(self) -> Any:
-        """Not there: rows are read by key, with `embedding_lookup`."""
-        raise AttributeError(f"'{self.name}' has no sparse_read.")
-
-    @property
-    def gather_nd(self) -> Any:
-        """Not there: rows are read by key, with `embedding_lookup`."""
-        raise AttributeError(f"'{self.name}' has no gather_nd.")
 
     # Compared and hashed as an object: anchors of gradients are looked up.
     __hash__ = object.__hash__
