@@ -139,12 +139,14 @@ def test_formulas_that_tables_have_are_fused(make, fused):
     assert is_fused(make()) == fused
 
 
-def test_an_optimizer_that_has_made_steps_is_wrapped_as_a_new_one_is():
-    used = L.Adam(0.1, 0.8)
+@pytest.mark.parametrize("beta", [0.8, 1 / 3])
+def test_an_optimizer_that_has_made_steps_is_wrapped_as_a_new_one_is(beta):
+    used = L.Adam(0.1, beta)
     used.apply_gradients([(tf.ones([1]), tf.Variable([1.0]))])
-    first, second = wrapped(used), wrapped(L.Adam(0.2, 0.8))
+    again = L.Adam.from_config(used.get_config())
+    first, *others = (wrapped(o) for o in (used, again, L.Adam(0.2, beta)))
     table = de.Variable(dim=DIM)
-    for optimizer in (first, second):  # One rule, or the table refuses it.
+    for optimizer in (first, *others):  # One rule, or the table refuses it.
         optimizer.apply_gradients([(halves(tf.ones([3, DIM])), table)])
     assert int(first.iterations) == 2
 

@@ -235,6 +235,7 @@ class TableOptimizer(tf.Module):
         """Lays this optimizer's slots out in tables; once each is enough."""
         check_graph(self._graph)
         with tf.init_scope():
+            self._wrapped.check_rule()
             for variable in variables:
                 params = variable_of(variable)
                 if not isinstance(self._rule, FusedRule):
@@ -247,11 +248,8 @@ class TableOptimizer(tf.Module):
 
         None before the first step that moves `params`.
         """
-        attached = params.table.optimizer
-        if (
-            attached is None
-            or attached.rule_text() != self._described.rule_text()
-        ):
+        attached, rule = params.table.optimizer, self._described.rule_text()
+        if attached is None or attached.rule_text() != rule:
             return []
         return slots_of(params, self._wrapped.name, self.slot_labels())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import sys
 from collections.abc import Iterable, Sequence
@@ -43,7 +44,19 @@ def v2_table_optimizer(engine: TableOptimizer, base: Any) -> Any:
       engine: what does a step, over an optimizer of tf_keras.
       base: a class `OptimizerV2`.
     """
-    return _class_of(base)(engine)
+    inner_class: Any = type(engine.optimizer)
+    return _class_of(base, inner_class)(engine)
+
+
+def _of_inner(name: str) -> property:
+    """An attribute of the inner optimizer that `OptimizerV2` has itself.
+
+    Its constructor sets it, to None, before there is an inner optimizer.
+    """
+    return property(
+        lambda front: getattr(vars(front).get("inner_optimizer"), name, None),
+        lambda front, value: None,
+    )
 
 
 class _Front:
@@ -60,6 +73,10 @@ class _Front:
 
     engine: TableOptimizer
     inner_optimizer: Any
+    inner_class: Any  # Of `inner_optimizer`, for `from_config`.
+    clipnorm = _of_inner("clipnorm")
+    clipvalue = _of_inner("clipvalue")
+    global_clipnorm = _of_inner("global_clipnorm")
 
     def __init__(self, engine: TableOptimizer) -> None:
         name = v2_private.name_of(engine.optimizer)
@@ -90,6 +107,13 @@ class _Front:
             super().__setattr__(name, value)
         else:
             setattr(inner, name, value)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """An optimizer over a copy of the inner one; tables are not copied."""
+        inner = copy.deepcopy(self.inner_optimizer, memo)
+        copied = type(self)(TableOptimizer(inner, **self.engine.options()))
+        copied.nonfinite_rows.assign(self.nonfinite_rows)
+        return copied
 
     @property
     def nonfinite_rows(self) -> Any:
@@ -163,6 +187,24 @@ class _Front:
         """The inner optimizer's, with the arguments that were given here."""
         return {**self.inner_optimizer.get_config(), **self.engine.options()}
 
+    @classmethod
+    def from_config(cls, config: dict[str, Any], **given: Any) -> Any:
+        """Makes an optimizer of what `get_config` gave.
+
+        Args:
+          config: see `get_config`.
+          **given: `custom_objects`, for the inner optimizer.
+        """
+        config = dict(config)
+        own = ("bp_v2", "nonfinite")
+        options = {name: config.pop(name) for name in own if name in config}
+        inner = cls.inner_class.from_config(config, **given)
+        return cls(TableOptimizer(inner, **options))
+
+    def _decayed_lr(self, var_dtype: Any) -> tf.Tensor:
+        """The learning rate of the next step, as programs ask Keras 2 for it."""
+        return tf.cast(self.engine.learning_rate, var_dtype)
+
     def _create_all_weights(self, var_list: Sequence[Any]) -> None:
         """Makes slots, as Keras asks before it loads weights."""
         targets = [_table_or_self(v) for v in var_list]
@@ -179,5 +221,6 @@ def _table_or_self(variable: Any) -> Any:
 
 
 @functools.cache
-def _class_of(base: Any) -> Any:
-    return type("V2TableOptimizer", (_Front, base), {})
+def _class_of(base: Any, inner: Any) -> Any:
+    members = {"inner_class": inner}
+    return type("V2TableOptimizer", (_Front, base), members)

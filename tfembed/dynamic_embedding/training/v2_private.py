@@ -89,13 +89,17 @@ def number(optimizer: Any, name: str) -> float | None:
     """A hyperparameter that stays what it is; None: a function or a tensor."""
     value = optimizer._hyper[name]
     if isinstance(value, numbers.Real):
-        return float(value)
+        return _as_float32(value)
     own = tf.VariableAggregation.ONLY_FIRST_REPLICA
     is_own = isinstance(value, tf.Variable) and value.aggregation == own
     if not is_own or not tf.executing_eagerly():
         return None
-    # The variable that the optimizer made of a number: 0.9 once more.
-    return float(str(np.float32(value.numpy())))
+    return _as_float32(value.numpy())  # The optimizer made it of a number.
+
+
+def _as_float32(value: Any) -> float:
+    """The number that a float32 is written as: 0.9 of 0.9 and of its float32."""
+    return float(str(np.float32(value)))
 
 
 def constant(optimizer: Any, attribute: str) -> float | None:

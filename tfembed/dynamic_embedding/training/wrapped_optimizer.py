@@ -20,7 +20,10 @@ from tfembed.dynamic_embedding.training.row_rule import RowRule
 from tfembed.dynamic_embedding.training.v1_rows import V1Rows
 from tfembed.dynamic_embedding.training.v1_rules import fused_v1_rule
 from tfembed.dynamic_embedding.training.v2_rows import V2Rows
-from tfembed.dynamic_embedding.training.v2_rules import fused_v2_rule
+from tfembed.dynamic_embedding.training.v2_rules import (
+    check_numbers,
+    fused_v2_rule,
+)
 
 __all__ = ["WrappedOptimizer", "counter", "wrap"]
 
@@ -53,6 +56,9 @@ class WrappedOptimizer(abc.ABC):
     def clipping(self) -> GradientClipping:
         """What happens to gradients before the update."""
         return GradientClipping()
+
+    def check_rule(self) -> None:  # noqa: B027  # Most need none.
+        """Refuses a `rule` that is no longer the optimizer's."""
 
     @abc.abstractmethod
     def learning_rate(self) -> tf.Tensor:
@@ -183,6 +189,10 @@ class _V2(WrappedOptimizer):
             clipnorm=self._opt.clipnorm,
             global_clipnorm=self._opt.global_clipnorm,
         )
+
+    def check_rule(self) -> None:
+        if isinstance(self.rule, FusedRule):
+            check_numbers(self._opt, self.rule)
 
     def learning_rate(self) -> tf.Tensor:
         return v2_private.decayed_rate(self._opt)
