@@ -27,6 +27,26 @@ def batches_of(step, replicas):
     return rng.integers(0, 9, (replicas, 5))
 
 
+@IN_FUNCTION
+@pytest.mark.parametrize("same_values", [False, True])
+def test_replicas_that_share_a_tensor_count_each(in_function, same_values):
+    strategy = strategy_of(2)
+    program = Program(strategy, keras_sgd)
+    keys, shared = tf.constant([1, 2], tf.int64), tf.ones([2, 2])
+
+    def step():
+        values = shared if same_values else tf.ones([2, 2])
+        gradient = tf.IndexedSlices(values, keys)
+        program.optimizer.apply_gradients([(gradient, program.table)])
+
+    def run():
+        strategy.run(step)
+
+    (tf.function(run) if in_function else run)()
+
+    np.testing.assert_array_equal(program.table.lookup(keys), -tf.ones([2, 2]))
+
+
 @REPLICAS
 @IN_FUNCTION
 @pytest.mark.parametrize(

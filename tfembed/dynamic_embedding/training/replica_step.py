@@ -74,7 +74,7 @@ def once(
     variables = [params for _, params in gradients]
 
     def merged(strategy: Any, *parts: Any) -> Any:
-        of_replicas = [strategy.experimental_local_results(x) for x in parts]
+        of_replicas = [_of_each(strategy, x) for x in parts]
         return update(
             [
                 (tf.IndexedSlices(values, keys), params)
@@ -87,3 +87,11 @@ def once(
 
     tensors = [x for g, _ in gradients for x in (g.indices, g.values)]
     return context.merge_call(merged, args=tensors)
+
+
+def _of_each(strategy: Any, part: Any) -> tuple[Any, ...]:
+    """What each replica gave; a tensor that all share arrives as one."""
+    found = strategy.experimental_local_results(part)
+    if isinstance(part, tf.distribute.DistributedValues):
+        return found
+    return found * strategy.num_replicas_in_sync
