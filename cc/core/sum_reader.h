@@ -101,9 +101,14 @@ class EntrySumReader final : public SumReader {
   static constexpr int64_t kMaxSums = 128;
   static constexpr int64_t kMaxEntries = 512;
   static constexpr int64_t kAhead = 8;  // Entries whose gradient is fetched.
+  static constexpr int64_t kSourcesAhead = 24;  // And those whose source is.
   static constexpr int64_t kLineFloats = 64 / sizeof(float);
 
   void Expand(int64_t i) {
+    if (position_ + kSourcesAhead < n_) {
+      __builtin_prefetch(
+          &meaning_.sources[entries_[position_ + kSourcesAhead].bag()]);
+    }
     if (position_ + kAhead < n_) {
       const float* ahead =
           meaning_.sources[entries_[position_ + kAhead].bag()].gradient;
