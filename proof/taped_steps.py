@@ -11,8 +11,8 @@ import tensorflow as tf
 import tfembed
 from proof.programs import LEARNING_RATE, Program
 from proof.steps import Step
-from tfembed.dynamic_embedding.training.keras_rows import KerasRows
-from tfembed.dynamic_embedding.training.keras_rules import FusedRule
+from tfembed.dynamic_embedding.training.families.keras_rows import KerasRows
+from tfembed.dynamic_embedding.training.families.keras_rules import FusedRule
 from tfembed.dynamic_embedding.training.row_rule import RowRule
 from tfembed.embedding.static_lookup import look_up_static
 from tfembed.embedding.xla.stack import StackRows

@@ -7,10 +7,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed.dynamic_embedding.training.key_sums import TableGradient
-from tfembed.dynamic_embedding.training.wrapped_optimizer import (
+from tfembed.dynamic_embedding.training.families.wrapped_optimizer import (
     WrappedOptimizer,
 )
+from tfembed.dynamic_embedding.training.key_sums import TableGradient
 from tfembed.ops.private import in_order
 
 __all__ = ["graph_step"]

@@ -9,6 +9,10 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
+from tfembed.dynamic_embedding.training.families.wrapped_optimizer import (
+    counter,
+    wrap,
+)
 from tfembed.dynamic_embedding.training.fused_rule import FusedRule
 from tfembed.dynamic_embedding.training.graph_place import (
     check_graph,
@@ -41,7 +45,6 @@ from tfembed.dynamic_embedding.training.step_gradients import (
     variable_of,
 )
 from tfembed.dynamic_embedding.training.table_update import update_tables
-from tfembed.dynamic_embedding.training.wrapped_optimizer import counter, wrap
 from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.ops.private import in_session_graph
 

@@ -8,17 +8,19 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import dynamic_embedding, errors, optimizers
-from tfembed.dynamic_embedding.training.fused_rule import FusedRule
-from tfembed.dynamic_embedding.training.keras_rows import KerasRows
-from tfembed.dynamic_embedding.training.row_rule import RowRule
-from tfembed.dynamic_embedding.training.v1_rows import V1Rows
-from tfembed.dynamic_embedding.training.v2_private import base_of
-from tfembed.dynamic_embedding.training.v2_rows import V2Rows
-from tfembed.dynamic_embedding.training.variable_rows import VariableRows
-from tfembed.dynamic_embedding.training.wrapped_optimizer import (
+from tfembed.dynamic_embedding.training.families.keras_rows import KerasRows
+from tfembed.dynamic_embedding.training.families.v1_rows import V1Rows
+from tfembed.dynamic_embedding.training.families.v2_private import base_of
+from tfembed.dynamic_embedding.training.families.v2_rows import V2Rows
+from tfembed.dynamic_embedding.training.families.variable_rows import (
+    VariableRows,
+)
+from tfembed.dynamic_embedding.training.families.wrapped_optimizer import (
     WrappedOptimizer,
     wrap,
 )
+from tfembed.dynamic_embedding.training.fused_rule import FusedRule
+from tfembed.dynamic_embedding.training.row_rule import RowRule
 from tfembed.embedding import private
 from tfembed.embedding.xla.stack import StackRows
 from tfembed.embedding.xla.taped_shards import TapedShards

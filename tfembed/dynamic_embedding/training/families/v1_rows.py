@@ -8,7 +8,9 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed.dynamic_embedding.training import private
-from tfembed.dynamic_embedding.training.variable_rows import VariableRows
+from tfembed.dynamic_embedding.training.families.variable_rows import (
+    VariableRows,
+)
 
 __all__ = ["V1Rows"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors, optimizers
-from tfembed.dynamic_embedding.training import v2_private
+from tfembed.dynamic_embedding.training.families import v2_private
 from tfembed.dynamic_embedding.training.fused_rule import (
     FusedRule,
     adagrad_rule,

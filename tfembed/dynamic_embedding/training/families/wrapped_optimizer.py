@@ -10,20 +10,21 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors, optimizers
-from tfembed.dynamic_embedding.training import private, v2_private
+from tfembed.dynamic_embedding.training import private
 from tfembed.dynamic_embedding.training.clipping import GradientClipping
-from tfembed.dynamic_embedding.training.fused_rule import FusedRule
-from tfembed.dynamic_embedding.training.graph_place import current_graph
-from tfembed.dynamic_embedding.training.keras_rows import KerasRows
-from tfembed.dynamic_embedding.training.keras_rules import fused_rule
-from tfembed.dynamic_embedding.training.row_rule import RowRule
-from tfembed.dynamic_embedding.training.v1_rows import V1Rows
-from tfembed.dynamic_embedding.training.v1_rules import fused_v1_rule
-from tfembed.dynamic_embedding.training.v2_rows import V2Rows
-from tfembed.dynamic_embedding.training.v2_rules import (
+from tfembed.dynamic_embedding.training.families import v2_private
+from tfembed.dynamic_embedding.training.families.keras_rows import KerasRows
+from tfembed.dynamic_embedding.training.families.keras_rules import fused_rule
+from tfembed.dynamic_embedding.training.families.v1_rows import V1Rows
+from tfembed.dynamic_embedding.training.families.v1_rules import fused_v1_rule
+from tfembed.dynamic_embedding.training.families.v2_rows import V2Rows
+from tfembed.dynamic_embedding.training.families.v2_rules import (
     check_numbers,
     fused_v2_rule,
 )
+from tfembed.dynamic_embedding.training.fused_rule import FusedRule
+from tfembed.dynamic_embedding.training.graph_place import current_graph
+from tfembed.dynamic_embedding.training.row_rule import RowRule
 
 __all__ = ["WrappedOptimizer", "counter", "wrap"]
 

@@ -7,8 +7,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed.dynamic_embedding.training import private, v2_private
-from tfembed.dynamic_embedding.training.variable_rows import VariableRows
+from tfembed.dynamic_embedding.training import private
+from tfembed.dynamic_embedding.training.families import v2_private
+from tfembed.dynamic_embedding.training.families.variable_rows import (
+    VariableRows,
+)
 
 __all__ = ["V2Rows"]
 
