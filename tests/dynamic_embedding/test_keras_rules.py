@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed.dynamic_embedding as de
+from tfembed import errors
 
 KERAS = tf.keras.optimizers
 MAKERS = {
@@ -85,6 +86,40 @@ def test_dense_variables_of_the_same_list_are_kerass_own():
     np.testing.assert_allclose(layer.bias, [-1.5])
     np.testing.assert_allclose(layer.kernel, [[1], [1]])
     assert int(optimizer.iterations) == 1
+
+
+@pytest.mark.parametrize("traced", [False, True])
+@pytest.mark.parametrize("through_wrapper", [False, True])
+def test_a_number_that_is_set_later_is_refused(traced, through_wrapper):
+    inner = MAKERS["Adam"](0.1)
+    optimizer = de.DynamicEmbeddingOptimizer(inner)
+    v, dense = de.Variable(dim=DIM), tf.Variable([1.0])
+    v.upsert([1], [[1.0] * DIM])
+    gradients = [(_slices(1), v), (tf.constant([1.0]), dense)]
+    (optimizer if through_wrapper else inner).beta_1 = 0.5
+    assert inner.beta_1 == optimizer.beta_1 == 0.5
+
+    step = optimizer.apply_gradients
+    with pytest.raises(errors.StateError, match="beta_1=0.8.*'beta_1': 0.5"):
+        (tf.function(step) if traced else step)(gradients)
+    assert v.lookup([1]).numpy().tolist() == [[1.0] * DIM]
+    assert dense.numpy() == [1.0]
+
+    inner.beta_1 = 0.8
+    step(gradients)
+    assert (v.lookup([1]).numpy() < 1).all()
+
+
+def test_clipping_that_is_set_later_counts():
+    optimizer = de.DynamicEmbeddingOptimizer(KERAS.SGD(1.0))
+    v = de.Variable(dim=DIM)
+    optimizer.clipvalue = 0.25
+    optimizer.apply_gradients([(_slices(1), v)])
+    assert v.lookup([1]).numpy().tolist() == [[-0.25] * DIM]
+
+
+def _slices(key):
+    return tf.IndexedSlices(tf.ones([1, DIM]), tf.constant([key], tf.int64))
 
 
 def test_horovod_is_refused():

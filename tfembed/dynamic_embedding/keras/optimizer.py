@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -51,6 +52,13 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
                 "policy 'mixed_bfloat16', or compile with "
                 "`auto_scale_loss=False`."
             )
+        inner = self.__dict__.get("inner_optimizer")
+        if (
+            inner is not None
+            and not hasattr(type(self), attribute)
+            and attribute in inspect.signature(type(inner)).parameters
+        ):
+            setattr(inner, attribute, value)  # Such as `beta_1`.
         super().__setattr__(attribute, value)
 
     def __getattr__(self, name: str) -> Any:

@@ -8,9 +8,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed import optimizers
+from tfembed import errors, optimizers
 
-__all__ = ["FusedRule", "adagrad_rule", "adam_rule", "ftrl_rule"]
+__all__ = [
+    "FusedRule",
+    "adagrad_rule",
+    "adam_rule",
+    "check_unchanged",
+    "ftrl_rule",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +67,33 @@ def ftrl_rule(
     if not options["initial_accumulator_value"] > 0:
         return None
     return FusedRule(optimizers.FTRL(**options), slot_labels=slot_labels)
+
+
+def check_unchanged(
+    rule: FusedRule,
+    now: FusedRule | None,
+    optimizer: Any,
+    options: Callable[[Any], Mapping[str, Any]],
+) -> None:
+    """Refuses numbers that were set or restored since `rule` was made of them.
+
+    Args:
+      rule: what tables train with.
+      now: what would be made of the optimizer today.
+      optimizer: which they are of.
+      options: (optimizer) -> its numbers today.
+
+    Raises:
+      tfembed.errors.StateError: tables would move by others than dense
+        variables.
+    """
+    if now is not None and now.optimizer == rule.optimizer:
+        return
+    raise errors.StateError(
+        f"The numbers of {type(optimizer).__name__} were set or restored to "
+        f"others than tables train with: {rule.optimizer}; it has "
+        f"{options(optimizer)}. Make an optimizer of these and wrap that."
+    )
 
 
 def _bias_corrected(

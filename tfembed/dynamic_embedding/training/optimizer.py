@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
+from tfembed.dynamic_embedding.training.families.wrap import wrap
 from tfembed.dynamic_embedding.training.families.wrapped_optimizer import (
     counter,
-    wrap,
 )
 from tfembed.dynamic_embedding.training.fused_rule import FusedRule
 from tfembed.dynamic_embedding.training.graph_place import (

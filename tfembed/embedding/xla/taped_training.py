@@ -15,9 +15,9 @@ from tfembed.dynamic_embedding.training.families.v2_rows import V2Rows
 from tfembed.dynamic_embedding.training.families.variable_rows import (
     VariableRows,
 )
+from tfembed.dynamic_embedding.training.families.wrap import wrap
 from tfembed.dynamic_embedding.training.families.wrapped_optimizer import (
     WrappedOptimizer,
-    wrap,
 )
 from tfembed.dynamic_embedding.training.fused_rule import FusedRule
 from tfembed.dynamic_embedding.training.row_rule import RowRule

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import tensorflow as tf
-
-from tfembed import errors, optimizers
+from tfembed import optimizers
 from tfembed.dynamic_embedding.training.families import v2_private
 from tfembed.dynamic_embedding.training.fused_rule import (
     FusedRule,
@@ -16,7 +14,7 @@ from tfembed.dynamic_embedding.training.fused_rule import (
     ftrl_rule,
 )
 
-__all__ = ["check_numbers", "fused_v2_rule"]
+__all__ = ["fused_v2_rule"]
 
 # Of a sum of squares' root: what it adds is less than a float can tell.
 _MOST_EPSILON = 1e-6
@@ -46,25 +44,6 @@ def fused_v2_rule(optimizer: Any) -> FusedRule | None:
         return None
     known = _RULES.get(type(optimizer).__name__)
     return known(optimizer) if known else None
-
-
-def check_numbers(optimizer: Any, rule: FusedRule) -> None:
-    """Refuses numbers that were set or restored since `rule` was made of them.
-
-    Raises:
-      tfembed.errors.StateError: tables would move by others than dense
-        variables.
-    """
-    if not tf.executing_eagerly():
-        return
-    now = fused_v2_rule(optimizer)
-    if now is None or now.optimizer != rule.optimizer:
-        raise errors.StateError(
-            f"The numbers of {type(optimizer).__name__} were set or restored to "
-            f"others than tables train with: {rule.optimizer}; it has "
-            f"{v2_private.options(optimizer)}. Make an optimizer of these and "
-            "wrap that, or give what is to change as a function or a variable."
-        )
 
 
 def _sgd(optimizer: Any) -> FusedRule | None:
