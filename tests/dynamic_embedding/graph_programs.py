@@ -30,6 +30,17 @@ def table(name="table", dim=3, shards=2, **options):
     )
 
 
+def variable(shards=1, name="table", dim=1, **options):
+    """A narrow table whose missing rows read as -1."""
+    return de.Variable(
+        dim=dim,
+        devices=["/CPU:0"] * shards,
+        name=name,
+        initializer=-1.0,
+        **options,
+    )
+
+
 def loss_of(rows):
     """A loss whose gradient depends on the rows, their columns and repeats."""
     return tf.reduce_sum((rows - 0.5) ** 2 * SCALE)

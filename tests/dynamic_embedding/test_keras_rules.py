@@ -106,6 +106,7 @@ def test_a_number_that_is_set_later_is_refused(traced, through_wrapper):
     assert dense.numpy() == [1.0]
 
     inner.beta_1 = 0.8
+    assert optimizer.beta_1 == 0.8
     step(gradients)
     assert (v.lookup([1]).numpy() < 1).all()
 

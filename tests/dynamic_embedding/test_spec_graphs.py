@@ -7,20 +7,10 @@ import pytest
 import tensorflow as tf
 
 import tfembed.dynamic_embedding as de
-from tests.dynamic_embedding.graph_programs import graph_and_session
+from tests.dynamic_embedding.graph_programs import graph_and_session, variable
 from tfembed import policies
 
 v1 = tf.compat.v1
-
-
-def variable(shards=1, name="table", dim=1, **options):
-    return de.Variable(
-        dim=dim,
-        devices=["/CPU:0"] * shards,
-        name=name,
-        initializer=-1.0,
-        **options,
-    )
 
 
 @pytest.mark.parametrize("shards", [1, 2])

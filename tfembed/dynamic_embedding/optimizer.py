@@ -9,9 +9,7 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.dynamic_embedding.training.optimizer import TableOptimizer
-from tfembed.dynamic_embedding.training.v1_optimizer import (
-    V1TableOptimizer,
-)
+from tfembed.dynamic_embedding.training.v1_optimizer import V1TableOptimizer
 from tfembed.dynamic_embedding.training.v2_optimizer import (
     base_for,
     v2_table_optimizer,

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfembed import errors
 from tfembed.dynamic_embedding.keras.table_variable import TableVariable
 from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
+from tfembed.dynamic_embedding.training.inner_attribute import inner_attribute
 from tfembed.dynamic_embedding.training.optimizer import TableOptimizer
 from tfembed.dynamic_embedding.variables.variable import Variable
 
@@ -59,16 +60,13 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
             and attribute in inspect.signature(type(inner)).parameters
         ):
             setattr(inner, attribute, value)  # Such as `beta_1`.
+            if attribute not in vars(self):
+                return  # It is read from there.
         super().__setattr__(attribute, value)
 
     def __getattr__(self, name: str) -> Any:
         """Public attributes of the inner optimizer, such as `beta_1`."""
-        inner = self.__dict__.get("inner_optimizer")
-        if name.startswith("_") or not hasattr(inner, name):
-            raise AttributeError(
-                f"'{type(self).__name__}' object has no attribute '{name}'"
-            )
-        return getattr(inner, name)
+        return inner_attribute(self, "inner_optimizer", name)
 
     @property
     def nonfinite_rows(self) -> tf.Variable:

@@ -19,6 +19,7 @@ from tfembed.dynamic_embedding.training.graph_place import (
     current_graph,
 )
 from tfembed.dynamic_embedding.training.graph_step import graph_step
+from tfembed.dynamic_embedding.training.inner_attribute import inner_attribute
 from tfembed.dynamic_embedding.training.key_sums import TableGradient
 from tfembed.dynamic_embedding.training.key_use import (
     forget_evicted,
@@ -102,12 +103,7 @@ class TableOptimizer(tf.Module):
 
     def __getattr__(self, name: str) -> Any:
         """Public attributes of the optimizer that it was made of."""
-        opt = self.__dict__.get("_opt")
-        if name.startswith("_") or not hasattr(opt, name):
-            raise AttributeError(
-                f"'{type(self).__name__}' object has no attribute '{name}'"
-            )
-        return getattr(opt, name)
+        return inner_attribute(self, "_opt", name)
 
     def options(self) -> dict[str, Any]:
         """The other arguments that it was made of."""

@@ -176,6 +176,20 @@ class V1Twin:
         return get(name) if found is None else found
 
 
+def sample_rows() -> tf.Variable:
+    """Rows that an optimizer can make slots for, so that these are known.
+
+    In a graph of TensorFlow 1 nobody initializes or saves them.
+    """
+    return tf.compat.v1.Variable(
+        tf.zeros([2, 2]),
+        trainable=False,
+        collections=[],
+        name="rows",
+        use_resource=True,
+    )
+
+
 def v1_twin(optimizer: Any, start_slot: Callable[[str, Any], None]) -> Any:
     """A copy of an optimizer whose slots are those of the rows at hand.
 
@@ -188,15 +202,7 @@ def v1_twin(optimizer: Any, start_slot: Callable[[str, Any], None]) -> Any:
     twin.__class__ = type(cls.__name__, (V1Twin, cls), {"slots": {}})
     twin.original = optimizer
     twin.start_slot = start_slot
-    # In a graph of TensorFlow 1 nobody initializes or saves these rows.
-    rows = tf.compat.v1.Variable(
-        tf.zeros([2, 2]),
-        trainable=False,
-        collections=[],
-        name="rows",
-        use_resource=True,
-    )
-    twin._create_slots([rows])
+    twin._create_slots([sample_rows()])
     return twin
 
 

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.dynamic_embedding.training.families import v2_private
+from tfembed.dynamic_embedding.training.inner_attribute import inner_attribute
 from tfembed.dynamic_embedding.training.optimizer import TableOptimizer
 from tfembed.dynamic_embedding.training.slot_variable import slot_called
 from tfembed.dynamic_embedding.training.step_gradients import (
@@ -87,12 +88,7 @@ class _Front:
 
     def __getattr__(self, name: str) -> Any:
         """Public attributes of the inner optimizer, such as `beta_1`."""
-        inner = self.__dict__.get("inner_optimizer")
-        if name.startswith("_") or not hasattr(inner, name):
-            raise AttributeError(
-                f"'{type(self).__name__}' object has no attribute '{name}'"
-            )
-        return getattr(inner, name)
+        return inner_attribute(self, "inner_optimizer", name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Sets the inner optimizer's public attributes, such as `lr`."""

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.dynamic_embedding.training import private
 
 _ROOTS = ("keras", "tf_keras", "tensorflow")
 
@@ -179,16 +180,8 @@ def twin(optimizer: Any, start_slot: Callable[[str, Any], None]) -> Any:
     twin_class: Any = type(cls.__name__, (V2Twin, cls), members)
     made = object.__new__(twin_class)
     object.__setattr__(made, "__dict__", vars(optimizer))
-    # In a graph of TensorFlow 1 nobody initializes or saves these rows.
-    rows = tf.compat.v1.Variable(
-        tf.zeros([2, 2]),
-        trainable=False,
-        collections=[],
-        name="rows",
-        use_resource=True,
-    )
     create_weights(optimizer)
-    made._create_slots([rows])
+    made._create_slots([private.sample_rows()])
     return made
 
 
