@@ -79,13 +79,29 @@ def test_dense_input_with_a_last_dimension_of_1_loses_it_as_on_a_tpu():
 
 def test_tables_are_trainable_and_slots_are_not():
     serving = served.serving(tfembed.Adagrad(0.1))
-    assert [v.trainable for v in serving.variables] == [True, False] * 2
-    assert [v.name for v in serving.variables] == [
-        "user:0",
-        "user/accumulators:0",
-        "video:0",
-        "video/accumulators:0",
-    ]
+    variables = tf.nest.flatten(serving.variables)
+    assert {v.name: v.trainable for v in variables} == {
+        "user:0": True,
+        "user/accumulators:0": False,
+        "video:0": True,
+        "video/accumulators:0": False,
+    }
+
+
+@pytest.mark.parametrize(
+    "cls", [tfembed.TPUEmbeddingForServing, tfembed.TPUEmbeddingV0]
+)
+def test_variables_are_by_table_and_slot(cls):
+    """TensorFlow 2.21 has them so."""
+    embedding = cls(served.config(tfembed), tfembed.Adam(0.1))
+    of_tables = embedding.variables
+    slots = ["parameters", "momenta", "velocities"]
+    assert {name: list(of) for name, of in of_tables.items()} == {
+        "user": slots,
+        "video": slots,
+    }
+    for config, table in embedding.embedding_tables.items():
+        assert of_tables[config.name]["parameters"] is table
 
 
 @pytest.mark.parametrize("name", ["watched", "video"])

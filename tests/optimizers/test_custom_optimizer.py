@@ -178,6 +178,36 @@ def test_tensorflows_own_is_accepted():
     np.testing.assert_allclose(rows[1], -0.5 / np.sqrt(1.1), rtol=1e-6)
 
 
+def test_slot_dims_are_taken_and_change_nothing():
+    """TensorFlow 2.21 has them and heeds them nowhere."""
+    slots = (["accumulators"], [tf.constant_initializer(0.1)])
+    rule = optimizers.CustomOptimizer(adagrad, 0.5, *slots, slot_dims=[1])
+    assert rule.slot_dims == (1,)
+    embedding = make(rule)
+    np.testing.assert_array_equal(
+        train(embedding), train(make(custom_adagrad()))
+    )
+    assert embedding._variables["users"]["accumulators"].shape == [4, 2]
+
+
+def test_slot_dims_of_tensorflows_own_are_read():
+    class CustomOptimizer:
+        """What is read of TensorFlow 2.21's."""
+
+        custom_computation = staticmethod(adagrad)
+        learning_rate = 0.5
+        hyperparameters = ()
+        slot_dims = (2,)
+
+        def _slot_names(self):
+            return ["accumulators"]
+
+        def _slot_initializers(self):
+            return [zeros]
+
+    assert optimizers.from_tensorflow(CustomOptimizer()).slot_dims == (2,)
+
+
 @pytest.mark.parametrize(
     ("returned", "text"),
     [
@@ -199,6 +229,14 @@ def test_what_the_function_returns_is_checked(returned, text):
         (("sgd",), "custom_computation"),
         ((sgd, "fast"), "learning_rate"),
         ((sgd, 0.1, ["a", "b"], [zeros]), r"\(2\) must match.*\(1\)"),
+        (
+            (sgd, 0.1, ["a"], [zeros], None, [1, 2]),
+            r"slot_dims \(2\) must match.*\(1\)",
+        ),
+        (
+            (sgd, 0.1, ["a"], [zeros], None, [3]),
+            "slot dim 3 for slot 'a'.*1 or 2",
+        ),
     ],
 )
 def test_what_is_not_allowed_is_refused(arguments, text):

@@ -95,12 +95,12 @@ class TapedEmbedding(
         }
 
     @property
-    def variables(self) -> list[Any]:
-        """The tables and slots that are tf.Variables."""
-        found: list[Any] = []
-        for table in self._built_tables():
-            found += [table.parameters, *table.slots.values()]
-        return [one for one in found if isinstance(one, tf.Variable)]
+    def variables(self) -> dict[str, dict[str, Any]]:
+        """By name of a table: the table as "parameters", and its slots by name.
+
+        As TensorFlow 2.21's, which is keyed by name whatever it says of configs.
+        """
+        return self._variables_of(self._built_tables())
 
     @property
     def trainable_variables(self) -> list[Any]:
@@ -134,7 +134,7 @@ class TapedEmbedding(
 
     @property
     def _variables(self) -> dict[str, dict[str, Any]]:
-        return self._variables_of(self._built_tables())
+        return self.variables
 
     def _scope(self) -> Any:
         is_inside_run = (

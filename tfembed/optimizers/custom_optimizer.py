@@ -14,6 +14,8 @@ from tfembed.optimizers import interface
 
 __all__ = ["CustomOptimizer"]
 
+_TUPLES = ("slot_names", "slot_initializers", "hyperparameters", "slot_dims")
+
 
 @dataclasses.dataclass(frozen=True)
 class CustomOptimizer(interface.Optimizer):
@@ -37,6 +39,8 @@ class CustomOptimizer(interface.Optimizer):
         In a table without a vocabulary, whose rows come one by one, a slot
         starts from one number, which the initializer must give.
       hyperparameters: numbers, or functions as learning_rate's.
+      slot_dims: None, or per slot the rank of its variable, 1 or 2. Of no effect,
+        as in TensorFlow 2.21: all slots have the shape of the table.
 
     Raises:
       tfembed.errors.ArgumentError: a value that is not allowed.
@@ -50,6 +54,7 @@ class CustomOptimizer(interface.Optimizer):
     slot_names: Sequence[str] | None = None  # type: ignore[assignment]  # A property of Optimizer.
     slot_initializers: Sequence[Callable[..., tf.Tensor]] | None = None
     hyperparameters: Sequence[interface.LearningRate] | None = None
+    slot_dims: Sequence[int] | None = None
 
     # The common parameters, which such an optimizer does not have.
     use_gradient_accumulation: bool = dataclasses.field(
@@ -77,7 +82,7 @@ class CustomOptimizer(interface.Optimizer):
                 "`custom_computation` must be a function; got "
                 f"{self.custom_computation!r}."
             )
-        for name in ("slot_names", "slot_initializers", "hyperparameters"):
+        for name in _TUPLES:
             object.__setattr__(self, name, tuple(getattr(self, name) or ()))
         names, initializers = self.slot_names, self.slot_initializers
         if len(names) != len(initializers):  # type: ignore[arg-type]
@@ -85,6 +90,7 @@ class CustomOptimizer(interface.Optimizer):
                 f"The number of slot_names ({len(names)}) must match the "  # type: ignore[arg-type]
                 f"number of slot_initializers ({len(initializers)})."  # type: ignore[arg-type]
             )
+        _check_slot_dims(self.slot_dims or (), names or ())
         interface.check_learning_rate(self.learning_rate)
 
     def rule_text(self) -> str:
@@ -119,6 +125,20 @@ class CustomOptimizer(interface.Optimizer):
 
     def _rule_parameters(self) -> Mapping[str, float | bool]:
         return {}
+
+
+def _check_slot_dims(dims: Sequence[int], names: Sequence[str]) -> None:
+    if dims and len(dims) != len(names):
+        raise errors.ArgumentError(
+            f"The number of slot_dims ({len(dims)}) must match the number of "
+            f"slot_names ({len(names)})."
+        )
+    for name, dim in zip(names, dims, strict=False):
+        if dim not in (1, 2):
+            raise errors.ArgumentError(
+                f"Unsupported slot dim {dim!r} for slot {name!r}: `slot_dims` "
+                "must be 1 or 2 each."
+            )
 
 
 def _constant_of(initializer: Callable[..., tf.Tensor], slot: str) -> float:

@@ -80,6 +80,7 @@ def _translate_custom(optimizer: Any) -> CustomOptimizer:
         names,
         initializers,
         optimizer.hyperparameters,
+        getattr(optimizer, "slot_dims", None),  # Since TensorFlow 2.21.
     )
 
 
