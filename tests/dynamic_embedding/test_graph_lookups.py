@@ -180,6 +180,26 @@ def test_ragged_ids_of_a_placeholder_without_a_shape_are_trained(shards):
             session.run(rows, {ids: pairs})
 
 
+def test_wrappers_are_listed_by_variable_scope_also_when_it_is_entered_again():
+    with tf.Graph().as_default():
+        for name, scope in (("a", "wide"), ("b", "deep"), ("c", "wide")):
+            with tf.name_scope("tower"), v1.variable_scope(scope):
+                v = de.get_variable(name)
+                de.embedding_lookup(v, [1], name="one")
+                de.safe_embedding_lookup_sparse(v, sparse_ids(), name="bags")
+        names = {
+            scope: [wrapper.name for wrapper in v1.trainable_variables(scope)]
+            for scope in ("deep/", "wide/")
+        }
+    assert names["deep/"] == ["deep/one/one:0", "deep/bags/bags:0"]
+    assert names["wide/"] == [
+        "wide/one/one:0",
+        "wide/bags/bags:0",
+        "wide/one/one_1:0",
+        "wide/bags/bags_1:0",
+    ]
+
+
 def test_a_session_fetches_wrappers_of_a_graph_that_is_finished():
     with graph_and_session() as session:
         v = table(dim=1)

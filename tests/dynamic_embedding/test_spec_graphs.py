@@ -43,6 +43,25 @@ def test_every_method_works_in_a_graph(shards):
 
 
 @pytest.mark.parametrize("shards", [1, 2])
+def test_sizes_are_asked_for_again_when_the_graph_is_finished(shards):
+    with graph_and_session() as session:
+        v = variable(shards)
+        of_all, of_each = v.size(), v.size_ops
+        upsert = v.upsert([0, 1, 2], [[0.0]] * 3)
+        with tf.control_dependencies([upsert]):
+            after = v.size()
+        named = v.size(name="how_many")
+        session.graph.finalize()
+
+        assert v.size() is of_all
+        assert session.run([v.size(), *v.size_ops]) == [0] * (1 + shards)
+        assert session.run(after) == 3
+        assert session.run([v.size(), named]) == [3, 3]
+        assert session.run(of_each) == ([3] if shards == 1 else [2, 1])
+    assert named.op.name.startswith("how_many")
+
+
+@pytest.mark.parametrize("shards", [1, 2])
 def test_files_are_saved_and_loaded_in_a_graph(tmp_path, shards):
     with graph_and_session() as session:
         v = variable(shards)

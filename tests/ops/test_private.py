@@ -20,6 +20,18 @@ def test_handles_can_be_told_their_shape():
     assert private.handle_shape(handle).as_list() == [None, 3]
 
 
+def test_what_waits_for_nothing_is_told():
+    seen = [private.waits_for_nothing()]
+    with tf.Graph().as_default():
+        seen.append(private.waits_for_nothing())
+        with tf.control_dependencies([tf.no_op()]):
+            seen.append(private.waits_for_nothing())
+        private.in_order(
+            lambda: seen.append(private.waits_for_nothing()) or tf.zeros([])
+        )
+    assert seen == [False, True, False, False]
+
+
 def test_handles_of_functions_keep_the_shape_of_what_was_captured():
     handle, variable = table.create(5), tf.Variable(tf.zeros([3, 2]))
     shapes = []

@@ -134,6 +134,17 @@ def in_session_graph() -> bool:
     return not is_function and graph._get_control_flow_context() is None
 
 
+def waits_for_nothing() -> bool:
+    """Whether an op that is made in a graph of TensorFlow 1 waits for no other.
+
+    So that one that was made before does as well.
+    """
+    if not in_session_graph() or orders_by_itself():
+        return False
+    graph: Any = tf.compat.v1.get_default_graph()
+    return not graph._current_control_dependencies()
+
+
 def in_order(make: Callable[[], tf.Tensor]) -> tf.Tensor:
     """Has a graph of TensorFlow 1 run what `make` makes as a function would.
 

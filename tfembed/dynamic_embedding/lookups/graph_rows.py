@@ -30,7 +30,12 @@ class GraphRows:
     """
 
     def __init__(self, params: Any, ids: tf.Tensor, name: str) -> None:
-        self.handle = tf.identity(params.handle, name=name.rsplit("/")[-1])
+        # As get_variable names variables: by variable scope, which may be
+        # entered again, and no other.
+        scope = tf.compat.v1.get_variable_scope().name
+        with tf.name_scope(f"{scope}/{name}/" if scope else f"{name}/"):
+            last = name.rsplit("/")[-1]
+            self.handle = tf.identity(params.handle, name=last)
         self.dtype = params.value_dtype
         self.shape = ids.shape.concatenate([params.dim])
         self.device = self.handle.device

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import tensorflow as tf
 
 from tfembed import checks, errors
 from tfembed.dynamic_embedding.variables import arguments
+from tfembed.ops import private
 
 __all__ = ["VariableRows"]
 
@@ -29,6 +31,11 @@ class VariableRows(tf.__internal__.tracking.Trackable):
     dim: int
     shard_num: int
     _table: Any  # A HashTable or, where rows are strings, a StringTable.
+
+    @functools.cached_property
+    def _sizes(self) -> dict[int | None, tf.Tensor]:
+        """By shard, None: all; of the graph of TensorFlow 1 with the table."""
+        return {}
 
     def upsert(self, keys: Any, values: Any, name: str | None = None) -> Any:
         """Writes the rows of `keys`; of a repeated key the last one stays.
@@ -160,15 +167,26 @@ class VariableRows(tf.__internal__.tracking.Trackable):
     @property
     def size_ops(self) -> list[tf.Tensor]:
         """The number of keys of each shard, int64 []."""
-        return [self._table.size(i) for i in range(self.shard_num)]
+        return [self.size(i) for i in range(self.shard_num)]
 
     def size(
         self, index: int | None = None, name: str | None = None
     ) -> tf.Tensor:
-        """The number of keys, int64 [], of shard `index` or of all shards."""
+        """The number of keys, int64 [], of shard `index` or of all shards.
+
+        In a graph of TensorFlow 1 it is made once, but where `name` or
+        tf.control_dependencies ask for one of its own: programs that ask for it
+        in each step, or when the graph is finished, add nothing to the graph.
+        """
         if index is not None and not 0 <= index < self.shard_num:
             raise errors.ArgumentError(
                 f"`index` must be a shard in [0, {self.shard_num}); got {index}."
             )
+        is_shared = name is None and private.waits_for_nothing()
+        if is_shared and index in self._sizes:
+            return self._sizes[index]
         with tf.name_scope(name or "size"):
-            return self._table.size(index)
+            size = self._table.size(index)
+        if is_shared:
+            self._sizes[index] = size
+        return size
