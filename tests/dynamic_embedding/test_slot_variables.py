@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed.dynamic_embedding as de
+from tests.dynamic_embedding.graph_programs import graph_and_session, start
 from tests.dynamic_embedding.optimizer_makers import V1, K, legacy
 from tfembed import optimizers
 
@@ -81,8 +82,61 @@ def test_a_slot_has_its_variables_keys_width_and_shards():
     assert "user/adagrad/accumulator" in repr(slot)
 
 
+@pytest.mark.parametrize("shards", [1, 2])
+def test_the_tables_of_a_slot_hand_out_its_rows_shard_by_shard(shards):
+    v, (slot,) = trained(
+        wrapped(K.Adagrad(0.1, 0.5)), range(5), devices=["/CPU:0"] * shards
+    )
+    slot.upsert(range(5), np.repeat(np.arange(5.0)[:, None], 2, axis=1))
+    assert [table.name for table in slot.tables] == [
+        f"user_adagrad_accumulator_mht_{i + 1}of{shards}" for i in range(shards)
+    ]
+    for i, table in enumerate(slot.tables):
+        keys, rows = (x.numpy() for x in table.export())
+        assert sorted(keys) == list(range(i, 5, shards))
+        assert rows.tolist() == [[key, key] for key in keys]
+        assert int(table.size()) == int(v.size(i))
+    table = slot.tables[0]
+    table.insert([0], [[7.0, 8.0]])
+    rows, exists = table.lookup([0, 9], [[3.0, 3.0]], True)
+    assert rows.numpy().tolist() == [[7, 8], [3, 3]]
+    assert exists.numpy().tolist() == [True, False]
+    assert (table.dim, table.value_dtype) == (2, tf.float32)
+    assert repr(table).startswith(f"<SlotShard '{table.name}' of SlotVar")
+
+
+def test_a_saver_takes_the_tables_of_a_variable_and_of_its_slots(tmp_path):
+    with graph_and_session() as session:
+        v = de.Variable(dim=2, name="user")
+        rows, wrapper = de.embedding_lookup(v, [1], return_trainable=True)
+        optimizer = wrapped(V1.AdamOptimizer(0.1))
+        train = optimizer.minimize(tf.reduce_sum(rows), var_list=[wrapper])
+        slots = v.get_slot_variables(optimizer)
+        saver = tf.compat.v1.train.Saver(
+            [table for one in (v, *slots) for table in one.tables]
+        )
+        start(session)
+        session.run(train)
+        exports = [one.export() for one in (v, *slots)]
+        saved = session.run(exports)
+        path = saver.save(session, str(tmp_path / "ckpt"))
+        session.run(train)
+        session.run(v.upsert([5], [[5.0, 5.0]]))
+        saver.restore(session, path)
+        for before, after in zip(saved, session.run(exports), strict=True):
+            np.testing.assert_array_equal(before[0], after[0])
+            np.testing.assert_array_equal(before[1], after[1])
+    assert saved[1][0].tolist() == [1]
+
+
 @pytest.mark.parametrize(
-    "use", [lambda slot: slot.remove([1]), lambda slot: slot.clear()]
+    "use",
+    [
+        lambda slot: slot.remove([1]),
+        lambda slot: slot.clear(),
+        lambda slot: slot.tables[0].remove([1]),
+        lambda slot: slot.tables[0].clear(),
+    ],
 )
 def test_a_slot_cannot_go_without_its_row(use):
     v, (slot,) = trained(wrapped(K.Adagrad()))

@@ -53,6 +53,31 @@ def test_a_shard_knows_no_keys_of_others():
         filled().tables[0].lookup(tf.constant([1], tf.int32))
 
 
+def test_keys_that_a_shard_does_not_have_read_the_defaults_of_a_lookup():
+    shard = filled().tables[0]
+    rows, exists = shard.lookup(keys(3, 4), [[5.0]], True)
+    assert rows.numpy().tolist() == [[3], [5]]
+    assert exists.numpy().tolist() == [True, False]
+    with pytest.raises(errors.ArgumentError, match="width 1; got"):
+        shard.lookup(keys(3), [[5.0, 6.0]])
+
+
+def test_a_shard_adds_to_what_was_there_and_inserts_what_was_not():
+    v = filled()
+    shard = v.tables[0]
+    shard.accum(
+        keys(0, 3, 12, 15),
+        [[10.0], [20.0], [30.0], [40.0]],
+        [True, False, False, True],
+    )
+    found = v.lookup(keys(0, 3, 12, 15)).numpy()
+    assert found[:, 0].tolist() == [10, 3, 30, -1]
+    with pytest.raises(TypeError, match="bool"):
+        de.Variable(tf.string, tf.bool, name="flags").tables[0].accum(
+            [b"a"], [[True]], [True]
+        )
+
+
 def test_what_a_shard_inserts_is_found_in_the_variable():
     v = filled()
     v.tables[0].insert(keys(11, 12), [[11.0], [12.0]])

@@ -223,19 +223,22 @@ class HashTable(TrainedTable):
         keys, values, *_ = self.export_columns()
         return keys, values
 
-    def export_slots(self) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """All keys [n] and each slot's rows, by the slot's name.
+    def export_slots(
+        self, shard: int | None = None
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """All keys [n], or a shard's, and each slot's rows, by the slot's name.
 
         A slot's rows are [n, dim], or [n, 1] where it is one float a row.
         """
-        keys, _, *columns = self.export_columns()
+        keys, _, *columns = self.export_columns(shard)
         return keys, dict(zip(self.slot_names, columns, strict=True))
 
-    def export_columns(self) -> list[tf.Tensor]:
+    def export_columns(self, shard: int | None = None) -> list[tf.Tensor]:
         """Keys [n], values [n, dim], and the rows of each slot.
 
-        Of one moment each shard; a second copy of the table.
+        Of one shard or of all, and of one moment each shard; a second copy of the table.
         """
+        handles = self.handles if shard is None else [self.handles[shard]]
         with tf.control_dependencies(self.lay_out_slots()):
             each = [
                 table_ops.export(
@@ -243,7 +246,7 @@ class HashTable(TrainedTable):
                     key_dtype=self.key_dtype,
                     value_dtype=self.value_dtype,
                 )
-                for handle in self.handles
+                for handle in handles
             ]
         keys, values, slots = (
             tf.concat(tensors, 0) for tensors in zip(*each, strict=True)

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.dynamic_embedding.training.slot_shard import SlotShard
 from tfembed.dynamic_embedding.variables import arguments
 from tfembed.dynamic_embedding.variables.variable import Variable
 
@@ -68,6 +69,11 @@ class SlotVariable:
     def shard_num(self) -> int:
         """The variable's."""
         return self.params.shard_num
+
+    @property
+    def tables(self) -> tuple[SlotShard, ...]:
+        """Views of the slot's shards, with TFRA's methods of a table."""
+        return tuple(SlotShard(self, i) for i in range(self.shard_num))
 
     def lookup(
         self, keys: Any, return_exists: bool = False, name: str | None = None

@@ -19,6 +19,7 @@ __all__ = [
     "id_tensor",
     "key_tensor",
     "value_tensor",
+    "with_defaults",
 ]
 
 
@@ -113,3 +114,29 @@ def check_value_shape(keys: tf.Tensor, values: tf.Tensor, dim: int) -> None:
         only when it runs.
     """
     checks.rows("value", keys, values, dim)
+
+
+def with_defaults(
+    values: tf.Tensor, exists: tf.Tensor, defaults: Any
+) -> tf.Tensor:
+    """`values`, but for keys that are not there `defaults`.
+
+    Args:
+      values: rows, keys.shape + [dim].
+      exists: which keys are there, bool keys.shape.
+      defaults: one row for all keys [dim] or one each, keys.shape + [dim];
+        None: what `values` has.
+
+    Raises:
+      tfembed.errors.ArgumentError: rows of another width.
+    """
+    if defaults is None:
+        return values
+    defaults = tf.convert_to_tensor(defaults, values.dtype)
+    shape, dim = defaults.shape, values.shape[-1]
+    if shape.rank and shape[-1] not in (None, dim):
+        raise errors.ArgumentError(
+            f"`dynamic_default_values` must be rows of width {dim}; got shape "
+            f"{shape}."
+        )
+    return tf.where(exists[..., tf.newaxis], values, defaults)

@@ -10,6 +10,7 @@ from tfembed import errors
 from tfembed.checkpoint import row_files
 from tfembed.dynamic_embedding.files import folders, table_files
 from tfembed.dynamic_embedding.files.table_files import BUFFER_SIZE
+from tfembed.dynamic_embedding.variables import arguments
 from tfembed.tables import HashTable
 
 __all__ = ["CuckooHashTable"]
@@ -112,17 +113,9 @@ class CuckooHashTable(tf.Module):
         """
         with tf.name_scope(name or "lookup"):
             values, exists = self._table.lookup(keys)
-            if dynamic_default_values is not None:
-                defaults = tf.convert_to_tensor(
-                    dynamic_default_values, self._table.value_dtype
-                )
-                shape, dim = defaults.shape, self._table.dim
-                if shape.rank and shape[-1] not in (None, dim):
-                    raise errors.ArgumentError(
-                        "`dynamic_default_values` must be rows of width "
-                        f"{dim}; got shape {shape}."
-                    )
-                values = tf.where(exists[..., tf.newaxis], values, defaults)
+            values = arguments.with_defaults(
+                values, exists, dynamic_default_values
+            )
             return (values, exists) if return_exists else values
 
     def insert(self, keys: Any, values: Any, name: str | None = None) -> Any:

@@ -58,17 +58,17 @@ class VariableShard(tf.__internal__.tracking.Trackable):
     def export(self, name: str | None = None) -> tuple[tf.Tensor, tf.Tensor]:
         """The shard's keys [n] and rows [n, dim]."""
         with tf.name_scope(name or "export"):
-            keys, values, _ = table_ops.export(
-                self.resource_handle,
-                key_dtype=self.key_dtype,
-                value_dtype=self.value_dtype,
-            )
+            keys, values, *_ = self._variable.table.export_columns(self._index)
             return keys, values
 
     def lookup(
-        self, keys: Any, return_exists: bool = False, name: str | None = None
+        self,
+        keys: Any,
+        dynamic_default_values: Any = None,
+        return_exists: bool = False,
+        name: str | None = None,
     ) -> Any:
-        """`Variable.lookup`; keys of other shards are not there."""
+        """`CuckooHashTable.lookup`; keys of other shards are not there."""
         with tf.name_scope(name or "lookup"):
             keys = arguments.key_tensor(keys, self)
             values, exists = table_ops.lookup(
@@ -77,11 +77,27 @@ class VariableShard(tf.__internal__.tracking.Trackable):
                 dim=self.dim,
                 value_dtype=self.value_dtype,
             )
+            values = arguments.with_defaults(
+                values, exists, dynamic_default_values
+            )
             return (values, exists) if return_exists else values
 
     def insert(self, keys: Any, values: Any, name: str | None = None) -> Any:
         """`Variable.upsert`."""
         return self._variable.upsert(keys, values, name)
+
+    def accum(
+        self,
+        keys: Any,
+        values_or_deltas: Any,
+        exists: Any,
+        name: str | None = None,
+    ) -> Any:
+        """`Variable.accum`, given differences where `exists` and rows elsewhere."""
+        with tf.name_scope(name or "accum"):
+            values = arguments.value_tensor(values_or_deltas, self)
+            zeros = tf.zeros_like(values)
+            return self._variable.accum(keys, zeros, values, exists)
 
     def remove(self, keys: Any, name: str | None = None) -> Any:
         """Removes those of `keys`, of any shape, that are in the shard."""
