@@ -90,6 +90,37 @@ def test_checkpoints_have_them_under_tensorflows_key(tmp_path):
     assert slot.numpy()[:, 0].tolist() == [1, 2, 1, 1]
 
 
+def _marked(slot):
+    """As layers give slots that an optimizer of Keras made and saves."""
+    return {"accumulators": tf.Module()._no_dependency(slot)}
+
+
+def test_a_slot_that_is_marked_as_somebody_elses_trains_and_is_not_saved(
+    tmp_path,
+):
+    slot = tf.Variable(tf.ones(SHAPE))
+    embedding = make(lambda *_: _marked(slot))
+    train(embedding)
+    assert slot.numpy()[:, 0].tolist() == [1, 2, 1, 1]
+    assert embedding._variables["users"]["accumulators"] is slot
+    path = tf.train.Checkpoint(embedding=embedding).save(str(tmp_path / "c"))
+    keys = [key for key, _ in tf.train.list_variables(path)]
+    assert not [key for key in keys if "accumulators" in key]
+
+
+@pytest.mark.parametrize(
+    "cls", [tfembed.TPUEmbeddingV0, tfembed.TPUEmbeddingForServing]
+)
+def test_other_classes_take_marked_slots_too(cls):
+    slot = tf.Variable(tf.ones(SHAPE))
+    table = tfembed.TableConfig(4, 2, name="users")
+    rule = optimizers.Adagrad(
+        slot_variable_creation_fn=lambda *_: _marked(slot)
+    )
+    embedding = cls(tfembed.FeatureConfig(table), rule)
+    assert embedding.variables["users"]["accumulators"] is slot
+
+
 def test_a_checkpoint_of_tensorflows_restores(tmp_path):
     theirs = tf.tpu.experimental.embedding
     table = theirs.TableConfig(4, 2, zeros, name="users")
@@ -116,6 +147,7 @@ def test_a_checkpoint_of_tensorflows_restores(tmp_path):
         (None, "dict of the slots.*accumulators.*None"),
         ({}, r"got \[\]"),
         ({"accumulators": tf.zeros(SHAPE)}, "must make slot 'accumulators'"),
+        (_marked(tf.zeros(SHAPE)), "must make slot 'accumulators'"),
         ({"accumulators": tf.Variable(tf.zeros([4, 3]))}, r"\[4, 2\]"),
         ({"accumulators": tf.Variable(tf.zeros(SHAPE, tf.float64))}, "float32"),
         ({"accumulators": 1, "momenta": 2}, "momenta"),

@@ -33,6 +33,14 @@ def test_a_tracked_child_is_found_again():
     assert private.tracked(owner, "one") is child
 
 
+def test_a_mark_against_tracking_comes_off():
+    variable = tf.Variable(1.0)
+    marked = tf.Module()._no_dependency(variable)
+    assert marked is not variable
+    assert private.without_mark(marked) is variable
+    assert private.without_mark(variable) is variable
+
+
 def test_a_creator_passes_what_a_single_variable_takes():
     seen = {}
 

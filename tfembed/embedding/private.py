@@ -29,6 +29,7 @@ __all__ = [
     "tracked",
     "unchecked_call",
     "variables_of",
+    "without_mark",
 ]
 
 # The name of a variable's value in checkpoints.
@@ -65,6 +66,12 @@ def tracked(owner: Any, name: str) -> Any:
     """The child that `track` gave `owner` under `name`, or None."""
     owner._maybe_initialize_trackable()
     return owner._lookup_dependency(name)
+
+
+def without_mark(value: Any) -> Any:
+    """What `tf.Module._no_dependency` marked as nobody's child, or `value`."""
+    mark = type(Folder()._no_dependency(None))
+    return value.value if isinstance(value, mark) else value
 
 
 def add_variable(owner: Any, **arguments: Any) -> Any:

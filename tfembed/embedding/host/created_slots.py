@@ -12,10 +12,11 @@ from tfembed import errors, optimizers
 from tfembed.embedding import private
 from tfembed.embedding.steps.batch_queue import HOST
 
-__all__ = ["create", "track"]
+__all__ = ["create"]
 
 
 def create(
+    owner: Any,
     parameters: Any,
     table: str,
     optimizer: optimizers.Optimizer,
@@ -25,6 +26,9 @@ def create(
     """Has the optimizer's function make the slots of a static table.
 
     Args:
+      owner: the trackable object that saves them, where TensorFlow's TPUEmbedding
+        does: as `_variables/<table>/<slot>`, since they are not the table's. It
+        leaves alone what the function gives as tf.Module's `_no_dependency`.
       parameters: the table's variable.
       table: its name.
       optimizer: with a `slot_variable_creation_fn`.
@@ -52,18 +56,22 @@ def create(
             f"dict of the slots {list(values)}; got "
             f"{sorted(made) if isinstance(made, Mapping) else made!r}."
         )
-    for name in values:
+    slots = {name: private.without_mark(made[name]) for name in values}
+    for name, slot in slots.items():
         shape = optimizer.slot_shape(name, tuple(parameters.shape))
         what = f"slot {name!r} of table {table!r}"
-        if is_single and isinstance(
-            made[name], tf.distribute.DistributedValues
-        ):
+        if is_single and isinstance(slot, tf.distribute.DistributedValues):
             raise errors.ArgumentError(
                 f"`slot_variable_creation_fn` must make {what} when it is "
                 "called; got a variable that a strategy mirrors."
             )
-        _check(made[name], shape, what)
-    return {name: made[name] for name in values}
+        _check(slot, shape, what)
+    _track(
+        owner,
+        table,
+        {name: slot for name, slot in slots.items() if slot is made[name]},
+    )
+    return slots
 
 
 @contextlib.contextmanager
@@ -72,11 +80,9 @@ def _one_copy() -> Iterator[None]:
         yield
 
 
-def track(owner: Any, table: str, slots: Mapping[str, Any]) -> None:
-    """Saves the slots where TensorFlow's TPUEmbedding does.
-
-    That is `<owner>/_variables/<table>/<slot>`: they are not the table's.
-    """
+def _track(owner: Any, table: str, slots: Mapping[str, Any]) -> None:
+    if not slots:
+        return
     tables = private.tracked(owner, "_variables")
     if tables is None:
         tables = private.track(owner, "_variables", private.Folder())

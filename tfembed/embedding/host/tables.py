@@ -108,9 +108,8 @@ def make_static_table(
     if getattr(optimizer, "slot_variable_creation_fn", None) is not None:
         is_single = new_variable is _single_on_host
         slots = created_slots.create(
-            parameters, config.name, optimizer, is_single=is_single
+            owner, parameters, config.name, optimizer, is_single=is_single
         )
-        created_slots.track(owner, config.name, slots)
         return HostTable(parameters, slots)
     return HostTable(
         parameters,
