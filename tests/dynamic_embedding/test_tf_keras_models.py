@@ -10,6 +10,7 @@ import documents
 import fresh_process
 import tfembed.dynamic_embedding as de
 from dynamic_embedding.mirrored_programs import strategy_of
+from tfembed import errors
 
 tf_keras = pytest.importorskip("tf_keras")
 OPTIMIZERS = pytest.mark.parametrize(
@@ -114,17 +115,51 @@ def test_saved_weights_go_on_where_they_were(model, make, tmp_path):
     assert int(restored.optimizer.iterations) == 32
 
 
+SAVES = {
+    "tf_keras": lambda model, path: model.save(path),
+    "TFRA": lambda model, path: de.keras.models.save_model(
+        model,
+        path,
+        options=tf.saved_model.SaveOptions(namespace_whitelist=["TFRA"]),
+    ),
+}
+
+
+@pytest.mark.parametrize("save", SAVES.values(), ids=SAVES)
 @pytest.mark.parametrize("model", [ByShadow, ByLayer])
-def test_a_saved_model_serves_its_rows(model, tmp_path):
+def test_a_saved_model_serves_its_rows(model, save, tmp_path):
     model = compiled(model(), tf_keras.optimizers.legacy.Adam)
     fit(model, 3)
-    model.save(tmp_path / "model")
+    save(model, tmp_path / "model")
 
     loaded = tf_keras.models.load_model(tmp_path / "model", compile=False)
 
     ids = tf.constant(IDS[:4])
     np.testing.assert_allclose(loaded(ids), model(ids), rtol=1e-6)
     assert len(np.unique(model(ids))) == 4
+
+
+def test_signatures_of_a_model_are_in_what_tfras_function_saves(tmp_path):
+    model = compiled(ByLayer(), tf_keras.optimizers.Adam)
+    fit(model, 1)
+    call = tf.function(model).get_concrete_function(
+        tf.TensorSpec([None, 1], tf.int64, name="ids")
+    )
+    de.keras.models.save_model(
+        model,
+        tmp_path / "model",
+        include_optimizer=False,
+        signatures=call,
+    )
+    served = tf_keras.models.load_model(tmp_path / "model", compile=False)
+    (rows,) = served.signatures["serving_default"](ids=IDS[:4]).values()
+    np.testing.assert_allclose(rows, model(tf.constant(IDS[:4])), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["m.keras", "m.h5"])
+def test_files_without_rows_are_refused_by_tfras_function(name, tmp_path):
+    with pytest.raises(errors.ArgumentError, match="must be a folder; got"):
+        de.keras.models.save_model(ByLayer(), tmp_path / name)
 
 
 @OPTIMIZERS

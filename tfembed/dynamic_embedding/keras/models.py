@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import pathlib
+import sys
 from typing import Any
 
 import keras
@@ -15,6 +16,8 @@ from tfembed.dynamic_embedding.keras import layer_config
 from tfembed.dynamic_embedding.keras.horovod import check_one_process
 
 __all__ = ["de_hvd_save_model", "de_save_model", "save_model"]
+
+_ROWLESS_FILES = (".keras", ".h5", ".hdf5")  # Of tf_keras.
 
 
 def save_model(
@@ -29,30 +32,46 @@ def save_model(
     """Saves a model with its tables: to train on, or to serve.
 
     Args:
-      model: a Keras 3 model.
+      model: a model of Keras 3; or of tf_keras, which its own `save` saves.
       filepath: ending in ".keras" for a file that `keras.saving.load_model`
         reads, with optimizer and slots; else a folder for a SavedModel, which
-        serves.
+        serves. Of tf_keras' models the latter, which its `load_model` reads.
       overwrite: whether what is there already is replaced.
-      include_optimizer: accepted for TFRA's sake; Keras 3 decides.
+      include_optimizer: of tf_keras' models; Keras 3 decides by itself.
       signatures: of the SavedModel; None: one of the model's call. A model
         that has no keras.Input needs them, or a `call` that is a tf.function
         with an `input_signature`: Keras takes inputs for floats else.
       options: of the SavedModel. A `namespace_whitelist` need not name our
         ops.
-      save_traces: accepted for TFRA's sake.
+      save_traces: of tf_keras' models.
 
     Raises:
       tfembed.errors.ArgumentError: `signatures` or `options` of a `.keras` file,
+        such a file, or an `.h5` one, of a model of tf_keras,
         no `signatures` where the model's inputs are not known to be ids, or
         `filepath` exists and must not be overwritten.
     """
-    del include_optimizer, save_traces
     path = os.fspath(filepath)
     if not overwrite and pathlib.Path(path).exists():
         raise errors.ArgumentError(
             f"`filepath` {path!r} exists; give overwrite=True or another one."
         )
+    if _is_of_tf_keras(model):
+        if path.endswith(_ROWLESS_FILES):
+            raise errors.ArgumentError(
+                f"`filepath` must be a folder; got {path!r}: files of tf_keras "
+                "would have no rows of tables."
+            )
+        model.save(
+            path,
+            overwrite=overwrite,
+            save_format="tf",
+            include_optimizer=include_optimizer,
+            signatures=signatures,
+            options=_with_our_ops(options),
+            save_traces=save_traces,
+        )
+        return
     if not path.endswith(".keras"):
         _save_for_serving(model, path, signatures, _with_our_ops(options))
         return
@@ -62,6 +81,11 @@ def save_model(
             "give a folder as `filepath`."
         )
     keras.saving.save_model(model, path, overwrite=True)
+
+
+def _is_of_tf_keras(model: Any) -> bool:
+    tf_keras: Any = sys.modules.get("tf_keras")
+    return tf_keras is not None and isinstance(model, tf_keras.Model)
 
 
 def _save_for_serving(
