@@ -104,6 +104,13 @@ def test_variables_are_by_table_and_slot(cls):
         assert of_tables[config.name]["parameters"] is table
 
 
+def test_variables_take_no_others():
+    """What was written would not be looked up."""
+    variables = served.serving().variables
+    with pytest.raises(TypeError, match="assignment"):
+        variables["video"]["parameters"] = tf.Variable(tf.zeros([8, 4]))
+
+
 @pytest.mark.parametrize("name", ["watched", "video"])
 def test_gradients_of_sparse_and_ragged_input_are_indexed_slices(name):
     serving = served.serving()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
+import types
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -95,12 +97,18 @@ class TapedEmbedding(
         }
 
     @property
-    def variables(self) -> dict[str, dict[str, Any]]:
+    def variables(self) -> Mapping[str, Mapping[str, Any]]:
         """By name of a table: the table as "parameters", and its slots by name.
 
         As TensorFlow 2.21's, which is keyed by name whatever it says of configs.
+        It cannot be written to: assign to the variables in it.
         """
-        return self._variables_of(self._built_tables())
+        return types.MappingProxyType(
+            {
+                name: types.MappingProxyType(of_table)
+                for name, of_table in self._variables.items()
+            }
+        )
 
     @property
     def trainable_variables(self) -> list[Any]:
@@ -134,7 +142,7 @@ class TapedEmbedding(
 
     @property
     def _variables(self) -> dict[str, dict[str, Any]]:
-        return self.variables
+        return self._variables_of(self._built_tables())
 
     def _scope(self) -> Any:
         is_inside_run = (
