@@ -64,6 +64,29 @@ def test_repeated_ids_of_a_batch_sum():
     np.testing.assert_array_equal(layer.params.lookup([5]), [[-3.0]])
 
 
+def test_a_layer_of_users_own_trains_what_its_shadow_looks_up(tmp_path):
+    class Doubled(layers.Embedding):
+        def call(self, ids):
+            return 2 * de.shadow_ops.embedding_lookup(self.shadow, ids)
+
+    layer = Doubled(1, initializer=0.0, name="doubled")
+    model = keras.Sequential([keras.Input((2,), dtype="int64"), layer])
+    model.compile(
+        de.DynamicEmbeddingOptimizer(keras.optimizers.SGD(1.0)),
+        loss=lambda y, x: tf.reduce_sum(x),
+    )
+
+    model.fit(np.array([[5, 6]]), np.zeros([1, 1]), verbose=0)
+
+    np.testing.assert_array_equal(layer.params.lookup([5, 6]), [[-2.0]] * 2)
+    de.keras.models.save_model(model, tmp_path / "served")
+    served = tf.saved_model.load(tmp_path / "served")
+    (rows,) = served.signatures["serving_default"](
+        tf.constant([[5, 7]], tf.int64)
+    ).values()
+    assert rows.numpy().tolist() == [[[-4], [0]]]
+
+
 def test_validation_evaluation_and_prediction_insert_nothing():
     model = model_of()
     model.fit(batches(), validation_data=batches(5000), verbose=0)

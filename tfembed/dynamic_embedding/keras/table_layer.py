@@ -107,9 +107,10 @@ class TableLayer(keras.layers.Layer):
         It stands for calls of the layer and for lookups through it. These alone
         set its ids and value.
         """
-        return TableShadow(
-            self.params, f"{self.name}-shadow", max_norm=self.max_norm
-        )
+        with tf.init_scope():  # The first to ask may be traced.
+            return TableShadow(
+                self.params, f"{self.name}-shadow", max_norm=self.max_norm
+            )
 
     @property
     def keep_distribution(self) -> bool:
