@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import tensorflow as tf
 
 from embedding import counting, marks
+from tfembed import errors
 
 
 def _trapped(embedding, name):
@@ -62,6 +65,53 @@ def test_the_gradient_trap_of_two_replicas():
 
     step()
     assert counting.moved(embedding) == [1, 1, 0, 0]
+
+
+@marks.REPLICAS
+@pytest.mark.parametrize("in_function", [False, True])
+@pytest.mark.parametrize("pipelined", [False, True])
+def test_replicas_of_a_layer_that_numbers_its_calls(in_function, pipelined):
+    """Each replica calls the layer, which counts on."""
+    strategy = counting.mirrored()
+    embedding = counting.embedding(
+        strategy, pipeline_execution_with_tensor_core=pipelined
+    )
+    with strategy.scope():
+        dummy = tf.Variable(0.0)
+    calls = itertools.count()
+
+    def one_replica():
+        name = str(next(calls))
+        context = tf.distribute.get_replica_context()
+        ids = tf.reshape(context.replica_id_in_sync_group, [1])
+        embedding.enqueue({"clicks": ids}, name=name)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(_trapped(embedding, name)(dummy))
+        tape.gradient(loss, dummy)
+
+    def step():
+        strategy.run(one_replica)
+
+    (tf.function(step) if in_function else step)()
+    embedding.flush()
+    assert counting.moved(embedding) == [1, 1, 0, 0]
+
+
+@marks.REPLICAS
+def test_names_of_replicas_are_for_input_of_the_same_types():
+    strategy = counting.mirrored()
+    embedding = counting.embedding(strategy)
+    inputs = (tf.constant([0]), tf.ragged.constant([[1]], dtype=tf.int32))
+
+    def one_replica():
+        context = tf.distribute.get_replica_context()
+        replica = int(context.replica_id_in_sync_group)
+        name = f"of replica {replica}"
+        embedding.enqueue({"clicks": inputs[replica]}, name=name)
+        embedding.apply_gradients(embedding.dequeue(name), name)
+
+    with pytest.raises(errors.ArgumentError, match="Input clicks is a Ragged"):
+        strategy.run(one_replica)
 
 
 @pytest.mark.parametrize("in_function", [False, True])

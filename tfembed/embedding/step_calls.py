@@ -152,7 +152,7 @@ class StepCalls(TensorFlowNames):
           gradients: structured as feature_config: with respect to the
             activations, in their shape. None is a gradient of 0, which still
             decays what an optimizer decays.
-          name: that of dequeue.
+          name: that of this replica's dequeue.
 
         Raises:
           tfembed.errors.StateError: before build and enqueue, outside of
@@ -170,8 +170,11 @@ class StepCalls(TensorFlowNames):
         def apply(*parts: Any) -> None:
             checked = engine.read_gradients(step, parts, self._shapes)
             self._replicas.merge(
-                lambda per_replica: engine.apply_gradients(step, per_replica),
-                checked,
+                lambda per_replica: engine.apply_gradients(
+                    [name for name, *_ in per_replica],
+                    [gradients for _, *gradients in per_replica],
+                ),
+                [step, *checked],
             )
 
         if not self._eager_calls.apply_gradients(apply, flat, step):

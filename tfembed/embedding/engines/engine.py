@@ -57,9 +57,11 @@ class Engine(Protocol):
         """Per feature the activations of the oldest batch that was enqueued."""
 
     def apply_gradients(
-        self, name: StepName, gradients: Sequence[Sequence[tf.Tensor]]
+        self,
+        names: Sequence[StepName],
+        gradients: Sequence[Sequence[tf.Tensor]],
     ) -> None:
-        """Updates the tables, by gradients per replica and feature.
+        """Updates the tables, by names per replica and gradients per feature too.
 
         Under a TPUStrategy each replica calls it, with its own alone.
         """

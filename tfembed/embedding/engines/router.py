@@ -142,12 +142,14 @@ class EngineRouter:
         return [found[i] for i in range(len(found))]
 
     def apply_gradients(
-        self, name: StepName, gradients: Sequence[Sequence[tf.Tensor]]
+        self,
+        names: Sequence[StepName],
+        gradients: Sequence[Sequence[tf.Tensor]],
     ) -> None:
-        """Updates all tables, by gradients per replica and feature."""
+        """Updates all tables, as each engine does."""
         for part in self._parts:
             own = [part.places.pick(of_replica) for of_replica in gradients]
-            part.engine.apply_gradients(name, own)
+            part.engine.apply_gradients(names, own)
 
     def look_up(
         self, features: Sequence[Any], plans: Sequence[Any]

@@ -127,12 +127,15 @@ class HostEngine:
         return [tf.stop_gradient(activation) for activation in activations]
 
     def apply_gradients(
-        self, name: StepName, gradients: Sequence[Sequence[tf.Tensor]]
+        self,
+        names: Sequence[StepName],
+        gradients: Sequence[Sequence[tf.Tensor]],
     ) -> None:
         """Updates the rows of the batches that were dequeued last.
 
         Args:
-          name: that of their dequeue.
+          names: per replica that of its dequeue. A layer that numbers its calls
+            gives each replica others.
           gradients: per replica and feature, in the shape of the activations.
 
         Raises:
@@ -142,7 +145,8 @@ class HostEngine:
             a gradient is refused; when it runs.
         """
         rates = self.rates()
-        queues = [self._steps.queue(r, name) for r in range(len(gradients))]
+        name = self._steps.one_of(names)
+        queues = [self._steps.queue(r, own) for r, own in enumerate(names)]
         with tf.device(HOST):
             features: list[Any] = []
             for queue in queues:
@@ -158,7 +162,7 @@ class HostEngine:
                 batch, tensors, lambda *step: self._update(name, *step)
             )
             for replica, queue in enumerate(queues):
-                self._steps.ahead(replica, name).look_ahead(
+                self._steps.ahead(replica, names[replica]).look_ahead(
                     queue, lambda batch: self._look_up(name, batch)
                 )
 

@@ -68,6 +68,19 @@ class NamedSteps:
             )
         return self._formats[name]
 
+    def one_of(self, names: Sequence[StepName]) -> StepName:
+        """A name whose batches are read as those of all `names`.
+
+        Raises:
+          tfembed.errors.StateError: nothing was enqueued under one of them.
+          tfembed.errors.ArgumentError: their formats differ.
+        """
+        for name in names:
+            step_format.check_same_format(
+                self._plan.paths, self.formats(names[0]), self.formats(name)
+            )
+        return names[0]
+
     def queue(self, replica: int, name: StepName) -> StepQueue:
         """A replica's batches."""
         key = (replica, name)

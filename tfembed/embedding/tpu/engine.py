@@ -106,10 +106,12 @@ class TpuEngine:
         return list(self._theirs.dequeue(name))
 
     def apply_gradients(
-        self, name: StepName, gradients: Sequence[Sequence[tf.Tensor]]
+        self,
+        names: Sequence[StepName],
+        gradients: Sequence[Sequence[tf.Tensor]],
     ) -> None:
         """Sends this replica's gradients."""
-        self._theirs.apply_gradients(list(gradients[0]), name)
+        self._theirs.apply_gradients(list(gradients[0]), names[0])
 
     def retrieve(self) -> None:
         """Brings `tables` up to the last step; eager only."""

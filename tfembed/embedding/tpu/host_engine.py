@@ -124,17 +124,20 @@ class TpuHostEngine:
         return [tf.stop_gradient(one) for one in activations]
 
     def apply_gradients(
-        self, name: StepName, gradients: Sequence[Sequence[tf.Tensor]]
+        self,
+        names: Sequence[StepName],
+        gradients: Sequence[Sequence[tf.Tensor]],
     ) -> None:
         """Updates the tables once all replicas have called it.
 
         Args:
-          name: that of the dequeue.
+          names: that of this replica's dequeue, alone.
           gradients: of this replica alone, in the shape of the activations.
 
         Raises:
           tfembed.errors.StateError: as `HostEngine.apply_gradients`.
         """
+        (name,) = names
         tensors = self._op_gradients(name, gradients[0])
         tensors.append(self._engine.rates())
         self._make_meeting(name, tensors)

@@ -149,12 +149,15 @@ class XlaEngine(HostEngine):
         return [tf.stop_gradient(activation) for activation in activations]
 
     def apply_gradients(
-        self, name: StepName, gradients: Sequence[Sequence[tf.Tensor]]
+        self,
+        names: Sequence[StepName],
+        gradients: Sequence[Sequence[tf.Tensor]],
     ) -> None:
         """As HostEngine's."""
         if not traced_for_xla():
-            super().apply_gradients(name, gradients)
+            super().apply_gradients(names, gradients)
             return
+        (name,) = names  # Of this replica.
         features = self._traced.finish(name).features
         self.update(features, self._plans(name), gradients[0])
 
