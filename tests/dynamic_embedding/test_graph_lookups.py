@@ -200,6 +200,21 @@ def test_wrappers_are_listed_by_variable_scope_also_when_it_is_entered_again():
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("one/", "one/one:0"), ("a/one", "a/one/one:0"), ("_one", "_one/_one:0")],
+)
+def test_a_lookup_may_have_any_name_that_a_scope_may_have(name, expected):
+    with tf.Graph().as_default():
+        with v1.variable_scope("wide"):
+            _, wrapper = de.embedding_lookup(
+                table(), [1], name=name, return_trainable=True
+            )
+        assert wrapper.name == f"wide/{expected}"
+        with tf.name_scope("tower"):
+            de.embedding_lookup(table(), [1], name=name, return_trainable=True)
+
+
 def test_a_session_fetches_wrappers_of_a_graph_that_is_finished():
     with graph_and_session() as session:
         v = table(dim=1)

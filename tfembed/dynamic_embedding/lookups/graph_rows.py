@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import tensorflow as tf
@@ -31,9 +32,14 @@ class GraphRows:
 
     def __init__(self, params: Any, ids: tf.Tensor, name: str) -> None:
         # As get_variable names variables: by variable scope, which may be
-        # entered again, and no other.
+        # entered again.
         scope = tf.compat.v1.get_variable_scope().name
-        with tf.name_scope(f"{scope}/{name}/" if scope else f"{name}/"):
+        name = name.strip("/")
+        with (
+            tf.name_scope(f"{scope}/{name}/")
+            if scope
+            else contextlib.nullcontext()
+        ):
             last = name.rsplit("/")[-1]
             self.handle = tf.identity(params.handle, name=last)
         self.dtype = params.value_dtype
