@@ -94,12 +94,15 @@ inline void FillRow(float value, float* to, int64_t n) {
 // Always inline: GCC takes out calls of a function that only prefetches.
 ABSL_ATTRIBUTE_ALWAYS_INLINE inline void PrefetchRow(const void* row,
                                                      int64_t n) {
-  const auto begin = reinterpret_cast<uintptr_t>(row);
-  const uintptr_t end = begin + (n < 512 ? n : 512) * 4;
-  for (uintptr_t line = begin / kLineBytes * kLineBytes; line < end;
-       line += kLineBytes) {
-    __builtin_prefetch(reinterpret_cast<const void*>(line), /*rw=*/0,
-                       /*locality=*/2);
+  const int64_t bytes = (n < 512 ? n : 512) * 4;
+  const auto* const begin = static_cast<const char*>(row);
+  for (int64_t at = 0; at < bytes; at += kLineBytes) {
+    __builtin_prefetch(begin + at, /*rw=*/0, /*locality=*/2);
+  }
+  // A row that does not begin at a line may end in one more.
+  const int64_t in_line = reinterpret_cast<uintptr_t>(row) % kLineBytes;
+  if (in_line + (bytes - 1) % kLineBytes >= kLineBytes) {
+    __builtin_prefetch(begin + bytes - 1, /*rw=*/0, /*locality=*/2);
   }
 }
 
