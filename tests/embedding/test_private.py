@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from proof.paper_tpu import traced_on_paper
 from tfembed.embedding import private
 
 
@@ -134,3 +135,27 @@ def test_an_unchecked_call_raises_what_the_function_raises():
     assert call(tf.constant(1.0)) is None
     with pytest.raises(tf.errors.InvalidArgumentError, match="not positive"):
         call(tf.constant(-1.0))
+
+
+def test_a_table_of_tensorflows_describes_itself():
+    def rate():
+        return 0.1
+
+    theirs = tf.tpu.experimental.embedding
+    table = theirs.TableConfig(2, 4, optimizer=theirs.SGD(rate), name="one")
+    proto = private.new_config_proto()
+    private.describe_table(table, proto.table_descriptor.add(), 3, {rate: 7})
+    (descriptor,) = proto.table_descriptor
+    # A table is never smaller than the number of hosts.
+    assert (descriptor.name, descriptor.vocabulary_size) == ("one", 3)
+    assert descriptor.dimension == 4
+    assert descriptor.optimization_parameters.learning_rate.dynamic.tag == 7
+
+
+def test_hosts_are_those_of_the_tpus_or_one():
+    mirrored = tf.distribute.MirroredStrategy(["/CPU:0", "/CPU:1"])
+    assert private.num_hosts(mirrored) == 1
+    assert private.cores_per_replica(mirrored) is None
+    with traced_on_paper(4) as (_, strategy):
+        assert private.num_hosts(strategy) == 4
+        assert private.cores_per_replica(strategy) is None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -19,9 +19,13 @@ __all__ = [
     "VARIABLE_VALUE",
     "Folder",
     "add_variable",
+    "cores_per_replica",
+    "describe_table",
     "functions_since_run",
     "is_made_inside_run",
     "load_variables",
+    "new_config_proto",
+    "num_hosts",
     "parsed_layouts",
     "retrieve_variables",
     "single_variable",
@@ -109,6 +113,38 @@ def retrieve_variables(embedding: Any) -> None:
 def load_variables(embedding: Any) -> None:
     """Lets TensorFlow's TPUEmbedding write its variables to the hardware."""
     embedding._load_variables()
+
+
+def new_config_proto() -> Any:
+    """An empty TPUEmbeddingConfiguration."""
+    from tensorflow.core.protobuf.tpu import tpu_embedding_configuration_pb2
+
+    return tpu_embedding_configuration_pb2.TPUEmbeddingConfiguration()
+
+
+def describe_table(
+    config: Any, descriptor: Any, hosts: int, tags: Mapping[Any, int]
+) -> None:
+    """Fills the TableDescriptor of TensorFlow's TableConfig.
+
+    Args:
+      config: the TableConfig.
+      descriptor: the proto.
+      hosts: over which the table is spread.
+      tags: by the function that gives a learning rate, its number.
+    """
+    config._set_table_descriptor(descriptor, hosts, tags)
+
+
+def num_hosts(strategy: Any) -> int:
+    """Of the TPUs of a strategy; 1 where it has none."""
+    return int(getattr(strategy.extended, "num_hosts", 1))
+
+
+def cores_per_replica(strategy: Any) -> int | None:
+    """Of a TPUStrategy with a device assignment; else None."""
+    assignment = getattr(strategy.extended, "_device_assignment", None)
+    return assignment.num_cores_per_replica if assignment else None
 
 
 def parsed_layouts(text: bytes) -> list[Any]:

@@ -14,6 +14,7 @@ import tensorflow as tf
 from tfembed import errors
 from tfembed.embedding.engines.owner import EngineOwner
 from tfembed.embedding.plan import EmbeddingPlan
+from tfembed.embedding.tpu.config_proto import config_proto
 
 __all__ = ["PlanNames", "TensorFlowNames"]
 
@@ -74,6 +75,20 @@ class TensorFlowNames(PlanNames, EngineOwner):
         engine = self._engine_or_new()
         self._bring_up_to_date()
         return self._variables_of(engine.tables)
+
+    @property
+    def _pipeline_execution_with_tensor_core(self) -> bool:
+        return self._options.is_pipelined
+
+    def _create_config_proto(self) -> Any:
+        """The TPUEmbeddingConfiguration of the configs and output shapes."""
+        return config_proto(
+            self._plan,
+            self._shapes,
+            self._replicas.strategy,
+            rates=self._dynamic_learning_rates,
+            is_pipelined=self._options.is_pipelined,
+        )
 
     def _load_variables(self) -> None:
         """Lets the engines take over what the variables hold."""

@@ -183,6 +183,24 @@ class TPUEmbedding(StepCalls):
             "and restore that into another one."
         )
 
+    def _create_copy_for_async_checkpoint(
+        self,
+        feature_config: Any,
+        optimizer: Any,
+        pipeline_execution_with_tensor_core: bool,
+    ) -> TPUEmbedding:
+        """One of the same configs, without tables.
+
+        tf.train.Checkpoint asks for it, and knows embeddings by this name.
+        """
+        # The tables have theirs; TensorFlow passes a TableConfig here.
+        del optimizer
+        return TPUEmbedding(
+            feature_config,
+            None,
+            pipeline_execution_with_tensor_core,
+        )
+
     def trained_lookup(self) -> TrainedLookup:
         """Lookups whose gradient trains the tables, for layers."""
         return TrainedLookup(self._plan, self._engine_or_new(), self._replicas)

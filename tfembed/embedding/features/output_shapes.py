@@ -54,6 +54,20 @@ class OutputShapes:
             [self.shapes[i] for i in places],
         )
 
+    def check_defined(self) -> None:
+        """Raises where a TPU's embedding engine could not be set up yet.
+
+        Raises:
+          tfembed.errors.StateError: a shape is not known.
+        """
+        for path, shape in zip(self.paths, self.shapes, strict=True):
+            if not shape.is_fully_defined():
+                raise errors.StateError(
+                    f"The output shape of input {path} is {shape}, and a TPU's "
+                    "embedding engine is set up for batches of one shape. Call "
+                    "build(per_replica_batch_size=...), or enqueue, first."
+                )
+
     def with_values(self, values: Sequence[Any]) -> OutputShapes:
         """What is known with these inputs, one per feature.
 

@@ -12,7 +12,7 @@ from tfembed import optimizers
 from tfembed.config.custom_combiner import is_custom
 from tfembed.embedding.plan import EmbeddingPlan
 
-__all__ = ["tensorflow_features", "why_not_tensorflows"]
+__all__ = ["tensorflow_features", "tensorflow_tables", "why_not_tensorflows"]
 
 _THEIRS = tf.tpu.experimental.embedding
 # The rules that TensorFlow's Python has for a TPU's embedding engine.
@@ -39,9 +39,9 @@ def why_not_tensorflows(config: Any, rule: Any) -> str | None:
     return None
 
 
-def tensorflow_features(plan: EmbeddingPlan) -> list[Any]:
-    """TensorFlow's FeatureConfigs of the plan's features, with their tables."""
-    tables = [
+def tensorflow_tables(plan: EmbeddingPlan) -> list[Any]:
+    """TensorFlow's TableConfigs of the plan's tables, which it can hold."""
+    return [
         _THEIRS.TableConfig(
             vocabulary_size=config.vocabulary_size,
             dim=config.dim,
@@ -53,6 +53,11 @@ def tensorflow_features(plan: EmbeddingPlan) -> list[Any]:
         )
         for config, rule in zip(plan.tables, plan.optimizers, strict=True)
     ]
+
+
+def tensorflow_features(plan: EmbeddingPlan) -> list[Any]:
+    """TensorFlow's FeatureConfigs of the plan's features, with their tables."""
+    tables = tensorflow_tables(plan)
     return [
         _THEIRS.FeatureConfig(
             table=tables[table],

@@ -50,13 +50,7 @@ class TpuEngine:
         options: EngineOptions,
         shapes: OutputShapes,
     ) -> None:
-        for path, shape in zip(shapes.paths, shapes.shapes, strict=True):
-            if not shape.is_fully_defined():
-                raise errors.StateError(
-                    f"The tables of input {path} live in the TPU's embedding "
-                    "engine, which is set up for batches of one shape. Call "
-                    "build(per_replica_batch_size=...), or enqueue, first."
-                )
+        shapes.check_defined()
         self._plan = plan
         self._devices = tf.distribute.get_strategy().extended.worker_devices
         self._theirs = tf.tpu.experimental.embedding.TPUEmbedding(
