@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed.dynamic_embedding as de
+from dynamic_embedding.mirrored_programs import strategy_of
 from tfembed import errors
 from tfembed.dynamic_embedding.keras import layers, models
 
@@ -107,3 +108,48 @@ def test_a_subclassed_model_is_still_built_by_loading_a_file(tmp_path):
     np.testing.assert_array_equal(
         other.predict(IDS, verbose=0), model.predict(IDS, verbose=0)
     )
+
+
+@keras.saving.register_keras_serializable("tests")
+class Doubled(layers.Embedding):
+    def call(self, ids):
+        return 2 * de.shadow_ops.embedding_lookup(self.shadow, ids)
+
+
+@keras.saving.register_keras_serializable("tests")
+class OfDoubled(keras.Model):
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.rows = Doubled(2, name="doubled")
+        self.out = keras.layers.Dense(1)
+
+    def call(self, ids):
+        return self.out(self.rows(ids))
+
+
+def test_a_file_has_models_of_layers_that_look_up_through_their_shadows(
+    tmp_path,
+):
+    model = trained(OfDoubled())
+    model.save(tmp_path / "m.keras")
+    loaded = keras.saving.load_model(tmp_path / "m.keras")
+
+    for one in (model, loaded):
+        one.fit(IDS, np.ones([8, 1]), verbose=0)
+
+    assert int(loaded.rows.params.size()) == IDS.size
+    np.testing.assert_allclose(loaded(IDS), model(IDS), rtol=1e-5)
+
+
+def test_replicas_build_models_of_layers_that_look_up_through_their_shadows():
+    with strategy_of(2).scope():
+        model = trained(OfDoubled())
+    assert int(model.rows.params.size()) == IDS.size
+
+
+def test_a_layer_that_looks_up_through_its_shadow_takes_narrower_ids():
+    layer = Doubled(2, name="narrow")
+    rows = layer(tf.constant([5], tf.int32))
+    np.testing.assert_array_equal(rows, layer(tf.constant([5], tf.int64)))
+    with pytest.raises(errors.DtypeError, match="must be int64; got float32"):
+        layer(tf.constant([5.0]))

@@ -122,6 +122,16 @@ class TableLayer(keras.layers.Layer):
         """Views of the slots beside the rows: `Variable.optimizer_vars`."""
         return self.params.optimizer_vars
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the layer; the first argument, the ids, as keys.
+
+        So that a `call` of a class that users derive may look them up as they
+        come, also where Keras builds a model by tracing it with floats.
+        """
+        if args and isinstance(args[0], tf.Tensor):
+            args = (self._keys(args[0]), *args[1:])
+        return super().__call__(*args, **kwargs)
+
     def look_up(self, ids: Any) -> Any:
         """The rows of `ids`, ids.shape + [size], in the layer's compute dtype.
 
