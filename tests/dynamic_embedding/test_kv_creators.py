@@ -123,7 +123,9 @@ def test_a_lookup_brings_its_own_defaults(defaults, expected):
 
 def test_defaults_of_a_lookup_must_be_rows_of_its_width():
     t = de.CuckooHashTable(tf.int64, tf.float32, 0.0)
-    with pytest.raises(ValueError, match=r"rows of width 1; got shape \(3,\)"):
+    with pytest.raises(
+        ValueError, match=r"row of width 1, .* got shape \(3,\)"
+    ):
         t.lookup([0], [1.0, 2.0, 3.0])
     assert t.lookup([0], 4.0).numpy().tolist() == [[4]]
 

@@ -83,9 +83,30 @@ def test_a_slot_has_its_variables_keys_width_and_shards():
 
 
 @pytest.mark.parametrize("shards", [1, 2])
+def test_a_slot_of_one_number_a_row_is_read_and_written_by_key(shards):
+    v, (slot,) = trained(
+        wrapped(optimizers.RowWiseAdagrad(0.1, initial_accumulator_value=0.5)),
+        devices=["/CPU:0"] * shards,
+    )
+    before = v.lookup([1, 2]).numpy()
+    assert slot.dim == slot.tables[0].dim == 1
+    assert slot.lookup([1, 2, 9]).numpy().tolist() == [[1.5], [1.5], [0.5]]
+
+    slot.upsert([2], [[3.0]])
+
+    keys, rows = slot.export()
+    assert dict(zip(keys.numpy(), rows.numpy()[:, 0], strict=True))[2] == 3
+    np.testing.assert_array_equal(v.lookup([1, 2]), before)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"\[1,1\]"):
+        slot.upsert([2], [[3.0, 4.0]])
+
+
+@pytest.mark.parametrize("shards", [1, 2])
 def test_the_tables_of_a_slot_hand_out_its_rows_shard_by_shard(shards):
     v, (slot,) = trained(
-        wrapped(K.Adagrad(0.1, 0.5)), range(5), devices=["/CPU:0"] * shards
+        wrapped(K.Adagrad(0.1, 0.5, epsilon=0)),
+        range(5),
+        devices=["/CPU:0"] * shards,
     )
     slot.upsert(range(5), np.repeat(np.arange(5.0)[:, None], 2, axis=1))
     assert [table.name for table in slot.tables] == [
@@ -101,6 +122,9 @@ def test_the_tables_of_a_slot_hand_out_its_rows_shard_by_shard(shards):
     rows, exists = table.lookup([0, 9], [[3.0, 3.0]], True)
     assert rows.numpy().tolist() == [[7, 8], [3, 3]]
     assert exists.numpy().tolist() == [True, False]
+    other, is_here = slot.tables[-1].lookup([0], return_exists=True)
+    assert other.numpy().tolist() == [[7, 8] if shards == 1 else [0.5, 0.5]]
+    assert bool(is_here[0]) == (shards == 1)
     assert (table.dim, table.value_dtype) == (2, tf.float32)
     assert repr(table).startswith(f"<SlotShard '{table.name}' of SlotVar")
 

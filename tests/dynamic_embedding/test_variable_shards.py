@@ -58,8 +58,22 @@ def test_keys_that_a_shard_does_not_have_read_the_defaults_of_a_lookup():
     rows, exists = shard.lookup(keys(3, 4), [[5.0]], True)
     assert rows.numpy().tolist() == [[3], [5]]
     assert exists.numpy().tolist() == [True, False]
-    with pytest.raises(errors.ArgumentError, match="width 1; got"):
-        shard.lookup(keys(3), [[5.0, 6.0]])
+    assert shard.lookup(keys(3, 4), 5.0).numpy().tolist() == [[3], [5]]
+    for defaults in ([[5.0, 6.0]], [[5.0], [6.0]], [[[5.0]]]):
+        with pytest.raises(errors.ArgumentError, match="width 1, or one for"):
+            shard.lookup(keys(3), defaults)
+
+
+def test_defaults_whose_number_only_a_run_knows_are_refused_then():
+    shard = filled().tables[0]
+    found = tf.function(
+        lambda keys: shard.lookup(keys, [[5.0], [6.0], [7.0]]),
+        input_signature=[tf.TensorSpec([None], tf.int64)],
+    )
+    assert found(keys(3, 4, 7)).numpy().tolist() == [[3], [6], [7]]
+    for fewer in (keys(4), keys(3, 4)):
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            found(fewer)
 
 
 def test_a_shard_adds_to_what_was_there_and_inserts_what_was_not():

@@ -146,18 +146,26 @@ class TrainedTable(EvictingTable):
         """Numbers of a row with its slots."""
         return self.dim + sum(self.slot_widths)
 
-    def lookup_trained(self, keys: Any) -> tf.Tensor:
+    def lookup_trained(self, keys: Any, shard: int | None = None) -> tf.Tensor:
         """Value and slots of `keys`; inserts nothing.
+
+        Args:
+          keys: of `key_dtype`, any shape.
+          shard: the one to look in; None: in each for the keys that are its own.
 
         Returns:
           float32, keys.shape + [trained_width]; of a missing key the initial
           ones.
         """
-        keys = self._key_tensor(keys)
-        parts = self.partition(keys)
+        keys, width = self._key_tensor(keys), self.trained_width
         with tf.control_dependencies(self.lay_out_slots()):
+            if shard is not None:
+                return table_ops.lookup_trained(
+                    self.handles[shard], keys, width=width
+                )
+            parts = self.partition(keys)
             rows = [
-                table_ops.lookup_trained(handle, part, width=self.trained_width)
+                table_ops.lookup_trained(handle, part, width=width)
                 for handle, part in zip(
                     self.handles, parts.split(keys), strict=True
                 )

@@ -68,10 +68,13 @@ class SlotShard(tf.__internal__.tracking.Trackable):
         return_exists: bool = False,
         name: str | None = None,
     ) -> Any:
-        """`CuckooHashTable.lookup`, of keys that are in any shard."""
-        rows, exists = self._slot.lookup(keys, return_exists=True, name=name)
-        rows = arguments.with_defaults(rows, exists, dynamic_default_values)
-        return (rows, exists) if return_exists else rows
+        """`CuckooHashTable.lookup`; keys of other shards are not there."""
+        with tf.name_scope(name or "lookup"):
+            keys = arguments.key_tensor(keys, self)
+            rows = self._slot.rows_of(keys, self._index)
+            _, exists = self._shard.lookup(keys, return_exists=True)
+            rows = arguments.with_defaults(rows, exists, dynamic_default_values)
+            return (rows, exists) if return_exists else rows
 
     def insert(self, keys: Any, values: Any, name: str | None = None) -> Any:
         """`SlotVariable.upsert`."""

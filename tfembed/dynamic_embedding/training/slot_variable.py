@@ -47,8 +47,8 @@ class SlotVariable:
 
     @property
     def dim(self) -> int:
-        """Width of a row."""
-        return self.params.dim
+        """Width of the slot's rows: the variable's, or 1."""
+        return self._widths[self._place]
 
     @property
     def key_dtype(self) -> tf.DType:
@@ -84,11 +84,15 @@ class SlotVariable:
         """
         with tf.name_scope(name or "lookup"):
             keys = arguments.key_tensor(keys, self.params)
-            columns = self._columns(self.params.table.lookup_trained(keys))
-            rows = columns[self._place]
+            rows = self.rows_of(keys)
             if not return_exists:
                 return rows
             return rows, self.params.lookup(keys, return_exists=True)[1]
+
+    def rows_of(self, keys: tf.Tensor, shard: int | None = None) -> tf.Tensor:
+        """The slot's rows in one shard, or each key's own; for `SlotShard`."""
+        full_rows = self.params.table.lookup_trained(keys, shard)
+        return self._columns(full_rows)[self._place]
 
     def upsert(self, keys: Any, values: Any, name: str | None = None) -> Any:
         """Writes the slot's rows of `keys`; as `Variable.upsert`.
@@ -142,9 +146,12 @@ class SlotVariable:
     def _place(self) -> int:
         return 1 + self.params.table.slot_names.index(self.slot_name)
 
+    @property
+    def _widths(self) -> list[int]:
+        return [self.params.dim, *self.params.table.slot_widths]
+
     def _columns(self, full_rows: tf.Tensor) -> list[tf.Tensor]:
-        slots = len(self.params.table.slot_names)
-        return list(tf.split(full_rows, 1 + slots, axis=-1))
+        return list(tf.split(full_rows, self._widths, axis=-1))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -128,15 +128,35 @@ def with_defaults(
         None: what `values` has.
 
     Raises:
-      tfembed.errors.ArgumentError: rows of another width.
+      tfembed.errors.ArgumentError: rows of another width, or another number.
+      tf.errors.InvalidArgumentError: the same where it is known only when the
+        op runs.
     """
     if defaults is None:
         return values
     defaults = tf.convert_to_tensor(defaults, values.dtype)
-    shape, dim = defaults.shape, values.shape[-1]
-    if shape.rank and shape[-1] not in (None, dim):
+    if not _become(defaults.shape, values.shape):
         raise errors.ArgumentError(
-            f"`dynamic_default_values` must be rows of width {dim}; got shape "
-            f"{shape}."
+            "`dynamic_default_values` must be one row of width "
+            f"{values.shape[-1]}, or one for each key, {values.shape}; got shape "
+            f"{defaults.shape}."
         )
-    return tf.where(exists[..., tf.newaxis], values, defaults)
+    rows = tf.where(exists[..., tf.newaxis], values, defaults)
+    fits = tf.debugging.assert_equal(
+        tf.shape(rows),
+        tf.shape(values),
+        "`dynamic_default_values` are too many",
+    )
+    with tf.control_dependencies([] if fits is None else [fits]):
+        return tf.identity(rows)
+
+
+def _become(shape: tf.TensorShape, rows: tf.TensorShape) -> bool:
+    """Whether numbers of `shape` may be broadcast to `rows`, of that width."""
+    if shape.rank and shape[-1] not in (None, rows[-1]):
+        return False
+    try:
+        both = tf.broadcast_static_shape(shape, rows)
+    except ValueError:
+        return False
+    return bool(both.is_compatible_with(rows))
