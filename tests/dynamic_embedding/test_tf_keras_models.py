@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -189,6 +190,16 @@ def test_an_optimizer_that_is_not_wrapped_is_refused(model, make):
     ):
         fit(model, 1)
     assert int(model.table.size()) == 0
+
+
+def test_compile_says_what_it_takes_in_place_of_an_optimizer_of_tensorflow_1():
+    adam = tf.compat.v1.train.AdamOptimizer(0.1)
+    text = (
+        "over AdamOptimizer of .* takes one over an optimizer of its own Keras"
+    )
+    for kind in (tf_keras, keras):
+        with pytest.raises(ValueError, match=text):
+            kind.Sequential().compile(de.DynamicEmbeddingOptimizer(adam))
 
 
 def test_a_model_that_scales_losses_is_refused():

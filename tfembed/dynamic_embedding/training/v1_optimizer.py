@@ -114,6 +114,13 @@ class V1TableOptimizer(TableOptimizer):
             grads_and_vars, name, global_step=global_step
         )
 
+    def __repr__(self) -> str:  # What `compile` says that it cannot interpret.
+        return (
+            f"<DynamicEmbeddingOptimizer over {type(self._opt).__name__} of "
+            "TensorFlow 1; a model's `compile` takes one over an optimizer of its "
+            "own Keras>"
+        )
+
     def get_name(self) -> str:
         """The optimizer's name."""
         return self._wrapped.name
