@@ -24,6 +24,7 @@ from tfembed.embedding.steps.step_forms import StepName
 __all__ = ["EagerCalls"]
 
 _AS_THEY_ARE = 8
+_COUNTED = 1024  # Kinds of calls: a new name in each step makes three.
 
 
 class EagerCalls:
@@ -74,7 +75,10 @@ class EagerCalls:
             return function
         self._counts[key] += 1
         if self._counts[key] <= _AS_THEY_ARE:
+            if len(self._counts) > _COUNTED:
+                self._counts.clear()  # What comes often counts up again.
             return None
+        del self._counts[key]
         traced = tf.function(body, autograph=False)
         function = private.unchecked_call(
             traced.get_concrete_function(*specs())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -10,6 +11,7 @@ from tfembed.embedding.eager_calls import EagerCalls
 from tfembed.embedding.engines.places import places_of
 from tfembed.embedding.features import activations as shaping
 from tfembed.embedding.replica_shares import replica_shares
+from tfembed.embedding.steps.recent_names import RecentNames
 from tfembed.embedding.steps.step_forms import StepForms, StepName
 from tfembed.embedding.tensorflow_names import TensorFlowNames
 from tfembed.embedding.tpu.plumbing import check_plumbing
@@ -25,6 +27,7 @@ class StepCalls(TensorFlowNames):
 
     _eager_calls: EagerCalls
     _forms: StepForms
+    _names: RecentNames
     _strict_tpu: bool
 
     @_not_converted
@@ -68,12 +71,13 @@ class StepCalls(TensorFlowNames):
             training = bool(training)
         if self._strict_tpu:
             check_plumbing(features, self._replicas.strategy)
-        step = self._eager_calls.enqueue(
-            self._enqueue, features, weights, training, name, device
-        )
-        if step is None:
-            step = self._enqueue(features, weights, training, name, device)
-        self._forms.note_enqueued(name, *step)
+        with self._names.using(name):
+            step = self._eager_calls.enqueue(
+                self._enqueue, features, weights, training, name, device
+            )
+            if step is None:
+                step = self._enqueue(features, weights, training, name, device)
+            self._forms.note_enqueued(name, *step)
 
     def _enqueue(
         self,
@@ -120,15 +124,16 @@ class StepCalls(TensorFlowNames):
         """
         engine = self._built_engine("dequeue")
         replica = self._replicas.current_for("dequeue")
-        step = self._forms.dequeue(
-            name, replica, lambda step: engine.is_waiting(replica, step)
-        )
-        function = self._eager_calls.find(
-            ("dequeue", step), lambda: self._dequeue(engine, replica, step)
-        )
-        if function is not None:
-            return function()
-        return self._dequeue(engine, replica, step)
+        with self._names.using(name):
+            step = self._forms.dequeue(
+                name, replica, lambda step: engine.is_waiting(replica, step)
+            )
+            function = self._eager_calls.find(
+                ("dequeue", step), lambda: self._dequeue(engine, replica, step)
+            )
+            if function is not None:
+                return function()
+            return self._dequeue(engine, replica, step)
 
     def _dequeue(self, engine: Any, replica: int, step: StepName) -> Any:
         shapes = self._shapes.shapes
@@ -165,8 +170,12 @@ class StepCalls(TensorFlowNames):
         engine = self._built_engine("apply_gradients")
         replica = self._replicas.current_for("apply_gradients")
         flat = self._plan.flatten(gradients, "gradients")
-        step = self._forms.apply(name, replica)
+        with self._names.using(name):
+            self._apply_flat(engine, flat, self._forms.apply(name, replica))
 
+    def _apply_flat(
+        self, engine: Any, flat: Sequence[Any], step: StepName
+    ) -> None:
         def apply(*parts: Any) -> None:
             checked = engine.read_gradients(step, parts, self._shapes)
             self._replicas.merge(
@@ -179,6 +188,15 @@ class StepCalls(TensorFlowNames):
 
         if not self._eager_calls.apply_gradients(apply, flat, step):
             apply(*flat)
+
+    def _forget(self, name: str) -> bool:
+        """Whether nothing is known any more of what was called `name`."""
+        if self._engine is None:
+            return False
+        if not self._engine.forget(self._forms.steps(name)):
+            return False
+        self._forms.forget(name)
+        return True
 
     def reset_steps(self) -> None:
         """Forgets the batches that are enqueued or wait for their gradients.

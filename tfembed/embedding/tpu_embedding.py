@@ -12,6 +12,7 @@ from tfembed.embedding.features.output_shapes import OutputShapes
 from tfembed.embedding.plan import make_plan
 from tfembed.embedding.replicas import Replicas, is_tpu
 from tfembed.embedding.step_calls import StepCalls
+from tfembed.embedding.steps.recent_names import RecentNames
 from tfembed.embedding.steps.step_forms import StepForms
 from tfembed.embedding.steps.step_queue import QueueBound
 from tfembed.embedding.trained_lookup import TrainedLookup
@@ -115,6 +116,7 @@ class TPUEmbedding(StepCalls):
             self._choices,
             is_pipelined=self._options.is_pipelined,
         )
+        self._names = RecentNames(self._forget)
         self._forms = StepForms(
             max_enqueued,
             takes_several=self._choices.all_on_host

@@ -46,6 +46,15 @@ class Engine(Protocol):
           tfembed.errors.ArgumentError: other formats than before.
         """
 
+    def is_idle(self, name: StepName) -> bool:
+        """Whether no batch is on its way under a name, nor a function uses it.
+
+        Eager only.
+        """
+
+    def forget(self, name: StepName) -> None:
+        """Forgets an idle name. Its queues may serve other ones; eager."""
+
     def formats(self, name: StepName) -> list[StepFormat]:
         """How the features that are enqueued under `name` are read.
 

@@ -85,6 +85,18 @@ class EngineRouter:
         """Whether a batch waits for its dequeue; eager, of engines on the host."""
         return bool(self._parts[0].engine.is_waiting(replica, step))
 
+    def forget(self, steps: Sequence[StepName]) -> bool:
+        """Forgets steps if nothing needs them, and returns whether; eager."""
+        engines = [part.engine for part in self._parts]
+        if any(part.places.takes_shares for part in self._parts) or not all(
+            one.is_idle(step) for one in engines for step in steps
+        ):
+            return False
+        for one in engines:
+            for step in steps:
+                one.forget(step)
+        return True
+
     def enqueue(
         self, name: StepName, batches: Sequence[tuple[Any, ...]]
     ) -> None:

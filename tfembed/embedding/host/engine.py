@@ -100,6 +100,18 @@ class HostEngine:
         """Whether a batch waits for its dequeue; eager only."""
         return int(self._steps.queue(replica, name).size()) > 0
 
+    def is_idle(self, name: StepName) -> bool:
+        """Whether no batch is on its way under a name, nor a function uses it.
+
+        Eager only.
+        """
+        # Steps that overlap leave an update behind for the next of their name.
+        return not self._options.is_pipelined and self._steps.is_idle(name)
+
+    def forget(self, name: StepName) -> None:
+        """Forgets an idle name. Its queues may serve other ones; eager."""
+        self._steps.forget(name)
+
     def dequeue(self, replica: int, name: StepName) -> list[tf.Tensor]:
         """The activations of the oldest batch that was enqueued.
 

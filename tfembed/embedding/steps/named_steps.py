@@ -37,9 +37,11 @@ class NamedSteps:
         self._bound = bound
         self._waits = waits
         self._formats: dict[StepName, list[StepFormat]] = {}
-        self._queues: dict[tuple[int, StepName], StepQueue] = {}
+        self._queues: dict[StepName, dict[int, StepQueue]] = {}
         self._ahead: dict[tuple[int, StepName], LookupAhead] = {}
         self._behind: dict[StepName, UpdateBehind] = {}
+        self._in_functions: set[StepName] = set()
+        self._free: dict[BatchForm, list[StepQueue]] = {}
 
     def settle_formats(
         self, name: StepName, formats: Sequence[list[StepFormat]]
@@ -53,6 +55,7 @@ class NamedSteps:
         for one in formats:
             step_format.check_same_format(self._plan.paths, known, one)
         self._formats.setdefault(name, known)
+        self._note_use(name)
 
     def formats(self, name: StepName) -> list[StepFormat]:
         """How the features that are enqueued under `name` are read.
@@ -83,19 +86,53 @@ class NamedSteps:
 
     def queue(self, replica: int, name: StepName) -> StepQueue:
         """A replica's batches."""
-        key = (replica, name)
         form = self.form(name)
-        if key not in self._queues:
-            queue = StepQueue(
-                form,
-                label=f"{_label(name)} on replica {replica}",
-                bound=self._bound,
-                waits=self._waits,
-                drops_unfinished=user_name(name) is not None,
+        self._note_use(name)
+        queues = self._queues.setdefault(name, {})
+        if replica not in queues:
+            queue = self._new_queue(
+                form, f"{_label(name)} on replica {replica}", user_name(name)
             )
             # Of two threads that are here, both take the first one's.
-            self._queues.setdefault(key, queue)
-        return self._queues[key]
+            queues.setdefault(replica, queue)
+        return queues[replica]
+
+    def _new_queue(
+        self, form: BatchForm, label: str, name: str | None
+    ) -> StepQueue:
+        free = self._free.get(form)
+        if free and name is not None:  # Of names, as all that are free.
+            queue = free.pop()
+            queue.label = label
+            return queue
+        return StepQueue(
+            form,
+            label=label,
+            bound=self._bound,
+            waits=self._waits,
+            drops_unfinished=name is not None,
+        )
+
+    def _note_use(self, name: StepName) -> None:
+        if not tf.executing_eagerly():
+            self._in_functions.add(name)
+
+    def is_idle(self, name: StepName) -> bool:
+        """Whether no batch is on its way under a name, nor a function uses it.
+
+        Eager only; of steps that do not overlap.
+        """
+        queues = self._queues.get(name, {}).values()
+        return name not in self._in_functions and all(
+            queue.is_idle() for queue in queues
+        )
+
+    def forget(self, name: StepName) -> None:
+        """Forgets an idle name; its queues serve others of its form."""
+        for queue in self._queues.pop(name, {}).values():
+            queue.clear()
+            self._free.setdefault(self.form(name), []).append(queue)
+        self._formats.pop(name, None)
 
     def ahead(self, replica: int, name: StepName) -> LookupAhead:
         """A replica's next activations."""
@@ -125,7 +162,7 @@ class NamedSteps:
 
     def clear(self) -> None:
         """Forgets all batches; eager only."""
-        for queue in self._queues.values():
+        for queue in self._all_queues():
             queue.clear()
         for ahead in self._ahead.values():
             ahead.clear()
@@ -134,11 +171,18 @@ class NamedSteps:
     def resources(self) -> list[Any]:
         """What exported functions hold the batches by."""
         holders: list[Any] = [
-            *self._queues.values(),
+            *self._all_queues(),
             *self._ahead.values(),
             *self._behind.values(),
         ]
         return [resource for one in holders for resource in one.resources]
+
+    def _all_queues(self) -> list[StepQueue]:
+        return [
+            queue
+            for of_replicas in list(self._queues.values())
+            for queue in of_replicas.values()
+        ]
 
     def form(self, name: StepName) -> BatchForm:
         """That of the batches of a name.

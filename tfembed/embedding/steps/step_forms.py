@@ -64,6 +64,12 @@ class _Calls:
         self.enqueued = collections.defaultdict(forms)
         self.dequeued: dict[_Key, int] = {}
 
+    def forget(self, name: str) -> None:
+        places: list[dict[_Key, Any]] = [self.enqueued, self.dequeued]
+        for known in places:
+            for key in [key for key in known if key[1] == name]:
+                del known[key]
+
 
 class StepForms:
     """The forms of each name's batches, and which one comes next.
@@ -92,6 +98,16 @@ class StepForms:
     def step(self, name: str | None, place: int) -> StepName:
         """What engines call the steps of a name's form."""
         return FormName(name, place) if place else name
+
+    def steps(self, name: str | None) -> list[StepName]:
+        """What engines call the steps of all of a name's forms."""
+        forms = max(1, len(self._forms.get(name, ())))
+        return [self.step(name, place) for place in range(forms)]
+
+    def forget(self, name: str) -> None:
+        """Forgets a name, under which nothing is on its way."""
+        self._forms.pop(name, None)
+        self._eager.forget(name)
 
     def note_enqueued(
         self, name: str | None, replicas: Iterable[int], place: int

@@ -77,6 +77,9 @@ class StepQueue:
       bound: how many may wait for `take`.
       waits: whether a call that comes too early waits, without a time.
       drops_unfinished: whether `take` drops a batch that was not finished.
+
+    Attributes:
+      label: as it was given.
     """
 
     def __init__(
@@ -88,7 +91,7 @@ class StepQueue:
         waits: bool = False,
         drops_unfinished: bool = False,
     ) -> None:
-        self._label = label
+        self.label = label
         self._drops_unfinished = drops_unfinished
         self._bound = bound
         self._waits = waits
@@ -100,7 +103,7 @@ class StepQueue:
     def chosen(cls, queues: Sequence[StepQueue], place: tf.Tensor) -> StepQueue:
         """One of several alike, by a number that is known when it runs."""
         made = cls.__new__(cls)
-        made._label, made._bound = queues[0]._label, queues[0]._bound
+        made.label, made._bound = queues[0].label, queues[0]._bound
         made._waits = queues[0]._waits
         made._drops_unfinished = queues[0]._drops_unfinished
         made._enqueued = BatchQueue.chosen(
@@ -130,7 +133,7 @@ class StepQueue:
         checks = self.idle_checks()
         checks += self._require_batch(
             self._enqueued,
-            f"dequeue finds nothing enqueued {self._label}. Call enqueue "
+            f"dequeue finds nothing enqueued {self.label}. Call enqueue "
             "first, once per dequeue and replica.",
         )
         with tf.control_dependencies(checks):
@@ -148,7 +151,7 @@ class StepQueue:
         """
         check = self._require_batch(
             self._in_flight,
-            f"apply_gradients finds no dequeued batch {self._label}. Call "
+            f"apply_gradients finds no dequeued batch {self.label}. Call "
             "enqueue and dequeue first, once per apply_gradients and replica.",
         )
         with tf.control_dependencies(check):
@@ -156,7 +159,7 @@ class StepQueue:
         with tf.device(HOST):
             check = require(
                 batch.training,
-                f"apply_gradients finds a batch {self._label} that was "
+                f"apply_gradients finds a batch {self.label} that was "
                 "enqueued with training=False. Enqueue it with training=True.",
             )
         with tf.control_dependencies(check):
@@ -192,7 +195,7 @@ class StepQueue:
             )
             require(
                 tf.logical_not(needs_finish),
-                f"dequeue finds that the batch dequeued before {self._label} "
+                f"dequeue finds that the batch dequeued before {self.label} "
                 "is still waiting for its apply_gradients. For evaluation, "
                 "enqueue with training=False; for several lookups in one step, "
                 "give each its own `name`; after a step that failed, call "
@@ -206,6 +209,16 @@ class StepQueue:
                     self._in_flight.size() > 0, drop, lambda: tf.constant(0)
                 )
             ]
+
+    def is_idle(self) -> bool:
+        """Whether no call needs what is in it; eager only."""
+        if int(self._enqueued.size()):
+            return False
+        if not int(self._in_flight.size()):
+            return True
+        batch, _ = self._in_flight.pop()
+        self._in_flight.push(batch)
+        return not bool(batch.training)
 
     def clear(self) -> None:
         """Forgets all batches; eager only."""
@@ -239,7 +252,7 @@ class StepQueue:
     def _no_room(self) -> str:
         return (
             f"enqueue finds that {self._bound.batches} batches enqueued "
-            f"{self._label} still wait for their dequeue, after "
+            f"{self.label} still wait for their dequeue, after "
             f"{self._bound.seconds} seconds. Call dequeue once per enqueue; "
             "for programs that run further ahead, make TPUEmbedding with a "
             "larger `max_enqueued` or `enqueue_timeout`; after a step that "
