@@ -128,7 +128,7 @@ class TableLayer(keras.layers.Layer):
         So that a `call` of a class that users derive may look them up as they
         come, also where Keras builds a model by tracing it with floats.
         """
-        if args and isinstance(args[0], tf.Tensor):
+        if args and isinstance(args[0], (tf.Tensor, np.ndarray)):
             args = (self._keys(args[0]), *args[1:])
         return super().__call__(*args, **kwargs)
 
