@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed
+from embedding import marks
 from tfembed import errors
 from tfembed.embedding import eager_calls
 from tfembed.embedding.steps.recent_names import RecentNames
@@ -65,7 +66,9 @@ def _new_names(n=_STEPS, prefix="step"):
     return [f"{prefix}{i}" for i in range(n)]
 
 
-@pytest.mark.parametrize("engine", ["host", "xla"])
+@pytest.mark.parametrize(
+    "engine", ["host", pytest.param("xla", marks=marks.NEEDS_XLA)]
+)
 def test_new_names_train_as_one_does_with_few_queues(engine, queues):
     embedding, usual = _embedding(engine=engine), _embedding(engine=engine)
     _steps(usual, [None] * _STEPS)
@@ -74,6 +77,24 @@ def test_new_names_train_as_one_does_with_few_queues(engine, queues):
     np.testing.assert_array_equal(_rows(embedding), _rows(usual))
     assert len(queues) <= _QUEUES * 66
     assert len(embedding._engine.resources) <= _QUEUES * 66 + 2
+
+
+def test_steps_that_overlap_are_one_update_behind_under_new_names(queues):
+    options = {"pipeline_execution_with_tensor_core": True}
+    embedding, usual = _embedding(**options), _embedding(**options)
+    found = {}
+    for one, names in ((usual, [None] * _STEPS), (embedding, _new_names())):
+        del queues[:]
+        found[one] = []
+        for i, name in enumerate(names):
+            one.enqueue(_batch(i), name=name)
+            activations = one.dequeue(name=name)
+            found[one].append(activations["ids"].numpy())
+            one.apply_gradients(activations, name=name)
+    np.testing.assert_array_equal(found[embedding], found[usual])
+    np.testing.assert_array_equal(_rows(embedding), _rows(usual))
+    # Beside the two of a name: a lookup ahead, and an update behind.
+    assert len(queues) <= 2 * _QUEUES * 66
 
 
 def test_new_names_of_replicas_have_few_queues(queues):

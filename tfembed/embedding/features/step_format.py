@@ -140,8 +140,9 @@ def check_same_format(
                 f"Input {path} is a {_TYPES[new.kind]} (sequence length "
                 f"{new.sequence_length}) but was enqueued as a "
                 f"{_TYPES[old.kind]} (sequence length {old.sequence_length}) "
-                "before. Keep to one type, or enqueue and dequeue under "
-                "another `name`."
+                "before, or on another replica. Keep to one type on all "
+                "replicas; enqueue and dequeue another one under a `name` of "
+                "its own."
             )
 
 

@@ -105,8 +105,7 @@ class HostEngine:
 
         Eager only.
         """
-        # Steps that overlap leave an update behind for the next of their name.
-        return not self._options.is_pipelined and self._steps.is_idle(name)
+        return self._steps.is_idle(name)
 
     def forget(self, name: StepName) -> None:
         """Forgets an idle name. Its queues may serve other ones; eager."""
@@ -170,6 +169,7 @@ class HostEngine:
             if not self._options.is_pipelined:
                 self._update(name, batch, tensors)
                 return
+            self._steps.flush_if_new(name, self._update)
             self._steps.behind(name, tensors, len(queues)).exchange(
                 batch, tensors, lambda *step: self._update(name, *step)
             )

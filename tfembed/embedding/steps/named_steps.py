@@ -38,10 +38,10 @@ class NamedSteps:
         self._waits = waits
         self._formats: dict[StepName, list[StepFormat]] = {}
         self._queues: dict[StepName, dict[int, StepQueue]] = {}
-        self._ahead: dict[tuple[int, StepName], LookupAhead] = {}
+        self._ahead: dict[StepName, dict[int, LookupAhead]] = {}
         self._behind: dict[StepName, UpdateBehind] = {}
         self._in_functions: set[StepName] = set()
-        self._free: dict[BatchForm, list[StepQueue]] = {}
+        self._free: dict[tuple[str, tuple[StepFormat, ...]], list[Any]] = {}
 
     def settle_formats(
         self, name: StepName, formats: Sequence[list[StepFormat]]
@@ -90,60 +90,36 @@ class NamedSteps:
         self._note_use(name)
         queues = self._queues.setdefault(name, {})
         if replica not in queues:
-            queue = self._new_queue(
-                form, f"{_label(name)} on replica {replica}", user_name(name)
+            label = f"{_label(name)} on replica {replica}"
+            queue: StepQueue = self._free_or(
+                "queue",
+                name,
+                lambda: StepQueue(
+                    form,
+                    label=label,
+                    bound=self._bound,
+                    waits=self._waits,
+                    drops_unfinished=user_name(name) is not None,
+                ),
             )
+            queue.label = label
             # Of two threads that are here, both take the first one's.
             queues.setdefault(replica, queue)
         return queues[replica]
 
-    def _new_queue(
-        self, form: BatchForm, label: str, name: str | None
-    ) -> StepQueue:
-        free = self._free.get(form)
-        if free and name is not None:  # Of names, as all that are free.
-            queue = free.pop()
-            queue.label = label
-            return queue
-        return StepQueue(
-            form,
-            label=label,
-            bound=self._bound,
-            waits=self._waits,
-            drops_unfinished=name is not None,
-        )
-
-    def _note_use(self, name: StepName) -> None:
-        if not tf.executing_eagerly():
-            self._in_functions.add(name)
-
-    def is_idle(self, name: StepName) -> bool:
-        """Whether no batch is on its way under a name, nor a function uses it.
-
-        Eager only; of steps that do not overlap.
-        """
-        queues = self._queues.get(name, {}).values()
-        return name not in self._in_functions and all(
-            queue.is_idle() for queue in queues
-        )
-
-    def forget(self, name: StepName) -> None:
-        """Forgets an idle name; its queues serve others of its form."""
-        for queue in self._queues.pop(name, {}).values():
-            queue.clear()
-            self._free.setdefault(self.form(name), []).append(queue)
-        self._formats.pop(name, None)
-
     def ahead(self, replica: int, name: StepName) -> LookupAhead:
         """A replica's next activations."""
-        key = (replica, name)
-        if key not in self._ahead:
+        of_replicas = self._ahead.setdefault(name, {})
+        if replica not in of_replicas:
             shapes = [
                 one.activation_shape(self._plan.dim(i))
                 for i, one in enumerate(self.formats(name))
             ]
-            self._ahead.setdefault(key, LookupAhead(self.form(name), shapes))
-        return self._ahead[key]
+            ahead: LookupAhead = self._free_or(
+                "ahead", name, lambda: LookupAhead(self.form(name), shapes)
+            )
+            of_replicas.setdefault(replica, ahead)
+        return of_replicas[replica]
 
     def behind(
         self, name: StepName, tensors: Sequence[tf.Tensor], replicas: int
@@ -151,38 +127,85 @@ class NamedSteps:
         """The last update of all replicas, with tensors like these."""
         if name not in self._behind:
             shapes = [tensor.shape for tensor in tensors]
-            behind = UpdateBehind(self.form(name).times(replicas), shapes)
+            form = self.form(name).times(replicas)
+            behind: UpdateBehind = self._free_or(
+                "behind", name, lambda: UpdateBehind(form, shapes)
+            )
             self._behind.setdefault(name, behind)
         return self._behind[name]
 
     def flush(self, update: Update) -> None:
         """Applies the updates that wait, of all names."""
-        for name, behind in self._behind.items():
-            behind.flush(lambda *step, name=name: update(name, *step))
+        for name in list(self._behind):
+            self._flush_one(name, update)
+
+    def flush_if_new(self, name: StepName, update: Update) -> None:
+        """Applies what waits under other names if an eager step has a new one.
+
+        Nothing else would, where each step has its own.
+        """
+        if name in self._behind or not tf.executing_eagerly():
+            return
+        for other in list(self._behind):
+            if other not in self._in_functions:
+                self._flush_one(other, update)
+
+    def _flush_one(self, name: StepName, update: Update) -> None:
+        self._behind[name].flush(lambda *step: update(name, *step))
+
+    def is_idle(self, name: StepName) -> bool:
+        """Whether no batch is on its way under a name, nor a function uses it.
+
+        Eager only.
+        """
+        return name not in self._in_functions and all(
+            one.is_idle() for _, one in self._of_name(name)
+        )
+
+    def forget(self, name: StepName) -> None:
+        """Forgets an idle name; its queues serve others of its formats."""
+        for kind, one in self._of_name(name):
+            one.clear()
+            key = kind, tuple(self.formats(name))
+            self._free.setdefault(key, []).append(one)
+        for known in (self._queues, self._ahead, self._behind, self._formats):
+            known.pop(name, None)
+
+    def _of_name(self, name: StepName) -> list[tuple[str, Any]]:
+        """What is kept for a name, by its kind."""
+        found: list[tuple[str, Any]] = []
+        found += [("queue", one) for one in self._queues.get(name, {}).values()]
+        found += [("ahead", one) for one in self._ahead.get(name, {}).values()]
+        if name in self._behind:
+            found.append(("behind", self._behind[name]))
+        return found
+
+    def _free_or(
+        self, kind: str, name: StepName, make: Callable[[], Any]
+    ) -> Any:
+        """What a forgotten name left of a kind and of these formats, or new."""
+        free = self._free.get((kind, tuple(self.formats(name))))
+        # Whatever has no name checks more, and is never forgotten.
+        return free.pop() if free and user_name(name) is not None else make()
+
+    def _note_use(self, name: StepName) -> None:
+        if not tf.executing_eagerly():
+            self._in_functions.add(name)
 
     def clear(self) -> None:
         """Forgets all batches; eager only."""
-        for queue in self._all_queues():
-            queue.clear()
-        for ahead in self._ahead.values():
-            ahead.clear()
+        for one in [*_all_of(self._queues), *_all_of(self._ahead)]:
+            one.clear()
 
     @property
     def resources(self) -> list[Any]:
         """What exported functions hold the batches by."""
         holders: list[Any] = [
-            *self._all_queues(),
-            *self._ahead.values(),
+            *_all_of(self._queues),
+            *_all_of(self._ahead),
             *self._behind.values(),
         ]
         return [resource for one in holders for resource in one.resources]
-
-    def _all_queues(self) -> list[StepQueue]:
-        return [
-            queue
-            for of_replicas in list(self._queues.values())
-            for queue in of_replicas.values()
-        ]
 
     def form(self, name: StepName) -> BatchForm:
         """That of the batches of a name.
@@ -196,6 +219,10 @@ class NamedSteps:
             tuple(one.batch_size for one in formats),
             tuple(one.id_dtype for one in formats),
         )
+
+
+def _all_of(by_name: dict[StepName, dict[int, Any]]) -> list[Any]:
+    return [one for each in list(by_name.values()) for one in each.values()]
 
 
 def _label(name: StepName) -> str:

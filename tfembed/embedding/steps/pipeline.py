@@ -65,6 +65,14 @@ class UpdateBehind:
         with tf.device(HOST):
             tf.cond(self._queue.size() > 0, apply, lambda: tf.constant(0))
 
+    def is_idle(self) -> bool:
+        """Whether no update waits; eager only."""
+        return not int(self._queue.size())
+
+    def clear(self) -> None:
+        """Forgets the update; eager only."""
+        self._queue.clear()
+
 
 class LookupAhead:
     """The activations of the next batch of a replica and name.
@@ -121,6 +129,10 @@ class LookupAhead:
                 self._queue.size() > 0, looked_up, look_up_now
             )
         return self._form.batch(parts), list(activations)
+
+    def is_idle(self) -> bool:
+        """Whether no batch waits that was looked up; eager only."""
+        return not int(self._queue.size())
 
     def clear(self) -> None:
         """Forgets the batch; eager only."""
