@@ -1,4 +1,4 @@
-"""One shard of a slot, with the methods of TFRA's tables."""
+"""One shard of a slot, with those of TFRA's methods that a slot can have."""
 
 from __future__ import annotations
 

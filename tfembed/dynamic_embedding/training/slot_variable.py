@@ -72,7 +72,7 @@ class SlotVariable:
 
     @property
     def tables(self) -> tuple[SlotShard, ...]:
-        """Views of the slot's shards, with TFRA's methods of a table."""
+        """Views of the slot's shards, for Savers too."""
         return tuple(SlotShard(self, i) for i in range(self.shard_num))
 
     def lookup(
