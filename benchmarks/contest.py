@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from benchmarks import environments, measure
 from benchmarks.process import Worker
 
+# malloc asks for huge pages.
+HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 # The interpreters of contenders that need another environment than this one.
 PYTHONS = {
     "TFRA": environments.tfra_python,
@@ -22,7 +24,10 @@ PYTHONS = {
 
 @contextlib.contextmanager
 def started(
-    session: str, *names: str, threads: int = 2, **options: str
+    session: str,
+    *names: str,
+    threads: int = 2,
+    variables: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Iterator[dict[str, Worker]]:
     """The processes of some contenders; they end with the block.
 
@@ -30,7 +35,7 @@ def started(
       session: the module whose `Session` they are.
       names: of the contenders.
       threads: of each.
-      options: environment variables to add.
+      variables: of the environment, to add, by contender.
     """
     with contextlib.ExitStack() as stack:
         made = {}
@@ -41,7 +46,7 @@ def started(
                 name,
                 python=python,
                 threads=threads,
-                environment=options,
+                environment=(variables or {}).get(name),
             )
             made[name] = stack.enter_context(worker)
         yield made

@@ -7,6 +7,7 @@ import os
 import pathlib
 import subprocess
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -34,7 +35,7 @@ class Worker:
         *,
         python: str = sys.executable,
         threads: int = 2,
-        environment: dict[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.contender = contender
         command = [python, "-m", "benchmarks.worker", session, contender]

@@ -16,10 +16,7 @@ ROWS = {16: 1_000_000, 64: 500_000, 128: 250_000}
 COUNTS = {1: 16, 20: 4}  # Distinct batches.
 # Huge pages for peers that allocate by malloc, since the limit and tfembed ask
 # for them.
-_HUGE = {
-    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
-    "THP_MEM_ALLOC_ENABLE": "1",
-}
+_HUGE = {**contest.HUGE_PAGES, "THP_MEM_ALLOC_ENABLE": "1"}
 _GIVEN_HUGE = {"EmbeddingBag", "FBGEMM", "FBGEMM row-wise"}
 # The form of a peer's steps where it lacks tfembed's.
 _LIKE = {
@@ -73,7 +70,9 @@ class Plan:
                 if name in contest.PYTHONS and not self.with_downloads:
                     continue
                 given = _HUGE if name in _GIVEN_HUGE else environment or {}
-                one = contest.started(SESSION, name, threads=threads, **given)
+                one = contest.started(
+                    SESSION, name, threads=threads, variables={name: given}
+                )
                 made.update(stack.enter_context(one))
                 made[name].call("open", **tables)
             yield made

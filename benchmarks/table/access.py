@@ -33,12 +33,17 @@ _TEXTS = {
     "upsert": "upsert",
     "accum": "accum",
 }
+# As the limit's arrays, which NumPy puts on huge pages. TFRA has its default
+# malloc, as the bars say.
+_VARIABLES = {"tfembed": contest.HUGE_PAGES}
 
 
 def run(plan: Plan, results: Results) -> None:
     """All widths; then DenseHashTable, which needs the memory for itself."""
     for width in WIDTHS:
-        with plan.workers("tfembed", "limit", "TFRA") as workers:
+        with plan.workers(
+            "tfembed", "limit", "TFRA", variables=_VARIABLES
+        ) as workers:
             _fill(plan, workers, width)
             turns = _turns(plan, workers)
             for name, text in _TEXTS.items():

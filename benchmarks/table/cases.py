@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks import contest, results
@@ -55,11 +55,16 @@ class Plan:
 
     @contextlib.contextmanager
     def workers(
-        self, *names: str, threads: int = 2
+        self,
+        *names: str,
+        threads: int = 2,
+        variables: Mapping[str, Mapping[str, str]] | None = None,
     ) -> Iterator[dict[str, Worker]]:
         """The processes of the contenders that take part."""
         taking_part = [n for n in names if n != "TFRA" or self.with_tfra]
-        with contest.started(SESSION, *taking_part, threads=threads) as made:
+        with contest.started(
+            SESSION, *taking_part, threads=threads, variables=variables
+        ) as made:
             yield made
 
     def medians(

@@ -31,7 +31,7 @@ int64_t StripedTable::LocateRange(const int64_t* keys, int64_t n,
     rows[i & mask] = address;
     PrefetchRow(address, words);
   };
-  Overlap(
+  InBlocks(
       n,
       [&](int64_t i) {
         const uint64_t hash = HashKey(keys[i]);
