@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed.checkpoint import policy_tensors, private
+from tfembed.checkpoint.row_files import FileStem
 from tfembed.ops import checkpoint as checkpoint_ops
 from tfembed.tables import HashTable
 
@@ -41,7 +42,7 @@ class TableSaveable(private.SaveableObject):
         # An op of the graph's has it: meta graphs write collections by name.
         self.name = name or table.handle.op.name
         self._table = table
-        self._stem = name or f"{table.name.replace('/', '_')}_mht_1of1"
+        self._stem = name or FileStem(table.name, num_shards=1).of_shard
         self._noted = {} if name else policy_tensors.dtypes(table)
         self._exports: dict[tuple[str, ...], list[tf.Tensor]] = {}
 

@@ -37,12 +37,14 @@ class FileStem:
     rank: int = 0
     shard: int = 0
 
-    def __str__(self) -> str:
+    @property
+    def of_shard(self) -> str:
+        """What all processes call the shard."""
         name = self.name.replace("/", "_")
-        return (
-            f"{name}_mht_{self.shard + 1}of{self.num_shards}"
-            f"_rank{self.rank}_size{self.size}"
-        )
+        return f"{name}_mht_{self.shard + 1}of{self.num_shards}"
+
+    def __str__(self) -> str:
+        return f"{self.of_shard}_rank{self.rank}_size{self.size}"
 
 
 def find_stems(folder: str, name: str) -> list[FileStem]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from tfembed.checkpoint.row_files import FileStem
 from tfembed.dynamic_embedding.variables import arguments
 from tfembed.dynamic_embedding.variables.variable_shard import VariableShard
 
@@ -34,8 +35,7 @@ class SlotShard(tf.__internal__.tracking.Trackable):
 
     def __init__(self, slot: SlotVariable, index: int) -> None:
         shard = VariableShard(slot.params, index)
-        stem = slot.name.replace("/", "_")
-        self.name = f"{stem}_mht_{index + 1}of{slot.shard_num}"
+        self.name = FileStem(slot.name, slot.shard_num, shard=index).of_shard
         self.key_dtype = slot.key_dtype
         self.value_dtype = slot.value_dtype
         self.dim = slot.dim

@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.checkpoint.row_files import FileStem
 from tfembed.dynamic_embedding.files import folders, table_files
 from tfembed.dynamic_embedding.variables import arguments
 from tfembed.ops import table as table_ops
@@ -34,8 +35,9 @@ class VariableShard(tf.__internal__.tracking.Trackable):
 
     def __init__(self, variable: Any, index: int) -> None:
         shard = variable.table.shards[index]
-        stem = variable.name.replace("/", "_")
-        self.name = f"{stem}_mht_{index + 1}of{variable.shard_num}"
+        self.name = FileStem(
+            variable.name, variable.shard_num, shard=index
+        ).of_shard
         self.key_dtype = variable.key_dtype
         self.value_dtype = variable.value_dtype
         self.dim = variable.dim
