@@ -69,6 +69,9 @@ struct Kernels {
   const char* name;
   void (*pool)(const PoolBlock& block);
   bool (*all_finite)(const float* x, int64_t n);
+  // Copies n floats, and says whether one is NaN.
+  bool (*copy_has_nan)(const float* from, float* to, int64_t n);
+  void (*add_row)(const float* from, float* to, int64_t n);  // to += from
   ApplyFunction<Sgd> sgd;
   ApplyFunction<Adagrad> adagrad;
   ApplyFunction<AdagradMomentum> adagrad_momentum;

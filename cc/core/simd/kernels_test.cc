@@ -14,6 +14,11 @@ namespace {
 
 constexpr int64_t kDims[] = {1, 3, 8, 16, 17, 64, 100, 128, 200};
 
+// Each number of cache lines, as many as are copied at once and more, whole and
+// with a rest.
+constexpr int64_t kWidths[] = {1,  7,   16,  29,  32,  48,  64,  80,  96,
+                               99, 112, 127, 128, 129, 144, 256, 300, 1024};
+
 // Rows in one array, in segments, with and without weights.
 struct Pooled {
   Pooled(int64_t dim, bool weighted)
@@ -143,6 +148,40 @@ TEST_P(KernelsTest, AllFiniteFindsANaNOrInfinityAnywhere) {
       }
       x[i] = -1;
     }
+  }
+}
+
+TEST_P(KernelsTest, CopyHasNanCopiesAllAndFindsOneAtAnyPlace) {
+  for (const int64_t dim : kWidths) {
+    std::vector<float> from = RandomFloats(dim, 3);
+    std::vector<float> to(dim + 1, 42);
+    from[0] = HUGE_VALF;  // A number.
+    EXPECT_FALSE(kernels_->copy_has_nan(from.data(), to.data(), dim));
+    for (int64_t i = 0; i < dim; ++i) {
+      ASSERT_EQ(to[i], from[i]) << i << " of " << dim;
+    }
+    for (int64_t i = 0; i < dim; ++i) {
+      const float number = from[i];
+      from[i] = std::nanf("");
+      EXPECT_TRUE(kernels_->copy_has_nan(from.data(), to.data(), dim))
+          << i << " of " << dim;
+      EXPECT_TRUE(std::isnan(to[i])) << i << " of " << dim;
+      from[i] = number;
+    }
+    EXPECT_EQ(to[dim], 42) << "Wrote past the row of " << dim;
+  }
+}
+
+TEST_P(KernelsTest, AddRowAddsEachFloatOnce) {
+  for (const int64_t dim : kWidths) {
+    const std::vector<float> from = RandomFloats(dim, 3);
+    const std::vector<float> before = RandomFloats(dim + 1, 4);
+    std::vector<float> to = before;
+    kernels_->add_row(from.data(), to.data(), dim);
+    for (int64_t i = 0; i < dim; ++i) {
+      ASSERT_EQ(to[i], before[i] + from[i]) << i << " of " << dim;
+    }
+    EXPECT_EQ(to[dim], before[dim]) << "Wrote past the row of " << dim;
   }
 }
 

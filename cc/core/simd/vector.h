@@ -29,6 +29,7 @@ typedef float UnalignedVec
     __attribute__((vector_size(TFEMBED_VECTOR_BYTES), aligned(4), may_alias));
 
 static constexpr int64_t kLanes = TFEMBED_VECTOR_BYTES / sizeof(float);
+static constexpr int64_t kLineFloats = 64 / sizeof(float);  // A cache line's.
 
 static inline Vec Broadcast(float x) { return x - Vec{}; }
 
