@@ -7,6 +7,7 @@
 #include "cc/core/bag_scales.h"
 #include "cc/core/first_error.h"
 #include "cc/core/simd/dispatch.h"
+#include "cc/core/support/row_copy.h"
 
 namespace tfembed {
 namespace {
@@ -29,11 +30,19 @@ struct Scratch {
   std::vector<float> float_rows;   // One block, where it is needed.
 };
 
+// Whether every bag's activations are whole cache lines.
+bool BeginsAtLines(const PooledFeature& feature) {
+  constexpr int64_t kLineFloats = kLineBytes / sizeof(float);
+  return feature.source->dim() % kLineFloats == 0 &&
+         feature.stride % kLineFloats == 0 &&
+         reinterpret_cast<uintptr_t>(feature.activations) % kLineBytes == 0;
+}
+
 // Pools the bags of one task. Blocks of ids are located one ahead of the block
 // that is summed; a bag may span blocks.
 class BagPooler {
  public:
-  BagPooler(const PooledFeature& feature, const BagRange& range,
+  BagPooler(const PooledFeature& feature, const BagRange& range, bool streams,
             Scratch* scratch)
       : feature_(feature),
         bags_(feature.bags),
@@ -43,6 +52,7 @@ class BagPooler {
         block_size_(std::clamp<int64_t>(
             kBlockBytes / (dim_ * static_cast<int64_t>(sizeof(float))),
             kMinBlock, kMaxBlock)),
+        streams_(streams && BeginsAtLines(feature)),
         scratch_(*scratch),
         bag_(range.begin) {}
 
@@ -66,6 +76,7 @@ class BagPooler {
       block_end = next_end;
     }
     if (status.ok()) SumBlock(end, end, 0, rows);  // Empty bags at the end.
+    if (streams_) StreamedRows();
     return status;
   }
 
@@ -85,6 +96,7 @@ class BagPooler {
     block.scales = scratch_.scales.data() + (bag_ - range_.begin);
     block.num_ahead = num_ahead;
     block.dim = dim_;
+    block.streams = streams_;
     block.sums = feature_.activations + bag_ * feature_.stride;
     block.stride = feature_.stride;
     block.continues = bag_ < range_.end && bags_.begin_of(bag_) < begin;
@@ -122,6 +134,7 @@ class BagPooler {
   const int64_t dim_;
   const ValueType type_;
   const int64_t block_size_;
+  const bool streams_;
   Scratch& scratch_;
   int64_t bag_;  // The first bag that is not wholly summed.
 };
@@ -131,18 +144,22 @@ class BagPooler {
 absl::Status PooledLookup(absl::Span<const PooledFeature> features,
                           Executor* executor) {
   std::vector<BagRange> ranges;
-  int64_t floats = 0;
+  int64_t floats = 0, activations = 0;
   for (size_t f = 0; f < features.size(); ++f) {
     const IdBags& bags = features[f].bags;
     AppendBagRanges(bags, f, kBagsPerTask, kIdsPerTask, &ranges);
-    floats += (bags.num_ids() + bags.num_bags) * features[f].source->dim();
+    const int64_t dim = features[f].source->dim();
+    floats += (bags.num_ids() + bags.num_bags) * dim;
+    activations += bags.num_bags * dim;
   }
+  const bool streams = StreamsBatch(activations * sizeof(float));
   FirstError error;
   ParallelFor(floats < kSerialFloats ? nullptr : executor, ranges.size(),
               [&](int64_t task) {
                 static thread_local Scratch scratch;
                 const BagRange& range = ranges[task];
-                BagPooler pooler(features[range.feature], range, &scratch);
+                BagPooler pooler(features[range.feature], range, streams,
+                                 &scratch);
                 error.Update(task, pooler.Run());
               });
   return error.status();

@@ -44,6 +44,9 @@ struct PoolBlock {
   int64_t num_segments = 0;
   bool continues = false;  // The first segment adds to what is in `sums`.
   bool open = false;       // The last one goes on elsewhere: not scaled yet.
+  // Sums go past the caches (row_copy.h): `sums` is at a multiple of 64 bytes,
+  // `dim` and `stride` are multiples of 16. End with StreamedRows.
+  bool streams = false;
   // So many more addresses follow the last row's: rows to be fetched meanwhile.
   int64_t num_ahead = 0;
   RowsToFetch to_write;  // Of as many floats. About one is fetched per segment.

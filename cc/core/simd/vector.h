@@ -41,6 +41,19 @@ static inline void Store(float* p, Vec v) {
   *reinterpret_cast<UnalignedVec*>(p) = v;
 }
 
+// Past the caches; to a multiple of TFEMBED_VECTOR_BYTES.
+static inline void Stream(float* p, Vec v) {
+#if defined(__AVX512F__)
+  _mm512_stream_ps(p, reinterpret_cast<__m512>(v));
+#elif defined(__AVX2__)
+  _mm256_stream_ps(p, reinterpret_cast<__m256>(v));
+#elif defined(__SSE2__)
+  _mm_stream_ps(p, reinterpret_cast<__m128>(v));
+#else
+  Store(p, v);
+#endif
+}
+
 // The first n of kLanes floats, 0 < n < kLanes; the other lanes are 0.
 static inline Vec LoadFirst(const float* p, int64_t n) {
 #if defined(__AVX512F__)

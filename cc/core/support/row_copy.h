@@ -64,10 +64,14 @@ inline void StreamedRows() {
 
 inline constexpr int64_t kLineBytes = 64;
 
-// Whether n rows of so many bytes are to be streamed.
+// Whether a batch of so many bytes is to be streamed.
+inline bool StreamsBatch(int64_t bytes) {
+  return bytes >= int64_t{8} << 20;  // More than a core's own caches.
+}
+
+// Whether n rows of so many bytes are.
 inline bool StreamsRows(int64_t bytes, int64_t n) {
-  constexpr int64_t kFrom = int64_t{8} << 20;  // More than a core's own caches.
-  return bytes % kLineBytes == 0 && n * bytes >= kFrom;
+  return bytes % kLineBytes == 0 && StreamsBatch(n * bytes);
 }
 
 // CopyRow for rows of other numbers.
