@@ -87,6 +87,7 @@ class VariableTable(TensorFlowTable):
             name=f"bench_{width}",
             **options,
         )
+        self._old: Any = None  # What `accum` subtracts.
 
     def find(self, keys: Any) -> Any:
         return self.variable.lookup(keys)
@@ -95,11 +96,10 @@ class VariableTable(TensorFlowTable):
         self.variable.upsert(keys, values)
 
     def accum(self, keys: Any, values: Any) -> Any:
-        # With a table's own op where there is one: `accum` of the variable adds
-        # a subtraction, the same for all.
         exists = self.tf.ones(self.tf.shape(keys), self.tf.bool)
-        table = getattr(self.variable, "table", None) or self.variable.tables[0]
-        table.accum(keys, values, exists)
+        if self._old is None:
+            self._old = self.tf.zeros_like(values)
+        self.variable.accum(keys, self._old, values, exists)
 
     def remove(self, keys: Any) -> Any:
         self.variable.remove(keys)

@@ -132,11 +132,12 @@ class EmbeddingTable {
   virtual absl::Status Upsert(absl::Span<const int64_t> keys,
                               const void* values, Executor* executor) = 0;
 
-  // Where exists[i] and the key is there: adds values[i] to its row. Where
-  // neither: inserts values[i]. Else ignores it (someone came between).
-  // InvalidArgument where the type has no addition.
+  // Where exists[i] and the key is there: adds values[i] - old_values[i] to its
+  // row (null: values[i]). Where neither: inserts values[i]. Else ignores it
+  // (someone came between). InvalidArgument where the type has no addition.
   virtual absl::Status Accum(absl::Span<const int64_t> keys, const void* values,
-                             const bool* exists, Executor* executor) = 0;
+                             const void* old_values, const bool* exists,
+                             Executor* executor) = 0;
 
   // What update rules move: value and slots as (1 + slots) * dim floats.
   int64_t trained_width() const { return dim() + layout().slot_words(); }

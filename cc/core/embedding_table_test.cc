@@ -62,7 +62,7 @@ TEST(EmbeddingTable, TakesEmptyBatches) {
   auto table = MakeTestTable(3);
   table->Lookup({}, nullptr, nullptr, nullptr);
   EXPECT_TRUE(table->Upsert({}, nullptr, nullptr).ok());
-  EXPECT_TRUE(table->Accum({}, nullptr, nullptr, nullptr).ok());
+  EXPECT_TRUE(table->Accum({}, nullptr, nullptr, nullptr, nullptr).ok());
   table->Remove({}, nullptr);
   EXPECT_EQ(table->size(), 0);
 }
@@ -110,22 +110,38 @@ TEST(EmbeddingTable, AccumAddsWhereBothKnowTheKeyAndInsertsWhereNeitherDoes) {
   ASSERT_TRUE(table->Upsert({1, 2}, RowsOf({10, 20}, 2).data(), nullptr).ok());
   // Known and there; thought new but there; thought there but gone; new.
   const bool exists[] = {true, false, true, false};
-  ASSERT_TRUE(
-      table
-          ->Accum({1, 2, 3, 4}, RowsOf({1, 1, 1, 1}, 2).data(), exists, nullptr)
-          .ok());
+  ASSERT_TRUE(table
+                  ->Accum({1, 2, 3, 4}, RowsOf({1, 1, 1, 1}, 2).data(), nullptr,
+                          exists, nullptr)
+                  .ok());
   EXPECT_EQ(LookUp(*table, {1, 2, 3, 4}), RowsOf({11, 20, 9, 1}, 2));
   EXPECT_THAT(Exists(*table, {1, 2, 3, 4}), ElementsAre(1, 1, 0, 1));
+}
+
+TEST(EmbeddingTable, AccumAddsChangesOfOldValues) {
+  for (const int64_t dim : {1, 8, 16, 40, 64, 100}) {
+    auto table = MakeTestTable(dim);
+    ASSERT_TRUE(
+        table->Upsert({1, 2}, RowsOf({10, 20}, dim).data(), nullptr).ok());
+    const bool exists[] = {true, false, true, false, true};
+    ASSERT_TRUE(
+        table
+            ->Accum({1, 2, 3, 4, 1}, RowsOf({5, 5, 5, 5, 6}, dim).data(),
+                    RowsOf({2, 2, 2, 2, 3}, dim).data(), exists, nullptr)
+            .ok());
+    EXPECT_EQ(LookUp(*table, {1, 2, 3, 4}), RowsOf({16, 20, 0, 5}, dim))
+        << "dim " << dim;
+  }
 }
 
 TEST(EmbeddingTable, AccumAddsRepeatsAndInsertsTheFirstOne) {
   auto table = MakeTestTable(1);
   ASSERT_TRUE(table->Upsert({1}, RowsOf({10}, 1).data(), nullptr).ok());
   const bool exists[] = {true, true, false, false};
-  ASSERT_TRUE(
-      table
-          ->Accum({1, 1, 2, 2}, RowsOf({1, 2, 3, 4}, 1).data(), exists, nullptr)
-          .ok());
+  ASSERT_TRUE(table
+                  ->Accum({1, 1, 2, 2}, RowsOf({1, 2, 3, 4}, 1).data(), nullptr,
+                          exists, nullptr)
+                  .ok());
   EXPECT_THAT(LookUp(*table, {1, 2}), ElementsAre(13, 3));
 }
 

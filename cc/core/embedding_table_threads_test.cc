@@ -71,7 +71,8 @@ TEST(Threads, ReadersSeeWholeRowsWhileWritersInsertChangeAndRemove) {
         const std::unique_ptr<bool[]> exists(new bool[keys.size()]());
         std::memset(exists.get(), 1, keys.size());
         if (!table->Upsert(keys, rows.data(), &executor).ok() ||
-            !table->Accum(keys, rows.data(), exists.get(), &executor).ok()) {
+            !table->Accum(keys, rows.data(), nullptr, exists.get(), &executor)
+                 .ok()) {
           ++torn;
         }
         table->Remove(Keys(i * 29, 500), &executor);
@@ -98,7 +99,8 @@ TEST(Threads, AddUpWhatManyWritersAccumulate) {
       ThreadExecutor executor(2);
       for (int i = 0; i < 25; ++i) {
         EXPECT_TRUE(
-            table->Accum(keys, ones.data(), exists.get(), &executor).ok());
+            table->Accum(keys, ones.data(), nullptr, exists.get(), &executor)
+                .ok());
       }
     });
   }

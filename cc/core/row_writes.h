@@ -14,14 +14,19 @@ struct StripedTable::RowWrites {
 
   Kind kind;
   const void* rows;
-  int64_t bytes;                 // Of a row: value; trained row; full row.
-  const bool* exists = nullptr;  // kAccum's.
+  int64_t bytes;                   // Of a row: value; trained row; full row.
+  const bool* exists = nullptr;    // kAccum's.
+  const void* old_rows = nullptr;  // kAccum's: what to subtract from `rows`.
   Moment now = {};
   RowRounding rounding = RowRounding(ValueType());
   bool streams = false;  // New rows go past the caches.
 
   const char* row(int64_t position) const {
     return static_cast<const char*>(rows) + position * bytes;
+  }
+
+  const char* old_row(int64_t position) const {
+    return static_cast<const char*>(old_rows) + position * bytes;
   }
 
   bool is_trained() const {

@@ -85,7 +85,8 @@ class StripedTable final : public EmbeddingTable {
   absl::Status Upsert(absl::Span<const int64_t> keys, const void* values,
                       Executor* executor) override;
   absl::Status Accum(absl::Span<const int64_t> keys, const void* values,
-                     const bool* exists, Executor* executor) override;
+                     const void* old_values, const bool* exists,
+                     Executor* executor) override;
   absl::Status LookupTrained(absl::Span<const int64_t> keys, int64_t width,
                              float* rows, Executor* executor) const override;
   absl::Status WriteTrained(absl::Span<const int64_t> keys, int64_t width,

@@ -38,8 +38,9 @@ TEST(TableBoundMemory, ABatchWithoutMemoryChangesNothing) {
     const absl::Status upserted =
         (*table)->Upsert(others, rows.data(), nullptr);
     const absl::Status added =
-        upserted.ok() ? upserted
-                      : (*table)->Accum(others, rows.data(), missing, nullptr);
+        upserted.ok()
+            ? upserted
+            : (*table)->Accum(others, rows.data(), nullptr, missing, nullptr);
     refused_from = SIZE_MAX;
     std::vector<char> found(keys.size());
     (*table)->Contains(keys, reinterpret_cast<bool*>(found.data()), nullptr);

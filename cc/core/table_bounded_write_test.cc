@@ -70,10 +70,10 @@ TEST(BoundedWrite, AccumEvictsForWhatItInsertsOnly) {
   ASSERT_TRUE(Upsert(table.get(), {1, 2}).ok());
   const float ones[] = {1, 1, 1, 1};
   const bool exists[] = {true, true};
-  ASSERT_TRUE(table->Accum({7, 8}, ones, exists, nullptr).ok());
+  ASSERT_TRUE(table->Accum({7, 8}, ones, nullptr, exists, nullptr).ok());
   EXPECT_EQ(Exists(*table, {1, 2}), All(2, true));
   const bool missing[] = {false, true};
-  ASSERT_TRUE(table->Accum({7, 2}, ones, missing, nullptr).ok());
+  ASSERT_TRUE(table->Accum({7, 2}, ones, nullptr, missing, nullptr).ok());
   EXPECT_EQ(Exists(*table, {7, 2}), All(2, true));
   EXPECT_EQ(table->size(), 2);
 }

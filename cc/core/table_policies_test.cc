@@ -154,7 +154,7 @@ TEST(LeastRecent, EachBatchOfWritesIsAStep) {
   Upsert(table.get(), {});
   bool exists[] = {true};
   const float ones[] = {1, 1};
-  ASSERT_TRUE(table->Accum({1}, ones, exists, nullptr).ok());
+  ASSERT_TRUE(table->Accum({1}, ones, nullptr, exists, nullptr).ok());
   EXPECT_EQ(Worth(*table)[1], 0);
   EXPECT_EQ(Worth(*table)[5], -2);
   EXPECT_EQ(table->use().meta_bytes, 5 * 4);

@@ -34,15 +34,16 @@ absl::Status StripedTable::Upsert(absl::Span<const int64_t> keys,
 }
 
 absl::Status StripedTable::Accum(absl::Span<const int64_t> keys,
-                                 const void* values, const bool* exists,
-                                 Executor* executor) {
+                                 const void* values, const void* old_values,
+                                 const bool* exists, Executor* executor) {
   if (!type_.has_addition()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "Rows of ", type_.name(), " cannot be added to; upsert them."));
   }
-  return WriteRows(
-      keys, {RowWrites::Kind::kAccum, values, layout_.value_bytes(), exists},
-      executor);
+  return WriteRows(keys,
+                   {RowWrites::Kind::kAccum, values, layout_.value_bytes(),
+                    exists, old_values},
+                   executor);
 }
 
 absl::Status StripedTable::Import(absl::Span<const int64_t> keys, int64_t width,

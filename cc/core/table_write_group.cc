@@ -37,7 +37,13 @@ struct PendingWrite {
 
 void StripedTable::AddValue(const RowWrites& writes, uint32_t position,
                             int64_t key, float* row) const {
-  const char* const from = writes.row(position);
+  const char* from = writes.row(position);
+  std::vector<char> change;
+  if (writes.old_rows != nullptr) {
+    change.assign(from, from + writes.bytes);
+    type_.Subtract(writes.old_row(position), change.data(), dim_);
+    from = change.data();
+  }
   if (type_.is_float32()) {
     AddRow(reinterpret_cast<const float*>(from), row, dim_);
   } else if (!writes.rounding.by_chance()) {
@@ -106,14 +112,27 @@ void StripedTable::WriteGroupAs(const KeyGroup& group, const RowWrites& writes,
   const auto floats_from = [&](int64_t i) {
     return reinterpret_cast<const float*>(from(i));
   };
+  const auto old = [&](int64_t i) {
+    return reinterpret_cast<const float*>(writes.old_row(group.positions[i]));
+  };
+  const auto ask_for_given = [&](int64_t i) {
+    PrefetchRow(from(i), words);
+    if (writes.old_rows != nullptr) PrefetchRow(old(i), words);
+  };
   const Kernels& kernels = ActiveKernels();
   const bool called = bytes >= kCalledBytes;
   const auto copy_has_nan = [&](const float* given, float* row) {
     return called ? kernels.copy_has_nan(given, row, dim)
                   : CopyRowHasNan(given, row, dim);
   };
-  const auto add = [&](const float* given, float* row) {
-    called ? kernels.add_row(given, row, dim) : AddRow(given, row, dim);
+  const auto add = [&](int64_t i, float* row) {
+    if (writes.old_rows == nullptr) {
+      called ? kernels.add_row(floats_from(i), row, dim)
+             : AddRow(floats_from(i), row, dim);
+    } else {
+      called ? kernels.add_change(floats_from(i), old(i), row, dim)
+             : AddChange(floats_from(i), old(i), row, dim);
+    }
   };
   const auto set_row = [&](int64_t i, uint32_t row, Action action) {
     PendingWrite& write = pending[Slot(i)];
@@ -132,7 +151,7 @@ void StripedTable::WriteGroupAs(const KeyGroup& group, const RowWrites& writes,
   };
   const bool wide = bytes >= kWideBytes;
   for (int64_t i = 0; wide && i < std::min(kGivenAhead, group.size); ++i) {
-    PrefetchRow(from(i), words);
+    ask_for_given(i);
   }
   Overlap(
       group.size,
@@ -152,7 +171,7 @@ void StripedTable::WriteGroupAs(const KeyGroup& group, const RowWrites& writes,
         }
       },
       [&](int64_t i) {
-        if (!wide) PrefetchRow(from(i), words);
+        if (!wide) ask_for_given(i);
         if (pending[Slot(i)].home == nullptr) return;
         const int64_t key = group.keys[i];
         bool inserted = false;
@@ -169,14 +188,14 @@ void StripedTable::WriteGroupAs(const KeyGroup& group, const RowWrites& writes,
       },
       [&](int64_t i) {
         if (wide && i + kGivenAhead < group.size) {
-          PrefetchRow(from(i + kGivenAhead), words);
+          ask_for_given(i + kGivenAhead);
         }
         const PendingWrite& write = pending[Slot(i)];
         if (write.action == Action::kNone) return;
         const bool is_new = write.action == Action::kCopyToNew;
         if (is_new && !whole_row) FillNewTail(write.to);
         if (kKnown == KnownWrite::kAccum && write.action == Action::kAdd) {
-          add(floats_from(i), write.to);
+          add(i, write.to);
         } else if (write.action == Action::kAdd) {
           AddValue(writes, group.positions[i], group.keys[i], write.to);
         } else if (trained) {

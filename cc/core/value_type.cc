@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <type_traits>
 
@@ -50,19 +51,32 @@ double ToDouble(T value) {
   }
 }
 
-template <typename T>
-T Sum(T a, T b) {
+// a + b or a - b: of halves by floats, of integers modulo their range.
+template <typename T, typename Operation>
+T Combined(T a, T b, Operation operation) {
   if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, Bfloat16>) {
-    return T::Of(a.ToFloat() + b.ToFloat());
+    return T::Of(operation(a.ToFloat(), b.ToFloat()));
   } else if constexpr (std::is_same_v<T, bool>) {
-    return a || b;
+    return operation(int{a}, int{b}) != 0;
   } else if constexpr (std::is_integral_v<T>) {
     using Unsigned = std::make_unsigned_t<T>;
-    return static_cast<T>(static_cast<Unsigned>(static_cast<Unsigned>(a) +
-                                                static_cast<Unsigned>(b)));
+    return static_cast<T>(static_cast<Unsigned>(
+        operation(static_cast<Unsigned>(a), static_cast<Unsigned>(b))));
   } else {
-    return a + b;
+    return operation(a, b);
   }
+}
+
+// to[i] = to[i] combined with from[i].
+template <typename Operation>
+void Combine(ElementKind kind, const void* from, void* to, int64_t n,
+             Operation operation) {
+  WithType(kind, [=](auto zero) {
+    using T = decltype(zero);
+    for (int64_t i = 0; i < n; ++i) {
+      Store(Combined(Load<T>(to, i), Load<T>(from, i), operation), to, i);
+    }
+  });
 }
 
 // Calls body(T()) with the C++ type of a kind.
@@ -167,12 +181,11 @@ void ValueType::RoundByBits(const float* from, const uint16_t* bits, void* to,
 }
 
 void ValueType::Add(const void* from, void* to, int64_t n) const {
-  WithType(kind_, [=](auto zero) {
-    using T = decltype(zero);
-    for (int64_t i = 0; i < n; ++i) {
-      Store(Sum(Load<T>(to, i), Load<T>(from, i)), to, i);
-    }
-  });
+  Combine(kind_, from, to, n, std::plus<>());
+}
+
+void ValueType::Subtract(const void* from, void* to, int64_t n) const {
+  Combine(kind_, from, to, n, std::minus<>());
 }
 
 double ValueType::SquaredNorm(const void* from, int64_t n) const {

@@ -92,7 +92,11 @@ class TableUpsertOp : public OpKernel {
 
 class TableAccumOp : public OpKernel {
  public:
-  using OpKernel::OpKernel;
+  explicit TableAccumOp(OpKernelConstruction* construction)
+      : OpKernel(construction) {
+    OP_REQUIRES(construction, construction->num_inputs() <= kOldValues + 1,
+                absl::InvalidArgumentError("At most one tensor of old_values"));
+  }
 
   void Compute(OpKernelContext* context) override {
     TablePtr table;
@@ -107,14 +111,24 @@ class TableAccumOp : public OpKernel {
         absl::InvalidArgumentError(absl::StrCat(
             "Expected shape ", keys.shape().DebugString(), " for exists, got ",
             exists.shape().DebugString(), ", in table '", table->name(), "'")));
+    const void* old_values = nullptr;
+    if (context->num_inputs() > kOldValues) {
+      const Tensor& old = context->input(kOldValues);
+      OP_REQUIRES_OK(context,
+                     CheckRows(*table, keys, table->table()->dim(), old));
+      old_values = old.data();
+    }
     TfExecutor executor(context);
     KeyBatch batch;
     OP_REQUIRES_OK(context, batch.Read(*table, keys, NewKeys::kAdd, &executor));
     OP_REQUIRES_OK(
-        context, table->table()->Accum(batch.span(), values.data(),
+        context, table->table()->Accum(batch.span(), values.data(), old_values,
                                        exists.flat<bool>().data(), &executor));
     batch.ForgetStrays(*table->table());
   }
+
+ private:
+  static constexpr int kOldValues = 4;  // An input that may be left out.
 };
 
 class TableRemoveOp : public OpKernel {

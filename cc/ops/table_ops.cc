@@ -59,7 +59,13 @@ absl::Status UpsertShape(InferenceContext* context) {
 absl::Status AccumShape(InferenceContext* context) {
   TF_RETURN_IF_ERROR(UpsertShape(context));
   ShapeHandle unused;
-  return context->Merge(context->input(1), context->input(3), &unused);
+  TF_RETURN_IF_ERROR(
+      context->Merge(context->input(1), context->input(3), &unused));
+  if (context->num_inputs() > 5) {
+    return absl::InvalidArgumentError("At most one tensor of old_values");
+  }
+  return context->num_inputs() > 4 ? CheckRows(context, 1, 4)
+                                   : absl::OkStatus();
 }
 
 absl::Status SizeShape(InferenceContext* context) {
@@ -156,6 +162,8 @@ REGISTER_OP("Tfembed>TableAccum")
     .Input("keys: Tkey")
     .Input("values_or_deltas: Tvalue")
     .Input("exists: bool")
+    .Input("old_values: num_old_values * Tvalue")
+    .Attr("num_old_values: int >= 0 = 0")
     .Attr(TFEMBED_KEYS_ATTR)
     .Attr(TFEMBED_VALUES_ATTR)
     .SetIsStateful()
@@ -163,7 +171,8 @@ REGISTER_OP("Tfembed>TableAccum")
     .Doc(R"doc(
 Adds to the rows of keys that exist and were said to, inserts the rows of keys
 that do not exist and were said not to, and leaves all others alone: somebody
-inserted or removed them meanwhile.
+inserted or removed them meanwhile. What is added is `values_or_deltas`, or
+where there is one tensor of `old_values`, its difference from those.
 )doc");
 
 REGISTER_OP("Tfembed>TableRemove")

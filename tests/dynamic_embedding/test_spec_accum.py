@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
+import tfembed.dynamic_embedding as de
 from tests.dynamic_embedding.filled_variables import contents, filled, variable
 
 InvalidArgument = tf.errors.InvalidArgumentError
@@ -60,3 +62,61 @@ def test_accum_of_strings_to_floats_is_refused():
     v = filled()
     with pytest.raises(ValueError, match="must be numbers"):
         v.accum([0], [["a"]], [["b"]], [True])
+
+
+NUMBERS = [tf.float32, tf.float64, tf.float16, tf.bfloat16]
+NUMBERS += [tf.int8, tf.int32, tf.int64]
+
+
+@pytest.mark.parametrize("dtype", NUMBERS, ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("dim", [1, 8, 64, 70])
+@pytest.mark.parametrize("form", ["eager", "function"])
+def test_accum_adds_the_difference_of_new_and_old_values(dtype, dim, form):
+    random = np.random.default_rng(dim)
+
+    def rows(n):
+        return tf.constant(random.integers(-9, 9, [n, dim]), dtype)
+
+    for shards in (1, 3):
+        v = de.Variable(
+            value_dtype=dtype,
+            dim=dim,
+            devices=["/CPU:0"] * shards,
+            initializer=0,
+            name=f"{dtype.name}_{dim}_{form}_{shards}",
+        )
+        keys = tf.range(20, dtype=tf.int64)
+        start, old, new = rows(10), rows(20), rows(20)
+        v.upsert(keys[:10], start)
+        accum = v.accum if form == "eager" else tf.function(v.accum)
+        accum(keys, old, new, keys < 10)
+        found = tf.cast(v.lookup(keys), tf.float64).numpy()
+        start, old, new = (np.float64(one.numpy()) for one in (start, old, new))
+        np.testing.assert_array_equal(found[:10], start + new[:10] - old[:10])
+        np.testing.assert_array_equal(found[10:], new[10:])
+
+
+def test_accum_of_old_values_of_another_shape_changes_nothing():
+    v = filled()
+    with pytest.raises(InvalidArgument, match="value"):
+        v.accum([0, 1], tf.zeros([1, 1]), tf.ones([2, 1]), [True, True])
+
+    @tf.function(input_signature=[tf.TensorSpec(None)])
+    def accum(old):
+        v.accum([0, 1], old, tf.ones([2, 1]), [True, True])
+
+    with pytest.raises(InvalidArgument, match="for value, got"):
+        accum(tf.zeros([3, 1]))
+    assert contents(v) == contents(filled())
+
+
+def test_policies_note_what_accum_changes():
+    v = de.Variable(
+        dim=2,
+        name="noted",
+        initializer=0.0,
+        restrict_policy=de.FrequencyRestrictPolicy,
+    )
+    v.upsert([1, 2], [[1.0, 1.0], [2.0, 2.0]])
+    v.accum([1], [[0.5, 0.5]], [[2.0, 3.0]], [True])
+    assert v.lookup([1]).numpy().tolist() == [[2.5, 3.5]]

@@ -115,10 +115,14 @@ def accum(
     keys: tf.Tensor,
     values_or_deltas: tf.Tensor,
     exists: tf.Tensor,
+    *old_values: tf.Tensor,
 ) -> tf.Operation | None:
-    """Adds where `exists` and the key is there; inserts where neither."""
+    """Adds where `exists` and the key is there; inserts where neither.
+
+    With `old_values`, at most one tensor, it adds the difference from those.
+    """
     return library.load().tfembed_table_accum(
-        table, _keys(keys), values_or_deltas, exists
+        table, _keys(keys), values_or_deltas, exists, old_values
     )
 
 

@@ -160,7 +160,11 @@ class HashTable(TrainedTable):
         return self._write(table_ops.upsert, keys, values)
 
     def accum(
-        self, keys: Any, values_or_deltas: Any, exists: Any
+        self,
+        keys: Any,
+        values_or_deltas: Any,
+        exists: Any,
+        old_values: Any = None,
     ) -> tf.Operation | None:
         """Adds to rows that are there, inserts rows that are not.
 
@@ -170,13 +174,17 @@ class HashTable(TrainedTable):
             else a value.
           exists: bool, keys.shape: what a lookup said. Where it no longer
             holds, the key is left alone.
+          old_values: of `value_dtype`, keys.shape + [dim]: then what comes
+            first are values, and deltas are their difference from these.
 
         Raises:
           As `upsert`.
         """
         keys, rows = self._keys_and_rows(keys, values_or_deltas)
         exists = tf.convert_to_tensor(exists, tf.bool)
-        return self._write(table_ops.accum, keys, rows, exists)
+        old = () if old_values is None else (old_values,)
+        old = tuple(self._keys_and_rows(keys, one)[1] for one in old)
+        return self._write(table_ops.accum, keys, rows, exists, *old)
 
     def remove(self, keys: Any) -> tf.Operation | None:
         """Removes `keys`, of any shape; those not there are ignored.

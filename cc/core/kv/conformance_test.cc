@@ -85,7 +85,7 @@ TEST_P(KvConformance, EmptyBatchesChangeNothing) {
   auto table = Make();
   table->Lookup({}, nullptr, nullptr, nullptr);
   EXPECT_TRUE(table->Upsert({}, nullptr, nullptr).ok());
-  EXPECT_TRUE(table->Accum({}, nullptr, nullptr, nullptr).ok());
+  EXPECT_TRUE(table->Accum({}, nullptr, nullptr, nullptr, nullptr).ok());
   EXPECT_TRUE(table->Import({}, kDim, nullptr, nullptr).ok());
   table->Remove({}, nullptr);
   EXPECT_EQ(table->size(), 0);
@@ -104,7 +104,7 @@ TEST_P(KvConformance, AccumObeysWhatItsCallerSaw) {
   const bool exists[] = {true, false, true, false, true};
   ASSERT_TRUE(table
                   ->Accum({1, 2, 3, 4, 1}, RowsOf({1, 1, 1, 1, 2}, kDim).data(),
-                          exists, &executor_)
+                          nullptr, exists, &executor_)
                   .ok());
   EXPECT_THAT(VisitAll(*table), (Model{{1, 13}, {2, 20}, {4, 1}}));
 }

@@ -75,6 +75,8 @@ struct Kernels {
   // Copies n floats, and says whether one is NaN.
   bool (*copy_has_nan)(const float* from, float* to, int64_t n);
   void (*add_row)(const float* from, float* to, int64_t n);  // to += from
+  // to += from - old
+  void (*add_change)(const float* from, const float* old, float* to, int64_t n);
   ApplyFunction<Sgd> sgd;
   ApplyFunction<Adagrad> adagrad;
   ApplyFunction<AdagradMomentum> adagrad_momentum;

@@ -185,6 +185,20 @@ TEST_P(KernelsTest, AddRowAddsEachFloatOnce) {
   }
 }
 
+TEST_P(KernelsTest, AddChangeAddsEachDifferenceOnce) {
+  for (const int64_t dim : kWidths) {
+    const std::vector<float> from = RandomFloats(dim, 3);
+    const std::vector<float> old = RandomFloats(dim, 5);
+    const std::vector<float> before = RandomFloats(dim + 1, 4);
+    std::vector<float> to = before;
+    kernels_->add_change(from.data(), old.data(), to.data(), dim);
+    for (int64_t i = 0; i < dim; ++i) {
+      ASSERT_EQ(to[i], before[i] + (from[i] - old[i])) << i << " of " << dim;
+    }
+    EXPECT_EQ(to[dim], before[dim]) << "Wrote past the row of " << dim;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Targets, KernelsTest,
                          testing::Values("baseline", "avx2", "avx512"),
                          [](const auto& target) {

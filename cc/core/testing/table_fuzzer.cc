@@ -160,20 +160,24 @@ void TableFuzzer::Upsert() {
 void TableFuzzer::Accum() {
   std::unique_ptr<bool[]> exists(new bool[keys_.size()]);
   for (size_t i = 0; i < keys_.size(); ++i) exists[i] = Below(2) == 0;
+  const float old = Below(3);  // Where it is 0 there are no old values.
   for (const Part& part : Deal()) {
     std::unique_ptr<bool[]> flags(new bool[part.keys.size()]);
     for (size_t i = 0; i < part.keys.size(); ++i) {
       flags[i] = exists[part.positions[i]];
     }
+    const std::vector<float> rows = Rows(part, 0, 0);
+    const std::vector<float> old_rows(rows.size(), old);
     const absl::Status status = part.table->Accum(
-        part.keys, Rows(part, 0, 0).data(), flags.get(), executor_);
+        part.keys, rows.data(), old == 0 ? nullptr : old_rows.data(),
+        flags.get(), executor_);
     ASSERT_TRUE(status.ok()) << status;
   }
   for (size_t i = 0; i < keys_.size(); ++i) {
     const bool is_there = expected_.count(keys_[i]) > 0;
     if (is_there != exists[i]) continue;
     Row& row = Insert(keys_[i]);
-    row.value = is_there ? row.value + rows_[i].value : rows_[i].value;
+    row.value = is_there ? row.value + rows_[i].value - old : rows_[i].value;
   }
 }
 

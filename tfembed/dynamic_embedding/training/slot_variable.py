@@ -22,13 +22,14 @@ __all__ = [
 ]
 
 
-class SlotVariable:
+class SlotVariable(tf.__internal__.tracking.Trackable):
     """A view of one slot, which lies beside the rows of its `Variable`.
 
     It has the variable's keys and no others, follows it wherever it goes
     (restore, `restrict`, `remove`) and takes no memory of its own. A checkpoint
     has it beside the variable's rows, under `<variable's
-    table>/.ATTRIBUTES/slots/<slot_name>`.
+    table>/.ATTRIBUTES/slots/<slot_name>`. A Saver of tf.compat.v1 that is given
+    the slot saves the variable, with all slots.
 
     Attributes:
       params: the `Variable`.
@@ -44,6 +45,14 @@ class SlotVariable:
         self.params = params
         self.slot_name = slot_name
         self.name = name
+        # For the Savers of a graph.
+        self._shared_name = name
+
+    def _gather_saveables_for_checkpoint(self) -> dict[str, Any]:
+        if self.params.saveable is None:
+            return {}
+        found: dict[str, Any] = self.params._gather_saveables_for_checkpoint()
+        return found
 
     @property
     def dim(self) -> int:

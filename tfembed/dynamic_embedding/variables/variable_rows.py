@@ -94,8 +94,7 @@ class VariableRows(tf.__internal__.tracking.Trackable):
             checks.shape("exists", exists, keys.shape)
             for values in (old, new):
                 arguments.check_value_shape(keys, values, self.dim)
-            deltas = tf.where(exists[..., tf.newaxis], new - old, new)
-            return self._table.accum(keys, deltas, exists)
+            return self._table.accum(keys, new, exists, old)
 
     def lookup(
         self, keys: Any, return_exists: bool = False, name: str | None = None

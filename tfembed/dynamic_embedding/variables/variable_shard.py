@@ -97,9 +97,10 @@ class VariableShard(tf.__internal__.tracking.Trackable):
     ) -> Any:
         """`Variable.accum`, given differences where `exists` and rows elsewhere."""
         with tf.name_scope(name or "accum"):
+            arguments.check_addition(self._variable)
+            keys = arguments.key_tensor(keys, self)
             values = arguments.value_tensor(values_or_deltas, self)
-            zeros = tf.zeros_like(values)
-            return self._variable.accum(keys, zeros, values, exists)
+            return self._variable.table.accum(keys, values, exists)
 
     def remove(self, keys: Any, name: str | None = None) -> Any:
         """Removes those of `keys`, of any shape, that are in the shard."""
