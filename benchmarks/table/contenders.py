@@ -97,8 +97,9 @@ class VariableTable(TensorFlowTable):
 
     def accum(self, keys: Any, values: Any) -> Any:
         exists = self.tf.ones(self.tf.shape(keys), self.tf.bool)
-        if self._old is None:
-            self._old = self.tf.zeros_like(values)
+        if self._old is None or self._old.shape != values.shape:
+            with self.tf.init_scope():
+                self._old = self.tf.zeros(values.shape)
         self.variable.accum(keys, self._old, values, exists)
 
     def remove(self, keys: Any) -> Any:

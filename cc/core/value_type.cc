@@ -67,18 +67,6 @@ T Combined(T a, T b, Operation operation) {
   }
 }
 
-// to[i] = to[i] combined with from[i].
-template <typename Operation>
-void Combine(ElementKind kind, const void* from, void* to, int64_t n,
-             Operation operation) {
-  WithType(kind, [=](auto zero) {
-    using T = decltype(zero);
-    for (int64_t i = 0; i < n; ++i) {
-      Store(Combined(Load<T>(to, i), Load<T>(from, i), operation), to, i);
-    }
-  });
-}
-
 // Calls body(T()) with the C++ type of a kind.
 template <typename Body>
 auto WithType(ElementKind kind, Body body) {
@@ -181,11 +169,25 @@ void ValueType::RoundByBits(const float* from, const uint16_t* bits, void* to,
 }
 
 void ValueType::Add(const void* from, void* to, int64_t n) const {
-  Combine(kind_, from, to, n, std::plus<>());
+  WithType(kind_, [=](auto zero) {
+    using T = decltype(zero);
+    for (int64_t i = 0; i < n; ++i) {
+      const T sum = Combined(Load<T>(to, i), Load<T>(from, i), std::plus<>());
+      Store(sum, to, i);
+    }
+  });
 }
 
-void ValueType::Subtract(const void* from, void* to, int64_t n) const {
-  Combine(kind_, from, to, n, std::minus<>());
+void ValueType::AddChange(const void* from, const void* old, void* to,
+                          int64_t n) const {
+  WithType(kind_, [=](auto zero) {
+    using T = decltype(zero);
+    for (int64_t i = 0; i < n; ++i) {
+      const T change =
+          Combined(Load<T>(from, i), Load<T>(old, i), std::minus<>());
+      Store(Combined(Load<T>(to, i), change, std::plus<>()), to, i);
+    }
+  });
 }
 
 double ValueType::SquaredNorm(const void* from, int64_t n) const {

@@ -59,8 +59,8 @@ class ValueType {
 
   // to[i] += from[i], in this type: integers wrap. REQUIRES: has_addition().
   void Add(const void* from, void* to, int64_t n) const;
-  // to[i] -= from[i], likewise.
-  void Subtract(const void* from, void* to, int64_t n) const;
+  // to[i] += from[i] - old[i], likewise: the difference is of this type too.
+  void AddChange(const void* from, const void* old, void* to, int64_t n) const;
 
   // The sum of squares; booleans are 0 and 1.
   double SquaredNorm(const void* from, int64_t n) const;

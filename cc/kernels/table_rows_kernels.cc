@@ -27,12 +27,13 @@ using ::tensorflow::TensorShape;
 
 // Refuses an input that has not the shape [keys..., width].
 absl::Status CheckRows(const TableResource& table, const Tensor& keys,
-                       int64_t width, const Tensor& rows) {
+                       int64_t width, const Tensor& rows,
+                       const char* name = "value") {
   TensorShape expected = keys.shape();
   TF_RETURN_IF_ERROR(expected.AddDimWithStatus(width));
   if (rows.shape() == expected) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "Expected shape ", expected.DebugString(), " for value, got ",
+      "Expected shape ", expected.DebugString(), " for ", name, ", got ",
       rows.shape().DebugString(), ", in table '", table.name(), "'"));
 }
 
@@ -114,8 +115,8 @@ class TableAccumOp : public OpKernel {
     const void* old_values = nullptr;
     if (context->num_inputs() > kOldValues) {
       const Tensor& old = context->input(kOldValues);
-      OP_REQUIRES_OK(context,
-                     CheckRows(*table, keys, table->table()->dim(), old));
+      OP_REQUIRES_OK(context, CheckRows(*table, keys, table->table()->dim(),
+                                        old, "old_values"));
       old_values = old.data();
     }
     TfExecutor executor(context);

@@ -129,23 +129,16 @@ def test_the_tables_of_a_slot_hand_out_its_rows_shard_by_shard(shards):
     assert repr(table).startswith(f"<SlotShard '{table.name}' of SlotVar")
 
 
-@pytest.mark.parametrize(
-    ("given", "shards"),
-    [
-        (lambda v, slots: [t for one in (v, *slots) for t in one.tables], 1),
-        (lambda v, slots: [v, *slots], 3),
-        (lambda v, slots: slots[:1], 3),
-    ],
-    ids=["tables", "variables", "slot"],
-)
-def test_a_saver_takes_a_variable_and_its_slots(tmp_path, given, shards):
+def test_a_saver_takes_the_tables_of_a_variable_and_of_its_slots(tmp_path):
     with graph_and_session() as session:
-        v = de.Variable(dim=2, name="user", devices=["/CPU:0"] * shards)
+        v = de.Variable(dim=2, name="user")
         rows, wrapper = de.embedding_lookup(v, [1], return_trainable=True)
         optimizer = wrapped(V1.AdamOptimizer(0.1))
         train = optimizer.minimize(tf.reduce_sum(rows), var_list=[wrapper])
         slots = v.get_slot_variables(optimizer)
-        saver = tf.compat.v1.train.Saver(given(v, slots))
+        saver = tf.compat.v1.train.Saver(
+            [table for one in (v, *slots) for table in one.tables]
+        )
         start(session)
         session.run(train)
         exports = [one.export() for one in (v, *slots)]
@@ -158,23 +151,6 @@ def test_a_saver_takes_a_variable_and_its_slots(tmp_path, given, shards):
             np.testing.assert_array_equal(before[0], after[0])
             np.testing.assert_array_equal(before[1], after[1])
     assert saved[1][0].tolist() == [1]
-
-
-def test_a_checkpoint_is_the_same_beside_views_of_slots(tmp_path):
-    v, slots = trained(wrapped(K.Adam()))
-    plain, with_views = tf.Module(), tf.Module()
-    plain.v = with_views.v = v
-    with_views.slots = slots
-    path = tf.train.Checkpoint(m=with_views).save(str(tmp_path / "views"))
-    before = [row.numpy() for one in slots for row in one.export()]
-    v.clear()
-    tf.train.Checkpoint(m=plain).restore(path).assert_existing_objects_matched()
-    after = [row.numpy() for one in slots for row in one.export()]
-    for one, other in zip(before, after, strict=True):
-        np.testing.assert_array_equal(one, other)
-    path = tf.train.Checkpoint(m=plain).save(str(tmp_path / "plain"))
-    restored = tf.train.Checkpoint(m=with_views).restore(path)
-    restored.assert_existing_objects_matched()
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import tfembed.dynamic_embedding as de
 from tests.dynamic_embedding.filled_variables import contents, filled, variable
+from tfembed import policies
 
 InvalidArgument = tf.errors.InvalidArgumentError
 
@@ -96,27 +97,64 @@ def test_accum_adds_the_difference_of_new_and_old_values(dtype, dim, form):
         np.testing.assert_array_equal(found[10:], new[10:])
 
 
-def test_accum_of_old_values_of_another_shape_changes_nothing():
-    v = filled()
-    with pytest.raises(InvalidArgument, match="value"):
+@pytest.mark.parametrize("shards", [1, 3])
+def test_accum_of_old_values_of_another_shape_changes_nothing(shards):
+    v = filled(shards=shards)
+    with pytest.raises(InvalidArgument, match="for old_values, got"):
         v.accum([0, 1], tf.zeros([1, 1]), tf.ones([2, 1]), [True, True])
 
     @tf.function(input_signature=[tf.TensorSpec(None)])
     def accum(old):
         v.accum([0, 1], old, tf.ones([2, 1]), [True, True])
 
-    with pytest.raises(InvalidArgument, match="for value, got"):
-        accum(tf.zeros([3, 1]))
+    for wrong in (tf.zeros([3, 1]), tf.zeros([2, 2]), tf.zeros([])):
+        with pytest.raises(InvalidArgument, match="shape"):
+            accum(wrong)
     assert contents(v) == contents(filled())
 
 
-def test_policies_note_what_accum_changes():
+@pytest.mark.parametrize("shards", [1, 3])
+def test_accum_of_a_shard_refuses_what_accum_refuses(shards):
+    table = filled(shards=shards).tables[0]
+    with pytest.raises(InvalidArgument, match="for exists, got"):
+        table.accum([0, 1], tf.ones([2, 1]), [True])
+    with pytest.raises(InvalidArgument, match="for value, got"):
+        table.accum([0, 1], tf.ones([1, 1]), [True, True])
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16, tf.int32])
+def test_accum_counts_as_a_use_for_eviction(dtype):
     v = de.Variable(
+        value_dtype=dtype,
         dim=2,
         name="noted",
-        initializer=0.0,
-        restrict_policy=de.FrequencyRestrictPolicy,
+        initializer=0,
+        eviction=policies.LeastFrequent(),
+        max_size=2,
     )
-    v.upsert([1, 2], [[1.0, 1.0], [2.0, 2.0]])
-    v.accum([1], [[0.5, 0.5]], [[2.0, 3.0]], [True])
-    assert v.lookup([1]).numpy().tolist() == [[2.5, 3.5]]
+    v.upsert([1, 2], tf.constant([[1, 1], [2, 2]], dtype))
+    old, new = tf.constant([[1, 3]], dtype), tf.constant([[2, 8]], dtype)
+    for _ in range(2):
+        v.accum([1], old, new, [True])
+    v.upsert([3], tf.constant([[3, 3]], dtype))
+    rows, exists = v.lookup([1, 2], return_exists=True)
+    assert exists.numpy().tolist() == [True, False]
+    assert tf.cast(rows[0], tf.int32).numpy().tolist() == [3, 11]
+
+
+def test_accum_of_differences_rounds_by_chance_where_that_is_asked_for():
+    v = de.Variable(
+        value_dtype=tf.bfloat16,
+        dim=1,
+        name="halves",
+        initializer=0.0,
+        stochastic_rounding=True,
+    )
+    keys = tf.range(4096, dtype=tf.int64)
+    ones = tf.ones([4096, 1], tf.bfloat16)
+    v.upsert(keys, ones)
+    # 1 + 2^-9 lies a quarter of the way from 1 to the next bfloat16.
+    old = tf.fill([4096, 1], tf.constant(2.0**-9, tf.bfloat16))
+    v.accum(keys, old, 2 * old, tf.fill([4096], True))
+    share = np.mean(np.float64(v.lookup(keys).numpy()) > 1)
+    assert 0.2 < share < 0.3

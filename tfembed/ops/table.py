@@ -115,14 +115,15 @@ def accum(
     keys: tf.Tensor,
     values_or_deltas: tf.Tensor,
     exists: tf.Tensor,
-    *old_values: tf.Tensor,
+    old_values: tf.Tensor | None = None,
 ) -> tf.Operation | None:
     """Adds where `exists` and the key is there; inserts where neither.
 
-    With `old_values`, at most one tensor, it adds the difference from those.
+    With `old_values` it adds the difference from those.
     """
+    old = [] if old_values is None else [old_values]
     return library.load().tfembed_table_accum(
-        table, _keys(keys), values_or_deltas, exists, old_values
+        table, _keys(keys), values_or_deltas, exists, old
     )
 
 

@@ -182,9 +182,11 @@ class HashTable(TrainedTable):
         """
         keys, rows = self._keys_and_rows(keys, values_or_deltas)
         exists = tf.convert_to_tensor(exists, tf.bool)
-        old = () if old_values is None else (old_values,)
-        old = tuple(self._keys_and_rows(keys, one)[1] for one in old)
-        return self._write(table_ops.accum, keys, rows, exists, *old)
+        checks.shape("exists", exists, keys.shape)
+        batch = [keys, rows, exists]
+        if old_values is not None:
+            batch.append(self._keys_and_rows(keys, old_values)[1])
+        return self._write(table_ops.accum, *batch)
 
     def remove(self, keys: Any) -> tf.Operation | None:
         """Removes `keys`, of any shape; those not there are ignored.

@@ -44,8 +44,9 @@ struct PoolBlock {
   int64_t num_segments = 0;
   bool continues = false;  // The first segment adds to what is in `sums`.
   bool open = false;       // The last one goes on elsewhere: not scaled yet.
-  // Sums go past the caches (row_copy.h): `sums` is at a multiple of 64 bytes,
-  // `dim` and `stride` are multiples of 16. End with StreamedRows.
+  // Sums go past the caches (row_copy.h), but one that is open: `sums` is at a
+  // multiple of 64 bytes, `dim` and `stride` are multiples of 16. End with
+  // StreamedRows.
   bool streams = false;
   // So many more addresses follow the last row's: rows to be fetched meanwhile.
   int64_t num_ahead = 0;
@@ -73,7 +74,7 @@ struct Kernels {
   void (*pool)(const PoolBlock& block);
   bool (*all_finite)(const float* x, int64_t n);
   // Copies n floats, and says whether one is NaN.
-  bool (*copy_has_nan)(const float* from, float* to, int64_t n);
+  bool (*copy_row_has_nan)(const float* from, float* to, int64_t n);
   void (*add_row)(const float* from, float* to, int64_t n);  // to += from
   // to += from - old
   void (*add_change)(const float* from, const float* old, float* to, int64_t n);

@@ -151,19 +151,19 @@ TEST_P(KernelsTest, AllFiniteFindsANaNOrInfinityAnywhere) {
   }
 }
 
-TEST_P(KernelsTest, CopyHasNanCopiesAllAndFindsOneAtAnyPlace) {
+TEST_P(KernelsTest, CopyRowHasNanCopiesAllAndFindsOneAtAnyPlace) {
   for (const int64_t dim : kWidths) {
     std::vector<float> from = RandomFloats(dim, 3);
     std::vector<float> to(dim + 1, 42);
     from[0] = HUGE_VALF;  // A number.
-    EXPECT_FALSE(kernels_->copy_has_nan(from.data(), to.data(), dim));
+    EXPECT_FALSE(kernels_->copy_row_has_nan(from.data(), to.data(), dim));
     for (int64_t i = 0; i < dim; ++i) {
       ASSERT_EQ(to[i], from[i]) << i << " of " << dim;
     }
     for (int64_t i = 0; i < dim; ++i) {
       const float number = from[i];
       from[i] = std::nanf("");
-      EXPECT_TRUE(kernels_->copy_has_nan(from.data(), to.data(), dim))
+      EXPECT_TRUE(kernels_->copy_row_has_nan(from.data(), to.data(), dim))
           << i << " of " << dim;
       EXPECT_TRUE(std::isnan(to[i])) << i << " of " << dim;
       from[i] = number;

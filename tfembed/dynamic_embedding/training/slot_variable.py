@@ -22,14 +22,13 @@ __all__ = [
 ]
 
 
-class SlotVariable(tf.__internal__.tracking.Trackable):
+class SlotVariable:
     """A view of one slot, which lies beside the rows of its `Variable`.
 
     It has the variable's keys and no others, follows it wherever it goes
     (restore, `restrict`, `remove`) and takes no memory of its own. A checkpoint
     has it beside the variable's rows, under `<variable's
-    table>/.ATTRIBUTES/slots/<slot_name>`. A Saver of tf.compat.v1 that is given
-    the slot saves the variable, with all slots.
+    table>/.ATTRIBUTES/slots/<slot_name>`.
 
     Attributes:
       params: the `Variable`.
@@ -45,14 +44,6 @@ class SlotVariable(tf.__internal__.tracking.Trackable):
         self.params = params
         self.slot_name = slot_name
         self.name = name
-        # For the Savers of a graph.
-        self._shared_name = name
-
-    def _gather_saveables_for_checkpoint(self) -> dict[str, Any]:
-        if self.params.saveable is None:
-            return {}
-        found: dict[str, Any] = self.params._gather_saveables_for_checkpoint()
-        return found
 
     @property
     def dim(self) -> int:

@@ -90,10 +90,8 @@ class VariableRows(tf.__internal__.tracking.Trackable):
             keys = arguments.key_tensor(keys, self)
             old = arguments.value_tensor(old_values, self)
             new = arguments.value_tensor(new_values, self)
-            exists = tf.convert_to_tensor(exists, tf.bool)
-            checks.shape("exists", exists, keys.shape)
-            for values in (old, new):
-                arguments.check_value_shape(keys, values, self.dim)
+            arguments.check_value_shape(keys, new, self.dim)
+            checks.rows("old_values", keys, old, self.dim)
             return self._table.accum(keys, new, exists, old)
 
     def lookup(

@@ -98,8 +98,9 @@ class VariableShard(tf.__internal__.tracking.Trackable):
         """`Variable.accum`, given differences where `exists` and rows elsewhere."""
         with tf.name_scope(name or "accum"):
             arguments.check_addition(self._variable)
-            keys = arguments.key_tensor(keys, self)
-            values = arguments.value_tensor(values_or_deltas, self)
+            keys = arguments.key_tensor(keys, self._variable)
+            values = arguments.value_tensor(values_or_deltas, self._variable)
+            arguments.check_value_shape(keys, values, self.dim)
             return self._variable.table.accum(keys, values, exists)
 
     def remove(self, keys: Any, name: str | None = None) -> Any:
