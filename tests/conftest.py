@@ -1,15 +1,18 @@
 """What all tests share: quiet logs, four logical CPUs, hypothesis profiles.
 
 HYPOTHESIS_PROFILE selects the depth: `ci` (the default) or `full`.
+`--part=1/2` runs half of the tests, `--part=2/2` the other half.
 """
 
 from __future__ import annotations
 
 import os
+import zlib
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import hypothesis
+import pytest
 import tensorflow as tf
 
 LOGICAL_CPUS = 4
@@ -31,3 +34,34 @@ hypothesis.settings.register_profile(
     "full", max_examples=2500, deadline=None, print_blob=True
 )
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def _part(text: str) -> tuple[int, int]:
+    part, _, parts = text.partition("/")
+    if not (
+        part.isdigit() and parts.isdigit() and 1 <= int(part) <= int(parts)
+    ):
+        raise pytest.UsageError(f"--part must be like 1/2; got {text!r}.")
+    return int(part), int(parts)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds `--part`."""
+    parser.addoption("--part", type=_part, help="run part K of N, as K/N")
+
+
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Leaves out what is not in the part: by the test's name, in any process."""
+    if config.getoption("--part") is None:
+        return
+    part, parts = config.getoption("--part")
+    left_out = [
+        item
+        for item in items
+        if zlib.crc32(item.nodeid.encode()) % parts != part - 1
+    ]
+    config.hook.pytest_deselected(items=left_out)
+    left_out_ids = {item.nodeid for item in left_out}
+    items[:] = [item for item in items if item.nodeid not in left_out_ids]
