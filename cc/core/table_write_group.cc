@@ -114,7 +114,8 @@ void StripedTable::WriteGroupAs(const KeyGroup& group, const RowWrites& writes,
   const auto old = [&](int64_t i) {
     return reinterpret_cast<const float*>(writes.old_row(group.positions[i]));
   };
-  const auto ask_for_given = [&](int64_t i) {
+  // Always inline, as PrefetchRow: else GCC takes its calls out.
+  const auto ask_for_given = [&](int64_t i) ABSL_ATTRIBUTE_ALWAYS_INLINE {
     PrefetchRow(from(i), words);
     if (writes.old_rows != nullptr) PrefetchRow(old(i), words);
   };
