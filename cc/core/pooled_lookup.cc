@@ -14,6 +14,9 @@ namespace {
 
 constexpr int64_t kBagsPerTask = 1024;
 constexpr int64_t kIdsPerTask = 1 << 15;
+// Activations go past the caches up to so many floats that are read or written
+// for each of theirs.
+constexpr int64_t kMostRead = 5;
 // Fewer floats than these are summed faster than a second thread wakes up.
 constexpr int64_t kSerialFloats = 1 << 15;
 // Rows located ahead of their sum: enough of them to keep the memory busy, few
@@ -152,7 +155,10 @@ absl::Status PooledLookup(absl::Span<const PooledFeature> features,
     floats += (bags.num_ids() + bags.num_bags) * dim;
     activations += bags.num_bags * dim;
   }
-  const bool streams = StreamsBatch(activations * sizeof(float));
+  // Where bags are long, what is read is most of the traffic: with ~20 ids a
+  // bag it takes 1.03 of the time, with one 0.85 (Zen 5, 64 floats).
+  const bool streams = StreamsBatch(activations * sizeof(float)) &&
+                       floats <= kMostRead * activations;
   FirstError error;
   ParallelFor(floats < kSerialFloats ? nullptr : executor, ranges.size(),
               [&](int64_t task) {
