@@ -39,7 +39,7 @@ class FileStem:
 
     @property
     def of_shard(self) -> str:
-        """What all processes call the shard."""
+        """The name without rank and size: what views of the shard are called."""
         name = self.name.replace("/", "_")
         return f"{name}_mht_{self.shard + 1}of{self.num_shards}"
 
