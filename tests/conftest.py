@@ -57,11 +57,10 @@ def pytest_collection_modifyitems(
     if config.getoption("--part") is None:
         return
     part, parts = config.getoption("--part")
-    left_out = [
-        item
-        for item in items
-        if zlib.crc32(item.nodeid.encode()) % parts != part - 1
-    ]
+    kept: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
+    for item in items:
+        is_kept = zlib.crc32(item.nodeid.encode()) % parts == part - 1
+        (kept if is_kept else left_out).append(item)
     config.hook.pytest_deselected(items=left_out)
-    left_out_ids = {item.nodeid for item in left_out}
-    items[:] = [item for item in items if item.nodeid not in left_out_ids]
+    items[:] = kept
