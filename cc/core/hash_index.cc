@@ -176,11 +176,11 @@ uint32_t HashIndex::Insert(uint64_t hash, int64_t key, uint32_t row) {
 uint32_t HashIndex::Erase(uint64_t hash, int64_t key) {
   const uint32_t home = BucketOf(hash);
   uint32_t b = home;
-  uint32_t places = Match(buckets_[b], key);
+  uint32_t places = PlacesOf(buckets_[b], key);
   for (uint32_t passed = 0; places == 0; ++passed) {
     if (buckets_[b].overflow == 0 || passed == num_buckets_) return kNoRow;
     b = Next(b);
-    places = Match(buckets_[b], key);
+    places = PlacesOf(buckets_[b], key);
   }
   for (uint32_t on_path = home; on_path != b; on_path = Next(on_path)) {
     uint8_t& overflow = buckets_[on_path].overflow;

@@ -1,14 +1,11 @@
 #ifndef TFEMBED_CORE_HASH_INDEX_H_
 #define TFEMBED_CORE_HASH_INDEX_H_
 
-#if defined(__SSE4_1__)
-#include <smmintrin.h>
-#endif
-
 #include <cstdint>
 
 #include "absl/base/attributes.h"
 #include "absl/status/status.h"
+#include "cc/core/hash_bucket.h"
 #include "cc/core/support/hash.h"
 #include "cc/core/support/memory_block.h"
 
@@ -51,15 +48,9 @@ namespace tfembed {
 class HashIndex {
  public:
   static constexpr uint32_t kNoRow = 0xffffffff;
-  static constexpr int kBucketPlaces = 5;
+  static constexpr int kBucketPlaces = HashBucket::kPlaces;
 
-  struct alignas(64) Bucket {
-    int64_t keys[kBucketPlaces];
-    uint32_t rows[kBucketPlaces];
-    uint8_t count;
-    uint8_t overflow;
-    uint8_t unused[2];
-  };
+  using Bucket = HashBucket;
 
   HashIndex() : HashIndex(NewSalt()) {}
   explicit HashIndex(uint64_t salt) : salt_(salt) {}  // Odd. For tests.
@@ -103,7 +94,7 @@ class HashIndex {
   // Searches one bucket alone: kNoRow with bucket.overflow == 0 says that the
   // key is nowhere; with overflow != 0 that FindPast(&bucket) has to go on.
   static uint32_t FindIn(const Bucket& bucket, int64_t key) {
-    const uint32_t places = Match(bucket, key);
+    const uint32_t places = PlacesOf(bucket, key);
     return places != 0 ? bucket.rows[__builtin_ctz(places)] : kNoRow;
   }
   uint32_t FindPast(const Bucket* bucket, int64_t key) const;
@@ -155,6 +146,13 @@ class HashIndex {
   // Removes a key and returns its row; kNoRow where it is not there.
   uint32_t Erase(uint64_t hash, int64_t key);
 
+  // Notes where a search begins, for as long as a Home stays valid.
+  void Show(int stripe, StripeIndexes* indexes) const {
+    indexes->salts[stripe] = salt_;
+    indexes->buckets[stripe] = buckets_;
+    indexes->num_buckets[stripe] = num_buckets_;
+  }
+
   int64_t num_buckets() const { return num_buckets_; }
 
   // Buckets that are read to find each key once, and the most for one key.
@@ -177,33 +175,10 @@ class HashIndex {
   }
 
  private:
-  // Bit i is set where place i holds the key. All places are compared, without
-  // a branch: which one it is cannot be predicted. (As vectors: a probe is 1.3
-  // times as fast as with five scalar compares.)
-  static uint32_t Match(const Bucket& bucket, int64_t key) {
-#if defined(__SSE4_1__)
-    const __m128i wanted = _mm_set1_epi64x(key);
-    const __m128i* pairs = reinterpret_cast<const __m128i*>(bucket.keys);
-    const __m128i first = _mm_cmpeq_epi64(_mm_load_si128(pairs), wanted);
-    const __m128i second = _mm_cmpeq_epi64(_mm_load_si128(pairs + 1), wanted);
-    const int places = _mm_movemask_pd(_mm_castsi128_pd(first)) |
-                       _mm_movemask_pd(_mm_castsi128_pd(second)) << 2 |
-                       static_cast<int>(bucket.keys[4] == key) << 4;
-#else
-    int places = 0;
-    for (int i = 0; i < kBucketPlaces; ++i) {
-      places |= static_cast<int>(bucket.keys[i] == key) << i;
-    }
-#endif
-    return places & ((1 << bucket.count) - 1);
-  }
-
   static uint64_t NewSalt();
 
-  // Scales 32 bits of the salted hash to [0, num_buckets_).
   uint32_t BucketOf(uint64_t hash) const {
-    const uint64_t bits = (hash * salt_) >> 32;
-    return static_cast<uint32_t>((bits * num_buckets_) >> 32);
+    return static_cast<uint32_t>(tfembed::BucketOf(hash, salt_, num_buckets_));
   }
 
   uint32_t Next(uint32_t b) const { return b + 1 == num_buckets_ ? 0 : b + 1; }

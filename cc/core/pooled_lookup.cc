@@ -24,6 +24,9 @@ constexpr int64_t kSerialFloats = 1 << 15;
 constexpr int64_t kBlockBytes = 1 << 16;
 constexpr int64_t kMinBlock = 32;
 constexpr int64_t kMaxBlock = 256;
+// Ids asked for ahead of being located. ~20 ids take 0.9 of the time (Zen 5);
+// 512 are too many at 64 floats.
+constexpr int64_t kIdsAhead = 256;
 
 // One thread's buffers, kept from step to step.
 struct Scratch {
@@ -50,6 +53,7 @@ class BagPooler {
       : feature_(feature),
         bags_(feature.bags),
         range_(range),
+        end_(bags_.begin_of(range.end)),
         dim_(feature.source->dim()),
         type_(feature.source->type()),
         block_size_(std::clamp<int64_t>(
@@ -64,27 +68,30 @@ class BagPooler {
     BagScales(bags_, range_.begin, range_.end, scratch_.scales.data());
     scratch_.rows.resize(2 * block_size_);
     const float** rows = scratch_.rows.data();
-    const int64_t end = bags_.begin_of(range_.end);
     int64_t begin = bags_.begin_of(range_.begin);
-    int64_t block_end = std::min(begin + block_size_, end);
-    absl::Status status = Locate(begin, block_end, rows);
-    while (status.ok() && begin < end) {
+    int64_t block_end = std::min(begin + block_size_, end_);
+    absl::StatusOr<int64_t> missing = Locate(begin, block_end, rows);
+    while (missing.ok() && begin < end_) {
+      const bool widens = *missing > 0 || !type_.is_float32();
       const int64_t n = block_end - begin;
-      const int64_t next_end = std::min(block_end + block_size_, end);
-      status = Locate(block_end, next_end, rows + n);
-      if (!status.ok()) break;
+      const int64_t next_end = std::min(block_end + block_size_, end_);
+      missing = Locate(block_end, next_end, rows + n);
+      if (!missing.ok()) break;
+      if (widens) Widen(begin, block_end, rows);
       SumBlock(begin, block_end, next_end - block_end, rows);
       std::copy(rows + n, rows + n + (next_end - block_end), rows);
       begin = block_end;
       block_end = next_end;
     }
-    if (status.ok()) SumBlock(end, end, 0, rows);  // Empty bags at the end.
+    if (missing.ok()) SumBlock(end_, end_, 0, rows);  // Empty bags at the end.
     if (streams_) StreamedRows();
-    return status;
+    return missing.status();
   }
 
  private:
-  absl::Status Locate(int64_t begin, int64_t end, const float** rows) const {
+  absl::StatusOr<int64_t> Locate(int64_t begin, int64_t end,
+                                 const float** rows) const {
+    PrefetchIds(bags_.ids, begin + kIdsAhead, std::min(end + kIdsAhead, end_));
     return feature_.source->Locate(bags_.ids + begin, end - begin, rows);
   }
 
@@ -92,7 +99,6 @@ class BagPooler {
   // of `num_ahead` more rows follow theirs.
   void SumBlock(int64_t begin, int64_t end, int64_t num_ahead,
                 const float** rows) {
-    Widen(begin, end, rows);
     PoolBlock block;
     block.rows = rows;
     block.weights = bags_.weights == nullptr ? nullptr : bags_.weights + begin;
@@ -134,6 +140,7 @@ class BagPooler {
   const PooledFeature& feature_;
   const IdBags& bags_;
   const BagRange range_;
+  const int64_t end_;  // Of the ids.
   const int64_t dim_;
   const ValueType type_;
   const int64_t block_size_;

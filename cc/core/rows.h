@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "cc/core/mutable_row.h"
 #include "cc/core/row_rounding.h"
@@ -26,12 +27,12 @@ class RowSource {
   virtual ValueType type() const { return ValueType(); }
 
   // Sets rows[i] to the address of the row of ids[i], or to null where the
-  // table has none. Callers ask the memory for the rows, a few at a time while
-  // they work on others; whoever finds addresses in memory should do that for
-  // its own. `n` is at most a few hundred.
+  // table has none; says how many have none. Callers ask the memory for the
+  // rows, a few at a time while they work on others; whoever finds addresses in
+  // memory should do that for its own. `n` is at most a few hundred.
   // InvalidArgument, naming the id, where an id cannot be in this table.
-  virtual absl::Status Locate(const int64_t* ids, int64_t n,
-                              const float** rows) const = 0;
+  virtual absl::StatusOr<int64_t> Locate(const int64_t* ids, int64_t n,
+                                         const float** rows) const = 0;
 
   // Writes the initial row of `id`, the one that a lookup of a missing id
   // reads, as floats.

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 
 namespace tfembed {
@@ -26,14 +27,14 @@ class StaticRowSource final : public RowSource {
 
   int64_t dim() const override { return table_.dim; }
 
-  absl::Status Locate(const int64_t* ids, int64_t n,
-                      const float** rows) const override {
+  absl::StatusOr<int64_t> Locate(const int64_t* ids, int64_t n,
+                                 const float** rows) const override {
     const int64_t dim = table_.dim;
     for (int64_t i = 0; i < n; ++i) {
       if (!IsInTable(table_, ids[i])) return OutOfRange(table_, ids[i]);
       rows[i] = table_.values + ids[i] * dim;
     }
-    return absl::OkStatus();
+    return 0;
   }
 
   // Every id that Locate lets pass has a row.

@@ -83,7 +83,8 @@ class StringKeys {
   int64_t Attempt(int64_t first, int64_t attempt) const;
   bool Search(int stripe, absl::string_view text, int64_t first, int64_t* key,
               int64_t* attempt) const;
-  void FindRange(absl::Span<const absl::string_view> strings, int64_t* keys,
+  void FindRange(const StripeIndexes& indexes,
+                 absl::Span<const absl::string_view> strings, int64_t* keys,
                  bool* found) const;
   // `found` may be null.
   void FindAll(absl::Span<const absl::string_view> strings, int64_t* keys,

@@ -1,10 +1,11 @@
 // From strings to keys: the part of StringKeys that changes nothing.
+#include <algorithm>
+
 #include "cc/core/string_cell.h"
 #include "cc/core/string_keys.h"
 #include "cc/core/support/hash.h"
 #include "cc/core/support/hash_bytes.h"
-#include "cc/core/support/overlap.h"
-#include "cc/core/support/row_copy.h"
+#include "cc/core/table_find.h"
 
 namespace tfembed {
 namespace {
@@ -62,62 +63,47 @@ bool StringKeys::Search(int stripe, absl::string_view text, int64_t first,
 }
 
 // REQUIRES: all stripes are locked.
-void StringKeys::FindRange(absl::Span<const absl::string_view> strings,
+void StringKeys::FindRange(const StripeIndexes& indexes,
+                           absl::Span<const absl::string_view> strings,
                            int64_t* keys, bool* found) const {
-  const HashIndex::Bucket* homes[kOverlap];
-  const StringCell* cells[kOverlap];
   const bool hashes_bytes = hash_ == HashBytes;  // Inline, then.
-  const auto set_row = [&](int64_t i, uint32_t row) {
-    cells[Slot(i)] = nullptr;
-    if (row == HashIndex::kNoRow) return;
-    cells[Slot(i)] = cell(row);
-    PrefetchRow(cells[Slot(i)], sizeof(StringCell) / 4);
-  };
-  Overlap(
-      strings.size(),
-      [&](int64_t i) {
-        keys[i] = static_cast<int64_t>(hashes_bytes ? HashBytes(strings[i])
-                                                    : hash_(strings[i]));
-        const uint64_t hash = HashKey(keys[i]);
-        homes[Slot(i)] = stripes_[StripeOf(hash)].index().Home(hash);
-        HashIndex::Prefetch(homes[Slot(i)]);
-      },
-      [&](int64_t i) {
-        const HashIndex::Bucket* const home = homes[Slot(i)];
-        const uint32_t row = HashIndex::FindIn(*home, keys[i]);
-        set_row(i, row);
-        if (row != HashIndex::kNoRow || home->overflow == 0) return true;
-        __builtin_prefetch(home + 1);
-        return false;
-      },
-      [&](int64_t i) {
-        const HashIndex& index = stripes_[StripeOfKey(keys[i])].index();
-        set_row(i, index.FindPast(homes[Slot(i)], keys[i]));
-      },
-      [&](int64_t i) {
-        const StringCell* const at = cells[Slot(i)];
-        bool is_found = at != nullptr && at->Is(strings[i]);
-        if (!is_found) {
-          const int stripe = StripeOfKey(keys[i]);
-          if (at != nullptr || attempts_[stripe] > 0) {
-            int64_t attempt;
-            is_found = Search(stripe, strings[i], keys[i], &keys[i], &attempt);
-          }
+  const int64_t n = strings.size();
+  const float* cells[kFindKeys];
+  for (int64_t begin = 0; begin < n; begin += kFindKeys) {
+    const int64_t end = std::min(begin + kFindKeys, n);
+    for (int64_t i = begin; i < end; ++i) {
+      keys[i] = static_cast<int64_t>(hashes_bytes ? HashBytes(strings[i])
+                                                  : hash_(strings[i]));
+    }
+    FindRows(stripes_, *store_, indexes, keys + begin, end - begin,
+             store_->width(), cells);
+    for (int64_t i = begin; i < end; ++i) {
+      const auto* const at =
+          reinterpret_cast<const StringCell*>(cells[i - begin]);
+      bool is_found = at != nullptr && at->Is(strings[i]);
+      if (!is_found) {
+        const int stripe = StripeOfKey(keys[i]);
+        if (at != nullptr || attempts_[stripe] > 0) {
+          int64_t attempt;
+          is_found = Search(stripe, strings[i], keys[i], &keys[i], &attempt);
         }
-        if (found != nullptr) found[i] = is_found;
-      });
+      }
+      if (found != nullptr) found[i] = is_found;
+    }
+  }
 }
 
 void StringKeys::FindAll(absl::Span<const absl::string_view> strings,
                          int64_t* keys, bool* found, Executor* executor) const {
   SharedLocks locks(stripes_);
+  const StripeIndexes indexes = IndexesOf(stripes_);
   const int64_t n = strings.size();
-  ParallelFor(executor, (n + kStringsPerTask - 1) / kStringsPerTask,
-              [&](int64_t task) {
-                const int64_t begin = task * kStringsPerTask;
-                FindRange(strings.subspan(begin, kStringsPerTask), keys + begin,
-                          found == nullptr ? nullptr : found + begin);
-              });
+  ParallelFor(
+      executor, (n + kStringsPerTask - 1) / kStringsPerTask, [&](int64_t task) {
+        const int64_t begin = task * kStringsPerTask;
+        FindRange(indexes, strings.subspan(begin, kStringsPerTask),
+                  keys + begin, found == nullptr ? nullptr : found + begin);
+      });
 }
 
 void StringKeys::Find(absl::Span<const absl::string_view> strings,

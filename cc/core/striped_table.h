@@ -193,12 +193,9 @@ class StripedTable final : public EmbeddingTable {
   void AddValue(const RowWrites& writes, uint32_t position, int64_t key,
                 float* row) const;
 
-  template <int64_t kBytes, typename Found>
-  int64_t LocateRange(const int64_t* keys, int64_t n, const float** rows,
-                      int64_t mask, Found found) const;
   template <int64_t kBytes>
-  void LookupRange(absl::Span<const int64_t> keys, char* values, bool* exists,
-                   bool streams) const;
+  void LookupRange(const StripeIndexes& indexes, absl::Span<const int64_t> keys,
+                   char* values, bool* exists, bool streams) const;
 
   TableStripe& stripe(uint64_t hash) { return stripes_[StripeOf(hash)]; }
   const TableStripe& stripe(uint64_t hash) const {

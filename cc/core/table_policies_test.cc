@@ -222,7 +222,7 @@ TEST(Use, CountsLookupsAndEvictions) {
   LookUp(*table, {1, 1, 9});
   const float* rows[2];
   const int64_t ids[] = {3, 8};
-  ASSERT_TRUE(table->Read()->Locate(ids, 2, rows).ok());
+  EXPECT_EQ(table->Read()->Locate(ids, 2, rows).value(), 1);
   table->Evict({1, 1, 9}, nullptr);
   table->Remove({2}, nullptr);
   const TableUse use = table->use();

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <mutex>
@@ -8,8 +9,8 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "cc/core/striped_table.h"
-#include "cc/core/support/overlap.h"
 #include "cc/core/table_bound.h"
+#include "cc/core/table_find.h"
 
 namespace tfembed {
 class StripedTable::Sink final : public RowSink {
@@ -86,63 +87,12 @@ class StripedTable::Sink final : public RowSink {
 
   void FindOrInsert(int part, const int64_t* ids, int64_t n,
                     MutableRow* rows) override {
-    TableStripe* const stripe = &table_->stripes_[part];
-    RowStore* const store = table_->store_.get();
-    const HashIndex& index = stripe->index();
-    const RowLayout layout = table_->layout_;
-    AdmissionFilter* const filter = table_->filters_[part].get();
-    const bool touches = table_->touches_;
-    int64_t admitted = 0, refused = 0;
-    const HashIndex::Bucket* homes[kOverlap];
-    bool inserted[kOverlap];
-    const auto set_row = [&](int64_t i, uint32_t number) {
-      float* row = store->Row(number);
-      PrefetchRow(row, store->width());
-      rows[i] = RowAt(layout, row);
-    };
-    Overlap(
-        n,
-        [&](int64_t i) {
-          homes[Slot(i)] = index.Home(HashKey(ids[i]));
-          __builtin_prefetch(homes[Slot(i)], 1);
-        },
-        [&](int64_t i) {
-          const HashIndex::Bucket& home = *homes[Slot(i)];
-          const uint32_t row = HashIndex::FindIn(home, ids[i]);
-          inserted[Slot(i)] = false;
-          if (row != HashIndex::kNoRow) {
-            set_row(i, row);
-            return true;
-          }
-          rows[i].value = nullptr;
-          HashIndex::PrefetchPast(home);
-          return false;
-        },
-        [&](int64_t i) {
-          const uint64_t hash = HashKey(ids[i]);
-          if (filter != nullptr) {
-            const uint32_t row = stripe->Find(hash, ids[i]);
-            if (row != HashIndex::kNoRow) return set_row(i, row);
-            if (!filter->Admit(hash, ids[i])) {
-              ++refused;
-              return;
-            }
-          }
-          set_row(
-              i, stripe->FindOrInsert(hash, ids[i], store, &inserted[Slot(i)]));
-        },
-        [&](int64_t i) {
-          if (inserted[Slot(i)]) {
-            table_->initial_rows_.Fill(ids[i], rows[i].value);
-            table_->FillNewTail(rows[i].value);
-            ++admitted;
-          }
-          if (touches && rows[i].value != nullptr) {
-            table_->Touch(now_, rows[i].value);
-          }
-        });
-    table_->admitted_.Add(admitted);
-    table_->refused_.Add(refused);
+    StripeIndexes indexes = {};
+    table_->stripes_[part].index().Show(part, &indexes);
+    for (int64_t begin = 0; begin < n; begin += kFindKeys) {
+      FindOrInsertBlock(part, indexes, ids + begin,
+                        std::min(n - begin, kFindKeys), rows + begin);
+    }
   }
 
   int64_t num_slices() const override { return kNumStripes; }
@@ -150,14 +100,14 @@ class StripedTable::Sink final : public RowSink {
   void VisitSlice(int64_t slice, const RowVisitor& visit) override {
     TableStripe& stripe = table_->stripes_[slice];
     std::lock_guard<std::shared_mutex> lock(stripe.mutex());
-    const RowLayout layout = table_->layout_;
+    const RowAt row_at(table_->layout_);
     const HashIndex& index = stripe.index();
     int64_t ids[kVisitRows];
     MutableRow rows[kVisitRows];
     int64_t n = 0;
     index.ForEach(0, index.num_buckets(), [&](int64_t id, uint32_t row) {
       ids[n] = id;
-      rows[n] = RowAt(layout, table_->store_->Row(row));
+      rows[n] = row_at(table_->store_->Row(row));
       if (++n < kVisitRows) return;
       visit(absl::MakeSpan(ids, n), rows);
       n = 0;
@@ -203,16 +153,75 @@ class StripedTable::Sink final : public RowSink {
     if (room.notes > 0) table_->filters_[part]->Release(room.notes);
   }
 
-  static MutableRow RowAt(const RowLayout& layout, float* row) {
-    MutableRow found;
-    found.value = row;
-    float* slot = row + layout.slots_begin();
-    for (int64_t s = 0; s < layout.num_slots; ++s) {
-      found.slots[s] = slot;
-      slot += layout.slot_width(s);
+  void FindOrInsertBlock(int part, const StripeIndexes& indexes,
+                         const int64_t* ids, int64_t n, MutableRow* rows) {
+    TableStripe* const stripe = &table_->stripes_[part];
+    RowStore* const store = table_->store_.get();
+    AdmissionFilter* const filter = table_->filters_[part].get();
+    const bool touches = table_->touches_;
+    const float* found[kFindKeys];
+    const auto row_of = [&](int64_t i) { return const_cast<float*>(found[i]); };
+    FindBlock block = BlockToFind(*store, indexes, ids, n);
+    block.floats_to_fetch = store->width();
+    block.rows = found;
+    const int64_t num_unsettled = ActiveKernels().find(&block);
+    int32_t inserted[kFindKeys];
+    int64_t num_inserted = 0, num_refused = 0;
+    for (int64_t j = 0; j < num_unsettled; ++j) {
+      HashIndex::PrefetchPast(*block.homes[block.unsettled[j]]);
     }
-    return found;
+    for (int64_t j = 0; j < num_unsettled; ++j) {
+      const int32_t i = block.unsettled[j];
+      const uint64_t hash = HashKey(ids[i]);
+      bool is_new = false;
+      uint32_t row = HashIndex::kNoRow;
+      if (filter != nullptr) row = stripe->Find(hash, ids[i]);
+      const bool refused = filter != nullptr && row == HashIndex::kNoRow &&
+                           !filter->Admit(hash, ids[i]);
+      if (row == HashIndex::kNoRow && !refused) {
+        row = stripe->FindOrInsert(hash, ids[i], store, &is_new);
+      }
+      found[i] = refused ? nullptr : store->Row(row);
+      if (!refused) PrefetchRow(found[i], store->width());
+      if (is_new) inserted[num_inserted++] = i;
+      num_refused += refused;
+    }
+    for (int64_t j = 0; j < num_inserted; ++j) {
+      const int32_t i = inserted[j];
+      table_->initial_rows_.Fill(ids[i], row_of(i));
+      table_->FillNewTail(row_of(i));
+    }
+    const RowAt row_at(table_->layout_);
+    for (int64_t i = 0; i < n; ++i) {
+      rows[i] = found[i] == nullptr ? MutableRow() : row_at(row_of(i));
+      if (touches && found[i] != nullptr) table_->Touch(now_, row_of(i));
+    }
+    table_->admitted_.Add(num_inserted);
+    table_->refused_.Add(num_refused);
   }
+
+  // From a row's address to those of its slots.
+  class RowAt {
+   public:
+    explicit RowAt(const RowLayout& layout) : num_slots_(layout.num_slots) {
+      for (int64_t s = 0; s < num_slots_; ++s) {
+        begins_[s] = layout.slot_begin(s);
+      }
+    }
+
+    MutableRow operator()(float* row) const {
+      MutableRow found;
+      found.value = row;
+      for (int64_t s = 0; s < num_slots_; ++s) {
+        found.slots[s] = row + begins_[s];
+      }
+      return found;
+    }
+
+   private:
+    const int64_t num_slots_;
+    int64_t begins_[kMaxSlots] = {};
+  };
 
   StripedTable* const table_;
   const Moment now_;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "cc/core/hash_bucket.h"
 #include "cc/core/mutable_row.h"
 #include "cc/core/optimizers/adadelta.h"
 #include "cc/core/optimizers/adagrad.h"
@@ -56,6 +57,28 @@ struct PoolBlock {
   int64_t stride = 0;
 };
 
+// Keys whose rows are looked for, each in the bucket where a search begins.
+struct FindBlock {
+  static constexpr int64_t kMostKeys = 128;
+
+  const int64_t* keys = nullptr;
+  int64_t n = 0;  // Up to kMostKeys.
+  const StripeIndexes* indexes = nullptr;
+  // Row r is slabs[r >> shift] + (r & mask) * width.
+  float* const* slabs = nullptr;
+  int64_t width = 0;
+  int shift = 0;
+  uint32_t mask = 0;
+  int64_t floats_to_fetch = 0;  // Of each row that is found.
+
+  // Out: where the search for each key begins, and the row if it is there;
+  const HashBucket* homes[kMostKeys];
+  const float** rows = nullptr;
+  // the keys, by number, that are not. Where their home has an overflow they
+  // may lie elsewhere.
+  int32_t unsettled[kMostKeys];
+};
+
 // n rows and their gradients, [n, dim]. A row may come several times.
 struct ApplyBlock {
   const MutableRow* rows = nullptr;
@@ -72,6 +95,7 @@ using ApplyFunction = void (*)(const Rule& rule, const CommonParameters& common,
 struct Kernels {
   const char* name;
   void (*pool)(const PoolBlock& block);
+  int64_t (*find)(FindBlock* block);  // How many keys are unsettled.
   bool (*all_finite)(const float* x, int64_t n);
   // Copies n floats, and says whether one is NaN.
   bool (*copy_row_has_nan)(const float* from, float* to, int64_t n);

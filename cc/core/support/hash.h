@@ -3,12 +3,15 @@
 
 #include <cstdint>
 
+#include "absl/base/attributes.h"
+
 namespace tfembed {
 
 // Mixes all bits of `bits`, one to one: equal results mean equal inputs.
 // (The finalizer of MurmurHash3. Identity or multiplication alone lets keys
 // such as i << 20 or field << 48 | i pile up: 1,000 times slower tables.)
-inline uint64_t MixBits(uint64_t bits) {
+// All here is always inline, so that cc/core/simd may use it.
+ABSL_ATTRIBUTE_ALWAYS_INLINE inline uint64_t MixBits(uint64_t bits) {
   bits ^= bits >> 33;
   bits *= 0xff51afd7ed558ccdULL;
   bits ^= bits >> 33;
@@ -18,7 +21,7 @@ inline uint64_t MixBits(uint64_t bits) {
 }
 
 // A key's hash; equal hashes mean equal keys.
-inline uint64_t HashKey(int64_t key) {
+ABSL_ATTRIBUTE_ALWAYS_INLINE inline uint64_t HashKey(int64_t key) {
   return MixBits(static_cast<uint64_t>(key));
 }
 
@@ -28,7 +31,7 @@ inline uint64_t HashKey(int64_t key) {
 inline constexpr int kStripeBits = 5;
 inline constexpr int kNumStripes = 1 << kStripeBits;
 
-inline int StripeOf(uint64_t hash) {
+ABSL_ATTRIBUTE_ALWAYS_INLINE inline int StripeOf(uint64_t hash) {
   return static_cast<int>(hash >> (64 - kStripeBits));
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "cc/core/rows.h"
 
 namespace tfembed {
@@ -26,10 +27,10 @@ class MapTable final : public RowSource, public RowSink, private TableHold {
 
   int64_t dim() const override { return dim_; }
 
-  absl::Status Locate(const int64_t* ids, int64_t n,
-                      const float** rows) const override {
+  absl::StatusOr<int64_t> Locate(const int64_t* ids, int64_t n,
+                                 const float** rows) const override {
     for (int64_t i = 0; i < n; ++i) rows[i] = Find(ids[i]);
-    return absl::OkStatus();
+    return std::count(rows, rows + n, nullptr);
   }
   void FillMissing(int64_t id, float* row) const override {
     for (int64_t c = 0; c < dim_; ++c) row[c] = kInitialValue + 1e-3f * id;

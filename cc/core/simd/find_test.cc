@@ -1,0 +1,125 @@
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "cc/core/row_store.h"
+#include "cc/core/simd/dispatch.h"
+#include "cc/core/support/hash.h"
+#include "cc/core/table_find.h"
+#include "cc/core/table_stripe.h"
+#include "cc/core/testing/kernels_test_base.h"
+#include "gtest/gtest.h"
+
+namespace tfembed {
+namespace {
+
+// Widths of rows that are looked for by each of the loops.
+constexpr int64_t kWidths[] = {1, 3, 8, 16, 32, 33, 64, 100};
+constexpr int64_t kKeys = 20000;
+
+// Keys 0 to kKeys - 1, times 7, in an index that is as full as can be: some lie
+// past their home.
+class FindTest : public KernelsTestBase<const char*> {
+ protected:
+  void Fill(int64_t width) {
+    store_ = RowStore::Create(width).value();
+    ASSERT_TRUE(store_->Promise(kKeys).ok());
+    for (int64_t key = 0; key < 7 * kKeys; key += 7) {
+      const uint64_t hash = HashKey(key);
+      TableStripe& stripe = (*stripes_)[StripeOf(hash)];
+      ASSERT_TRUE(stripe.ReserveIndex(stripe.index().size() + 1).ok());
+      bool inserted;
+      stripe.FindOrInsert(hash, key, store_.get(), &inserted);
+      ASSERT_TRUE(inserted);
+    }
+  }
+
+  const float* RowOf(int64_t key) const {
+    const uint64_t hash = HashKey(key);
+    const uint32_t row = (*stripes_)[StripeOf(hash)].Find(hash, key);
+    return row == HashIndex::kNoRow ? nullptr : store_->Row(row);
+  }
+
+  const HashBucket* HomeOf(int64_t key) const {
+    const uint64_t hash = HashKey(key);
+    return (*stripes_)[StripeOf(hash)].index().Home(hash);
+  }
+
+  const std::unique_ptr<TableStripes> stripes_ =
+      std::make_unique<TableStripes>();
+  std::unique_ptr<RowStore> store_;
+};
+
+TEST_P(FindTest, KeysAreFoundAtHomeAndTheOthersListed) {
+  for (const int64_t width : kWidths) {
+    SCOPED_TRACE(width);
+    for (TableStripe& stripe : *stripes_) stripe.Clear();
+    Fill(width);
+    const StripeIndexes indexes = IndexesOf(*stripes_);
+    int64_t num_past = 0;
+    for (int64_t begin = 0; begin < 7 * kKeys; begin += 7 * 60) {
+      // Of two keys one is there; 8 blocks of 127 keys and fewer.
+      std::vector<int64_t> keys;
+      for (int64_t i = 0; i < 120 + begin % 8; ++i) {
+        keys.push_back(begin + i / 2 * 7 + i % 2);
+      }
+      FindBlock block = BlockToFind(*store_, indexes, keys.data(), keys.size());
+      std::vector<const float*> rows(keys.size());
+      block.rows = rows.data();
+      block.floats_to_fetch = width;
+      const int64_t num_unsettled = ActiveKernels().find(&block);
+      int64_t next = 0;
+      for (size_t i = 0; i < keys.size(); ++i) {
+        ASSERT_EQ(block.homes[i], HomeOf(keys[i]));
+        const bool is_home =
+            HashIndex::FindIn(*block.homes[i], keys[i]) != HashIndex::kNoRow;
+        if (is_home) {
+          ASSERT_EQ(rows[i], RowOf(keys[i]));
+        } else {
+          ASSERT_LT(next, num_unsettled);
+          ASSERT_EQ(block.unsettled[next++], static_cast<int32_t>(i));
+          num_past += RowOf(keys[i]) != nullptr;
+        }
+      }
+      ASSERT_EQ(next, num_unsettled);
+    }
+    EXPECT_GT(num_past, 0);
+  }
+}
+
+TEST_P(FindTest, FindRowsLooksPastTheHomesToo) {
+  for (const int64_t width : kWidths) {
+    SCOPED_TRACE(width);
+    for (TableStripe& stripe : *stripes_) stripe.Clear();
+    Fill(width);
+    const StripeIndexes indexes = IndexesOf(*stripes_);
+    for (int64_t begin = 0; begin < 7 * kKeys; begin += 97) {
+      int64_t keys[97];
+      const float* rows[97];
+      int64_t there = 0;
+      for (int64_t i = 0; i < 97; ++i) {
+        keys[i] = begin + i;
+        there += RowOf(keys[i]) != nullptr;
+      }
+      ASSERT_EQ(FindRows(*stripes_, *store_, indexes, keys, 97, width, rows),
+                there);
+      for (int64_t i = 0; i < 97; ++i) ASSERT_EQ(rows[i], RowOf(keys[i]));
+    }
+  }
+}
+
+TEST_P(FindTest, EmptyIndexesHaveNoKeys) {
+  store_ = RowStore::Create(8).value();
+  const int64_t keys[] = {0, -1, int64_t{1} << 63 >> 63, 42};
+  const float* rows[4];
+  EXPECT_EQ(
+      FindRows(*stripes_, *store_, IndexesOf(*stripes_), keys, 4, 8, rows), 0);
+  for (const float* row : rows) EXPECT_EQ(row, nullptr);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, FindTest,
+                         testing::Values("baseline", "avx2", "avx512"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace tfembed

@@ -1,0 +1,56 @@
+#include "cc/core/table_find.h"
+
+#include "cc/core/hash_index.h"
+#include "cc/core/support/hash.h"
+#include "cc/core/support/row_copy.h"
+
+namespace tfembed {
+
+StripeIndexes IndexesOf(const TableStripes& stripes) {
+  StripeIndexes indexes;
+  for (int s = 0; s < kNumStripes; ++s) stripes[s].index().Show(s, &indexes);
+  return indexes;
+}
+
+FindBlock BlockToFind(const RowStore& store, const StripeIndexes& indexes,
+                      const int64_t* keys, int64_t n) {
+  const RowStore::Addresses addresses = store.addresses();
+  FindBlock block;
+  block.keys = keys;
+  block.n = n;
+  block.indexes = &indexes;
+  block.slabs = addresses.slabs;
+  block.width = addresses.width;
+  block.shift = addresses.shift;
+  block.mask = addresses.mask;
+  return block;
+}
+
+int64_t FindRows(const TableStripes& stripes, const RowStore& store,
+                 const StripeIndexes& indexes, const int64_t* keys, int64_t n,
+                 int64_t floats, const float** rows) {
+  FindBlock block = BlockToFind(store, indexes, keys, n);
+  block.floats_to_fetch = floats;
+  block.rows = rows;
+  const int64_t num_unsettled = ActiveKernels().find(&block);
+  int64_t misses = 0;
+  for (int64_t j = 0; j < num_unsettled; ++j) {
+    const int32_t i = block.unsettled[j];
+    const HashBucket* const home = block.homes[i];
+    uint32_t row = HashIndex::kNoRow;
+    if (home->overflow != 0) {
+      const TableStripe& stripe = stripes[StripeOf(HashKey(keys[i]))];
+      row = stripe.index().FindPast(home, keys[i]);
+    }
+    if (row != HashIndex::kNoRow) {
+      rows[i] = store.Row(row);
+      PrefetchRow(rows[i], floats);
+    } else {
+      rows[i] = nullptr;
+      ++misses;
+    }
+  }
+  return n - misses;
+}
+
+}  // namespace tfembed
