@@ -72,22 +72,11 @@ bool Prunes(const FeatureSpec& spec, const FeatureTensors& tensors, int64_t i,
          !(tensors.weights[i] > 0);
 }
 
-bool AnyNegative(absl::Span<const int64_t> ids) {
-  int64_t all = 0;  // No branch: vectors of ids at a time.
-  for (int64_t id : ids) all |= id;
-  return all < 0;
-}
-
-bool PrunesAny(const FeatureSpec& spec, const FeatureTensors& tensors,
-               bool fixed_vocabulary) {
-  if (!spec.validate) return false;
-  if (tensors.weights.empty() || spec.combiner == Combiner::kSum) {
-    return fixed_vocabulary && AnyNegative(tensors.ids);
-  }
-  for (int64_t i = 0; i < tensors.ids.size(); ++i) {
-    if (Prunes(spec, tensors, i, fixed_vocabulary)) return true;
-  }
-  return false;
+// Whether a weight alone is enough to drop an id.
+bool PrunesByWeight(const FeatureSpec& spec, const FeatureTensors& tensors) {
+  if (!spec.validate || spec.combiner == Combiner::kSum) return false;
+  return std::any_of(tensors.weights.begin(), tensors.weights.end(),
+                     [](float weight) { return !(weight > 0); });
 }
 
 }  // namespace
@@ -154,10 +143,14 @@ absl::Status FeatureInput::BuildRagged(const FeatureSpec& spec,
 absl::Status FeatureInput::BuildSparse(const FeatureSpec& spec,
                                        const FeatureTensors& tensors,
                                        bool fixed_vocabulary) {
-  const bool prunes = PrunesAny(spec, tensors, fixed_vocabulary);
   const int64_t length = spec.max_sequence_length;
-  if (!prunes && length == 0) return SplitSparse(spec, tensors);
-  if (absl::Status status = CheckIndices(spec, tensors); !status.ok()) {
+  if (length == 0 && !PrunesByWeight(spec, tensors)) {
+    bool any_negative = false;
+    absl::Status status = SplitSparse(spec, tensors, &any_negative);
+    const bool prunes = spec.validate && fixed_vocabulary && any_negative;
+    if (!status.ok() || !prunes) return status;
+    splits_.clear();
+  } else if (absl::Status status = CheckIndices(spec, tensors); !status.ok()) {
     return status;
   }
   const int64_t n = tensors.ids.size();
@@ -165,7 +158,7 @@ absl::Status FeatureInput::BuildSparse(const FeatureSpec& spec,
   for (int64_t i = 0; i < n; ++i) {
     const int64_t row = tensors.rows[2 * i], column = tensors.rows[2 * i + 1];
     if (length > 0 && column >= length) continue;
-    if (prunes && Prunes(spec, tensors, i, fixed_vocabulary)) continue;
+    if (spec.validate && Prunes(spec, tensors, i, fixed_vocabulary)) continue;
     // Bags up to this id's start here at the latest.
     const int64_t bag = length > 0 ? row * length + column : row;
     if (splits_.size() <= bag) splits_.resize(bag + 1, ids_.size());
@@ -176,23 +169,35 @@ absl::Status FeatureInput::BuildSparse(const FeatureSpec& spec,
   return absl::OkStatus();
 }
 
+// Without branches that depend on an index: bags end where no processor expects
+// it. Each id says where its bag ends if it is the last one.
 absl::Status FeatureInput::SplitSparse(const FeatureSpec& spec,
-                                       const FeatureTensors& tensors) {
-  splits_.resize(bags_.num_bags + 1);
+                                       const FeatureTensors& tensors,
+                                       bool* any_negative) {
   const int64_t n = tensors.ids.size();
-  const int64_t* indices = tensors.rows.data();
-  int64_t last_row = 0, bag = 0;
+  const int64_t* const ids = tensors.ids.data();
+  const int64_t* const indices = tensors.rows.data();
+  const auto num_rows = static_cast<uint64_t>(tensors.batch_size);
+  const auto num_columns = static_cast<uint64_t>(tensors.columns);
+  splits_.assign(bags_.num_bags + 1, 0);
+  int64_t* const splits = splits_.data();
+  int64_t last_row = 0, signs = 0;
+  bool is_bad = false;
   for (int64_t i = 0; i < n; ++i) {
-    const int64_t row = indices[2 * i], column = indices[2 * i + 1];
-    if (row < last_row || row >= tensors.batch_size || column < 0 ||
-        column >= tensors.columns) {
-      return CheckIndices(spec, tensors);  // Which says what is wrong.
-    }
+    const int64_t row = indices[2 * i];
+    is_bad |= row < last_row;
+    is_bad |= static_cast<uint64_t>(indices[2 * i + 1]) >= num_columns;
+    signs |= ids[i];
     last_row = row;
-    while (bag <= row) splits_[bag++] = i;
+    splits[static_cast<uint64_t>(row) < num_rows ? row + 1 : 0] = i + 1;
   }
-  std::fill(splits_.begin() + bag, splits_.end(), n);
-  bags_.splits = splits_.data();
+  is_bad |= n > 0 && last_row >= tensors.batch_size;
+  if (is_bad) return CheckIndices(spec, tensors);  // Which says what is wrong.
+  for (int64_t b = 1; b <= bags_.num_bags; ++b) {
+    splits[b] = std::max(splits[b], splits[b - 1]);
+  }
+  *any_negative = signs < 0;
+  bags_.splits = splits;
   return absl::OkStatus();
 }
 

@@ -70,9 +70,9 @@ class FeatureInput {
                            const FeatureTensors& tensors,
                            bool fixed_vocabulary);
   // Where all ids stay in their places: checks indices and lays out the bags in
-  // one pass.
+  // one pass, which sees whether an id is negative, too.
   absl::Status SplitSparse(const FeatureSpec& spec,
-                           const FeatureTensors& tensors);
+                           const FeatureTensors& tensors, bool* any_negative);
   // Appends id i to the bags that own their ids.
   void Keep(const FeatureTensors& tensors, int64_t i);
   // Points the bags at the ids that were kept.
