@@ -12,8 +12,9 @@
 // instruction sets, so nothing here, and nothing in a file that is compiled
 // with its own instruction set, may have external linkage: the linker would
 // keep one copy of an inline function for everybody, perhaps one with AVX-512.
-// Hence `static`, raw pointers, builtins, and no header with functions or
-// static initializers, be it absl's or the standard library's.
+// Hence `static`, raw pointers, builtins, and no header with functions that are
+// not always inline or with static initializers, be it absl's or the standard
+// library's.
 namespace tfembed {
 
 #if defined(__AVX512F__)
