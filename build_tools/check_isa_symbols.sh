@@ -10,6 +10,6 @@ symbols=$(nm --demangle --defined-only "$@")
 found=$(grep -E '^[0-9a-f]+ [uVvWw] ' <<<"$symbols" || true)
 if [[ -n $found ]]; then
   printf 'Shared by name with code for every machine:\n%s\n' "$found" >&2
-  printf 'Use only code of an anonymous namespace in cc/core/simd.\n' >&2
+  printf 'Use only code of an anonymous namespace, or always inline, in cc/core/simd.\n' >&2
   exit 1
 fi

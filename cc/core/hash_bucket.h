@@ -31,7 +31,7 @@ struct alignas(64) HashBucket {
 ABSL_ATTRIBUTE_ALWAYS_INLINE inline uint32_t PlacesOf(const HashBucket& bucket,
                                                       int64_t key) {
 #if defined(__AVX512F__)
-  // The last three lanes are no keys; there are never that many.
+  // Lanes 5 to 7 are rows and counts: never among the first `count`.
   const uint32_t places = _mm512_cmpeq_epi64_mask(_mm512_load_si512(&bucket),
                                                   _mm512_set1_epi64(key));
 #elif defined(__AVX2__)
@@ -65,8 +65,8 @@ ABSL_ATTRIBUTE_ALWAYS_INLINE inline uint64_t BucketOf(uint64_t hash,
   return (((hash * salt) >> 32) * num_buckets) >> 32;
 }
 
-// The indexes of all stripes of a table: index s has buckets
-// [buckets[s], buckets[s] + num_buckets[s]).
+// The indexes of the stripes of a table: index s has buckets
+// [buckets[s], buckets[s] + num_buckets[s]); null where no key is looked for.
 struct alignas(64) StripeIndexes {
   uint64_t salts[kNumStripes];
   const HashBucket* buckets[kNumStripes];

@@ -24,8 +24,8 @@ constexpr int64_t kSerialFloats = 1 << 15;
 constexpr int64_t kBlockBytes = 1 << 16;
 constexpr int64_t kMinBlock = 32;
 constexpr int64_t kMaxBlock = 256;
-// Ids asked for ahead of being located. ~20 ids take 0.9 of the time (Zen 5);
-// 512 are too many at 64 floats.
+// How far ahead of being located ids are asked for. ~20 ids take 0.9 of the
+// time (Zen 5); 512 are too many at 64 floats.
 constexpr int64_t kIdsAhead = 256;
 
 // One thread's buffers, kept from step to step.

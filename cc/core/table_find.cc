@@ -2,7 +2,7 @@
 
 #include "cc/core/hash_index.h"
 #include "cc/core/support/hash.h"
-#include "cc/core/support/row_copy.h"
+#include "cc/core/support/prefetch.h"
 
 namespace tfembed {
 

@@ -10,14 +10,14 @@
 
 namespace tfembed {
 
-// Keys are looked for some at a time, by the loops of simd/find.inc: a key
-// costs two misses, its bucket and its row, and a core has some 24 of them
-// under way at once. First all buckets are asked for, then all of them are read
-// and the rows asked for, then come the few keys that lie elsewhere. Blocks of
-// 32 keys leave the memory idle too often, while the last bucket of one is
-// awaited. On Zen 5 lookups of ~20 ids take 0.92 (16 floats) and 0.95 (64) of
-// the time in blocks of 128 that they take in blocks of 64; blocks of 256 are
-// slower again.
+// Lookups and training look for some keys at a time, by the loops of
+// simd/find.inc: a key costs two misses, its bucket and its row, and a core has
+// some 24 of them under way at once. First all buckets are asked for, then all
+// of them are read and the rows asked for, then come the few keys that lie
+// elsewhere. Blocks of 32 keys leave the memory idle too often, while the last
+// bucket of one is awaited. On Zen 5 lookups of ~20 ids take 0.92 (16 floats)
+// and 0.95 (64) of the time in blocks of 128 that they take in blocks of 64;
+// blocks of 256 are slower again.
 inline constexpr int64_t kFindKeys = FindBlock::kMostKeys;
 
 // Where the searches in all stripes begin: as long as they are locked.

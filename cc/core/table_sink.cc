@@ -87,7 +87,7 @@ class StripedTable::Sink final : public RowSink {
 
   void FindOrInsert(int part, const int64_t* ids, int64_t n,
                     MutableRow* rows) override {
-    StripeIndexes indexes = {};
+    StripeIndexes indexes = {};  // Of this part alone, as all ids are.
     table_->stripes_[part].index().Show(part, &indexes);
     for (int64_t begin = 0; begin < n; begin += kFindKeys) {
       FindOrInsertBlock(part, indexes, ids + begin,

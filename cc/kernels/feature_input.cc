@@ -170,7 +170,9 @@ absl::Status FeatureInput::BuildSparse(const FeatureSpec& spec,
 }
 
 // Without branches that depend on an index: bags end where no processor expects
-// it. Each id says where its bag ends if it is the last one.
+// it. Each id writes its bag's end, so that of the bag's last one stays; bags
+// without ids end where the bag before them does. An id of a row that is not in
+// the batch writes to splits[0], which is 0 where no index is bad.
 absl::Status FeatureInput::SplitSparse(const FeatureSpec& spec,
                                        const FeatureTensors& tensors,
                                        bool* any_negative) {

@@ -69,8 +69,8 @@ class FeatureInput {
   absl::Status BuildSparse(const FeatureSpec& spec,
                            const FeatureTensors& tensors,
                            bool fixed_vocabulary);
-  // Where all ids stay in their places: checks indices and lays out the bags in
-  // one pass, which sees whether an id is negative, too.
+  // As if all ids stayed: checks indices, lays out the bags and says whether an
+  // id is negative, in one pass.
   absl::Status SplitSparse(const FeatureSpec& spec,
                            const FeatureTensors& tensors, bool* any_negative);
   // Appends id i to the bags that own their ids.

@@ -11,7 +11,8 @@ import tfembed
 
 
 def _sparse(indices):
-    return tf.SparseTensor(indices, tf.constant([1, 2], tf.int64), [3, 3])
+    ids = tf.range(1, len(indices) + 1, dtype=tf.int64)
+    return tf.SparseTensor(indices, ids, [3, 3])
 
 
 def _ragged(splits):
@@ -22,6 +23,7 @@ def _ragged(splits):
 OUTSIDE = {
     "a sample below 0": _sparse([[-1, 0], [1, 2]]),
     "a sample behind the batch": _sparse([[0, 0], [5, 0]]),
+    "a sample behind the batch, then others": _sparse([[0, 0], [9, 0], [1, 0]]),
     "a column below 0": _sparse([[0, 0], [1, -1]]),
     "a column behind the row": _sparse([[0, 0], [1, 3]]),
     "falling splits": _ragged([0, 2, 1, 3]),

@@ -1,4 +1,5 @@
 #include <array>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -17,8 +18,8 @@ namespace {
 constexpr int64_t kWidths[] = {1, 3, 8, 16, 32, 33, 64, 100};
 constexpr int64_t kKeys = 20000;
 
-// Keys 0 to kKeys - 1, times 7, in an index that is as full as can be: some lie
-// past their home.
+// Keys 0 to kKeys - 1, times 7, in indexes that grew key by key: some lie past
+// their home.
 class FindTest : public KernelsTestBase<const char*> {
  protected:
   void Fill(int64_t width) {
@@ -58,9 +59,10 @@ TEST_P(FindTest, KeysAreFoundAtHomeAndTheOthersListed) {
     const StripeIndexes indexes = IndexesOf(*stripes_);
     int64_t num_past = 0;
     for (int64_t begin = 0; begin < 7 * kKeys; begin += 7 * 60) {
-      // Of two keys one is there; 8 blocks of 127 keys and fewer.
+      // Of two keys one is there; blocks of 1, and of 120 to 128 keys.
       std::vector<int64_t> keys;
-      for (int64_t i = 0; i < 120 + begin % 8; ++i) {
+      const int64_t n = begin == 0 ? 1 : 120 + begin / 420 % 9;
+      for (int64_t i = 0; i < n; ++i) {
         keys.push_back(begin + i / 2 * 7 + i % 2);
       }
       FindBlock block = BlockToFind(*store_, indexes, keys.data(), keys.size());
@@ -110,7 +112,7 @@ TEST_P(FindTest, FindRowsLooksPastTheHomesToo) {
 
 TEST_P(FindTest, EmptyIndexesHaveNoKeys) {
   store_ = RowStore::Create(8).value();
-  const int64_t keys[] = {0, -1, int64_t{1} << 63 >> 63, 42};
+  const int64_t keys[] = {0, -1, std::numeric_limits<int64_t>::min(), 42};
   const float* rows[4];
   EXPECT_EQ(
       FindRows(*stripes_, *store_, IndexesOf(*stripes_), keys, 4, 8, rows), 0);

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "absl/base/attributes.h"
+#include "cc/core/support/prefetch.h"
 
 namespace tfembed {
 
@@ -62,8 +62,6 @@ inline void StreamedRows() {
 #endif
 }
 
-inline constexpr int64_t kLineBytes = 64;
-
 // Whether a batch of so many bytes is to be streamed.
 inline bool StreamsBatch(int64_t bytes) {
   return bytes >= int64_t{8} << 20;  // More than a core's own caches.
@@ -95,33 +93,6 @@ inline void AddChange(const float* from, const float* old, float* to,
 
 inline void FillRow(float value, float* to, int64_t n) {
   for (int64_t i = 0; i < n; ++i) to[i] = value;
-}
-
-// Asks for the cache lines of `n` words. Beyond 2 KiB the processor's own
-// prefetcher follows the copy. Into the second cache: more lines can be under
-// way to it than to the first, which is then near enough (1.1 times as fast).
-// Always inline: GCC takes out calls of a function that only prefetches.
-ABSL_ATTRIBUTE_ALWAYS_INLINE inline void PrefetchRow(const void* row,
-                                                     int64_t n) {
-  const int64_t bytes = (n < 512 ? n : 512) * 4;
-  const auto* const begin = static_cast<const char*>(row);
-  for (int64_t at = 0; at < bytes; at += kLineBytes) {
-    __builtin_prefetch(begin + at, /*rw=*/0, /*locality=*/2);
-  }
-  // A row that does not begin at a line may end in one more.
-  const int64_t in_line = reinterpret_cast<uintptr_t>(row) % kLineBytes;
-  if (in_line + (bytes - 1) % kLineBytes >= kLineBytes) {
-    __builtin_prefetch(begin + bytes - 1, /*rw=*/0, /*locality=*/2);
-  }
-}
-
-// Asks for ids or keys [begin, end), which are read a block at a time: what a
-// processor follows by itself comes too late then.
-ABSL_ATTRIBUTE_ALWAYS_INLINE inline void PrefetchIds(const int64_t* ids,
-                                                     int64_t begin,
-                                                     int64_t end) {
-  constexpr int64_t kLineIds = kLineBytes / sizeof(int64_t);
-  for (int64_t i = begin; i < end; i += kLineIds) __builtin_prefetch(ids + i);
 }
 
 }  // namespace tfembed
