@@ -153,6 +153,8 @@ class StripedTable::Sink final : public RowSink {
     if (room.notes > 0) table_->filters_[part]->Release(room.notes);
   }
 
+  // FindOrInsert of up to kFindKeys ids. Rows that are found may be written:
+  // they are the table's own.
   void FindOrInsertBlock(int part, const StripeIndexes& indexes,
                          const int64_t* ids, int64_t n, MutableRow* rows) {
     TableStripe* const stripe = &table_->stripes_[part];
