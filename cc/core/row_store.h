@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "cc/core/row_addresses.h"
 #include "cc/core/support/memory_block.h"
 
 namespace tfembed {
@@ -40,18 +41,7 @@ class RowStore {
 
   int64_t width() const { return width_; }
 
-  // Where rows are, for loops to keep in registers.
-  struct Addresses {
-    float* const* slabs;
-    int64_t width;
-    int shift;
-    uint32_t mask;
-
-    float* Row(uint32_t row) const {
-      return slabs[row >> shift] + (row & mask) * width;
-    }
-  };
-  Addresses addresses() const {
+  RowAddresses addresses() const {
     return {slabs_, width_, slab_shift_, slab_mask_};
   }
 

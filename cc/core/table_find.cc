@@ -14,15 +14,11 @@ StripeIndexes IndexesOf(const TableStripes& stripes) {
 
 FindBlock BlockToFind(const RowStore& store, const StripeIndexes& indexes,
                       const int64_t* keys, int64_t n) {
-  const RowStore::Addresses addresses = store.addresses();
   FindBlock block;
   block.keys = keys;
   block.n = n;
   block.indexes = &indexes;
-  block.slabs = addresses.slabs;
-  block.width = addresses.width;
-  block.shift = addresses.shift;
-  block.mask = addresses.mask;
+  block.addresses = store.addresses();
   return block;
 }
 

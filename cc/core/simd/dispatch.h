@@ -19,6 +19,7 @@
 #include "cc/core/optimizers/row_wise_adagrad.h"
 #include "cc/core/optimizers/sgd.h"
 #include "cc/core/optimizers/yogi.h"
+#include "cc/core/row_addresses.h"
 
 // The inner loops, compiled once per instruction set (kernels.inc) and picked
 // at run time. All of them give the same bits: sums are taken in order, lane by
@@ -64,11 +65,7 @@ struct FindBlock {
   const int64_t* keys = nullptr;
   int64_t n = 0;  // Up to kMostKeys.
   const StripeIndexes* indexes = nullptr;
-  // Row r is slabs[r >> shift] + (r & mask) * width.
-  float* const* slabs = nullptr;
-  int64_t width = 0;
-  int shift = 0;
-  uint32_t mask = 0;
+  RowAddresses addresses;
   int64_t floats_to_fetch = 0;  // Of each row that is found.
 
   // Out: where the search for each key begins, and the row if it is there;

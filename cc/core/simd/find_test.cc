@@ -23,6 +23,7 @@ constexpr int64_t kKeys = 20000;
 class FindTest : public KernelsTestBase<const char*> {
  protected:
   void Fill(int64_t width) {
+    for (TableStripe& stripe : *stripes_) stripe.Clear();
     store_ = RowStore::Create(width).value();
     ASSERT_TRUE(store_->Promise(kKeys).ok());
     for (int64_t key = 0; key < 7 * kKeys; key += 7) {
@@ -54,7 +55,6 @@ class FindTest : public KernelsTestBase<const char*> {
 TEST_P(FindTest, KeysAreFoundAtHomeAndTheOthersListed) {
   for (const int64_t width : kWidths) {
     SCOPED_TRACE(width);
-    for (TableStripe& stripe : *stripes_) stripe.Clear();
     Fill(width);
     const StripeIndexes indexes = IndexesOf(*stripes_);
     int64_t num_past = 0;
@@ -92,7 +92,6 @@ TEST_P(FindTest, KeysAreFoundAtHomeAndTheOthersListed) {
 TEST_P(FindTest, FindRowsLooksPastTheHomesToo) {
   for (const int64_t width : kWidths) {
     SCOPED_TRACE(width);
-    for (TableStripe& stripe : *stripes_) stripe.Clear();
     Fill(width);
     const StripeIndexes indexes = IndexesOf(*stripes_);
     for (int64_t begin = 0; begin < 7 * kKeys; begin += 97) {
