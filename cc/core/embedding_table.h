@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "cc/core/initial_rows.h"
+#include "cc/core/key_source.h"
 #include "cc/core/row_layout.h"
 #include "cc/core/rows.h"
 #include "cc/core/string_keys.h"
@@ -125,8 +126,13 @@ class EmbeddingTable {
 
   // values[i] = row of keys[i], or its initial row; exists[i] says which
   // (null: not asked). Inserts nothing.
-  virtual void Lookup(absl::Span<const int64_t> keys, void* values,
-                      bool* exists, Executor* executor) const = 0;
+  virtual void LookupFrom(KeySource* keys, void* values, bool* exists,
+                          Executor* executor) const = 0;
+  void Lookup(absl::Span<const int64_t> keys, void* values, bool* exists,
+              Executor* executor) const {
+    KeySpan span(keys);
+    LookupFrom(&span, values, exists, executor);
+  }
 
   // Writes the rows of `keys`; new keys get initial slots.
   virtual absl::Status Upsert(absl::Span<const int64_t> keys,

@@ -54,6 +54,23 @@ class StringKeys {
   void Find(absl::Span<const absl::string_view> strings, int64_t* keys,
             Executor* executor) const;
 
+  // Finds the keys of some strings at a time. While it lives it holds the locks
+  // of all stripes, which are taken after those of the table.
+  class Reader {
+   public:
+    explicit Reader(const StringKeys& keys);
+
+    // found[i] says whether string i is there; null: not asked. REQUIRES: n <=
+    // KeySource::kMostKeys.
+    void Find(const absl::string_view* strings, int64_t n, int64_t* keys,
+              bool* found) const;
+
+   private:
+    const StringKeys& keys_;
+    SharedLocks locks_;
+    const StripeIndexes indexes_;
+  };
+
   // The same; those that are not there are added. ResourceExhausted: some may
   // have been added.
   absl::Status Add(absl::Span<const absl::string_view> strings, int64_t* keys,
@@ -83,9 +100,6 @@ class StringKeys {
   int64_t Attempt(int64_t first, int64_t attempt) const;
   bool Search(int stripe, absl::string_view text, int64_t first, int64_t* key,
               int64_t* attempt) const;
-  void FindRange(const StripeIndexes& indexes,
-                 absl::Span<const absl::string_view> strings, int64_t* keys,
-                 bool* found) const;
   // `found` may be null.
   void FindAll(absl::Span<const absl::string_view> strings, int64_t* keys,
                bool* found, Executor* executor) const;

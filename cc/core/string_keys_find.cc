@@ -62,47 +62,50 @@ bool StringKeys::Search(int stripe, absl::string_view text, int64_t first,
   return false;
 }
 
-// REQUIRES: all stripes are locked.
-void StringKeys::FindRange(const StripeIndexes& indexes,
-                           absl::Span<const absl::string_view> strings,
-                           int64_t* keys, bool* found) const {
-  const bool hashes_bytes = hash_ == HashBytes;  // Inline, then.
-  const int64_t n = strings.size();
+StringKeys::Reader::Reader(const StringKeys& keys)
+    : keys_(keys), locks_(keys.stripes_), indexes_(IndexesOf(keys.stripes_)) {}
+
+void StringKeys::Reader::Find(const absl::string_view* strings, int64_t n,
+                              int64_t* keys, bool* found) const {
+  const Hash hash = keys_.hash_;
+  if (hash == HashBytes) {  // Inline, then.
+    for (int64_t i = 0; i < n; ++i) {
+      keys[i] = static_cast<int64_t>(HashBytes(strings[i]));
+    }
+  } else {
+    for (int64_t i = 0; i < n; ++i) {
+      keys[i] = static_cast<int64_t>(hash(strings[i]));
+    }
+  }
   const float* cells[kFindKeys];
-  for (int64_t begin = 0; begin < n; begin += kFindKeys) {
-    const int64_t end = std::min(begin + kFindKeys, n);
-    for (int64_t i = begin; i < end; ++i) {
-      keys[i] = static_cast<int64_t>(hashes_bytes ? HashBytes(strings[i])
-                                                  : hash_(strings[i]));
-    }
-    FindRows(stripes_, *store_, indexes, keys + begin, end - begin,
-             store_->width(), cells);
-    for (int64_t i = begin; i < end; ++i) {
-      const auto* const at =
-          reinterpret_cast<const StringCell*>(cells[i - begin]);
-      bool is_found = at != nullptr && at->Is(strings[i]);
-      if (!is_found) {
-        const int stripe = StripeOfKey(keys[i]);
-        if (at != nullptr || attempts_[stripe] > 0) {
-          int64_t attempt;
-          is_found = Search(stripe, strings[i], keys[i], &keys[i], &attempt);
-        }
+  FindRows(keys_.stripes_, *keys_.store_, indexes_, keys, n,
+           keys_.store_->width(), cells);
+  for (int64_t i = 0; i < n; ++i) {
+    const auto* const at = reinterpret_cast<const StringCell*>(cells[i]);
+    bool is_found = at != nullptr && at->Is(strings[i]);
+    if (!is_found) {
+      const int stripe = StripeOfKey(keys[i]);
+      if (at != nullptr || keys_.attempts_[stripe] > 0) {
+        int64_t attempt;
+        is_found =
+            keys_.Search(stripe, strings[i], keys[i], &keys[i], &attempt);
       }
-      if (found != nullptr) found[i] = is_found;
     }
+    if (found != nullptr) found[i] = is_found;
   }
 }
 
 void StringKeys::FindAll(absl::Span<const absl::string_view> strings,
                          int64_t* keys, bool* found, Executor* executor) const {
-  SharedLocks locks(stripes_);
-  const StripeIndexes indexes = IndexesOf(stripes_);
+  const Reader reader(*this);
   const int64_t n = strings.size();
   ParallelFor(
       executor, (n + kStringsPerTask - 1) / kStringsPerTask, [&](int64_t task) {
-        const int64_t begin = task * kStringsPerTask;
-        FindRange(indexes, strings.subspan(begin, kStringsPerTask),
-                  keys + begin, found == nullptr ? nullptr : found + begin);
+        const int64_t last = std::min(n, (task + 1) * kStringsPerTask);
+        for (int64_t i = task * kStringsPerTask; i < last; i += kFindKeys) {
+          reader.Find(strings.data() + i, std::min(kFindKeys, last - i),
+                      keys + i, found == nullptr ? nullptr : found + i);
+        }
       });
 }
 

@@ -80,8 +80,8 @@ class StripedTable final : public EmbeddingTable {
     return touches_ ? eviction_->notes() : absl::string_view();
   }
 
-  void Lookup(absl::Span<const int64_t> keys, void* values, bool* exists,
-              Executor* executor) const override;
+  void LookupFrom(KeySource* keys, void* values, bool* exists,
+                  Executor* executor) const override;
   absl::Status Upsert(absl::Span<const int64_t> keys, const void* values,
                       Executor* executor) override;
   absl::Status Accum(absl::Span<const int64_t> keys, const void* values,
@@ -194,8 +194,9 @@ class StripedTable final : public EmbeddingTable {
                 float* row) const;
 
   template <int64_t kBytes>
-  void LookupRange(const StripeIndexes& indexes, absl::Span<const int64_t> keys,
-                   char* values, bool* exists, bool streams) const;
+  void LookupRange(const StripeIndexes& indexes, const KeySource& keys,
+                   int64_t first, int64_t last, char* values, bool* exists,
+                   bool streams) const;
 
   TableStripe& stripe(uint64_t hash) { return stripes_[StripeOf(hash)]; }
   const TableStripe& stripe(uint64_t hash) const {

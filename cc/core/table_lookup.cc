@@ -51,12 +51,13 @@ std::unique_ptr<RowSource> StripedTable::Read() const {
   return std::make_unique<Source>(*this);
 }
 
-void StripedTable::Lookup(absl::Span<const int64_t> keys, void* values,
-                          bool* exists, Executor* executor) const {
+void StripedTable::LookupFrom(KeySource* keys, void* values, bool* exists,
+                              Executor* executor) const {
   SharedLocks locks(stripes_);
+  keys->Begin();
   const StripeIndexes indexes = IndexesOf(stripes_);
   const int64_t bytes = layout_.value_bytes();
-  const int64_t n = keys.size();
+  const int64_t n = keys->size();
   const bool streams = StreamsRows(bytes, n) &&
                        reinterpret_cast<uintptr_t>(values) % kLineBytes == 0;
   // The last quarter in small tasks, so that all threads end together.
@@ -68,36 +69,44 @@ void StripedTable::Lookup(absl::Span<const int64_t> keys, void* values,
     const int64_t begin =
         is_large ? task * kKeysPerTask
                  : large * kKeysPerTask + (task - large) * kKeysPerSmallTask;
-    const auto of_task =
-        keys.subspan(begin, is_large ? kKeysPerTask : kKeysPerSmallTask);
+    const int64_t end =
+        std::min(n, begin + (is_large ? kKeysPerTask : kKeysPerSmallTask));
     WithKnownBytes(bytes, [&](auto known) {
-      LookupRange<known>(indexes, of_task,
-                         static_cast<char*>(values) + begin * bytes,
-                         exists == nullptr ? nullptr : exists + begin, streams);
+      LookupRange<known>(indexes, *keys, begin, end, static_cast<char*>(values),
+                         exists, streams);
     });
   });
 }
 
 template <int64_t kBytes>
 void StripedTable::LookupRange(const StripeIndexes& indexes,
-                               absl::Span<const int64_t> keys, char* values,
-                               bool* exists, bool streams) const {
+                               const KeySource& source, int64_t first,
+                               int64_t last, char* values, bool* exists,
+                               bool streams) const {
   const int64_t bytes = kBytes > 0 ? kBytes : layout_.value_bytes();
   alignas(64) char initial[kMostStreamed];
   const bool streamed = streams && bytes <= kMostStreamed;
-  const int64_t n = keys.size();
+  static_assert(kFindKeys <= KeySource::kMostKeys);
+  int64_t buffers[2][kFindKeys];
   const float* rows[kFindKeys];
   int64_t hits = 0;
-  for (int64_t begin = 0; begin < n; begin += kFindKeys) {
-    const int64_t end = std::min(begin + kFindKeys, n);
-    PrefetchIds(keys.data(), end, std::min(end + kFindKeys, n));
-    hits += FindRows(stripes_, *store_, indexes, keys.data() + begin,
-                     end - begin, layout_.slots_begin(), rows);
+  const auto block = [&](int64_t begin) {
+    return source.Block(begin, std::min(kFindKeys, last - begin),
+                        buffers[begin / kFindKeys % 2]);
+  };
+  const int64_t* next = block(first);
+  for (int64_t begin = first; begin < last; begin += kFindKeys) {
+    const int64_t end = std::min(begin + kFindKeys, last);
+    const int64_t* const keys = next;
+    hits += FindRows(stripes_, *store_, indexes, keys, end - begin,
+                     layout_.slots_begin(), rows);
+    // Strings wait for theirs while these rows are on their way.
+    if (end < last) next = block(end);
     for (int64_t i = begin; i < end; ++i) {
       const float* const row = rows[i - begin];
       char* value = values + i * bytes;
       if (row == nullptr) {
-        missing_rows().Fill(keys[i], streamed ? initial : value);
+        missing_rows().Fill(keys[i - begin], streamed ? initial : value);
         if (streamed) StreamRow(initial, value, bytes);
       } else if (streams) {
         StreamRow(row, value, bytes);
@@ -109,7 +118,7 @@ void StripedTable::LookupRange(const StripeIndexes& indexes,
   }
   if (streams) StreamedRows();
   hits_.Add(hits);
-  misses_.Add(n - hits);
+  misses_.Add(last - first - hits);
 }
 
 }  // namespace tfembed

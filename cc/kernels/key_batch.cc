@@ -41,6 +41,41 @@ absl::Status KeyBatch::Read(const TableResource& table, const Tensor& keys,
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::unique_ptr<KeysToFind>> KeysToFind::Create(
+    const TableResource& table, const Tensor& keys) {
+  TF_RETURN_IF_ERROR(CheckKeyDtype(table, keys.dtype()));
+  return std::unique_ptr<KeysToFind>(new KeysToFind(table, keys));
+}
+
+KeysToFind::KeysToFind(const TableResource& table, const Tensor& keys)
+    : keys_(keys), names_(table.table()->strings()) {
+  if (names_ == nullptr) return;
+  users_ = std::shared_lock<std::shared_mutex>(names_->users());
+}
+
+void KeysToFind::Begin() {
+  if (names_ != nullptr) strings_.emplace(*names_);
+}
+
+const int64_t* KeysToFind::Block(int64_t begin, int64_t n,
+                                 int64_t* buffer) const {
+  if (strings_.has_value()) {
+    const tstring* const texts = keys_.flat<tstring>().data() + begin;
+    absl::string_view views[kMostKeys];
+    for (int64_t i = 0; i < n; ++i) {
+      views[i] = absl::string_view(texts[i].data(), texts[i].size());
+    }
+    strings_->Find(views, n, buffer, nullptr);
+    return buffer;
+  }
+  if (keys_.dtype() == tensorflow::DT_INT32) {
+    std::copy_n(keys_.flat<int32_t>().data() + begin, n, buffer);
+    return buffer;
+  }
+  return KeySpan({keys_.flat<int64_t>().data(), static_cast<size_t>(size())})
+      .Block(begin, n, buffer);
+}
+
 absl::Status KeyBatch::ReadStrings(const EmbeddingTable& table,
                                    absl::Span<const absl::string_view> keys,
                                    NewKeys new_keys, Executor* executor) {

@@ -2,6 +2,8 @@
 #define TFEMBED_KERNELS_KEY_BATCH_H_
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <shared_mutex>
 #include <vector>
 
@@ -48,6 +50,29 @@ class KeyBatch {
   std::vector<int64_t> own_;
   absl::Span<const int64_t> span_;
   std::shared_lock<std::shared_mutex> users_;
+};
+
+// The keys of a batch for lookups, in which a tensor of int32 or of strings
+// needs no copy. Borrows tensor and table. While it lives no string that it
+// names is forgotten; once it has begun none is added.
+class KeysToFind final : public KeySource {
+ public:
+  // InvalidArgument where they are not of the table's dtype.
+  static absl::StatusOr<std::unique_ptr<KeysToFind>> Create(
+      const TableResource& table, const tensorflow::Tensor& keys);
+
+  int64_t size() const override { return keys_.NumElements(); }
+  void Begin() override;
+  const int64_t* Block(int64_t begin, int64_t n,
+                       int64_t* buffer) const override;
+
+ private:
+  KeysToFind(const TableResource& table, const tensorflow::Tensor& keys);
+
+  const tensorflow::Tensor& keys_;
+  const StringKeys* const names_;  // Null unless they are strings.
+  std::shared_lock<std::shared_mutex> users_;
+  std::optional<StringKeys::Reader> strings_;
 };
 
 // Forgets all strings without a row where they have become many. REQUIRES: the
