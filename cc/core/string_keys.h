@@ -54,6 +54,11 @@ class StringKeys {
   void Find(absl::Span<const absl::string_view> strings, int64_t* keys,
             Executor* executor) const;
 
+  // The same; those that are not there are added. ResourceExhausted: some may
+  // have been added.
+  absl::Status Add(absl::Span<const absl::string_view> strings, int64_t* keys,
+                   Executor* executor);
+
   // Finds the keys of some strings at a time. While it lives it holds the locks
   // of all stripes, which are taken after those of the table.
   class Reader {
@@ -61,7 +66,7 @@ class StringKeys {
     explicit Reader(const StringKeys& keys);
 
     // found[i] says whether string i is there; null: not asked. REQUIRES: n <=
-    // KeySource::kMostKeys.
+    // kFindKeys (table_find.h).
     void Find(const absl::string_view* strings, int64_t n, int64_t* keys,
               bool* found) const;
 
@@ -70,11 +75,6 @@ class StringKeys {
     SharedLocks locks_;
     const StripeIndexes indexes_;
   };
-
-  // The same; those that are not there are added. ResourceExhausted: some may
-  // have been added.
-  absl::Status Add(absl::Span<const absl::string_view> strings, int64_t* keys,
-                   Executor* executor);
 
   // strings[i] = the string whose key is keys[i]; its data is null where there
   // is none. Valid until it is removed.
