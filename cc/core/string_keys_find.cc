@@ -68,14 +68,10 @@ StringKeys::Reader::Reader(const StringKeys& keys)
 void StringKeys::Reader::Find(const absl::string_view* strings, int64_t n,
                               int64_t* keys, bool* found) const {
   const Hash hash = keys_.hash_;
-  if (hash == HashBytes) {  // Inline, then.
-    for (int64_t i = 0; i < n; ++i) {
-      keys[i] = static_cast<int64_t>(HashBytes(strings[i]));
-    }
-  } else {
-    for (int64_t i = 0; i < n; ++i) {
-      keys[i] = static_cast<int64_t>(hash(strings[i]));
-    }
+  const bool hashes_bytes = hash == HashBytes;  // Inline, then.
+  for (int64_t i = 0; i < n; ++i) {
+    keys[i] = static_cast<int64_t>(hashes_bytes ? HashBytes(strings[i])
+                                                : hash(strings[i]));
   }
   const float* cells[kFindKeys];
   FindRows(keys_.stripes_, *keys_.store_, indexes_, keys, n,

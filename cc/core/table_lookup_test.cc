@@ -1,12 +1,10 @@
 // Lookups whose keys are made a block at a time.
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/types/span.h"
 #include "cc/core/key_source.h"
 #include "cc/core/testing/test_table.h"
 #include "cc/core/testing/thread_executor.h"

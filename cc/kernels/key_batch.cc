@@ -41,16 +41,14 @@ absl::Status KeyBatch::Read(const TableResource& table, const Tensor& keys,
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<KeysToFind>> KeysToFind::Create(
-    const TableResource& table, const Tensor& keys) {
+absl::Status KeysToFind::Read(const TableResource& table, const Tensor& keys) {
   TF_RETURN_IF_ERROR(CheckKeyDtype(table, keys.dtype()));
-  return std::unique_ptr<KeysToFind>(new KeysToFind(table, keys));
-}
-
-KeysToFind::KeysToFind(const TableResource& table, const Tensor& keys)
-    : keys_(keys), names_(table.table()->strings()) {
-  if (names_ == nullptr) return;
-  users_ = std::shared_lock<std::shared_mutex>(names_->users());
+  keys_ = &keys;
+  names_ = table.table()->strings();
+  if (names_ != nullptr) {
+    users_ = std::shared_lock<std::shared_mutex>(names_->users());
+  }
+  return absl::OkStatus();
 }
 
 void KeysToFind::Begin() {
@@ -60,7 +58,7 @@ void KeysToFind::Begin() {
 const int64_t* KeysToFind::Block(int64_t begin, int64_t n,
                                  int64_t* buffer) const {
   if (strings_.has_value()) {
-    const tstring* const texts = keys_.flat<tstring>().data() + begin;
+    const tstring* const texts = keys_->flat<tstring>().data() + begin;
     absl::string_view views[kMostKeys];
     for (int64_t i = 0; i < n; ++i) {
       views[i] = absl::string_view(texts[i].data(), texts[i].size());
@@ -68,11 +66,11 @@ const int64_t* KeysToFind::Block(int64_t begin, int64_t n,
     strings_->Find(views, n, buffer, nullptr);
     return buffer;
   }
-  if (keys_.dtype() == tensorflow::DT_INT32) {
-    std::copy_n(keys_.flat<int32_t>().data() + begin, n, buffer);
+  if (keys_->dtype() == tensorflow::DT_INT32) {
+    std::copy_n(keys_->flat<int32_t>().data() + begin, n, buffer);
     return buffer;
   }
-  return KeySpan({keys_.flat<int64_t>().data(), static_cast<size_t>(size())})
+  return KeySpan({keys_->flat<int64_t>().data(), static_cast<size_t>(size())})
       .Block(begin, n, buffer);
 }
 

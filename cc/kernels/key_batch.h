@@ -2,7 +2,6 @@
 #define TFEMBED_KERNELS_KEY_BATCH_H_
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <shared_mutex>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "cc/core/embedding_table.h"
+#include "cc/core/key_source.h"
 #include "cc/core/support/executor.h"
 #include "cc/kernels/table_resource.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -57,20 +57,18 @@ class KeyBatch {
 // names is forgotten; once it has begun none is added.
 class KeysToFind final : public KeySource {
  public:
-  // InvalidArgument where they are not of the table's dtype.
-  static absl::StatusOr<std::unique_ptr<KeysToFind>> Create(
-      const TableResource& table, const tensorflow::Tensor& keys);
+  // InvalidArgument where they are not of the table's dtype. To be called once,
+  // first.
+  absl::Status Read(const TableResource& table, const tensorflow::Tensor& keys);
 
-  int64_t size() const override { return keys_.NumElements(); }
+  int64_t size() const override { return keys_->NumElements(); }
   void Begin() override;
   const int64_t* Block(int64_t begin, int64_t n,
                        int64_t* buffer) const override;
 
  private:
-  KeysToFind(const TableResource& table, const tensorflow::Tensor& keys);
-
-  const tensorflow::Tensor& keys_;
-  const StringKeys* const names_;  // Null unless they are strings.
+  const tensorflow::Tensor* keys_ = nullptr;
+  const StringKeys* names_ = nullptr;  // Null unless they are strings.
   std::shared_lock<std::shared_mutex> users_;
   std::optional<StringKeys::Reader> strings_;
 };

@@ -54,15 +54,15 @@ class TableLookupOp : public OpKernel {
     OP_REQUIRES_OK(context,
                    CheckValueDtype(*table, context->expected_output_dtype(0)));
     TfExecutor executor(context);
-    const auto keys = KeysToFind::Create(*table, context->input(1));
-    OP_REQUIRES_OK(context, keys.status());
+    KeysToFind keys;
+    OP_REQUIRES_OK(context, keys.Read(*table, context->input(1)));
     const TensorShape& key_shape = context->input(1).shape();
     TensorShape shape = key_shape;
     OP_REQUIRES_OK(context, shape.AddDimWithStatus(dim_));
     Tensor *values, *exists;
     OP_REQUIRES_OK(context, context->allocate_output(0, shape, &values));
     OP_REQUIRES_OK(context, context->allocate_output(1, key_shape, &exists));
-    table->table()->LookupFrom(keys->get(), values->data(),
+    table->table()->LookupFrom(&keys, values->data(),
                                exists->flat<bool>().data(), &executor);
   }
 
