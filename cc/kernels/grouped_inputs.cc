@@ -16,6 +16,10 @@ using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
 using ::tensorflow::TensorShape;
 
+// So many ids and numbers of rows are looked at before a second thread wakes
+// up.
+constexpr int64_t kSerialNumbers = 1 << 14;
+
 // The attributes as they stand, one entry per feature each.
 struct Attributes {
   std::vector<std::string> kinds;
@@ -105,10 +109,13 @@ int64_t BatchSize(const FeatureSpec& spec, const FeatureTensors& tensors) {
   return -1;
 }
 
-absl::Status ReadFeature(const FeatureSpec& spec, const Tensor& ids,
-                         const Tensor& rows, const Tensor& weights,
+absl::Status ReadFeature(const FeatureSpec& spec, const FeatureParts& parts,
                          FeatureTensors* tensors) {
+  const Tensor &ids = *parts.ids, &rows = *parts.rows,
+               &weights = *parts.weights;
   TF_RETURN_IF_ERROR(CheckTensors(spec, ids, rows, weights));
+  tensors->batch_size = parts.batch_size;
+  tensors->columns = parts.columns < 0 ? kNoBound : parts.columns;
   if (ids.dtype() == tensorflow::DT_STRING) {
     tensors->are_strings = true;
     tensors->strings = ViewsOf(ids);
@@ -205,8 +212,8 @@ absl::Status ReadPerFeature(OpKernelContext* context, const char* name,
 
 }  // namespace
 
-absl::Status ReadFeatures(OpKernelContext* context, const GroupedSpec& spec,
-                          std::vector<FeatureTensors>* tensors) {
+absl::Status ReadParts(OpKernelContext* context, const GroupedSpec& spec,
+                       std::vector<FeatureParts>* parts) {
   OpInputList ids, rows, weights;
   TF_RETURN_IF_ERROR(context->input_list("ids", &ids));
   TF_RETURN_IF_ERROR(context->input_list("rows", &rows));
@@ -216,12 +223,19 @@ absl::Status ReadFeatures(OpKernelContext* context, const GroupedSpec& spec,
   TF_RETURN_IF_ERROR(
       ReadPerFeature(context, "batch_sizes", count, &batch_sizes));
   TF_RETURN_IF_ERROR(ReadPerFeature(context, "columns", count, &columns));
-  tensors->resize(count);
   for (int f = 0; f < count; ++f) {
-    (*tensors)[f].batch_size = batch_sizes[f];
-    (*tensors)[f].columns = columns[f] < 0 ? kNoBound : columns[f];
-    TF_RETURN_IF_ERROR(ReadFeature(spec.features[f], ids[f], rows[f],
-                                   weights[f], &(*tensors)[f]));
+    parts->push_back(
+        {&ids[f], &rows[f], &weights[f], batch_sizes[f], columns[f]});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadFeatures(const GroupedSpec& spec,
+                          absl::Span<const FeatureParts> parts,
+                          std::vector<FeatureTensors>* tensors) {
+  tensors->resize(parts.size());
+  for (size_t f = 0; f < parts.size(); ++f) {
+    TF_RETURN_IF_ERROR(ReadFeature(spec.features[f], parts[f], &(*tensors)[f]));
   }
   return absl::OkStatus();
 }
@@ -254,6 +268,11 @@ absl::Status BuildFeatures(const GroupedSpec& spec,
                            std::vector<FeatureInput>* features) {
   features->resize(tensors.size());
   std::vector<absl::Status> statuses(tensors.size());
+  int64_t numbers = 0;
+  for (const FeatureTensors& one : tensors) {
+    numbers += one.ids.size() + one.rows.size();
+  }
+  if (numbers < kSerialNumbers) executor = nullptr;
   ParallelFor(executor, tensors.size(), [&](int64_t f) {
     const FeatureSpec& feature = spec.features[f];
     statuses[f] = (*features)[f].Build(feature, tensors[f],

@@ -9,6 +9,7 @@
 #include "cc/core/support/executor.h"
 #include "cc/kernels/feature_input.h"
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/tensor.h"
 
 namespace tfembed {
 
@@ -25,10 +26,24 @@ struct GroupedSpec {
                                 tensorflow::TensorShape* shape) const;
 };
 
+// One feature of a batch as it comes. Borrows the tensors.
+struct FeatureParts {
+  const tensorflow::Tensor* ids;
+  const tensorflow::Tensor* rows;
+  const tensorflow::Tensor* weights;
+  int64_t batch_size;
+  int64_t columns;  // Below 0: any number.
+};
+
+// The features that are a kernel's inputs.
+absl::Status ReadParts(tensorflow::OpKernelContext* context,
+                       const GroupedSpec& spec,
+                       std::vector<FeatureParts>* parts);
+
 // The tensors of all features, ranks and batch sizes checked: what is needed to
-// know the shapes of activations. They live as long as the kernel's inputs.
-absl::Status ReadFeatures(tensorflow::OpKernelContext* context,
-                          const GroupedSpec& spec,
+// know the shapes of activations. They live as long as `parts`.
+absl::Status ReadFeatures(const GroupedSpec& spec,
+                          absl::Span<const FeatureParts> parts,
                           std::vector<FeatureTensors>* tensors);
 
 // Checks that gradients, a list input, have the shapes of the activations.

@@ -1,19 +1,15 @@
 // Kernels of Tfembed>GroupedLookup and its gradient.
 #include <algorithm>
 #include <cstdint>
-#include <map>
-#include <memory>
-#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "cc/core/grouped_update.h"
-#include "cc/core/pooled_lookup.h"
-#include "cc/core/static_table.h"
 #include "cc/kernels/feature_input.h"
 #include "cc/kernels/grouped_inputs.h"
 #include "cc/kernels/grouped_tables.h"
+#include "cc/kernels/lookup_kernel.h"
 #include "cc/kernels/string_ids.h"
 #include "cc/kernels/tf_executor.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -26,136 +22,18 @@ using ::tensorflow::DEVICE_CPU;
 using ::tensorflow::OpKernel;
 using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
-using ::tensorflow::OpOutputList;
 using ::tensorflow::Tensor;
 using ::tensorflow::TensorShape;
-using ::tensorflow::Var;
 
-// The tables of a lookup, locked for reading while this lives. Variables are
-// locked before tables, in lookups and updates alike, and a table that occurs
-// twice is locked once.
-class LockedSources {
+class GroupedLookupOp : public LookupKernel {
  public:
-  // Sets the ids of features that are strings.
-  absl::Status Open(OpKernelContext* context, const GroupedSpec& spec,
-                    Executor* executor, std::vector<FeatureTensors>* tensors) {
-    TF_RETURN_IF_ERROR(FindTables(context, "tables", &tables_));
-    std::vector<Var*> variables;
-    for (const GroupedTable& table : tables_) {
-      if (table.is_static()) variables.push_back(table.variable.get());
-    }
-    locks_ = std::make_unique<VariableLocks>(std::move(variables),
-                                             VariableLocks::Mode::kShared);
-    sources_.resize(tables_.size());
-    num_rows_.resize(tables_.size(), -1);
-    for (int t = 0; t < tables_.size(); ++t) {
-      TF_RETURN_IF_ERROR(View(t, spec.dims[t]));
-    }
-    TF_RETURN_IF_ERROR(
-        strings_.Read(spec, tables_, NewKeys::kIgnore, executor, tensors));
-    ReadTables();
-    return absl::OkStatus();
-  }
-
-  const RowSource* source(int t) const { return sources_[t]; }
-  const std::vector<int64_t>& num_rows() const { return num_rows_; }
-
-  std::vector<bool> fixed_vocabulary() const {
-    std::vector<bool> fixed;
-    for (const GroupedTable& table : tables_)
-      fixed.push_back(table.is_static());
-    return fixed;
-  }
-
- private:
-  // Checks table t, and opens it where it is a variable.
-  absl::Status View(int t, int64_t dim) {
-    const std::string what = absl::StrCat("table ", t);
-    if (!tables_[t].is_static()) return CheckDim(*tables_[t].table, what, dim);
-    StaticTable view;
-    TF_RETURN_IF_ERROR(
-        ViewVariable(tables_[t].variable.get(), what, dim, &view));
-    NoteRows(tables_[t].variable.get());
-    num_rows_[t] = view.num_rows;
-    owned_.push_back(ReadStaticTable(view));
-    sources_[t] = owned_.back().get();
-    return absl::OkStatus();
-  }
-
-  // Locks the tables that are no variables, in the order of their addresses.
-  void ReadTables() {
-    std::map<const EmbeddingTable*, const RowSource*> open;
-    for (const GroupedTable& table : tables_) {
-      if (!table.is_static()) open[table.table->table()] = nullptr;
-    }
-    for (auto& [table, source] : open) {
-      owned_.push_back(table->Read());
-      source = owned_.back().get();
-    }
-    for (int t = 0; t < tables_.size(); ++t) {
-      if (!tables_[t].is_static())
-        sources_[t] = open[tables_[t].table->table()];
-    }
-  }
-
-  // In the order of acquisition: members are destroyed from the last.
-  std::vector<GroupedTable> tables_;
-  std::unique_ptr<VariableLocks> locks_;
-  StringIds strings_;
-  std::vector<std::unique_ptr<RowSource>> owned_;
-  std::vector<const RowSource*> sources_;
-  std::vector<int64_t> num_rows_;
-};
-
-class GroupedLookupOp : public OpKernel {
- public:
-  explicit GroupedLookupOp(OpKernelConstruction* construction)
-      : OpKernel(construction) {
-    OP_REQUIRES_OK(construction, spec_.Read(construction));
-  }
+  using LookupKernel::LookupKernel;
 
   void Compute(OpKernelContext* context) override {
-    OP_REQUIRES_OK(context, Lookup(context));
+    std::vector<FeatureParts> parts;
+    OP_REQUIRES_OK(context, ReadParts(context, spec(), &parts));
+    OP_REQUIRES_OK(context, LookUp(context, parts));
   }
-
- private:
-  absl::Status Lookup(OpKernelContext* context) {
-    std::vector<FeatureTensors> tensors;
-    TF_RETURN_IF_ERROR(ReadFeatures(context, spec_, &tensors));
-    std::vector<PooledFeature> pooled(tensors.size());
-    TF_RETURN_IF_ERROR(AllocateActivations(context, tensors, &pooled));
-    TfExecutor executor(context);
-    LockedSources sources;
-    TF_RETURN_IF_ERROR(sources.Open(context, spec_, &executor, &tensors));
-    std::vector<FeatureInput> features;
-    TF_RETURN_IF_ERROR(BuildFeatures(spec_, tensors, sources.fixed_vocabulary(),
-                                     &executor, &features));
-    for (int f = 0; f < features.size(); ++f) {
-      pooled[f].source = sources.source(spec_.features[f].table);
-      pooled[f].bags = features[f].bags();
-    }
-    return NameBadId(PooledLookup(pooled, &executor), spec_, features,
-                     sources.num_rows());
-  }
-
-  absl::Status AllocateActivations(OpKernelContext* context,
-                                   const std::vector<FeatureTensors>& tensors,
-                                   std::vector<PooledFeature>* pooled) {
-    OpOutputList outputs;
-    TF_RETURN_IF_ERROR(context->output_list("activations", &outputs));
-    for (int f = 0; f < tensors.size(); ++f) {
-      TensorShape shape;
-      TF_RETURN_IF_ERROR(
-          spec_.ActivationsShape(f, tensors[f].batch_size, &shape));
-      Tensor* output;
-      TF_RETURN_IF_ERROR(outputs.allocate(f, shape, &output));
-      (*pooled)[f].activations = output->flat<float>().data();
-      (*pooled)[f].stride = spec_.dims[spec_.features[f].table];
-    }
-    return absl::OkStatus();
-  }
-
-  GroupedSpec spec_;
 };
 
 class GroupedLookupGradientOp : public OpKernel {
@@ -171,8 +49,10 @@ class GroupedLookupGradientOp : public OpKernel {
 
  private:
   absl::Status Sum(OpKernelContext* context) {
+    std::vector<FeatureParts> parts;
+    TF_RETURN_IF_ERROR(ReadParts(context, spec_, &parts));
     std::vector<FeatureTensors> tensors;
-    TF_RETURN_IF_ERROR(ReadFeatures(context, spec_, &tensors));
+    TF_RETURN_IF_ERROR(ReadFeatures(spec_, parts, &tensors));
     BatchStrings strings;
     TF_RETURN_IF_ERROR(strings.Number(spec_, &tensors));
     TF_RETURN_IF_ERROR(CheckDistinctDtypes(context, strings));

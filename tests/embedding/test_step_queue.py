@@ -186,7 +186,7 @@ def test_a_thread_that_runs_ahead_waits_for_room(in_function):
     thread.start()
     seen: list[int] = []
     while len(seen) < 20:
-        if int(queue._enqueued.size()):
+        if int(queue.size()):
             seen += _ids(_step(queue))[1]
             queue.finish()
     thread.join()

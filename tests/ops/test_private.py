@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed.ops
-from tfembed.ops import private, table
+from tfembed.ops import FeaturePlan, private, step, table
 
 OPS = pathlib.Path(tfembed.ops.__file__).parent
 
@@ -171,6 +171,32 @@ def test_lookups_in_a_function_do_not_wait_for_one_another():
     ]
     assert len(lookups) == 2
     assert not any(op.control_inputs for op in lookups)
+
+
+def test_lookups_of_two_queues_in_one_table_do_not_wait_for_one_another():
+    table_of_both, queues = (
+        tf.Variable([[1.0]]),
+        [step.create("", most_batches=1, seconds=0) for _ in "ab"],
+    )
+
+    @tf.function
+    def run():
+        for queue in [*queues, queues[0]]:
+            step.lookup(
+                queue,
+                [table_of_both],
+                [1],
+                ["dense"],
+                [tf.int64],
+                [1],
+                [FeaturePlan(0, "sum")],
+            )
+
+    graph = run.get_concrete_function().graph
+    lookups = [
+        op for op in graph.get_operations() if op.type == "Tfembed>StepLookup"
+    ]
+    assert [list(op.control_inputs) for op in lookups] == [[], [], lookups[:1]]
 
 
 def test_a_function_knows_whether_xla_compiles_it():

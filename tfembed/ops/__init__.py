@@ -11,7 +11,7 @@ from tfembed.ops import library as _library
 _library.load()
 _library.load_xla()
 
-from tfembed.ops import exchange, table  # noqa: E402 - a missing library is explained first
+from tfembed.ops import exchange, step, table  # noqa: E402 - a missing library is explained first
 from tfembed.ops.gradients import (  # noqa: E402
     record_access,
     tape_records,
@@ -40,6 +40,7 @@ __all__ = [
     "on_host",
     "record_access",
     "split_aligned",
+    "step",
     "table",
     "tape_records",
     "trainable_rows",

@@ -230,9 +230,16 @@ def _attrs(
     features: Sequence[FeatureIds],
     plans: Sequence[FeaturePlan],
 ) -> dict[str, Any]:
+    return feature_attrs(dims, [f.kind for f in features], plans)
+
+
+def feature_attrs(
+    dims: Sequence[int], kinds: Sequence[str], plans: Sequence[FeaturePlan]
+) -> dict[str, Any]:
+    """What an op is told of its tables and features in attributes."""
     return {
         "dims": list(dims),
-        "kinds": [f.kind for f in features],
+        "kinds": list(kinds),
         "table_ids": [p.table for p in plans],
         "combiners": [p.combiner for p in plans],
         "max_sequence_lengths": [p.max_sequence_length for p in plans],

@@ -96,9 +96,26 @@ def acts_as_variable(value: Any) -> bool:
     return resource_variable_ops.is_resource_variable(value)
 
 
-def register_read_only(op_type: str) -> None:
-    """Lets a tf.function run ops of this type on one table side by side."""
-    auto_control_deps_utils.register_read_only_resource_op(op_type)
+def register_read_only(op_type: str, first_input: int = 0) -> None:
+    """Lets a tf.function run ops of this type on one table side by side.
+
+    Args:
+      op_type: of the ops.
+      first_input: of those that are only read.
+    """
+    if first_input == 0:
+        auto_control_deps_utils.register_read_only_resource_op(op_type)
+        return
+
+    @auto_control_deps.register_acd_resource_resolver
+    def resolve(op: Any, reads: Any, writes: Any) -> bool:
+        if op.type != op_type:
+            return False
+        others = [one for one in op.inputs[first_input:] if one in writes]
+        for one in others:
+            writes.discard(one)
+            reads.add(one)
+        return bool(others)
 
 
 def traced_for_xla() -> bool:

@@ -7,13 +7,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed import errors
 from tfembed.embedding import private
 from tfembed.embedding.engine_options import EngineOptions
 from tfembed.embedding.features import step_format
 from tfembed.embedding.features.output_shapes import OutputShapes
 from tfembed.embedding.features.step_format import StepFormat
-from tfembed.embedding.host.learning_rates import learning_rates
+from tfembed.embedding.host.fused_step import FusedStep
+from tfembed.embedding.host.learning_rates import learning_rates, rules_of
 from tfembed.embedding.host.row_features import RowFeatures
 from tfembed.embedding.host.table_update import update_tables
 from tfembed.embedding.host.tables import HostTable, TableSize, make_table
@@ -128,6 +128,8 @@ class HostEngine:
                 batch, activations = self._steps.ahead(replica, name).next(
                     queue, lambda batch: self._look_up(name, batch)
                 )
+            elif (fused := self._fused(name)) and fused.looks_up:
+                return fused.look_up(queue)
             else:
                 batch = queue.take()
                 activations = self._look_up(name, batch)
@@ -158,13 +160,18 @@ class HostEngine:
         rates = self.rates()
         name = self._steps.one_of(names)
         queues = [self._steps.queue(r, own) for r, own in enumerate(names)]
+        tensors = [gradient for each in gradients for gradient in each]
         with tf.device(HOST):
+            fused = None if self._options.is_pipelined else self._fused(name)
+            if fused and fused.updates:
+                nonfinite = self._options.nonfinite
+                self._note(fused.update(queues, tensors, rates, nonfinite))
+                return
             features: list[Any] = []
             for queue in queues:
                 features += queue.finish().features
             # Of all replicas: a batch of which nobody asks what it is for.
             batch = Batch(tf.constant(True), features)
-            tensors = [gradient for each in gradients for gradient in each]
             tensors.append(rates)
             if not self._options.is_pipelined:
                 self._update(name, batch, tensors)
@@ -212,7 +219,7 @@ class HostEngine:
         Raises:
           tfembed.errors.StateError: a table has no optimizer.
         """
-        rules = self._rules()
+        rules = rules_of(self._plan)
         if rates is None:
             rates = self.rates()
         with tf.device(HOST):
@@ -225,9 +232,16 @@ class HostEngine:
                 tf.unstack(rates, len(self.tables)),
                 self._options.nonfinite,
             )
-            self._nonfinite_rows.assign_add(nonfinite)
-            for table in self.tables:
-                table.note_training_step()
+            self._note(nonfinite)
+
+    def _note(self, nonfinite: tf.Tensor) -> None:
+        self._nonfinite_rows.assign_add(nonfinite)
+        for table in self.tables:
+            table.note_training_step()
+
+    def _fused(self, name: StepName) -> FusedStep | None:
+        """The steps of a name whose batches may stay in their queue's ops."""
+        return FusedStep(self._plan, self.tables, self._steps.formats(name))
 
     def _look_up(self, name: StepName, batch: Batch) -> list[tf.Tensor]:
         return self.look_up(batch.features, self._plans(name))
@@ -281,16 +295,4 @@ class HostEngine:
           tfembed.errors.StateError: a table has no optimizer.
         """
         names = [config.name for config in self._plan.tables]
-        return tf.stack(learning_rates(self._rules(), names))
-
-    def _rules(self) -> list[Any]:
-        for config, rule in zip(
-            self._plan.tables, self._plan.optimizers, strict=True
-        ):
-            if rule is None:
-                raise errors.StateError(
-                    f"Table '{config.name}' has no optimizer, so "
-                    "apply_gradients cannot train it. Give one to its "
-                    "TableConfig or to TPUEmbedding."
-                )
-        return list(self._plan.optimizers)
+        return tf.stack(learning_rates(rules_of(self._plan), names))

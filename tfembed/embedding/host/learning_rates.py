@@ -8,8 +8,25 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.embedding.plan import EmbeddingPlan
 
-__all__ = ["learning_rates"]
+__all__ = ["learning_rates", "rules_of"]
+
+
+def rules_of(plan: EmbeddingPlan) -> list[Any]:
+    """The update rule of each table.
+
+    Raises:
+      tfembed.errors.StateError: a table has none.
+    """
+    for config, rule in zip(plan.tables, plan.optimizers, strict=True):
+        if rule is None:
+            raise errors.StateError(
+                f"Table '{config.name}' has no optimizer, so "
+                "apply_gradients cannot train it. Give one to its "
+                "TableConfig or to TPUEmbedding."
+            )
+    return list(plan.optimizers)
 
 
 def learning_rates(rules: Sequence[Any], names: Sequence[str]) -> list[Any]:

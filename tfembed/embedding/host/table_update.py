@@ -14,7 +14,7 @@ from tfembed.embedding.host.tables import HostTable
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.ops import FeatureIds, FeaturePlan
 
-__all__ = ["StepGradients", "update_tables"]
+__all__ = ["StepGradients", "fused_arguments", "update_tables"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -109,17 +109,36 @@ def _fused_update(
 ) -> tf.Tensor:
     share = step if len(chosen) == len(tables) else step.of_tables(chosen)
     return ops.grouped_update(
-        _handles(tables, chosen),
-        [slot for t in chosen for slot in tables[t].slots.values()],
-        [plan.dims[t] for t in chosen],
-        share.features,
-        share.plans,
-        share.gradients,
-        rules=[rules[t].rule_text() for t in chosen],
+        features=share.features,
+        plans=share.plans,
+        gradients=share.gradients,
         learning_rates=[rates[t] for t in chosen],
         nonfinite=nonfinite,
-        table_names=[plan.tables[t].name for t in chosen],
+        **fused_arguments(plan, tables, rules, chosen),
     )
+
+
+def fused_arguments(
+    plan: EmbeddingPlan,
+    tables: Sequence[HostTable],
+    rules: Sequence[optimizers.Optimizer],
+    chosen: Sequence[int] | None = None,
+) -> dict[str, Any]:
+    """What the ops that update tables take of these, by the arguments' names.
+
+    Args:
+      plan, tables, rules: as for `update_tables`.
+      chosen: the places of tables whose rules are fused; None: all.
+    """
+    if chosen is None:
+        chosen = range(len(tables))
+    return {
+        "tables": _handles(tables, chosen),
+        "slots": [s for t in chosen for s in tables[t].slots.values()],
+        "dims": [plan.dims[t] for t in chosen],
+        "rules": [rules[t].rule_text() for t in chosen],
+        "table_names": [plan.tables[t].name for t in chosen],
+    }
 
 
 def _custom_sums(

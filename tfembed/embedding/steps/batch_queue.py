@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tfembed.ops import FeatureIds
 
-__all__ = ["HOST", "Batch", "BatchForm", "BatchQueue", "require"]
+__all__ = ["HOST", "Batch", "BatchForm", "BatchQueue"]
 
 HOST = "/CPU:0"
 
@@ -114,7 +114,6 @@ class BatchQueue:
     Args:
       form: of the batches.
       shapes: of the tensors beside each.
-      capacity: `push` waits where so many are in it; -1: no bound.
 
     Attributes:
       resource: what exported functions hold it by.
@@ -124,15 +123,14 @@ class BatchQueue:
         self,
         form: BatchForm,
         shapes: Sequence[tf.TensorShape] = (),
-        capacity: int = -1,
     ) -> None:
         self._form = form
         self._shapes = tuple(shapes)
         dtypes = form.dtypes + [tf.float32] * len(self._shapes)
         self._queue: Any
         with tf.init_scope(), tf.device(HOST):
-            self._queue = tf.queue.FIFOQueue(capacity, dtypes)
-        self.resource: Any = _QueueResource(self._queue, capacity)
+            self._queue = tf.queue.FIFOQueue(-1, dtypes)
+        self.resource: Any = _QueueResource(self._queue)
 
     @classmethod
     def chosen(
@@ -176,16 +174,15 @@ class BatchQueue:
 class _QueueResource(tf.saved_model.experimental.TrackableResource):
     """A queue for models that are exported, which get an empty one each."""
 
-    def __init__(self, queue: Any, capacity: int) -> None:
+    def __init__(self, queue: Any) -> None:
         super().__init__(device=HOST)
         self._resource_handle = queue.queue_ref
         self._dtypes = queue.dtypes
-        self._capacity = capacity
 
     def _create_resource(self) -> tf.Tensor:
         return tf.raw_ops.FIFOQueueV2(
             component_types=self._dtypes,
-            capacity=self._capacity,
+            capacity=-1,
             shared_name=f"tfembed_{uuid.uuid4().hex}",
         )
 
@@ -211,9 +208,3 @@ class _QueueOfHandle:
                 handle=self.handle, component_types=self.dtypes
             )
         )
-
-
-def require(condition: tf.Tensor, message: str) -> list[tf.Operation]:
-    """Raises InvalidArgumentError(message) unless `condition` holds."""
-    operation = tf.raw_ops.Assert(condition=condition, data=[message])
-    return [] if operation is None else [operation]

@@ -90,19 +90,13 @@ class NamedSteps:
         self._note_use(name)
         queues = self._queues.setdefault(name, {})
         if replica not in queues:
-            label = f"{_label(name)} on replica {replica}"
-            queue: StepQueue = self._free_or(
-                "queue",
-                name,
-                lambda: StepQueue(
-                    form,
-                    label=label,
-                    bound=self._bound,
-                    waits=self._waits,
-                    drops_unfinished=user_name(name) is not None,
-                ),
+            queue = StepQueue(
+                form,
+                label=f"{_label(name)} on replica {replica}",
+                bound=self._bound,
+                waits=self._waits,
+                drops_unfinished=user_name(name) is not None,
             )
-            queue.label = label
             # Of two threads that are here, both take the first one's.
             queues.setdefault(replica, queue)
         return queues[replica]
@@ -163,11 +157,15 @@ class NamedSteps:
         )
 
     def forget(self, name: StepName) -> None:
-        """Forgets an idle name; its queues serve others of its formats."""
+        """Forgets an idle name; what it keeps ahead serves other names.
+
+        TensorFlow never frees the queues that are made for that, 35 KB each.
+        """
         for kind, one in self._of_name(name):
             one.clear()
-            key = kind, tuple(self.formats(name))
-            self._free.setdefault(key, []).append(one)
+            if kind != "queue":
+                key = kind, tuple(self.formats(name))
+                self._free.setdefault(key, []).append(one)
         for known in (self._queues, self._ahead, self._behind, self._formats):
             known.pop(name, None)
 

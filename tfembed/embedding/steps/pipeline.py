@@ -124,7 +124,9 @@ class LookupAhead:
             batch = steps.take()
             return self._form.flat(batch), look_up(batch)
 
-        with tf.device(HOST), tf.control_dependencies(steps.idle_checks()):
+        dropped = steps.drop_idle()
+        after = [] if dropped is None else [dropped]
+        with tf.device(HOST), tf.control_dependencies(after):
             parts, activations = tf.cond(
                 self._queue.size() > 0, looked_up, look_up_now
             )

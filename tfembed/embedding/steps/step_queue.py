@@ -2,9 +2,10 @@
 
     put --> [enqueued] --take--> lookup --hold--> [in flight] --finish--> update
 
-The queues are TensorFlow resources, so the calls pair when they run, in the
-order of `put`, as on a TPU: an eager enqueue feeds a dequeue that was traced
-long before. Only ids travel.
+The queue is a TensorFlow resource (`cc/kernels/step_queue.h`), so the calls pair when
+they run, in the order of `put`, as on a TPU: an eager enqueue feeds a dequeue that was
+traced long before. Only ids travel. `look_up` is take, lookup and hold in one op,
+`update` finish and update: what is not said of ids need not go through Python.
 
 A batch that was put for inference stays in flight until the next `take`, which
 drops it. One that was put for training must be finished before the next `take`:
@@ -21,24 +22,17 @@ that run side by side.
 from __future__ import annotations
 
 import dataclasses
-import time
+import uuid
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tfembed import errors
-from tfembed.embedding.steps.batch_queue import (
-    HOST,
-    Batch,
-    BatchForm,
-    BatchQueue,
-    require,
-)
+from tfembed import errors, ops
+from tfembed.embedding.steps.batch_queue import HOST, Batch, BatchForm
+from tfembed.ops import FeaturePlan
 
 __all__ = ["QueueBound", "StepQueue"]
-
-_PAUSE = 0.001  # Seconds between two looks at a full queue.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +60,7 @@ class QueueBound:
 
 
 class StepQueue:
-    """Two queues of batches of one form.
+    """The batches of one form.
 
     Made outside of any function. Methods work eagerly and in functions; a call
     that comes too early raises tf.errors.InvalidArgumentError, or waits.
@@ -79,7 +73,7 @@ class StepQueue:
       drops_unfinished: whether `take` drops a batch that was not finished.
 
     Attributes:
-      label: as it was given.
+      resource: what exported functions hold the batches by.
     """
 
     def __init__(
@@ -91,27 +85,25 @@ class StepQueue:
         waits: bool = False,
         drops_unfinished: bool = False,
     ) -> None:
-        self.label = label
-        self._drops_unfinished = drops_unfinished
-        self._bound = bound
-        self._waits = waits
-        capacity = bound.batches if waits else -1
-        self._enqueued = BatchQueue(form, capacity=capacity)
-        self._in_flight = BatchQueue(form)
+        self._form = form
+        with tf.init_scope():
+            self.resource: Any = _QueueResource(
+                label,
+                most_batches=bound.batches,
+                seconds=bound.seconds,
+                waits=waits,
+                drops_unfinished=drops_unfinished,
+            )
+            self._handle = self.resource.resource_handle
 
     @classmethod
     def chosen(cls, queues: Sequence[StepQueue], place: tf.Tensor) -> StepQueue:
         """One of several alike, by a number that is known when it runs."""
         made = cls.__new__(cls)
-        made.label, made._bound = queues[0].label, queues[0]._bound
-        made._waits = queues[0]._waits
-        made._drops_unfinished = queues[0]._drops_unfinished
-        made._enqueued = BatchQueue.chosen(
-            [one._enqueued for one in queues], place
-        )
-        made._in_flight = BatchQueue.chosen(
-            [one._in_flight for one in queues], place
-        )
+        made._form = queues[0]._form
+        with tf.device(HOST):
+            handles = tf.stack([one._handle for one in queues])
+            made._handle = tf.gather(handles, place)
         return made
 
     def put(self, batch: Batch) -> Any:
@@ -120,8 +112,8 @@ class StepQueue:
         Raises:
           tf.errors.InvalidArgumentError: there is no room, and none came.
         """
-        with tf.control_dependencies(self._await_room()):
-            return self._enqueued.push(batch)
+        with tf.device(HOST):
+            return ops.step.put(self._handle, self._form.flat(batch))
 
     def take(self) -> Batch:
         """Removes the oldest enqueued batch, for `hold` once it is looked up.
@@ -130,18 +122,14 @@ class StepQueue:
           tf.errors.InvalidArgumentError: nothing is enqueued, or the batch
             taken last was for training and was not finished.
         """
-        checks = self.idle_checks()
-        checks += self._require_batch(
-            self._enqueued,
-            f"dequeue finds nothing enqueued {self.label}. Call enqueue "
-            "first, once per dequeue and replica.",
-        )
-        with tf.control_dependencies(checks):
-            return self._enqueued.pop()[0]
+        with tf.device(HOST):
+            parts = ops.step.take(self._handle, self._form.dtypes)
+        return self._form.batch(parts)
 
     def hold(self, batch: Batch) -> Any:
         """Keeps a batch that was taken for `finish`; returns the operation."""
-        return self._in_flight.push(batch)
+        with tf.device(HOST):
+            return ops.step.hold(self._handle, self._form.flat(batch))
 
     def finish(self) -> Batch:
         """Removes the batch that was looked up.
@@ -149,118 +137,109 @@ class StepQueue:
         Raises:
           tf.errors.InvalidArgumentError: none was, or not for training.
         """
-        check = self._require_batch(
-            self._in_flight,
-            f"apply_gradients finds no dequeued batch {self.label}. Call "
-            "enqueue and dequeue first, once per apply_gradients and replica.",
-        )
-        with tf.control_dependencies(check):
-            batch, _ = self._in_flight.pop()
         with tf.device(HOST):
-            check = require(
-                batch.training,
-                f"apply_gradients finds a batch {self.label} that was "
-                "enqueued with training=False. Enqueue it with training=True.",
+            parts = ops.step.finish(self._handle, self._form.dtypes)
+        return self._form.batch(parts)
+
+    def look_up(
+        self,
+        tables: Sequence[Any],
+        dims: Sequence[int],
+        plans: Sequence[FeaturePlan],
+    ) -> list[tf.Tensor]:
+        """Takes the oldest batch and keeps it once it is looked up.
+
+        Args:
+          tables, dims, plans: as for `ops.grouped_lookup`.
+
+        Returns:
+          Per feature its activations, which no tape sees.
+
+        Raises:
+          tf.errors.InvalidArgumentError: as `take`, and an id that cannot be in
+            its table.
+        """
+        form = self._form
+        with tf.device(HOST):
+            return ops.step.lookup(
+                self._handle,
+                tables,
+                dims,
+                form.kinds,
+                form.id_dtypes,
+                form.batch_sizes,
+                plans,
             )
-        with tf.control_dependencies(check):
-            return Batch(tf.identity(batch.training), batch.features)
+
+    @staticmethod
+    def update(
+        queues: Sequence[StepQueue],
+        plans: Sequence[FeaturePlan],
+        **arguments: Any,
+    ) -> tf.Tensor:
+        """Finishes the batches of all replicas and trains their rows.
+
+        Args:
+          queues: of the replicas, alike.
+          plans: per feature of one replica.
+          **arguments: what else `ops.step.update` takes of tables and gradients.
+
+        Returns:
+          int64 [tables]: the rows whose sums had a NaN or an infinity.
+
+        Raises:
+          tf.errors.InvalidArgumentError: as `finish`, and a gradient that is
+            refused.
+        """
+        form = queues[0]._form.times(len(queues))
+        with tf.device(HOST):
+            return ops.step.update(
+                [one._handle for one in queues],
+                kinds=form.kinds,
+                id_dtypes=form.id_dtypes,
+                batch_sizes=form.batch_sizes,
+                plans=list(plans) * len(queues),
+                **arguments,
+            )
 
     @property
     def resources(self) -> list[Any]:
         """What exported functions hold the batches by."""
-        return [self._enqueued.resource, self._in_flight.resource]
+        return [self.resource]
 
     def size(self) -> tf.Tensor:
         """The batches that are enqueued, int32 []."""
-        return self._enqueued.size()
+        with tf.device(HOST):
+            return ops.step.sizes(self._handle)[0]
 
-    def idle_checks(self) -> list[Any]:
+    def drop_idle(self) -> Any:
         """Drops a batch in flight, or raises and keeps one that needs `finish`.
 
         Returns:
-          What must have run before the next batch is in flight.
+          The operation, in graphs.
         """
-
-        def drop() -> tf.Tensor:
-            batch, _ = self._in_flight.pop()
-            if self._drops_unfinished:
-                return tf.constant(0)
-
-            def keep() -> tf.Tensor:
-                with tf.control_dependencies([self._in_flight.push(batch)]):
-                    return tf.constant(True)
-
-            needs_finish = tf.cond(
-                batch.training, keep, lambda: tf.constant(False)
-            )
-            require(
-                tf.logical_not(needs_finish),
-                f"dequeue finds that the batch dequeued before {self.label} "
-                "is still waiting for its apply_gradients. For evaluation, "
-                "enqueue with training=False; for several lookups in one step, "
-                "give each its own `name`; after a step that failed, call "
-                "reset_steps().",
-            )
-            return tf.constant(0)
-
         with tf.device(HOST):
-            return [
-                tf.cond(
-                    self._in_flight.size() > 0, drop, lambda: tf.constant(0)
-                )
-            ]
+            return ops.step.drop_idle(self._handle)
 
     def is_idle(self) -> bool:
         """Whether no call needs what is in it; eager only."""
-        if int(self._enqueued.size()):
-            return False
-        if not int(self._in_flight.size()):
-            return True
-        batch, _ = self._in_flight.pop()
-        self._in_flight.push(batch)
-        return not bool(batch.training)
+        return not ops.step.sizes(self._handle).numpy().any()
 
     def clear(self) -> None:
         """Forgets all batches; eager only."""
-        self._enqueued.clear()
-        self._in_flight.clear()
+        ops.step.clear(self._handle)
 
-    def _await_room(self) -> list[Any]:
-        if self._waits:
-            return []
-        with tf.device(HOST):
-            if tf.executing_eagerly():
-                return require(self._has_room(), self._no_room())
-            has_room = tf.cond(
-                self._enqueued.size() < self._bound.batches,
-                lambda: tf.constant(True),
-                lambda: tf.ensure_shape(
-                    tf.py_function(self._has_room, [], tf.bool), []
-                ),
-            )
-            return require(has_room, self._no_room())
 
-    def _has_room(self) -> tf.Tensor:
-        """Whether there is room for a batch, once it has waited; eager."""
-        until = time.monotonic() + self._bound.seconds
-        while int(self._enqueued.size()) >= self._bound.batches:
-            if time.monotonic() >= until:
-                return tf.constant(False)
-            time.sleep(_PAUSE)
-        return tf.constant(True)
+class _QueueResource(tf.saved_model.experimental.TrackableResource):
+    """A queue for models that are exported, which get an empty one each."""
 
-    def _no_room(self) -> str:
-        return (
-            f"enqueue finds that {self._bound.batches} batches enqueued "
-            f"{self.label} still wait for their dequeue, after "
-            f"{self._bound.seconds} seconds. Call dequeue once per enqueue; "
-            "for programs that run further ahead, make TPUEmbedding with a "
-            "larger `max_enqueued` or `enqueue_timeout`; after a step that "
-            "failed, call reset_steps()."
-        )
+    def __init__(self, label: str, **rules: Any) -> None:
+        super().__init__(device=HOST)
+        self._label = label
+        self._rules = rules
 
-    def _require_batch(self, queue: BatchQueue, otherwise: str) -> list[Any]:
-        if self._waits:
-            return []
-        with tf.device(HOST):
-            return require(queue.size() > 0, otherwise)
+    def _create_resource(self) -> tf.Tensor:
+        # A graph finds its queue again in each of its runs.
+        is_eager = tf.executing_eagerly()
+        name = "" if is_eager else f"tfembed_{uuid.uuid4().hex}"
+        return ops.step.create(self._label, shared_name=name, **self._rules)

@@ -161,6 +161,9 @@ class XlaEngine(HostEngine):
         features = self._traced.finish(name).features
         self.update(features, self._plans(name), gradients[0])
 
+    def _fused(self, name: StepName) -> None:
+        """Nothing: a program takes a batch's ids, and no queue."""
+
     def look_up(
         self, features: Sequence[Any], plans: Sequence[Any]
     ) -> list[tf.Tensor]:

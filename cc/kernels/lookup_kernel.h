@@ -1,0 +1,37 @@
+#ifndef TFEMBED_KERNELS_LOOKUP_KERNEL_H_
+#define TFEMBED_KERNELS_LOOKUP_KERNEL_H_
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "cc/core/pooled_lookup.h"
+#include "cc/kernels/feature_input.h"
+#include "cc/kernels/grouped_inputs.h"
+#include "tensorflow/core/framework/op_kernel.h"
+
+namespace tfembed {
+
+// Looks up and combines the ids of all features of a batch, wherever that comes
+// from: the op has `tables` among its inputs and `activations` for outputs.
+class LookupKernel : public tensorflow::OpKernel {
+ public:
+  explicit LookupKernel(tensorflow::OpKernelConstruction* construction);
+
+ protected:
+  const GroupedSpec& spec() const { return spec_; }
+
+  absl::Status LookUp(tensorflow::OpKernelContext* context,
+                      absl::Span<const FeatureParts> parts) const;
+
+ private:
+  absl::Status AllocateActivations(tensorflow::OpKernelContext* context,
+                                   const std::vector<FeatureTensors>& tensors,
+                                   std::vector<PooledFeature>* pooled) const;
+
+  GroupedSpec spec_;
+};
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_KERNELS_LOOKUP_KERNEL_H_

@@ -1,0 +1,194 @@
+"""The queue in which the batches of a step wait between its calls.
+
+    put --> [enqueued] --take--> lookup --hold--> [in flight] --finish--> update
+
+A batch is a list of tensors: bool [], whether it is for training, then, for `lookup`
+and `update`, per feature its ids and, but for dense ones, rows and weights and, of
+sparse ones, columns: fields of FeatureIds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed.ops import library, private
+from tfembed.ops.grouped import FeaturePlan, feature_attrs, handles
+
+__all__ = [
+    "clear",
+    "create",
+    "drop_idle",
+    "finish",
+    "hold",
+    "lookup",
+    "put",
+    "sizes",
+    "take",
+    "update",
+]
+
+
+def create(
+    label: str,
+    *,
+    most_batches: int,
+    seconds: float,
+    waits: bool = False,
+    drops_unfinished: bool = False,
+    shared_name: str = "",
+) -> tf.Tensor:
+    """A handle of a new queue, which goes with its last handle.
+
+    Args:
+      label: what errors call it.
+      most_batches: that may be enqueued.
+      seconds: for which `put` waits then.
+      waits: whether all calls that come too early wait, without a time.
+      drops_unfinished: whether a batch for training need not be finished.
+      shared_name: of a queue that a graph finds again in each of its runs.
+    """
+    return library.load().tfembed_step_queue_create(
+        label,
+        most_batches=most_batches,
+        seconds=seconds,
+        waits=waits,
+        drops_unfinished=drops_unfinished,
+        shared_name=shared_name,
+    )
+
+
+def put(queue: Any, batch: Sequence[tf.Tensor]) -> Any:
+    """Enqueues a batch; returns the operation, in graphs.
+
+    Raises:
+      tf.errors.InvalidArgumentError: there is no room, and none came in time.
+    """
+    return library.load().tfembed_step_put(queue, list(batch))
+
+
+def take(queue: Any, dtypes: Sequence[tf.DType]) -> list[tf.Tensor]:
+    """Removes the oldest batch that is enqueued, after `drop_idle`.
+
+    Raises:
+      tf.errors.InvalidArgumentError: none is, and the queue does not wait.
+    """
+    return library.load().tfembed_step_take(queue, T=list(dtypes))
+
+
+def drop_idle(queue: Any) -> Any:
+    """Forgets the batch that is in flight; returns the operation, in graphs.
+
+    Raises:
+      tf.errors.InvalidArgumentError: it is for training, and not to be dropped.
+    """
+    return library.load().tfembed_step_drop_idle(queue)
+
+
+def hold(queue: Any, batch: Sequence[tf.Tensor]) -> Any:
+    """Puts a batch in flight; returns the operation, in graphs."""
+    return library.load().tfembed_step_hold(queue, list(batch))
+
+
+def finish(queue: Any, dtypes: Sequence[tf.DType]) -> list[tf.Tensor]:
+    """Removes the batch that is in flight.
+
+    Raises:
+      tf.errors.InvalidArgumentError: none is, and the queue does not wait; or it
+        is not for training.
+    """
+    return library.load().tfembed_step_finish(queue, T=list(dtypes))
+
+
+def sizes(queue: Any) -> tf.Tensor:
+    """int32 [2]: batches enqueued, and batches in flight that are for training."""
+    return library.load().tfembed_step_sizes(queue)
+
+
+def clear(queue: Any) -> Any:
+    """Forgets all batches; returns the operation, in graphs."""
+    return library.load().tfembed_step_clear(queue)
+
+
+def lookup(
+    queue: Any,
+    tables: Sequence[Any],
+    dims: Sequence[int],
+    kinds: Sequence[str],
+    id_dtypes: Sequence[tf.DType],
+    batch_sizes: Sequence[int],
+    plans: Sequence[FeaturePlan],
+) -> list[tf.Tensor]:
+    """`take`, a grouped lookup of what it took, and `hold`. No tape sees it.
+
+    Args:
+      queue: its handle.
+      tables, dims, plans: as for `grouped_lookup`.
+      kinds, id_dtypes, batch_sizes: per feature, of all batches.
+
+    Returns:
+      Per feature float32 [B, dim] or [B, max_sequence_length, dim].
+
+    Raises:
+      tf.errors.InvalidArgumentError: as `take` and `grouped_lookup`. A batch
+        that cannot be looked up is lost.
+    """
+    return library.load().tfembed_step_lookup(
+        queue,
+        handles(tables),
+        F=len(plans),
+        Tids=list(id_dtypes),
+        batch_sizes=list(batch_sizes),
+        **feature_attrs(dims, kinds, plans),
+    )
+
+
+def update(
+    queues: Sequence[Any],
+    tables: Sequence[Any],
+    slots: Sequence[Any],
+    dims: Sequence[int],
+    kinds: Sequence[str],
+    id_dtypes: Sequence[tf.DType],
+    batch_sizes: Sequence[int],
+    plans: Sequence[FeaturePlan],
+    gradients: Sequence[tf.Tensor],
+    *,
+    rules: Sequence[str],
+    learning_rates: tf.Tensor,
+    nonfinite: str,
+    table_names: Sequence[str],
+) -> tf.Tensor:
+    """`finish` of all queues, and a grouped update for what they gave.
+
+    Args:
+      queues: handles, one per replica.
+      tables, slots, dims, plans, gradients, rules, nonfinite, table_names: as
+        for `grouped_update`. Features are the first queue's, then the next one's.
+      kinds, id_dtypes, batch_sizes: per feature.
+      learning_rates: float32 [tables].
+
+    Returns:
+      int64 [tables]: the rows whose sums had a NaN or an infinity.
+
+    Raises:
+      tf.errors.InvalidArgumentError: as `finish` and `grouped_update`.
+    """
+    return library.load().tfembed_step_update(
+        list(queues),
+        handles(tables),
+        handles(slots),
+        gradients,
+        learning_rates,
+        Tids=list(id_dtypes),
+        batch_sizes=list(batch_sizes),
+        rules="\n".join(rules),
+        nonfinite=nonfinite,
+        table_names=list(table_names),
+        **feature_attrs(dims, kinds, plans),
+    )
+
+
+private.register_read_only("Tfembed>StepLookup", first_input=1)
