@@ -52,7 +52,9 @@ def _faults(plan: Plan, results: Results, opts: str) -> None:
                     )
                     worker.call("settle", name="run")
                     worker.call("faults", name="run", rounds=4 * _ROUNDS)
-                    faults = worker.call("faults", name="run", rounds=_ROUNDS)
+                    faults = worker.call(
+                        "faults", name="run", rounds=4 * _ROUNDS + 1
+                    )
                     worker.call("forget")
                     what = "training" if train else "forward"
                     name = f"{what}, {about(ids)}, {form}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import resource
+import statistics
 import time
 from typing import Any
 
@@ -82,13 +83,20 @@ class Session:
         return (time.perf_counter() - start) / count
 
     def faults(self, name: str, rounds: int) -> float:
-        """Page faults a step of the run `name`, which has run before."""
+        """Page faults a step of the run `name`, which has run before.
+
+        The median of the rounds: malloc gives each thread memory of its own, and
+        which one of TensorFlow's threads runs an op is chance. So a round now and
+        then has faults when a thread meets an op for the first time.
+        """
         count, run = self._runs[name]
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        found = []
         for _ in range(rounds):
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
             run()
-        after = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        return (after - before) / (count * rounds)
+            after = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+            found.append((after - before) / count)
+        return statistics.median(found)
 
     def peak(self, name: str, rounds: int) -> int:
         """Bytes of resident memory that the run needs beyond what is there.
