@@ -150,8 +150,8 @@ absl::Status GroupedSpec::Read(OpKernelConstruction* construction) {
   TF_RETURN_IF_ERROR(construction->GetAttr("Tids", &id_dtypes));
   if (id_dtypes.size() != num_features) {
     return absl::InvalidArgumentError(
-        absl::StrCat("`ids` must have one entry for each of the ", num_features,
-                     " features; got ", id_dtypes.size(), "."));
+        absl::StrCat("`Tids` must have one entry for each of the ",
+                     num_features, " features; got ", id_dtypes.size(), "."));
   }
   TF_RETURN_IF_ERROR(construction->GetAttr("dims", &dims));
   if (dims.size() != num_tables) {

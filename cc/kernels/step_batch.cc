@@ -55,6 +55,7 @@ absl::Status WriteBatch(OpKernelContext* context, StepBatch batch) {
 absl::Status StepLayout::Read(tensorflow::OpKernelConstruction* construction,
                               const GroupedSpec& spec, int64_t num_batches) {
   spec_ = &spec;
+  TF_RETURN_IF_ERROR(construction->GetAttr("Tids", &id_dtypes_));
   TF_RETURN_IF_ERROR(construction->GetAttr("batch_sizes", &batch_sizes_));
   const int64_t features = spec.features.size();
   if (batch_sizes_.size() != features || features % num_batches != 0) {
@@ -97,8 +98,7 @@ absl::Status StepLayout::FeatureOf(const StepBatch& batch, int feature,
   parts->columns = -1;
   parts->rows = &no_rows_;
   parts->weights = &no_weights_;
-  parts->ids = take(tensorflow::DT_INT64);
-  if (parts->ids == nullptr) parts->ids = take(tensorflow::DT_STRING);
+  parts->ids = take(id_dtypes_[feature]);
   if (spec.kind != FeatureKind::kDense) {
     parts->rows = take(tensorflow::DT_INT64);
     parts->weights = take(tensorflow::DT_FLOAT);

@@ -41,7 +41,8 @@ class StepLayout {
                          FeatureParts* parts) const;
 
   const GroupedSpec* spec_ = nullptr;
-  std::vector<int64_t> batch_sizes_;  // Per feature.
+  std::vector<tensorflow::DataType> id_dtypes_;  // Per feature, as below.
+  std::vector<int64_t> batch_sizes_;
   const tensorflow::Tensor no_rows_{tensorflow::DT_INT64, {0}};
   const tensorflow::Tensor no_weights_{tensorflow::DT_FLOAT, {0}};
 };

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "cc/kernels/table_resource.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/platform/errors.h"
 
@@ -68,8 +69,9 @@ std::string StepQueue::DebugString() const {
 
 absl::Status FindStepQueue(tensorflow::OpKernelContext* context, int input,
                            StepQueuePtr* queue) {
-  return tensorflow::LookupResource(
-      context, tensorflow::HandleFromInput(context, input), queue);
+  tensorflow::ResourceHandle handle;
+  TF_RETURN_IF_ERROR(ReadHandle(context, input, &handle));
+  return tensorflow::LookupResource(context, handle, queue);
 }
 
 bool IsForTraining(const StepBatch& batch) { return batch[0].scalar<bool>()(); }
@@ -110,8 +112,11 @@ absl::Status StepQueue::DropIdle(Batches* batches) const {
 }
 
 absl::Status StepQueue::Take(Batches* batches, StepBatch* batch) const {
-  const absl::Status status = DropIdle(batches);
-  if (!status.ok()) return status;
+  TF_RETURN_IF_ERROR(DropIdle(batches));
+  return Pop(batches, batch);
+}
+
+absl::Status StepQueue::Pop(Batches* batches, StepBatch* batch) const {
   if (batches->enqueued.empty()) return NothingEnqueued();
   *batch = std::move(batches->enqueued.front());
   batches->enqueued.pop_front();

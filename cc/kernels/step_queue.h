@@ -35,7 +35,7 @@ class StepQueue : public tensorflow::ResourceBase {
     std::string label;         // In errors: "under the name 'x' on replica 0".
     int64_t most_batches = 1;  // That may be enqueued.
     double seconds = 0;        // For which put waits then, if not for ever.
-    bool waits = false;        // All calls wait, for as long as it takes.
+    bool waits = false;  // Put, take and finish wait, for as long as it takes.
     bool drops_unfinished = false;  // Take drops what was not finished.
   };
 
@@ -67,12 +67,14 @@ class StepQueue : public tensorflow::ResourceBase {
 
   std::string DebugString() const override;
 
-  // For With and its kind. Drops what is in flight; InvalidArgument, with
-  // nothing dropped, where that is for training and not to be dropped.
+  // For With and its kind. Drops the oldest batch in flight; InvalidArgument,
+  // with nothing dropped, where that is for training and not to be dropped.
   absl::Status DropIdle(Batches* batches) const;
 
-  // The same, and then removes the oldest enqueued batch. InvalidArgument where
-  // none is there.
+  // Removes the oldest enqueued batch. InvalidArgument where none is there.
+  absl::Status Pop(Batches* batches, StepBatch* batch) const;
+
+  // DropIdle, then Pop.
   absl::Status Take(Batches* batches, StepBatch* batch) const;
 
   // Removes the batch that is in flight. InvalidArgument where none is there,

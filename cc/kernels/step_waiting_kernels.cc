@@ -112,12 +112,6 @@ class StepPutOp : public WaitingOp {
                                : queue.rules().seconds;
   }
 
-  absl::Status Prepare(OpKernelContext* context,
-                       StepQueue* queue) const override {
-    StepBatch batch;
-    return ReadBatch(context, &batch);
-  }
-
   bool IsReady(const StepQueue& queue,
                const StepQueue::Batches& batches) const override {
     return batches.enqueued.size() < queue.rules().most_batches;
@@ -125,7 +119,10 @@ class StepPutOp : public WaitingOp {
 
   absl::Status Use(const StepQueue& queue, OpKernelContext* context,
                    StepQueue::Batches* batches) const override {
-    return ReadBatch(context, &batches->enqueued.emplace_back());
+    StepBatch batch;
+    TF_RETURN_IF_ERROR(ReadBatch(context, &batch));
+    batches->enqueued.push_back(std::move(batch));
+    return absl::OkStatus();
   }
 
   absl::Status NotReady(const StepQueue& queue) const override {
@@ -152,7 +149,7 @@ class StepTakeOp : public WaitingOp {
   absl::Status Use(const StepQueue& queue, OpKernelContext* context,
                    StepQueue::Batches* batches) const override {
     StepBatch batch;
-    TF_RETURN_IF_ERROR(queue.Take(batches, &batch));
+    TF_RETURN_IF_ERROR(queue.Pop(batches, &batch));
     return WriteBatch(context, std::move(batch));
   }
 

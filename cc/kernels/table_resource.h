@@ -11,7 +11,10 @@
 #include "cc/core/embedding_table.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_base.h"
+#include "tensorflow/core/framework/resource_handle.h"
 #include "tensorflow/core/framework/resource_mgr.h"
+#include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/platform/errors.h"
 
 namespace tfembed {
 
@@ -52,12 +55,27 @@ inline absl::Status NameTable(const TableResource& table,
                                                   "': ", status.message()));
 }
 
+// The handle that is input `input`. InvalidArgument where there are none or
+// several.
+inline absl::Status ReadHandle(tensorflow::OpKernelContext* context, int input,
+                               tensorflow::ResourceHandle* handle) {
+  const tensorflow::Tensor& tensor = context->input(input);
+  if (tensor.dims() != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("A handle must be a scalar; got shape ",
+                     tensor.shape().DebugString(), "."));
+  }
+  *handle = tensor.scalar<tensorflow::ResourceHandle>()();
+  return absl::OkStatus();
+}
+
 // The table whose handle is input `input`; InvalidArgument where the handle is
 // of something else, NotFound where the table is gone.
 inline absl::Status FindTable(tensorflow::OpKernelContext* context, int input,
                               TablePtr* table) {
-  return tensorflow::LookupResource(
-      context, tensorflow::HandleFromInput(context, input), table);
+  tensorflow::ResourceHandle handle;
+  TF_RETURN_IF_ERROR(ReadHandle(context, input, &handle));
+  return tensorflow::LookupResource(context, handle, table);
 }
 
 }  // namespace tfembed

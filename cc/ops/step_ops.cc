@@ -87,6 +87,11 @@ absl::Status LookupShape(InferenceContext* context) {
 }
 
 absl::Status UpdateShape(InferenceContext* context) {
+  int num_queues;
+  TF_RETURN_IF_ERROR(context->GetAttr("R", &num_queues));
+  for (int r = 0; r < num_queues; ++r) {
+    TF_RETURN_IF_ERROR(CheckHandle(context, r));
+  }
   std::vector<ShapeHandle> shapes, gradients, rates;
   TF_RETURN_IF_ERROR(ActivationsShapes(context, &shapes));
   TF_RETURN_IF_ERROR(context->input("gradients", &gradients));
@@ -119,10 +124,10 @@ REGISTER_OP("Tfembed>StepQueueCreate")
     .Doc(R"doc(
 Makes the queue of one replica's batches: those that are enqueued, and what is in
 flight between a lookup and its update. `label` [] says in errors whose it is. Where
-`most_batches` are enqueued StepPut waits for up to `seconds`. With `waits`, all that
-comes too early waits, for as long as it takes. With `drops_unfinished`, a batch for
+`most_batches` are enqueued StepPut waits for up to `seconds`. With `waits`, StepPut,
+StepTake and StepFinish wait for as long as it takes; StepLookup and StepUpdate never do. With `drops_unfinished`, a batch for
 training need not be finished. Without a `shared_name` each call makes a queue of its
-own, which goes with its last handle.
+own, which goes with its last handle; with one, the queue of that name is made once.
 )doc");
 
 REGISTER_OP("Tfembed>StepPut")

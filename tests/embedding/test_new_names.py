@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -11,14 +13,29 @@ from embedding import marks
 from tfembed import errors
 from tfembed.embedding import eager_calls
 from tfembed.embedding.steps.recent_names import RecentNames
+from tfembed.embedding.steps.step_queue import StepQueue
 
 _STEPS = 300
-_QUEUES = 2  # A replica's name has.
+_NAMES = 66  # That are known at once: the last 64, and those in use.
 
 
 @pytest.fixture
 def queues(monkeypatch):
-    """The queues of TensorFlow that were made."""
+    """The queues of names that are alive."""
+    alive: weakref.WeakSet[StepQueue] = weakref.WeakSet()
+    make = StepQueue.__init__
+
+    def noted(queue, *args, **options):
+        make(queue, *args, **options)
+        alive.add(queue)
+
+    monkeypatch.setattr(StepQueue, "__init__", noted)
+    return alive
+
+
+@pytest.fixture
+def tensorflow_queues(monkeypatch):
+    """The queues of TensorFlow that were made, which are never freed."""
     made = []
     make = tf.queue.FIFOQueue
     monkeypatch.setattr(
@@ -69,22 +86,26 @@ def _new_names(n=_STEPS, prefix="step"):
 @pytest.mark.parametrize(
     "engine", ["host", pytest.param("xla", marks=marks.NEEDS_XLA)]
 )
-def test_new_names_train_as_one_does_with_few_queues(engine, queues):
+def test_new_names_train_as_one_does_with_few_queues(
+    engine, queues, tensorflow_queues
+):
     embedding, usual = _embedding(engine=engine), _embedding(engine=engine)
     _steps(usual, [None] * _STEPS)
-    del queues[:]
     _steps(embedding, _new_names())
     np.testing.assert_array_equal(_rows(embedding), _rows(usual))
-    assert len(queues) <= _QUEUES * 66
-    assert len(embedding._engine.resources) <= _QUEUES * 66 + 2
+    assert 2 < len(queues) <= _NAMES + 1
+    assert not tensorflow_queues
+    assert len(embedding._engine.resources) <= _NAMES + 2
 
 
-def test_steps_that_overlap_are_one_update_behind_under_new_names(queues):
+def test_steps_that_overlap_are_one_update_behind_under_new_names(
+    queues, tensorflow_queues
+):
     options = {"pipeline_execution_with_tensor_core": True}
     embedding, usual = _embedding(**options), _embedding(**options)
     found = {}
     for one, names in ((usual, [None] * _STEPS), (embedding, _new_names())):
-        del queues[:]
+        del tensorflow_queues[:]
         found[one] = []
         for i, name in enumerate(names):
             one.enqueue(_batch(i), name=name)
@@ -93,8 +114,9 @@ def test_steps_that_overlap_are_one_update_behind_under_new_names(queues):
             one.apply_gradients(activations, name=name)
     np.testing.assert_array_equal(found[embedding], found[usual])
     np.testing.assert_array_equal(_rows(embedding), _rows(usual))
-    # Beside the two of a name: a lookup ahead, and an update behind.
-    assert len(queues) <= 2 * _QUEUES * 66
+    assert 2 < len(queues) <= _NAMES + 1
+    # A lookup ahead, and an update behind.
+    assert 2 < len(tensorflow_queues) <= 2 * _NAMES
 
 
 def test_new_names_of_replicas_have_few_queues(queues):
@@ -108,7 +130,7 @@ def test_new_names_of_replicas_have_few_queues(queues):
 
     for i, name in enumerate(_new_names(150)):
         strategy.run(replica_step, args=(i, name))
-    assert len(queues) <= _QUEUES * 2 * 66
+    assert 2 < len(queues) <= 2 * _NAMES
 
 
 def test_evaluation_under_new_names_has_few_queues(queues):
@@ -117,7 +139,7 @@ def test_evaluation_under_new_names_has_few_queues(queues):
         np.testing.assert_array_equal(
             _evaluate(embedding, i, name), np.full([8, 4], 0.5)
         )
-    assert len(queues) <= _QUEUES * 66
+    assert 1 < len(queues) <= _NAMES
 
 
 def test_calls_under_new_names_are_counted_for_a_while(monkeypatch):

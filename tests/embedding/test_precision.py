@@ -77,6 +77,63 @@ def test_the_tables_are_no_part_of_a_tape_around_dequeue():
     assert tape.gradient(loss, table) is None
 
 
+def _in_function(function):
+    return tf.function(function)
+
+
+def _in_branch(function):
+    @tf.function
+    def run(x):
+        return tf.cond(x > 0, lambda: function(x), lambda: tf.constant(0.0))
+
+    return run
+
+
+def _in_loop(function):
+    @tf.function
+    def run(x):
+        def body(i, total):
+            return i + 1, total + function(x)
+
+        return tf.while_loop(lambda i, _: i < 1, body, (0, 0.0))[1]
+
+    return run
+
+
+def _trained():
+    embedding = _embedding()
+    embedding.enqueue(tf.constant([1, 2]))
+    embedding.apply_gradients(-tf.ones_like(embedding.dequeue()))
+    return embedding
+
+
+@pytest.mark.parametrize("wrap", [_in_function, _in_branch, _in_loop])
+def test_a_tape_may_be_around_what_dequeues(wrap):
+    embedding = _trained()
+    factor = tf.Variable(3.0)
+
+    def loss(x):
+        embedding.enqueue(tf.constant([1, 2]))
+        rows = embedding.dequeue()
+        embedding.apply_gradients(tf.zeros_like(rows))
+        return x * factor * tf.reduce_sum(rows)
+
+    with tf.GradientTape() as tape:
+        value = wrap(loss)(tf.constant(2.0))
+    assert float(value) == 2.0 * 3.0 * (0.5 * 4)
+    assert float(tape.gradient(value, factor)) == 2.0 * (0.5 * 4)
+
+
+def test_an_eager_tape_that_watches_the_table_may_see_dequeue():
+    embedding = _trained()
+    (table,) = embedding.embedding_tables.values()
+    embedding.enqueue(tf.constant([1, 2]))
+    with tf.GradientTape() as tape:
+        penalty = tf.reduce_sum(tf.square(table))
+        loss = penalty + tf.reduce_sum(embedding.dequeue())
+    np.testing.assert_array_equal(tape.gradient(loss, table), 2 * table.numpy())
+
+
 def test_a_lookup_that_trains_has_no_second_order_gradients():
     embedding = _embedding()
     trap = tf.Variable(0.0)

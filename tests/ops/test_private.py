@@ -173,30 +173,62 @@ def test_lookups_in_a_function_do_not_wait_for_one_another():
     assert not any(op.control_inputs for op in lookups)
 
 
-def test_lookups_of_two_queues_in_one_table_do_not_wait_for_one_another():
-    table_of_both, queues = (
-        tf.Variable([[1.0]]),
-        [step.create("", most_batches=1, seconds=0) for _ in "ab"],
-    )
+def _look_up_in_queues(queues, variable, wrap):
+    """Traces lookups of queues in one table, each made by `wrap(function)()`."""
+
+    def look_up(queue):
+        return step.lookup(
+            queue,
+            [variable],
+            [1],
+            ["dense"],
+            [tf.int64],
+            [1],
+            [FeaturePlan(0, "sum")],
+        )
 
     @tf.function
     def run():
-        for queue in [*queues, queues[0]]:
-            step.lookup(
-                queue,
-                [table_of_both],
-                [1],
-                ["dense"],
-                [tf.int64],
-                [1],
-                [FeaturePlan(0, "sum")],
-            )
+        for queue in queues:
+            wrap(lambda queue=queue: look_up(queue))()
 
-    graph = run.get_concrete_function().graph
+    return run.get_concrete_function().graph
+
+
+def _new_queues(n):
+    return [step.create("", most_batches=1, seconds=0) for _ in range(n)]
+
+
+def test_lookups_of_two_queues_in_one_table_do_not_wait_for_one_another():
+    first, second = _new_queues(2)
+    graph = _look_up_in_queues(
+        [first, second, first], tf.Variable([[1.0]]), lambda f: f
+    )
     lookups = [
         op for op in graph.get_operations() if op.type == "Tfembed>StepLookup"
     ]
     assert [list(op.control_inputs) for op in lookups] == [[], [], lookups[:1]]
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda f: tf.function(f),
+        lambda f: (
+            lambda: tf.cond(tf.constant(1) > 0, f, lambda: [tf.zeros([1, 1])])
+        ),
+    ],
+    ids=["function", "cond"],
+)
+def test_nor_do_functions_and_branches_with_such_lookups(wrap):
+    graph = _look_up_in_queues(_new_queues(2), tf.Variable([[1.0]]), wrap)
+    calls = [
+        op
+        for op in graph.get_operations()
+        if op.type in ("PartitionedCall", "StatefulPartitionedCall", "If")
+    ]
+    assert len(calls) == 2
+    assert not any(calls[0] in op.control_inputs for op in calls)
 
 
 def test_a_function_knows_whether_xla_compiles_it():

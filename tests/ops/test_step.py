@@ -160,6 +160,7 @@ def test_a_bad_batch_is_lost_and_the_next_one_is_looked_up():
         {"kinds": ["ragged"]},
         {"kinds": ["sparse"]},
         {"kinds": ["dense"], "batch_sizes": [2]},
+        {"id_dtypes": [tf.string]},
     ],
     ids=str,
 )
@@ -227,6 +228,19 @@ def test_a_batch_of_other_parts_is_not_taken_for_what_is_asked_for(dtypes):
         step.take(queue, dtypes)
 
 
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_handle_that_is_no_scalar_is_refused(count):
+    handles = tf.stack([create(), create()])[:count]
+    for call in (step.sizes, step.clear):
+        with pytest.raises((Refused, ValueError)):
+            call(handles)
+        with pytest.raises((Refused, ValueError)):
+            tf.function(call)(handles)
+    tables = tf.stack(batches.make_tables(False))[:count]
+    with pytest.raises((Refused, ValueError)):
+        library.load().tfembed_table_size(tables)
+
+
 def test_a_handle_of_something_else_is_refused():
     table = batches.make_tables(False)[0]
     for call in (step.sizes, step.clear):
@@ -257,13 +271,14 @@ def test_a_step_that_fails_elsewhere_ends_what_waits():
     queue = create(waits=True)
 
     @tf.function
-    def fails():
+    def fails(number):
         taken = step.take(queue, [tf.bool])
-        tf.debugging.assert_equal(tf.constant(1), 2, "elsewhere")
+        # Found when it runs, beside the take.
+        tf.debugging.assert_equal(number, 2, "elsewhere")
         return taken
 
     with pytest.raises((Refused, tf.errors.CancelledError)):
-        fails()
+        fails(tf.constant(1))
     step.put(queue, [tf.constant(True)])
     assert step.sizes(queue).numpy().tolist() == [1, 0]
 

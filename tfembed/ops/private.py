@@ -6,7 +6,7 @@ every supported version.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -15,6 +15,7 @@ from tensorflow.python.framework import (
     auto_control_deps,
     auto_control_deps_utils,
     func_graph,
+    ops,
 )
 from tensorflow.python.ops import (
     control_flow_util,
@@ -96,26 +97,15 @@ def acts_as_variable(value: Any) -> bool:
     return resource_variable_ops.is_resource_variable(value)
 
 
-def register_read_only(op_type: str, first_input: int = 0) -> None:
-    """Lets a tf.function run ops of this type on one table side by side.
+def register_read_only(op_type: str) -> None:
+    """Lets a tf.function run ops of this type on one table side by side."""
+    auto_control_deps_utils.register_read_only_resource_op(op_type)
 
-    Args:
-      op_type: of the ops.
-      first_input: of those that are only read.
-    """
-    if first_input == 0:
-        auto_control_deps_utils.register_read_only_resource_op(op_type)
-        return
 
-    @auto_control_deps.register_acd_resource_resolver
-    def resolve(op: Any, reads: Any, writes: Any) -> bool:
-        if op.type != op_type:
-            return False
-        others = [one for one in op.inputs[first_input:] if one in writes]
-        for one in others:
-            writes.discard(one)
-            reads.add(one)
-        return bool(others)
+def mark_read_only(op: tf.Operation, inputs: Sequence[int]) -> None:
+    """The same for some inputs of one op of a graph, and functions around it."""
+    name = auto_control_deps_utils.READ_ONLY_RESOURCE_INPUTS_ATTR
+    ops.set_int_list_attr(op, name, list(inputs))
 
 
 def traced_for_xla() -> bool:

@@ -40,7 +40,7 @@ def create(
     drops_unfinished: bool = False,
     shared_name: str = "",
 ) -> tf.Tensor:
-    """A handle of a new queue, which goes with its last handle.
+    """A handle of a new queue, which goes with its last handle if it has no name.
 
     Args:
       label: what errors call it.
@@ -121,7 +121,7 @@ def lookup(
     batch_sizes: Sequence[int],
     plans: Sequence[FeaturePlan],
 ) -> list[tf.Tensor]:
-    """`take`, a grouped lookup of what it took, and `hold`. No tape sees it.
+    """`take`, a grouped lookup of what it took, and `hold`. Without gradients.
 
     Args:
       queue: its handle.
@@ -135,7 +135,7 @@ def lookup(
       tf.errors.InvalidArgumentError: as `take` and `grouped_lookup`. A batch
         that cannot be looked up is lost.
     """
-    return library.load().tfembed_step_lookup(
+    found: list[tf.Tensor] = library.load().tfembed_step_lookup(
         queue,
         handles(tables),
         F=len(plans),
@@ -143,6 +143,9 @@ def lookup(
         batch_sizes=list(batch_sizes),
         **feature_attrs(dims, kinds, plans),
     )
+    if not tf.executing_eagerly():
+        private.mark_read_only(found[0].op, range(1, 1 + len(tables)))
+    return found
 
 
 def update(
@@ -191,4 +194,6 @@ def update(
     )
 
 
-private.register_read_only("Tfembed>StepLookup", first_input=1)
+# Tables are trained by `update`, not by tapes.
+for _op in ("StepTake", "StepFinish", "StepLookup"):
+    tf.no_gradient(f"Tfembed>{_op}")

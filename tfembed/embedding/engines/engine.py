@@ -53,7 +53,7 @@ class Engine(Protocol):
         """
 
     def forget(self, name: StepName) -> None:
-        """Forgets an idle name. Its queues may serve other ones; eager."""
+        """Forgets an idle name; eager."""
 
     def formats(self, name: StepName) -> list[StepFormat]:
         """How the features that are enqueued under `name` are read.

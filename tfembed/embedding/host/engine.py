@@ -108,7 +108,7 @@ class HostEngine:
         return self._steps.is_idle(name)
 
     def forget(self, name: StepName) -> None:
-        """Forgets an idle name. Its queues may serve other ones; eager."""
+        """Forgets an idle name; eager."""
         self._steps.forget(name)
 
     def dequeue(self, replica: int, name: StepName) -> list[tf.Tensor]:

@@ -54,7 +54,7 @@ class FusedStep:
         )
 
     def look_up(self, queue: StepQueue) -> list[tf.Tensor]:
-        """Per feature the activations of the next batch, which no tape sees.
+        """Per feature the activations of the next batch, without a gradient.
 
         Raises:
           tf.errors.InvalidArgumentError: as `StepQueue.look_up`; when it runs.

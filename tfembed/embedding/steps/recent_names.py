@@ -1,8 +1,9 @@
 """The names of steps, the least recently used first: which to forget.
 
 A layer that gives each of its steps a new name, as TensorFlow's may, would leave
-two queues behind with each, for ever: TensorFlow keeps what it made for every
-queue even when that is gone. So the queues of old names serve new ones.
+a queue behind with each, for ever, and where steps are pipelined two of
+TensorFlow's, which keeps what it made for every queue even when that is gone: so
+those of old names serve new ones.
 """
 
 from __future__ import annotations

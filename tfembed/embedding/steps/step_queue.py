@@ -5,7 +5,7 @@
 The queue is a TensorFlow resource (`cc/kernels/step_queue.h`), so the calls pair when
 they run, in the order of `put`, as on a TPU: an eager enqueue feeds a dequeue that was
 traced long before. Only ids travel. `look_up` is take, lookup and hold in one op,
-`update` finish and update: what is not said of ids need not go through Python.
+`update` finish and update: then the ids go through no graph.
 
 A batch that was put for inference stays in flight until the next `take`, which
 drops it. One that was put for training must be finished before the next `take`:
@@ -31,6 +31,7 @@ import tensorflow as tf
 from tfembed import errors, ops
 from tfembed.embedding.steps.batch_queue import HOST, Batch, BatchForm
 from tfembed.ops import FeaturePlan
+from tfembed.ops.private import in_session_graph
 
 __all__ = ["QueueBound", "StepQueue"]
 
@@ -71,9 +72,6 @@ class StepQueue:
       bound: how many may wait for `take`.
       waits: whether a call that comes too early waits, without a time.
       drops_unfinished: whether `take` drops a batch that was not finished.
-
-    Attributes:
-      resource: what exported functions hold the batches by.
     """
 
     def __init__(
@@ -87,20 +85,20 @@ class StepQueue:
     ) -> None:
         self._form = form
         with tf.init_scope():
-            self.resource: Any = _QueueResource(
+            self._resource: Any = _QueueResource(
                 label,
                 most_batches=bound.batches,
                 seconds=bound.seconds,
                 waits=waits,
                 drops_unfinished=drops_unfinished,
             )
-            self._handle = self.resource.resource_handle
+            self._handle = self._resource.resource_handle
 
     @classmethod
     def chosen(cls, queues: Sequence[StepQueue], place: tf.Tensor) -> StepQueue:
         """One of several alike, by a number that is known when it runs."""
         made = cls.__new__(cls)
-        made._form = queues[0]._form
+        made.__dict__.update(queues[0].__dict__)
         with tf.device(HOST):
             handles = tf.stack([one._handle for one in queues])
             made._handle = tf.gather(handles, place)
@@ -153,7 +151,7 @@ class StepQueue:
           tables, dims, plans: as for `ops.grouped_lookup`.
 
         Returns:
-          Per feature its activations, which no tape sees.
+          Per feature its activations, without a gradient.
 
         Raises:
           tf.errors.InvalidArgumentError: as `take`, and an id that cannot be in
@@ -205,7 +203,7 @@ class StepQueue:
     @property
     def resources(self) -> list[Any]:
         """What exported functions hold the batches by."""
-        return [self.resource]
+        return [self._resource]
 
     def size(self) -> tf.Tensor:
         """The batches that are enqueued, int32 []."""
@@ -223,11 +221,13 @@ class StepQueue:
 
     def is_idle(self) -> bool:
         """Whether no call needs what is in it; eager only."""
-        return not ops.step.sizes(self._handle).numpy().any()
+        with tf.device(HOST):
+            return not ops.step.sizes(self._handle).numpy().any()
 
     def clear(self) -> None:
         """Forgets all batches; eager only."""
-        ops.step.clear(self._handle)
+        with tf.device(HOST):
+            ops.step.clear(self._handle)
 
 
 class _QueueResource(tf.saved_model.experimental.TrackableResource):
@@ -239,7 +239,7 @@ class _QueueResource(tf.saved_model.experimental.TrackableResource):
         self._rules = rules
 
     def _create_resource(self) -> tf.Tensor:
-        # A graph finds its queue again in each of its runs.
-        is_eager = tf.executing_eagerly()
-        name = "" if is_eager else f"tfembed_{uuid.uuid4().hex}"
+        # A graph that sessions run finds its queue again by a name; a function
+        # makes a new one for each copy of a model that is loaded.
+        name = f"tfembed_{uuid.uuid4().hex}" if in_session_graph() else ""
         return ops.step.create(self._label, shared_name=name, **self._rules)
