@@ -81,12 +81,6 @@ def test_savers_over_horovod_say_what_to_do():
         de.train.DEHvdSaver()
 
 
-@pytest.mark.parametrize("warm", [de.warm_start, de.WarmStartHook])
-def test_warm_starts_say_what_to_do(warm):
-    with pytest.raises(errors.UnsupportedError, match="'/tmp/c'.*restore"):
-        warm("/tmp/c")
-
-
 def table(**options):
     return de.CuckooHashTable(tf.int64, tf.float32, [-1.0, -2.0], **options)
 

@@ -1,4 +1,4 @@
-"""The variables of a graph of TensorFlow 1, for whoever trains all of them."""
+"""The variables of a graph of TensorFlow 1, for whoever asks for all of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-__all__ = ["note_variable", "trainable_variables"]
+__all__ = ["all_variables", "note_variable", "trainable_variables"]
 
 # No string: a Saver tries to write what collections of such names hold into its
 # meta graph.
@@ -20,10 +20,15 @@ def note_variable(variable: Any) -> None:
             tf.compat.v1.add_to_collection(_COLLECTION, variable)
 
 
+def all_variables() -> list[Any]:
+    """The `Variable`s of the current graph."""
+    return list(tf.compat.v1.get_collection(_COLLECTION))
+
+
 def trainable_variables() -> list[Any]:
-    """The `Variable`s of the current graph whose lookups carry gradients."""
+    """Those whose lookups carry gradients."""
     return [
         variable
-        for variable in tf.compat.v1.get_collection(_COLLECTION)
+        for variable in all_variables()
         if variable.trainable and variable.value_dtype.is_floating
     ]
