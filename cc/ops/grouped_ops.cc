@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "cc/ops/feature_attrs.h"
 #include "cc/ops/shapes.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -175,18 +176,6 @@ absl::Status UpdateShape(InferenceContext* context) {
       .Input("weights: F * float") \
       .Input("batch_sizes: int64") \
       .Input("columns: int64")
-
-#define TFEMBED_FEATURE_ATTRS                                  \
-  .Attr("T: int >= 1")                                         \
-      .Attr("F: int >= 1")                                     \
-      .Attr("Tids: list({int64, string}) >= 1")                \
-      .Attr("dims: list(int) >= 1")                            \
-      .Attr("kinds: list({'dense', 'ragged', 'sparse'}) >= 1") \
-      .Attr("table_ids: list(int) >= 1")                       \
-      .Attr("combiners: list({'sum', 'mean', 'sqrtn'}) >= 1")  \
-      .Attr("max_sequence_lengths: list(int) >= 1")            \
-      .Attr("validate: list(bool) >= 1")                       \
-      .Attr("feature_names: list(string) = []")
 
 REGISTER_OP("Tfembed>GroupedLookup")
     .Input("tables: T * resource") TFEMBED_FEATURE_INPUTS

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "cc/ops/feature_attrs.h"
 #include "cc/ops/shapes.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -199,24 +200,12 @@ REGISTER_OP("Tfembed>StepClear")
 Forgets all batches.
 )doc");
 
-// What is known of the features of a step; see the grouped ops.
-#define TFEMBED_STEP_ATTRS                                     \
-  .Attr("T: int >= 1")                                         \
-      .Attr("F: int >= 1")                                     \
-      .Attr("Tids: list({int64, string}) >= 1")                \
-      .Attr("dims: list(int) >= 1")                            \
-      .Attr("kinds: list({'dense', 'ragged', 'sparse'}) >= 1") \
-      .Attr("table_ids: list(int) >= 1")                       \
-      .Attr("combiners: list({'sum', 'mean', 'sqrtn'}) >= 1")  \
-      .Attr("max_sequence_lengths: list(int) >= 1")            \
-      .Attr("validate: list(bool) >= 1")                       \
-      .Attr("feature_names: list(string) = []")                \
-      .Attr("batch_sizes: list(int) >= 1")
-
 REGISTER_OP("Tfembed>StepLookup")
     .Input("queue: resource")
     .Input("tables: T * resource")
-    .Output("activations: F * float") TFEMBED_STEP_ATTRS.SetIsStateful()
+    .Output("activations: F * float") TFEMBED_FEATURE_ATTRS
+    .Attr("batch_sizes: list(int) >= 1")
+    .SetIsStateful()
     .SetShapeFn(LookupShape)
     .Doc(R"doc(
 StepTake, GroupedLookup of what it took, and StepHold where that did not fail. A
@@ -233,7 +222,9 @@ REGISTER_OP("Tfembed>StepUpdate")
     .Input("learning_rates: float")
     .Output("nonfinite_rows: int64")
     .Attr("R: int >= 1")
-    .Attr("S: int >= 0") TFEMBED_STEP_ATTRS.Attr("rules: string")
+    .Attr("S: int >= 0") TFEMBED_FEATURE_ATTRS
+    .Attr("batch_sizes: list(int) >= 1")
+    .Attr("rules: string")
     .Attr("table_names: list(string) = []")
     .Attr("nonfinite: {'skip', 'refuse', 'allow'} = 'skip'")
     .SetIsStateful()
