@@ -251,3 +251,32 @@ def test_functions_that_train_are_saved_with_their_model(overlaps, tmp_path):
         "m/embedding/t/.ATTRIBUTES/VARIABLE_VALUE",
         "m/embedding/t.Saccumulators/.ATTRIBUTES/VARIABLE_VALUE",
     }
+
+
+def test_each_copy_of_a_model_that_is_loaded_has_its_own_batches(tmp_path):
+    class Model(tf.Module):
+        def __init__(self):
+            table = tfembed.TableConfig(8, 4, tf.ones_initializer(), name="t")
+            self.embedding = tfembed.TPUEmbedding(
+                tfembed.FeatureConfig(table), tfembed.SGD(0.1)
+            )
+
+        @tf.function(input_signature=[tf.TensorSpec([2], tf.int64)])
+        def put(self, ids):
+            self.embedding.enqueue(ids)
+
+        @tf.function(input_signature=[])
+        def take(self):
+            return self.embedding.dequeue()
+
+    model = Model()
+    model.put(tf.constant([1, 2], tf.int64))
+    model.take()
+    tf.saved_model.save(model, str(tmp_path))
+    one, other = (tf.saved_model.load(str(tmp_path)) for _ in "ab")
+    one.put(tf.constant([3, 4], tf.int64))
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="nothing enqueued"
+    ):
+        other.take()
+    assert one.take().shape == [2, 4]
