@@ -27,16 +27,6 @@ absl::Status StepQueue::With(Use use) {
   return status;
 }
 
-bool StepQueue::WithReady(IsReady is_ready, Use use, absl::Status* status) {
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (!is_ready(batches_)) return false;
-    *status = use(&batches_);
-  }
-  changed_.notify_all();
-  return true;
-}
-
 bool StepQueue::Await(IsReady is_ready, Use use, double seconds,
                       const bool* cancelled, absl::Status* status) {
   {

@@ -23,8 +23,7 @@ using StepBatch = std::vector<tensorflow::Tensor>;
 
 // The batches of one replica and name on their way through a step:
 //
-//     put --> [enqueued] --take--> lookup --hold--> [in flight] --finish-->
-//     update
+//     put -> [enqueued] -take-> lookup -hold-> [in flight] -finish-> update
 //
 // Behind a TensorFlow resource handle, so that what is put by one function, or
 // eagerly, is taken by another. The tensors are shared, not copied.
@@ -54,11 +53,9 @@ class StepQueue : public tensorflow::ResourceBase {
   // What `use` makes of the batches, which nobody else sees meanwhile.
   absl::Status With(Use use);
 
-  // The same once they are ready: false, with nothing done, where they are not.
-  bool WithReady(IsReady is_ready, Use use, absl::Status* status);
-
-  // The same, but that it waits on this thread for them to be ready: up to some
-  // seconds, and until `*cancelled` is set and Wake called.
+  // The same once they are ready, for which it waits on this thread up to some
+  // seconds, 0 or more, and until `*cancelled` is set and Wake called: false,
+  // with nothing done, where they were not.
   bool Await(IsReady is_ready, Use use, double seconds, const bool* cancelled,
              absl::Status* status);
 

@@ -31,14 +31,9 @@ class WaitingOp : public AsyncOpKernel {
     OP_REQUIRES_OK_ASYNC(context, FindStepQueue(context, 0, &queue), done);
     OP_REQUIRES_OK_ASYNC(context, Prepare(context, queue.get()), done);
     absl::Status status;
-    const bool is_done = queue->WithReady(
-        [&](const StepQueue::Batches& batches) {
-          return IsReady(*queue, batches);
-        },
-        [&](StepQueue::Batches* batches) {
-          return Use(*queue, context, batches);
-        },
-        &status);
+    const bool cancelled = false;
+    const bool is_done =
+        UseReady(context, queue.get(), /*seconds=*/0, &cancelled, &status);
     if (!is_done && Seconds(*queue) > 0) {
       Wait(context, std::move(queue), std::move(done));
       return;
@@ -65,6 +60,19 @@ class WaitingOp : public AsyncOpKernel {
   virtual absl::Status NotReady(const StepQueue& queue) const = 0;
 
  private:
+  // Whether the queue's batches were ready in time, and used.
+  bool UseReady(OpKernelContext* context, StepQueue* queue, double seconds,
+                const bool* cancelled, absl::Status* status) const {
+    return queue->Await(
+        [&](const StepQueue::Batches& batches) {
+          return IsReady(*queue, batches);
+        },
+        [&](StepQueue::Batches* batches) {
+          return Use(*queue, context, batches);
+        },
+        seconds, cancelled, status);
+  }
+
   void Wait(OpKernelContext* context, StepQueuePtr given, DoneCallback done) {
     // For the function below, which has to be copyable.
     auto queue = std::make_shared<StepQueuePtr>(std::move(given));
@@ -83,14 +91,8 @@ class WaitingOp : public AsyncOpKernel {
                                               manager, token, done] {
       StepQueue* const q = queue->get();
       absl::Status status;
-      const bool is_done = q->Await(
-          [&](const StepQueue::Batches& batches) {
-            return IsReady(*q, batches);
-          },
-          [&](StepQueue::Batches* batches) {
-            return Use(*q, context, batches);
-          },
-          Seconds(*q), cancelled.get(), &status);
+      const bool is_done =
+          UseReady(context, q, Seconds(*q), cancelled.get(), &status);
       if (manager != nullptr) manager->DeregisterCallback(token);
       if (!is_done) {
         status = *cancelled ? absl::CancelledError("The step was cancelled.")

@@ -122,7 +122,7 @@ class BatchQueue:
     def __init__(
         self,
         form: BatchForm,
-        shapes: Sequence[tf.TensorShape] = (),
+        shapes: Sequence[tf.TensorShape],
     ) -> None:
         self._form = form
         self._shapes = tuple(shapes)
