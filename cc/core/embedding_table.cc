@@ -16,9 +16,9 @@ constexpr int64_t kMaxDim = int64_t{1} << 30;
 
 absl::Status CheckOptions(const EmbeddingTable::Options& options,
                           const InitialRows& initial_rows) {
-  if (options.dim < 1 || options.dim > kMaxDim) {
+  if (options.dim < 0 || options.dim > kMaxDim) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "`dim` must be between 1 and ", kMaxDim, "; got ", options.dim, "."));
+        "`dim` must be between 0 and ", kMaxDim, "; got ", options.dim, "."));
   }
   if (options.initial_capacity < 0) {
     return absl::InvalidArgumentError(

@@ -75,7 +75,7 @@ struct TableUse {
 class EmbeddingTable {
  public:
   struct Options {
-    int64_t dim = 0;
+    int64_t dim = 0;  // 0: keys without a value.
     KeyKind keys = KeyKind::kInt64;
     ValueType type;
     int64_t meta_words = 0;        // Kept behind value and slots of each row.
@@ -93,7 +93,7 @@ class EmbeddingTable {
   };
 
   // InvalidArgument: a policy that cannot be read or, with `max_size`, admits
-  // keys by counters that they share; dim < 1, meta_words < 0 or
+  // keys by counters that they share; dim < 0, meta_words < 0 or
   // initial_capacity < 0, initial rows of another width or type, or stochastic
   // rounding to another type than halves.
   // ResourceExhausted.
@@ -170,7 +170,7 @@ class EmbeddingTable {
 
   // All keys of one moment and what their rows are worth by `policy`, or where
   // that is "" by the table's own: the lowest go first. `allocate` as for
-  // Export. InvalidArgument: a policy that cannot be read or that needs
+  // ExportKeys. InvalidArgument: a policy that cannot be read or that needs
   // words which the rows do not have.
   struct WorthBuffers {
     int64_t* keys;
@@ -268,6 +268,15 @@ class EmbeddingTable {
     virtual absl::Status Visit(int64_t chunk_rows,
                                const Visitor& visit) const = 0;
 
+    // Calls visit(first, keys, rows) for all keys, some hundred at a time, from
+    // as many threads as there are: rows[i] is the full row of keys[i], which
+    // is key `first` + i of the table's size(), in no particular order.
+    using BlockVisitor =
+        std::function<void(int64_t first, absl::Span<const int64_t> keys,
+                           const float* const* full_rows)>;
+    virtual void VisitBlocks(const BlockVisitor& visit,
+                             Executor* executor) const = 0;
+
     // As ImportWaiting takes them, in chunks of `chunk_keys`, the last one of
     // fewer.
     using WaitingVisitor = std::function<absl::Status(
@@ -281,19 +290,8 @@ class EmbeddingTable {
   };
   virtual std::unique_ptr<Snapshot> Freeze() const = 0;
 
-  // All keys and full rows of one moment. Allocates through `allocate(n,
-  // layout)`, called once, with every stripe read-locked, so it must not ask
-  // this table; it returns where to write n keys and n full rows.
-  struct ExportBuffers {
-    int64_t* keys;
-    float* full_rows;
-  };
-  using AllocateExport = std::function<absl::StatusOr<ExportBuffers>(
-      int64_t n, const RowLayout& layout)>;
-  virtual absl::Status Export(const AllocateExport& allocate,
-                              Executor* executor) const = 0;
-
-  // All keys of one moment; `allocate(n)` is called as for Export.
+  // All keys of one moment. `allocate(n)`, called once, with every stripe
+  // read-locked, so it must not ask this table, returns where to write n keys.
   virtual absl::Status ExportKeys(
       const std::function<absl::StatusOr<int64_t*>(int64_t n)>& allocate,
       Executor* executor) const = 0;

@@ -23,13 +23,26 @@ using ::testing::HasSubstr;
 constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
 constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
 
-TEST(EmbeddingTable, RefusesAWidthBelowOne) {
+TEST(EmbeddingTable, RefusesANegativeWidth) {
   auto initial_rows = InitialRows::Create("constant", {0}, 1, 1);
   EmbeddingTable::Options options;
-  options.dim = 0;
+  options.dim = -1;
   auto table = EmbeddingTable::Create(options, *initial_rows);
   EXPECT_EQ(table.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(table.status().message()), HasSubstr("got 0"));
+  EXPECT_THAT(std::string(table.status().message()), HasSubstr("got -1"));
+}
+
+TEST(EmbeddingTable, KeepsKeysWithoutAValue) {
+  auto table = MakeTestTable(/*dim=*/0);
+  EXPECT_EQ(table->layout().width(), 1);  // Rows are at addresses.
+  ASSERT_TRUE(table->Upsert({kMin, 7, 7}, nullptr, nullptr).ok());
+  EXPECT_THAT(Exists(*table, {7, 8, kMin}), ElementsAre(1, 0, 1));
+  ASSERT_TRUE(table->SetSlots({"adagrad", {"a"}, {0.5f}, /*row_wise=*/1}).ok());
+  EXPECT_EQ(table->layout().width(), 2);
+  EXPECT_EQ(table->layout().slot_begin(0), 1);
+  float slot[] = {0, 0};
+  ASSERT_TRUE(table->LookupTrained({7, 9}, 1, slot, nullptr).ok());
+  EXPECT_THAT(slot, ElementsAre(0.5f, 0.5f));
 }
 
 TEST(EmbeddingTable, RefusesANegativeCapacity) {

@@ -57,9 +57,9 @@ absl::StatusOr<InitialRows> InitialRows::Create(absl::string_view kind,
                                                 std::vector<double> arguments,
                                                 uint64_t seed, int64_t dim,
                                                 ValueType type) {
-  if (dim < 1) {
+  if (dim < 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("`dim` must be positive; got ", dim, "."));
+        absl::StrCat("`dim` must not be negative; got ", dim, "."));
   }
   const auto size = static_cast<int64_t>(arguments.size());
   Kind parsed;

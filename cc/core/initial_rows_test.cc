@@ -172,7 +172,7 @@ TEST(InitialRows, RefusesWrongKindsAndArguments) {
     EXPECT_EQ(rows.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(rows.status().message()), HasSubstr(bad.message));
   }
-  EXPECT_EQ(InitialRows::Create("constant", {0}, 1, 0).status().code(),
+  EXPECT_EQ(InitialRows::Create("constant", {0}, 1, -1).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 

@@ -1,6 +1,7 @@
 #ifndef TFEMBED_CORE_ROW_LAYOUT_H_
 #define TFEMBED_CORE_ROW_LAYOUT_H_
 
+#include <algorithm>
 #include <cstdint>
 
 #include "cc/core/mutable_row.h"
@@ -13,7 +14,8 @@ namespace tfembed {
 //   +---------------------------+-------------------+------+
 //   | value                     | slots             | meta |
 //   | dim numbers of `type`,    | each dim floats,  |      |
-//   | padded to a whole word    | or one float      |      |
+//   | padded to whole words,    | or one float      |      |
+//   | at least one              |                   |      |
 //   +---------------------------+-------------------+------+
 //   0                           slots_begin()       meta_begin()   width()
 //
@@ -29,7 +31,7 @@ struct RowLayout {
 
   int64_t value_bytes() const { return dim * type.size(); }
   int64_t slots_begin() const {
-    return (value_bytes() + kWordBytes - 1) / kWordBytes;
+    return std::max<int64_t>(1, (value_bytes() + kWordBytes - 1) / kWordBytes);
   }
   int64_t slot_width(int64_t slot) const {
     return SlotWidth(row_wise, slot, dim);

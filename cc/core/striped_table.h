@@ -113,8 +113,6 @@ class StripedTable final : public EmbeddingTable {
   void SetSeed(uint64_t seed) override;
   absl::Status Visit(int64_t chunk_rows, const Visitor& visit) const override;
   std::unique_ptr<Snapshot> Freeze() const override;
-  absl::Status Export(const AllocateExport& allocate,
-                      Executor* executor) const override;
   absl::Status ExportKeys(
       const std::function<absl::StatusOr<int64_t*>(int64_t n)>& allocate,
       Executor* executor) const override;

@@ -13,9 +13,10 @@ namespace {
 constexpr int64_t kBuckets = 32;  // At a time.
 constexpr int64_t kEntries = kBuckets * HashIndex::kBucketPlaces;
 
-// Calls copy(key, full row) for every key of a stripe, its row prefetched.
-template <typename Copy>
-void ForEachRow(const HashIndex& index, const RowStore& store, Copy copy) {
+// Calls visit(n, keys, full rows) for all keys of a stripe, the rows
+// prefetched.
+template <typename Visit>
+void ForEachBlock(const HashIndex& index, const RowStore& store, Visit visit) {
   int64_t keys[kEntries];
   const float* rows[kEntries];
   for (int64_t begin = 0; begin < index.num_buckets(); begin += kBuckets) {
@@ -27,7 +28,7 @@ void ForEachRow(const HashIndex& index, const RowStore& store, Copy copy) {
       PrefetchRow(rows[n], store.width());
       ++n;
     });
-    for (int64_t i = 0; i < n; ++i) copy(keys[i], rows[i]);
+    visit(n, keys, rows);
   }
 }
 
@@ -46,12 +47,17 @@ class Chunks {
   // All rows of a stripe, which the caller has locked.
   void AddRows(const HashIndex& index, const RowStore& store) {
     const int64_t width = store.width();
-    ForEachRow(index, store, [this, width](int64_t key, const float* row) {
-      if (!status_.ok()) return;
-      keys_.push_back(key);
-      rows_.insert(rows_.end(), row, row + width);
-      if (static_cast<int64_t>(keys_.size()) == chunk_rows_) Flush();
-    });
+    ForEachBlock(index, store,
+                 [this, width](int64_t n, const int64_t* keys,
+                               const float* const* rows) {
+                   for (int64_t i = 0; i < n && status_.ok(); ++i) {
+                     keys_.push_back(keys[i]);
+                     rows_.insert(rows_.end(), rows[i], rows[i] + width);
+                     if (static_cast<int64_t>(keys_.size()) == chunk_rows_) {
+                       Flush();
+                     }
+                   }
+                 });
   }
 
   void Flush() {
@@ -121,6 +127,25 @@ class StripedTable::FrozenStripes final : public EmbeddingTable::Snapshot {
     return chunks.status();
   }
 
+  void VisitBlocks(const BlockVisitor& visit,
+                   Executor* executor) const override {
+    std::array<int64_t, kNumStripes> firsts;
+    int64_t size = 0;
+    for (int s = 0; s < kNumStripes; ++s) {
+      firsts[s] = size;
+      size += table_.stripes_[s].index().size();
+    }
+    ParallelFor(executor, kNumStripes, [&](int64_t s) {
+      int64_t first = firsts[s];
+      ForEachBlock(
+          table_.stripes_[s].index(), *table_.store_,
+          [&](int64_t n, const int64_t* keys, const float* const* rows) {
+            visit(first, {keys, static_cast<size_t>(n)}, rows);
+            first += n;
+          });
+    });
+  }
+
   int64_t num_waiting() const override { return table_.CountWaiting(); }
 
   absl::Status VisitWaiting(int64_t chunk_keys,
@@ -155,30 +180,6 @@ class StripedTable::FrozenStripes final : public EmbeddingTable::Snapshot {
 
 std::unique_ptr<EmbeddingTable::Snapshot> StripedTable::Freeze() const {
   return std::make_unique<FrozenStripes>(*this);
-}
-
-absl::Status StripedTable::Export(const AllocateExport& allocate,
-                                  Executor* executor) const {
-  SharedLocks locks(stripes_);
-  std::array<int64_t, kNumStripes + 1> begins = {};
-  for (int s = 0; s < kNumStripes; ++s) {
-    begins[s + 1] = begins[s] + stripes_[s].index().size();
-  }
-  absl::StatusOr<ExportBuffers> buffers =
-      allocate(begins[kNumStripes], layout_);
-  if (!buffers.ok()) return buffers.status();
-  const int64_t width = store_->width();
-  ParallelFor(executor, kNumStripes, [&](int64_t s) {
-    int64_t* key_to = buffers->keys + begins[s];
-    float* row_to = buffers->full_rows + begins[s] * width;
-    ForEachRow(stripes_[s].index(), *store_,
-               [&](int64_t key, const float* row) {
-                 *key_to++ = key;
-                 CopyRow(row, row_to, width);
-                 row_to += width;
-               });
-  });
-  return absl::OkStatus();
 }
 
 }  // namespace tfembed

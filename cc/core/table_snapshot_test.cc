@@ -139,26 +139,15 @@ TEST(Visit, RefusesChunksOfNoRows) {
             absl::StatusCode::kInvalidArgument);
 }
 
-TEST(Export, IsWhatImportTakes) {
+TEST(VisitBlocks, GivesWhatImportTakes) {
   ThreadExecutor executor(2);
   auto table = MakeTestTable(3);
   ASSERT_TRUE(table->SetSlots(Adam()).ok());
   FillTable(table.get(), 5000);
-  std::vector<int64_t> keys;
-  std::vector<float> full_rows;
-  ASSERT_TRUE(table
-                  ->Export(
-                      [&](int64_t n, const RowLayout& layout) {
-                        keys.resize(n);
-                        full_rows.resize(n * layout.width());
-                        return EmbeddingTable::ExportBuffers{keys.data(),
-                                                             full_rows.data()};
-                      },
-                      &executor)
-                  .ok());
+  const ExportedRows all = ExportRows(*table, &executor);
   auto copy = MakeTestTable(3);
   ASSERT_TRUE(copy->SetSlots(Adam()).ok());
-  ASSERT_TRUE(copy->Import(keys, 9, full_rows.data(), &executor).ok());
+  ASSERT_TRUE(copy->Import(all.keys, 9, all.full_rows.data(), &executor).ok());
   EXPECT_EQ(VisitedRows(*copy, 100), VisitedRows(*table, 5000));
 }
 
@@ -171,40 +160,24 @@ TEST(Import, RefusesRowsOfAnotherWidth) {
   EXPECT_EQ(table->size(), 0);
 }
 
-TEST(Export, GivesTheLayoutOfItsMoment) {
+TEST(Freeze, GivesTheLayoutOfItsMoment) {
   auto table = MakeTestTable(2);
   FillTable(table.get(), 3000);
   std::thread attaching([&] { ASSERT_TRUE(table->SetSlots(Adam()).ok()); });
   for (int i = 0; i < 50; ++i) {
-    std::vector<int64_t> keys;
-    std::vector<float> rows;
-    ASSERT_TRUE(table
-                    ->Export(
-                        [&](int64_t n, const RowLayout& layout) {
-                          keys.resize(n);
-                          rows.resize(n * layout.width());
-                          return EmbeddingTable::ExportBuffers{keys.data(),
-                                                               rows.data()};
-                        },
-                        nullptr)
-                    .ok());
-    ASSERT_EQ(keys.size(), 3000);
+    const ExportedRows all = ExportRows(*table);
+    ASSERT_EQ(all.keys.size(), 3000);
+    const int64_t slots = all.layout.num_slots;
+    ASSERT_TRUE(slots == 0 || slots == 2);
+    for (size_t k = 0; k < all.keys.size(); ++k) {
+      const float* row = all.full_rows.data() + k * all.layout.width();
+      ASSERT_EQ(row[0], static_cast<float>(all.keys[k]));
+      if (slots == 2) {
+        ASSERT_EQ(row[4], 0.5f);
+      }
+    }
   }
   attaching.join();
-}
-
-TEST(Export, PassesTheErrorOfTheAllocationOn) {
-  auto table = MakeTestTable(1);
-  FillTable(table.get(), 10);
-  EXPECT_EQ(table
-                ->Export(
-                    [](int64_t n, const RowLayout&)
-                        -> absl::StatusOr<EmbeddingTable::ExportBuffers> {
-                      return absl::ResourceExhaustedError("no memory");
-                    },
-                    nullptr)
-                .code(),
-            absl::StatusCode::kResourceExhausted);
 }
 
 TEST(Import, WritesOverPresentRowsAndSlots) {

@@ -1,6 +1,8 @@
 #include "cc/kernels/key_batch.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "cc/kernels/table_dtypes.h"
 #include "tensorflow/core/platform/errors.h"
@@ -108,15 +110,21 @@ void ForgetStrays(const EmbeddingTable& table) {
   strings->Keep(KeysOf(table));
 }
 
-KeyOutput::KeyOutput(const EmbeddingTable& table) : table_(table) {
-  if (table.strings() != nullptr) {
-    users_ = std::shared_lock<std::shared_mutex>(table.strings()->users());
+StringsStay::StringsStay(absl::Span<const EmbeddingTable* const> tables) {
+  for (const EmbeddingTable* table : tables) {
+    if (table->strings() == nullptr) continue;
+    users_.emplace_back(table->strings()->users());
   }
 }
 
+KeyOutput::KeyOutput(std::vector<const EmbeddingTable*> tables)
+    : tables_(std::move(tables)), strings_stay_(tables_) {}
+
 absl::StatusOr<int64_t*> KeyOutput::Allocate(
-    tensorflow::OpKernelContext* context, int output, int64_t n) {
-  const TensorShape shape({n});
+    tensorflow::OpKernelContext* context, int output,
+    std::vector<int64_t> sizes) {
+  const TensorShape shape(
+      {std::accumulate(sizes.begin(), sizes.end(), int64_t{0})});
   Output to;
   TF_RETURN_IF_ERROR(context->allocate_output(output, shape, &to.tensor));
   to.wide = *to.tensor;
@@ -124,27 +132,34 @@ absl::StatusOr<int64_t*> KeyOutput::Allocate(
     TF_RETURN_IF_ERROR(
         context->allocate_temp(tensorflow::DT_INT64, shape, &to.wide));
   }
-  outputs_.push_back(to);
-  return to.wide.flat<int64_t>().data();
+  to.sizes = std::move(sizes);
+  outputs_.push_back(std::move(to));
+  return outputs_.back().wide.flat<int64_t>().data();
 }
 
 void KeyOutput::Finish() {
-  for (const auto& [to, wide] : outputs_) {
-    const int64_t* keys = wide.flat<int64_t>().data();
-    const auto n = static_cast<size_t>(wide.NumElements());
-    if (to->dtype() == tensorflow::DT_INT32) {
-      std::copy_n(keys, n, to->flat<int32_t>().data());
-    } else if (to->dtype() == tensorflow::DT_STRING) {
-      NameKeys(*table_.strings(), {keys, n}, to);
+  for (const Output& output : outputs_) {
+    const int64_t* keys = output.wide.flat<int64_t>().data();
+    if (output.tensor->dtype() == tensorflow::DT_INT32) {
+      std::copy_n(keys, output.wide.NumElements(),
+                  output.tensor->flat<int32_t>().data());
+    } else if (output.tensor->dtype() == tensorflow::DT_STRING) {
+      int64_t first = 0;
+      for (size_t t = 0; t < tables_.size(); ++t) {
+        const auto n = static_cast<size_t>(output.sizes[t]);
+        NameKeys(*tables_[t]->strings(), {keys + first, n}, output.tensor,
+                 first);
+        first += output.sizes[t];
+      }
     }
   }
 }
 
 void NameKeys(const StringKeys& strings, absl::Span<const int64_t> keys,
-              Tensor* names) {
+              Tensor* names, int64_t first) {
   std::vector<absl::string_view> views(keys.size());
   strings.Strings(keys, views.data());
-  tstring* to = names->flat<tstring>().data();
+  tstring* to = names->flat<tstring>().data() + first;
   for (absl::string_view view : views) (to++)->assign(view.data(), view.size());
 }
 

@@ -77,33 +77,43 @@ class KeysToFind final : public KeySource {
 // caller uses no keys of the table.
 void ForgetStrays(const EmbeddingTable& table);
 
-// Keys on their way from the core into a tensor of the table's key dtype.
+// While it lives no string that is a key of these tables is forgotten.
+class StringsStay {
+ public:
+  explicit StringsStay(absl::Span<const EmbeddingTable* const> tables);
+
+ private:
+  std::vector<std::shared_lock<std::shared_mutex>> users_;
+};
+
+// Keys on their way from the core into tensors of the tables' key dtype.
 class KeyOutput {
  public:
   // Strings stay what they are while it lives.
-  explicit KeyOutput(const EmbeddingTable& table);
+  explicit KeyOutput(std::vector<const EmbeddingTable*> tables);
 
-  // Makes the tensor an output of the kernel, one of several, and says where n
-  // keys go.
+  // Makes the tensor an output of the kernel, one of several, and says where
+  // the keys go: sizes[t] of table t, table by table.
   absl::StatusOr<int64_t*> Allocate(tensorflow::OpKernelContext* context,
-                                    int output, int64_t n);
+                                    int output, std::vector<int64_t> sizes);
 
   // Turns what was written there into the outputs.
   void Finish();
 
  private:
-  const EmbeddingTable& table_;
-  std::shared_lock<std::shared_mutex> users_;
+  const std::vector<const EmbeddingTable*> tables_;
+  const StringsStay strings_stay_;
   struct Output {
     tensorflow::Tensor* tensor;
     tensorflow::Tensor wide;
+    std::vector<int64_t> sizes;
   };
   std::vector<Output> outputs_;
 };
 
-// Writes the names of `keys`, strings, into `names`.
+// Writes the names of `keys`, strings, into `names`, from element `first` on.
 void NameKeys(const StringKeys& strings, absl::Span<const int64_t> keys,
-              tensorflow::Tensor* names);
+              tensorflow::Tensor* names, int64_t first = 0);
 
 // The strings of a tensor, borrowed.
 std::vector<absl::string_view> ViewsOf(const tensorflow::Tensor& strings,

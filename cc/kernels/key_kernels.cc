@@ -36,9 +36,9 @@ class TableKeysOp : public OpKernel {
  private:
   static absl::Status Export(OpKernelContext* context,
                              const EmbeddingTable& table) {
-    KeyOutput keys(table);
+    KeyOutput keys({&table});
     const auto allocate = [&](int64_t n) {
-      return keys.Allocate(context, 0, n);
+      return keys.Allocate(context, 0, {n});
     };
     TfExecutor executor(context);
     TF_RETURN_IF_ERROR(table.ExportKeys(allocate, &executor));

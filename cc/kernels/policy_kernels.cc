@@ -53,12 +53,12 @@ class TableWorthOp : public OpKernel {
     OP_REQUIRES_OK(context, FindTable(context, 0, &table));
     OP_REQUIRES_OK(context,
                    CheckKeyDtype(*table, context->expected_output_dtype(0)));
-    KeyOutput keys(*table->table());
+    KeyOutput keys({table->table()});
     const auto allocate =
         [&](int64_t n) -> absl::StatusOr<EmbeddingTable::WorthBuffers> {
       Tensor* worth;
       TF_RETURN_IF_ERROR(context->allocate_output(1, TensorShape({n}), &worth));
-      auto to = keys.Allocate(context, 0, n);
+      auto to = keys.Allocate(context, 0, {n});
       if (!to.ok()) return to.status();
       return EmbeddingTable::WorthBuffers{*to, worth->flat<double>().data()};
     };

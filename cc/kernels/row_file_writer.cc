@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "cc/core/support/row_copy.h"
 #include "cc/kernels/disk_sync.h"
+#include "cc/kernels/key_batch.h"
 #include "cc/kernels/row_file_reader.h"
 #include "cc/kernels/table_dtypes.h"
 #include "cc/kernels/table_writer.h"
@@ -176,11 +177,7 @@ class Save {
 
   absl::Status WritePairs() {
     // The locks come first: what is written is of their moment.
-    std::vector<std::shared_lock<std::shared_mutex>> strings_stay;
-    for (const EmbeddingTable* table : options_.tables) {
-      if (table->strings() == nullptr) continue;
-      strings_stay.emplace_back(table->strings()->users());
-    }
+    const StringsStay strings_stay(options_.tables);
     std::vector<std::unique_ptr<EmbeddingTable::Snapshot>> snapshots;
     for (const EmbeddingTable* table : options_.tables) {
       snapshots.push_back(table->Freeze());

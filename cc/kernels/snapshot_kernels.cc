@@ -1,10 +1,12 @@
-// Kernels that bring a table, with all that its policies noted, into tensors,
-// and those notes back.
+// Kernels that bring the shards of a table, with all that its policies noted,
+// into tensors, and those notes back.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -26,6 +28,7 @@ namespace {
 
 using ::tensorflow::DEVICE_CPU;
 using ::tensorflow::OpKernel;
+using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
 using ::tensorflow::TensorShape;
@@ -33,39 +36,101 @@ using ::tensorflow::tstring;
 
 constexpr int64_t kChunk = 4096;  // Keys that are copied at a time.
 
-class TableSnapshotOp : public OpKernel {
+// The shards of one table, all of one moment while it lives: writers wait.
+class FrozenShards {
  public:
-  using OpKernel::OpKernel;
-
-  void Compute(OpKernelContext* context) override {
-    TablePtr table;
-    OP_REQUIRES_OK(context, FindTable(context, 0, &table));
-    OP_REQUIRES_OK(context,
-                   CheckKeyDtype(*table, context->expected_output_dtype(0)));
-    OP_REQUIRES_OK(context,
-                   CheckValueDtype(*table, context->expected_output_dtype(1)));
+  // Finds and freezes the tables of all inputs. InvalidArgument where they are
+  // not of the outputs' dtypes or cannot be shards of one table.
+  absl::Status Freeze(OpKernelContext* context) {
+    for (int i = 0; i < context->num_inputs(); ++i) {
+      TablePtr table;
+      TF_RETURN_IF_ERROR(FindTable(context, i, &table));
+      TF_RETURN_IF_ERROR(
+          CheckKeyDtype(*table, context->expected_output_dtype(0)));
+      TF_RETURN_IF_ERROR(
+          CheckValueDtype(*table, context->expected_output_dtype(1)));
+      tables_.push_back(table->table());
+      owners_.push_back(std::move(table));
+    }
     // The locks come first: what is read below is of their moment.
-    KeyOutput keys(*table->table());
-    const auto frozen = table->table()->Freeze();
-    OP_REQUIRES_OK(context, CopyRows(context, *table->table(), *frozen, &keys));
-    OP_REQUIRES_OK(context, CopyWaiting(context, *frozen, &keys));
-    OP_REQUIRES_OK(context, CopyCounters(context, *table->table(), *frozen));
-    Tensor* kinds;
-    OP_REQUIRES_OK(context,
-                   context->allocate_output(7, TensorShape({2}), &kinds));
-    kinds->flat<tstring>()(0) = std::string(table->table()->notes());
-    kinds->flat<tstring>()(1) = table->table()->counters_shape().kind;
-    keys.Finish();
+    keys_ = std::make_unique<KeyOutput>(tables_);
+    for (const EmbeddingTable* table : tables_) {
+      frozen_.push_back(table->Freeze());
+    }
+    return CheckAlike();
+  }
+
+  size_t size() const { return tables_.size(); }
+  const EmbeddingTable& table(size_t i) const { return *tables_[i]; }
+  const EmbeddingTable::Snapshot& frozen(size_t i) const { return *frozen_[i]; }
+  const RowLayout& layout() const { return frozen_[0]->layout(); }
+  KeyOutput* keys() { return keys_.get(); }
+
+  // `count` of each shard.
+  template <typename Count>
+  std::vector<int64_t> Sizes(Count count) const {
+    std::vector<int64_t> sizes;
+    for (const auto& shard : frozen_) sizes.push_back(count(*shard));
+    return sizes;
   }
 
  private:
-  static absl::Status CopyRows(OpKernelContext* context,
-                               const EmbeddingTable& table,
-                               const EmbeddingTable::Snapshot& frozen,
-                               KeyOutput* keys) {
-    const RowLayout& layout = frozen.layout();
-    const int64_t n = frozen.size();
-    const bool has_notes = !table.notes().empty();
+  absl::Status CheckAlike() const {
+    for (size_t i = 1; i < size(); ++i) {
+      const RowLayout& other = frozen_[i]->layout();
+      const bool differ =
+          other.dim != layout().dim || other.width() != layout().width() ||
+          other.slot_words() != layout().slot_words() ||
+          tables_[i]->notes() != tables_[0]->notes() ||
+          tables_[i]->counters_shape() != tables_[0]->counters_shape();
+      if (!differ) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          "All `tables` must be shards of one table, with the same dim, slots "
+          "and policies; got '",
+          owners_[0]->name(), "' of dim ", layout().dim, " and ",
+          layout().slot_words(), " floats of slots, and '", owners_[i]->name(),
+          "' of dim ", other.dim, " and ", other.slot_words(), "."));
+    }
+    return absl::OkStatus();
+  }
+
+  std::vector<TablePtr> owners_;
+  std::vector<const EmbeddingTable*> tables_;
+  std::unique_ptr<KeyOutput> keys_;
+  std::vector<std::unique_ptr<EmbeddingTable::Snapshot>> frozen_;
+};
+
+class TableSnapshotOp : public OpKernel {
+ public:
+  explicit TableSnapshotOp(OpKernelConstruction* construction)
+      : OpKernel(construction) {
+    OP_REQUIRES_OK(construction,
+                   construction->GetAttr("only_rows", &only_rows_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    FrozenShards shards;
+    OP_REQUIRES_OK(context, shards.Freeze(context));
+    OP_REQUIRES_OK(context, CopyRows(context, &shards));
+    OP_REQUIRES_OK(context, CopyWaiting(context, &shards));
+    OP_REQUIRES_OK(context, CopyCounters(context, shards));
+    Tensor* kinds;
+    OP_REQUIRES_OK(context,
+                   context->allocate_output(7, TensorShape({2}), &kinds));
+    kinds->flat<tstring>()(0) = std::string(shards.table(0).notes());
+    kinds->flat<tstring>()(1) = shards.table(0).counters_shape().kind;
+    shards.keys()->Finish();
+  }
+
+ private:
+  absl::Status CopyRows(OpKernelContext* context, FrozenShards* shards) const {
+    const RowLayout& layout = shards->layout();
+    const bool has_notes = !only_rows_ && !shards->table(0).notes().empty();
+    const std::vector<int64_t> sizes =
+        shards->Sizes([](const auto& shard) { return shard.size(); });
+    auto key_to = shards->keys()->Allocate(context, 0, sizes);
+    if (!key_to.ok()) return key_to.status();
+    const int64_t n = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
     Tensor *values, *slots, *notes;
     TF_RETURN_IF_ERROR(
         context->allocate_output(1, TensorShape({n, layout.dim}), &values));
@@ -73,56 +138,95 @@ class TableSnapshotOp : public OpKernel {
         2, TensorShape({n, layout.slot_words()}), &slots));
     TF_RETURN_IF_ERROR(
         context->allocate_output(3, TensorShape({has_notes ? n : 0}), &notes));
-    auto key_to = keys->Allocate(context, 0, n);
-    if (!key_to.ok()) return key_to.status();
-    char* value_to = static_cast<char*>(values->data());
-    float* slot_to = slots->flat<float>().data();
-    int64_t* note_to = notes->flat<int64_t>().data();
-    return frozen.Visit(
-        kChunk, [&](absl::Span<const int64_t> chunk, const float* row) {
-          *key_to = std::copy(chunk.begin(), chunk.end(), *key_to);
-          for (size_t i = 0; i < chunk.size(); ++i, row += layout.width()) {
-            CopyBytes(row, value_to, layout.value_bytes());
-            value_to += layout.value_bytes();
-            slot_to = std::copy(row + layout.slots_begin(),
-                                row + layout.meta_begin(), slot_to);
-            if (has_notes) *note_to++ = frozen.Note(row);
-          }
-          return absl::OkStatus();
-        });
+    Columns to = {*key_to, static_cast<char*>(values->data()),
+                  slots->flat<float>().data(),
+                  has_notes ? notes->flat<int64_t>().data() : nullptr};
+    TfExecutor executor(context);
+    for (size_t s = 0; s < shards->size(); ++s) {
+      CopyShard(shards->frozen(s), layout, to, &executor);
+      to = to.From(sizes[s], layout);
+    }
+    return absl::OkStatus();
   }
 
-  static absl::Status CopyWaiting(OpKernelContext* context,
-                                  const EmbeddingTable::Snapshot& frozen,
-                                  KeyOutput* keys) {
-    const int64_t n = frozen.num_waiting();
+  // Where rows go, column by column.
+  struct Columns {
+    int64_t* keys;
+    char* values;
+    float* slots;
+    int64_t* notes;  // Null: nowhere.
+
+    Columns From(int64_t row, const RowLayout& layout) const {
+      return {keys + row, values + row * layout.value_bytes(),
+              slots + row * layout.slot_words(),
+              notes == nullptr ? nullptr : notes + row};
+    }
+  };
+
+  static void CopyShard(const EmbeddingTable::Snapshot& frozen,
+                        const RowLayout& layout, const Columns& columns,
+                        TfExecutor* executor) {
+    const int64_t value_bytes = layout.value_bytes(),
+                  slots_begin = layout.slots_begin(),
+                  slot_words = layout.slot_words();
+    frozen.VisitBlocks(
+        [&](int64_t first, absl::Span<const int64_t> keys,
+            const float* const* rows) {
+          Columns to = columns.From(first, layout);
+          for (size_t i = 0; i < keys.size(); ++i) {
+            to.keys[i] = keys[i];
+            CopyBytes(rows[i], to.values, value_bytes);
+            to.values += value_bytes;
+            CopyRow(rows[i] + slots_begin, to.slots, slot_words);
+            to.slots += slot_words;
+            if (to.notes != nullptr) to.notes[i] = frozen.Note(rows[i]);
+          }
+        },
+        executor);
+  }
+
+  absl::Status CopyWaiting(OpKernelContext* context,
+                           FrozenShards* shards) const {
+    const std::vector<int64_t> sizes = shards->Sizes([&](const auto& shard) {
+      return only_rows_ ? 0 : shard.num_waiting();
+    });
+    auto key_to = shards->keys()->Allocate(context, 4, sizes);
+    if (!key_to.ok()) return key_to.status();
+    const int64_t n = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
     Tensor* seen;
     TF_RETURN_IF_ERROR(context->allocate_output(5, TensorShape({n}), &seen));
-    auto key_to = keys->Allocate(context, 4, n);
-    if (!key_to.ok()) return key_to.status();
     int32_t* seen_to = seen->flat<int32_t>().data();
-    return frozen.VisitWaiting(kChunk, [&](absl::Span<const int64_t> chunk,
-                                           absl::Span<const int32_t> times) {
-      *key_to = std::copy(chunk.begin(), chunk.end(), *key_to);
-      seen_to = std::copy(times.begin(), times.end(), seen_to);
-      return absl::OkStatus();
-    });
+    for (size_t s = 0; s < shards->size(); ++s) {
+      if (sizes[s] == 0) continue;
+      TF_RETURN_IF_ERROR(shards->frozen(s).VisitWaiting(
+          kChunk, [&](absl::Span<const int64_t> chunk,
+                      absl::Span<const int32_t> times) {
+            *key_to = std::copy(chunk.begin(), chunk.end(), *key_to);
+            seen_to = std::copy(times.begin(), times.end(), seen_to);
+            return absl::OkStatus();
+          }));
+    }
+    return absl::OkStatus();
   }
 
-  static absl::Status CopyCounters(OpKernelContext* context,
-                                   const EmbeddingTable& table,
-                                   const EmbeddingTable::Snapshot& frozen) {
-    const auto shape = table.counters_shape();
+  absl::Status CopyCounters(OpKernelContext* context,
+                            const FrozenShards& shards) const {
+    const auto each = shards.table(0).counters_shape();
+    const int64_t blocks = only_rows_ ? 0 : each.num_blocks;
+    const auto num_shards = static_cast<int64_t>(shards.size());
     Tensor* counters;
     TF_RETURN_IF_ERROR(context->allocate_output(
-        6, TensorShape({shape.num_blocks, shape.block_bytes}), &counters));
+        6, TensorShape({num_shards * blocks, each.block_bytes}), &counters));
     uint8_t* to = counters->flat<uint8_t>().data();
-    for (int64_t block = 0; block < shape.num_blocks; ++block) {
-      const absl::Span<const uint8_t> from = frozen.counters(block);
+    for (int64_t row = 0; row < num_shards * blocks; ++row) {
+      const absl::Span<const uint8_t> from =
+          shards.frozen(row / blocks).counters(row % blocks);
       to = std::copy(from.begin(), from.end(), to);
     }
     return absl::OkStatus();
   }
+
+  bool only_rows_ = false;
 };
 
 class TableImportNotesOp : public OpKernel {

@@ -40,7 +40,7 @@ absl::Status ParseLine(absl::string_view line, TableLayout* layout) {
   const std::vector<absl::string_view> words = absl::StrSplit(line, ' ');
   const absl::string_view field = words[0];
   if (field == "dim" && words.size() == 2) {
-    if (absl::SimpleAtoi(words[1], &layout->dim) && layout->dim > 0) {
+    if (absl::SimpleAtoi(words[1], &layout->dim) && layout->dim >= 0) {
       return absl::OkStatus();
     }
   } else if (field == "keys" && words.size() == 2) {
@@ -106,11 +106,12 @@ absl::StatusOr<TableLayout> TableLayout::Parse(absl::string_view text) {
                      absl::StrJoin(kHeads, "', '"), "'"));
   }
   TableLayout layout;
+  layout.dim = -1;
   for (size_t i = 1; i < lines.size(); ++i) {
     const absl::Status status = ParseLine(lines[i], &layout);
     if (!status.ok()) return status;
   }
-  if (layout.dim == 0) return BadLine("dim");
+  if (layout.dim < 0) return BadLine("dim");
   return layout;
 }
 

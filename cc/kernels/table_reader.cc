@@ -187,7 +187,6 @@ int64_t TableReader::SavedSlotWidth(int64_t slot) const {
   return SlotWidth(layout_.slots.row_wise, slot, layout_.dim);
 }
 
-// `width` 0: a vector.
 absl::Status TableReader::ReadSlice(const std::string& tensor,
                                     const std::vector<int64_t>& chunks,
                                     int64_t c, DataType dtype, int64_t width,
@@ -196,11 +195,12 @@ absl::Status TableReader::ReadSlice(const std::string& tensor,
   const int64_t begin = chunks[c], n = chunks[c + 1] - begin;
   TensorShape shape({n});
   TensorSlice spec({{begin, n}});
-  if (width > 0) {
+  if (width != kVector) {
     shape.AddDim(width);
     spec = TensorSlice({{begin, n}, {0, width}});
   }
   *slice = Tensor(dtype, shape);
+  if (width == 0) return absl::OkStatus();
   const CheckpointFiles::Reader reader = files_->reader();
   absl::Status status = reader->status();
   if (status.ok()) {
@@ -215,8 +215,8 @@ absl::Status TableReader::ReadSlice(const std::string& tensor,
 
 absl::Status TableReader::VerifyChunk(int64_t c, Tensor* keys) {
   Tensor slice;
-  TF_RETURN_IF_ERROR(
-      ReadSlice(KeysTensor(tensor_name_), chunks_, c, key_dtype(), 0, keys));
+  TF_RETURN_IF_ERROR(ReadSlice(KeysTensor(tensor_name_), chunks_, c,
+                               key_dtype(), kVector, keys));
   TF_RETURN_IF_ERROR(ReadSlice(ValuesTensor(tensor_name_), chunks_, c,
                                value_dtype(), layout_.dim, &slice));
   for (size_t s = 0; s < layout_.slots.names.size(); ++s) {
@@ -226,7 +226,7 @@ absl::Status TableReader::VerifyChunk(int64_t c, Tensor* keys) {
   }
   if (layout_.notes.empty()) return absl::OkStatus();
   return ReadSlice(NotesTensor(tensor_name_), chunks_, c, tensorflow::DT_INT64,
-                   0, &slice);
+                   kVector, &slice);
 }
 
 absl::Status TableReader::ReadChunk(int64_t c, const EmbeddingTable& table,
@@ -235,8 +235,8 @@ absl::Status TableReader::ReadChunk(int64_t c, const EmbeddingTable& table,
   const RowLayout layout = table.layout();
   const SlotLayout slots = table.slots();
   const int64_t n = chunks_[c + 1] - chunks_[c];
-  TF_RETURN_IF_ERROR(
-      ReadSlice(KeysTensor(tensor_name_), chunks_, c, key_dtype(), 0, keys));
+  TF_RETURN_IF_ERROR(ReadSlice(KeysTensor(tensor_name_), chunks_, c,
+                               key_dtype(), kVector, keys));
   Tensor slice;
   TF_RETURN_IF_ERROR(ReadSlice(ValuesTensor(tensor_name_), chunks_, c,
                                value_dtype(), layout_.dim, &slice));
@@ -249,7 +249,7 @@ absl::Status TableReader::ReadChunk(int64_t c, const EmbeddingTable& table,
   FillColumns(0, layout.meta_begin(), layout.meta_words, rows);
   if (!layout_.notes.empty() && table.notes() == layout_.notes) {
     TF_RETURN_IF_ERROR(ReadSlice(NotesTensor(tensor_name_), chunks_, c,
-                                 tensorflow::DT_INT64, 0, &slice));
+                                 tensorflow::DT_INT64, kVector, &slice));
     CopyNotes(slice, rows);
   }
   const auto& saved = layout_.slots.names;

@@ -81,6 +81,8 @@ class TableReader {
   // (*chunks)[c] .. (*chunks)[c + 1].
   absl::Status FindSlices(const std::string& vector, int64_t n,
                           std::vector<int64_t>* chunks);
+  // Of a [n, width] tensor, or of a [n] one where `width` is kVector.
+  static constexpr int64_t kVector = -1;
   absl::Status ReadSlice(const std::string& tensor,
                          const std::vector<int64_t>& chunks, int64_t c,
                          tensorflow::DataType dtype, int64_t width,

@@ -35,9 +35,9 @@ absl::Status TableReader::ReadWaiting(int64_t c, Tensor* keys, Tensor* seen) {
     return absl::OkStatus();
   }
   TF_RETURN_IF_ERROR(ReadSlice(WaitingKeysTensor(tensor_name_), waiting_, c,
-                               key_dtype(), 0, keys));
+                               key_dtype(), kVector, keys));
   return ReadSlice(WaitingSeenTensor(tensor_name_), waiting_, c,
-                   tensorflow::DT_INT32, 0, seen);
+                   tensorflow::DT_INT32, kVector, seen);
 }
 
 bool TableReader::HasCounters(const EmbeddingTable::CountersShape& each,

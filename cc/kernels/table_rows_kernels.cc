@@ -171,72 +171,6 @@ class TableImportOp : public OpKernel {
   }
 };
 
-class TableExportOp : public OpKernel {
- public:
-  using OpKernel::OpKernel;
-
-  void Compute(OpKernelContext* context) override {
-    TablePtr table;
-    OP_REQUIRES_OK(context, FindTable(context, 0, &table));
-    OP_REQUIRES_OK(context,
-                   CheckKeyDtype(*table, context->expected_output_dtype(0)));
-    OP_REQUIRES_OK(context,
-                   CheckValueDtype(*table, context->expected_output_dtype(1)));
-    OP_REQUIRES_OK(context, Export(context, *table->table()));
-  }
-
- private:
-  static absl::Status Export(OpKernelContext* context,
-                             const EmbeddingTable& table) {
-    RowLayout layout;
-    Tensor *values, *slots;
-    Tensor full_rows;
-    KeyOutput keys(table);
-    TfExecutor executor(context);
-    const auto allocate = [&](int64_t n, const RowLayout& found)
-        -> absl::StatusOr<EmbeddingTable::ExportBuffers> {
-      layout = found;
-      TF_RETURN_IF_ERROR(
-          context->allocate_output(1, TensorShape({n, layout.dim}), &values));
-      TF_RETURN_IF_ERROR(context->allocate_output(
-          2, TensorShape({n, layout.slot_words()}), &slots));
-      full_rows = *values;
-      if (!IsValue(layout)) {
-        TF_RETURN_IF_ERROR(context->allocate_temp(
-            tensorflow::DT_FLOAT, TensorShape({n, layout.width()}),
-            &full_rows));
-      }
-      auto to = keys.Allocate(context, 0, n);
-      if (!to.ok()) return to.status();
-      return EmbeddingTable::ExportBuffers{
-          *to, static_cast<float*>(full_rows.data())};
-    };
-    TF_RETURN_IF_ERROR(table.Export(allocate, &executor));
-    if (!IsValue(layout)) Split(full_rows, layout, values, slots);
-    keys.Finish();
-    return absl::OkStatus();
-  }
-
-  // Whether a full row is its value and nothing else.
-  static bool IsValue(const RowLayout& layout) {
-    return layout.width() * RowLayout::kWordBytes == layout.value_bytes();
-  }
-
-  // Deals full rows out to values and slots.
-  static void Split(const Tensor& full_rows, const RowLayout& layout,
-                    Tensor* values, Tensor* slots) {
-    const float* row = full_rows.flat<float>().data();
-    char* value = static_cast<char*>(values->data());
-    float* slot = slots->flat<float>().data();
-    for (int64_t i = 0; i < full_rows.dim_size(0); ++i, row += layout.width()) {
-      CopyBytes(row, value, layout.value_bytes());
-      value += layout.value_bytes();
-      slot = std::copy(row + layout.slots_begin(), row + layout.meta_begin(),
-                       slot);
-    }
-  }
-};
-
 REGISTER_KERNEL_BUILDER(Name("Tfembed>TableLookup").Device(DEVICE_CPU),
                         TableLookupOp);
 REGISTER_KERNEL_BUILDER(Name("Tfembed>TableUpsert").Device(DEVICE_CPU),
@@ -247,8 +181,6 @@ REGISTER_KERNEL_BUILDER(Name("Tfembed>TableRemove").Device(DEVICE_CPU),
                         TableRemoveOp);
 REGISTER_KERNEL_BUILDER(Name("Tfembed>TableImport").Device(DEVICE_CPU),
                         TableImportOp);
-REGISTER_KERNEL_BUILDER(Name("Tfembed>TableExport").Device(DEVICE_CPU),
-                        TableExportOp);
 
 }  // namespace
 }  // namespace tfembed

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <shared_mutex>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -67,13 +66,18 @@ class RowWriter {
   absl::Status WriteColumns(const std::string& tensor,
                             tensorflow::DataType dtype, const float* first,
                             int64_t dim, int64_t n) {
+    const TensorShape shape({num_rows_, dim});
+    if (dim == 0) {  // A tensor without elements has no slices.
+      if (next_row_ > 0) return absl::OkStatus();
+      return writer_->Add(tensor, Tensor(dtype, shape));
+    }
     const int64_t bytes = dim * tensorflow::DataTypeSize(dtype);
     Tensor slice(dtype, TensorShape({n, dim}));
     char* out = static_cast<char*>(slice.data());
     for (int64_t i = 0; i < n; ++i) {
       CopyBytes(first + i * rows_.width(), out + i * bytes, bytes);
     }
-    return writer_->AddSlice(tensor, TensorShape({num_rows_, dim}),
+    return writer_->AddSlice(tensor, shape,
                              TensorSlice({{next_row_, n}, {0, dim}}), slice);
   }
 
@@ -96,7 +100,7 @@ class RowWriter {
   int64_t next_row_ = 0;
 };
 
-// A tensor without elements has no slices.
+// As RowWriter, of no rows.
 absl::Status WriteEmpty(const std::string& name, const TableLayout& layout,
                         BundleWriter* writer) {
   const TensorShape shape({0, layout.dim});
@@ -133,11 +137,7 @@ int64_t ChunkRows(int64_t full_width) {
 absl::Status WriteTable(absl::Span<const EmbeddingTable* const> tables,
                         const std::string& name, BundleWriter* writer) {
   // The locks come first: what is read below is of their moment.
-  std::vector<std::shared_lock<std::shared_mutex>> strings_stay;
-  for (const EmbeddingTable* table : tables) {
-    if (table->strings() == nullptr) continue;
-    strings_stay.emplace_back(table->strings()->users());
-  }
+  const StringsStay strings_stay(tables);
   std::vector<std::unique_ptr<EmbeddingTable::Snapshot>> shards;
   int64_t num_rows = 0;
   for (const EmbeddingTable* table : tables) {

@@ -1,5 +1,5 @@
-// Ops that bring a table, with all that its policies noted, into tensors, and
-// those notes back.
+// Ops that bring the shards of a table, with all that its policies noted, into
+// tensors, and those notes back.
 #include "absl/status/status.h"
 #include "cc/ops/dtypes.h"
 #include "cc/ops/shapes.h"
@@ -14,7 +14,9 @@ using ::tensorflow::shape_inference::InferenceContext;
 using ::tensorflow::shape_inference::ShapeHandle;
 
 absl::Status SnapshotShape(InferenceContext* context) {
-  TF_RETURN_IF_ERROR(CheckHandle(context, 0));
+  for (int input = 0; input < context->num_inputs(); ++input) {
+    TF_RETURN_IF_ERROR(CheckHandle(context, input));
+  }
   const auto n = context->UnknownDim(), waiting = context->UnknownDim();
   context->set_output(0, context->Vector(n));
   context->set_output(1, context->Matrix(n, context->UnknownDim()));
@@ -44,7 +46,7 @@ absl::Status ImportCountersShape(InferenceContext* context) {
 }
 
 REGISTER_OP("Tfembed>TableSnapshot")
-    .Input("table: resource")
+    .Input("tables: N * resource")
     .Output("keys: Tkey")
     .Output("values: Tvalue")
     .Output("slots: float")
@@ -53,16 +55,21 @@ REGISTER_OP("Tfembed>TableSnapshot")
     .Output("seen: int32")
     .Output("counters: uint8")
     .Output("kinds: string")
+    .Attr("N: int >= 1")
+    .Attr("only_rows: bool = false")
     .Attr(TFEMBED_KEYS_ATTR)
     .Attr(TFEMBED_VALUES_ATTR)
     .SetIsStateful()
     .SetShapeFn(SnapshotShape)
     .Doc(R"doc(
-What `Tfembed>TableExport` gives, and of the same moment what the eviction policy
-noted of each row, `notes` [n], or [0] where it notes nothing; the keys `waiting`
-[m] for admission and in how many steps each was `seen` [m]; and the `counters`
-[blocks, bytes] of an admission whose keys share some. `kinds` [2] say what notes
-and counters mean, "" where there are none.
+All `keys` [n] of the shards of a table, shard after shard and in no particular
+order in each, their rows `values` [n, dim] and their `slots` [n, floats of all
+slots]; what the eviction policy noted of each row, `notes` [n], or [0] where it
+notes nothing; the keys `waiting` [m] for admission and in how many steps each was
+`seen` [m]; and the `counters` [blocks of all shards, bytes] of an admission whose
+keys share some. `kinds` [2] say what notes and counters mean, "" where there are
+none. All is of one moment, of all shards together. With `only_rows` nothing of
+the policies is copied.
 )doc");
 
 REGISTER_OP("Tfembed>TableImportNotes")

@@ -18,9 +18,9 @@ using ::tensorflow::shape_inference::ShapeHandle;
 
 absl::Status DimOf(InferenceContext* context, int64_t* dim) {
   TF_RETURN_IF_ERROR(context->GetAttr("dim", dim));
-  return *dim >= 1 ? absl::OkStatus()
+  return *dim >= 0 ? absl::OkStatus()
                    : absl::InvalidArgumentError(absl::StrCat(
-                         "`dim` must be positive; got ", *dim, "."));
+                         "`dim` must not be negative; got ", *dim, "."));
 }
 
 absl::Status CreateShape(InferenceContext* context) {
@@ -77,15 +77,6 @@ absl::Status SizeShape(InferenceContext* context) {
 absl::Status StatsShape(InferenceContext* context) {
   TF_RETURN_IF_ERROR(CheckHandle(context, 0));
   context->set_output(0, context->Vector(4));
-  return absl::OkStatus();
-}
-
-absl::Status ExportShape(InferenceContext* context) {
-  TF_RETURN_IF_ERROR(CheckHandle(context, 0));
-  const auto n = context->UnknownDim();
-  context->set_output(0, context->Vector(n));
-  context->set_output(1, context->Matrix(n, context->UnknownDim()));
-  context->set_output(2, context->Matrix(n, context->UnknownDim()));
   return absl::OkStatus();
 }
 
@@ -204,20 +195,6 @@ REGISTER_OP("Tfembed>TableStats")
     .Doc(R"doc(
 What the table holds and takes: [keys, keys that fit before the index grows,
 bytes of the index, bytes of the rows].
-)doc");
-
-REGISTER_OP("Tfembed>TableExport")
-    .Input("table: resource")
-    .Output("keys: Tkey")
-    .Output("values: Tvalue")
-    .Output("slots: float")
-    .Attr(TFEMBED_KEYS_ATTR)
-    .Attr(TFEMBED_VALUES_ATTR)
-    .SetIsStateful()
-    .SetShapeFn(ExportShape)
-    .Doc(R"doc(
-All `keys` [n], their rows `values` [n, dim] and their `slots`
-[n, floats of all slots], as of one moment and in no particular order.
 )doc");
 
 REGISTER_OP("Tfembed>TableImport")

@@ -20,9 +20,9 @@ absl::Status LookupTrainedShape(InferenceContext* context) {
   TF_RETURN_IF_ERROR(CheckHandle(context, 0));
   int64_t width;
   TF_RETURN_IF_ERROR(context->GetAttr("width", &width));
-  if (width < 1) {
+  if (width < 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("`width` must be positive; got ", width, "."));
+        absl::StrCat("`width` must not be negative; got ", width, "."));
   }
   ShapeHandle rows;
   TF_RETURN_IF_ERROR(RowsShape(context, context->input(1), width, &rows));

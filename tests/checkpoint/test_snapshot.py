@@ -1,4 +1,4 @@
-"""The ops under Savers: a shard with its policies' notes, as tensors."""
+"""The ops under exports and Savers: shards with its policies' notes, as tensors."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ BLOOM = policies.BloomAdmission(2, capacity=100)
 
 def take(table):
     found = snapshot.take(
-        table.handle, key_dtype=table.key_dtype, value_dtype=table.value_dtype
+        table.handles, key_dtype=table.key_dtype, value_dtype=table.value_dtype
     )
-    return snapshot.ShardSnapshot(*(tensor.numpy() for tensor in found))
+    return snapshot.TableSnapshot(*(tensor.numpy() for tensor in found))
 
 
 def test_a_snapshot_has_the_rows_of_an_export():

@@ -1,4 +1,4 @@
-"""Hash tables in graphs of TensorFlow 1, under `tf.compat.v1.train.Saver`."""
+"""Hash tables in graphs of TensorFlow 1, under its `Saver` and `Checkpoint`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from tfembed.tables import HashTable
 
 __all__ = ["TableSaveable", "add_to_savers", "saveables"]
 
+# In names of tensors that `tf.train.Checkpoint` gives, and in no Saver's.
+_OF_CHECKPOINTS = ".ATTRIBUTES/"
+
 
 class TableSaveable(private.SaveableObject):
     """A table as tensors of one save, whatever its number of shards.
@@ -25,7 +28,7 @@ class TableSaveable(private.SaveableObject):
     when the Saver is made. A Saver that was made before has none of them: it
     saves rows, and restores them with slots as they start. Of a table with
     policies a Saver has the tensors of `policy_tensors` too, which a restore
-    takes where they are; `tf.train.Checkpoint` has no place for such.
+    takes where they are; for `tf.train.Checkpoint` a `_NotesSaveable` has them.
 
     A Saver writes tensors, so it takes a copy of the table in memory;
     `tf.train.Checkpoint` in eager mode does not. Rows of a table with
@@ -34,17 +37,23 @@ class TableSaveable(private.SaveableObject):
     Args:
       table: it lives in the current graph.
       name: what the tensors' names begin with; None: as above.
+      exports: what was exported of the table, for another saveable of it.
     """
 
-    def __init__(self, table: HashTable, name: str | None = None) -> None:
+    def __init__(
+        self,
+        table: HashTable,
+        name: str | None = None,
+        exports: _Exports | None = None,
+    ) -> None:
         # Not the base's, which keeps a list of specs: slots come later.
         self.op = table.handle
         # An op of the graph's has it: meta graphs write collections by name.
         self.name = name or table.handle.op.name
         self._table = table
         self._stem = name or FileStem(table.name, num_shards=1).of_shard
-        self._noted = {} if name else policy_tensors.dtypes(table)
-        self._exports: dict[tuple[str, ...], list[tf.Tensor]] = {}
+        self._noted = policy_tensors.dtypes(table)
+        self.exports = _Exports(table) if exports is None else exports
 
     @property
     def table(self) -> HashTable:
@@ -64,19 +73,14 @@ class TableSaveable(private.SaveableObject):
 
         def content(i: int) -> tf.Tensor:
             read.append(i)
-            return self._exported(i)
+            return self.exports.tensor(i)
 
+        # Checkpoints ask for them before they save, and to restore, too.
+        if _OF_CHECKPOINTS not in self._stem:
+            dtypes |= self._noted
         specs = [
-            private.SaveSpec(
-                functools.partial(content, i),
-                "",
-                f"{self._stem}-{tensor}",
-                dtype=dtype,
-                device=table.shards[0].device,
-            )
-            for i, (tensor, dtype) in enumerate(
-                {**dtypes, **self._noted}.items()
-            )
+            _spec(self.exports, f"{self._stem}-{tensor}", dtype, content, i)
+            for i, (tensor, dtype) in enumerate(dtypes.items())
         ]
         return _Specs(specs[:num_needed], specs[num_needed:], read)
 
@@ -119,22 +123,97 @@ class TableSaveable(private.SaveableObject):
             return checkpoint_ops.read(
                 restore.inputs[0],
                 tensors={
-                    f"{self._stem}-{name}": dtype
+                    f"{_notes_stem(self._stem)}-{name}": dtype
                     for name, dtype in self._noted.items()
                 },
             )
 
-    def _exported(self, i: int) -> tf.Tensor:
-        # One op, so that all of a row is of one moment.
-        table = self._table
-        if table.slot_names not in self._exports:
+
+class _NotesSaveable(private.SaveableObject):
+    """What policies noted, beside a table in a `tf.train.Checkpoint`.
+
+    A checkpoint may have been made without, so the `TableSaveable` restores it.
+
+    Args:
+      exports: of the table.
+      name: what the tensors' names begin with.
+    """
+
+    def __init__(self, exports: _Exports, name: str) -> None:
+        self.op = None  # That of another saveable would be saved twice.
+        self.name = name
+        self._exports = exports
+
+    @property
+    def specs(self) -> Sequence[Any]:
+        """The tensors, which follow the table's columns."""
+        first = 2 + len(self._exports.table.slot_names)
+        dtypes = policy_tensors.dtypes(self._exports.table)
+        return [
+            _spec(
+                self._exports,
+                f"{self.name}-{tensor}",
+                dtype,
+                self._exports.tensor,
+                first + i,
+            )
+            for i, (tensor, dtype) in enumerate(dtypes.items())
+        ]
+
+    def restore(
+        self, restored_tensors: Sequence[tf.Tensor], restored_shapes: Any
+    ) -> tf.Operation:
+        """Does nothing."""
+        del restored_tensors, restored_shapes
+        return tf.no_op()
+
+
+class _Exports:
+    """The tensors of a table that is saved, by one op, of one moment.
+
+    Attributes:
+      table: the table.
+    """
+
+    def __init__(self, table: HashTable) -> None:
+        self.table = table
+        self._made: dict[tuple[str, ...], list[tf.Tensor]] = {}
+
+    def tensor(self, i: int) -> tf.Tensor:
+        """The i-th of `policy_tensors.export`, after rows have expired."""
+        table = self.table
+        if table.slot_names not in self._made:
             expiry = table.expiry
             expired = []
             if expiry is not None and expiry.at_checkpoints:
                 expired.append(table.expire(expiry.limit).keys)
             with tf.control_dependencies(expired):
-                self._exports[table.slot_names] = policy_tensors.export(table)
-        return self._exports[table.slot_names][i]
+                self._made[table.slot_names] = policy_tensors.export(table)
+        return self._made[table.slot_names][i]
+
+
+def _spec(
+    exports: _Exports,
+    name: str,
+    dtype: tf.DType,
+    content: Callable[[int], tf.Tensor],
+    i: int,
+) -> Any:
+    return private.SaveSpec(
+        functools.partial(content, i),
+        "",
+        name,
+        dtype=dtype,
+        device=exports.table.shards[0].device,
+    )
+
+
+def _notes_stem(stem: str) -> str:
+    """What names of the policies' tensors begin with, beside a table's."""
+    if _OF_CHECKPOINTS not in stem:
+        return stem
+    folder, _, _ = stem.rpartition("/")
+    return f"{folder}/policies"
 
 
 class _Specs(list[Any]):
@@ -165,6 +244,12 @@ class _Specs(list[Any]):
             yield from self._others
 
 
+class _NoSaveables(list[Any]):
+    """An empty list, with the attribute that Savers ask for."""
+
+    name = ""
+
+
 def add_to_savers(table: HashTable) -> TableSaveable | None:
     """Has the savers of the current graph save `table`; None in eager mode."""
     with tf.init_scope():
@@ -177,17 +262,23 @@ def add_to_savers(table: HashTable) -> TableSaveable | None:
         return saveable
 
 
-def saveables(
-    saveable: TableSaveable,
-) -> dict[str, Callable[..., TableSaveable]]:
+def saveables(saveable: TableSaveable) -> dict[str, Callable[..., Any]]:
     """What TensorFlow asks an object of a graph for, to save it.
 
     A Saver that is given the object calls the function without arguments;
     `tf.train.Checkpoint` gives the tensors' name.
     """
+    table, exports = saveable.table, saveable.exports
 
+    # `kwargs` are for functions that save asynchronously.
     def make(name: str = "", **kwargs: Any) -> TableSaveable:
-        del kwargs  # For functions that save asynchronously.
-        return TableSaveable(saveable.table, name) if name else saveable
+        return TableSaveable(table, name, exports) if name else saveable
 
-    return {"table": make}
+    def make_notes(name: str = "", **kwargs: Any) -> Any:
+        if _OF_CHECKPOINTS not in name:
+            return _NoSaveables()  # A Saver's TableSaveable has them.
+        return _NotesSaveable(exports, name)
+
+    if not policy_tensors.dtypes(table):
+        return {"table": make}
+    return {"table": make, "policies": make_notes}

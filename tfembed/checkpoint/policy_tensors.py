@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfembed.ops import snapshot
 from tfembed.ops import table as table_ops
-from tfembed.tables import HashTable
+from tfembed.tables import HashTable, table_snapshot
 
 __all__ = ["assert_fit", "dtypes", "export", "restore"]
 
@@ -29,24 +29,12 @@ def dtypes(table: HashTable) -> dict[str, tf.DType]:
 def export(table: HashTable) -> list[tf.Tensor]:
     """As `HashTable.export_columns`, and the tensors of `dtypes`.
 
-    Of one moment each shard.
+    Of one moment, as `table_snapshot.take` says.
     """
     if not dtypes(table):
         return table.export_columns()
-    with tf.control_dependencies(table.lay_out_slots()):
-        each = [
-            snapshot.take(
-                handle, key_dtype=table.key_dtype, value_dtype=table.value_dtype
-            )
-            for handle in table.handles
-        ]
-    whole = snapshot.ShardSnapshot(
-        *(tf.concat(tensors, 0) for tensors in zip(*each, strict=True))
-    )
-    slots = []
-    if table.slot_names:
-        slots = tf.split(whole.slots, table.slot_widths, 1)
-    return [whole.keys, whole.values, *slots, *whole[3:7], each[0].kinds]
+    columns, notes = table_snapshot.take(table, table.shards)
+    return [*columns, *notes]
 
 
 def assert_fit(

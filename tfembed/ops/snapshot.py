@@ -1,7 +1,8 @@
-"""Ops that bring a shard and all its policies noted into tensors: convert, call."""
+"""Ops that bring shards and all that policies noted into tensors: convert, call."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -9,18 +10,19 @@ import tensorflow as tf
 from tfembed.ops import library, private
 
 
-class ShardSnapshot(NamedTuple):
-    """A shard as of one moment.
+class TableSnapshot(NamedTuple):
+    """The shards of a table as of one moment.
 
     Attributes:
-      keys: [n].
+      keys: [n], shard after shard.
       values: [n, dim].
       slots: float32 [n, floats of all slots].
       notes: int64 [n], what the eviction policy noted of each row; [0] where it
         notes nothing.
       waiting: [m], keys that wait for admission.
       seen: int32 [m], in how many steps each of them was seen.
-      counters: uint8 [blocks, bytes], of an admission whose keys share some.
+      counters: uint8 [blocks of all shards, bytes], of an admission whose keys
+        share some.
       kinds: string [2], what notes and counters mean; "" where there are none.
     """
 
@@ -35,12 +37,26 @@ class ShardSnapshot(NamedTuple):
 
 
 def take(
-    table: tf.Tensor, *, key_dtype: tf.DType, value_dtype: tf.DType
-) -> ShardSnapshot:
-    """All that a shard holds."""
-    return ShardSnapshot(
+    tables: Sequence[tf.Tensor],
+    *,
+    key_dtype: tf.DType = tf.int64,
+    value_dtype: tf.DType = tf.float32,
+    only_rows: bool = False,
+) -> TableSnapshot:
+    """All that the shards of a table hold, of one moment all together.
+
+    Args:
+      tables: the handles of the shards, which lie on one device.
+      key_dtype, value_dtype: the table's.
+      only_rows: whether to leave what policies noted out.
+
+    Raises:
+      tf.errors.InvalidArgumentError: other dtypes, or handles of tables that
+        differ.
+    """
+    return TableSnapshot(
         *library.load().tfembed_table_snapshot(
-            table, Tkey=key_dtype, Tvalue=value_dtype
+            tables, only_rows=only_rows, Tkey=key_dtype, Tvalue=value_dtype
         )
     )
 

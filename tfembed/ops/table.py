@@ -178,19 +178,6 @@ def stats(table: tf.Tensor) -> TableMemory:
     )
 
 
-def export(
-    table: tf.Tensor,
-    *,
-    key_dtype: tf.DType = tf.int64,
-    value_dtype: tf.DType = tf.float32,
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """(keys [n], values [n, dim], slots [n, floats of all slots]) of one moment."""
-    result = library.load().tfembed_table_export(
-        table, Tkey=key_dtype, Tvalue=value_dtype
-    )
-    return result.keys, result.values, result.slots
-
-
 def keys(table: tf.Tensor, *, key_dtype: tf.DType = tf.int64) -> tf.Tensor:
     """All keys [n] of one moment; no row is copied."""
     return library.load().tfembed_table_keys(table, Tkey=key_dtype)
@@ -268,7 +255,6 @@ def _keys(keys: tf.Tensor) -> tf.Tensor:
 
 for _op in (
     "TableContains",
-    "TableExport",
     "TableKeys",
     "TableLookup",
     "TableLookupTrained",

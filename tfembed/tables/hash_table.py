@@ -12,7 +12,7 @@ from tfembed import checks, errors
 from tfembed.initializers import row_initializer
 from tfembed.ops import table as table_ops
 from tfembed.policies import AdmissionPolicy, EvictionPolicy, Expiry
-from tfembed.tables import arguments
+from tfembed.tables import arguments, table_snapshot
 from tfembed.tables.dtypes import table_dtypes
 from tfembed.tables.followed_table import group
 from tfembed.tables.partition import Partitioner
@@ -33,7 +33,7 @@ class HashTable(TrainedTable):
     `tf.data` maps; keys may have any shape and any value.
 
     Args:
-      dim: width of a row, positive.
+      dim: width of a row; 0 keeps keys alone.
       key_dtype, value_dtype: a pair that `tfembed.tables.dtypes` lists. int32
         keys take the place of int64 ones.
       name: the table's name in errors and, without a seed, in its seed.
@@ -92,7 +92,7 @@ class HashTable(TrainedTable):
                 f"Rows of strings are kept by a StringTable; got value_dtype "
                 f"string for HashTable '{name}'."
             )
-        dim = checks.integer(dim, "dim", least=1, owner=f"table '{name}'")
+        dim = checks.integer(dim, "dim", least=0, owner=f"table '{name}'")
         devices = arguments.check_devices(devices, name)
         described = row_initializer(initializer, dim)
         seed = described.seed if seed is None else seed
@@ -226,9 +226,10 @@ class HashTable(TrainedTable):
         return self.stats().bytes_per_key
 
     def export(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """All keys [n] and values [n, dim], shard after shard.
+        """All keys [n] and values [n, dim], shard after shard, of one moment.
 
-        It makes a second copy of the table; checkpoints do not.
+        Of all shards together, where they lie on one device. It makes a second
+        copy of the table; checkpoints do not.
         """
         keys, values, *_ = self.export_columns()
         return keys, values
@@ -246,24 +247,11 @@ class HashTable(TrainedTable):
     def export_columns(self, shard: int | None = None) -> list[tf.Tensor]:
         """Keys [n], values [n, dim], and the rows of each slot.
 
-        Of one shard or of all, and of one moment each shard; a second copy of the table.
+        Of one shard or of all, of one moment as `table_snapshot.take` says; a
+        second copy of the table.
         """
-        handles = self.handles if shard is None else [self.handles[shard]]
-        with tf.control_dependencies(self.lay_out_slots()):
-            each = [
-                table_ops.export(
-                    handle,
-                    key_dtype=self.key_dtype,
-                    value_dtype=self.value_dtype,
-                )
-                for handle in handles
-            ]
-        keys, values, slots = (
-            tf.concat(tensors, 0) for tensors in zip(*each, strict=True)
-        )
-        if not self.slot_names:
-            return [keys, values]
-        return [keys, values, *tf.split(slots, self.slot_widths, 1)]
+        shards = self.shards if shard is None else [self.shards[shard]]
+        return table_snapshot.take(self, shards, only_rows=True).columns
 
     def replace(
         self, keys: tf.Tensor, columns: Sequence[tf.Tensor]

@@ -42,7 +42,7 @@ class StringTable(ShardedTable):
     keys may have any shape and any value.
 
     Args:
-      dim: strings of a row, positive.
+      dim: strings of a row; 0 keeps keys alone.
       name: the table's name in errors.
       initializer: what missing keys read: a string, or `dim` of them; None: "".
       devices: one host device per shard.
@@ -67,7 +67,7 @@ class StringTable(ShardedTable):
         partitioner: Partitioner | None = None,
     ) -> None:
         arguments.check_name(name)
-        dim = checks.integer(dim, "dim", least=1, owner=f"table '{name}'")
+        dim = checks.integer(dim, "dim", least=0, owner=f"table '{name}'")
         options = StringOptions(
             name=name, dim=dim, missing=_missing_row(initializer, dim, name)
         )

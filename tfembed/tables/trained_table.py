@@ -40,8 +40,14 @@ class TrainedTable(EvictingTable):
             slots of another one from a checkpoint.
           tfembed.errors.DtypeError: (also TypeError) rows that are not float32,
             float16 or bfloat16.
+          tfembed.errors.UnsupportedError: rows of width 0.
         """
         check_trained(self.value_dtype, self.name)
+        if self.dim == 0:
+            raise errors.UnsupportedError(
+                f"Table '{self.name}' has dim 0: its rows have no numbers to "
+                "train. Make it with a dim of at least 1."
+            )
         rule = optimizer.rule_text()
         if isinstance(optimizer, optimizers.Optimizer):
             optimizer.check_fits_table(self.name, has_vocabulary=False)

@@ -158,23 +158,12 @@ TEST_P(KvConformance, WhatIsExportedCanBeImported) {
   const SlotLayout adagrad = {"adagrad", {"a"}, {0.1f}};
   ASSERT_TRUE(table->SetSlots(adagrad).ok() && other->SetSlots(adagrad).ok());
   ASSERT_TRUE(Upsert(table.get(), {4, -9}, {1, 2}).ok());
-  std::vector<int64_t> keys;
-  std::vector<float> rows;
-  ASSERT_TRUE(
-      table
-          ->Export(
-              [&](int64_t n, const RowLayout& layout)
-                  -> absl::StatusOr<EmbeddingTable::ExportBuffers> {
-                keys.resize(n);
-                rows.resize(n * layout.width());
-                return EmbeddingTable::ExportBuffers{keys.data(), rows.data()};
-              },
-              &executor_)
-          .ok());
-  for (size_t i = 0; i < keys.size(); ++i) {
-    std::fill_n(rows.data() + (2 * i + 1) * kDim, kDim, 7.0f);
+  ExportedRows all = ExportRows(*table, &executor_);
+  for (size_t i = 0; i < all.keys.size(); ++i) {
+    std::fill_n(all.full_rows.data() + (2 * i + 1) * kDim, kDim, 7.0f);
   }
-  ASSERT_TRUE(other->Import(keys, 2 * kDim, rows.data(), &executor_).ok());
+  ASSERT_TRUE(
+      other->Import(all.keys, 2 * kDim, all.full_rows.data(), &executor_).ok());
   EXPECT_THAT(VisitAll(*other, {7}), (Model{{-9, 2}, {4, 1}}));
 }
 

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "cc/core/testing/table_fuzzer.h"
+#include "cc/core/testing/test_table.h"
 #include "gtest/gtest.h"
 
 namespace tfembed {
@@ -69,16 +70,8 @@ void TableFuzzer::CheckVisited(absl::Span<const int64_t> keys,
 void TableFuzzer::Export() {
   met_.clear();
   for (const auto& shard : shards_) {
-    std::vector<int64_t> keys;
-    std::vector<float> rows;
-    const auto allocate = [&](int64_t n, const RowLayout& layout)
-        -> absl::StatusOr<EmbeddingTable::ExportBuffers> {
-      keys.resize(n);
-      rows.resize(n * layout.width());
-      return EmbeddingTable::ExportBuffers{keys.data(), rows.data()};
-    };
-    ASSERT_TRUE(shard->Export(allocate, executor_).ok());
-    CheckVisited(keys, rows.data(), shard->layout());
+    const ExportedRows all = ExportRows(*shard, executor_);
+    CheckVisited(all.keys, all.full_rows.data(), all.layout);
   }
   ASSERT_EQ(met_.size(), expected_.size());
 }

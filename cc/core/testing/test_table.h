@@ -1,6 +1,7 @@
 #ifndef TFEMBED_CORE_TESTING_TEST_TABLE_H_
 #define TFEMBED_CORE_TESTING_TEST_TABLE_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -38,6 +39,34 @@ inline std::vector<float> LookUp(const EmbeddingTable& table,
   std::vector<float> values(keys.size() * table.dim());
   table.Lookup(keys, values.data(), nullptr, executor);
   return values;
+}
+
+// All keys of a table and their full rows, as Import takes them.
+struct ExportedRows {
+  std::vector<int64_t> keys;
+  std::vector<float> full_rows;
+  RowLayout layout;
+};
+
+inline ExportedRows ExportRows(const EmbeddingTable& table,
+                               Executor* executor = nullptr) {
+  const auto snapshot = table.Freeze();
+  const int64_t width = snapshot->layout().width();
+  ExportedRows all;
+  all.layout = snapshot->layout();
+  all.keys.resize(snapshot->size());
+  all.full_rows.resize(snapshot->size() * width);
+  snapshot->VisitBlocks(
+      [&](int64_t first, absl::Span<const int64_t> keys,
+          const float* const* rows) {
+        std::copy(keys.begin(), keys.end(), all.keys.begin() + first);
+        for (size_t i = 0; i < keys.size(); ++i) {
+          std::copy(rows[i], rows[i] + width,
+                    all.full_rows.begin() + (first + i) * width);
+        }
+      },
+      executor);
+  return all;
 }
 
 // Which keys are there, as ints, which print and compare well.

@@ -133,6 +133,7 @@ def _fusible(params: Any) -> bool:
         and params.shard_num == 1
         and params.key_dtype in (tf.int64, tf.string)
         and params.value_dtype in _FUSED
+        and params.dim > 0
     )
 
 

@@ -50,7 +50,7 @@ class Variable(VariableFiles, VariableLookups):
         float64 or bfloat16.
       value_dtype: tf.float32, float16, bfloat16, int32, int8, int64 or float64;
         bool too for string keys, string for int64 keys (not trained).
-      dim: numbers per row, at least 1.
+      dim: numbers per row; 0 keeps keys alone.
       devices: a device or a list of them, one shard each (`["/CPU:0"] * 3` is
         three shards). Default: one shard on the CPU.
       partitioner: `partitioner(keys, shard_num)` gives the int32 shard of each
@@ -113,7 +113,7 @@ class Variable(VariableFiles, VariableLookups):
         self.key_dtype, self.value_dtype = table_dtypes(key_dtype, value_dtype)
         check_kv_creator(kv_creator)
         arguments.check_partitioner(partitioner)
-        self.dim = checks.integer(dim, "dim", least=1)
+        self.dim = checks.integer(dim, "dim", least=0)
         self.devices = arguments.device_list(devices)
         self.shard_num = len(self.devices)
         self.partition_fn = partitioner

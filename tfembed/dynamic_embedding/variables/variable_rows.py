@@ -132,7 +132,11 @@ class VariableRows(tf.__internal__.tracking.Trackable):
             return self._table.clear()
 
     def export(self, name: str | None = None) -> tuple[tf.Tensor, tf.Tensor]:
-        """All keys [n] and values [n, dim], shard after shard."""
+        """All keys [n] and values [n, dim], shard after shard.
+
+        Of one moment of all shards together, where they lie on one device and
+        values are numbers; else of one moment each shard.
+        """
         with tf.name_scope(name or "export"):
             return self._table.export()
 
