@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.checkpoint import private
+from tfembed.checkpoint.one_device import check_one_device
 from tfembed.checkpoint.table_source import TableSource
 from tfembed.ops import checkpoint as checkpoint_ops
 from tfembed.ops.private import orders_by_itself
@@ -48,6 +49,8 @@ def _save(
     trackables: Mapping[str, HashTable], file_prefix: tf.Tensor
 ) -> tf.Tensor:
     tables = list(trackables.values())
+    for table in tables:
+        check_one_device(table.handles, table.name)
     # TensorFlow traces this for a SavedModel's own restore and save, and then
     # calls it once more, which writes the export.
     exporting = private.exporting_saved_model()
@@ -74,6 +77,8 @@ def _restore(
         )
     # A SavedModel serves: its restore op leaves the optimizers' slots out.
     exporting = private.exporting_saved_model()
+    for table in trackables.values():
+        check_one_device(table.handles, table.name)
     sources = [
         TableSource(
             table=table,

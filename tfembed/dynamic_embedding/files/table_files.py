@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed.checkpoint import row_files
+from tfembed.checkpoint.one_device import check_one_device
 from tfembed.dynamic_embedding.files import folders
 from tfembed.ops import files as file_ops
 from tfembed.ops.private import orders_by_itself
@@ -40,6 +41,7 @@ def save(
     Returns:
       The op in a graph, None in eager mode.
     """
+    check_one_device(table.handles, table.name)
     with tf.name_scope(name or "save_to_file_system"):
         saved = file_ops.save(
             table.handles,
@@ -70,6 +72,7 @@ def load(
     Returns:
       The op in a graph, None in eager mode.
     """
+    check_one_device(table.handles, table.name)
     with tf.name_scope(name or "load_from_file_system"):
         return row_files.load(
             table,

@@ -24,7 +24,7 @@ def update_tables(
     """Applies `rule` once to each distinct key of each variable.
 
     Gradients of one key, in one entry or several, are summed first. All shards
-    of one machine are updated by one op call, so that a refused gradient leaves
+    of one device are updated by one op call, so that a refused gradient leaves
     every table there as it was.
 
     Args:
@@ -40,7 +40,7 @@ def update_tables(
     for slices, params in gradients:
         shards = zip(params.devices, _by_shard(slices, params), strict=True)
         for shard, (device, (keys, values)) in enumerate(shards):
-            update = updates.setdefault(_machine(device), _Update())
+            update = updates.setdefault(_place(device), _Update())
             update.add(params, shard, keys, values)
     counts = [
         tf.reduce_sum(
@@ -63,7 +63,7 @@ def update_tables(
 
 
 class _Update:
-    """What one op call takes: shards of one machine, parallel lists."""
+    """What one op call takes: shards of one device, parallel lists."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -91,10 +91,10 @@ class _Update:
 
 
 @functools.lru_cache
-def _machine(device: str) -> tuple[Any, ...]:
-    """The job, replica and task of a device; an op runs on one of these."""
+def _place(device: str) -> tuple[Any, ...]:
+    """What tells one host device from another; an op runs on one of them."""
     spec = tf.DeviceSpec.from_string(device)
-    return spec.job, spec.replica, spec.task
+    return spec.job, spec.replica, spec.task, spec.device_index or 0
 
 
 def _by_shard(

@@ -1,0 +1,89 @@
+"""A variable whose shards lie on several host devices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfembed.dynamic_embedding as de
+from tfembed import errors, optimizers
+
+KEYS = tf.range(6, dtype=tf.int64)
+
+
+def variable(devices=("/CPU:0", "/CPU:1"), name="apart"):
+    v = de.Variable(dim=2, name=name, devices=list(devices), initializer=1.0)
+    v.upsert(KEYS, tf.reshape(tf.range(12, dtype=tf.float32), [6, 2]))
+    return v
+
+
+def content(v):
+    keys, rows = (x.numpy() for x in v.export())
+    return dict(zip(keys.tolist(), rows.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("in_function", [False, True])
+def test_it_holds_and_gives_rows_as_on_one_device(in_function):
+    apart, together = variable(), variable(["/CPU:0"] * 2)
+    run = tf.function if in_function else lambda function: function
+
+    rows = run(lambda: apart.lookup(KEYS))()
+
+    assert {s.resource_handle.device[-1] for s in apart.tables} == {"0", "1"}
+    np.testing.assert_array_equal(rows, together.lookup(KEYS))
+    assert content(apart) == content(together)
+    apart.remove(KEYS[:3])
+    assert apart.size() == 3
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: optimizers.Adagrad(0.5),
+        lambda: tf.keras.optimizers.Adam(0.5),
+        lambda: tf.keras.optimizers.Lion(0.5),
+    ],
+    ids=["our own", "a fused one", "its own update"],
+)
+def test_it_is_trained_as_on_one_device(make):
+    found = []
+    for devices in (["/CPU:0", "/CPU:1"], ["/CPU:0"] * 2):
+        v = variable(devices, name="trained")
+        optimizer = de.DynamicEmbeddingOptimizer(make())
+        for _ in range(2):
+            optimizer.minimize(
+                lambda v=v: tf.reduce_sum(
+                    de.embedding_lookup(v, [1, 2, 2, 9], name="l") ** 2
+                ),
+                [v],
+            )
+        found.append(content(v))
+    assert found[0].keys() == found[1].keys() == {*range(6), 9}
+    for key, row in found[1].items():
+        np.testing.assert_allclose(found[0][key], row, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda v, folder: tf.train.Checkpoint(v=v).save(f"{folder}/ckpt"),
+        lambda v, folder: v.save_to_file_system(folder),
+        lambda v, folder: v.load_from_file_system(folder),
+    ],
+    ids=["checkpoint", "save", "load"],
+)
+def test_files_say_that_they_need_one_device(tmp_path, use):
+    v = variable()
+    with pytest.raises(errors.UnsupportedError, match="CPU:0, .*CPU:1"):
+        use(v, str(tmp_path))
+    assert v.size() == 6
+
+
+def test_a_checkpoint_is_not_restored_on_several_devices(tmp_path):
+    together, apart = variable(["/CPU:0"] * 2), variable()
+    path = tf.train.Checkpoint(v=together).save(str(tmp_path / "ckpt"))
+    apart.clear()
+    with pytest.raises(errors.UnsupportedError, match="CPU:0, .*CPU:1"):
+        tf.train.Checkpoint(v=apart).restore(path)
+    assert apart.size() == 0
