@@ -242,7 +242,7 @@ def test_row_50_an_environment_variable_sets_the_default_size(monkeypatch):
     ("options", "error", "text"),
     [
         ({"kv_creator": object()}, TypeError, "CuckooHashTableCreator"),
-        ({"dim": 0}, ValueError, "`dim` must be"),
+        ({"dim": -1}, ValueError, "`dim` must be"),
         ({"dim": 2.5}, ValueError, "`dim` must be"),
         ({"init_size": -1}, ValueError, "`init_size` must be"),
         ({"devices": []}, ValueError, "`devices`"),

@@ -31,7 +31,7 @@ def test_stats_count_keys_and_bytes():
 @pytest.mark.parametrize(
     "options",
     [
-        {"dim": 0},
+        {"dim": -1},
         {"dim": -1},
         {"initializer": "magic"},
         {"initializer": "uniform", "initializer_args": [1.0]},

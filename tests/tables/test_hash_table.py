@@ -176,8 +176,8 @@ def test_values_of_another_dtype_are_refused(table):
     ("options", "text"),
     [
         (
-            {"dim": 0},
-            "`dim` must be an integer of at least 1; got 0 for table 't'",
+            {"dim": -1},
+            "`dim` must be an integer of at least 0; got -1 for table 't'",
         ),
         ({"dim": 2.5}, "`dim`"),
         ({"name": ""}, "`name`"),
