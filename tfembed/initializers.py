@@ -150,7 +150,7 @@ def _from_array(value: Any, dim: int) -> RowInitializer:
             f"An initializer with {array.size} elements does not fit rows of "
             f"width {dim}; give 1 or {dim} elements."
         )
-    numbers = tuple(float(x) for x in array)
+    numbers = tuple(float(x) for x in array) or (0.0,)  # Of width 0: any.
     # With dim 1 the two are the same row.
     return RowInitializer(
         "constant" if len(numbers) == 1 else "vector", numbers

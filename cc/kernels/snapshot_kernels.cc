@@ -49,6 +49,12 @@ class FrozenShards {
           CheckKeyDtype(*table, context->expected_output_dtype(0)));
       TF_RETURN_IF_ERROR(
           CheckValueDtype(*table, context->expected_output_dtype(1)));
+      if (std::find(tables_.begin(), tables_.end(), table->table()) !=
+          tables_.end()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("`tables` must be different ones; got '",
+                         table->name(), "' twice."));
+      }
       tables_.push_back(table->table());
       owners_.push_back(std::move(table));
     }
@@ -59,6 +65,9 @@ class FrozenShards {
     }
     return CheckAlike();
   }
+
+  // Lets writers go on: all has been copied.
+  void Thaw() { frozen_.clear(); }
 
   size_t size() const { return tables_.size(); }
   const EmbeddingTable& table(size_t i) const { return *tables_[i]; }
@@ -80,7 +89,8 @@ class FrozenShards {
       const RowLayout& other = frozen_[i]->layout();
       const bool differ =
           other.dim != layout().dim || other.width() != layout().width() ||
-          other.slot_words() != layout().slot_words() ||
+          other.row_wise != layout().row_wise ||
+          frozen_[i]->slots().names != frozen_[0]->slots().names ||
           tables_[i]->notes() != tables_[0]->notes() ||
           tables_[i]->counters_shape() != tables_[0]->counters_shape();
       if (!differ) continue;
@@ -117,9 +127,12 @@ class TableSnapshotOp : public OpKernel {
     Tensor* kinds;
     OP_REQUIRES_OK(context,
                    context->allocate_output(7, TensorShape({2}), &kinds));
-    kinds->flat<tstring>()(0) = std::string(shards.table(0).notes());
-    kinds->flat<tstring>()(1) = shards.table(0).counters_shape().kind;
-    shards.keys()->Finish();
+    if (!only_rows_) {
+      kinds->flat<tstring>()(0) = std::string(shards.table(0).notes());
+      kinds->flat<tstring>()(1) = shards.table(0).counters_shape().kind;
+    }
+    shards.Thaw();
+    shards.keys()->Finish();  // Naming strings takes longer than all else.
   }
 
  private:

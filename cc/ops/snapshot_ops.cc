@@ -68,8 +68,8 @@ slots]; what the eviction policy noted of each row, `notes` [n], or [0] where it
 notes nothing; the keys `waiting` [m] for admission and in how many steps each was
 `seen` [m]; and the `counters` [blocks of all shards, bytes] of an admission whose
 keys share some. `kinds` [2] say what notes and counters mean, "" where there are
-none. All is of one moment, of all shards together. With `only_rows` nothing of
-the policies is copied.
+none. All is of one moment, of all shards together. With `only_rows` what is of
+the policies is empty.
 )doc");
 
 REGISTER_OP("Tfembed>TableImportNotes")

@@ -157,7 +157,7 @@ def test_policies_judge_keys_without_rows():
     v = variable(max_size=4, eviction=policies.LeastFrequent())
     for _ in range(3):
         v.upsert(tf.constant([1, 2], tf.int64), tf.zeros([2, 0]))
-    v.upsert(tf.range(10, 14, dtype=tf.int64)[:2], tf.zeros([2, 0]))
+    v.upsert(tf.range(10, 12, dtype=tf.int64), tf.zeros([2, 0]))
     v.upsert(tf.range(20, 22, dtype=tf.int64), tf.zeros([2, 0]))
     assert exported(v) == [1, 2, 20, 21]
     kept = filled(restrict_policy=de.FrequencyRestrictPolicy)
@@ -194,3 +194,30 @@ def test_there_is_nothing_to_train():
             ),
             [v],
         )
+
+
+@pytest.mark.parametrize(
+    "initializer",
+    [None, 3.0, [], np.zeros(0, np.float32), "glorot_uniform", tf.ones([0])],
+    ids=["none", "number", "list", "array", "name", "tensor"],
+)
+def test_any_initializer_fits(initializer):
+    v = variable(initializer=initializer)
+    assert v.lookup(tf.constant([1], tf.int64)).shape == [1, 0]
+
+
+def test_nothing_is_added_to_rows_without_columns():
+    v = filled()
+    keys, none = tf.constant([1, 50], tf.int64), tf.zeros([2, 0])
+    v.accum(keys, none, none, tf.constant([True, False]))
+    assert v.size() == 11
+
+
+def test_a_partitioner_deals_keys_of_a_checkpoint(tmp_path):
+    path = tf.train.Checkpoint(v=filled()).save(str(tmp_path / "ckpt"))
+    v = variable(
+        shards=2,
+        partitioner=lambda keys, n: tf.cast(keys < 3, tf.int32),
+    )
+    tf.train.Checkpoint(v=v).restore(path).assert_consumed()
+    assert [int(v.size(i)) for i in range(2)] == [7, 3]

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed.dynamic_embedding as de
+from tests.dynamic_embedding.graph_programs import graph_and_session
 from tfembed import errors, optimizers
 
 KEYS = tf.range(6, dtype=tf.int64)
@@ -87,3 +88,31 @@ def test_a_checkpoint_is_not_restored_on_several_devices(tmp_path):
     with pytest.raises(errors.UnsupportedError, match="CPU:0, .*CPU:1"):
         tf.train.Checkpoint(v=apart).restore(path)
     assert apart.size() == 0
+
+
+@pytest.mark.parametrize(
+    "devices",
+    [["/CPU", "/CPU:0"], ["", "/CPU:0"], ["/job:localhost/task:0", "/CPU:0"]],
+    ids=str,
+)
+def test_one_device_may_have_several_names_in_a_graph(tmp_path, devices):
+    with graph_and_session() as session:
+        v = de.Variable(dim=2, name="named", devices=devices)
+        session.run(v.upsert(list(range(6)), tf.ones([6, 2])))
+        session.run(v.save_to_file_system(str(tmp_path)))
+        session.run(v.clear())
+        session.run(v.load_from_file_system(str(tmp_path)))
+        keys, _ = v.export()
+        assert keys.op.type == "Tfembed>TableSnapshot"
+        assert sorted(session.run(keys)) == list(range(6))
+
+
+def test_a_graphs_checkpoint_takes_several_devices(tmp_path):
+    with graph_and_session() as session, session.as_default():
+        v = de.Variable(dim=2, name="apart", devices=["/CPU:0", "/CPU:1"])
+        session.run(v.upsert(list(range(6)), tf.ones([6, 2])))
+        checkpoint = tf.train.Checkpoint(v=v)
+        path = checkpoint.save(str(tmp_path / "ckpt"))
+        session.run(v.clear())
+        checkpoint.restore(path).assert_consumed().run_restore_ops()
+        assert session.run(v.size()) == 6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -17,8 +18,10 @@ from tfembed.ops import table as table_ops
 SHARDS = 3
 
 
-def written_in_turns(table, read, times=40):
+def written_in_turns(table, read, until):
     """What `read` gives while one key of each shard is written, in turns.
+
+    It reads 40 times at least, and until `until(found)` or half a minute.
 
     Each round writes the number of the round to key 0, then to key 1, then to
     key 2, which are in different shards: at any moment their rows fall from one
@@ -52,7 +55,11 @@ def written_in_turns(table, read, times=40):
     thread.start()
     try:
         begun.wait()
-        return [read() for _ in range(times)]
+        found = [read() for _ in range(40)]
+        deadline = time.monotonic() + 30
+        while not until(found) and time.monotonic() < deadline:
+            found.append(read())
+        return found
     finally:
         stop.set()
         thread.join()
@@ -72,6 +79,10 @@ def is_of_one_moment(numbers):
     )
 
 
+def has_moved(found):
+    return found[0] != found[-1]
+
+
 def large_table(**options):
     table = table_of(SHARDS, dim=8, **options)
     keys = np.arange(60_000)
@@ -84,10 +95,10 @@ def test_an_export_is_of_one_moment_of_all_shards(in_function):
     table = large_table()
     export = tf.function(table.export) if in_function else table.export
 
-    found = written_in_turns(table, lambda: numbers_of(*export()))
+    found = written_in_turns(table, lambda: numbers_of(*export()), has_moved)
 
     assert all(is_of_one_moment(numbers) for numbers in found), found
-    assert found[0] != found[-1]
+    assert has_moved(found)
 
 
 def test_exports_of_one_shard_after_the_other_are_not():
@@ -98,9 +109,10 @@ def test_exports_of_one_shard_after_the_other_are_not():
         parts = [snapshot.take([handle]) for handle in table.handles]
         return numbers_of(*(tf.concat(p, 0) for p in list(zip(*parts))[:2]))
 
-    found = written_in_turns(table, read)
+    def is_torn(found):
+        return not all(is_of_one_moment(numbers) for numbers in found)
 
-    assert not all(is_of_one_moment(numbers) for numbers in found)
+    assert is_torn(written_in_turns(table, read, is_torn))
 
 
 def test_what_policies_noted_is_of_the_same_moment():
@@ -113,8 +125,9 @@ def test_what_policies_noted_is_of_the_same_moment():
         writes = dict(zip(keys.numpy().tolist(), notes.numpy(), strict=True))
         return [int(writes.get(key, 0)) for key in range(SHARDS)]
 
-    found = written_in_turns(table, read)
+    found = written_in_turns(table, read, has_moved)
 
+    assert has_moved(found)
     assert all(is_of_one_moment(numbers) for numbers in found), found
 
 
@@ -174,6 +187,12 @@ def test_tables_that_are_no_shards_of_one_are_refused(options):
     one, other = table_of(1), table_of(1, **options)
     with pytest.raises(tf.errors.InvalidArgumentError, match="of one table"):
         snapshot.take([one.handle, other.handle])
+
+
+def test_a_table_that_is_given_twice_is_refused():
+    table = table_of(1)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="'t' twice"):
+        snapshot.take([table.handle, table.handle])
 
 
 def test_tables_of_other_dtypes_are_refused():

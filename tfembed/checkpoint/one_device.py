@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.tables.devices import place
 
 __all__ = ["check_one_device"]
 
@@ -21,12 +22,12 @@ def check_one_device(handles: Sequence[tf.Tensor], name: str) -> None:
     Raises:
       tfembed.errors.UnsupportedError: they lie on several devices.
     """
-    devices = sorted({handle.device for handle in handles})
-    if len(devices) > 1:
+    if len({place(handle.device) for handle in handles}) > 1:
+        devices = sorted({handle.device or "/CPU:0" for handle in handles})
         raise errors.UnsupportedError(
-            f"The shards of table '{name}' lie on {', '.join(devices)}; files "
-            "are written and read where all shards of a table lie on one "
-            "device. Give its `devices` one name several times, or save what "
-            "`export` gives and `upsert` it again. (tf.compat.v1.train.Saver "
-            "saves tables on several devices.)"
+            f"The shards of table '{name}' lie on {', '.join(devices)}; raw "
+            "files, and checkpoints in eager mode, are written and read where "
+            "all shards of a table lie on one device. Give its `devices` one "
+            "name several times, or save what `export` gives and `upsert` it "
+            "again."
         )

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfembed.ops import snapshot as snapshot_ops
+from tfembed.tables.devices import place
 from tfembed.tables.table_shard import TableShard
 
 __all__ = ["TableSnapshot", "take"]
@@ -40,7 +41,7 @@ def take(
     Args:
       table: their table.
       shards: what is copied.
-      only_rows: whether to leave the policies' notes out: they are [0] then.
+      only_rows: whether to leave the policies' notes out: they are empty then.
     """
     with tf.control_dependencies(table.lay_out_slots()):
         taken = [
@@ -51,7 +52,7 @@ def take(
                 only_rows=only_rows,
             )
             for _, together in itertools.groupby(
-                shards, key=lambda shard: shard.resource_handle.device
+                shards, key=lambda shard: place(shard.resource_handle.device)
             )
         ]
     whole = taken[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import tensorflow as tf
 
 from tfembed import ops
 from tfembed.dynamic_embedding.variables.variable import Variable
+from tfembed.tables.devices import place
 
 __all__ = ["update_tables"]
 
@@ -40,7 +40,7 @@ def update_tables(
     for slices, params in gradients:
         shards = zip(params.devices, _by_shard(slices, params), strict=True)
         for shard, (device, (keys, values)) in enumerate(shards):
-            update = updates.setdefault(_place(device), _Update())
+            update = updates.setdefault(place(device), _Update())
             update.add(params, shard, keys, values)
     counts = [
         tf.reduce_sum(
@@ -88,13 +88,6 @@ class _Update:
             ops.FeaturePlan(table=place, combiner="sum", name=params.name)
         )
         self.summands.append(values)
-
-
-@functools.lru_cache
-def _place(device: str) -> tuple[Any, ...]:
-    """What tells one host device from another; an op runs on one of them."""
-    spec = tf.DeviceSpec.from_string(device)
-    return spec.job, spec.replica, spec.task, spec.device_index or 0
 
 
 def _by_shard(
