@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <mutex>
 #include <shared_mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "cc/core/striped_table.h"
+#include "cc/core/support/available_memory.h"
+#include "cc/core/support/prefetch.h"
 
 namespace tfembed {
 namespace {
@@ -141,6 +144,13 @@ StripedTable::StripedTable(const RowLayout& layout, KeyKind key_kind,
 
 absl::Status StripedTable::ReserveKeys(int64_t keys) {
   if (keys == 0) return absl::OkStatus();
+  // Of all stripes at once: each writes to its pages before the next one asks.
+  constexpr int64_t kBytesPerKey = kLineBytes / HashIndex::kBucketPlaces;
+  if (keys > std::numeric_limits<int64_t>::max() / kBytesPerKey) {
+    return NoMemory(std::numeric_limits<int64_t>::max());
+  }
+  const absl::Status there = CheckMemory(keys * kBytesPerKey);
+  if (!there.ok()) return there;
   const int64_t share = ShareOf(keys);
   for (TableStripe& stripe : stripes_) {
     std::lock_guard<std::shared_mutex> lock(stripe.mutex());

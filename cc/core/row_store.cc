@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "cc/core/support/available_memory.h"
 #include "cc/core/support/row_copy.h"
 
 namespace tfembed {
@@ -67,6 +68,13 @@ absl::Status RowStore::Promise(int64_t rows) {
                      " more may be needed. Use more "
                      "shards."));
   }
+  if (MappedRows() < needed) {
+    // All at once: memory counts as used when it is written, later.
+    const int64_t missing = needed - MappedRows();
+    const absl::Status status =
+        CheckMemory(missing * width_ * static_cast<int64_t>(sizeof(float)));
+    if (!status.ok()) return status;
+  }
   while (MappedRows() < needed) {
     absl::StatusOr<MemoryBlock> memory = AllocateSlab(memory_.size(), width_);
     if (!memory.ok()) return memory.status();
@@ -104,8 +112,13 @@ absl::Status RowStore::Widen(int64_t at, absl::Span<const float> words,
                              const std::vector<bool>& live) {
   std::lock_guard<std::mutex> lock(mutex_);
   const int64_t width = width_ + static_cast<int64_t>(words.size());
+  // Each old slab goes when it was copied, so this is what is used in the end.
+  absl::Status status =
+      CheckMemory(static_cast<int64_t>(words.size() * sizeof(float)) *
+                  std::min<int64_t>(next_row_, MappedRows()));
+  if (!status.ok()) return status;
   // All addresses first, so that nothing can fail later; memory is only used
-  // when it is written, and each old slab goes when it was copied.
+  // when it is written.
   std::vector<MemoryBlock> wider;
   wider.reserve(memory_.size());
   for (size_t slab = 0; slab < memory_.size(); ++slab) {

@@ -98,6 +98,8 @@ void StripedTable::WriteGroupAs(const KeyGroup& group, const RowWrites& writes,
   const bool looks_for_nan =
       kKnown == KnownWrite::kUpsert ||
       (kAny && writes.kind == RowWrites::Kind::kUpsert && type_.is_float32());
+  const bool looks_for_other_nan =
+      kAny && writes.kind == RowWrites::Kind::kUpsert && !type_.is_float32();
   int64_t nan_rows = 0;
   const bool touches_later = touches && eviction_->counts();
   int64_t num_written = 0;
@@ -193,6 +195,7 @@ void StripedTable::WriteGroupAs(const KeyGroup& group, const RowWrites& writes,
         const PendingWrite& write = pending[Slot(i)];
         if (write.action == Action::kNone) return;
         const bool is_new = write.action == Action::kCopyToNew;
+        if (looks_for_other_nan) nan_rows += type_.HasNan(from(i), dim);
         if (is_new && !whole_row) FillNewTail(write.to);
         if (kKnown == KnownWrite::kAccum && write.action == Action::kAdd) {
           add(i, write.to);

@@ -190,6 +190,19 @@ void ValueType::AddChange(const void* from, const void* old, void* to,
   });
 }
 
+bool ValueType::HasNan(const void* from, int64_t n) const {
+  return WithType(kind_, [=](auto zero) {
+    using T = decltype(zero);
+    bool found = false;
+    if constexpr (!std::is_integral_v<T>) {
+      for (int64_t i = 0; i < n; ++i) {
+        found |= std::isnan(ToDouble(Load<T>(from, i)));
+      }
+    }
+    return found;
+  });
+}
+
 double ValueType::SquaredNorm(const void* from, int64_t n) const {
   return WithType(kind_, [=](auto zero) {
     using T = decltype(zero);

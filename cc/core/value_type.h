@@ -62,6 +62,9 @@ class ValueType {
   // to[i] += from[i] - old[i], likewise: the difference is of this type too.
   void AddChange(const void* from, const void* old, void* to, int64_t n) const;
 
+  // Whether one of them is a NaN; none is of integers and booleans.
+  bool HasNan(const void* from, int64_t n) const;
+
   // The sum of squares; booleans are 0 and 1.
   double SquaredNorm(const void* from, int64_t n) const;
 

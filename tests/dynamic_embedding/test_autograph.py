@@ -38,8 +38,9 @@ def warnings():
         lambda: keras.optimizers.Adam(0.1),
         lambda: keras.optimizers.Nadam(0.1),
         lambda: tf.compat.v1.train.AdamOptimizer(0.1),
+        lambda: tf.compat.v1.train.MomentumOptimizer(0.1, 0.9),
     ],
-    ids=["rule", "keras", "other", "v1"],
+    ids=["rule", "keras", "other", "v1", "other v1"],
 )
 def test_a_step_is_converted_without_a_warning(make, warnings):
     table = de.Variable(dim=2, devices=["/CPU:0"] * 2, name="converted")

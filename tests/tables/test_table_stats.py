@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfembed import optimizers
+from tfembed import errors, optimizers
 from tfembed.ops import FeaturePlan, feature_ids, grouped_lookup
 from tfembed.tables import HashTable
 
@@ -49,14 +49,30 @@ def test_grouped_lookups_count_too():
 
 
 @SHARDS
-def test_rows_with_a_nan_are_counted_and_kept(shards):
-    table = table_of(shards, dim=2)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+def test_rows_with_a_nan_are_counted_and_kept(shards, dtype):
+    table = HashTable(
+        2, name="t", value_dtype=dtype, devices=["/CPU:0"] * shards
+    )
     rows = [[1.0, np.nan], [np.inf, 1.0], [np.nan, np.nan], [0.0, 0.0]]
 
-    table.upsert(range(4), rows)
+    table.upsert(range(4), tf.constant(rows, dtype))
 
     assert table.stats().nan_rows == 2
-    np.testing.assert_array_equal(table.lookup(range(4))[0], rows)
+    found = tf.cast(table.lookup(range(4))[0], tf.float64)
+    np.testing.assert_array_equal(found, rows)
+
+
+def test_stats_are_asked_for_in_eager_mode():
+    table = table_of()
+    with pytest.raises(errors.UnsupportedError, match="eager mode"):
+        tf.function(lambda: table.stats().size)()
+
+
+def test_integers_are_never_nan():
+    table = HashTable(2, name="t", value_dtype="int32")
+    table.upsert([1, 2], tf.constant([[-1, 0x7FFFFFFF], [0, 1]]))
+    assert table.stats().nan_rows == 0
 
 
 @SHARDS

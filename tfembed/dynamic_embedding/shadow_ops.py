@@ -31,18 +31,18 @@ def embedding_lookup(
     partition_strategy: str | None = None,
     name: str | None = None,
     validate_indices: bool | None = None,
-) -> tf.Tensor:
+) -> Any:
     """The rows of `ids`, whose gradient goes to `shadow`.
 
     Args:
       shadow: the `ShadowVariable`.
-      ids: keys of any shape.
+      ids: keys of any shape, or a RaggedTensor of them.
       partition_strategy: accepted for TFRA's sake.
       name: of the lookup.
       validate_indices: accepted for TFRA's sake.
 
     Returns:
-      Rows, ids.shape + [dim].
+      Rows, ids.shape + [dim]; ragged where the ids are.
 
     Raises:
       tfembed.errors.ArgumentError: (also ValueError) ids of another dtype.
@@ -52,6 +52,10 @@ def embedding_lookup(
     if not isinstance(shadow, ShadowVariable):
         raise errors.DtypeError(
             f"`shadow` must be a ShadowVariable; got {type(shadow).__name__}."
+        )
+    if isinstance(ids, tf.RaggedTensor):
+        return ids.with_flat_values(
+            embedding_lookup(shadow, ids.flat_values, name=name)
         )
     ids = arguments.key_tensor(ids, shadow)
     return shadow.embedding_lookup(ids, name)

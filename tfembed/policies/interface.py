@@ -18,7 +18,7 @@ class AdmissionPolicy(abc.ABC):
     A description: immutable, used by any number of tables. A key is seen once by
     each training step that has a gradient for it. Until it is admitted it reads
     `value`, or without one its initial row, and trains nothing; `upsert` and
-    `accum` insert it at once. What was seen is not saved in checkpoints.
+    `accum` insert it at once.
 
     Attributes:
       seen: the step in which a key is inserted and trained, from 1 on.

@@ -211,7 +211,16 @@ class HashTable(TrainedTable):
         """What the table holds, takes and was used for; eager only.
 
         It walks through the indexes, 20 bytes a key.
+
+        Raises:
+          tfembed.errors.UnsupportedError: in a function or a graph.
         """
+        if not tf.executing_eagerly():
+            raise errors.UnsupportedError(
+                f"`stats` of table '{self.name}' are Python numbers; ask for "
+                "them in eager mode, outside of tf.function. `size` works "
+                "everywhere."
+            )
         return TableStats.of_shards(
             TableStats(
                 *(int(n) for n in table_ops.stats(handle)),

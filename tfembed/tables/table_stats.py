@@ -27,8 +27,7 @@ class TableStats:
       admitted: keys that training steps inserted.
       refused: keys of training steps that were not admitted yet.
       evicted: keys that eviction or expiry removed.
-      nan_rows: rows with a NaN that were upserted into a table of float32; of
-        other dtypes none are counted.
+      nan_rows: rows with a NaN that were upserted.
       value_bytes, slot_bytes: of the rows in use.
       meta_bytes: what the eviction policy notes in the rows in use.
       policy_bytes: what the admission policy takes beside rows and indexes.

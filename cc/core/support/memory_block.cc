@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
+#include "cc/core/support/available_memory.h"
 
 namespace tfembed {
 namespace {
@@ -18,6 +18,9 @@ namespace {
 constexpr size_t kMapFrom = size_t{64} << 10;
 constexpr size_t kAlignment = 64;
 constexpr size_t kSmallPageBytes = 4096;
+
+// Blocks that a program may miss: whether they are there is asked first.
+constexpr size_t kCheckFrom = size_t{8} << 20;
 
 // Since Linux 5.14; older headers do not name it.
 constexpr int kPopulateForWriting = 23;
@@ -27,13 +30,6 @@ size_t RoundUp(size_t value, size_t unit) {
 }
 
 size_t RoundDown(size_t value, size_t unit) { return value / unit * unit; }
-
-absl::Status NoMemory(size_t bytes) {
-  return absl::ResourceExhaustedError(
-      absl::StrCat("The system refused ", bytes,
-                   " bytes of memory for a table. Raise the limit (ulimit -v, "
-                   "the container's memory), or make the table smaller."));
-}
 
 // Maps `bytes` at a multiple of `alignment`, both multiples of the page size.
 char* MapAligned(size_t bytes, size_t alignment) {
@@ -85,6 +81,10 @@ absl::StatusOr<MemoryBlock> MemoryBlock::AllocateExtensible(size_t bytes,
 
 absl::StatusOr<MemoryBlock> MemoryBlock::Map(size_t bytes, size_t most_bytes,
                                              size_t small_page_bytes) {
+  if (bytes >= kCheckFrom) {
+    const absl::Status status = CheckMemory(bytes);
+    if (!status.ok()) return status;
+  }
   const size_t mapped_bytes = RoundUp(most_bytes, kSmallPageBytes);
   char* data = MapAligned(mapped_bytes, mapped_bytes >= kHugePageBytes
                                             ? kHugePageBytes

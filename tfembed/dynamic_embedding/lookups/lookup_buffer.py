@@ -42,6 +42,10 @@ class LookupBuffer(RefusedUses, tf.Variable):
     # Gradient tapes take it for its handle.
     _should_act_as_resource_variable = True
 
+    @classmethod
+    def _variable_call(cls, *args: Any, **kwargs: Any) -> None:
+        """Keeps TensorFlow from reading our arguments as tf.Variable's own."""
+
     def __init__(
         self,
         params: Any,

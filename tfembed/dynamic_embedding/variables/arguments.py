@@ -67,6 +67,12 @@ def key_tensor(
     Raises:
       error: anything else.
     """
+    if isinstance(keys, tf.RaggedTensor | tf.SparseTensor):
+        raise error(
+            f"'{params.name}' looks up tensors; got a {type(keys).__name__}. "
+            "Look up its values, or call `embedding_lookup_sparse` (of "
+            "`ragged_embedding_ops` for ragged ids)."
+        )
     return batches.key_tensor(keys, params.key_dtype, params.name, error)
 
 
