@@ -30,7 +30,8 @@ _KNOWN_FORMS = (
     "(shape) or (shape, dtype) that returns a constant, a `RowInitializer`, or one "
     "of Keras' or TensorFlow's Zeros, Ones, Constant, RandomUniform, "
     "RandomNormal, TruncatedNormal, VarianceScaling, Glorot*, He*, Lecun* "
-    "initializers"
+    "initializers; for a `dynamic_embedding.Variable` also a function "
+    "(shape, dtype, seed) that draws by the seed alone"
 )
 
 _NUM_ARGUMENTS = {

@@ -186,6 +186,23 @@ def check_policies(
     shard_bounds(max_size, eviction, num_shards, table)
 
 
+def check_drawn_alone(policies: Sequence[Any], table: str) -> None:
+    """Refuses policies beside initial rows that a Python function draws.
+
+    Training inserts those rows before it updates them, so no policy can judge
+    what the update inserts.
+
+    Raises:
+      tfembed.errors.UnsupportedError: there is one.
+    """
+    if any(policy is not None for policy in policies):
+        raise errors.UnsupportedError(
+            f"Table '{table}' has a function with a `seed` as initializer, and "
+            "cannot have `admission`, `eviction`, `expiry` or `max_size` too. "
+            "Leave them out, or take an initializer of a known form."
+        )
+
+
 def check_bounded_admission(max_size: Any, admission: Any, table: str) -> None:
     """Refuses a bound that the admission would not keep to.
 

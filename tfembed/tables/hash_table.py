@@ -16,6 +16,7 @@ from tfembed.tables import arguments, table_snapshot
 from tfembed.tables.dtypes import table_dtypes
 from tfembed.tables.followed_table import group
 from tfembed.tables.partition import Partitioner
+from tfembed.tables.seeded_rows import SeededRows
 from tfembed.tables.table_shard import ShardOptions, TableShard
 from tfembed.tables.table_stats import TableStats
 from tfembed.tables.trained_table import TrainedTable
@@ -37,7 +38,9 @@ class HashTable(TrainedTable):
       key_dtype, value_dtype: a pair that `tfembed.tables.dtypes` lists. int32
         keys take the place of int64 ones.
       name: the table's name in errors and, without a seed, in its seed.
-      initializer: what `tfembed.initializers.row_initializer` accepts.
+      initializer: what `tfembed.initializers.row_initializer` accepts, or a
+        function as `SeededRows` says; the rows of that are drawn in Python, by
+        lookups and `insert_missing`.
       seed: of the initial rows. None: the initializer's own; else from
         TensorFlow's global seed and the name, until a checkpoint with another
         one is restored.
@@ -63,8 +66,8 @@ class HashTable(TrainedTable):
       tfembed.errors.DtypeError: dtypes that do not go together.
       tfembed.errors.ArgumentError: a width, name, seed, size, initializer, list
         of devices or rounding that is not allowed.
-      tfembed.errors.UnsupportedError: a device that is no CPU, or `max_size`
-        with BloomAdmission.
+      tfembed.errors.UnsupportedError: a device that is no CPU, `max_size` with
+        BloomAdmission, or such a function with a policy.
     """
 
     def __init__(
@@ -94,7 +97,12 @@ class HashTable(TrainedTable):
             )
         dim = checks.integer(dim, "dim", least=0, owner=f"table '{name}'")
         devices = arguments.check_devices(devices, name)
-        described = row_initializer(initializer, dim)
+        drawn = None
+        if SeededRows.fits(initializer):
+            policies = (admission, eviction, expiry, max_size)
+            arguments.check_drawn_alone(policies, name)
+            drawn = SeededRows(initializer, dim, values, name)
+        described = row_initializer(None if drawn else initializer, dim)
         seed = described.seed if seed is None else seed
         options = ShardOptions(
             name=name,
@@ -117,6 +125,7 @@ class HashTable(TrainedTable):
         ]
         super().__init__(shards, partitioner, seed_is_given=seed is not None)
         self.set_policies(admission, eviction, expiry)
+        self._drawn_rows = drawn
 
     def lookup(self, keys: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """The rows of `keys`; inserts nothing.
@@ -141,8 +150,8 @@ class HashTable(TrainedTable):
                 self.handles, parts.split(keys), strict=True
             )
         ]
-        values, exists = zip(*found, strict=True)
-        return parts.merge(values), parts.merge(exists)
+        values, exists = (parts.merge(x) for x in zip(*found, strict=True))
+        return self.with_drawn_rows(keys, values, exists), exists
 
     def upsert(self, keys: Any, values: Any) -> tf.Operation | None:
         """Writes the rows of `keys`; of a repeated key the last one stays.

@@ -13,6 +13,7 @@ from tfembed.tables import arguments, batches
 from tfembed.tables.dtypes import check_trained
 from tfembed.tables.evicting_table import EvictingTable
 from tfembed.tables.followed_table import group
+from tfembed.tables.seeded_rows import SeededRows
 
 __all__ = ["TrainedTable"]
 
@@ -22,6 +23,7 @@ class TrainedTable(EvictingTable):
 
     # None where no optimizer is attached, as in a table from a SavedModel.
     _optimizer: Any = None
+    _drawn_rows: SeededRows | None = None
 
     @property
     def optimizer(self) -> Any:
@@ -105,7 +107,7 @@ class TrainedTable(EvictingTable):
 
         Raises:
           tfembed.errors.StateError: no optimizer is attached, or one whose
-            update is not fused.
+            update is not fused, or a Python function draws initial rows.
           tf.errors.InvalidArgumentError: shapes that do not fit, or a gradient
             that is refused. Nothing is changed.
         """
@@ -119,6 +121,12 @@ class TrainedTable(EvictingTable):
                 f"Table '{self.name}' is trained by the own update of "
                 f"{self._optimizer.rule_text().split()[0]}; call that "
                 "DynamicEmbeddingOptimizer's `apply_gradients`."
+            )
+        if self.is_drawn:
+            raise errors.StateError(
+                f"The initial rows of table '{self.name}' are drawn by a Python "
+                "function; train it by a DynamicEmbeddingOptimizer, which "
+                "inserts them first."
             )
         rate = rate if learning_rate is None else learning_rate
         keys, rows = self._keys_and_rows(keys, gradients, tf.float32)
@@ -148,6 +156,11 @@ class TrainedTable(EvictingTable):
         return tf.reduce_sum(counts)
 
     @property
+    def is_drawn(self) -> bool:
+        """Whether a Python function draws the rows of missing keys."""
+        return self._drawn_rows is not None
+
+    @property
     def trained_width(self) -> int:
         """Numbers of a row with its slots."""
         return self.dim + sum(self.slot_widths)
@@ -166,9 +179,13 @@ class TrainedTable(EvictingTable):
         keys, width = self._key_tensor(keys), self.trained_width
         with tf.control_dependencies(self.lay_out_slots()):
             if shard is not None:
-                return table_ops.lookup_trained(
+                rows = table_ops.lookup_trained(
                     self.handles[shard], keys, width=width
                 )
+                if self.is_drawn:
+                    there = table_ops.contains(self.handles[shard], keys)
+                    rows = self.with_drawn_rows(keys, rows, there)
+                return rows
             parts = self.partition(keys)
             rows = [
                 table_ops.lookup_trained(handle, part, width=width)
@@ -176,7 +193,50 @@ class TrainedTable(EvictingTable):
                     self.handles, parts.split(keys), strict=True
                 )
             ]
-        return parts.merge(rows)
+        rows = parts.merge(rows)
+        if self.is_drawn:
+            rows = self.with_drawn_rows(keys, rows, self.contains(keys))
+        return rows
+
+    def with_drawn_rows(
+        self, keys: tf.Tensor, rows: tf.Tensor, exists: tf.Tensor
+    ) -> tf.Tensor:
+        """`rows`, but of missing keys what a Python initializer draws.
+
+        Args:
+          keys: of any shape.
+          rows: keys.shape + [dim or more]: values and what comes after them.
+          exists: bool, keys.shape.
+        """
+        if self._drawn_rows is None:
+            return rows
+        width = rows.shape[-1]
+        missing = tf.where(tf.logical_not(tf.reshape(exists, [-1])))
+        drawn = self._drawn_rows.of_keys(
+            tf.gather_nd(tf.reshape(keys, [-1]), missing), self.seed
+        )
+        flat = tf.reshape(rows, [-1, width])
+        rest = tf.gather_nd(flat, missing)[:, self.dim :]
+        filled = tf.tensor_scatter_nd_update(
+            flat, missing, tf.concat([tf.cast(drawn, flat.dtype), rest], 1)
+        )
+        filled = tf.reshape(filled, tf.shape(rows))
+        filled.set_shape(rows.shape)
+        return filled
+
+    def insert_missing(self, keys: tf.Tensor) -> tf.Operation | None:
+        """Inserts those of `keys` [n] that are missing, as a function draws them.
+
+        Called before an update, which knows nothing of Python. Nothing is done
+        in a table that draws its rows by itself.
+        """
+        if self._drawn_rows is None:
+            return None
+        distinct = tf.unique(tf.reshape(keys, [-1])).y
+        is_missing = tf.logical_not(self.contains(distinct))
+        missing = tf.boolean_mask(distinct, is_missing)
+        rows = self._drawn_rows.of_keys(missing, self.seed)
+        return self.accum(missing, rows, tf.zeros_like(missing, tf.bool))
 
     def write_trained(
         self, keys: Any, rows: tf.Tensor, *, add: bool = False

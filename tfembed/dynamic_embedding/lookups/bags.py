@@ -134,6 +134,7 @@ def _fusible(params: Any) -> bool:
         and params.key_dtype in (tf.int64, tf.string)
         and params.value_dtype in _FUSED
         and params.dim > 0
+        and not params.table.is_drawn
     )
 
 

@@ -9,7 +9,15 @@ import tensorflow as tf
 
 from tfembed.dynamic_embedding.variables.variable import Variable
 
-__all__ = ["TableGradient", "finite_rows", "sum_by_key"]
+__all__ = [
+    "TableGradient",
+    "check_finite",
+    "count_not_finite",
+    "finite_rows",
+    "finite_sums",
+    "insert_drawn",
+    "sum_by_key",
+]
 
 TableGradient: TypeAlias = tuple[tf.IndexedSlices, Variable]
 
@@ -38,6 +46,58 @@ def sum_by_key(gradients: Sequence[TableGradient]) -> list[TableGradient]:
 def finite_rows(values: tf.Tensor) -> tf.Tensor:
     """Which rows [n, dim] have no NaN and no infinity, bool [n]."""
     return tf.reduce_all(tf.math.is_finite(values), axis=-1)
+
+
+def finite_sums(slices: tf.IndexedSlices) -> tf.IndexedSlices:
+    """Those of a variable's sums that are finite."""
+    keep = tf.where(finite_rows(slices.values))[:, 0]
+    return tf.IndexedSlices(
+        tf.gather(slices.values, keep), tf.gather(slices.indices, keep)
+    )
+
+
+def count_not_finite(slices: tf.IndexedSlices) -> tf.Tensor:
+    """How many of a variable's sums are not finite, int64 []."""
+    is_bad = tf.logical_not(finite_rows(slices.values))
+    return tf.math.count_nonzero(is_bad, dtype=tf.int64)
+
+
+def check_finite(
+    slices: tf.IndexedSlices, params: Variable
+) -> tf.Operation | None:
+    """Fails, as `nonfinite="refuse"` asks, where a sum is not finite."""
+    return tf.debugging.assert_equal(
+        count_not_finite(slices),
+        tf.constant(0, tf.int64),
+        f"The summed gradient of a key of '{params.name}' is not finite, and "
+        "nonfinite='refuse'",
+    )
+
+
+def insert_drawn(
+    gradients: Sequence[TableGradient], nonfinite: str
+) -> list[tf.Operation]:
+    """Inserts the keys of a step whose initial rows a Python function draws.
+
+    Args:
+      gradients: as for `sum_by_key`.
+      nonfinite: "skip", "refuse" or "allow".
+
+    Returns:
+      What must run before the update.
+    """
+    sums = sum_by_key([pair for pair in gradients if pair[1].table.is_drawn])
+    checks = []
+    if nonfinite == "refuse":
+        checks = [check_finite(*pair) for pair in sums]
+    with tf.control_dependencies([c for c in checks if c is not None]):
+        if nonfinite == "skip":
+            sums = [(finite_sums(slices), params) for slices, params in sums]
+        inserted = [
+            params.table.insert_missing(slices.indices)
+            for slices, params in sums
+        ]
+    return [operation for operation in inserted if operation is not None]
 
 
 def _sum(parts: list[tf.IndexedSlices], params: Variable) -> tf.IndexedSlices:

@@ -9,7 +9,9 @@ import tensorflow as tf
 from tfembed import errors
 from tfembed.dynamic_embedding.training.key_sums import (
     TableGradient,
-    finite_rows,
+    check_finite,
+    count_not_finite,
+    finite_sums,
     sum_by_key,
 )
 from tfembed.dynamic_embedding.training.row_rule import RowRule, TableRows
@@ -46,11 +48,13 @@ def update_rows(
     sums = sum_by_key(gradients)
     checks = [check for pair in sums for check in _check_bounds(*pair)]
     if nonfinite == "refuse":
-        checks += [_check(slices, params) for slices, params in sums]
+        checks += [check_finite(slices, params) for slices, params in sums]
     with tf.control_dependencies([c for c in checks if c is not None]):
-        count = tf.add_n([_count(slices) for slices, _ in sums])
+        count = tf.add_n([count_not_finite(slices) for slices, _ in sums])
         if nonfinite == "skip":
-            sums = [(_finite(slices), params) for slices, params in sums]
+            sums = [(finite_sums(slices), params) for slices, params in sums]
+        inserted = [p.table.insert_missing(s.indices) for s, p in sums]
+    with tf.control_dependencies([op for op in inserted if op is not None]):
         tables = [_read(slices, params, rule) for slices, params in sums]
         moved = rule.update(tables, learning_rate)
     for before, after, (slices, params) in zip(
@@ -90,29 +94,8 @@ def _full_rows(table: TableRows) -> tf.Tensor:
     return tf.concat([table.values, *table.slots], axis=1)
 
 
-def _finite(slices: tf.IndexedSlices) -> tf.IndexedSlices:
-    keep = tf.where(finite_rows(slices.values))[:, 0]
-    return tf.IndexedSlices(
-        tf.gather(slices.values, keep), tf.gather(slices.indices, keep)
-    )
-
-
-def _count(slices: tf.IndexedSlices) -> tf.Tensor:
-    is_bad = tf.logical_not(finite_rows(slices.values))
-    return tf.math.count_nonzero(is_bad, dtype=tf.int64)
-
-
 def _check_bounds(
     slices: tf.IndexedSlices, params: Variable
 ) -> list[tf.Operation]:
     keys = params.table.partition(slices.indices).split(slices.indices)
     return params.table.check_bounds(keys, even_alone=True)
-
-
-def _check(slices: tf.IndexedSlices, params: Variable) -> tf.Operation | None:
-    return tf.debugging.assert_equal(
-        _count(slices),
-        tf.constant(0, tf.int64),
-        f"The summed gradient of a key of '{params.name}' is not finite, and "
-        "nonfinite='refuse'",
-    )

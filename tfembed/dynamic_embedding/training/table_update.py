@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import ops
+from tfembed.dynamic_embedding.training.key_sums import insert_drawn
 from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.tables.devices import place
 
@@ -42,23 +43,24 @@ def update_tables(
         for shard, (device, (keys, values)) in enumerate(shards):
             update = updates.setdefault(place(device), _Update())
             update.add(params, shard, keys, values)
-    counts = [
-        tf.reduce_sum(
-            ops.grouped_update(
-                update.handles,
-                [],
-                update.dims,
-                update.features,
-                update.plans,
-                update.summands,
-                rules=[rule] * len(update.handles),
-                learning_rates=[learning_rate] * len(update.handles),
-                nonfinite=nonfinite,
-                table_names=update.names,
+    with tf.control_dependencies(insert_drawn(gradients, nonfinite)):
+        counts = [
+            tf.reduce_sum(
+                ops.grouped_update(
+                    update.handles,
+                    [],
+                    update.dims,
+                    update.features,
+                    update.plans,
+                    update.summands,
+                    rules=[rule] * len(update.handles),
+                    learning_rates=[learning_rate] * len(update.handles),
+                    nonfinite=nonfinite,
+                    table_names=update.names,
+                )
             )
-        )
-        for update in updates.values()
-    ]
+            for update in updates.values()
+        ]
     return counts[0] if len(counts) == 1 else tf.add_n(counts)
 
 

@@ -1,0 +1,242 @@
+"""Initial rows that a function of the program's own draws by a seed a key."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfembed.dynamic_embedding as de
+from tests.dynamic_embedding.graph_programs import (
+    graph_and_session,
+    start,
+    v1,
+)
+from tfembed import TableConfig, errors, optimizers, policies
+
+DIM = 3
+
+
+def gamma(shape, dtype=tf.float32, seed=None):
+    return tf.random.stateless_gamma(shape, seed, alpha=2.0, dtype=dtype)
+
+
+class Doubled:
+    """An object that is called, without `dtype`."""
+
+    def __call__(self, shape, *, seed):
+        return 2 * gamma(shape, seed=seed)
+
+
+def variable(initializer=gamma, name="drawn", shards=1, **options):
+    return de.Variable(
+        dim=DIM,
+        initializer=initializer,
+        name=name,
+        devices=["/CPU:0"] * shards,
+        **options,
+    )
+
+
+def row_of(table_seed, key):
+    return gamma((1, DIM), seed=[table_seed, key])[0].numpy()
+
+
+@pytest.mark.parametrize("in_function", [False, True])
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_missing_key_reads_what_the_function_draws_of_it(shards, in_function):
+    v = variable(shards=shards)
+    v.upsert([4], np.zeros([1, DIM]))
+    run = tf.function if in_function else lambda function: function
+
+    rows, exists = run(lambda ids: v.lookup(ids, return_exists=True))(
+        tf.constant([[4, -7], [2**40, -7]], tf.int64)
+    )
+
+    seed = v.table.seed
+    expected = [
+        [np.zeros(DIM), row_of(seed, -7)],
+        [row_of(seed, 2**40), row_of(seed, -7)],
+    ]
+    np.testing.assert_array_equal(rows, expected)
+    assert exists.numpy().tolist() == [[True, False], [False, False]]
+    assert v.size() == 1
+
+
+def test_an_object_may_be_called_and_rows_are_cast():
+    v = variable(Doubled(), value_dtype=tf.float16)
+    seed = v.table.seed
+    np.testing.assert_array_equal(
+        v.lookup([5])[0], (2 * row_of(seed, 5)).astype(np.float16)
+    )
+
+
+def test_strings_have_rows_of_their_own():
+    v = variable(key_dtype=tf.string)
+    a, b, again = v.lookup(tf.constant(["a", "b", "a"])).numpy()
+    assert (a != b).all()
+    np.testing.assert_array_equal(a, again)
+
+
+def test_lookups_of_all_kinds_read_them():
+    v = variable()
+    expected = v.lookup([1, 2]).numpy()
+    ids = tf.constant([1, 2], tf.int64)
+    sparse = tf.sparse.from_dense(ids[None])
+    np.testing.assert_array_equal(
+        de.embedding_lookup(v, ids, name="a"), expected
+    )
+    np.testing.assert_allclose(
+        de.embedding_lookup_sparse(v, sparse, None, combiner="sum", name="b"),
+        expected.sum(0, keepdims=True),
+        rtol=1e-6,
+    )
+    shadow = de.shadow_ops.ShadowVariable(v)
+    np.testing.assert_array_equal(
+        de.shadow_ops.embedding_lookup(shadow, ids), expected
+    )
+    np.testing.assert_array_equal(v.tables[0].lookup(ids), expected)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: optimizers.SGD(0.5),
+        lambda: tf.keras.optimizers.SGD(0.5),
+        lambda: v1.train.GradientDescentOptimizer(0.5),
+        # Not fused; its first step is one of learning_rate * sign.
+        lambda: tf.keras.optimizers.Lion(0.5),
+    ],
+    ids=["our own", "keras", "v1", "its own update"],
+)
+@pytest.mark.parametrize("bp_v2", [False, True])
+def test_training_begins_at_them(make, bp_v2):
+    v = variable(shards=2, bp_v2=bp_v2)
+    seed = v.table.seed
+    optimizer = de.DynamicEmbeddingOptimizer(make())
+
+    @tf.function
+    def step():
+        optimizer.minimize(
+            lambda: tf.reduce_sum(de.embedding_lookup(v, [1, 8], name="l")),
+            var_list=[v],
+        )
+
+    step()
+    np.testing.assert_allclose(
+        v.lookup([1, 8, 9]),
+        [row_of(seed, 1) - 0.5, row_of(seed, 8) - 0.5, row_of(seed, 9)],
+        rtol=1e-5,
+        atol=1e-6,
+    )
+    assert v.size() == 2
+
+
+@pytest.mark.parametrize("nonfinite", ["skip", "refuse"])
+@pytest.mark.parametrize(
+    "make", [lambda: optimizers.SGD(0.5), lambda: tf.keras.optimizers.Lion(0.5)]
+)
+def test_keys_with_a_bad_gradient_are_not_inserted(make, nonfinite):
+    v = variable()
+    optimizer = de.DynamicEmbeddingOptimizer(make(), nonfinite=nonfinite)
+    gradient = tf.IndexedSlices(
+        tf.constant([[np.nan] * DIM, [1.0] * DIM]),
+        tf.constant([1, 2], tf.int64),
+    )
+    if nonfinite == "refuse":
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            optimizer.apply_gradients([(gradient, v)])
+        assert v.size() == 0
+    else:
+        optimizer.apply_gradients([(gradient, v)])
+        assert v.export()[0].numpy().tolist() == [2]
+
+
+def test_a_graph_of_tensorflow_1_trains_from_them():
+    with graph_and_session() as session:
+        v = variable()
+        seed = v.table.seed
+        optimizer = de.DynamicEmbeddingOptimizer(
+            v1.train.GradientDescentOptimizer(0.5)
+        )
+        rows = de.embedding_lookup(v, tf.constant([1, 8], tf.int64), name="l")
+        step = optimizer.minimize(tf.reduce_sum(rows))
+        start(session)
+        session.run(step)
+        session.run(step)
+        found = session.run(v.lookup([1, 9]))
+    np.testing.assert_allclose(
+        found, [row_of(seed, 1) - 1, row_of(seed, 9)], rtol=1e-5, atol=1e-6
+    )
+
+
+def test_a_saved_model_draws_them_too(tmp_path):
+    class Model(tf.Module):
+        def __init__(self):
+            self.v = variable()
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.int64)])
+        def __call__(self, ids):
+            return self.v.lookup(ids)
+
+    model = Model()
+    model.v.upsert([1], np.ones([1, DIM]))
+    tf.saved_model.save(model, str(tmp_path / "model"))
+    loaded = tf.saved_model.load(str(tmp_path / "model"))
+    ids = tf.constant([1, 2], tf.int64)
+    np.testing.assert_array_equal(loaded(ids), model(ids))
+
+
+def trained_by_itself(table):
+    table.attach(optimizers.SGD(1.0))
+    table.apply_gradients([1], np.ones([1, DIM]))
+
+
+def unseeded(shape, dtype=tf.float32):
+    return tf.random.normal(shape, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "text"),
+    [
+        (lambda: variable(unseeded), errors.ArgumentError, "Known forms"),
+        (
+            lambda: variable(lambda shape, seed: tf.zeros([7])),
+            errors.ArgumentError,
+            r"shape \(1, 3\)",
+        ),
+        (
+            lambda: variable(admission=policies.CountAdmission(2)),
+            errors.UnsupportedError,
+            "`admission`",
+        ),
+        (
+            lambda: variable(
+                eviction=policies.LeastRecent(), max_size=10, name="bounded"
+            ),
+            errors.UnsupportedError,
+            "`max_size`",
+        ),
+        (
+            lambda: TableConfig(None, DIM, initializer=gamma),
+            errors.ArgumentError,
+            "Known forms",
+        ),
+        (
+            lambda: trained_by_itself(variable().table),
+            errors.StateError,
+            "Python function",
+        ),
+    ],
+    ids=[
+        "draws without a seed",
+        "gives no row",
+        "admission",
+        "bound",
+        "TPUEmbedding",
+        "a table by itself",
+    ],
+)
+def test_what_does_not_go_with_them_is_refused(make, error, text):
+    with pytest.raises(error, match=text):
+        make()
