@@ -118,7 +118,10 @@ def test_several_steps_per_execution_train_the_same():
     )
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "sgd", keras.optimizers.Ftrl()])
+ALONE = pytest.mark.parametrize("optimizer", ["adam", "sgd", "ftrl"])
+
+
+@ALONE
 def test_a_keras_optimizer_alone_says_what_to_do(optimizer):
     model = model_of()
     model.compile(optimizer, loss="mse")
@@ -128,6 +131,20 @@ def test_a_keras_optimizer_alone_says_what_to_do(optimizer):
     ):
         model.fit(batches(), verbose=0)
     assert int(table_of(model).size()) == 0
+
+
+@ALONE
+def test_a_model_that_was_trained_is_not_trained_by_one_alone(optimizer):
+    model = model_of()
+    model.fit(batches(), verbose=0)
+    before = rows_of(table_of(model))
+    model.compile(optimizer, loss="mse")
+
+    with pytest.raises(
+        errors.UnsupportedError, match="DynamicEmbeddingOptimizer"
+    ):
+        model.fit(batches(), verbose=0)
+    np.testing.assert_array_equal(rows_of(table_of(model)), before)
 
 
 def test_a_frozen_layer_keeps_its_rows():

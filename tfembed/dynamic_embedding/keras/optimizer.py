@@ -97,8 +97,6 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
         tables: list[Any] = []
         dense: list[Any] = []
         for variable in variables:
-            if isinstance(variable, TableVariable):
-                variable.claim()
             target = _table_or_self(variable)
             is_table = isinstance(target, (Variable, TrainableWrapper))
             (tables if is_table else dense).append(target)

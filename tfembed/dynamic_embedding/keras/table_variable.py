@@ -52,10 +52,6 @@ class TableVariable(keras.Variable):
         """The resource that gradients of lookups go to."""
         return self._params.handle
 
-    def claim(self) -> None:
-        """Says that a `DynamicEmbeddingOptimizer` trains the table."""
-        self.overwrite_with_gradient = False
-
     def assign(self, value: Any) -> Any:
         """Takes an array of shape [0, dim], as `get_weights` gives.
 
