@@ -240,3 +240,10 @@ def unseeded(shape, dtype=tf.float32):
 def test_what_does_not_go_with_them_is_refused(make, error, text):
     with pytest.raises(error, match=text):
         make()
+
+
+def test_a_function_that_fails_leaves_strategies_alone():
+    with pytest.raises(errors.ArgumentError):
+        variable(lambda shape, seed: tf.zeros([7]))
+    with tf.distribute.MirroredStrategy(["/CPU:0"]).scope():
+        assert tf.Variable(1.0).numpy() == 1

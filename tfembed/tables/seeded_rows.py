@@ -45,6 +45,11 @@ class SeededRows:
         self._dim = dim
         self._dtype = dtype
         self._takes_dtype = _has_parameter(function, "dtype")
+        self._row = tf.function(
+            self._of_seed,
+            input_signature=[tf.TensorSpec([2], tf.int64)],
+            autograph=False,
+        )
         self._rows = tf.function(
             self._of_seeds,
             input_signature=[tf.TensorSpec([None, 2], tf.int64)],
@@ -52,7 +57,9 @@ class SeededRows:
         )
         try:
             with tf.init_scope():
-                self._rows.get_concrete_function()
+                # By itself: an error in tf.map_fn would leave the thread's
+                # variable scope with a caching device.
+                self._row.get_concrete_function()
         except Exception as error:
             raise errors.ArgumentError(
                 f"The initializer {function!r} of table '{table}' must give a "
@@ -89,7 +96,7 @@ class SeededRows:
     def _of_seeds(self, seeds: tf.Tensor) -> tf.Tensor:
         # Stateless random functions have no vectorized form.
         return tf.map_fn(
-            self._of_seed,
+            self._row,
             seeds,
             fn_output_signature=tf.TensorSpec([self._dim], self._dtype),
         )

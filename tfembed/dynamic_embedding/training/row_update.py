@@ -54,9 +54,9 @@ def update_rows(
         if nonfinite == "skip":
             sums = [(finite_sums(slices), params) for slices, params in sums]
         inserted = [p.table.insert_missing(s.indices) for s, p in sums]
-    with tf.control_dependencies([op for op in inserted if op is not None]):
-        tables = [_read(slices, params, rule) for slices, params in sums]
-        moved = rule.update(tables, learning_rate)
+        with tf.control_dependencies([op for op in inserted if op is not None]):
+            tables = [_read(slices, params, rule) for slices, params in sums]
+            moved = rule.update(tables, learning_rate)
     for before, after, (slices, params) in zip(
         tables, moved, sums, strict=True
     ):
