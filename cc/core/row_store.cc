@@ -68,13 +68,6 @@ absl::Status RowStore::Promise(int64_t rows) {
                      " more may be needed. Use more "
                      "shards."));
   }
-  if (MappedRows() < needed) {
-    // All at once: memory counts as used when it is written, later.
-    const int64_t missing = needed - MappedRows();
-    const absl::Status status =
-        CheckMemory(missing * width_ * static_cast<int64_t>(sizeof(float)));
-    if (!status.ok()) return status;
-  }
   while (MappedRows() < needed) {
     absl::StatusOr<MemoryBlock> memory = AllocateSlab(memory_.size(), width_);
     if (!memory.ok()) return memory.status();

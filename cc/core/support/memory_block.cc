@@ -19,9 +19,6 @@ constexpr size_t kMapFrom = size_t{64} << 10;
 constexpr size_t kAlignment = 64;
 constexpr size_t kSmallPageBytes = 4096;
 
-// Blocks that a program may miss: whether they are there is asked first.
-constexpr size_t kCheckFrom = size_t{8} << 20;
-
 // Since Linux 5.14; older headers do not name it.
 constexpr int kPopulateForWriting = 23;
 
@@ -81,10 +78,6 @@ absl::StatusOr<MemoryBlock> MemoryBlock::AllocateExtensible(size_t bytes,
 
 absl::StatusOr<MemoryBlock> MemoryBlock::Map(size_t bytes, size_t most_bytes,
                                              size_t small_page_bytes) {
-  if (bytes >= kCheckFrom) {
-    const absl::Status status = CheckMemory(bytes);
-    if (!status.ok()) return status;
-  }
   const size_t mapped_bytes = RoundUp(most_bytes, kSmallPageBytes);
   char* data = MapAligned(mapped_bytes, mapped_bytes >= kHugePageBytes
                                             ? kHugePageBytes
