@@ -314,6 +314,14 @@ class EmbeddingTable {
   virtual std::unique_ptr<RowSink> Write() = 0;
 };
 
+// Several tables as of one moment, that of its return; see Freeze.
+inline std::vector<std::unique_ptr<EmbeddingTable::Snapshot>> FreezeAll(
+    absl::Span<const EmbeddingTable* const> tables) {
+  std::vector<std::unique_ptr<EmbeddingTable::Snapshot>> frozen;
+  for (const EmbeddingTable* table : tables) frozen.push_back(table->Freeze());
+  return frozen;
+}
+
 }  // namespace tfembed
 
 #endif  // TFEMBED_CORE_EMBEDDING_TABLE_H_

@@ -1,6 +1,5 @@
 // What can be asked of the index alone.
 #include <algorithm>
-#include <array>
 
 #include "cc/core/striped_table.h"
 
@@ -16,10 +15,7 @@ absl::Status StripedTable::ExportKeys(
     const std::function<absl::StatusOr<int64_t*>(int64_t n)>& allocate,
     Executor* executor) const {
   SharedLocks locks(stripes_);
-  std::array<int64_t, kNumStripes + 1> begins = {};
-  for (int s = 0; s < kNumStripes; ++s) {
-    begins[s + 1] = begins[s] + stripes_[s].index().size();
-  }
+  const auto begins = FirstKeys(stripes_);
   absl::StatusOr<int64_t*> keys = allocate(begins[kNumStripes]);
   if (!keys.ok()) return keys.status();
   ParallelFor(executor, kNumStripes, [&](int64_t s) {

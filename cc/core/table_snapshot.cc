@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <memory>
 #include <shared_mutex>
 #include <vector>
@@ -99,13 +98,7 @@ class StripedTable::FrozenStripes final : public EmbeddingTable::Snapshot {
   explicit FrozenStripes(const StripedTable& table)
       : table_(table), locks_(table.stripes_), now_(table.Now()) {}
 
-  int64_t size() const override {
-    int64_t size = 0;
-    for (const TableStripe& stripe : table_.stripes_) {
-      size += stripe.index().size();
-    }
-    return size;
-  }
+  int64_t size() const override { return FirstKeys(table_.stripes_).back(); }
 
   uint64_t seed() const override { return table_.initial_rows_.seed(); }
   const SlotLayout& slots() const override { return table_.slots_; }
@@ -129,14 +122,9 @@ class StripedTable::FrozenStripes final : public EmbeddingTable::Snapshot {
 
   void VisitBlocks(const BlockVisitor& visit,
                    Executor* executor) const override {
-    std::array<int64_t, kNumStripes> firsts;
-    int64_t size = 0;
-    for (int s = 0; s < kNumStripes; ++s) {
-      firsts[s] = size;
-      size += table_.stripes_[s].index().size();
-    }
+    const auto begins = FirstKeys(table_.stripes_);
     ParallelFor(executor, kNumStripes, [&](int64_t s) {
-      int64_t first = firsts[s];
+      int64_t first = begins[s];
       ForEachBlock(
           table_.stripes_[s].index(), *table_.store_,
           [&](int64_t n, const int64_t* keys, const float* const* rows) {

@@ -76,6 +76,17 @@ class TableStripe {
 
 using TableStripes = std::array<TableStripe, kNumStripes>;
 
+// Where the keys of each stripe begin among those of all, and how many these
+// are. REQUIRES: the stripes' locks.
+inline std::array<int64_t, kNumStripes + 1> FirstKeys(
+    const TableStripes& stripes) {
+  std::array<int64_t, kNumStripes + 1> begins = {};
+  for (int s = 0; s < kNumStripes; ++s) {
+    begins[s + 1] = begins[s] + stripes[s].index().size();
+  }
+  return begins;
+}
+
 // Locks of all stripes while it lives.
 class SharedLocks {
  public:

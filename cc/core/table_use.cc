@@ -1,6 +1,5 @@
 // Policies, and what a table tells of its use.
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <utility>
 
@@ -127,10 +126,7 @@ absl::Status StripedTable::ExportWorth(
   }
   const Moment now = Now();
   SharedLocks locks(stripes_);
-  std::array<int64_t, kNumStripes + 1> begins = {};
-  for (int s = 0; s < kNumStripes; ++s) {
-    begins[s + 1] = begins[s] + stripes_[s].index().size();
-  }
+  const auto begins = FirstKeys(stripes_);
   absl::StatusOr<WorthBuffers> buffers = allocate(begins[kNumStripes]);
   if (!buffers.ok()) return buffers.status();
   ParallelFor(executor, kNumStripes, [&](int64_t s) {

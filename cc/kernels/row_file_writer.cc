@@ -4,7 +4,6 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <shared_mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -178,10 +177,7 @@ class Save {
   absl::Status WritePairs() {
     // The locks come first: what is written is of their moment.
     const StringsStay strings_stay(options_.tables);
-    std::vector<std::unique_ptr<EmbeddingTable::Snapshot>> snapshots;
-    for (const EmbeddingTable* table : options_.tables) {
-      snapshots.push_back(table->Freeze());
-    }
+    const auto snapshots = FreezeAll(options_.tables);
     for (size_t i = 0; i < snapshots.size(); ++i) {
       TF_RETURN_IF_ERROR(WritePair(options_.stems[i], *snapshots[i],
                                    options_.tables[i]->strings()));

@@ -60,9 +60,7 @@ class FrozenShards {
     }
     // The locks come first: what is read below is of their moment.
     keys_ = std::make_unique<KeyOutput>(tables_);
-    for (const EmbeddingTable* table : tables_) {
-      frozen_.push_back(table->Freeze());
-    }
+    frozen_ = FreezeAll(tables_);
     return CheckAlike();
   }
 

@@ -1,13 +1,9 @@
 // Kernels of the ops that read and write rows of a table by key.
-#include <algorithm>
 #include <cstdint>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/types/span.h"
 #include "cc/core/embedding_table.h"
-#include "cc/core/support/row_copy.h"
 #include "cc/kernels/key_batch.h"
 #include "cc/kernels/table_dtypes.h"
 #include "cc/kernels/table_resource.h"

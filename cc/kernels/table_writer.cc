@@ -138,12 +138,9 @@ absl::Status WriteTable(absl::Span<const EmbeddingTable* const> tables,
                         const std::string& name, BundleWriter* writer) {
   // The locks come first: what is read below is of their moment.
   const StringsStay strings_stay(tables);
-  std::vector<std::unique_ptr<EmbeddingTable::Snapshot>> shards;
+  const auto shards = FreezeAll(tables);
   int64_t num_rows = 0;
-  for (const EmbeddingTable* table : tables) {
-    shards.push_back(table->Freeze());
-    num_rows += shards.back()->size();
-  }
+  for (const auto& shard : shards) num_rows += shard->size();
   const RowLayout& row_layout = shards[0]->layout();
   const TableLayout layout = {
       row_layout.dim,     tables[0]->key_kind(),

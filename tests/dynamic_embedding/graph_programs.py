@@ -55,6 +55,32 @@ def train(session, step, ids, batches):
         session.run(step, {ids: batch})
 
 
+class PolicyProgram:
+    """A table, with policies or without, that a graph trains.
+
+    Args:
+      session: what its variables are initialized in.
+      optimizer: of `tf.compat.v1`; None: SGD.
+      keys: their dtype.
+      options: of the table.
+    """
+
+    def __init__(self, session, optimizer=None, keys=tf.int64, **options):
+        self.ids = v1.placeholder(keys, [None])
+        self.v = table(key_dtype=keys, **options)
+        rows = de.embedding_lookup(self.v, self.ids)
+        self.step = wrapped(optimizer).minimize(loss_of(rows))
+        if self.v.table.eviction is not None:
+            self.worth = self.v.table.worth()
+        start(session)
+
+    def train(self, session, *batches):
+        train(session, self.step, self.ids, batches)
+
+    def worths(self, session):
+        return dict(zip(*session.run(self.worth), strict=True))
+
+
 def sgd(rate=0.5):
     return v1.train.GradientDescentOptimizer(rate)
 

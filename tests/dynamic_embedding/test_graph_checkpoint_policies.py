@@ -5,15 +5,10 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
-import tfembed.dynamic_embedding as de
 from tests.dynamic_embedding.graph_programs import (
+    PolicyProgram,
     graph_and_session,
-    loss_of,
-    start,
-    table,
-    train,
     v1,
-    wrapped,
 )
 from tfembed import policies
 
@@ -48,30 +43,16 @@ class SavedByCheckpoint:
         self.checkpoint.restore(path).run_restore_ops(session)
 
 
-class Program:
-    """A table that a graph trains by Adagrad, so that it has a slot."""
+class Program(PolicyProgram):
+    """One that is trained by Adagrad, so that it has a slot."""
 
     def __init__(self, session, saved, **options):
-        self.session = session
-        self.ids = v1.placeholder(tf.int64, [None])
-        self.v = table(**options)
-        rows = de.embedding_lookup(self.v, self.ids)
-        optimizer = wrapped(v1.train.AdagradOptimizer(0.5))
-        self.step = optimizer.minimize(loss_of(rows))
+        super().__init__(session, v1.train.AdagradOptimizer(0.5), **options)
         self.rows = self.v.lookup(self.ids)
-        if self.v.table.eviction is not None:
-            self.worth = self.v.table.worth()
-        start(session)
         self.saved = saved(self.v)
 
-    def train(self, *batches):
-        train(self.session, self.step, self.ids, batches)
-
-    def rows_of(self, keys):
-        return self.session.run(self.rows, {self.ids: keys}).tolist()
-
-    def worths(self):
-        return dict(zip(*self.session.run(self.worth), strict=True))
+    def rows_of(self, session, keys):
+        return session.run(self.rows, {self.ids: keys}).tolist()
 
 
 KINDS = pytest.mark.parametrize("saved", [SavedByName, SavedByCheckpoint])
@@ -82,58 +63,58 @@ KINDS = pytest.mark.parametrize("saved", [SavedByName, SavedByCheckpoint])
 def test_counts_and_notes_go_on(tmp_path, saved, shards):
     with graph_and_session() as session:
         program = Program(session, saved, shards=shards[0], **POLICIES)
-        program.train([1, 2, 3], [1, 2, 3], [1, 2], [1])
+        program.train(session, [1, 2, 3], [1, 2, 3], [1, 2], [1])
         path = program.saved.save(session, str(tmp_path / "ckpt"))
-        expected = program.worths()
-        rows = program.rows_of([1, 2])
+        expected = program.worths(session)
+        rows = program.rows_of(session, [1, 2])
     assert expected == {1: 2, 2: 1}
     with graph_and_session() as session:
         program = Program(session, saved, shards=shards[1], **POLICIES)
-        program.train([9], [9], [9])
+        program.train(session, [9], [9], [9])
         program.saved.restore(session, path)
-        assert program.worths() == expected
-        assert program.rows_of([1, 2]) == rows
-        program.train([3])  # Seen for the third time.
-        assert program.worths() == {**expected, 3: 1}
+        assert program.worths(session) == expected
+        assert program.rows_of(session, [1, 2]) == rows
+        program.train(session, [3])  # Seen for the third time.
+        assert program.worths(session) == {**expected, 3: 1}
 
 
 @KINDS
 def test_a_save_without_policies_restores_rows_alone(tmp_path, saved):
     with graph_and_session() as session:
         program = Program(session, saved)
-        program.train([1, 2], [2])
+        program.train(session, [1, 2], [2])
         path = program.saved.save(session, str(tmp_path / "ckpt"))
     with graph_and_session() as session:
         program = Program(session, saved, **POLICIES)
-        program.train([7], [7])
+        program.train(session, [7], [7])
         program.saved.restore(session, path)
-        assert program.worths() == {1: 1, 2: 1}
-        program.train([7])  # No longer for the third time.
-        assert program.worths() == {1: 1, 2: 1}
+        assert program.worths(session) == {1: 1, 2: 1}
+        program.train(session, [7])  # No longer for the third time.
+        assert program.worths(session) == {1: 1, 2: 1}
 
 
 @KINDS
 def test_a_table_without_policies_takes_the_rows_of_one_with(tmp_path, saved):
     with graph_and_session() as session:
         program = Program(session, saved, **POLICIES)
-        program.train([1], [1], [1])
+        program.train(session, [1], [1], [1])
         path = program.saved.save(session, str(tmp_path / "ckpt"))
-        rows = program.rows_of([1, 2])
+        rows = program.rows_of(session, [1, 2])
     with graph_and_session() as session:
         program = Program(session, saved)
-        program.train([2])
+        program.train(session, [2])
         program.saved.restore(session, path)
-        assert program.rows_of([1, 2]) == rows
+        assert program.rows_of(session, [1, 2]) == rows
 
 
 def test_a_checkpoint_is_all_consumed(tmp_path):
     with graph_and_session() as session, session.as_default():
         program = Program(session, SavedByCheckpoint, **POLICIES)
         checkpoint = program.saved.checkpoint
-        program.train([1], [1], [1])
+        program.train(session, [1], [1], [1])
         path = checkpoint.save(str(tmp_path / "ckpt"))
         checkpoint.restore(path).assert_consumed().run_restore_ops()
-        assert program.worths() == {1: 1}
+        assert program.worths(session) == {1: 1}
     names = sorted(
         name for name, _ in tf.train.list_variables(path) if "mine" in name
     )
@@ -157,9 +138,9 @@ def test_a_checkpoint_lets_rows_expire_once_a_save(tmp_path):
             eviction=policies.LeastRecent(),
             expiry=policies.Expiry(2, at_checkpoints=True),
         )
-        program.train([1], [2], [2], [2])
+        program.train(session, [1], [2], [2], [2])
         path = program.saved.checkpoint.save(str(tmp_path / "ckpt"))
-        assert set(program.worths()) == {2}
+        assert set(program.worths(session)) == {2}
     saved = tf.train.load_checkpoint(path)
     assert saved.get_tensor("mine/.ATTRIBUTES/table-keys").tolist() == [2]
     assert saved.get_tensor("mine/.ATTRIBUTES/policies-notes").shape == (1,)

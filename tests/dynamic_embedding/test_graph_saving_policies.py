@@ -8,13 +8,9 @@ import tensorflow as tf
 
 import tfembed.dynamic_embedding as de
 from tests.dynamic_embedding.graph_programs import (
+    PolicyProgram,
     graph_and_session,
-    loss_of,
-    start,
-    table,
-    train,
     v1,
-    wrapped,
 )
 from tfembed import policies
 
@@ -22,29 +18,17 @@ SHARDS = pytest.mark.parametrize("shards", [(1, 1), (1, 3), (3, 2)])
 COUNT = policies.CountAdmission(3)
 
 
-class Program:
-    """A table that a graph trains by SGD, and a Saver of all the graph has."""
+class Program(PolicyProgram):
+    """One that is trained by SGD, and a Saver of all the graph has."""
 
-    def __init__(self, session, keys=tf.int64, **options):
-        self.ids = v1.placeholder(keys, [None])
-        self.v = table(key_dtype=keys, **options)
-        rows = de.embedding_lookup(self.v, self.ids)
-        self.step = wrapped().minimize(loss_of(rows))
+    def __init__(self, session, **options):
+        super().__init__(session, **options)
         self.found = self.v.table.contains(self.ids)
         self.keys = self.v.table.keys()
-        if self.v.table.eviction is not None:
-            self.worth = self.v.table.worth()
         self.saver = v1.train.Saver()
-        start(session)
-
-    def train(self, session, *batches):
-        train(session, self.step, self.ids, batches)
 
     def has(self, session, ids):
         return session.run(self.found, {self.ids: ids}).tolist()
-
-    def worths(self, session):
-        return dict(zip(*session.run(self.worth), strict=True))
 
 
 def saved(folder, *batches, **options):

@@ -12,10 +12,10 @@ from tfembed.ops import snapshot as snapshot_ops
 from tfembed.tables.devices import place
 from tfembed.tables.table_shard import TableShard
 
-__all__ = ["TableSnapshot", "take"]
+__all__ = ["TableContent", "take"]
 
 
-class TableSnapshot(NamedTuple):
+class TableContent(NamedTuple):
     """What a table held; a second copy of it.
 
     Attributes:
@@ -31,7 +31,7 @@ class TableSnapshot(NamedTuple):
 
 def take(
     table: Any, shards: Sequence[TableShard], *, only_rows: bool = False
-) -> TableSnapshot:
+) -> TableContent:
     """Copies `shards` of a `TrainedTable`, all of one moment.
 
     A kernel sees the shards of its own device alone. Where they lie on several,
@@ -57,11 +57,12 @@ def take(
         ]
     whole = taken[0]
     if len(taken) > 1:
-        parts = zip(*taken, strict=True)
-        whole = snapshot_ops.TableSnapshot(*(tf.concat(p, 0) for p in parts))
-        whole = whole._replace(kinds=taken[0].kinds)
+        *parts, kinds = zip(*taken, strict=True)
+        whole = snapshot_ops.TableSnapshot(
+            *(tf.concat(part, 0) for part in parts), kinds[0]
+        )
     keys, values, slots, *notes = whole
     columns = [keys, values]
     if table.slot_names:
         columns += tf.split(slots, table.slot_widths, 1)
-    return TableSnapshot(columns, notes)
+    return TableContent(columns, notes)

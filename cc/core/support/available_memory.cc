@@ -50,12 +50,9 @@ std::string GroupFolder(const std::string& root,
     if (first == line.npos || second == line.npos) continue;
     const std::string controllers =
         "," + line.substr(first + 1, second - first - 1) + ",";
-    if (controllers != "," + controller + "," &&
-        (controller.empty() ||
-         controllers.find("," + controller + ",") == controllers.npos)) {
-      continue;
+    if (controllers.find("," + controller + ",") != controllers.npos) {
+      return line.substr(second + 1);
     }
-    return line.substr(second + 1);
   }
   return "";
 }

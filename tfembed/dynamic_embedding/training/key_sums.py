@@ -16,6 +16,7 @@ __all__ = [
     "finite_rows",
     "finite_sums",
     "insert_drawn",
+    "insert_missing",
     "sum_by_key",
 ]
 
@@ -93,10 +94,18 @@ def insert_drawn(
     with tf.control_dependencies([c for c in checks if c is not None]):
         if nonfinite == "skip":
             sums = [(finite_sums(slices), params) for slices, params in sums]
-        inserted = [
-            params.table.insert_missing(slices.indices)
-            for slices, params in sums
-        ]
+        return insert_missing(sums)
+
+
+def insert_missing(sums: Sequence[TableGradient]) -> list[tf.Operation]:
+    """`HashTable.insert_missing` of the keys of each variable's sums.
+
+    Returns:
+      What must run before rows are read or updated.
+    """
+    inserted = [
+        params.table.insert_missing(slices.indices) for slices, params in sums
+    ]
     return [operation for operation in inserted if operation is not None]
 
 

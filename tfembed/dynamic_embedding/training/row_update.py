@@ -12,6 +12,7 @@ from tfembed.dynamic_embedding.training.key_sums import (
     check_finite,
     count_not_finite,
     finite_sums,
+    insert_missing,
     sum_by_key,
 )
 from tfembed.dynamic_embedding.training.row_rule import RowRule, TableRows
@@ -53,8 +54,7 @@ def update_rows(
         count = tf.add_n([count_not_finite(slices) for slices, _ in sums])
         if nonfinite == "skip":
             sums = [(finite_sums(slices), params) for slices, params in sums]
-        inserted = [p.table.insert_missing(s.indices) for s, p in sums]
-        with tf.control_dependencies([op for op in inserted if op is not None]):
+        with tf.control_dependencies(insert_missing(sums)):
             tables = [_read(slices, params, rule) for slices, params in sums]
             moved = rule.update(tables, learning_rate)
     for before, after, (slices, params) in zip(

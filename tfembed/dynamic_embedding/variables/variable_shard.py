@@ -79,7 +79,9 @@ class VariableShard(tf.__internal__.tracking.Trackable):
                 dim=self.dim,
                 value_dtype=self.value_dtype,
             )
-            values = self._variable.table.with_drawn_rows(keys, values, exists)
+            if dynamic_default_values is None:
+                table = self._variable.table
+                values = table.with_drawn_rows(keys, values, exists)
             values = arguments.with_defaults(
                 values, exists, dynamic_default_values
             )
