@@ -127,6 +127,21 @@ def test_unknown_forms_are_refused_with_the_list_of_known_ones(given):
         row_initializer(given, 4)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        2**53 + 1,
+        [1, 2, 3, -(2**60) - 1],
+        tf.constant(2**62 + 1, tf.int64),
+        lambda: 2**53 + 1,
+    ],
+)
+def test_integers_that_would_be_rounded_are_refused(given):
+    with pytest.raises(errors.ArgumentError, match="integers up to 2"):
+        row_initializer(given, 4)
+    assert row_initializer(2**62, 4).arguments == (2.0**62,)
+
+
 @pytest.mark.parametrize("given", [[1.0, 2.0], np.zeros((2, 4)), tf.zeros([3])])
 def test_another_number_of_elements_is_refused(given):
     with pytest.raises(errors.ArgumentError, match="give 1 or 4 elements"):

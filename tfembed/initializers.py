@@ -144,6 +144,8 @@ def row_initializer(initializer: Any, dim: int) -> RowInitializer:
 def _from_array(value: Any, dim: int) -> RowInitializer:
     try:
         array = _array(value).ravel()
+    except errors.ArgumentError:
+        raise
     except _NOT_NUMBERS:
         raise _unknown_form(value) from None
     if array.size not in (1, dim):
@@ -275,15 +277,31 @@ def _takes_no_argument(function: Callable[..., Any]) -> bool:
 def _numbers(function: Callable[..., Any], value: Any) -> np.ndarray[Any, Any]:
     try:
         return _array(value)
+    except errors.ArgumentError:
+        raise
     except _NOT_NUMBERS:
         raise _unknown_form(function) from None
 
 
 def _array(value: Any) -> np.ndarray[Any, Any]:
-    """`value` as numbers, a constant tensor of a graph too; or _NOT_NUMBERS."""
+    """`value` as numbers, a constant tensor of a graph too; or _NOT_NUMBERS.
+
+    Raises:
+      tfembed.errors.ArgumentError: integers that float64 does not hold.
+    """
     if tf.is_symbolic_tensor(value):
         value = _constant_of(value)
-    return np.asarray(value, np.float64)
+    given = np.asarray(value)
+    numbers = given.astype(np.float64)
+    if given.dtype.kind in "iu":
+        for exact, rounded in zip(given.flat, numbers.flat, strict=True):
+            if int(exact) != int(rounded):
+                raise errors.ArgumentError(
+                    "An initializer's numbers are kept as float64, which holds "
+                    f"integers up to 2**53 and some beyond; got {exact}, which "
+                    f"would be {int(rounded)}. Use `upsert` for such rows."
+                )
+    return numbers
 
 
 def _constant_of(tensor: tf.Tensor) -> Any:

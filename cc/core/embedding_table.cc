@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cc/core/striped_table.h"
-#include "cc/core/support/available_memory.h"
+#include "cc/core/support/memory_promise.h"
 #include "cc/core/support/prefetch.h"
 
 namespace tfembed {

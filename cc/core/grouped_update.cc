@@ -125,15 +125,37 @@ class UpdateStep {
 
   // Makes all the room before anything is changed.
   absl::Status Reserve(const std::vector<StepTask>& tasks) {
-    return For(tasks, [&](const StepTask& task) {
-      RowSink* sink = tables_[task.table].sink;
-      absl::Status status;
-      for (const auto& part : holds_.Parts(task.table, task.part)) {
-        if (!status.ok() || IsDirect(*sink)) break;
-        status = sink->Reserve(part.part, part.ids);
-      }
-      return status;
+    const absl::Status status = For(tasks, [&](const StepTask& task) {
+      return ReserveFor(task, holds_.Parts(task.table, task.part), nullptr);
     });
+    if (!absl::IsResourceExhausted(status)) return status;
+    // Only few of the ids may be new. Reading them is as much work as the step.
+    For(tasks, [&](const StepTask& task) {
+      RowSink* sink = tables_[task.table].sink;
+      for (const auto& part : holds_.Parts(task.table, task.part)) {
+        sink->Lock(part.part);
+        sink->Unlock(part.part);  // Gives back what was kept for it.
+      }
+      return absl::OkStatus();
+    }).IgnoreError();
+    return For(tasks, [&](const StepTask& task) {
+      const StepHolds::TaskIds read = holds_.Read(task.table, task.part);
+      return ReserveFor(task, read.parts, read.ids.data());
+    });
+  }
+
+  // `ids`: those of the parts, or null.
+  absl::Status ReserveFor(const StepTask& task,
+                          absl::Span<const TableGradients::PartSize> parts,
+                          const int64_t* ids) {
+    RowSink* sink = tables_[task.table].sink;
+    if (IsDirect(*sink)) return absl::OkStatus();
+    for (const auto& part : parts) {
+      const absl::Status status = sink->Reserve(part.part, ids, part.ids);
+      if (!status.ok()) return status;
+      if (ids != nullptr) ids += part.ids;
+    }
+    return absl::OkStatus();
   }
 
   // Cannot fail.

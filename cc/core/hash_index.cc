@@ -54,10 +54,16 @@ absl::Status HashIndex::Promise(int64_t keys) {
         absl::StrCat("A stripe of a table holds at most 2^34 keys; got ", keys,
                      ". Use more shards."));
   }
-  const size_t bytes = num_buckets * sizeof(Bucket);
-  if (!memory_.CanExtend(bytes)) {
-    absl::Status status = Move(bytes);
-    if (!status.ok()) return status;
+  const int64_t bytes = num_buckets * static_cast<int64_t>(sizeof(Bucket));
+  const bool moves = !memory_.CanExtend(bytes);
+  const int64_t there = moves ? 0 : this->bytes();
+  const int64_t fresh = bytes - there - promise_.bytes();
+  absl::Status status = promise_.Ask(fresh);
+  if (!status.ok()) return status;
+  if (moves) status = Move(bytes);
+  if (!status.ok()) {
+    promise_.Return(fresh);
+    return status;
   }
   promised_buckets_ = static_cast<uint32_t>(num_buckets);
   promised_capacity_ = CapacityOf(num_buckets);
@@ -83,7 +89,14 @@ void HashIndex::Grow() {
   memory_.WritePages(old_num_buckets * sizeof(Bucket));
   num_buckets_ = promised_buckets_;
   capacity_ = promised_capacity_;
+  promise_.Return();
   Spread(old_num_buckets);
+}
+
+void HashIndex::Withdraw() {
+  promised_buckets_ = num_buckets_;
+  promised_capacity_ = capacity_;
+  promise_.Return();
 }
 
 // A bucket's new place is never before its old one, so that back to front each
@@ -132,6 +145,7 @@ uint64_t HashIndex::NewSalt() {
 
 void HashIndex::Clear() {
   salt_ = NewSalt();
+  promise_.Return();
   memory_ = MemoryBlock();
   buckets_ = &empty_;
   num_buckets_ = promised_buckets_ = 1;

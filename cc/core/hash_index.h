@@ -8,6 +8,7 @@
 #include "cc/core/hash_bucket.h"
 #include "cc/core/support/hash.h"
 #include "cc/core/support/memory_block.h"
+#include "cc/core/support/memory_promise.h"
 
 namespace tfembed {
 
@@ -70,9 +71,11 @@ class HashIndex {
   absl::Status Reserve(int64_t keys);
 
   // The same in two parts: all that can fail, and then the work. In between the
-  // index is as it was, promised_capacity() at least `keys`.
+  // index is as it was, promised_capacity() at least `keys`, and the memory is
+  // promised to it.
   absl::Status Promise(int64_t keys);
   void Grow();
+  void Withdraw();  // What was promised and has not grown.
 
   // Forgets all keys and gives the memory back; the salt is another one then.
   void Clear();
@@ -214,7 +217,8 @@ class HashIndex {
   // After Grow(), for which memory_ has the addresses.
   uint32_t promised_buckets_ = 1;
   int64_t promised_capacity_ = 0;
-  Bucket empty_ = {};  // Stands in for the memory of an empty index.
+  MemoryPromise promise_;  // Until Grow().
+  Bucket empty_ = {};      // Stands in for the memory of an empty index.
 };
 
 }  // namespace tfembed

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "cc/core/support/available_memory.h"
+#include "cc/core/support/memory_promise.h"
 #include "cc/core/support/row_copy.h"
 
 namespace tfembed {
@@ -58,7 +58,7 @@ absl::StatusOr<MemoryBlock> RowStore::AllocateSlab(int64_t slab,
   return MemoryBlock::Allocate(bytes, slab == 0 ? kSmallPageBytes : 0);
 }
 
-absl::Status RowStore::Promise(int64_t rows) {
+absl::StatusOr<int64_t> RowStore::Promise(int64_t rows) {
   std::lock_guard<std::mutex> lock(mutex_);
   const int64_t needed = next_row_ + promised_ + rows;
   if (needed > kMaxRows) {
@@ -75,7 +75,7 @@ absl::Status RowStore::Promise(int64_t rows) {
     memory_.push_back(*std::move(memory));
   }
   promised_ += rows;
-  return absl::OkStatus();
+  return BytesOf(std::clamp<int64_t>(needed - backed_rows_, 0, rows));
 }
 
 void RowStore::Withdraw(int64_t rows) {
@@ -93,6 +93,7 @@ RowRange RowStore::Take(int64_t wanted) {
   range.begin = static_cast<uint32_t>(next_row_);
   range.end = static_cast<uint32_t>(next_row_ + size);
   next_row_ += size;
+  backed_rows_ = std::max(backed_rows_, next_row_);
   return range;
 }
 
@@ -106,9 +107,9 @@ absl::Status RowStore::Widen(int64_t at, absl::Span<const float> words,
   std::lock_guard<std::mutex> lock(mutex_);
   const int64_t width = width_ + static_cast<int64_t>(words.size());
   // Each old slab goes when it was copied, so this is what is used in the end.
-  absl::Status status =
-      CheckMemory(static_cast<int64_t>(words.size() * sizeof(float)) *
-                  std::min<int64_t>(next_row_, MappedRows()));
+  MemoryPromise memory;
+  absl::Status status = memory.Ask(
+      static_cast<int64_t>(words.size() * sizeof(float)) * next_row_);
   if (!status.ok()) return status;
   // All addresses first, so that nothing can fail later; memory is only used
   // when it is written.
@@ -156,6 +157,7 @@ void RowStore::Clear(int64_t kept_rows) {
     memory_.pop_back();
   }
   next_row_ = 0;
+  backed_rows_ = std::min(backed_rows_, MappedRows());
 }
 
 RowPool::~RowPool() { std::free(free_); }

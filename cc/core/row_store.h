@@ -48,8 +48,10 @@ class RowStore {
   float* Row(uint32_t row) const { return addresses().Row(row); }
 
   // Makes sure that `rows` more rows can be taken, until Withdraw(rows). It
-  // costs addresses, no memory. ResourceExhausted: nothing is promised.
-  absl::Status Promise(int64_t rows);
+  // costs addresses, no memory: that is for who knows how many he will take to
+  // ask for (MemoryPromise). Returns the bytes of those that have none yet.
+  // ResourceExhausted: nothing is promised.
+  absl::StatusOr<int64_t> Promise(int64_t rows);
   void Withdraw(int64_t rows);
 
   // Hands out 1 to `wanted` rows, with any content; no more than 1 where others
@@ -58,6 +60,10 @@ class RowStore {
 
   // Rows handed out: the numbers below this one.
   int64_t num_rows() const;
+
+  int64_t BytesOf(int64_t rows) const {
+    return rows * width_ * static_cast<int64_t>(sizeof(float));
+  }
 
   // Puts `words` before word `at` of the rows that are set in `live`, slab by
   // slab: what they hold stays. ResourceExhausted leaves all as it was.
@@ -87,7 +93,8 @@ class RowStore {
   mutable std::mutex mutex_;
   std::vector<MemoryBlock> memory_;  // By slab. Guarded by mutex_.
   int64_t next_row_ = 0;             // Guarded by mutex_.
-  int64_t promised_ = 0;             // Guarded by mutex_.
+  int64_t backed_rows_ = 0;  // Those that once were taken. Guarded by mutex_.
+  int64_t promised_ = 0;     // Guarded by mutex_.
 };
 
 // The rows that one stripe may use next: the rest of its last range, and
@@ -100,6 +107,9 @@ class RowPool {
   ~RowPool();
 
   int64_t available() const { return num_free_ + fresh_.size(); }
+
+  // Rows of removed keys, whose memory is there.
+  int64_t num_free() const { return num_free_; }
   int64_t bytes() const { return free_capacity_ * sizeof(uint32_t); }
 
   // REQUIRES: available() > 0, or the store promised a row.

@@ -113,7 +113,8 @@ TEST(RowStore, ClearKeepsTheMemoryOfSomeRows) {
 TEST(RowStore, RefusesMoreRowsThan32BitNumbersCount) {
   auto store = MakeStore(1);  // 16 GiB of addresses, none of them touched.
   ASSERT_TRUE(store->Promise(RowStore::kMaxRows).ok());
-  EXPECT_EQ(store->Promise(1).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(store->Promise(1).status().code(),
+            absl::StatusCode::kResourceExhausted);
   store->Withdraw(RowStore::kMaxRows);
   EXPECT_TRUE(store->Promise(1).ok());
 }

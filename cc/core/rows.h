@@ -110,11 +110,12 @@ class RowSink {
   // Null where the table is direct.
   virtual TableHold* hold() = 0;
 
-  // Keeps room for up to `new_ids` ids of a part that are not there yet, so
-  // that FindOrInsert cannot fail, until the part is unlocked or the sink ends.
-  // ResourceExhausted leaves the table as it was. REQUIRES: hold() was taken;
-  // the caller does not hold the part.
-  virtual absl::Status Reserve(int part, int64_t new_ids) = 0;
+  // Keeps room for n distinct ids of a part, so that FindOrInsert cannot fail,
+  // until the part is unlocked or the sink ends. It is more than needed where
+  // the ids are not named (null): then all may be new. ResourceExhausted leaves
+  // the table as it was. REQUIRES: hold() was taken; nothing is kept for the
+  // part; the caller does not hold it.
+  virtual absl::Status Reserve(int part, const int64_t* ids, int64_t n) = 0;
 
   // Around FindOrInsert and what is done with its rows.
   virtual void Lock(int part) = 0;

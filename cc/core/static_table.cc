@@ -70,7 +70,8 @@ class StaticRowSink final : public RowSink {
   }
 
   TableHold* hold() override { return nullptr; }
-  absl::Status Reserve(int /*part*/, int64_t /*new_ids*/) override {
+  absl::Status Reserve(int /*part*/, const int64_t* /*ids*/,
+                       int64_t /*n*/) override {
     return absl::OkStatus();
   }
   void Lock(int /*part*/) override {}

@@ -36,19 +36,21 @@ class StepHolds {
   absl::Span<const TableGradients::PartSize> Parts(int64_t table,
                                                    int64_t task) const;
 
+  // Reads the sums of a task, for the ids that train.
+  struct TaskIds {
+    std::vector<int64_t> ids;  // Distinct ones, part by part.
+    std::vector<TableGradients::PartSize> parts;
+  };
+  TaskIds Read(int64_t table, int64_t task) const;
+
   // Evicts. REQUIRES: Pin, and that all other room was made.
   void MakeRoom();
 
  private:
-  struct TaskIds {
-    std::vector<int64_t> ids;  // Distinct ones that train.
-    std::vector<TableGradients::PartSize> parts;
-  };
   struct Hold {
     TableHold* hold;
     int64_t table;
   };
-  TaskIds Read(int64_t table, int64_t task) const;
 
   // All tasks' ids.
   std::vector<int64_t> ReadTrained(int64_t table, Executor* executor);

@@ -13,6 +13,7 @@
 #include "cc/core/string_cell.h"
 #include "cc/core/support/hash.h"
 #include "cc/core/support/hash_bytes.h"
+#include "cc/core/support/memory_promise.h"
 
 namespace tfembed {
 namespace {
@@ -97,10 +98,23 @@ absl::Status StringKeys::Add(absl::Span<const absl::string_view> strings,
     const KeyGroup group = partition->group(stripe);
     if (group.size == 0) return;
     // Once a group: a promise takes a lock of all stripes.
-    const absl::Status promised = store_->Promise(group.size);
-    if (!promised.ok()) return error.Update(at[group.positions[0]], promised);
+    const absl::StatusOr<int64_t> fresh = store_->Promise(group.size);
+    if (!fresh.ok()) {
+      return error.Update(at[group.positions[0]], fresh.status());
+    }
+    MemoryPromise memory;
+    const absl::Status promised = memory.Ask(*fresh + [&] {
+      int64_t bytes = 0;  // Of long strings.
+      for (int64_t i = 0; i < group.size; ++i) {
+        const auto size =
+            static_cast<int64_t>(strings[at[group.positions[i]]].size());
+        if (size > StringCell::kInlineBytes) bytes += size;
+      }
+      return bytes;
+    }());
     std::lock_guard<std::shared_mutex> lock(stripes_[stripe].mutex());
-    for (int64_t i = 0; i < group.size; ++i) {
+    if (!promised.ok()) error.Update(at[group.positions[0]], promised);
+    for (int64_t i = 0; promised.ok() && i < group.size; ++i) {
       const uint32_t position = at[group.positions[i]];
       const absl::Status status =
           AddToStripe(stripe, strings[position], &keys[position]);

@@ -20,6 +20,7 @@
 #include "cc/core/row_rounding.h"
 #include "cc/core/row_store.h"
 #include "cc/core/support/hash.h"
+#include "cc/core/support/memory_promise.h"
 #include "cc/core/support/row_copy.h"
 #include "cc/core/table_stripe.h"
 
@@ -142,6 +143,7 @@ class StripedTable final : public EmbeddingTable {
 
     std::array<int64_t, kNumStripes> keys;  // By stripe; -1: nothing.
     std::array<int, kNumStripes> order;     // Those that may grow come first.
+    MemoryPromise memory;                   // Of new rows.
   };
 
   absl::Status WriteRows(absl::Span<const int64_t> keys, RowWrites writes,
@@ -157,10 +159,11 @@ class StripedTable final : public EmbeddingTable {
   bool Streams(const RowWrites& writes, int64_t n) const;
   absl::Status ReserveGroups(const KeyPartition& partition,
                              const RowWrites& writes, const Bound* bound,
-                             Executor* executor, Reservations* reservations);
+                             int64_t fresh_bytes, Executor* executor,
+                             Reservations* reservations);
   absl::Status ReserveMissing(const KeyGroup& group, const RowWrites& writes,
                               int64_t leaving, TableStripe* stripe,
-                              int64_t* reserved);
+                              int64_t* reserved, int64_t* fresh_rows);
   static int64_t CountMissing(const KeyGroup& group, const RowWrites& writes,
                               const TableStripe& stripe);
   // `written`: for policies that count, room for an address a key.

@@ -56,11 +56,22 @@ absl::Status StripedTable::Bound::TryPin(absl::Span<const int64_t> keys,
   new_ = CountNew(inserts.data() == keys.data() ? pinned_ : Distinct(inserts));
   const int64_t new_keys =
       std::accumulate(new_.begin(), new_.end(), int64_t{0});
-  absl::Status status = table_.store_->Promise(new_keys);
-  if (!status.ok()) return status;
+  const absl::StatusOr<int64_t> fresh = table_.store_->Promise(new_keys);
+  if (!fresh.ok()) return fresh.status();
   promised_ = new_keys;
   ChooseLeaving(new_keys);
-  return absl::OkStatus();
+  return AskForMemory(*fresh);
+}
+
+// New keys of a stripe take the rows of those that leave it, or left it before.
+absl::Status StripedTable::Bound::AskForMemory(int64_t fresh_bytes) {
+  int64_t rows = 0;
+  for (int s = 0; s < kNumStripes; ++s) {
+    std::shared_lock<std::shared_mutex> lock(table_.stripes_[s].mutex());
+    const int64_t new_keys = std::max<int64_t>(0, new_[s] - leaving_[s]);
+    rows += table_.stripes_[s].CountFreshRows(new_keys);
+  }
+  return memory_.Ask(std::min(fresh_bytes, table_.store_->BytesOf(rows)));
 }
 
 StripedTable::Bound::Counts StripedTable::Bound::CountNew(

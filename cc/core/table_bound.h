@@ -74,6 +74,7 @@ class StripedTable::Bound final : public TableHold {
   static std::vector<Id> Distinct(absl::Span<const int64_t> keys);
   Counts CountNew(const std::vector<Id>& ids) const;
   void ChooseLeaving(int64_t new_keys);
+  absl::Status AskForMemory(int64_t fresh_bytes);
   std::vector<Candidate> Sample(int64_t wanted);
   void AddCandidates(const TableStripe& stripe, int64_t bucket,
                      const Moment& now, std::vector<Candidate>* to) const;
@@ -84,6 +85,7 @@ class StripedTable::Bound final : public TableHold {
   std::vector<Id> pinned_;
   Counts new_ = {};       // Keys that the batch inserts.
   int64_t promised_ = 0;  // Rows, by the store.
+  MemoryPromise memory_;  // Of these.
   Counts leaving_ = {};
   std::vector<int64_t> leaving_keys_;
 };

@@ -49,7 +49,7 @@ int Train(EmbeddingTable* table, const std::vector<int64_t>& ids) {
   int trained = 0;
   for (int64_t id : ids) {
     const int part = sink->PartOf(sink->Rank(id));
-    EXPECT_TRUE(sink->Reserve(part, 1).ok());
+    EXPECT_TRUE(sink->Reserve(part, nullptr, 1).ok());
     sink->Lock(part);
     MutableRow row;
     sink->FindOrInsert(part, &id, 1, &row);

@@ -3,6 +3,7 @@
 #include <array>
 #include <mutex>
 #include <new>
+#include <numeric>
 #include <shared_mutex>
 #include <vector>
 
@@ -18,18 +19,20 @@ constexpr int64_t kLookAhead = 16;  // Keys whose buckets are under way.
 
 }  // namespace
 
-absl::Status StripedTable::ReserveGroups(const KeyPartition& partition,
-                                         const RowWrites& writes,
-                                         const Bound* bound, Executor* executor,
-                                         Reservations* reservations) {
-  // Mostly there is room even if every key were new.
+// `fresh_bytes`: what all keys need if they are new, but for what `bound` has
+// been promised.
+absl::Status StripedTable::ReserveGroups(
+    const KeyPartition& partition, const RowWrites& writes, const Bound* bound,
+    int64_t fresh_bytes, Executor* executor, Reservations* reservations) {
+  // Mostly there is room, and memory, even if every key were new.
+  const bool is_short = !reservations->memory.Ask(fresh_bytes).ok();
   std::array<int, kNumStripes>& order = reservations->order;
   int num_short = 0;
   int end = kNumStripes;
   for (int s = 0; s < kNumStripes; ++s) {
     const int64_t keys = partition.group(s).size;
     std::lock_guard<std::shared_mutex> lock(stripes_[s].mutex());
-    if (keys > 0 && !stripes_[s].PromiseFromRoom(keys)) {
+    if (keys > 0 && (is_short || !stripes_[s].PromiseFromRoom(keys))) {
       order[num_short++] = s;
       continue;
     }
@@ -37,23 +40,29 @@ absl::Status StripedTable::ReserveGroups(const KeyPartition& partition,
     if (keys > 0) reservations->keys[s] = keys;
   }
   std::array<absl::Status, kNumStripes> statuses;
+  std::array<int64_t, kNumStripes> fresh_rows = {};
   ParallelFor(executor, num_short, [&](int64_t i) {
     const int s = order[i];
     const int64_t leaving = bound == nullptr ? 0 : bound->leaving(s);
-    statuses[i] = ReserveMissing(partition.group(s), writes, leaving,
-                                 &stripes_[s], &reservations->keys[s]);
+    statuses[i] =
+        ReserveMissing(partition.group(s), writes, leaving, &stripes_[s],
+                       &reservations->keys[s], &fresh_rows[i]);
   });
   for (const absl::Status& status : statuses) {
     if (!status.ok()) return status;
   }
-  return absl::OkStatus();
+  if (!is_short) return absl::OkStatus();
+  const int64_t rows =
+      std::accumulate(fresh_rows.begin(), fresh_rows.end(), int64_t{0});
+  return reservations->memory.Ask(std::min(fresh_bytes, store_->BytesOf(rows)));
 }
 
 // The places of `leaving` keys will be free.
 absl::Status StripedTable::ReserveMissing(const KeyGroup& group,
                                           const RowWrites& writes,
                                           int64_t leaving, TableStripe* stripe,
-                                          int64_t* reserved) {
+                                          int64_t* reserved,
+                                          int64_t* fresh_rows) {
   std::lock_guard<std::shared_mutex> lock(stripe->mutex());
   int64_t new_keys = 0;
   try {
@@ -64,6 +73,7 @@ absl::Status StripedTable::ReserveMissing(const KeyGroup& group,
                      " keys of a batch; nothing was changed. Split it."));
   }
   const int64_t places = std::max<int64_t>(0, new_keys - leaving);
+  *fresh_rows = stripe->CountFreshRows(places);
   absl::Status status = stripe->Promise(places);
   if (status.ok()) *reserved = places;
   return status;

@@ -89,7 +89,7 @@ void InsertAll(EmbeddingTable* table, const std::vector<int64_t>& ids,
       places.push_back(i);
     }
     std::vector<MutableRow> part_rows(part_ids.size());
-    ASSERT_TRUE(sink->Reserve(part, part_ids.size()).ok());
+    ASSERT_TRUE(sink->Reserve(part, nullptr, part_ids.size()).ok());
     sink->Lock(part);
     sink->FindOrInsert(part, part_ids.data(), part_ids.size(),
                        part_rows.data());
@@ -147,7 +147,7 @@ TEST(TableSink, ReservingTheSameRoomAgainTakesNoMore) {
   for (int64_t& after : bytes) {
     const auto sink = table->Write();
     ASSERT_TRUE(sink->hold()->Pin({}).ok());
-    ASSERT_TRUE(sink->Reserve(0, 1000).ok());
+    ASSERT_TRUE(sink->Reserve(0, nullptr, 1000).ok());
     after = table->stats().index_bytes + table->stats().row_bytes;
   }
   EXPECT_EQ(bytes[0], bytes[1]);

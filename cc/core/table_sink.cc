@@ -55,26 +55,30 @@ class StripedTable::Sink final : public RowSink {
     return &open_;
   }
 
-  absl::Status Reserve(int part, int64_t new_ids) override {
-    std::lock_guard<std::shared_mutex> lock(table_->stripes_[part].mutex());
-    const bool notes = table_->filters_[part] != nullptr;
-    const Room room = {true, notes ? new_ids : 0, bound_.Places(part, new_ids),
-                       bound_.is_held() ? 0 : new_ids};
-    absl::Status status = table_->store_->Promise(room.rows);
-    if (!status.ok()) return status;
-    status = table_->stripes_[part].Reserve(room.places);
-    if (!status.ok()) {
-      table_->store_->Withdraw(room.rows);
-      return status;
+  absl::Status Reserve(int part, const int64_t* ids, int64_t n) override {
+    TableStripe& stripe = table_->stripes_[part];
+    std::lock_guard<std::shared_mutex> lock(stripe.mutex());
+    const int64_t new_ids = ids == nullptr ? n : CountMissing(stripe, ids, n);
+    // Of all: a key that is there may go meanwhile.
+    const int64_t rows = bound_.is_held() ? 0 : n;
+    RowStore& store = *table_->store_;
+    const absl::StatusOr<int64_t> fresh = store.Promise(rows);
+    if (!fresh.ok()) return fresh.status();
+    Room& room = rooms_[part];
+    room.is_kept = true;
+    room.rows = rows;
+    absl::Status status = room.memory.Ask(
+        std::min(*fresh, store.BytesOf(stripe.CountFreshRows(new_ids))));
+    const int64_t places = bound_.Places(part, new_ids);
+    if (status.ok()) status = stripe.Reserve(places);
+    if (status.ok()) room.places = places;
+    AdmissionFilter* const filter = table_->filters_[part].get();
+    if (status.ok() && filter != nullptr) {
+      status = filter->Reserve(new_ids);
+      if (status.ok()) room.notes = new_ids;
     }
-    if (notes) status = table_->filters_[part]->Reserve(room.notes);
-    if (!status.ok()) {
-      table_->store_->Withdraw(room.rows);
-      table_->stripes_[part].Release(room.places);
-      return status;
-    }
-    rooms_[part] = room;
-    return absl::OkStatus();
+    if (!status.ok()) FreeRoom(part);
+    return status;
   }
 
   void Lock(int part) override { table_->stripes_[part].mutex().lock(); }
@@ -139,18 +143,29 @@ class StripedTable::Sink final : public RowSink {
   // What is kept for a part.
   struct Room {
     bool is_kept = false;
-    int64_t notes = 0;   // Keys that its admission filter may have to note.
-    int64_t places = 0;  // In its index.
     int64_t rows = 0;
+    MemoryPromise memory;  // Of these.
+    int64_t places = -1;   // In its index.
+    int64_t notes = 0;     // Keys that its admission filter may have to note.
   };
 
   // REQUIRES: the caller holds the part.
   void FreeRoom(int part) {
-    const Room room = std::exchange(rooms_[part], Room());
-    if (!room.is_kept) return;
-    table_->store_->Withdraw(room.rows);
-    table_->stripes_[part].Release(room.places);
-    if (room.notes > 0) table_->filters_[part]->Release(room.notes);
+    Room& room = rooms_[part];
+    if (!std::exchange(room.is_kept, false)) return;
+    table_->store_->Withdraw(std::exchange(room.rows, 0));
+    room.memory.Return();
+    const int64_t places = std::exchange(room.places, -1);
+    if (places >= 0) table_->stripes_[part].Release(places);
+    const int64_t notes = std::exchange(room.notes, 0);
+    if (notes > 0) table_->filters_[part]->Release(notes);
+  }
+
+  static int64_t CountMissing(const TableStripe& stripe, const int64_t* ids,
+                              int64_t n) {
+    return std::count_if(ids, ids + n, [&stripe](int64_t id) {
+      return stripe.Find(HashKey(id), id) == HashIndex::kNoRow;
+    });
   }
 
   // FindOrInsert of up to kFindKeys ids. Rows that are found may be written:

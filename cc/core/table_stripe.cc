@@ -24,7 +24,9 @@ bool TableStripe::PromiseFromRoom(int64_t keys) {
 
 void TableStripe::Release(int64_t keys) {
   reserved_ -= keys;
-  if (--reservations_ == 0) reserved_ = 0;
+  if (--reservations_ > 0) return;
+  reserved_ = 0;
+  index_.Withdraw();
 }
 
 bool TableStripe::Erase(uint64_t hash, int64_t key) {

@@ -1,6 +1,7 @@
 #ifndef TFEMBED_CORE_TABLE_STRIPE_H_
 #define TFEMBED_CORE_TABLE_STRIPE_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <shared_mutex>
@@ -35,12 +36,20 @@ class TableStripe {
   absl::Status Reserve(int64_t keys);
   void Release(int64_t keys);
 
-  // Reserve, but that the owner calls Grow before its first insert.
+  // Reserve, but that the owner calls Grow before its first insert. What all
+  // owners released and none let grow is promised no more.
   absl::Status Promise(int64_t keys);
   void Grow() { index_.Grow(); }
 
   // Promise where there is room already; else false.
   bool PromiseFromRoom(int64_t keys);
+
+  // Of `keys` more new keys, beside those that are reserved, how many the rows
+  // of removed keys do not suffice for.
+  int64_t CountFreshRows(int64_t keys) const {
+    const int64_t lacks = std::max<int64_t>(0, reserved_ - pool_.num_free());
+    return std::max<int64_t>(0, reserved_ + keys - pool_.num_free()) - lacks;
+  }
 
   uint32_t Find(uint64_t hash, int64_t key) const {
     return index_.Find(hash, key);

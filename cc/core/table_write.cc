@@ -107,11 +107,13 @@ absl::Status StripedTable::WriteHeld(absl::Span<const int64_t> keys,
     written.reset(new (std::nothrow) float*[keys.size()]);
     if (written == nullptr) return NoMemoryToCount(keys.size());
   }
-  const int64_t rows = bound == nullptr ? keys.size() : 0;
-  if (status.ok()) status = store_->Promise(rows);
   if (!status.ok()) return status;
+  const int64_t rows = bound == nullptr ? keys.size() : 0;
+  const absl::StatusOr<int64_t> fresh = store_->Promise(rows);
+  if (!fresh.ok()) return fresh.status();
   Reservations reservations;
-  status = ReserveGroups(*partition, writes, bound, executor, &reservations);
+  status =
+      ReserveGroups(*partition, writes, bound, *fresh, executor, &reservations);
   const bool has_room = status.ok();
   if (has_room && bound != nullptr) bound->MakeRoom();
   ParallelFor(executor, kNumStripes, [&](int64_t i) {

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "cc/core/support/memory_promise.h"
 #include "cc/kernels/checkpoint_check.h"
 #include "cc/kernels/checkpoint_files.h"
 #include "cc/kernels/scalar_input.h"
@@ -172,6 +173,9 @@ class TableRestoreOp : public OpKernel {
       restores.push_back(Plan(tables[t], t, &files));
       OP_REQUIRES_OK(context, restores.back().Check(&executor));
     }
+    int64_t bytes = 0;
+    for (const TableRestore& restore : restores) bytes += restore.MoreBytes();
+    OP_REQUIRES_OK(context, CheckMemory(bytes));
     Tensor* layouts;
     OP_REQUIRES_OK(
         context,

@@ -165,17 +165,29 @@ class TableClearOp : public OpKernel {
   }
 };
 
-class TableSizeOp : public OpKernel {
+// Of one number.
+template <typename Number>
+class TableNumberOp : public OpKernel {
  public:
   using OpKernel::OpKernel;
 
   void Compute(OpKernelContext* context) override {
     TablePtr table;
     OP_REQUIRES_OK(context, FindTable(context, 0, &table));
-    Tensor* size;
+    Tensor* number;
     OP_REQUIRES_OK(context,
-                   context->allocate_output(0, TensorShape({}), &size));
-    size->scalar<int64_t>()() = table->table()->size();
+                   context->allocate_output(0, TensorShape({}), &number));
+    number->scalar<int64_t>()() = Number::Of(*table->table());
+  }
+};
+
+struct TableSize {
+  static int64_t Of(const EmbeddingTable& table) { return table.size(); }
+};
+
+struct TableSeed {
+  static int64_t Of(const EmbeddingTable& table) {
+    return static_cast<int64_t>(table.seed());
   }
 };
 
@@ -246,7 +258,9 @@ REGISTER_KERNEL_BUILDER(Name("Tfembed>TableCreate").Device(DEVICE_CPU),
 REGISTER_KERNEL_BUILDER(Name("Tfembed>TableClear").Device(DEVICE_CPU),
                         TableClearOp);
 REGISTER_KERNEL_BUILDER(Name("Tfembed>TableSize").Device(DEVICE_CPU),
-                        TableSizeOp);
+                        TableNumberOp<TableSize>);
+REGISTER_KERNEL_BUILDER(Name("Tfembed>TableSeed").Device(DEVICE_CPU),
+                        TableNumberOp<TableSeed>);
 REGISTER_KERNEL_BUILDER(Name("Tfembed>TableStats").Device(DEVICE_CPU),
                         TableStatsOp);
 REGISTER_KERNEL_BUILDER(Name("Tfembed>TableSetSlots").Device(DEVICE_CPU),

@@ -17,6 +17,9 @@ namespace {
 
 using ::tensorflow::Tensor;
 
+// On average, after growth (hash_index.h).
+constexpr int64_t kIndexBytesPerKey = 22;
+
 // Chunks that are under way at a time: each takes up to four times its bytes.
 constexpr int64_t kMostChunks = 3;
 
@@ -152,6 +155,26 @@ absl::Status TableRestore::CheckSlots() const {
         "one and `upsert` its export."));
   }
   return absl::OkStatus();
+}
+
+int64_t TableRestore::MoreBytes() const {
+  int64_t bytes = 0;
+  for (size_t s = 0; s < options_.shards.size(); ++s) {
+    const EmbeddingTable& shard = *options_.shards[s];
+    int64_t keys = num_keys_[s];
+    if (shard.max_size() > 0) keys = std::min(keys, shard.max_size());
+    int64_t words = shard.full_width();
+    if (HasSavedSlots() && shard.slots().owner.empty()) {
+      const SlotLayout& saved = layout().slots;
+      for (size_t i = 0; i < saved.names.size(); ++i) {
+        words += SlotWidth(saved.row_wise, i, shard.dim());
+      }
+    }
+    const TableStats stats = shard.stats();
+    bytes += keys * (words * RowLayout::kWordBytes + kIndexBytesPerKey) -
+             stats.row_bytes - stats.index_bytes;
+  }
+  return bytes;
 }
 
 absl::Status TableRestore::Replace(Executor* executor) {

@@ -36,6 +36,10 @@ class TableRestore {
   // InvalidArgument where the saved slots are of another update rule.
   absl::Status Check(Executor* executor);
 
+  // About how many bytes more than now the shards will take, less than 0 where
+  // they will take fewer. REQUIRES: Check succeeded.
+  int64_t MoreBytes() const;
+
   // Replaces the content of all shards. REQUIRES: Check succeeded. It can fail
   // only where memory runs out or the files fail now; the table is then empty.
   absl::Status Replace(Executor* executor);

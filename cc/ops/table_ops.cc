@@ -187,6 +187,13 @@ REGISTER_OP("Tfembed>TableSize")
     .SetShapeFn(SizeShape)
     .Doc("The number of keys in the table.");
 
+REGISTER_OP("Tfembed>TableSeed")
+    .Input("table: resource")
+    .Output("seed: int64")
+    .SetIsStateful()
+    .SetShapeFn(SizeShape)
+    .Doc("The seed of the initial rows: a restore may bring another one.");
+
 REGISTER_OP("Tfembed>TableStats")
     .Input("table: resource")
     .Output("stats: int64")

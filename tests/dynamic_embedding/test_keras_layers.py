@@ -17,6 +17,11 @@ RAGGED = tf.RaggedTensor.from_row_lengths(
 )
 
 
+@keras.saving.register_keras_serializable("tests")
+def registered_gamma(shape, seed):
+    return tf.random.stateless_gamma(shape, seed, alpha=2.0)
+
+
 def _counting(cls, *arguments, **options):
     """A layer whose row of id i is [i, i]."""
     layer = cls(2, *arguments, initializer=0.0, **options)
@@ -199,6 +204,7 @@ def test_what_is_not_allowed_is_named(make, error, message):
         [1.0, 2.0],
         keras.initializers.RandomUniform(-1, 1, seed=7),
         tfembed.RowInitializer("normal", (0.0, 2.0), seed=3),
+        registered_gamma,
     ],
 )
 def test_a_config_makes_an_equal_layer_with_an_empty_table(initializer):
@@ -223,8 +229,18 @@ def test_a_config_makes_an_equal_layer_with_an_empty_table(initializer):
         np.testing.assert_array_equal(other(ids), layer(ids))
 
 
-def test_a_function_that_is_not_registered_has_no_config():
-    layer = layers.FieldWiseEmbedding(2, 3, lambda ids: ids % 3, name="fn")
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: layers.FieldWiseEmbedding(2, 3, lambda ids: ids % 3, name="fn"),
+        lambda: layers.Embedding(
+            2, initializer=lambda shape, seed: registered_gamma(shape, seed)
+        ),
+    ],
+    ids=["slot_map_fn", "initializer"],
+)
+def test_a_function_that_is_not_registered_has_no_config(make):
+    layer = make()
 
     with pytest.raises(
         errors.ArgumentError, match="register_keras_serializable"

@@ -150,6 +150,21 @@ def test_a_bare_table_saves_and_loads_files(tmp_path):
     assert (tmp_path / "a_b-keys").exists()
 
 
+def test_a_bare_table_loads_all_of_its_files_in_a_folder(tmp_path):
+    t = de.CuckooHashTable(tf.int64, tf.float32, [0.0], name="t")
+    for i, stem in enumerate(["t", "t_mht_1of2_rank0_size1", "tt", "u"]):
+        t.insert([i], [[1.0]])
+        t.save_to_file_system(tmp_path, file_name=stem)
+        t.clear()
+    t.load_from_file_system(tmp_path, load_entire_dir=True)
+    assert sorted(t.export()[0].numpy()) == [0, 1]
+    t.clear()
+    t.load_from_file_system(tmp_path, file_name="u", load_entire_dir=True)
+    assert sorted(t.export()[0].numpy()) == [3]
+    with pytest.raises(tf.errors.NotFoundError, match="no file of 'v'"):
+        t.load_from_file_system(tmp_path, file_name="v", load_entire_dir=True)
+
+
 @pytest.mark.parametrize("checkpoint", [True, False])
 def test_a_bare_table_is_in_checkpoints_or_not(tmp_path, checkpoint):
     t = table(checkpoint=checkpoint)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import fresh_process
 import tfembed.dynamic_embedding as de
+from keras_models import batches, model_of, table_of
 from tests.dynamic_embedding.graph_programs import (
     graph_and_session,
     start,
     v1,
 )
 from tfembed import TableConfig, errors, optimizers, policies
+from tfembed.tables import HashTable
 
 DIM = 3
 
@@ -187,6 +193,99 @@ def test_a_saved_model_draws_them_too(tmp_path):
     np.testing.assert_array_equal(loaded(ids), model(ids))
 
 
+def test_the_table_of_a_saved_model_draws_them_by_itself(tmp_path):
+    model = tf.Module()
+    model.table = HashTable(DIM, name="t", initializer=gamma, seed=5)
+    model.table.upsert([1], np.ones([1, DIM]))
+    tf.saved_model.save(model, str(tmp_path / "model"))
+    loaded = tf.saved_model.load(str(tmp_path / "model"))
+    np.testing.assert_array_equal(
+        loaded.table.lookup([1, 2])[0], [np.ones(DIM), row_of(5, 2)]
+    )
+    tf.saved_model.save(loaded, str(tmp_path / "again"))
+    again = tf.saved_model.load(str(tmp_path / "again"))
+    np.testing.assert_array_equal(again.table.lookup([2])[0], [row_of(5, 2)])
+
+
+def test_a_restore_brings_its_seed_to_functions_traced_before(tmp_path):
+    tf.random.set_seed(1)
+    saved = variable(name="again")
+    saved.upsert([1], np.ones([1, DIM]))
+    path = tf.train.Checkpoint(v=saved).save(str(tmp_path / "c"))
+    expected = saved.lookup([1, 2])
+    tf.random.set_seed(2)
+    other = variable(name="again")
+    lookup = tf.function(other.lookup)
+    optimizer = de.DynamicEmbeddingOptimizer(optimizers.SGD(0.5))
+    step = tf.function(
+        lambda: optimizer.minimize(
+            lambda: tf.reduce_sum(de.embedding_lookup(other, [3], name="l")),
+            var_list=[other],
+        )
+    )
+    step()
+    assert (lookup([1, 2]).numpy() != expected.numpy()).all()
+    tf.train.Checkpoint(v=other).restore(path)
+    np.testing.assert_array_equal(lookup([1, 2]), expected)
+    step()
+    np.testing.assert_allclose(
+        other.lookup([3])[0], saved.lookup([3])[0] - 0.5, rtol=1e-6
+    )
+
+
+def test_a_key_is_drawn_once_a_batch():
+    calls = []
+
+    def counted(shape, dtype, seed):
+        tf.py_function(lambda: calls.append(1), [], [])
+        return gamma(shape, dtype, seed)
+
+    v = variable(counted)
+    calls.clear()
+    v.lookup([7, 7, 8, 7])
+    assert len(calls) == 2
+
+
+def test_many_variables_warn_of_no_retracing():
+    # TensorFlow warns twice in a process.
+    result = fresh_process.run(
+        """
+        import tensorflow as tf
+        import tfembed.dynamic_embedding as de
+
+        def gamma(shape, dtype, seed):
+            return tf.random.stateless_gamma(shape, seed, 2.0, dtype=dtype)
+
+        for i in range(8):
+            v = de.Variable(dim=3, initializer=gamma, name=f"drawn_{i}")
+            v.lookup([1])
+        """
+    )
+    assert result.returncode == 0, result.stderr[-2000:]
+    assert "retracing" not in result.stderr
+
+
+def ones_unless_seeded(shape, dtype=tf.float32, seed=None):
+    return tf.ones(shape, dtype) if seed is None else gamma(shape, dtype, seed)
+
+
+def test_a_constant_with_an_optional_seed_is_one():
+    v = variable(
+        ones_unless_seeded, eviction=policies.LeastRecent(), max_size=10
+    )
+    np.testing.assert_array_equal(v.lookup([3])[0], np.ones(DIM))
+
+
+def test_an_optional_seed_is_given():
+    def normal(shape, dtype=tf.float32, seed=(1, 2)):
+        return tf.random.stateless_normal(shape, seed, dtype=dtype)
+
+    v = variable(normal)
+    np.testing.assert_array_equal(
+        v.lookup([3])[0], normal((1, DIM), seed=[v.table.seed, 3])[0]
+    )
+
+
 def trained_by_itself(table):
     table.attach(optimizers.SGD(1.0))
     table.apply_gradients([1], np.ones([1, DIM]))
@@ -196,10 +295,29 @@ def unseeded(shape, dtype=tf.float32):
     return tf.random.normal(shape, dtype=dtype)
 
 
+def heedless(shape, dtype, seed):
+    return tf.random.normal(shape, dtype=dtype)
+
+
+def heedless_of_numpy(shape, dtype, seed):
+    return np.random.default_rng().normal(size=shape)
+
+
 @pytest.mark.parametrize(
     ("make", "error", "text"),
     [
         (lambda: variable(unseeded), errors.ArgumentError, "Known forms"),
+        (lambda: variable(heedless), errors.ArgumentError, "`seed` alone"),
+        (
+            lambda: variable(heedless_of_numpy),
+            errors.ArgumentError,
+            "`seed` alone",
+        ),
+        (
+            lambda: variable(functools.partial(gamma, seed=[1, 2])),
+            errors.ArgumentError,
+            "Known forms",
+        ),
         (
             lambda: variable(lambda shape, seed: tf.zeros([7])),
             errors.ArgumentError,
@@ -230,6 +348,9 @@ def unseeded(shape, dtype=tf.float32):
     ],
     ids=[
         "draws without a seed",
+        "draws in spite of the seed",
+        "draws in spite of the seed by NumPy",
+        "a seed that is bound",
         "gives no row",
         "admission",
         "bound",
@@ -247,3 +368,20 @@ def test_a_function_that_fails_leaves_strategies_alone():
         variable(lambda shape, seed: tf.zeros([7]))
     with tf.distribute.MirroredStrategy(["/CPU:0"]).scope():
         assert tf.Variable(1.0).numpy() == 1
+
+
+@keras.saving.register_keras_serializable("tests")
+def drawn_rows(shape, dtype, seed):
+    return gamma(shape, dtype, seed)
+
+
+def test_a_keras_file_has_them(tmp_path):
+    model = model_of(initializer=drawn_rows)
+    model.fit(batches(), verbose=0)
+    assert int(table_of(model).size()) == 37
+
+    model.save(tmp_path / "m.keras")
+    loaded = keras.saving.load_model(tmp_path / "m.keras")
+
+    ids = np.array([[1, 2], [1000, 1001]])  # The last are in neither table.
+    np.testing.assert_array_equal(loaded.predict(ids), model.predict(ids))

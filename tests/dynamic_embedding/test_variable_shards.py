@@ -124,6 +124,15 @@ def test_a_shard_is_written_to_files_and_read(tmp_path):
     assert contents(other) == contents(v)
 
 
+def test_a_shard_reads_all_files_of_its_variable_in_a_folder(tmp_path):
+    v = filled(2)
+    for shard in v.tables:
+        shard.save_to_file_system(tmp_path)
+    other = de.Variable(dim=1, name="scope/rows")
+    other.tables[0].load_from_file_system(tmp_path, load_entire_dir=True)
+    assert contents(other) == contents(v)
+
+
 def test_a_policy_that_was_written_for_tfra_restricts_shard_by_shard():
     class KeepLargest(de.RestrictPolicy):
         def __init__(self, var):

@@ -16,7 +16,7 @@ from tfembed.ops.files import RowFormat
 from tfembed.ops.private import orders_by_itself
 from tfembed.tables import HashTable
 
-__all__ = ["FileStem", "find_stems", "load", "save_set"]
+__all__ = ["FileStem", "find_pairs", "find_stems", "load", "save_set"]
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -63,13 +63,37 @@ def find_stems(folder: str, name: str) -> list[FileStem]:
             shard, num_shards, rank, size = map(int, match.groups())
             stems.add(FileStem(name, num_shards, size, rank, shard - 1))
     if not stems:
-        raise tf.errors.NotFoundError(
-            None,
-            None,
-            f"There is no file of '{name}' in '{folder}': none is called "
-            f"'{FileStem(name, 1)}-keys' or alike.",
-        )
+        raise _no_files(folder, name, FileStem(name, 1))
     return sorted(stems)
+
+
+def find_pairs(folder: str, stem: str) -> list[str]:
+    """All pairs in a folder of the table whose own pair is called `stem`.
+
+    They are `stem` and `<name>_mht_*`, where `stem` is `<name>` or one of these.
+
+    Raises:
+      tf.errors.NotFoundError: there is no such folder, or no such pair.
+    """
+    name, _, _ = stem.partition("_mht_")
+    pairs = [
+        file.removesuffix("-keys")
+        for file in tf.io.gfile.listdir(folder)
+        if file == f"{stem}-keys"
+        or (file.startswith(f"{name}_mht_") and file.endswith("-keys"))
+    ]
+    if not pairs:
+        raise _no_files(folder, name, stem)
+    return sorted(pairs)
+
+
+def _no_files(folder: str, name: str, stem: Any) -> tf.errors.NotFoundError:
+    return tf.errors.NotFoundError(
+        None,
+        None,
+        f"There is no file of '{name}' in '{folder}': none is called "
+        f"'{stem}-keys' or alike.",
+    )
 
 
 def save_set(stems: Sequence[FileStem], folder: str) -> list[FileStem]:

@@ -142,6 +142,11 @@ def size(table: tf.Tensor) -> tf.Tensor:
     return library.load().tfembed_table_size(table)
 
 
+def seed(table: tf.Tensor) -> tf.Tensor:
+    """The seed of the initial rows, int64 []: a restore may bring another."""
+    return library.load().tfembed_table_seed(table)
+
+
 def evict(table: tf.Tensor, keys: tf.Tensor) -> tf.Operation | None:
     """Removes `keys`, and counts those that were there as evicted."""
     return library.load().tfembed_table_evict(table, _keys(keys))
@@ -258,8 +263,9 @@ for _op in (
     "TableKeys",
     "TableLookup",
     "TableLookupTrained",
+    "TableSeed",
     "TableSize",
-    "TableMemory",
+    "TableStats",
     "TableUse",
     "TableWorth",
 ):

@@ -16,7 +16,7 @@ from tfembed.tables import arguments, table_snapshot
 from tfembed.tables.dtypes import table_dtypes
 from tfembed.tables.followed_table import group
 from tfembed.tables.partition import Partitioner
-from tfembed.tables.seeded_rows import SeededRows
+from tfembed.tables.seeded_rows import SeededRows, draws_by_seed
 from tfembed.tables.table_shard import ShardOptions, TableShard
 from tfembed.tables.table_stats import TableStats
 from tfembed.tables.trained_table import TrainedTable
@@ -98,7 +98,7 @@ class HashTable(TrainedTable):
         dim = checks.integer(dim, "dim", least=0, owner=f"table '{name}'")
         devices = arguments.check_devices(devices, name)
         drawn = None
-        if SeededRows.fits(initializer):
+        if draws_by_seed(initializer, dim):
             policies = (admission, eviction, expiry, max_size)
             arguments.check_drawn_alone(policies, name)
             drawn = SeededRows(initializer, dim, values, name)

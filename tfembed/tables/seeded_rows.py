@@ -9,10 +9,37 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.initializers import row_initializer
 
-__all__ = ["SeededRows"]
+__all__ = ["SeededRows", "draws_by_seed"]
 
 _MOST_FINGERPRINTS = 2**63 - 1
+
+
+def draws_by_seed(initializer: Any, dim: int) -> bool:
+    """Whether it is a function, or an object that is called, for `SeededRows`.
+
+    It takes a `seed` that is not bound yet, and has no known form without one.
+    Classes and initializers of Keras and TensorFlow take none when they are
+    called.
+    """
+    if (
+        not callable(initializer)
+        or isinstance(initializer, type)
+        or tf.is_tensor(initializer)
+        or "seed" in getattr(initializer, "keywords", {})  # functools.partial
+    ):
+        return False
+    seed = _parameter(initializer, "seed")
+    if seed is None:
+        return False
+    if seed.default is seed.empty:
+        return True
+    try:
+        row_initializer(initializer, dim)
+    except Exception:  # Whatever the function says without a seed.
+        return True
+    return False
 
 
 class SeededRows:
@@ -25,13 +52,18 @@ class SeededRows:
     microseconds a key.
 
     Args:
-      function: takes an argument `seed`.
+      function: `draws_by_seed` of it is true.
       dim: width of a row.
       dtype: of the table's values.
       table: the table's name.
 
     Raises:
-      tfembed.errors.ArgumentError: it cannot be traced, or gives no row.
+      tfembed.errors.ArgumentError: it cannot be traced, gives no row, or another
+        one each time.
+
+    Attributes:
+      traced: the function of seeds [n, 2] that gives rows [n, dim], as a
+        SavedModel keeps it.
     """
 
     def __init__(
@@ -41,81 +73,99 @@ class SeededRows:
         dtype: tf.DType,
         table: str,
     ) -> None:
-        self._function = function
-        self._dim = dim
-        self._dtype = dtype
-        self._takes_dtype = _has_parameter(function, "dtype")
-        self._row = tf.function(
-            self._of_seed,
-            input_signature=[tf.TensorSpec([2], tf.int64)],
-            autograph=False,
-        )
-        self._rows = tf.function(
-            self._of_seeds,
-            input_signature=[tf.TensorSpec([None, 2], tf.int64)],
-            autograph=False,
-        )
-        try:
-            with tf.init_scope():
-                # By itself: an error in tf.map_fn would leave the thread's
-                # variable scope with a caching device.
-                self._row.get_concrete_function()
-        except Exception as error:
-            raise errors.ArgumentError(
-                f"The initializer {function!r} of table '{table}' must give a "
-                f"row when it is called with the shape (1, {dim}) and a `seed` "
-                f"of int64 [2]; it raised {type(error).__name__}: {error}"
-            ) from error
+        options = {}
+        if _parameter(function, "dtype") is not None:
+            options["dtype"] = dtype if dtype.is_floating else tf.float32
 
-    @staticmethod
-    def fits(initializer: Any) -> bool:
-        """Whether it is a function, or an object that is called, with a seed.
+        def draw(seed: tf.Tensor) -> tf.Tensor:
+            row = function((1, dim), seed=seed, **options)
+            row = tf.reshape(tf.convert_to_tensor(row), [dim])
+            return tf.cast(row, dtype)
 
-        Classes and initializers of Keras and TensorFlow take none when they are
-        called.
-        """
-        return (
-            callable(initializer)
-            and not isinstance(initializer, type)
-            and not tf.is_tensor(initializer)
-            and _has_parameter(initializer, "seed")
-        )
-
-    def of_keys(self, keys: tf.Tensor, seed: int) -> tf.Tensor:
-        """The rows of `keys` [n], [n, dim], in a table of that seed."""
-        if keys.dtype == tf.string:
-            keys = tf.strings.to_hash_bucket_fast(keys, _MOST_FINGERPRINTS)
-        keys = tf.cast(keys, tf.int64)
-        rows: tf.Tensor = self._rows(
-            tf.stack(
-                [tf.fill(tf.shape(keys), tf.constant(seed, tf.int64)), keys], 1
+        with tf.init_scope():
+            try:
+                row, again = _draw_twice(draw)
+                one = _trace(draw, [2])
+            except Exception as error:
+                raise errors.ArgumentError(
+                    f"The initializer {function!r} of table '{table}' must give "
+                    f"a row when it is called with the shape (1, {dim}) and a "
+                    f"`seed` of int64 [2]; it raised {type(error).__name__}: "
+                    f"{error}"
+                ) from error
+            if row != again:
+                raise errors.ArgumentError(
+                    f"The initializer {function!r} of table '{table}' must draw "
+                    "by its `seed` alone, as tf.random.stateless_normal does; "
+                    f"called twice with one seed it gave {row} and {again}."
+                )
+            # Stateless random functions have no vectorized form. The function
+            # is in there by itself: an error in tf.map_fn would leave the
+            # thread's variable scope with a caching device.
+            concrete = one.get_concrete_function()
+            self.traced = _trace(
+                lambda seeds: tf.map_fn(
+                    concrete,
+                    seeds,
+                    fn_output_signature=tf.TensorSpec([dim], dtype),
+                ),
+                [None, 2],
             )
-        )
+            self._rows = self.traced.get_concrete_function()
+
+    @classmethod
+    def from_saved(cls, traced: Callable[..., Any]) -> SeededRows:
+        """The rows of a table from a SavedModel, by its `traced`."""
+        rows = cls.__new__(cls)
+        rows.traced = rows._rows = traced
         return rows
 
-    def _of_seeds(self, seeds: tf.Tensor) -> tf.Tensor:
-        # Stateless random functions have no vectorized form.
-        return tf.map_fn(
-            self._row,
-            seeds,
-            fn_output_signature=tf.TensorSpec([self._dim], self._dtype),
-        )
-
-    def _of_seed(self, seed: tf.Tensor) -> tf.Tensor:
-        options: dict[str, Any] = {"seed": seed}
-        if self._takes_dtype:
-            is_floating = self._dtype.is_floating
-            options["dtype"] = self._dtype if is_floating else tf.float32
-        row = tf.convert_to_tensor(self._function((1, self._dim), **options))
-        return tf.cast(tf.reshape(row, [self._dim]), self._dtype)
+    def of_keys(self, keys: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        """The rows of `keys` [n], [n, dim], in a table of that seed, int64 []."""
+        if keys.dtype == tf.string:
+            keys = tf.strings.to_hash_bucket_fast(keys, _MOST_FINGERPRINTS)
+        distinct, places = tf.unique(tf.cast(keys, tf.int64))
+        seeds = tf.fill(tf.shape(distinct), seed)
+        rows = self._rows(tf.stack([seeds, distinct], 1))
+        return tf.gather(rows, places)
 
 
-def _has_parameter(function: Callable[..., Any], name: str) -> bool:
-    try:
-        parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        return False
-    return name in parameters and parameters[name].kind in (
-        inspect.Parameter.POSITIONAL_OR_KEYWORD,
-        inspect.Parameter.KEYWORD_ONLY,
+def _trace(function: Callable[..., Any], shape: list[int | None]) -> Any:
+    return tf.function(
+        function,
+        input_signature=[tf.TensorSpec(shape, tf.int64)],
+        autograph=False,
     )
+
+
+def _draw_twice(draw: Callable[[tf.Tensor], tf.Tensor]) -> list[Any]:
+    """Two rows of one seed, each by a call of its own."""
+
+    def draws() -> tf.Tensor:
+        seed = tf.constant([1, 2], tf.int64)
+        return tf.stack([draw(seed), draw(seed)])
+
+    if tf.executing_eagerly():
+        once = tf.function(draws, autograph=False)
+        return once.get_concrete_function()().numpy().tolist()
+    with tf.Graph().as_default() as graph:
+        rows = draws()
+        with tf.compat.v1.Session(graph=graph) as session:
+            return session.run(rows).tolist()
+
+
+def _parameter(
+    function: Callable[..., Any], name: str
+) -> inspect.Parameter | None:
+    """The parameter that may be given by that name; None: there is none."""
+    try:
+        found = inspect.signature(function).parameters.get(name)
+    except (TypeError, ValueError):
+        return None
+    if found is None or found.kind in (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.VAR_POSITIONAL,
+        inspect.Parameter.VAR_KEYWORD,
+    ):
+        return None
+    return found

@@ -58,8 +58,8 @@ def take(
     whole = taken[0]
     if len(taken) > 1:
         *parts, kinds = zip(*taken, strict=True)
-        whole = snapshot_ops.TableSnapshot(
-            *(tf.concat(part, 0) for part in parts), kinds[0]
+        whole = snapshot_ops.TableSnapshot._make(
+            [*(tf.concat(part, 0) for part in parts), kinds[0]]
         )
     keys, values, slots, *notes = whole
     columns = [keys, values]

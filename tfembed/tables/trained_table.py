@@ -177,26 +177,22 @@ class TrainedTable(EvictingTable):
           ones.
         """
         keys, width = self._key_tensor(keys), self.trained_width
+
+        def read(handle: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
+            if not self.is_drawn:
+                return table_ops.lookup_trained(handle, keys, width=width)
+            # Asked first: a key that is trained meanwhile reads as it was.
+            there = table_ops.contains(handle, keys)
+            with tf.control_dependencies([there]):
+                rows = table_ops.lookup_trained(handle, keys, width=width)
+            return self.with_drawn_rows(keys, rows, there)
+
         with tf.control_dependencies(self.lay_out_slots()):
             if shard is not None:
-                rows = table_ops.lookup_trained(
-                    self.handles[shard], keys, width=width
-                )
-                if self.is_drawn:
-                    there = table_ops.contains(self.handles[shard], keys)
-                    rows = self.with_drawn_rows(keys, rows, there)
-                return rows
+                return read(self.handles[shard], keys)
             parts = self.partition(keys)
-            rows = [
-                table_ops.lookup_trained(handle, part, width=width)
-                for handle, part in zip(
-                    self.handles, parts.split(keys), strict=True
-                )
-            ]
-        rows = parts.merge(rows)
-        if self.is_drawn:
-            rows = self.with_drawn_rows(keys, rows, self.contains(keys))
-        return rows
+            shards = zip(self.handles, parts.split(keys), strict=True)
+            return parts.merge([read(*each) for each in shards])
 
     def with_drawn_rows(
         self, keys: tf.Tensor, rows: tf.Tensor, exists: tf.Tensor
@@ -213,7 +209,8 @@ class TrainedTable(EvictingTable):
         width = rows.shape[-1]
         missing = tf.where(tf.logical_not(tf.reshape(exists, [-1])))
         drawn = self._drawn_rows.of_keys(
-            tf.gather_nd(tf.reshape(keys, [-1]), missing), self.seed
+            tf.gather_nd(tf.reshape(keys, [-1]), missing),
+            table_ops.seed(self.handle),
         )
         flat = tf.reshape(rows, [-1, width])
         rest = tf.gather_nd(flat, missing)[:, self.dim :]
@@ -223,6 +220,22 @@ class TrainedTable(EvictingTable):
         filled = tf.reshape(filled, tf.shape(rows))
         filled.set_shape(rows.shape)
         return filled
+
+    def _trackable_children(
+        self, save_type: str = "checkpoint", **kwargs: Any
+    ) -> dict[str, Any]:
+        children = super()._trackable_children(save_type, **kwargs)
+        if save_type == "savedmodel" and self._drawn_rows is not None:
+            children["drawn_rows"] = self._drawn_rows.traced
+        return children
+
+    @classmethod
+    def _deserialize_from_proto(cls, **kwargs: Any) -> TrainedTable:
+        table = super()._deserialize_from_proto(**kwargs)
+        traced = kwargs["dependencies"].get("drawn_rows")
+        if traced is not None:
+            table._drawn_rows = SeededRows.from_saved(traced)
+        return table
 
     def insert_missing(self, keys: tf.Tensor) -> tf.Operation | None:
         """Inserts those of `keys` [n] that are missing, as a function draws them.
@@ -235,7 +248,8 @@ class TrainedTable(EvictingTable):
         distinct = tf.unique(tf.reshape(keys, [-1])).y
         is_missing = tf.logical_not(self.contains(distinct))
         missing = tf.boolean_mask(distinct, is_missing)
-        rows = self._drawn_rows.of_keys(missing, self.seed)
+        seed = table_ops.seed(self.handle)
+        rows = self._drawn_rows.of_keys(missing, seed)
         return self.accum(missing, rows, tf.zeros_like(missing, tf.bool))
 
     def write_trained(

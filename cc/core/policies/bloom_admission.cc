@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "cc/core/support/hash.h"
 #include "cc/core/support/memory_block.h"
+#include "cc/core/support/memory_promise.h"
 
 namespace tfembed {
 namespace {
@@ -112,6 +113,9 @@ class BloomAdmission final : public AdmissionPolicy {
     shape.seen = seen_;
     shape.counters = static_cast<uint64_t>(std::ceil(keys * per_key));
     shape.hashes = NumHashes();
+    // Of all stripes: what is not written yet is not missed yet.
+    const absl::Status there = CheckMemory(shape.counters * num_stripes);
+    if (!there.ok()) return there;
     absl::StatusOr<MemoryBlock> counters =
         MemoryBlock::Allocate(shape.counters);
     if (!counters.ok()) return counters.status();

@@ -6,15 +6,10 @@
 #include <optional>
 #include <sstream>
 
-#include "absl/strings/str_cat.h"
-
 namespace tfembed {
 namespace {
 
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
-
-// For what is not counted here: page tables, the program's other memory.
-constexpr int64_t kReserve = int64_t{64} << 20;
 
 std::optional<int64_t> ReadNumber(const std::string& path) {
   std::ifstream file(path);
@@ -57,58 +52,62 @@ std::string GroupFolder(const std::string& root,
   return "";
 }
 
-// What a group's limit leaves: files that are cached there can be dropped.
-int64_t LeftInGroup(const std::string& folder, const char* limit_file,
-                    const char* usage_file, const char* cached_field) {
-  const auto limit = ReadNumber(folder + "/" + limit_file);
-  const auto usage = ReadNumber(folder + "/" + usage_file);
+// How a version of control groups names what is asked of it.
+struct GroupFiles {
+  const char* mount;
+  const char* controller;
+  const char* limit;
+  const char* usage;
+  const char* cached;  // Files in memory, and of them
+  const char* shared;  // those that are memory alone: nothing to drop.
+  const char* caches;  // The kernel's own; "": not counted as usage.
+};
+
+constexpr GroupFiles kVersion1 = {"/sys/fs/cgroup/memory",
+                                  "memory",
+                                  "memory.limit_in_bytes",
+                                  "memory.usage_in_bytes",
+                                  "total_cache",
+                                  "total_shmem",
+                                  ""};
+constexpr GroupFiles kVersion2 = {"/sys/fs/cgroup",  "",     "memory.max",
+                                  "memory.current",  "file", "shmem",
+                                  "slab_reclaimable"};
+
+// What a group's limit leaves, with what can be dropped there.
+int64_t LeftInGroup(const std::string& folder, const GroupFiles& files) {
+  const auto limit = ReadNumber(folder + "/" + files.limit);
+  const auto usage = ReadNumber(folder + "/" + files.usage);
   if (!limit.has_value() || !usage.has_value()) return kUnlimited;
-  const int64_t cached =
-      ReadField(folder + "/memory.stat", cached_field).value_or(0);
-  return std::max<int64_t>(0, *limit - std::max<int64_t>(0, *usage - cached));
+  const auto count = [&folder](const char* field) {
+    return ReadField(folder + "/memory.stat", field).value_or(0);
+  };
+  const int64_t dropped =
+      count(files.cached) - count(files.shared) + count(files.caches);
+  const int64_t used = std::max<int64_t>(0, *usage - dropped);
+  return std::max<int64_t>(0, *limit - used);
 }
 
-int64_t LeftInGroups(const std::string& root) {
+// The least that the process' group and those around it leave. A container sees
+// its own group as the mount, or as a folder below it.
+int64_t LeftInGroups(const std::string& root, const GroupFiles& files) {
   int64_t left = kUnlimited;
-  // A container sees its own group as the mount, or as a folder below it.
-  for (const std::string& folder : {std::string(), GroupFolder(root, "")}) {
-    left = std::min(left, LeftInGroup(root + "/sys/fs/cgroup" + folder,
-                                      "memory.max", "memory.current", "file"));
+  std::string folder = GroupFolder(root, files.controller);
+  for (;;) {
+    left = std::min(left, LeftInGroup(root + files.mount + folder, files));
+    if (folder.empty()) return left;
+    folder.erase(folder.find_last_of('/'));
   }
-  for (const std::string& folder :
-       {std::string(), GroupFolder(root, "memory")}) {
-    left = std::min(left, LeftInGroup(root + "/sys/fs/cgroup/memory" + folder,
-                                      "memory.limit_in_bytes",
-                                      "memory.usage_in_bytes", "total_cache"));
-  }
-  return left;
 }
 
 }  // namespace
 
 int64_t AvailableMemory(const std::string& root) {
-  int64_t left = LeftInGroups(root);
+  int64_t left =
+      std::min(LeftInGroups(root, kVersion1), LeftInGroups(root, kVersion2));
   const auto kilobytes = ReadField(root + "/proc/meminfo", "MemAvailable:");
   if (kilobytes.has_value()) left = std::min(left, *kilobytes * 1024);
   return left;
-}
-
-absl::Status CheckMemory(int64_t bytes) {
-  const int64_t available = AvailableMemory();
-  if (available == kUnlimited || bytes <= available - kReserve) {
-    return absl::OkStatus();
-  }
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "A table needs ", bytes, " bytes more of memory, of which ", available,
-      " are available. Raise the limit (the machine's or the container's "
-      "memory), or make the table smaller."));
-}
-
-absl::Status NoMemory(uint64_t bytes) {
-  return absl::ResourceExhaustedError(
-      absl::StrCat("The system refused ", bytes,
-                   " bytes of memory for a table. Raise the limit (ulimit -v, "
-                   "the container's memory), or make the table smaller."));
 }
 
 }  // namespace tfembed

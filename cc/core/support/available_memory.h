@@ -4,24 +4,14 @@
 #include <cstdint>
 #include <string>
 
-#include "absl/status/status.h"
-
 namespace tfembed {
 
 // Bytes that this process may still use without swapping or being killed: what
-// the system has and what the control group of a container leaves, the lesser
-// of them. INT64_MAX where neither is told. `root`: where the system's folders
-// are, for tests.
+// the system has and what the control groups of a container leave, the least of
+// them. INT64_MAX where nothing is told. It reads some small files, about as
+// long as 64 KiB of new memory take. `root`: where the system's folders are,
+// for tests.
 int64_t AvailableMemory(const std::string& root = "");
-
-// ResourceExhausted where `bytes` more are not available. A system promises
-// more memory than it has and kills who uses it, so ask before what would be
-// missed; it reads some small files, about as long as 64 KiB of new memory
-// take.
-absl::Status CheckMemory(int64_t bytes);
-
-// The same error of a request that a system refused by itself.
-absl::Status NoMemory(uint64_t bytes);
 
 }  // namespace tfembed
 

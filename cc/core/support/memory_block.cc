@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "cc/core/support/available_memory.h"
+#include "cc/core/support/memory_promise.h"
 
 namespace tfembed {
 namespace {

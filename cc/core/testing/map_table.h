@@ -52,7 +52,12 @@ class MapTable final : public RowSource, public RowSink, private TableHold {
   // Parts whose room is limited, for tests of failure.
   std::vector<int64_t> max_new_ids = std::vector<int64_t>(kParts, 1 << 20);
 
-  absl::Status Reserve(int part, int64_t new_ids) override {
+  absl::Status Reserve(int part, const int64_t* ids, int64_t n) override {
+    int64_t new_ids = n;
+    if (ids != nullptr) {
+      new_ids = std::count_if(ids, ids + n,
+                              [&](int64_t id) { return Find(id) == nullptr; });
+    }
     if (new_ids <= max_new_ids[part]) return absl::OkStatus();
     return absl::ResourceExhaustedError("The part is full.");
   }

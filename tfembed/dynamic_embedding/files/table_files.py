@@ -14,7 +14,7 @@ from tfembed.ops import files as file_ops
 from tfembed.ops.private import orders_by_itself
 from tfembed.tables import HashTable
 
-__all__ = ["BUFFER_SIZE", "load", "save"]
+__all__ = ["BUFFER_SIZE", "load", "load_pairs", "save"]
 
 BUFFER_SIZE = 4194304  # Rows, as TFRA's.
 
@@ -51,6 +51,25 @@ def save(
             append=append,
         )
     return None if orders_by_itself() else saved
+
+
+def load_pairs(
+    table: HashTable,
+    folder: tf.Tensor,
+    stem: str,
+    *,
+    entire_folder: bool,
+    buffer_size: Any,
+    name: str | None,
+) -> Any:
+    """`load` of one pair, or with `entire_folder` of all `row_files.find_pairs`.
+
+    In a graph these are listed when the op is made.
+    """
+    stems = [stem]
+    if entire_folder:
+        stems = row_files.find_pairs(folders.path(folder), stem)
+    return load(table, folder, stems, buffer_size=buffer_size, name=name)
 
 
 def load(

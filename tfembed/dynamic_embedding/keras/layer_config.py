@@ -13,6 +13,7 @@ import keras
 from tfembed import errors, policies
 from tfembed.dynamic_embedding.keras import combiners
 from tfembed.initializers import RowInitializer, row_initializer
+from tfembed.tables.seeded_rows import draws_by_seed
 
 __all__ = [
     "FLOAT_IDS_REFUSED",
@@ -31,11 +32,20 @@ FLOAT_IDS_REFUSED = contextvars.ContextVar("float ids refused", default=False)
 
 
 def initializer_config(initializer: Any, dim: int) -> Any:
-    """An initializer as JSON: Keras' form of Keras' own, else a description."""
+    """An initializer as JSON: Keras' form of Keras' own, else a description.
+
+    Of a function that draws by a seed it is the name under which it is
+    registered.
+
+    Raises:
+      tfembed.errors.ArgumentError: such a function is not registered.
+    """
     if initializer is None or isinstance(initializer, (str, int, float)):
         return initializer
     if isinstance(initializer, keras.initializers.Initializer):
         return keras.initializers.serialize(initializer)
+    if draws_by_seed(initializer, dim):
+        return {"registered": name_of(initializer, "initializer")}
     return dataclasses.asdict(row_initializer(initializer, dim))
 
 
@@ -45,6 +55,8 @@ def initializer_of(config: Any) -> Any:
         return config
     if "class_name" in config:
         return keras.initializers.deserialize(config)
+    if "registered" in config:
+        return object_of(config["registered"], "initializer")
     return RowInitializer(**{**config, "arguments": (*config["arguments"],)})
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.checkpoint import row_files
 from tfembed.dynamic_embedding.files import folders, table_files
 from tfembed.dynamic_embedding.files.table_files import BUFFER_SIZE
 from tfembed.dynamic_embedding.variables import arguments
@@ -183,15 +182,17 @@ class CuckooHashTable(tf.Module):
     ) -> Any:
         """Adds the rows of `<file_name>-keys` and `-values`.
 
-        `load_entire_dir` is `Variable.load_from_file_system`'s; so is the rest.
+        With `load_entire_dir` also those of `<file_name>_mht_*`, as `Variable`
+        names its files, in the same folder; the rest is as for
+        `Variable.load_from_file_system`.
         """
-        folder = folders.folder(dirpath, dirpath_env)
-        stems: list[Any] = [self._stem(file_name)]
-        if load_entire_dir:
-            path = folders.path(folder)
-            stems = list(row_files.find_stems(path, self._table.name))
-        return table_files.load(
-            self._table, folder, stems, buffer_size=buffer_size, name=name
+        return table_files.load_pairs(
+            self._table,
+            folders.folder(dirpath, dirpath_env),
+            self._stem(file_name),
+            entire_folder=load_entire_dir,
+            buffer_size=buffer_size,
+            name=name,
         )
 
     def _stem(self, file_name: str | None) -> str:

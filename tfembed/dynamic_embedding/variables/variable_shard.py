@@ -142,14 +142,19 @@ class VariableShard(tf.__internal__.tracking.Trackable):
         dirpath: Any,
         file_name: str | None = None,
         dirpath_env: str | None = "TFRA_SAVED_KV",
+        load_entire_dir: bool = False,
         buffer_size: int = table_files.BUFFER_SIZE,
         name: str | None = None,
     ) -> Any:
-        """Adds the rows of one pair of files to the variable."""
-        return table_files.load(
+        """Adds the rows of one pair of files to the variable.
+
+        With `load_entire_dir` those of all the variable's pairs in the folder.
+        """
+        return table_files.load_pairs(
             self._variable.table,
             folders.folder(dirpath, dirpath_env),
-            [file_name or self.name],
+            file_name or self.name,
+            entire_folder=load_entire_dir,
             buffer_size=buffer_size,
             name=name,
         )

@@ -1,0 +1,113 @@
+#include "cc/core/support/memory_promise.h"
+
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "cc/core/support/available_memory.h"
+
+namespace tfembed {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// For what is not counted here: page tables, the program's other memory.
+constexpr int64_t kReserve = int64_t{64} << 20;
+
+// A machine fills its memory no faster, and a reading of what is available is
+// trusted for no longer.
+constexpr int64_t kBytesPerNanosecond = 20;
+constexpr std::chrono::nanoseconds kMostTrust = std::chrono::milliseconds(50);
+
+// What this process has been promised, over all tables.
+class Ledger {
+ public:
+  static Ledger& Get() {
+    static Ledger* const ledger = new Ledger;  // Outlives all tables.
+    return *ledger;
+  }
+
+  absl::Status Take(int64_t bytes) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    // A reading lasts for what may have become of half of what it left: the one
+    // half for others by its time, the other for promises by their bytes.
+    if (bytes > trusted_bytes_ || Clock::now() >= trusted_until_) {
+      const int64_t available = available_();
+      const int64_t left = available - kReserve - promised_;
+      if (bytes > left) return TooFew(bytes, available);
+      trusted_bytes_ = (left - bytes) / 2;
+      const std::chrono::nanoseconds trust(trusted_bytes_ /
+                                           kBytesPerNanosecond);
+      trusted_until_ = Clock::now() + std::min(trust, kMostTrust);
+    } else {
+      trusted_bytes_ -= bytes;
+    }
+    promised_ += bytes;
+    return absl::OkStatus();
+  }
+
+  void Return(int64_t bytes) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    promised_ -= bytes;
+  }
+
+  void SetAvailable(std::function<int64_t()> available) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    available_ = std::move(available);
+    trusted_bytes_ = 0;
+    trusted_until_ = {};
+  }
+
+ private:
+  absl::Status TooFew(int64_t bytes, int64_t available) const {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "A table needs ", bytes, " bytes more of memory, of which ", available,
+        " are available; ", kReserve, " of them are left to the program, and ",
+        promised_,
+        " were promised to what runs now. Raise the limit (the machine's or "
+        "the container's memory), bound the table by `max_size`, or evict."));
+  }
+
+  std::mutex mutex_;
+  std::function<int64_t()> available_ = [] { return AvailableMemory(); };
+  int64_t promised_ = 0;
+  int64_t trusted_bytes_ = 0;
+  Clock::time_point trusted_until_;
+};
+
+}  // namespace
+
+absl::Status MemoryPromise::Ask(int64_t bytes) {
+  if (bytes <= 0) return absl::OkStatus();
+  absl::Status status = Ledger::Get().Take(bytes);
+  if (status.ok()) bytes_ += bytes;
+  return status;
+}
+
+void MemoryPromise::Return(int64_t bytes) {
+  if (bytes <= 0) return;
+  Ledger::Get().Return(bytes);
+  bytes_ -= bytes;
+}
+
+absl::Status CheckMemory(int64_t bytes) { return MemoryPromise().Ask(bytes); }
+
+absl::Status NoMemory(uint64_t bytes) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("The system refused ", bytes,
+                   " bytes of memory for a table. Raise the limit (ulimit -v, "
+                   "the container's memory), or make the table smaller."));
+}
+
+ScopedAvailableMemory::ScopedAvailableMemory(
+    std::function<int64_t()> available) {
+  Ledger::Get().SetAvailable(std::move(available));
+}
+
+ScopedAvailableMemory::~ScopedAvailableMemory() {
+  Ledger::Get().SetAvailable([] { return AvailableMemory(); });
+}
+
+}  // namespace tfembed

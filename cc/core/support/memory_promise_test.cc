@@ -1,0 +1,73 @@
+#include "cc/core/support/memory_promise.h"
+
+#include <atomic>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tfembed {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+constexpr int64_t kReserve = 64 * kMiB;
+
+TEST(MemoryPromise, CountsWhatOthersWerePromised) {
+  const ScopedAvailableMemory memory([] { return kReserve + 10 * kMiB; });
+  MemoryPromise first, second;
+  EXPECT_TRUE(first.Ask(6 * kMiB).ok());
+  const absl::Status status = second.Ask(6 * kMiB);
+  EXPECT_TRUE(absl::IsResourceExhausted(status));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("needs 6291456 bytes more of memory, of which 77594624 "
+                        "are available"));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("6291456 were promised"));
+  EXPECT_EQ(second.bytes(), 0);
+  EXPECT_TRUE(second.Ask(4 * kMiB).ok());
+  EXPECT_FALSE(CheckMemory(1).ok());
+  first.Return();
+  EXPECT_TRUE(CheckMemory(6 * kMiB).ok());
+  EXPECT_FALSE(CheckMemory(6 * kMiB + 1).ok());
+}
+
+TEST(MemoryPromise, EndsWithItsOwner) {
+  const ScopedAvailableMemory memory([] { return kReserve + kMiB; });
+  { EXPECT_TRUE(MemoryPromise().Ask(kMiB).ok()); }
+  MemoryPromise promise;
+  EXPECT_TRUE(promise.Ask(kMiB / 2).ok());
+  EXPECT_TRUE(promise.Ask(kMiB / 2).ok());
+  EXPECT_FALSE(promise.Ask(1).ok());
+  promise.Return(kMiB / 4);
+  EXPECT_EQ(promise.bytes(), kMiB - kMiB / 4);
+  EXPECT_TRUE(CheckMemory(kMiB / 4).ok());
+}
+
+TEST(MemoryPromise, ReadsAgainWhereAReadingMayHaveBeenUsedUp) {
+  std::atomic<int64_t> available{kReserve + 100 * kMiB};
+  std::atomic<int> readings{0};
+  const ScopedAvailableMemory memory([&] {
+    ++readings;
+    return available.load();
+  });
+  // What was promised is written at once.
+  const auto write = [&](int64_t bytes) {
+    const absl::Status status = CheckMemory(bytes);
+    if (status.ok()) available -= bytes;
+    return status.ok();
+  };
+  int64_t written = 0;
+  while (write(kMiB / 8)) written += kMiB / 8;
+  EXPECT_EQ(written, 100 * kMiB);
+  EXPECT_LT(readings, written / (kMiB / 8));
+}
+
+TEST(CheckMemory, RefusesWhatNoMachineHas) {
+  EXPECT_TRUE(CheckMemory(0).ok());
+  EXPECT_TRUE(CheckMemory(1 << 20).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(CheckMemory(int64_t{1} << 60)));
+}
+
+}  // namespace
+}  // namespace tfembed
