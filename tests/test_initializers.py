@@ -117,6 +117,7 @@ class _Doubled(KERAS.RandomNormal):
         lambda one, two, three: 0.0,
         _Doubled(),
         "no_such_initializer",
+        1j,
         object(),
     ],
 )
@@ -134,6 +135,7 @@ def test_unknown_forms_are_refused_with_the_list_of_known_ones(given):
         [1, 2, 3, -(2**60) - 1],
         tf.constant(2**62 + 1, tf.int64),
         lambda: 2**53 + 1,
+        [2**70 + 1],
     ],
 )
 def test_integers_that_would_be_rounded_are_refused(given):

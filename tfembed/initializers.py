@@ -19,13 +19,13 @@ import tensorflow as tf
 
 from tfembed import errors
 
-__all__ = ["RowInitializer", "row_initializer"]
+__all__ = ["KNOWN_FORMS", "RowInitializer", "row_initializer"]
 
 # TensorFlow's and Keras' correction for the mass that truncation at two
 # standard deviations removes.
 _TRUNCATED_STDDEV = 0.87962566103423978
 
-_KNOWN_FORMS = (
+KNOWN_FORMS = (
     "None, a number, an array of length `dim` or 1, a function of no argument, "
     "(shape) or (shape, dtype) that returns a constant, a `RowInitializer`, or one "
     "of Keras' or TensorFlow's Zeros, Ones, Constant, RandomUniform, "
@@ -292,10 +292,12 @@ def _array(value: Any) -> np.ndarray[Any, Any]:
     if tf.is_symbolic_tensor(value):
         value = _constant_of(value)
     given = np.asarray(value)
+    if given.dtype.kind == "c":
+        raise TypeError(f"{value!r} is complex.")
     numbers = given.astype(np.float64)
-    if given.dtype.kind in "iu":
+    if given.dtype.kind in "iuO":
         for exact, rounded in zip(given.flat, numbers.flat, strict=True):
-            if int(exact) != int(rounded):
+            if isinstance(exact, (int, np.integer)) and exact != int(rounded):
                 raise errors.ArgumentError(
                     "An initializer's numbers are kept as float64, which holds "
                     f"integers up to 2**53 and some beyond; got {exact}, which "
@@ -314,5 +316,5 @@ def _constant_of(tensor: tf.Tensor) -> Any:
 def _unknown_form(given: Any) -> errors.ArgumentError:
     return errors.ArgumentError(
         f"{given!r} cannot be the initializer of a hash table, whose rows "
-        f"depend on the key alone. Known forms: {_KNOWN_FORMS}."
+        f"depend on the key alone. Known forms: {KNOWN_FORMS}."
     )

@@ -213,13 +213,7 @@ absl::Status StripedTable::SetSlots(const SlotLayout& layout) {
                      "'; it cannot take those of '", layout.owner,
                      "' too. Use one optimizer per table, or a new table."));
   }
-  std::vector<bool> live(store_->num_rows());
-  for (const TableStripe& stripe : stripes_) {
-    const HashIndex& index = stripe.index();
-    index.ForEach(0, index.num_buckets(),
-                  [&live](int64_t key, uint32_t row) { live[row] = true; });
-  }
-  status = store_->Widen(layout_.slots_begin(), initial_slots, live);
+  status = store_->Widen(layout_.slots_begin(), initial_slots);
   if (!status.ok()) return status;
   slots_ = layout;
   layout_.num_slots = static_cast<int64_t>(layout.names.size());

@@ -54,10 +54,10 @@ absl::Status HashIndex::Promise(int64_t keys) {
         absl::StrCat("A stripe of a table holds at most 2^34 keys; got ", keys,
                      ". Use more shards."));
   }
-  const int64_t bytes = num_buckets * static_cast<int64_t>(sizeof(Bucket));
+  const int64_t bytes = num_buckets * int64_t{sizeof(Bucket)};
   const bool moves = !memory_.CanExtend(bytes);
-  const int64_t there = moves ? 0 : this->bytes();
-  const int64_t fresh = bytes - there - promise_.bytes();
+  const int64_t moved = moves ? this->bytes() : 0;
+  const int64_t fresh = bytes + moved - this->bytes() - promise_.bytes();
   absl::Status status = promise_.Ask(fresh);
   if (!status.ok()) return status;
   if (moves) status = Move(bytes);
@@ -65,6 +65,7 @@ absl::Status HashIndex::Promise(int64_t keys) {
     promise_.Return(fresh);
     return status;
   }
+  promise_.Return(moved);  // Written now; the old memory has gone.
   promised_buckets_ = static_cast<uint32_t>(num_buckets);
   promised_capacity_ = CapacityOf(num_buckets);
   return absl::OkStatus();
@@ -86,7 +87,7 @@ void HashIndex::Grow() {
   memory_.Extend(promised_buckets_ * sizeof(Bucket));
   // Written before it is read: a page that is read first is a shared one of
   // zeros, and replacing that interrupts all threads of the process.
-  memory_.WritePages(old_num_buckets * sizeof(Bucket));
+  memory_.WritePages(bytes(), promised_buckets_ * sizeof(Bucket));
   num_buckets_ = promised_buckets_;
   capacity_ = promised_capacity_;
   promise_.Return();
@@ -160,7 +161,7 @@ absl::Status HashIndex::ClearFor(int64_t keys) {
     return Reserve(keys);
   }
   salt_ = NewSalt();
-  std::memset(memory_.data(), 0, memory_.size());
+  std::memset(memory_.data(), 0, bytes());
   size_ = 0;
   return absl::OkStatus();
 }

@@ -61,7 +61,10 @@ class HashIndex {
   int64_t size() const { return size_; }
   int64_t capacity() const { return capacity_; }
   int64_t promised_capacity() const { return promised_capacity_; }
-  int64_t bytes() const { return static_cast<int64_t>(memory_.size()); }
+  // Of the memory that was written.
+  int64_t bytes() const {
+    return buckets_ == &empty_ ? 0 : num_buckets_ * int64_t{sizeof(Bucket)};
+  }
 
   // Of several indexes that fill equally, each with another phase in [0, 1)
   // grows at another time. To be set before the first Reserve.

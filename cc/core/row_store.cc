@@ -102,14 +102,15 @@ int64_t RowStore::num_rows() const {
   return next_row_;
 }
 
-absl::Status RowStore::Widen(int64_t at, absl::Span<const float> words,
-                             const std::vector<bool>& live) {
+absl::Status RowStore::Widen(int64_t at, absl::Span<const float> words) {
   std::lock_guard<std::mutex> lock(mutex_);
   const int64_t width = width_ + static_cast<int64_t>(words.size());
-  // Each old slab goes when it was copied, so this is what is used in the end.
+  // Each old slab goes when it was copied.
+  const int64_t rows_of_slab = std::min<int64_t>(next_row_, slab_mask_ + 1);
   MemoryPromise memory;
   absl::Status status = memory.Ask(
-      static_cast<int64_t>(words.size() * sizeof(float)) * next_row_);
+      static_cast<int64_t>(words.size() * sizeof(float)) * next_row_ +
+      BytesOf(rows_of_slab));
   if (!status.ok()) return status;
   // All addresses first, so that nothing can fail later; memory is only used
   // when it is written.
@@ -121,27 +122,25 @@ absl::Status RowStore::Widen(int64_t at, absl::Span<const float> words,
     wider.push_back(*std::move(block));
   }
   for (size_t slab = 0; slab < memory_.size(); ++slab) {
-    WidenSlab(slab, at, words, live, std::move(wider[slab]));
+    WidenSlab(slab, at, words, std::move(wider[slab]));
   }
   width_ = width;
+  backed_rows_ = next_row_;
   return absl::OkStatus();
 }
 
 void RowStore::WidenSlab(int64_t slab, int64_t at,
-                         absl::Span<const float> words,
-                         const std::vector<bool>& live, MemoryBlock to) {
+                         absl::Span<const float> words, MemoryBlock to) {
   const int64_t begin = slab << slab_shift_;
-  const int64_t end = std::min<int64_t>(begin + slab_mask_ + 1, live.size());
+  const int64_t end = std::min<int64_t>(begin + slab_mask_ + 1, next_row_);
+  const int64_t after = at + static_cast<int64_t>(words.size());
   const int64_t width = width_ + static_cast<int64_t>(words.size());
   const float* from_row = slabs_[slab];
   float* to_row = reinterpret_cast<float*>(to.data());
   for (int64_t row = begin; row < end; ++row) {
-    if (live[row]) {
-      const int64_t after = at + static_cast<int64_t>(words.size());
-      CopyRow(from_row, to_row, at);
-      CopyRow(words.data(), to_row + at, words.size());
-      CopyRow(from_row + at, to_row + after, width_ - at);
-    }
+    CopyRow(from_row, to_row, at);
+    CopyRow(words.data(), to_row + at, words.size());
+    CopyRow(from_row + at, to_row + after, width_ - at);
     from_row += width_;
     to_row += width;
   }

@@ -65,11 +65,10 @@ class RowStore {
     return rows * width_ * static_cast<int64_t>(sizeof(float));
   }
 
-  // Puts `words` before word `at` of the rows that are set in `live`, slab by
+  // Puts `words` before word `at` of all rows that were handed out, slab by
   // slab: what they hold stays. ResourceExhausted leaves all as it was.
   // REQUIRES: at <= width().
-  absl::Status Widen(int64_t at, absl::Span<const float> words,
-                     const std::vector<bool>& live);
+  absl::Status Widen(int64_t at, absl::Span<const float> words);
 
   // Takes all rows back and gives the memory to the system, but for what
   // `kept_rows` rows need.
@@ -83,7 +82,7 @@ class RowStore {
   }
   absl::StatusOr<MemoryBlock> AllocateSlab(int64_t slab, int64_t width) const;
   void WidenSlab(int64_t slab, int64_t at, absl::Span<const float> words,
-                 const std::vector<bool>& live, MemoryBlock to);
+                 MemoryBlock to);
 
   int64_t width_;
   int slab_shift_;

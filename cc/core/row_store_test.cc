@@ -64,7 +64,7 @@ TEST(RowStore, KeepsPromisesToAllWhileSomeTakeMoreThanTheyWerePromised) {
   }
 }
 
-TEST(RowStore, WidensLiveRowsAndKeepsWhatTheyHold) {
+TEST(RowStore, WidensRowsAndKeepsWhatTheyHold) {
   constexpr int64_t kWidth = 1 << 12;  // 2,048 rows a slab.
   auto store = MakeStore(kWidth);
   TakeRows(store.get(), 5000);
@@ -72,10 +72,8 @@ TEST(RowStore, WidensLiveRowsAndKeepsWhatTheyHold) {
     store->Row(row)[0] = row;
     store->Row(row)[kWidth - 1] = row + 1;
   }
-  std::vector<bool> live(5000, false);
-  for (uint32_t row = 0; row < 5000; row += 999) live[row] = true;
   const std::vector<float> words = {1, 2, 3};
-  ASSERT_TRUE(store->Widen(kWidth - 1, words, live).ok());
+  ASSERT_TRUE(store->Widen(kWidth - 1, words).ok());
   EXPECT_EQ(store->width(), kWidth + 3);
   for (uint32_t row = 0; row < 5000; row += 999) {
     EXPECT_EQ(store->Row(row)[0], row);

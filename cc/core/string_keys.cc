@@ -27,6 +27,45 @@ absl::Status NoMemoryForBatch(int64_t strings) {
       "No memory to add what is new in a batch of ", strings, " strings."));
 }
 
+// The strings of a batch that one stripe is to add: strings[at[position]].
+struct NewStrings {
+  absl::Span<const absl::string_view> strings;
+  const uint32_t* at;
+  const KeyGroup& group;
+
+  absl::string_view operator[](int64_t i) const {
+    return strings[at[group.positions[i]]];
+  }
+};
+
+// What a string takes outside of its cell.
+int64_t LongBytes(absl::string_view text) {
+  const auto size = static_cast<int64_t>(text.size());
+  return size > StringCell::kInlineBytes ? size : 0;
+}
+
+// Memory for all of them, whose cells need `cell_bytes` if no two are equal;
+// where that is not there, for the distinct ones.
+absl::Status AskFor(const NewStrings& added, int64_t cell_bytes,
+                    MemoryPromise* memory) {
+  const int64_t n = added.group.size;
+  int64_t bytes = cell_bytes;
+  for (int64_t i = 0; i < n; ++i) bytes += LongBytes(added[i]);
+  if (memory->AskForMore(bytes)) return absl::OkStatus();
+  std::vector<absl::string_view> texts;
+  try {
+    texts.reserve(n);
+  } catch (const std::bad_alloc&) {
+    return NoMemoryForBatch(n);
+  }
+  for (int64_t i = 0; i < n; ++i) texts.push_back(added[i]);
+  std::sort(texts.begin(), texts.end());
+  texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
+  bytes = std::min<int64_t>(cell_bytes, texts.size() * sizeof(StringCell));
+  for (absl::string_view text : texts) bytes += LongBytes(text);
+  return memory->Ask(bytes);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<StringKeys>> StringKeys::Create() {
@@ -103,24 +142,13 @@ absl::Status StringKeys::Add(absl::Span<const absl::string_view> strings,
       return error.Update(at[group.positions[0]], fresh.status());
     }
     MemoryPromise memory;
-    const absl::Status promised = memory.Ask(*fresh + [&] {
-      int64_t bytes = 0;  // Of long strings.
-      for (int64_t i = 0; i < group.size; ++i) {
-        const auto size =
-            static_cast<int64_t>(strings[at[group.positions[i]]].size());
-        if (size > StringCell::kInlineBytes) bytes += size;
-      }
-      return bytes;
-    }());
+    absl::Status status = AskFor({strings, at.get(), group}, *fresh, &memory);
+    error.Update(at[group.positions[0]], status);
     std::lock_guard<std::shared_mutex> lock(stripes_[stripe].mutex());
-    if (!promised.ok()) error.Update(at[group.positions[0]], promised);
-    for (int64_t i = 0; promised.ok() && i < group.size; ++i) {
+    for (int64_t i = 0; status.ok() && i < group.size; ++i) {
       const uint32_t position = at[group.positions[i]];
-      const absl::Status status =
-          AddToStripe(stripe, strings[position], &keys[position]);
-      if (status.ok()) continue;
+      status = AddToStripe(stripe, strings[position], &keys[position]);
       error.Update(position, status);
-      break;
     }
     store_->Withdraw(group.size);
   });

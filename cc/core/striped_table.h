@@ -161,6 +161,12 @@ class StripedTable final : public EmbeddingTable {
                              const RowWrites& writes, const Bound* bound,
                              int64_t fresh_bytes, Executor* executor,
                              Reservations* reservations);
+  absl::StatusOr<int64_t> ReserveGroupsOnce(const KeyPartition& partition,
+                                            const RowWrites& writes,
+                                            const Bound* bound, bool counts_all,
+                                            Executor* executor,
+                                            Reservations* reservations);
+  void ReleaseGroups(Reservations* reservations);
   absl::Status ReserveMissing(const KeyGroup& group, const RowWrites& writes,
                               int64_t leaving, TableStripe* stripe,
                               int64_t* reserved, int64_t* fresh_rows);

@@ -98,7 +98,11 @@ TEST(AvailableMemory, IsNotNeededForRowsThatAClearedTableKept) {
 TEST(AvailableMemory, IsAskedForAnIndexThatGrows) {
   auto table = FilledTable(1000, /*dim=*/1);
   const Left left(2 * kMiB);
-  ExpectExhausted(Write(table.get(), From(0, 200000), 2));  // 0.8 MB of rows.
+  const int64_t index_bytes = table->stats().index_bytes;
+  for (int attempt = 0; attempt < 5; ++attempt) {
+    ExpectExhausted(Write(table.get(), From(0, 200000), 2));  // 0.8 MB of rows.
+  }
+  EXPECT_EQ(table->stats().index_bytes, index_bytes);
   EXPECT_EQ(table->size(), 1000);
   EXPECT_EQ(LookUp(*table, From(0, 1000)), Filled(1000, 1, 1));
   for (int64_t i = 1; i < 100; ++i) {
@@ -106,6 +110,26 @@ TEST(AvailableMemory, IsAskedForAnIndexThatGrows) {
     ASSERT_TRUE(status.ok()) << status;
   }
   EXPECT_EQ(table->size(), 100000);
+}
+
+TEST(AvailableMemory, IsCountedForAnIndexWhereNewRowsAreFew) {
+  // 51 MB if all keys were new, and what then is left suffices for no index.
+  for (int64_t mebibytes : {12, 48, 49, 50}) {
+    auto table = FilledTable(170000);
+    const Left left(mebibytes * kMiB);
+    const absl::Status status = Write(table.get(), From(0, 200000), 2);
+    EXPECT_TRUE(status.ok()) << mebibytes << ": " << status;
+  }
+}
+
+TEST(AvailableMemory, IsAskedForRowsOfKeysThatWereRemovedBeforeSlotsCame) {
+  auto table = FilledTable(20000);
+  table->Remove(From(0, 15000), nullptr);
+  ASSERT_TRUE(table->SetSlots({"adagrad", {"accumulators"}, {0.1f}}).ok());
+  const Left left(kMiB);
+  EXPECT_TRUE(Write(table.get(), From(100000, 12000), 2).ok());
+  ExpectExhausted(Write(table.get(), From(200000, 12000), 2));
+  EXPECT_EQ(LookUp(*table, From(15000, 5000)), Filled(5000, 1));
 }
 
 TEST(AvailableMemory, IsAskedForSlots) {
@@ -135,6 +159,11 @@ TEST(AvailableMemory, IsAskedForLongStrings) {
   ExpectExhausted(add(text));
   EXPECT_EQ(table->strings()->size(), 0);
   EXPECT_TRUE(add(text.substr(kMiB + kMiB / 2)).ok());
+  // Once for many that are equal.
+  const std::string name(1000, 'b');
+  const std::vector<absl::string_view> names(5000, name);
+  std::vector<int64_t> keys(names.size());
+  EXPECT_TRUE(table->strings()->Add(names, keys.data(), nullptr).ok());
 }
 
 TEST(AvailableMemory, IsAskedForRoomAndCounters) {
@@ -204,9 +233,9 @@ class Step {
   ThreadExecutor executor_{2};
 };
 
-class UpdateMemory : public testing::TestWithParam<const char*> {};
+class NewIdsMemory : public testing::TestWithParam<const char*> {};
 
-TEST_P(UpdateMemory, IsAskedForNewIdsAlone) {
+TEST_P(NewIdsMemory, IsAskedForNewIdsAlone) {
   EmbeddingTable::Options options;
   options.dim = kDim;
   options.admission = GetParam();
@@ -225,7 +254,25 @@ TEST_P(UpdateMemory, IsAskedForNewIdsAlone) {
   EXPECT_TRUE(known.Run(table.get()).ok());
 }
 
-INSTANTIATE_TEST_SUITE_P(Admission, UpdateMemory,
+TEST(UpdateMemory, IsNotNeededForIdsThatAreNotAdmitted) {
+  for (const char* admission :
+       {"count seen=3", "bloom seen=3 capacity=100000 error_rate=0.01"}) {
+    EmbeddingTable::Options options;
+    options.dim = kDim;
+    options.admission = admission;
+    auto table = *EmbeddingTable::Create(
+        options, *InitialRows::Create("constant", {0}, /*seed=*/1, kDim));
+    ASSERT_TRUE(Write(table.get(), From(100000, 20000), 1).ok());
+    Step step(8000);  // 2 MB of rows, 0.3 MB of counts and places.
+    const Left left(kMiB);
+    EXPECT_TRUE(step.Run(table.get()).ok());
+    EXPECT_TRUE(step.Run(table.get()).ok());
+    EXPECT_EQ(table->size(), 20000);
+    ExpectExhausted(step.Run(table.get()));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Admission, NewIdsMemory,
                          testing::Values("", "count seen=1"));
 
 }  // namespace

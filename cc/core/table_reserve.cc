@@ -5,6 +5,7 @@
 #include <new>
 #include <numeric>
 #include <shared_mutex>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -20,19 +21,52 @@ constexpr int64_t kLookAhead = 16;  // Keys whose buckets are under way.
 }  // namespace
 
 // `fresh_bytes`: what all keys need if they are new, but for what `bound` has
-// been promised.
+// been promised. Where it fails nothing is reserved.
 absl::Status StripedTable::ReserveGroups(
     const KeyPartition& partition, const RowWrites& writes, const Bound* bound,
     int64_t fresh_bytes, Executor* executor, Reservations* reservations) {
   // Mostly there is room, and memory, even if every key were new.
-  const bool is_short = !reservations->memory.Ask(fresh_bytes).ok();
+  absl::Status status = absl::ResourceExhaustedError("");
+  if (reservations->memory.AskForMore(fresh_bytes)) {
+    status = ReserveGroupsOnce(partition, writes, bound, /*counts_all=*/false,
+                               executor, reservations)
+                 .status();
+  }
+  if (!absl::IsResourceExhausted(status)) return status;
+  ReleaseGroups(reservations);
+  const absl::StatusOr<int64_t> rows = ReserveGroupsOnce(
+      partition, writes, bound, /*counts_all=*/true, executor, reservations);
+  status = rows.status();
+  if (rows.ok()) {
+    status =
+        reservations->memory.Ask(std::min(fresh_bytes, store_->BytesOf(*rows)));
+  }
+  if (!status.ok()) ReleaseGroups(reservations);
+  return status;
+}
+
+void StripedTable::ReleaseGroups(Reservations* reservations) {
+  reservations->memory.Return();
+  for (int s = 0; s < kNumStripes; ++s) {
+    const int64_t keys = std::exchange(reservations->keys[s], -1);
+    if (keys < 0) continue;
+    std::lock_guard<std::shared_mutex> lock(stripes_[s].mutex());
+    stripes_[s].Release(keys);
+  }
+}
+
+// Returns how many rows need memory, of the keys that were counted: where
+// `counts_all`, of all.
+absl::StatusOr<int64_t> StripedTable::ReserveGroupsOnce(
+    const KeyPartition& partition, const RowWrites& writes, const Bound* bound,
+    bool counts_all, Executor* executor, Reservations* reservations) {
   std::array<int, kNumStripes>& order = reservations->order;
   int num_short = 0;
   int end = kNumStripes;
   for (int s = 0; s < kNumStripes; ++s) {
     const int64_t keys = partition.group(s).size;
     std::lock_guard<std::shared_mutex> lock(stripes_[s].mutex());
-    if (keys > 0 && (is_short || !stripes_[s].PromiseFromRoom(keys))) {
+    if (keys > 0 && (counts_all || !stripes_[s].PromiseFromRoom(keys))) {
       order[num_short++] = s;
       continue;
     }
@@ -51,10 +85,7 @@ absl::Status StripedTable::ReserveGroups(
   for (const absl::Status& status : statuses) {
     if (!status.ok()) return status;
   }
-  if (!is_short) return absl::OkStatus();
-  const int64_t rows =
-      std::accumulate(fresh_rows.begin(), fresh_rows.end(), int64_t{0});
-  return reservations->memory.Ask(std::min(fresh_bytes, store_->BytesOf(rows)));
+  return std::accumulate(fresh_rows.begin(), fresh_rows.end(), int64_t{0});
 }
 
 // The places of `leaving` keys will be free.

@@ -58,7 +58,17 @@ class StripedTable::Sink final : public RowSink {
   absl::Status Reserve(int part, const int64_t* ids, int64_t n) override {
     TableStripe& stripe = table_->stripes_[part];
     std::lock_guard<std::shared_mutex> lock(stripe.mutex());
-    const int64_t new_ids = ids == nullptr ? n : CountMissing(stripe, ids, n);
+    const AdmissionFilter* const filter = table_->filters_[part].get();
+    int64_t new_ids = n, inserted = n;  // The latter train now.
+    if (ids != nullptr) {
+      new_ids = inserted = 0;
+      for (int64_t i = 0; i < n; ++i) {
+        const uint64_t hash = HashKey(ids[i]);
+        if (stripe.Find(hash, ids[i]) != HashIndex::kNoRow) continue;
+        ++new_ids;
+        inserted += filter == nullptr || filter->WouldAdmit(hash, ids[i]);
+      }
+    }
     // Of all: a key that is there may go meanwhile.
     const int64_t rows = bound_.is_held() ? 0 : n;
     RowStore& store = *table_->store_;
@@ -67,14 +77,19 @@ class StripedTable::Sink final : public RowSink {
     Room& room = rooms_[part];
     room.is_kept = true;
     room.rows = rows;
-    absl::Status status = room.memory.Ask(
-        std::min(*fresh, store.BytesOf(stripe.CountFreshRows(new_ids))));
+    const int64_t bytes =
+        std::min(*fresh, store.BytesOf(stripe.CountFreshRows(inserted)));
+    absl::Status status;
+    if (ids != nullptr) {
+      status = room.memory.Ask(bytes);
+    } else if (!room.memory.AskForMore(bytes)) {
+      status = absl::ResourceExhaustedError("Perhaps there is no memory.");
+    }
     const int64_t places = bound_.Places(part, new_ids);
     if (status.ok()) status = stripe.Reserve(places);
     if (status.ok()) room.places = places;
-    AdmissionFilter* const filter = table_->filters_[part].get();
     if (status.ok() && filter != nullptr) {
-      status = filter->Reserve(new_ids);
+      status = table_->filters_[part]->Reserve(new_ids);
       if (status.ok()) room.notes = new_ids;
     }
     if (!status.ok()) FreeRoom(part);
@@ -159,13 +174,6 @@ class StripedTable::Sink final : public RowSink {
     if (places >= 0) table_->stripes_[part].Release(places);
     const int64_t notes = std::exchange(room.notes, 0);
     if (notes > 0) table_->filters_[part]->Release(notes);
-  }
-
-  static int64_t CountMissing(const TableStripe& stripe, const int64_t* ids,
-                              int64_t n) {
-    return std::count_if(ids, ids + n, [&stripe](int64_t id) {
-      return stripe.Find(HashKey(id), id) == HashIndex::kNoRow;
-    });
   }
 
   // FindOrInsert of up to kFindKeys ids. Rows that are found may be written:

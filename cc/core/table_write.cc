@@ -114,20 +114,19 @@ absl::Status StripedTable::WriteHeld(absl::Span<const int64_t> keys,
   Reservations reservations;
   status =
       ReserveGroups(*partition, writes, bound, *fresh, executor, &reservations);
-  const bool has_room = status.ok();
-  if (has_room && bound != nullptr) bound->MakeRoom();
-  ParallelFor(executor, kNumStripes, [&](int64_t i) {
-    const int s = reservations.order[i];
-    if (reservations.keys[s] < 0) return;
-    std::lock_guard<std::shared_mutex> lock(stripes_[s].mutex());
-    if (has_room) {
+  if (status.ok()) {
+    if (bound != nullptr) bound->MakeRoom();
+    ParallelFor(executor, kNumStripes, [&](int64_t i) {
+      const int s = reservations.order[i];
+      if (reservations.keys[s] < 0) return;
+      std::lock_guard<std::shared_mutex> lock(stripes_[s].mutex());
       stripes_[s].Grow();
       float** const room =
           written == nullptr ? nullptr : &written[partition->begin(s)];
       WriteGroup(partition->group(s), writes, room, &stripes_[s]);
-    }
-    stripes_[s].Release(reservations.keys[s]);
-  });
+      stripes_[s].Release(reservations.keys[s]);
+    });
+  }
   store_->Withdraw(rows);
   return status;
 }

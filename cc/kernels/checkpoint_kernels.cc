@@ -1,5 +1,7 @@
 // Kernels that stream tables into checkpoints and back.
+#include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <utility>
 #include <vector>
@@ -167,15 +169,18 @@ class TableRestoreOp : public OpKernel {
                    ReadPrefix(context, context->num_inputs() - 1, &prefix));
     CheckpointFiles files(context->env(), prefix);
     OP_REQUIRES_OK(context, files.status());
-    std::vector<TableRestore> restores;
+    std::deque<TableRestore> restores;
     TfExecutor executor(context);
     for (size_t t = 0; t < tables.size(); ++t) {
-      restores.push_back(Plan(tables[t], t, &files));
+      restores.emplace_back(OptionsOf(tables[t], t), &files);
       OP_REQUIRES_OK(context, restores.back().Check(&executor));
     }
-    int64_t bytes = 0;
-    for (const TableRestore& restore : restores) bytes += restore.MoreBytes();
-    OP_REQUIRES_OK(context, CheckMemory(bytes));
+    int64_t bytes = 0, most = 0;  // After each table.
+    for (const TableRestore& restore : restores) {
+      bytes += restore.MoreBytes();
+      most = std::max(most, bytes);
+    }
+    OP_REQUIRES_OK(context, CheckMemory(most));
     Tensor* layouts;
     OP_REQUIRES_OK(
         context,
@@ -188,8 +193,7 @@ class TableRestoreOp : public OpKernel {
   }
 
  private:
-  TableRestore Plan(const ShardedTable& table, size_t t,
-                    CheckpointFiles* files) const {
+  TableRestore::Options OptionsOf(const ShardedTable& table, size_t t) const {
     TableRestore::Options options;
     options.table_name = table.shards[0]->name();
     options.tensor_name = table.tensor_name;
@@ -199,7 +203,7 @@ class TableRestoreOp : public OpKernel {
     options.keep_seed = keep_seeds_[t];
     options.deal_rows = deal_rows_[t];
     options.load_slots = load_slots_[t];
-    return TableRestore(std::move(options), files);
+    return options;
   }
 
   TableAttributes attributes_;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "cc/core/first_error.h"
+#include "cc/core/string_cell.h"
 #include "cc/kernels/key_batch.h"
 #include "cc/kernels/table_writer.h"
 #include "cc/kernels/waiting_writer.h"
@@ -93,7 +94,7 @@ absl::Status TableRestore::Check(Executor* executor) {
   return ForEachChunk(executor, [this](int64_t c, Executor* own) {
     Tensor keys;
     TF_RETURN_IF_ERROR(reader_->VerifyChunk(c, &keys));
-    if (options_.deal_rows) CountKeys(keys);
+    CountKeys(keys);
     return absl::OkStatus();
   });
 }
@@ -121,6 +122,16 @@ absl::Status TableRestore::ForEachChunk(Executor* executor,
 }
 
 void TableRestore::CountKeys(const Tensor& keys) {
+  total_keys_ += keys.NumElements();
+  if (keys.dtype() == tensorflow::DT_STRING) {
+    int64_t bytes = 0;
+    for (absl::string_view text : ViewsOf(keys)) {
+      bytes += kIndexBytesPerKey + static_cast<int64_t>(sizeof(StringCell));
+      if (text.size() > StringCell::kInlineBytes) bytes += text.size();
+    }
+    string_bytes_ += bytes;
+  }
+  if (!options_.deal_rows) return;
   const auto num_shards = static_cast<int64_t>(options_.shards.size());
   if (num_shards == 1) {
     num_keys_[0] += keys.NumElements();
@@ -158,23 +169,24 @@ absl::Status TableRestore::CheckSlots() const {
 }
 
 int64_t TableRestore::MoreBytes() const {
-  int64_t bytes = 0;
-  for (size_t s = 0; s < options_.shards.size(); ++s) {
-    const EmbeddingTable& shard = *options_.shards[s];
-    int64_t keys = num_keys_[s];
-    if (shard.max_size() > 0) keys = std::min(keys, shard.max_size());
-    int64_t words = shard.full_width();
-    if (HasSavedSlots() && shard.slots().owner.empty()) {
-      const SlotLayout& saved = layout().slots;
-      for (size_t i = 0; i < saved.names.size(); ++i) {
-        words += SlotWidth(saved.row_wise, i, shard.dim());
-      }
+  const EmbeddingTable& first = *options_.shards[0];
+  int64_t words = first.full_width();
+  if (HasSavedSlots() && first.slots().owner.empty()) {
+    const SlotLayout& saved = layout().slots;
+    for (size_t i = 0; i < saved.names.size(); ++i) {
+      words += SlotWidth(saved.row_wise, i, first.dim());
     }
-    const TableStats stats = shard.stats();
-    bytes += keys * (words * RowLayout::kWordBytes + kIndexBytesPerKey) -
-             stats.row_bytes - stats.index_bytes;
   }
-  return bytes;
+  int64_t bytes = 0, bound = 0;
+  for (const EmbeddingTable* shard : options_.shards) {
+    const TableStats stats = shard->stats();
+    bytes -= stats.row_bytes + stats.index_bytes;
+    bound += shard->max_size();
+  }
+  int64_t keys = total_keys_;
+  if (bound > 0) keys = std::min(keys, bound);
+  return bytes + keys * (words * RowLayout::kWordBytes + kIndexBytesPerKey) +
+         string_bytes_;
 }
 
 absl::Status TableRestore::Replace(Executor* executor) {

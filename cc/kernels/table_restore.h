@@ -68,8 +68,10 @@ class TableRestore {
 
   Options options_;
   std::unique_ptr<TableReader> reader_;
-  std::unique_ptr<std::atomic<int64_t>[]> num_keys_;  // Each shard's.
-  std::vector<tensorflow::Tensor> counters_;          // See ForEachCounters.
+  std::unique_ptr<std::atomic<int64_t>[]> num_keys_;  // Each shard's, dealt.
+  std::atomic<int64_t> total_keys_{0};
+  std::atomic<int64_t> string_bytes_{0};      // Of keys that are strings.
+  std::vector<tensorflow::Tensor> counters_;  // See ForEachCounters.
 };
 
 }  // namespace tfembed

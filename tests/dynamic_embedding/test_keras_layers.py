@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -236,8 +238,11 @@ def test_a_config_makes_an_equal_layer_with_an_empty_table(initializer):
         lambda: layers.Embedding(
             2, initializer=lambda shape, seed: registered_gamma(shape, seed)
         ),
+        lambda: layers.Embedding(
+            2, initializer=functools.partial(registered_gamma)
+        ),
     ],
-    ids=["slot_map_fn", "initializer"],
+    ids=["slot_map_fn", "initializer", "partial"],
 )
 def test_a_function_that_is_not_registered_has_no_config(make):
     layer = make()

@@ -152,7 +152,8 @@ def test_a_bare_table_saves_and_loads_files(tmp_path):
 
 def test_a_bare_table_loads_all_of_its_files_in_a_folder(tmp_path):
     t = de.CuckooHashTable(tf.int64, tf.float32, [0.0], name="t")
-    for i, stem in enumerate(["t", "t_mht_1of2_rank0_size1", "tt", "u"]):
+    stems = ["t", "t_mht_1of2_rank0_size1", "tt", "u", "t_mht_u"]
+    for i, stem in enumerate(stems):
         t.insert([i], [[1.0]])
         t.save_to_file_system(tmp_path, file_name=stem)
         t.clear()

@@ -207,6 +207,41 @@ def test_the_table_of_a_saved_model_draws_them_by_itself(tmp_path):
     np.testing.assert_array_equal(again.table.lookup([2])[0], [row_of(5, 2)])
 
 
+def test_a_function_may_read_a_variable_that_no_saved_model_has(tmp_path):
+    scale = tf.Variable(2.0)
+    model = tf.Module()
+    model.table = HashTable(
+        DIM,
+        name="t",
+        initializer=lambda shape, seed: gamma(shape, seed=seed) * scale,
+        seed=5,
+    )
+    np.testing.assert_array_equal(
+        model.table.lookup([2])[0], [2 * row_of(5, 2)]
+    )
+    model.table.upsert([1], np.ones([1, DIM]))
+    tf.saved_model.save(model, str(tmp_path / "model"))
+    loaded = tf.saved_model.load(str(tmp_path / "model"))
+    np.testing.assert_array_equal(
+        loaded.table.lookup([1])[0], np.ones([1, DIM])
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError, match="reads variables"):
+        loaded.table.lookup([1, 2])
+
+
+def test_a_function_may_read_tensors_of_a_graph():
+    with graph_and_session() as session:
+        scale = v1.placeholder_with_default(2.0, [])
+        v = variable(lambda shape, seed: gamma(shape, seed=seed) * scale)
+        rows = session.run(v.lookup([2]))
+    np.testing.assert_array_equal(rows, [2 * row_of(v.table.seed, 2)])
+
+
+def test_constant_nan_rows_are_alike():
+    v = variable(lambda shape, seed: tf.fill(shape, np.nan))
+    assert np.isnan(v.lookup([1])).all()
+
+
 def test_a_restore_brings_its_seed_to_functions_traced_before(tmp_path):
     tf.random.set_seed(1)
     saved = variable(name="again")
@@ -303,13 +338,27 @@ def heedless_of_numpy(shape, dtype, seed):
     return np.random.default_rng().normal(size=shape)
 
 
+def heedless_with_a_seed(shape, dtype, seed):
+    return tf.random.normal(shape, dtype=dtype, seed=42)
+
+
 @pytest.mark.parametrize(
     ("make", "error", "text"),
     [
         (lambda: variable(unseeded), errors.ArgumentError, "Known forms"),
+        (
+            lambda: variable(tf.random.normal),
+            errors.ArgumentError,
+            "Known forms",
+        ),
         (lambda: variable(heedless), errors.ArgumentError, "`seed` alone"),
         (
             lambda: variable(heedless_of_numpy),
+            errors.ArgumentError,
+            "`seed` alone",
+        ),
+        (
+            lambda: variable(heedless_with_a_seed),
             errors.ArgumentError,
             "`seed` alone",
         ),
@@ -348,8 +397,10 @@ def heedless_of_numpy(shape, dtype, seed):
     ],
     ids=[
         "draws without a seed",
+        "TensorFlow's function of another seed",
         "draws in spite of the seed",
         "draws in spite of the seed by NumPy",
+        "draws by another seed",
         "a seed that is bound",
         "gives no row",
         "admission",

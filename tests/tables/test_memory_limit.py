@@ -21,7 +21,6 @@ def test_room_for_more_keys_than_memory_is_refused():
 
 
 _PROGRAM = """
-import sys
 import numpy as np
 import tensorflow as tf
 from tfembed.tables import HashTable
@@ -56,29 +55,34 @@ used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + (3 << 30), used + (3 << 30)))
 """
 
-# What is used now and half a GB.
-_OF_THE_GROUP = """
-group, limit = sys.argv[1:]
+# From here on what is used counts in the group.
+_JOIN = """
+import sys
+group, limit = sys.argv[1:3]
 open(group + "/cgroup.procs", "w").write("0")
-used = int(open("/proc/self/statm").read().split()[1]) * 4096
-open(group + "/" + limit, "w").write(str(used + (1 << 29)))
+"""
+
+# What is used now and some more.
+_OF_THE_GROUP = """
+status = open("/proc/self/status").read()
+used = int(status.partition("RssAnon:")[2].split()[0]) << 10
+open(group + "/" + limit, "w").write(str(used + ({mebibytes} << 20)))
 """
 
 
-def run_under(limit, *arguments, batch):
-    program = _PROGRAM.format(limit=limit, batch=batch)
-    run = subprocess.run(
-        [sys.executable, "-c", program, *arguments],
+def run(program, *arguments):
+    result = subprocess.run(
+        [sys.executable, "-c", program, *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert run.returncode == 0, (run.returncode, run.stderr[-2000:])
-    return run.stdout
+    assert result.returncode == 0, (result.returncode, result.stderr[-2000:])
+    return result.stdout
 
 
 def test_inserts_beyond_the_limit_of_addresses_leave_the_table_as_it_was():
-    said = run_under(_OF_ADDRESSES, batch=100_000)
+    said = run(_PROGRAM.format(limit=_OF_ADDRESSES, batch=100_000))
     assert "The system refused" in said
 
 
@@ -104,6 +108,48 @@ def memory_group():
 
 
 def test_inserts_beyond_the_memory_of_a_container_are_refused(memory_group):
-    assert "are available" in run_under(
-        _OF_THE_GROUP, *memory_group, batch=8192
-    )
+    limit = _OF_THE_GROUP.format(mebibytes=512)
+    program = _JOIN + _PROGRAM.format(limit=limit, batch=8192)
+    assert "are available" in run(program, *memory_group)
+
+
+_RESTORE = """
+import numpy as np
+import tensorflow as tf
+from tfembed.tables import HashTable
+
+small, large = 20_000, 200_000
+a, b = HashTable(256, name="a"), HashTable(256, name="b")
+
+def fill(table, n, number):
+    table.clear()
+    for begin in range(0, n, 20_000):
+        rows = tf.fill([20_000, 256], number)
+        table.upsert(np.arange(begin, begin + 20_000), rows)
+
+def sizes():
+    return [int(a.size()), int(b.size())]
+
+fill(a, large, 1.0)
+fill(b, small, 1.0)
+checkpoint = tf.train.Checkpoint(a=a, b=b)
+path = checkpoint.save(sys.argv[3] + "/c")
+fill(a, small, 2.0)
+fill(b, large, 2.0)
+{limit}
+try:
+    checkpoint.restore(path)
+except tf.errors.ResourceExhaustedError as error:
+    print("refused:", error.message)
+assert sizes() == [small, large], sizes()
+assert a.lookup([3])[0][0, 0] == 2 and b.lookup([150_000])[0][0, 0] == 2
+b.clear()
+checkpoint.restore(path)
+assert sizes() == [large, small], sizes()
+"""
+
+
+def test_a_restore_beyond_the_memory_leaves_all_tables(memory_group, tmp_path):
+    # `a` grows by 180 MB before `b` gives back as much.
+    program = _JOIN + _RESTORE.format(limit=_OF_THE_GROUP.format(mebibytes=230))
+    assert "are available" in run(program, *memory_group, tmp_path)

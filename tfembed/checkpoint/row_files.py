@@ -19,6 +19,9 @@ from tfembed.tables import HashTable
 __all__ = ["FileStem", "find_pairs", "find_stems", "load", "save_set"]
 
 
+_OF_SHARD = r"_mht_\d+of\d+(?:_rank\d+_size\d+)?"
+
+
 @dataclasses.dataclass(frozen=True, order=True)
 class FileStem:
     """The name of a pair of files, before "-keys" and "-values".
@@ -70,18 +73,19 @@ def find_stems(folder: str, name: str) -> list[FileStem]:
 def find_pairs(folder: str, stem: str) -> list[str]:
     """All pairs in a folder of the table whose own pair is called `stem`.
 
-    They are `stem` and `<name>_mht_*`, where `stem` is `<name>` or one of these.
+    They are `stem` and those that a variable, or its shards, of that name would
+    write: `<name>_mht_<shard>of<shards>` with or without rank and size, where
+    `stem` is `<name>` or one of these.
 
     Raises:
       tf.errors.NotFoundError: there is no such folder, or no such pair.
     """
-    name, _, _ = stem.partition("_mht_")
-    pairs = [
-        file.removesuffix("-keys")
-        for file in tf.io.gfile.listdir(folder)
-        if file == f"{stem}-keys"
-        or (file.startswith(f"{name}_mht_") and file.endswith("-keys"))
-    ]
+    name = re.sub(_OF_SHARD + "$", "", stem)
+    pattern = re.compile(f"({re.escape(name)}{_OF_SHARD})-keys")
+    pairs = {stem} if tf.io.gfile.exists(f"{folder}/{stem}-keys") else set()
+    for file in tf.io.gfile.listdir(folder):
+        if match := pattern.fullmatch(file):
+            pairs.add(match[1])
     if not pairs:
         raise _no_files(folder, name, stem)
     return sorted(pairs)

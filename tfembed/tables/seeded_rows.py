@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.initializers import row_initializer
+from tfembed.initializers import KNOWN_FORMS, row_initializer
 
 __all__ = ["SeededRows", "draws_by_seed"]
 
@@ -27,7 +29,7 @@ def draws_by_seed(initializer: Any, dim: int) -> bool:
         not callable(initializer)
         or isinstance(initializer, type)
         or tf.is_tensor(initializer)
-        or "seed" in getattr(initializer, "keywords", {})  # functools.partial
+        or _binds_seed(initializer)
     ):
         return False
     seed = _parameter(initializer, "seed")
@@ -59,10 +61,10 @@ class SeededRows:
 
     Raises:
       tfembed.errors.ArgumentError: it cannot be traced, gives no row, or another
-        one each time.
+        one when it is called again.
 
     Attributes:
-      traced: the function of seeds [n, 2] that gives rows [n, dim], as a
+      saved: the function of seeds [n, 2] that gives rows [n, dim], as a
         SavedModel keeps it.
     """
 
@@ -84,40 +86,46 @@ class SeededRows:
 
         with tf.init_scope():
             try:
-                row, again = _draw_twice(draw)
-                one = _trace(draw, [2])
+                one = _trace(draw, [2]).get_concrete_function()
+                rows = _draw_repeatedly(draw, one)
             except Exception as error:
                 raise errors.ArgumentError(
                     f"The initializer {function!r} of table '{table}' must give "
                     f"a row when it is called with the shape (1, {dim}) and a "
                     f"`seed` of int64 [2]; it raised {type(error).__name__}: "
-                    f"{error}"
+                    f"{error} Known forms: {KNOWN_FORMS}."
                 ) from error
-            if row != again:
+            if not all(
+                np.array_equal(rows[0], row, equal_nan=True) for row in rows
+            ):
                 raise errors.ArgumentError(
                     f"The initializer {function!r} of table '{table}' must draw "
                     "by its `seed` alone, as tf.random.stateless_normal does; "
-                    f"called twice with one seed it gave {row} and {again}."
+                    f"called again with one seed it gave {rows}."
                 )
             # Stateless random functions have no vectorized form. The function
             # is in there by itself: an error in tf.map_fn would leave the
             # thread's variable scope with a caching device.
-            concrete = one.get_concrete_function()
-            self.traced = _trace(
+            traced = _trace(
                 lambda seeds: tf.map_fn(
-                    concrete,
+                    one,
                     seeds,
                     fn_output_signature=tf.TensorSpec([dim], dtype),
                 ),
                 [None, 2],
             )
-            self._rows = self.traced.get_concrete_function()
+            self._rows = traced.get_concrete_function()
+            # Variables and tables that it reads would have to be saved beside
+            # it, and nobody knows them here.
+            captures = self._rows.captured_inputs
+            reads = any(tensor.dtype == tf.resource for tensor in captures)
+            self.saved = _refusing(dim, dtype, table) if reads else traced
 
     @classmethod
-    def from_saved(cls, traced: Callable[..., Any]) -> SeededRows:
-        """The rows of a table from a SavedModel, by its `traced`."""
+    def from_saved(cls, saved: Callable[..., Any]) -> SeededRows:
+        """The rows of a table from a SavedModel, by its `saved`."""
         rows = cls.__new__(cls)
-        rows.traced = rows._rows = traced
+        rows.saved = rows._rows = saved
         return rows
 
     def of_keys(self, keys: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
@@ -138,20 +146,55 @@ def _trace(function: Callable[..., Any], shape: list[int | None]) -> Any:
     )
 
 
-def _draw_twice(draw: Callable[[tf.Tensor], tf.Tensor]) -> list[Any]:
-    """Two rows of one seed, each by a call of its own."""
+def _refusing(dim: int, dtype: tf.DType, table: str) -> Any:
+    """What stands in a SavedModel for a function that cannot be saved."""
 
-    def draws() -> tf.Tensor:
+    def refuse(seeds: tf.Tensor) -> tf.Tensor:
+        refused = tf.debugging.Assert(
+            tf.equal(tf.size(seeds), 0),
+            [
+                f"The initial rows of table '{table}' are drawn by a function "
+                "that reads variables or tables; a SavedModel keeps them in its "
+                "functions alone, not for lookups in the table itself."
+            ],
+        )
+        with tf.control_dependencies([refused]):
+            return tf.zeros([tf.shape(seeds)[0], dim], dtype)
+
+    return _trace(refuse, [None, 2])
+
+
+def _draw_repeatedly(
+    draw: Callable[[tf.Tensor], tf.Tensor], traced: Any
+) -> list[Any]:
+    """Rows of one seed, of two calls, each run twice.
+
+    In a graph of TensorFlow 1 none, where `traced` needs more of that graph than
+    its seed: it has no values before a session runs.
+    """
+
+    def rows() -> tf.Tensor:
         seed = tf.constant([1, 2], tf.int64)
         return tf.stack([draw(seed), draw(seed)])
 
     if tf.executing_eagerly():
-        once = tf.function(draws, autograph=False)
-        return once.get_concrete_function()().numpy().tolist()
-    with tf.Graph().as_default() as graph:
-        rows = draws()
-        with tf.compat.v1.Session(graph=graph) as session:
-            return session.run(rows).tolist()
+        both = tf.function(rows, autograph=False).get_concrete_function()
+        runs = [both().numpy() for _ in range(2)]
+    elif traced.captured_inputs:
+        return []
+    else:
+        with tf.Graph().as_default() as graph:
+            both = rows()
+            with tf.compat.v1.Session(graph=graph) as session:
+                runs = [session.run(both) for _ in range(2)]
+    return [row for run in runs for row in run]
+
+
+def _binds_seed(initializer: Any) -> bool:
+    return (
+        isinstance(initializer, functools.partial)
+        and "seed" in initializer.keywords
+    )
 
 
 def _parameter(

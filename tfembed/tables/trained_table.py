@@ -226,7 +226,7 @@ class TrainedTable(EvictingTable):
     ) -> dict[str, Any]:
         children = super()._trackable_children(save_type, **kwargs)
         if save_type == "savedmodel" and self._drawn_rows is not None:
-            children["drawn_rows"] = self._drawn_rows.traced
+            children["drawn_rows"] = self._drawn_rows.saved
         return children
 
     @classmethod

@@ -1,15 +1,19 @@
 #include "cc/core/support/available_memory.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdlib>
 #include <fstream>
 #include <limits>
 #include <optional>
-#include <sstream>
 
 namespace tfembed {
 namespace {
 
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
+
+// Limits beyond are none: how version 1 says so depends on the page's size.
+constexpr int64_t kNoLimit = int64_t{1} << 60;
 
 std::optional<int64_t> ReadNumber(const std::string& path) {
   std::ifstream file(path);
@@ -18,18 +22,23 @@ std::optional<int64_t> ReadNumber(const std::string& path) {
   return std::nullopt;
 }
 
-// The number behind the word `name` in a file of a word and a number a line.
-std::optional<int64_t> ReadField(const std::string& path,
-                                 const std::string& name) {
+// The numbers behind words in a file of a word and a number a line, -1 where
+// there is none.
+template <size_t n>
+std::array<int64_t, n> ReadFields(const std::string& path,
+                                  const std::array<const char*, n>& names) {
+  std::array<int64_t, n> numbers;
+  numbers.fill(-1);
   std::ifstream file(path);
   std::string line;
   while (std::getline(file, line)) {
-    std::istringstream words(line);
-    std::string word;
-    int64_t number;
-    if (words >> word >> number && word == name) return number;
+    const size_t end = line.find(' ');
+    for (size_t i = 0; i < n && end != line.npos; ++i) {
+      if (line.compare(0, end, names[i]) != 0) continue;
+      numbers[i] = std::strtoll(line.c_str() + end, nullptr, 10);
+    }
   }
-  return std::nullopt;
+  return numbers;
 }
 
 // The folder of this process' control group below a mount, by its line in
@@ -60,7 +69,7 @@ struct GroupFiles {
   const char* usage;
   const char* cached;  // Files in memory, and of them
   const char* shared;  // those that are memory alone: nothing to drop.
-  const char* caches;  // The kernel's own; "": not counted as usage.
+  const char* caches;  // The kernel's own; "": not among the usage.
 };
 
 constexpr GroupFiles kVersion1 = {"/sys/fs/cgroup/memory",
@@ -77,13 +86,14 @@ constexpr GroupFiles kVersion2 = {"/sys/fs/cgroup",  "",     "memory.max",
 // What a group's limit leaves, with what can be dropped there.
 int64_t LeftInGroup(const std::string& folder, const GroupFiles& files) {
   const auto limit = ReadNumber(folder + "/" + files.limit);
+  if (limit.value_or(kUnlimited) > kNoLimit) return kUnlimited;
   const auto usage = ReadNumber(folder + "/" + files.usage);
-  if (!limit.has_value() || !usage.has_value()) return kUnlimited;
-  const auto count = [&folder](const char* field) {
-    return ReadField(folder + "/memory.stat", field).value_or(0);
-  };
-  const int64_t dropped =
-      count(files.cached) - count(files.shared) + count(files.caches);
+  if (!usage.has_value()) return kUnlimited;
+  const auto [cached, shared, caches] = ReadFields<3>(
+      folder + "/memory.stat", {files.cached, files.shared, files.caches});
+  const auto dropped = std::max<int64_t>(0, cached) -
+                       std::max<int64_t>(0, shared) +
+                       std::max<int64_t>(0, caches);
   const int64_t used = std::max<int64_t>(0, *usage - dropped);
   return std::max<int64_t>(0, *limit - used);
 }
@@ -93,6 +103,7 @@ int64_t LeftInGroup(const std::string& folder, const GroupFiles& files) {
 int64_t LeftInGroups(const std::string& root, const GroupFiles& files) {
   int64_t left = kUnlimited;
   std::string folder = GroupFolder(root, files.controller);
+  if (folder == "/") folder.clear();
   for (;;) {
     left = std::min(left, LeftInGroup(root + files.mount + folder, files));
     if (folder.empty()) return left;
@@ -105,9 +116,9 @@ int64_t LeftInGroups(const std::string& root, const GroupFiles& files) {
 int64_t AvailableMemory(const std::string& root) {
   int64_t left =
       std::min(LeftInGroups(root, kVersion1), LeftInGroups(root, kVersion2));
-  const auto kilobytes = ReadField(root + "/proc/meminfo", "MemAvailable:");
-  if (kilobytes.has_value()) left = std::min(left, *kilobytes * 1024);
-  return left;
+  const auto [kilobytes] =
+      ReadFields<1>(root + "/proc/meminfo", {"MemAvailable:"});
+  return kilobytes < 0 ? left : std::min(left, kilobytes * 1024);
 }
 
 }  // namespace tfembed

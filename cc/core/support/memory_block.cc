@@ -100,15 +100,15 @@ void MemoryBlock::AskForHugePages(size_t begin) {
   if (begin < end) (void)madvise(data_ + begin, end - begin, MADV_HUGEPAGE);
 }
 
-void MemoryBlock::WritePages(size_t begin) {
-  if (begin >= size_) return;
+void MemoryBlock::WritePages(size_t begin, size_t end) {
+  if (begin >= end) return;
   if (mapped_bytes_ > 0) {
     // One call for all of them: an interrupt each takes as long as the zeros.
     const size_t first = RoundDown(begin, kSmallPageBytes);
-    const size_t end = RoundUp(size_, kSmallPageBytes);
-    if (madvise(data_ + first, end - first, kPopulateForWriting) == 0) return;
+    const size_t last = RoundUp(end, kSmallPageBytes);
+    if (madvise(data_ + first, last - first, kPopulateForWriting) == 0) return;
   }
-  for (size_t i = begin; i < size_; i += kSmallPageBytes) data_[i] = 0;
+  for (size_t i = begin; i < end; i += kSmallPageBytes) data_[i] = 0;
 }
 
 bool MemoryBlock::Extend(size_t bytes) {

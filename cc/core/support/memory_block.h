@@ -46,9 +46,9 @@ class MemoryBlock {
     return bytes <= size_ || bytes <= mapped_bytes_;
   }
 
-  // Writes to all pages from byte `begin` on, so that they are there; what they
-  // hold stays. REQUIRES: bytes from `begin` on are zero.
-  void WritePages(size_t begin);
+  // Writes to all pages of bytes [begin, end), so that they are there; what
+  // they hold stays. REQUIRES: end <= size(), and these bytes are zero.
+  void WritePages(size_t begin, size_t end);
 
   char* data() const { return data_; }
   size_t size() const { return size_; }

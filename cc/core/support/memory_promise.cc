@@ -21,6 +21,9 @@ constexpr int64_t kReserve = int64_t{64} << 20;
 constexpr int64_t kBytesPerNanosecond = 20;
 constexpr std::chrono::nanoseconds kMostTrust = std::chrono::milliseconds(50);
 
+// How old a reading may be by which more than is needed is refused.
+constexpr std::chrono::nanoseconds kMostAge = std::chrono::milliseconds(10);
+
 // What this process has been promised, over all tables.
 class Ledger {
  public:
@@ -31,21 +34,18 @@ class Ledger {
 
   absl::Status Take(int64_t bytes) {
     std::lock_guard<std::mutex> lock(mutex_);
-    // A reading lasts for what may have become of half of what it left: the one
-    // half for others by its time, the other for promises by their bytes.
-    if (bytes > trusted_bytes_ || Clock::now() >= trusted_until_) {
-      const int64_t available = available_();
-      const int64_t left = available - kReserve - promised_;
-      if (bytes > left) return TooFew(bytes, available);
-      trusted_bytes_ = (left - bytes) / 2;
-      const std::chrono::nanoseconds trust(trusted_bytes_ /
-                                           kBytesPerNanosecond);
-      trusted_until_ = Clock::now() + std::min(trust, kMostTrust);
-    } else {
-      trusted_bytes_ -= bytes;
+    if (TakeTrusted(bytes) || TakeFrom(available_(), bytes)) {
+      return absl::OkStatus();
     }
-    promised_ += bytes;
-    return absl::OkStatus();
+    return TooFew(bytes);
+  }
+
+  bool TakeMore(int64_t bytes) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (TakeTrusted(bytes)) return true;
+    const bool is_new = Clock::now() < read_at_ + kMostAge;
+    if (is_new && bytes > read_ - kReserve - promised_) return false;
+    return TakeFrom(available_(), bytes);
   }
 
   void Return(int64_t bytes) {
@@ -57,13 +57,34 @@ class Ledger {
     std::lock_guard<std::mutex> lock(mutex_);
     available_ = std::move(available);
     trusted_bytes_ = 0;
-    trusted_until_ = {};
+    trusted_until_ = read_at_ = {};
   }
 
  private:
-  absl::Status TooFew(int64_t bytes, int64_t available) const {
+  bool TakeTrusted(int64_t bytes) {
+    if (bytes > trusted_bytes_ || Clock::now() >= trusted_until_) return false;
+    trusted_bytes_ -= bytes;
+    promised_ += bytes;
+    return true;
+  }
+
+  // A reading lasts for what may have become of half of what it left: the one
+  // half for others by its time, the other for promises by their bytes.
+  bool TakeFrom(int64_t available, int64_t bytes) {
+    read_ = available;
+    read_at_ = Clock::now();
+    const int64_t left = available - kReserve - promised_;
+    if (bytes > left) return false;
+    trusted_bytes_ = (left - bytes) / 2;
+    const std::chrono::nanoseconds trust(trusted_bytes_ / kBytesPerNanosecond);
+    trusted_until_ = read_at_ + std::min(trust, kMostTrust);
+    promised_ += bytes;
+    return true;
+  }
+
+  absl::Status TooFew(int64_t bytes) const {
     return absl::ResourceExhaustedError(absl::StrCat(
-        "A table needs ", bytes, " bytes more of memory, of which ", available,
+        "A table needs ", bytes, " bytes more of memory, of which ", read_,
         " are available; ", kReserve, " of them are left to the program, and ",
         promised_,
         " were promised to what runs now. Raise the limit (the machine's or "
@@ -75,6 +96,8 @@ class Ledger {
   int64_t promised_ = 0;
   int64_t trusted_bytes_ = 0;
   Clock::time_point trusted_until_;
+  int64_t read_ = 0;           // By the last reading,
+  Clock::time_point read_at_;  // then.
 };
 
 }  // namespace
@@ -84,6 +107,13 @@ absl::Status MemoryPromise::Ask(int64_t bytes) {
   absl::Status status = Ledger::Get().Take(bytes);
   if (status.ok()) bytes_ += bytes;
   return status;
+}
+
+bool MemoryPromise::AskForMore(int64_t bytes) {
+  if (bytes <= 0) return true;
+  const bool is_promised = Ledger::Get().TakeMore(bytes);
+  if (is_promised) bytes_ += bytes;
+  return is_promised;
 }
 
 void MemoryPromise::Return(int64_t bytes) {

@@ -25,6 +25,10 @@ class MemoryPromise {
   // Has `bytes` more promised. ResourceExhausted: nothing has changed.
   absl::Status Ask(int64_t bytes);
 
+  // The same for who asks for more than he needs, and asks again for less where
+  // that is refused: it may be refused by what was read some milliseconds ago.
+  bool AskForMore(int64_t bytes);
+
   // To be called when the memory was written, or will not be.
   void Return() { Return(bytes_); }
   void Return(int64_t bytes);

@@ -85,8 +85,10 @@ def name_of(value: Any, argument: str) -> str | None:
     """
     if value is None or isinstance(value, str):
         return value
-    name = str(keras.saving.get_registered_name(value))
-    if _registered(name) is not value:
+    name = ""
+    if hasattr(value, "__name__"):  # Not an object that is called.
+        name = str(keras.saving.get_registered_name(value))
+    if not name or _registered(name) is not value:
         raise errors.ArgumentError(
             f"`{argument}` of a layer that is saved must be registered; got "
             f"{value!r}. Put @keras.saving.register_keras_serializable() above it."
