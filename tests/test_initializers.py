@@ -118,6 +118,7 @@ class _Doubled(KERAS.RandomNormal):
         _Doubled(),
         "no_such_initializer",
         1j,
+        10**400,
         object(),
     ],
 )
@@ -136,6 +137,7 @@ def test_unknown_forms_are_refused_with_the_list_of_known_ones(given):
         tf.constant(2**62 + 1, tf.int64),
         lambda: 2**53 + 1,
         [2**70 + 1],
+        [2**53 + 1, 0.5, 1, 2],
     ],
 )
 def test_integers_that_would_be_rounded_are_refused(given):

@@ -97,7 +97,13 @@ class RowInitializer:
 
 
 # What reading numbers raises; the last for a tensor that needs a placeholder.
-_NOT_NUMBERS = (TypeError, ValueError, NotImplementedError, tf.errors.OpError)
+_NOT_NUMBERS = (
+    TypeError,
+    ValueError,
+    OverflowError,
+    NotImplementedError,
+    tf.errors.OpError,
+)
 
 
 def row_initializer(initializer: Any, dim: int) -> RowInitializer:
@@ -295,8 +301,11 @@ def _array(value: Any) -> np.ndarray[Any, Any]:
     if given.dtype.kind == "c":
         raise TypeError(f"{value!r} is complex.")
     numbers = given.astype(np.float64)
-    if given.dtype.kind in "iuO":
-        for exact, rounded in zip(given.flat, numbers.flat, strict=True):
+    # A list of integers and floats is one of floats to NumPy.
+    mixed = given.dtype.kind == "f" and isinstance(value, (list, tuple))
+    if given.dtype.kind in "iuO" or mixed:
+        exactly = np.asarray(value, object) if mixed else given
+        for exact, rounded in zip(exactly.flat, numbers.flat, strict=True):
             if isinstance(exact, (int, np.integer)) and exact != int(rounded):
                 raise errors.ArgumentError(
                     "An initializer's numbers are kept as float64, which holds "

@@ -139,7 +139,8 @@ class UpdateStep {
       return absl::OkStatus();
     }).IgnoreError();
     return For(tasks, [&](const StepTask& task) {
-      const StepHolds::TaskIds read = holds_.Read(task.table, task.part);
+      if (IsDirect(*tables_[task.table].sink)) return absl::OkStatus();
+      const StepHolds::TaskIds read = holds_.Trained(task.table, task.part);
       return ReserveFor(task, read.parts, read.ids.data());
     });
   }

@@ -67,6 +67,11 @@ StepHolds::TaskIds StepHolds::Read(int64_t table, int64_t task) const {
   return read;
 }
 
+StepHolds::TaskIds StepHolds::Trained(int64_t table, int64_t task) const {
+  const auto found = trained_.find(table);
+  return found == trained_.end() ? Read(table, task) : found->second[task];
+}
+
 absl::Span<const TableGradients::PartSize> StepHolds::Parts(
     int64_t table, int64_t task) const {
   const auto found = trained_.find(table);

@@ -36,12 +36,13 @@ class StepHolds {
   absl::Span<const TableGradients::PartSize> Parts(int64_t table,
                                                    int64_t task) const;
 
-  // Reads the sums of a task, for the ids that train.
+  // The ids of a task that train, for which its sums are read unless Pin has
+  // read them. REQUIRES: Pin.
   struct TaskIds {
     std::vector<int64_t> ids;  // Distinct ones, part by part.
     std::vector<TableGradients::PartSize> parts;
   };
-  TaskIds Read(int64_t table, int64_t task) const;
+  TaskIds Trained(int64_t table, int64_t task) const;
 
   // Evicts. REQUIRES: Pin, and that all other room was made.
   void MakeRoom();
@@ -51,6 +52,7 @@ class StepHolds {
     TableHold* hold;
     int64_t table;
   };
+  TaskIds Read(int64_t table, int64_t task) const;
 
   // All tasks' ids.
   std::vector<int64_t> ReadTrained(int64_t table, Executor* executor);

@@ -141,10 +141,13 @@ absl::Status StringKeys::Add(absl::Span<const absl::string_view> strings,
     if (!fresh.ok()) {
       return error.Update(at[group.positions[0]], fresh.status());
     }
-    MemoryPromise memory;
-    absl::Status status = AskFor({strings, at.get(), group}, *fresh, &memory);
-    error.Update(at[group.positions[0]], status);
     std::lock_guard<std::shared_mutex> lock(stripes_[stripe].mutex());
+    const int64_t cell_bytes = std::min(
+        *fresh, store_->BytesOf(stripes_[stripe].CountFreshRows(group.size)));
+    MemoryPromise memory;
+    absl::Status status =
+        AskFor({strings, at.get(), group}, cell_bytes, &memory);
+    error.Update(at[group.positions[0]], status);
     for (int64_t i = 0; status.ok() && i < group.size; ++i) {
       const uint32_t position = at[group.positions[i]];
       status = AddToStripe(stripe, strings[position], &keys[position]);

@@ -26,17 +26,17 @@ absl::Status StripedTable::ReserveGroups(
     const KeyPartition& partition, const RowWrites& writes, const Bound* bound,
     int64_t fresh_bytes, Executor* executor, Reservations* reservations) {
   // Mostly there is room, and memory, even if every key were new.
-  absl::Status status = absl::ResourceExhaustedError("");
   if (reservations->memory.AskForMore(fresh_bytes)) {
-    status = ReserveGroupsOnce(partition, writes, bound, /*counts_all=*/false,
-                               executor, reservations)
-                 .status();
+    const absl::Status status =
+        ReserveGroupsOnce(partition, writes, bound, /*counts_all=*/false,
+                          executor, reservations)
+            .status();
+    if (!absl::IsResourceExhausted(status)) return status;
+    ReleaseGroups(reservations);
   }
-  if (!absl::IsResourceExhausted(status)) return status;
-  ReleaseGroups(reservations);
   const absl::StatusOr<int64_t> rows = ReserveGroupsOnce(
       partition, writes, bound, /*counts_all=*/true, executor, reservations);
-  status = rows.status();
+  absl::Status status = rows.status();
   if (rows.ok()) {
     status =
         reservations->memory.Ask(std::min(fresh_bytes, store_->BytesOf(*rows)));

@@ -59,7 +59,9 @@ class StripedTable::Sink final : public RowSink {
     TableStripe& stripe = table_->stripes_[part];
     std::lock_guard<std::shared_mutex> lock(stripe.mutex());
     const AdmissionFilter* const filter = table_->filters_[part].get();
-    int64_t new_ids = n, inserted = n;  // The latter train now.
+    // The latter are to train now; of those that share counters, or that other
+    // steps count meanwhile, a few more may.
+    int64_t new_ids = n, inserted = n;
     if (ids != nullptr) {
       new_ids = inserted = 0;
       for (int64_t i = 0; i < n; ++i) {

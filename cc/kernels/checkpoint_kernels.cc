@@ -175,10 +175,10 @@ class TableRestoreOp : public OpKernel {
       restores.emplace_back(OptionsOf(tables[t], t), &files);
       OP_REQUIRES_OK(context, restores.back().Check(&executor));
     }
-    int64_t bytes = 0, most = 0;  // After each table.
+    int64_t bytes = 0, most = 0;  // At the end of each table.
     for (const TableRestore& restore : restores) {
       bytes += restore.MoreBytes();
-      most = std::max(most, bytes);
+      most = std::max(most, bytes + restore.BufferBytes());
     }
     OP_REQUIRES_OK(context, CheckMemory(most));
     Tensor* layouts;

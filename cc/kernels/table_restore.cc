@@ -23,6 +23,7 @@ constexpr int64_t kIndexBytesPerKey = 22;
 
 // Chunks that are under way at a time: each takes up to four times its bytes.
 constexpr int64_t kMostChunks = 3;
+constexpr int64_t kChunkCopies = 4;
 
 int64_t ShardOf(int64_t key, int64_t num_shards) {
   const int64_t remainder = key % num_shards;
@@ -187,6 +188,11 @@ int64_t TableRestore::MoreBytes() const {
   if (bound > 0) keys = std::min(keys, bound);
   return bytes + keys * (words * RowLayout::kWordBytes + kIndexBytesPerKey) +
          string_bytes_;
+}
+
+int64_t TableRestore::BufferBytes() const {
+  return kChunkCopies * kChunkBytes *
+         std::min(kMostChunks, reader_->num_chunks());
 }
 
 absl::Status TableRestore::Replace(Executor* executor) {

@@ -40,6 +40,9 @@ class TableRestore {
   // they will take fewer. REQUIRES: Check succeeded.
   int64_t MoreBytes() const;
 
+  // About how many Replace takes besides, for the chunks under way.
+  int64_t BufferBytes() const;
+
   // Replaces the content of all shards. REQUIRES: Check succeeded. It can fail
   // only where memory runs out or the files fail now; the table is then empty.
   absl::Status Replace(Executor* executor);

@@ -74,8 +74,8 @@ def find_pairs(folder: str, stem: str) -> list[str]:
     """All pairs in a folder of the table whose own pair is called `stem`.
 
     They are `stem` and those that a variable, or its shards, of that name would
-    write: `<name>_mht_<shard>of<shards>` with or without rank and size, where
-    `stem` is `<name>` or one of these.
+    write, whatever their number: `<name>_mht_<shard>of<shards>` with or without
+    rank and size, where `stem` is `<name>` or one of these.
 
     Raises:
       tf.errors.NotFoundError: there is no such folder, or no such pair.

@@ -181,7 +181,7 @@ class TrainedTable(EvictingTable):
         def read(handle: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
             if not self.is_drawn:
                 return table_ops.lookup_trained(handle, keys, width=width)
-            # Asked first: a key that is trained meanwhile reads as it was.
+            # Asked first: the value of a key that comes meanwhile is as it was.
             there = table_ops.contains(handle, keys)
             with tf.control_dependencies([there]):
                 rows = table_ops.lookup_trained(handle, keys, width=width)
@@ -204,7 +204,7 @@ class TrainedTable(EvictingTable):
           rows: keys.shape + [dim or more]: values and what comes after them.
           exists: bool, keys.shape.
         """
-        if self._drawn_rows is None:
+        if self._drawn_rows is None or self.dim == 0:
             return rows
         width = rows.shape[-1]
         missing = tf.where(tf.logical_not(tf.reshape(exists, [-1])))

@@ -43,6 +43,19 @@ TEST_P(AnyFilter, AdmitsAKeyWhenItWasSeenOftenEnough) {
   }
 }
 
+TEST(CountAdmission, DoesNotCountAKeyForWhichNoRoomWasKept) {
+  auto filter = (*AdmissionPolicy::Parse("count seen=2"))->NewFilter(1);
+  for (int round = 0; round < 2; ++round) {
+    for (int64_t key = 0; key < 20; ++key) {
+      EXPECT_FALSE((*filter)->Admit(HashKey(key), key));
+    }
+  }
+  EXPECT_EQ((*filter)->num_waiting(), 0);
+  ASSERT_TRUE((*filter)->Reserve(1).ok());
+  EXPECT_FALSE((*filter)->Admit(HashKey(3), 3));
+  EXPECT_TRUE((*filter)->Admit(HashKey(3), 3));
+}
+
 TEST_P(AnyFilter, ForgetsOnClear) {
   auto filter = Filter(GetParam());
   for (int i = 0; i < 2; ++i) Admit(filter.get(), 5);

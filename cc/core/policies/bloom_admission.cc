@@ -65,7 +65,15 @@ class BloomFilter final : public AdmissionFilter {
     return {reinterpret_cast<uint8_t*>(memory_.data()), shape_.counters};
   }
 
-  void Clear() override { std::memset(memory_.data(), 0, memory_.size()); }
+  // In new memory, of which nothing is written: zeros would all be.
+  void Clear() override {
+    auto memory = MemoryBlock::Allocate(memory_.size());
+    if (memory.ok()) {
+      memory_ = *std::move(memory);
+    } else {
+      std::memset(memory_.data(), 0, memory_.size());
+    }
+  }
   int64_t bytes() const override { return memory_.size(); }
 
  private:

@@ -25,7 +25,9 @@ class CountFilter final : public AdmissionFilter {
     const uint32_t before = counts_.Erase(hash, key);
     const uint32_t count = before == HashIndex::kNoRow ? 1 : before + 1;
     if (count >= seen_) return true;
-    counts_.Insert(hash, key, count);
+    // A key that was in the table when room was kept may have gone since: there
+    // may be none, and it is not counted this once.
+    if (counts_.size() < counts_.capacity()) counts_.Insert(hash, key, count);
     return false;
   }
 

@@ -108,7 +108,10 @@ void MemoryBlock::WritePages(size_t begin, size_t end) {
     const size_t last = RoundUp(end, kSmallPageBytes);
     if (madvise(data_ + first, last - first, kPopulateForWriting) == 0) return;
   }
-  for (size_t i = begin; i < end; i += kSmallPageBytes) data_[i] = 0;
+  for (size_t i = begin; i < end;
+       i = RoundDown(i, kSmallPageBytes) + kSmallPageBytes) {
+    data_[i] = 0;
+  }
 }
 
 bool MemoryBlock::Extend(size_t bytes) {

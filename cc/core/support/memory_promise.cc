@@ -74,6 +74,7 @@ class Ledger {
     read_ = available;
     read_at_ = Clock::now();
     const int64_t left = available - kReserve - promised_;
+    trusted_bytes_ = 0;
     if (bytes > left) return false;
     trusted_bytes_ = (left - bytes) / 2;
     const std::chrono::nanoseconds trust(trusted_bytes_ / kBytesPerNanosecond);

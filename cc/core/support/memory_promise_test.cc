@@ -89,6 +89,16 @@ TEST(MemoryPromise, AsksForMoreThanNeededOfALastReading) {
   EXPECT_FALSE(CheckMemory(1).ok());
 }
 
+TEST(MemoryPromise, TrustsNoReadingBeforeOneThatRefused) {
+  int64_t available = kReserve + 1000 * kMiB;
+  const ScopedAvailableMemory memory([&] { return available; });
+  EXPECT_TRUE(CheckMemory(kMiB).ok());
+  available = kReserve + 10 * kMiB;
+  EXPECT_FALSE(MemoryPromise().AskForMore(600 * kMiB));
+  EXPECT_FALSE(CheckMemory(400 * kMiB).ok());
+  EXPECT_TRUE(CheckMemory(10 * kMiB).ok());
+}
+
 TEST(CheckMemory, RefusesWhatNoMachineHas) {
   EXPECT_TRUE(CheckMemory(0).ok());
   EXPECT_TRUE(CheckMemory(1 << 20).ok());
