@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <shared_mutex>
 #include <string>
 #include <vector>
 
@@ -101,6 +102,10 @@ class EmbeddingTable {
       const Options& options, InitialRows initial_rows);
 
   virtual ~EmbeddingTable() = default;
+
+  // Held, shared, by who takes all that the table holds; exclusively by who
+  // replaces it in several calls. See whole_tables.h.
+  std::shared_mutex& whole() const { return whole_; }
 
   virtual int64_t dim() const = 0;
   virtual KeyKind key_kind() const = 0;
@@ -312,6 +317,9 @@ class EmbeddingTable {
 
   // For grouped updates. The sink borrows the table.
   virtual std::unique_ptr<RowSink> Write() = 0;
+
+ private:
+  mutable std::shared_mutex whole_;
 };
 
 // Several tables as of one moment, that of its return; see Freeze.

@@ -36,10 +36,10 @@ namespace tfembed {
 // In a table of bounded size all writers, updates and removals included, hold
 // batches_, exclusive: nothing else changes while a batch counts its new keys,
 // evicts and writes.
-// batches_ comes before stripes and stripes are locked in order, so no two
-// calls can wait for each other. A lock that is held is never asked for again.
-// The layout of rows (layout_, slots_, new_tail_) and initial_rows_ change
-// under all locks only: any one will do to read them.
+// whole() comes before batches_, batches_ before stripes, and stripes are
+// locked in order, so no two calls can wait for each other. A lock that is held
+// is never asked for again. The layout of rows (layout_, slots_, new_tail_) and
+// initial_rows_ change under all locks only: any one will do to read them.
 //
 // Its methods are spread by theme over embedding_table.cc (creation, sizes,
 // slots), table_keys.cc, table_lookup.cc, table_reserve.cc, table_write*.cc,

@@ -110,7 +110,8 @@ void ForgetStrays(const EmbeddingTable& table) {
   strings->Keep(KeysOf(table));
 }
 
-StringsStay::StringsStay(absl::Span<const EmbeddingTable* const> tables) {
+KeysStay::KeysStay(absl::Span<const EmbeddingTable* const> tables)
+    : whole_(LockWhole<WholeTables::value_type>(tables)) {
   for (const EmbeddingTable* table : tables) {
     if (table->strings() == nullptr) continue;
     users_.emplace_back(table->strings()->users());
@@ -118,7 +119,7 @@ StringsStay::StringsStay(absl::Span<const EmbeddingTable* const> tables) {
 }
 
 KeyOutput::KeyOutput(std::vector<const EmbeddingTable*> tables)
-    : tables_(std::move(tables)), strings_stay_(tables_) {}
+    : tables_(std::move(tables)), keys_stay_(tables_) {}
 
 absl::StatusOr<int64_t*> KeyOutput::Allocate(
     tensorflow::OpKernelContext* context, int output,

@@ -13,6 +13,7 @@
 #include "cc/core/embedding_table.h"
 #include "cc/core/key_source.h"
 #include "cc/core/support/executor.h"
+#include "cc/core/whole_tables.h"
 #include "cc/kernels/table_resource.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -77,12 +78,14 @@ class KeysToFind final : public KeySource {
 // caller uses no keys of the table.
 void ForgetStrays(const EmbeddingTable& table);
 
-// While it lives no string that is a key of these tables is forgotten.
-class StringsStay {
+// While it lives what these tables hold is not replaced, and no string that is
+// a key of theirs is forgotten. Comes before a table's own locks.
+class KeysStay {
  public:
-  explicit StringsStay(absl::Span<const EmbeddingTable* const> tables);
+  explicit KeysStay(absl::Span<const EmbeddingTable* const> tables);
 
  private:
+  const WholeTables whole_;
   std::vector<std::shared_lock<std::shared_mutex>> users_;
 };
 
@@ -102,7 +105,7 @@ class KeyOutput {
 
  private:
   const std::vector<const EmbeddingTable*> tables_;
-  const StringsStay strings_stay_;
+  const KeysStay keys_stay_;
   struct Output {
     tensorflow::Tensor* tensor;
     tensorflow::Tensor wide;

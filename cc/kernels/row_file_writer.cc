@@ -176,7 +176,7 @@ class Save {
 
   absl::Status WritePairs() {
     // The locks come first: what is written is of their moment.
-    const StringsStay strings_stay(options_.tables);
+    const KeysStay keys_stay(options_.tables);
     const auto snapshots = FreezeAll(options_.tables);
     for (size_t i = 0; i < snapshots.size(); ++i) {
       TF_RETURN_IF_ERROR(WritePair(options_.stems[i], *snapshots[i],

@@ -154,17 +154,6 @@ class TableCreateOp : public OpKernel {
   std::string shared_name_;
 };
 
-class TableClearOp : public OpKernel {
- public:
-  using OpKernel::OpKernel;
-
-  void Compute(OpKernelContext* context) override {
-    TablePtr table;
-    OP_REQUIRES_OK(context, FindTable(context, 0, &table));
-    table->table()->Clear();
-  }
-};
-
 // Of one number.
 template <typename Number>
 class TableNumberOp : public OpKernel {
@@ -255,8 +244,6 @@ class TableSetSlotsOp : public OpKernel {
 
 REGISTER_KERNEL_BUILDER(Name("Tfembed>TableCreate").Device(DEVICE_CPU),
                         TableCreateOp);
-REGISTER_KERNEL_BUILDER(Name("Tfembed>TableClear").Device(DEVICE_CPU),
-                        TableClearOp);
 REGISTER_KERNEL_BUILDER(Name("Tfembed>TableSize").Device(DEVICE_CPU),
                         TableNumberOp<TableSize>);
 REGISTER_KERNEL_BUILDER(Name("Tfembed>TableSeed").Device(DEVICE_CPU),

@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "cc/core/first_error.h"
 #include "cc/core/string_cell.h"
+#include "cc/core/whole_tables.h"
 #include "cc/kernels/key_batch.h"
 #include "cc/kernels/table_writer.h"
 #include "cc/kernels/waiting_writer.h"
@@ -196,6 +197,9 @@ int64_t TableRestore::BufferBytes() const {
 }
 
 absl::Status TableRestore::Replace(Executor* executor) {
+  const std::vector<const EmbeddingTable*> tables(options_.shards.begin(),
+                                                  options_.shards.end());
+  const auto replaced = LockWhole<ReplacedTables::value_type>(tables);
   absl::Status status = Clear();
   if (status.ok() && options_.deal_rows) status = DealRows(executor);
   if (status.ok()) {

@@ -43,8 +43,9 @@ class TableRestore {
   // About how many Replace takes besides, for the chunks under way.
   int64_t BufferBytes() const;
 
-  // Replaces the content of all shards. REQUIRES: Check succeeded. It can fail
-  // only where memory runs out or the files fail now; the table is then empty.
+  // Replaces the content of all shards; exports and saves wait. REQUIRES: Check
+  // succeeded. It can fail only where memory runs out or the files fail now;
+  // the table is then empty.
   absl::Status Replace(Executor* executor);
 
   const TableLayout& layout() const { return reader_->layout(); }

@@ -137,7 +137,7 @@ int64_t ChunkRows(int64_t full_width) {
 absl::Status WriteTable(absl::Span<const EmbeddingTable* const> tables,
                         const std::string& name, BundleWriter* writer) {
   // The locks come first: what is read below is of their moment.
-  const StringsStay strings_stay(tables);
+  const KeysStay keys_stay(tables);
   const auto shards = FreezeAll(tables);
   int64_t num_rows = 0;
   for (const auto& shard : shards) num_rows += shard->size();

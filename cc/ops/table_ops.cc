@@ -40,6 +40,13 @@ absl::Status HandleShape(InferenceContext* context) {
   return CheckHandle(context, 0);
 }
 
+absl::Status HandlesShape(InferenceContext* context) {
+  int64_t tables;
+  TF_RETURN_IF_ERROR(context->GetAttr("N", &tables));
+  for (int i = 0; i < tables; ++i) TF_RETURN_IF_ERROR(CheckHandle(context, i));
+  return absl::OkStatus();
+}
+
 absl::Status LookupShape(InferenceContext* context) {
   TF_RETURN_IF_ERROR(CheckHandle(context, 0));
   int64_t dim;
@@ -175,10 +182,31 @@ REGISTER_OP("Tfembed>TableRemove")
     .Doc("Removes `keys`, of any shape; those not in the table are ignored.");
 
 REGISTER_OP("Tfembed>TableClear")
-    .Input("table: resource")
+    .Input("tables: N * resource")
+    .Attr("N: int >= 1")
     .SetIsStateful()
-    .SetShapeFn(HandleShape)
-    .Doc("Removes all keys and gives their memory back to the system.");
+    .SetShapeFn(HandlesShape)
+    .Doc(R"doc(
+Removes all keys of all `tables` and gives their memory back to the system; no
+export shows some of the tables cleared and others not.
+)doc");
+
+REGISTER_OP("Tfembed>TableReplace")
+    .Input("tables: N * resource")
+    .Input("keys: N * Tkey")
+    .Input("rows: N * Tvalue")
+    .Attr("N: int >= 1")
+    .Attr("trained: bool = false")
+    .Attr(TFEMBED_KEYS_ATTR)
+    .Attr(TFEMBED_VALUES_ATTR)
+    .SetIsStateful()
+    .SetShapeFn(HandlesShape)
+    .Doc(R"doc(
+Has table i hold `rows[i]` of `keys[i]` and nothing else: values, or with
+`trained` value and slots as floats. Exports show all tables before or after. All
+is checked first; where memory runs out while they are filled, tables hold a
+part.
+)doc");
 
 REGISTER_OP("Tfembed>TableSize")
     .Input("table: resource")

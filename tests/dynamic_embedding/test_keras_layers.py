@@ -79,6 +79,29 @@ def test_dense_ids_are_squashed_as_numpy_does(combiner):
     )
 
 
+@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn", "std"])
+@pytest.mark.parametrize("shape", [(3, 0), (3, 2, 0), (0,), (0, 2)])
+@pytest.mark.parametrize("in_function", [False, True])
+def test_no_dense_ids_are_squashed_to_zeros(combiner, shape, in_function):
+    layer = _counting(layers.SquashedEmbedding, combiner=combiner)
+    ids = tf.zeros(shape, tf.int64)
+
+    def step(ids):
+        with tf.GradientTape() as tape:
+            rows = layer(ids)
+            loss = tf.reduce_sum(rows)
+        return rows, tape.gradient(loss, layer.params).values
+
+    if in_function:
+        unknown = tf.TensorSpec([None] * len(shape), tf.int64)
+        step = tf.function(step, input_signature=[unknown])
+    rows, gradient = step(ids)
+
+    batch = shape[:1] if len(shape) > 1 else ()
+    np.testing.assert_array_equal(rows, np.zeros([*batch, 2]))
+    assert not np.isnan(gradient).any()
+
+
 def test_a_function_may_squash():
     layer = _counting(
         layers.SquashedEmbedding,
@@ -177,6 +200,13 @@ def test_a_functional_model_knows_the_shapes():
             lambda: callbacks.DEHvdBroadcastGlobalVariablesCallback(0),
             errors.UnsupportedError,
             "Horovod",
+        ),
+        (
+            lambda: layers.Embedding(
+                2, value_dtype=tf.int32, initializer=0, max_norm=1.0, name="n"
+            ),
+            errors.DtypeError,
+            "`max_norm`.*'n-parameter'.*int32",
         ),
         (
             lambda: layers.Embedding(2, name="x")(tf.constant([0.5])),

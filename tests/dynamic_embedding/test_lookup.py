@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed.dynamic_embedding as de
+from tfembed import errors
 from tfembed.dynamic_embedding.lookups import watched_rows
 from tfembed.ops import trainable_rows
 
@@ -201,6 +202,51 @@ def test_rows_of_any_floats_have_gradients_of_float32(dtype, in_function):
     assert rows.numpy()[0, 0] == row.numpy()[0, 0]
     assert gradient.values.dtype == tf.float32
     assert summed(gradient) == {1: [4], 2: [2]}
+
+
+def sparse_ids():
+    return tf.SparseTensor([[0, 0]], tf.constant([1], tf.int64), [1, 1])
+
+
+@pytest.mark.parametrize("dtype", [tf.int64, tf.int8, tf.string])
+@pytest.mark.parametrize("max_norm", [1.0, tf.constant(1.0)])
+@pytest.mark.parametrize(
+    "look_up",
+    [
+        lambda v, m: de.embedding_lookup(v, [1], name="x", max_norm=m),
+        lambda v, m: de.embedding_lookup(
+            v, [1], name="x", max_norm=m, return_trainable=True
+        ),
+        lambda v, m: de.embedding_lookup_unique(v, [1], name="x", max_norm=m),
+        lambda v, m: de.embedding_lookup_sparse(
+            v, sparse_ids(), None, combiner="sum", max_norm=m
+        ),
+        lambda v, m: de.safe_embedding_lookup_sparse(
+            v, sparse_ids(), combiner="sum", max_norm=m
+        ),
+        lambda v, m: de.TrainableWrapper(v, [1], m, name="x"),
+        lambda v, m: de.shadow_ops.ShadowVariable(v, max_norm=m),
+    ],
+    ids=["dense", "trainable", "unique", "sparse", "safe", "wrapper", "shadow"],
+)
+def test_max_norm_is_refused_for_rows_that_are_no_floats(
+    look_up, max_norm, dtype
+):
+    v = de.Variable(value_dtype=dtype, dim=1, name="counts")
+    with pytest.raises(
+        errors.DtypeError, match=f"`max_norm`.*'counts'.*{dtype.name}"
+    ):
+        look_up(v, max_norm)
+    assert v.trainable_store == {}
+
+
+def test_a_shadow_that_refuses_max_norm_keeps_its_ids():
+    v = de.Variable(value_dtype=tf.int32, dim=1, name="counts")
+    shadow = de.shadow_ops.ShadowVariable(v)
+    shadow.embedding_lookup([1])
+    with pytest.raises(errors.DtypeError, match=r"`max_norm`.*'counts'"):
+        shadow.embedding_lookup([2], max_norm=1.0)
+    assert shadow.ids.numpy().tolist() == [1]
 
 
 def test_rows_of_integers_have_no_gradient():

@@ -41,6 +41,19 @@ def test_a_shadow_is_a_trainable_variable_of_its_module():
     assert "shadow" in repr(module.shadow)
 
 
+def test_a_handle_has_the_name_of_tensorflows_too():
+    v, shadow = shadowed()
+    _, wrapper = de.embedding_lookup(v, [1], name="x", return_trainable=True)
+    layer = de.keras.layers.Embedding(1, name="handles")
+    for source in (shadow, wrapper, layer.shadow):
+        assert source._handle is source.handle
+    with tf.Graph().as_default():
+        _, wrapper = de.embedding_lookup(
+            de.Variable(dim=1, name="graph"), [1], return_trainable=True
+        )
+        assert wrapper._handle is wrapper.handle
+
+
 def test_any_function_may_look_distinct_ids_up():
     table = tf.constant([[0.0], [1.0], [2.0]])
     asked = []

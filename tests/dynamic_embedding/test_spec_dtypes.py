@@ -215,17 +215,54 @@ def test_integers_that_do_not_fit_a_dtype_are_refused():
     assert v.size().numpy() == 0
 
 
-@pytest.mark.parametrize("value_dtype", [tf.float64, tf.int64, tf.int8])
-def test_initial_rows_are_exact_in_wide_dtypes_and_cut_in_narrow_ones(
-    value_dtype,
-):
+@pytest.mark.parametrize("value_dtype", [tf.float64, tf.int64])
+def test_initial_rows_are_exact_and_of_integers_their_whole_part(value_dtype):
     v = de.Variable(tf.int64, value_dtype, initializer=-(2**40) - 0.1)
-    expected = {
-        "float64": -(2**40) - 0.1,
-        "int64": -(2**40),
-        "int8": -128,
-    }[value_dtype.name]
+    expected = {"float64": -(2**40) - 0.1, "int64": -(2**40)}[value_dtype.name]
     assert v.lookup([3]).numpy().tolist() == [[expected]]
+
+
+def uniform(low, high):
+    return tf.random_uniform_initializer(low, high)
+
+
+@pytest.mark.parametrize(
+    ("value_dtype", "initializer", "number"),
+    [
+        (tf.int8, 300, 300),
+        (tf.int8, [1, -129], -129),
+        (tf.int8, tf.constant_initializer(128.5), 128),
+        (tf.int32, 2**31, 2**31),
+        (tf.int64, 2**63, 2**63),
+        (tf.int8, uniform(0, 200), 199),
+        (tf.int8, uniform(-130, 0), -130),
+        (tf.int8, uniform(128, 128), 128),
+    ],
+)
+def test_initial_numbers_beyond_those_of_integers_are_refused(
+    value_dtype, initializer, number
+):
+    with pytest.raises(
+        errors.ArgumentError,
+        match=rf"`initializer` of table 'v'.*{value_dtype.name}.*got {number}\.",
+    ):
+        de.Variable(tf.int64, value_dtype, 2, name="v", initializer=initializer)
+
+
+@pytest.mark.parametrize(
+    ("value_dtype", "initializer"),
+    [
+        (tf.int8, [127, -128]),
+        (tf.int8, [127.9, -128.9]),
+        (tf.int64, -(2**63)),
+        (tf.int8, uniform(-128, 128)),
+        (tf.int32, tf.keras.initializers.RandomNormal(0.0, 1e20)),
+        (tf.float32, 1e20),
+    ],
+)
+def test_initial_numbers_that_rows_hold_are_taken(value_dtype, initializer):
+    v = de.Variable(tf.int64, value_dtype, 2, initializer=initializer)
+    assert v.lookup([3]).shape == [1, 2]
 
 
 def test_row_33_accum_of_values_without_addition_is_refused():

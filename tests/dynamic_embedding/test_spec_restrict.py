@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed.dynamic_embedding as de
-from tfembed import optimizers
+from tfembed import errors, optimizers
 
 POLICIES = [de.TimestampRestrictPolicy, de.FrequencyRestrictPolicy]
 ANY_POLICY = pytest.mark.parametrize("policy", POLICIES)
@@ -298,6 +298,13 @@ def test_int32_keys_are_followed_through_training(policy, in_function, rule):
 def test_row_92_a_policy_must_be_a_class_of_policies(policy):
     with pytest.raises(TypeError, match="RestrictPolicy"):
         variable(policy)
+
+
+@ANY_POLICY
+@pytest.mark.parametrize("var", ["x", None, 3, de.Variable])
+def test_row_92_a_policy_follows_a_variable(policy, var):
+    with pytest.raises(errors.DtypeError, match="`var` must be a .*Variable"):
+        policy(var)
 
 
 @ANY_POLICY

@@ -185,9 +185,79 @@ def test_a_saver_takes_the_tables_of_a_variable_with_one_shard(tmp_path):
             v1.train.Saver(several.tables)
 
 
-def test_shards_of_string_rows_are_listed():
-    v = de.Variable(value_dtype=tf.string, name="words")
-    assert len(v.tables) == 1
+def words(shards=2):
+    v = de.Variable(
+        tf.int64,
+        tf.string,
+        dim=2,
+        devices=["/CPU:0"] * shards,
+        name="words",
+        initializer="-",
+    )
+    v.upsert([1, 2, 3], [["a", "b"], ["c", "d"], ["e", "f"]])
+    return v
+
+
+def test_a_shard_of_strings_has_its_own_keys_alone():
+    shard = words().tables[1]
+    assert shard.name == "words_mht_2of2"
+    assert (shard.key_dtype, shard.value_dtype) == (tf.int64, tf.string)
+    assert (shard.dim, int(shard.size())) == (2, 2)
+    found, rows = (x.numpy().tolist() for x in shard.export())
+    assert sorted(zip(found, rows, strict=True)) == [
+        (1, [b"a", b"b"]),
+        (3, [b"e", b"f"]),
+    ]
+
+
+@pytest.mark.parametrize("in_function", [False, True])
+def test_a_shard_of_strings_is_looked_up(in_function):
+    shard = words().tables[1]
+
+    def look_up(*arguments):
+        return shard.lookup(*arguments, return_exists=True)
+
+    look_up = tf.function(look_up) if in_function else look_up
+    rows, exists = look_up(keys(3, 2))
+    assert rows.numpy().tolist() == [[b"e", b"f"], [b"-", b"-"]]
+    assert exists.numpy().tolist() == [True, False]
+    assert shard.lookup([[3]]).numpy().tolist() == [[[b"e", b"f"]]]
+    rows, _ = look_up(keys(3, 2), [["x", "y"]])
+    assert rows.numpy().tolist() == [[b"e", b"f"], [b"x", b"y"]]
+    with pytest.raises(ValueError, match="int64"):
+        shard.lookup(tf.constant([1], tf.int32))
+
+
+def test_a_shard_of_strings_writes_and_removes():
+    v = words()
+    even, odd = v.tables
+    even.insert([4, 5], [["g", "h"], ["i", "j"]])
+    assert v.lookup([4, 5]).numpy().tolist() == [[b"g", b"h"], [b"i", b"j"]]
+    odd.remove([[2], [3]])
+    assert sorted(v.export()[0].numpy()) == [1, 2, 4, 5]
+    odd.clear()
+    assert sorted(v.export()[0].numpy()) == [2, 4]
+
+
+def test_a_shard_of_strings_has_no_more_than_its_variable():
+    shard = words().tables[0]
+    with pytest.raises(errors.UnsupportedError, match="raw files"):
+        shard.save_to_file_system("/nowhere")
+    with pytest.raises(errors.UnsupportedError, match="raw files"):
+        shard.load_from_file_system("/nowhere")
+    with pytest.raises(errors.DtypeError, match="cannot be accumulated"):
+        shard.accum([1], [["a", "b"]], [True])
+
+
+def test_a_saver_takes_the_tables_of_strings_of_one_shard(tmp_path):
+    with tf.Graph().as_default(), v1.Session() as session:
+        v = de.Variable(tf.int64, tf.string, name="s")
+        saver = v1.train.Saver(v.tables)
+        session.run(v.upsert([1], [["a"]]))
+        path = saver.save(session, str(tmp_path / "ckpt"))
+        session.run(v.tables[0].clear())
+        saver.restore(session, path)
+        assert session.run(v.tables[0].lookup([1])).tolist() == [[b"a"]]
 
 
 def test_a_bare_table_tells_its_dtypes():

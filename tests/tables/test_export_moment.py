@@ -194,3 +194,53 @@ def test_tables_of_other_dtypes_are_refused():
     one, other = table_of(1), table_of(1, key_dtype="int32")
     with pytest.raises(tf.errors.InvalidArgumentError, match="int32"):
         snapshot.take([one.handle, other.handle])
+
+
+def sizes_during(change, table, times):
+    """How many keys exports have while `change()` runs so many times."""
+    changing = threading.Thread(target=lambda: [change() for _ in range(times)])
+    changing.start()
+    sizes = set()
+    while changing.is_alive():
+        sizes.add(len(table.export()[0]))
+    changing.join()
+    return sizes
+
+
+@pytest.mark.parametrize("shards", [1, SHARDS])
+def test_no_export_or_save_shows_a_part_of_a_restore(shards, tmp_path):
+    table = table_of(shards, dim=8)
+    keys = np.arange(60_000)
+    table.upsert(keys, np.ones([len(keys), 8]))
+    checkpoint = tf.train.Checkpoint(table=table)
+    path = checkpoint.save(str(tmp_path / "c"))
+    saved = []
+
+    def restore_and_save():
+        restoring = threading.Thread(target=checkpoint.restore, args=(path,))
+        restoring.start()
+        saved.append(tf.train.Checkpoint(table=table).write(f"{path}-again"))
+        restoring.join()
+
+    assert sizes_during(restore_and_save, table, 5) == {60_000}
+    table.clear()
+    tf.train.Checkpoint(table=table).read(saved[-1])
+    assert int(table.size()) == 60_000
+
+
+def test_no_export_shows_a_part_of_what_is_replaced_or_cleared():
+    table = table_of(SHARDS, dim=8)
+    few, many = (tf.range(n, dtype=tf.int64) for n in (300, 30_000))
+
+    @tf.function
+    def replace(keys):
+        table.replace(keys, [tf.zeros([tf.size(keys), 8])])
+
+    def change():
+        replace(many)
+        replace(few)
+        replace(many)
+        table.clear()
+
+    change()
+    assert sizes_during(change, table, 20) <= {0, 300, 30_000}

@@ -74,8 +74,9 @@ def DynamicEmbeddingOptimizer(
       one of tf_keras a `V2TableOptimizer`, over one of tf.compat.v1 a
       `V1TableOptimizer`, with its methods. All have
       `minimize`, `apply_gradients` and `nonfinite_rows`, an int64 variable: the
-      keys with a gradient that was not finite so far. Other attributes, such as
-      `beta_1`, are those of `opt`.
+      keys with a gradient that was not finite so far (none with "allow", which
+      looks at no gradient). Other attributes, such as `beta_1`, are those of
+      `opt`.
 
     Raises:
       tfembed.errors.UnsupportedError: `synchronous`, or an optimizer or option

@@ -11,6 +11,7 @@ from tfembed.dynamic_embedding.lookups.bags import (
     Bags,
     check_bags,
     check_combiner,
+    default_key,
     look_up_bags,
 )
 from tfembed.dynamic_embedding.lookups.lookup import single_weights
@@ -82,7 +83,8 @@ def safe_embedding_lookup_sparse(
 
     Raises:
       tfembed.errors.DtypeError: (also TypeError) weights of another dtype than
-        the rows.
+        the rows, or a `default_id` that is no key.
+      tfembed.errors.ArgumentError: (also ValueError) several `default_id`.
       Others as `embedding_lookup_sparse`.
     """
     params = single_weights(embedding_weights)
@@ -90,16 +92,18 @@ def safe_embedding_lookup_sparse(
     bags = _bags(params, sparse_ids, sparse_weights)
     params.verify_embedding_weights(sparse_ids, sparse_weights)
     with tf.name_scope(name or "safe_embedding_lookup_sparse"):
+        key = None if default_id is None else default_key(params, default_id)
         ids, weights = bags.ids, bags.weights
         if weights is not None and combiner != "sum":
             positive = weights.with_values(weights.values > 0)
             ids = tf.ragged.boolean_mask(ids, positive)
             weights = tf.ragged.boolean_mask(weights, positive)
-        if default_id is not None:
+        if key is not None:
             empty = tf.cast(ids.row_lengths() == 0, ids.row_splits.dtype)
-            ids = _fill(ids, empty, default_id)
+            ids = _fill(ids, empty, key)
             if weights is not None:
-                weights = _fill(weights, empty, 1)
+                one = tf.ones([], weights.dtype)
+                weights = _fill(weights, empty, one)
         return embedding_lookup_sparse(params, ids, weights, name, combiner)
 
 
@@ -127,9 +131,9 @@ def _of_known_rank(ragged: tf.RaggedTensor) -> tf.RaggedTensor:
 
 
 def _fill(
-    ragged: tf.RaggedTensor, empty: tf.Tensor, value: Any
+    ragged: tf.RaggedTensor, empty: tf.Tensor, value: tf.Tensor
 ) -> tf.RaggedTensor:
     """`ragged` with one `value` in each row where `empty` is 1."""
-    filler = tf.fill([tf.reduce_sum(empty)], tf.cast(value, ragged.dtype))
+    filler = tf.fill([tf.reduce_sum(empty)], value)
     fillers = tf.RaggedTensor.from_row_lengths(filler, empty, validate=False)
     return tf.concat([ragged, fillers], axis=1)

@@ -132,9 +132,32 @@ def remove(table: tf.Tensor, keys: tf.Tensor) -> tf.Operation | None:
     return library.load().tfembed_table_remove(table, _keys(keys))
 
 
-def clear(table: tf.Tensor) -> tf.Operation | None:
-    """Removes all keys."""
-    return library.load().tfembed_table_clear(table)
+def clear(tables: Sequence[tf.Tensor]) -> tf.Operation | None:
+    """Removes all keys of tables that lie on one device."""
+    return library.load().tfembed_table_clear(tables)
+
+
+def replace(
+    tables: Sequence[tf.Tensor],
+    keys: Sequence[tf.Tensor],
+    rows: Sequence[tf.Tensor],
+    *,
+    trained: bool = False,
+) -> tf.Operation | None:
+    """Has each of the tables, on one device, hold these rows and no others.
+
+    Exports show all of them before or after.
+
+    Args:
+      tables: handles.
+      keys: of each table, [...]; of a repeated key the last one stays.
+      rows: of each table, keys.shape + [dim], or with `trained` float32,
+        keys.shape + [dim + floats of all slots].
+      trained: whether slots are in the rows.
+    """
+    return library.load().tfembed_table_replace(
+        tables, keys, rows, trained=trained
+    )
 
 
 def size(table: tf.Tensor) -> tf.Tensor:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfembed import checks, errors
+from tfembed.initializers import RowInitializer
 from tfembed.policies import (
     AdmissionPolicy,
     BloomAdmission,
@@ -19,6 +21,7 @@ from tfembed.policies import (
 __all__ = [
     "check_bounded_admission",
     "check_devices",
+    "check_initializer",
     "check_name",
     "check_policies",
     "check_rounding",
@@ -69,6 +72,32 @@ def check_name(name: Any) -> None:
         raise errors.ArgumentError(
             f"`name` of a table must be a string that is not empty; got {name!r}."
         )
+
+
+def check_initializer(
+    initializer: RowInitializer, values: tf.DType, table: str
+) -> None:
+    """Refuses numbers beyond those of integers; fractions are cut off.
+
+    What "normal" and "truncated_normal" draw has no bounds to look at.
+
+    Raises:
+      tfembed.errors.ArgumentError: there is one.
+    """
+    if not values.is_integer or initializer.kind.endswith("normal"):
+        return
+    numbers = [int(x) for x in initializer.arguments]
+    if initializer.kind == "uniform":  # The upper bound is never drawn.
+        low, high = initializer.arguments
+        numbers = [int(low), max(int(low), math.ceil(high) - 1)]
+    for number in numbers:
+        if not values.min <= number <= values.max:
+            raise errors.ArgumentError(
+                f"`initializer` of table '{table}', whose rows are "
+                f"{values.name}, must give numbers in [{values.min}, "
+                f"{values.max}]; got {number}. Use smaller ones, or a wider "
+                "value dtype."
+            )
 
 
 def check_rounding(stochastic: Any, values: tf.DType, table: str) -> bool:

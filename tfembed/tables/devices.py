@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 import tensorflow as tf
 
-__all__ = ["place"]
+__all__ = ["by_place", "place"]
 
 
 @functools.lru_cache
@@ -27,3 +28,11 @@ def place(device: str) -> tuple[str, int, int, int]:
         spec.task or 0,
         spec.device_index or 0,
     )
+
+
+def by_place(handles: Sequence[tf.Tensor]) -> list[list[int]]:
+    """The positions of handles, by the devices that they lie on."""
+    places: dict[tuple[str, int, int, int], list[int]] = {}
+    for i, handle in enumerate(handles):
+        places.setdefault(place(handle.device), []).append(i)
+    return list(places.values())

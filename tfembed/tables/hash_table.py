@@ -13,6 +13,7 @@ from tfembed.initializers import row_initializer
 from tfembed.ops import table as table_ops
 from tfembed.policies import AdmissionPolicy, EvictionPolicy, Expiry
 from tfembed.tables import arguments, table_snapshot
+from tfembed.tables.devices import by_place
 from tfembed.tables.dtypes import table_dtypes
 from tfembed.tables.followed_table import group
 from tfembed.tables.partition import Partitioner
@@ -103,6 +104,7 @@ class HashTable(TrainedTable):
             arguments.check_drawn_alone(policies, name)
             drawn = SeededRows(initializer, dim, values, name)
         described = row_initializer(None if drawn else initializer, dim)
+        arguments.check_initializer(described, values, name)
         seed = described.seed if seed is None else seed
         options = ShardOptions(
             name=name,
@@ -207,8 +209,13 @@ class HashTable(TrainedTable):
 
     def clear(self) -> tf.Operation | None:
         """Removes all keys, of followers too, and gives their memory back."""
-        tables = [self, *self.followers]
-        return group([table_ops.clear(h) for t in tables for h in t.handles])
+        handles = [h for t in [self, *self.followers] for h in t.handles]
+        return group(
+            [
+                table_ops.clear([handles[i] for i in together])
+                for together in by_place(handles)
+            ]
+        )
 
     def size(self, shard: int | None = None) -> tf.Tensor:
         """The number of keys, int64 [], of one shard or of all."""
@@ -284,19 +291,26 @@ class HashTable(TrainedTable):
           columns: values [n, dim], and nothing or the rows of all slots.
         """
         values, *slots = columns
-        parts = self.partition(keys).split(keys)
+        partition = self.partition(keys)
+        parts = partition.split(keys)
         checks = self.check_bounds(parts, even_alone=True)
+        rows = values
+        if slots:
+            rows = tf.concat([tf.cast(values, tf.float32), *slots], 1)
+        each = list(
+            zip(self.handles, parts, partition.split(rows), strict=True)
+        )
         with tf.control_dependencies([*checks, *self.lay_out_slots()]):
-            cleared = [table_ops.clear(handle) for handle in self.handles]
-        with tf.control_dependencies(cleared):
-            if slots:
-                rows = tf.concat([tf.cast(values, tf.float32), *slots], 1)
-                written = self.write_trained(keys, rows)
-            else:
-                written = self.upsert(keys, values)
-        with tf.control_dependencies([written]):
+            written = [
+                table_ops.replace(
+                    *zip(*(each[i] for i in together), strict=True),
+                    trained=bool(slots),
+                )
+                for together in by_place(self.handles)
+            ]
+        with tf.control_dependencies(written):
             dropped = [follower.drop_stale() for follower in self.followers]
-        return tf.group(written, *dropped)
+        return tf.group(*written, *dropped)
 
     def _write(self, op: Any, *batch: tf.Tensor) -> Any:
         """Runs `op` for each shard on its part of `batch`: keys, then rows."""

@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfembed import errors
+
 __all__ = ["KeyPartition", "Partitioner", "shard_of"]
 
 # (flat int64 keys [n], number of shards) -> shard of each key, integer [n].
@@ -25,26 +27,65 @@ def shard_of(
     `tf.strings.to_hash_bucket_fast(keys, num_shards)`.
 
     Raises:
-      tf.errors.InvalidArgumentError: the partitioner's result has another shape
-        than the keys or names a shard that is not there.
+      tfembed.errors.DtypeError: (also TypeError) the partitioner's result has no
+        integers.
+      tfembed.errors.ArgumentError: (also ValueError) it has another shape than
+        the keys.
+      tf.errors.InvalidArgumentError: the same where only a run of a function
+        knows the shapes, or it names a shard that is not there.
     """
     if partitioner is None and keys.dtype == tf.string:
         shards = tf.strings.to_hash_bucket_fast(keys, num_shards)
         return tf.cast(shards, tf.int32)
     if partitioner is None:
         return tf.cast(tf.math.floormod(keys, num_shards), tf.int32)
-    shards = tf.cast(partitioner(keys, num_shards), tf.int32)
     text = (
         f"The partitioner of table '{table}' must return one shard in "
         f"[0, {num_shards}) for each key"
     )
+    shards = _integers(partitioner(keys, num_shards), text)
+    if not shards.shape.is_compatible_with(keys.shape):
+        raise errors.ArgumentError(
+            f"{text}, of the keys' shape {keys.shape}; got shape {shards.shape}."
+        )
     checks = [
-        tf.debugging.assert_equal(tf.shape(shards), tf.shape(keys), text),
+        *_shape_checks(shards, keys, text),
         tf.debugging.assert_non_negative(shards, text),
-        tf.debugging.assert_less(shards, num_shards, text),
+        tf.debugging.assert_less(
+            shards, tf.constant(num_shards, shards.dtype), text
+        ),
     ]
     with tf.control_dependencies([c for c in checks if c is not None]):
-        return tf.identity(shards)
+        shards = tf.cast(tf.identity(shards), tf.int32)
+    shards.set_shape(keys.shape)
+    return shards
+
+
+def _integers(shards: Any, text: str) -> tf.Tensor:
+    """`shards` as int32 or, where they are of another width, int64."""
+    try:
+        shards = tf.convert_to_tensor(shards)
+    except (TypeError, ValueError):
+        raise errors.DtypeError(f"{text}; got {shards!r}.") from None
+    is_empty = shards.shape.num_elements() == 0  # [] is of floats.
+    if not shards.dtype.is_integer and not is_empty:
+        raise errors.DtypeError(
+            f"{text}, an integer; got {shards.dtype.name}. Cast it to int32."
+        )
+    return shards if shards.dtype == tf.int32 else tf.cast(shards, tf.int64)
+
+
+def _shape_checks(shards: tf.Tensor, keys: tf.Tensor, text: str) -> list[Any]:
+    """Has a run compare what is not known of the shapes; keys are [n]."""
+    if shards.shape.is_fully_defined() and keys.shape.is_fully_defined():
+        return []
+    checks = []
+    if shards.shape.rank is None:
+        # The sizes of no or several dimensions would be broadcast.
+        checks.append(tf.debugging.assert_equal(tf.rank(shards), 1, text))
+    with tf.control_dependencies(checks):
+        sizes = tf.shape(shards), tf.shape(keys)
+        return [*checks, tf.debugging.assert_equal(*sizes, text)]
 
 
 class KeyPartition:

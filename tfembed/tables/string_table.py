@@ -77,11 +77,14 @@ class StringTable(ShardedTable):
         ]
         super().__init__(shards, partitioner, seed_is_given=True)
 
-    def lookup(self, keys: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    def lookup(
+        self, keys: Any, shard: int | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """The rows of `keys`; inserts nothing.
 
         Args:
           keys: int64, any shape.
+          shard: the one to look in; None: in each for the keys that are its own.
 
         Returns:
           values: strings, keys.shape + [dim]; of a missing key the
@@ -92,16 +95,21 @@ class StringTable(ShardedTable):
           tfembed.errors.DtypeError: keys of another dtype.
         """
         keys = self._key_tensor(keys)
-        parts = self.partition(keys)
         default = tf.constant([*self.shards[0].options.missing_row(), b""])
-        found = []
-        for handle, part in zip(self.handles, parts.split(keys), strict=True):
+
+        def read(handle: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
             rows = tf.raw_ops.LookupTableFindV2(
-                table_handle=handle, keys=part, default_value=default
+                table_handle=handle, keys=keys, default_value=default
             )
-            rows.set_shape(part.shape.concatenate([self.dim + 1]))
-            found.append(rows)
-        rows = parts.merge(found)
+            rows.set_shape(keys.shape.concatenate([self.dim + 1]))
+            return rows
+
+        if shard is not None:
+            rows = read(self.handles[shard], keys)
+        else:
+            parts = self.partition(keys)
+            shards = zip(self.handles, parts.split(keys), strict=True)
+            rows = parts.merge([read(*each) for each in shards])
         return rows[..., :-1], tf.equal(rows[..., -1], _THERE)
 
     def upsert(self, keys: Any, values: Any) -> tf.Operation | None:
@@ -189,19 +197,21 @@ class StringTable(ShardedTable):
 
     def export(self) -> tuple[tf.Tensor, tf.Tensor]:
         """All keys [n] and values [n, dim], shard after shard."""
+        keys, values = self.export_columns()
+        return keys, values
+
+    def export_columns(self, shard: int | None = None) -> list[tf.Tensor]:
+        """Keys [n] and values [n, dim], of one shard or of all."""
+        handles = self.handles if shard is None else [self.handles[shard]]
         each = [
             tf.raw_ops.LookupTableExportV2(
                 table_handle=handle, Tkeys=tf.int64, Tvalues=tf.string
             )
-            for handle in self.handles
+            for handle in handles
         ]
         keys, rows = (tf.concat(x, 0) for x in zip(*each, strict=True))
         rows = tf.reshape(rows, [-1, self.dim + 1])
-        return tf.reshape(keys, [-1]), rows[:, :-1]
-
-    def export_columns(self) -> list[tf.Tensor]:
-        """Those of `export`; strings have no slots."""
-        return list(self.export())
+        return [tf.reshape(keys, [-1]), rows[:, :-1]]
 
     def replace(
         self, keys: tf.Tensor, columns: Sequence[tf.Tensor]

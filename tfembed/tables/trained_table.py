@@ -103,7 +103,8 @@ class TrainedTable(EvictingTable):
             "skip", "refuse" or "allow".
 
         Returns:
-          The number of keys whose summed gradient is not finite, int64 [].
+          The number of keys whose summed gradient is not finite, int64 []; 0
+          with "allow", which looks at none.
 
         Raises:
           tfembed.errors.StateError: no optimizer is attached, or one whose

@@ -27,11 +27,14 @@ _DENSE: dict[str, Callable[..., tf.Tensor]] = {
     "std": tf.math.reduce_std,
     "sum": tf.reduce_sum,
 }
+_DIVIDING = ("mean", "sqrtn", "std")  # By the number of rows, which may be 0.
 NAMES = tuple(sorted({*_BAGS, *_DENSE}))
 
 
 def combine_dense(rows: tf.Tensor, combiner: Any) -> tf.Tensor:
     """Combines rows [batch, ..., dim] to [batch, dim], or [n, dim] to [dim].
+
+    The "mean", "sqrtn", "std" and "sum" of no rows are zeros.
 
     Args:
       rows: of known rank.
@@ -47,12 +50,16 @@ def combine_dense(rows: tf.Tensor, combiner: Any) -> tf.Tensor:
             f"shape {rows.shape}."
         )
     axes = list(range(1, rank - 1)) or [0]
-    if combiner != "sqrtn":
-        reduce = combiner if callable(combiner) else _DENSE[combiner]
-        return reduce(rows, axes)
+    if callable(combiner):
+        return combiner(rows, axes)
+    if combiner not in _DIVIDING:
+        return _DENSE[combiner](rows, axes)
     count = tf.math.reduce_prod(tf.gather(tf.shape(rows), axes))
-    summed = tf.reduce_sum(rows, axes)
-    return tf.math.divide_no_nan(summed, tf.sqrt(tf.cast(count, rows.dtype)))
+    if combiner == "sqrtn":
+        root = tf.sqrt(tf.cast(count, rows.dtype))
+        return tf.math.divide_no_nan(tf.reduce_sum(rows, axes), root)
+    combined = _DENSE[combiner](rows, axes)
+    return tf.where(count > 0, combined, tf.zeros_like(combined))
 
 
 def reduce_pooling(x: tf.Tensor, combiner: Any = "sum") -> tf.Tensor:

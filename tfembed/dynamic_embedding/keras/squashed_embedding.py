@@ -23,7 +23,7 @@ class SquashedEmbedding(TableLayer):
     Args:
       combiner: "sum", "mean", "sqrtn" (sum / sqrt(number of ids)), "max", "min",
         "prod", "std", or a function of (rows, axes). Ragged ids take the first
-        three; an example without ids gives zeros.
+        three. An example without ids gives zeros by these and by "std".
 
     Example:
       embed = SquashedEmbedding(8, name="genres")

@@ -20,6 +20,7 @@ from tfembed.dynamic_embedding.lookups.lookup import (
     embedding_lookup_unique,
 )
 from tfembed.dynamic_embedding.lookups.shadow_variable import TableShadow
+from tfembed.dynamic_embedding.lookups.watched_rows import check_max_norm
 from tfembed.dynamic_embedding.variables.partition import default_partition_fn
 from tfembed.dynamic_embedding.variables.variable import Variable
 
@@ -85,6 +86,7 @@ class TableLayer(keras.layers.Layer):
             max_size=options.max_size,
             stochastic_rounding=options.stochastic_rounding,
         )
+        check_max_norm(options.max_norm, self.params)
         with keras.name_scope(self.name):
             self._weight = TableVariable(
                 self.params, trainable=self.trainable, name="rows"

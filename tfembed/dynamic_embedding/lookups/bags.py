@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfembed import errors, ops
 from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
+from tfembed.dynamic_embedding.variables import arguments
 from tfembed.dynamic_embedding.variables.embedding_weights import (
     EmbeddingWeights,
 )
@@ -17,7 +18,13 @@ from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.ops import private
 from tfembed.ops.weight_gradients import with_weight_gradient
 
-__all__ = ["Bags", "check_bags", "check_combiner", "look_up_bags"]
+__all__ = [
+    "Bags",
+    "check_bags",
+    "check_combiner",
+    "default_key",
+    "look_up_bags",
+]
 
 _COMBINERS = ("mean", "sqrtn", "sum")
 _HALF = (tf.float16, tf.bfloat16)
@@ -94,6 +101,36 @@ def check_bags(
             f"Weights must be {' or '.join(allowed)}; got "
             f"{weights.dtype.name} for '{params.name}'."
         )
+
+
+def default_key(params: EmbeddingWeights, default_id: Any) -> tf.Tensor:
+    """`default_id` as a key, for bags without ids.
+
+    Args:
+      params: what it is looked up in.
+      default_id: one key; a tensor of integers may be narrower than keys.
+
+    Raises:
+      tfembed.errors.DtypeError: (also TypeError) no key.
+      tfembed.errors.ArgumentError: (also ValueError) several.
+    """
+    dtype, given = params.key_dtype, default_id
+    if tf.is_tensor(given) and dtype.is_integer and given.dtype.is_integer:
+        narrower = given.dtype.max < dtype.max
+        default_id = tf.cast(given, dtype) if narrower else given
+    try:
+        key = arguments.id_tensor(default_id, params)
+    except (TypeError, ValueError) as error:
+        raise errors.DtypeError(
+            f"`default_id` for '{params.name}' must be one {dtype.name} id; got "
+            f"{given!r}."
+        ) from error
+    if key.shape.rank:
+        raise errors.ArgumentError(
+            f"`default_id` for '{params.name}' must be one {dtype.name} id; got "
+            f"shape {key.shape}."
+        )
+    return key
 
 
 def look_up_bags(

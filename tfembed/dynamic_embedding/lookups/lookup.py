@@ -45,8 +45,8 @@ def embedding_lookup(
       Rows, ids.shape + [dim]; with `return_trainable` a pair.
 
     Raises:
-      tfembed.errors.DtypeError: (also TypeError) `params` is no `Variable`, or
-        ids of another dtype.
+      tfembed.errors.DtypeError: (also TypeError) `params` is no `Variable`, ids
+        of another dtype, or a `max_norm` for rows that are no floats.
       tfembed.errors.ArgumentError: (also ValueError) no `name` in eager mode, or
         several `params`.
       tfembed.errors.UnsupportedError: (also NotImplementedError)

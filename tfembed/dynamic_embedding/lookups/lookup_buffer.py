@@ -37,6 +37,7 @@ class LookupBuffer(RefusedUses, tf.Variable):
 
     Raises:
       tfembed.errors.ArgumentError: a `max_norm` that is no number above 0.
+      tfembed.errors.DtypeError: a `max_norm`, and rows that are no floats.
     """
 
     # Gradient tapes take it for its handle.
@@ -55,7 +56,7 @@ class LookupBuffer(RefusedUses, tf.Variable):
         trainable: bool,
         graph_rows: GraphRows | None = None,
     ) -> None:
-        check_max_norm(max_norm)
+        check_max_norm(max_norm, params)
         self.params = params
         self.max_norm = max_norm
         self._name = name
@@ -96,6 +97,11 @@ class LookupBuffer(RefusedUses, tf.Variable):
     def handle(self) -> tf.Tensor:
         """The resource that gradients go to."""
         return self._buffer.handle
+
+    @property
+    def _handle(self) -> tf.Tensor:
+        """`handle`, as TensorFlow's own variables call it inside."""
+        return self.handle
 
     @property
     def op(self) -> tf.Operation:

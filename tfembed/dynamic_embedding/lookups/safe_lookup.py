@@ -6,7 +6,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed.dynamic_embedding.lookups.bags import check_bags, check_combiner
+from tfembed.dynamic_embedding.lookups.bags import (
+    check_bags,
+    check_combiner,
+    default_key,
+)
 from tfembed.dynamic_embedding.lookups.lookup import single_weights
 from tfembed.dynamic_embedding.lookups.sparse_lookup import (
     embedding_lookup_sparse,
@@ -20,7 +24,7 @@ def safe_embedding_lookup_sparse(
     sparse_ids: tf.SparseTensor,
     sparse_weights: tf.SparseTensor | None = None,
     combiner: str | None = "mean",
-    default_id: int | None = None,
+    default_id: Any = None,
     name: str | None = "safe_embedding_lookup_sparse",
     partition_strategy: str | None = None,
     max_norm: float | None = None,
@@ -48,7 +52,8 @@ def safe_embedding_lookup_sparse(
 
     Raises:
       tfembed.errors.DtypeError: (also TypeError) weights of another dtype
-        than the rows.
+        than the rows, or a `default_id` that is no key.
+      tfembed.errors.ArgumentError: (also ValueError) several `default_id`.
       Others as `embedding_lookup_sparse`.
     """
     params = single_weights(embedding_weights)
@@ -57,6 +62,7 @@ def safe_embedding_lookup_sparse(
     params.verify_embedding_weights(sparse_ids, sparse_weights)
     name = name or "safe_embedding_lookup_sparse"
     with tf.name_scope(name):
+        key = None if default_id is None else default_key(params, default_id)
         shape = tf.cast(sparse_ids.dense_shape, tf.int64)
         ids = _as_matrix(sparse_ids, shape)
         weights = None
@@ -66,13 +72,10 @@ def safe_embedding_lookup_sparse(
             positive = weights.values > 0
             ids = tf.sparse.retain(ids, positive)
             weights = tf.sparse.retain(weights, positive)
-        if default_id is not None:
-            ids, _ = tf.sparse.fill_empty_rows(
-                ids, tf.cast(default_id, ids.dtype)
-            )
+        if key is not None:
+            ids = _fill(ids, key)
             if weights is not None:
-                one = tf.ones([], weights.dtype)
-                weights, _ = tf.sparse.fill_empty_rows(weights, one)
+                weights = _fill(weights, tf.ones([], weights.dtype))
         found = embedding_lookup_sparse(
             params,
             ids,
@@ -95,3 +98,10 @@ def _as_matrix(sparse: tf.SparseTensor, shape: tf.Tensor) -> tf.SparseTensor:
     """[d_0, ..., d_n] as [d_0 * ... * d_(n-1), d_n]."""
     rows = tf.reduce_prod(shape[:-1])
     return tf.sparse.reshape(sparse, tf.stack([rows, shape[-1]]))
+
+
+def _fill(sparse: tf.SparseTensor, value: tf.Tensor) -> tf.SparseTensor:
+    """[batch, n] with `value` in each empty row, also where n was 0."""
+    filled, _ = tf.sparse.fill_empty_rows(sparse, value)
+    shape = tf.maximum(filled.dense_shape, [0, 1])
+    return tf.SparseTensor(filled.indices, filled.values, shape)

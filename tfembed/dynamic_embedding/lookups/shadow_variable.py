@@ -10,7 +10,11 @@ from tfembed import errors
 from tfembed.dynamic_embedding.lookups.lookup_buffer import buffer
 from tfembed.dynamic_embedding.lookups.model_mode import ModelMode
 from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
-from tfembed.dynamic_embedding.lookups.watched_rows import clip_rows, watch
+from tfembed.dynamic_embedding.lookups.watched_rows import (
+    check_max_norm,
+    clip_rows,
+    watch,
+)
 from tfembed.dynamic_embedding.variables import arguments
 from tfembed.dynamic_embedding.variables.embedding_weights import (
     EmbeddingWeights,
@@ -115,6 +119,7 @@ class ShadowVariable(TrainableWrapper, EmbeddingWeights):
           max_norm: another limit of the rows' lengths, after the shadow's own.
           return_trainable: whether to return the shadow too.
         """
+        check_max_norm(max_norm, self.params)
         ids = arguments.id_tensor(ids, self.params)
         with tf.name_scope(name or "shadow_embedding_lookup"):
             if ModelMode.CURRENT_SETTING == ModelMode.INFERENCE:
@@ -123,7 +128,7 @@ class ShadowVariable(TrainableWrapper, EmbeddingWeights):
                 if tf.executing_eagerly():
                     self.ids.assign(ids)
                 rows = self._read(ids)
-            rows = clip_rows(rows, max_norm)
+            rows = clip_rows(rows, max_norm, self.params)
         return (rows, self) if return_trainable else rows
 
     def _fetch(self, ids: tf.Tensor, update: bool = False) -> tf.Tensor:

@@ -54,7 +54,8 @@ def embedding_lookup_sparse(
     Raises:
       tfembed.errors.ArgumentError: (also ValueError) an unknown combiner.
       tfembed.errors.DtypeError: (also TypeError) `sp_ids` or `sp_weights` is no
-        SparseTensor, or ids or weights of another dtype.
+        SparseTensor, ids or weights of another dtype, or a `max_norm` for rows
+        that are no floats.
     """
     del partition_strategy
     params = single_weights(params)

@@ -183,7 +183,7 @@ class TrainableWrapper(LookupBuffer):
 
     def transform(self, result: tf.Tensor) -> tf.Tensor:
         """Scales rows [..., dim] that are longer than `max_norm` down to it."""
-        return clip_rows(result, self.max_norm)
+        return clip_rows(result, self.max_norm, self.params)
 
     def _keys(self) -> tf.Tensor:
         return arguments.id_tensor(self.ids, self.params)
@@ -261,6 +261,7 @@ def look_up(
     """`embedding_lookup` in a `Variable`."""
     name = name or "embedding_lookup"
     with tf.name_scope(name):
+        check_max_norm(max_norm, params)
         ids = arguments.id_tensor(ids, params)
         if return_trainable or _is_listed(params):
             wrapper = _wrapper_of(params, ids, name, max_norm)
@@ -268,7 +269,7 @@ def look_up(
             return (rows, wrapper) if return_trainable else rows
         params.note_lookup(name)
         rows, _ = params.table.lookup(ids)
-        return clip_rows(watch(rows, ids, params), max_norm)
+        return clip_rows(watch(rows, ids, params), max_norm, params)
 
 
 def _is_listed(params: Any) -> bool:
@@ -288,6 +289,5 @@ def _wrapper_of(
     # A shadow of that name is the user's own.
     if type(found) is not TrainableWrapper or not tf.executing_eagerly():
         return TrainableWrapper(params, ids, max_norm, name=name)
-    check_max_norm(max_norm)
     found.max_norm = max_norm
     return found

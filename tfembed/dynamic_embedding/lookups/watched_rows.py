@@ -43,9 +43,22 @@ def watch(
     return rows + watched if wide else watched
 
 
-def check_max_norm(max_norm: Any) -> None:
-    """Raises ArgumentError where `max_norm` limits no length; tensors pass."""
-    if max_norm is None or tf.is_tensor(max_norm):
+def check_max_norm(max_norm: Any, params: Any) -> None:
+    """Raises where `max_norm` is not allowed for rows of `params`.
+
+    Raises:
+      tfembed.errors.DtypeError: rows that are no floats.
+      tfembed.errors.ArgumentError: no number above 0; tensors pass.
+    """
+    if max_norm is None:
+        return
+    if not params.value_dtype.is_floating:
+        raise errors.DtypeError(
+            f"`max_norm` limits rows of floats; got {max_norm!r} for "
+            f"'{params.name}', whose rows are {params.value_dtype.name}. Leave "
+            "it None."
+        )
+    if tf.is_tensor(max_norm):
         return
     is_number = isinstance(max_norm, numbers.Real)
     if not is_number or isinstance(max_norm, bool) or not max_norm > 0:
@@ -54,13 +67,15 @@ def check_max_norm(max_norm: Any) -> None:
         )
 
 
-def clip_rows(rows: tf.Tensor, max_norm: float | None) -> tf.Tensor:
+def clip_rows(
+    rows: tf.Tensor, max_norm: float | None, params: Any
+) -> tf.Tensor:
     """Scales rows [..., dim] that are longer than `max_norm` down to it.
 
     Raises:
-      tfembed.errors.ArgumentError: as `check_max_norm`.
+      as `check_max_norm`.
     """
     if max_norm is None:
         return rows
-    check_max_norm(max_norm)
+    check_max_norm(max_norm, params)
     return tf.clip_by_norm(rows, max_norm, axes=[-1])

@@ -12,6 +12,12 @@ from tfembed.dynamic_embedding.variables.variable import Variable
 
 __all__ = ["StatusPolicy"]
 
+# What a status is made of.
+_OF_VARIABLE = (
+    *("key_dtype", "devices", "partition_fn", "name", "checkpoint"),
+    *("init_size", "table"),
+)
+
 
 class StatusPolicy(RestrictPolicy):
     """Keeps the keys of the largest status. Base of the built-in policies.
@@ -24,9 +30,19 @@ class StatusPolicy(RestrictPolicy):
     Args:
       var: the `Variable` to follow.
       kind: what a status says.
+
+    Raises:
+      tfembed.errors.DtypeError: (also TypeError) `var` is no `Variable`, nor what
+        has the attributes of one that a status is made of.
     """
 
     def __init__(self, var: Variable, kind: str) -> None:
+        if not all(hasattr(var, name) for name in _OF_VARIABLE):
+            raise errors.DtypeError(
+                "`var` must be a dynamic_embedding.Variable, which "
+                f"{type(self).__name__} follows; got {var!r}. Give the class to "
+                "the variable, as its `restrict_policy`."
+            )
         super().__init__(var)
         self._status = Variable(
             key_dtype=var.key_dtype,

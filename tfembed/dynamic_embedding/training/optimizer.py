@@ -45,6 +45,9 @@ from tfembed.dynamic_embedding.training.step_gradients import (
     sort_gradients,
     variable_of,
 )
+from tfembed.dynamic_embedding.training.table_gradient import (
+    checks_at_run_time,
+)
 from tfembed.dynamic_embedding.training.table_update import update_tables
 from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.ops.private import in_session_graph
@@ -56,6 +59,10 @@ _NONFINITE = ("skip", "refuse", "allow")
 
 class TableOptimizer(tf.Module):
     """What `DynamicEmbeddingOptimizer` makes; its arguments and attributes.
+
+    Attributes:
+      nonfinite_rows: int64, the keys whose summed gradient was not finite so
+        far. With nonfinite="allow", which looks at no sum, none is counted.
 
     Raises:
       tfembed.errors.UnsupportedError: `synchronous`, or an optimizer or option
@@ -181,9 +188,13 @@ class TableOptimizer(tf.Module):
 
         Raises:
           tfembed.errors.ArgumentError: no gradient at all, a table's that is no
-            IndexedSlices, or a table that another optimizer trains.
+            IndexedSlices or whose values are not keys.shape + [dim], or a table
+            that another optimizer trains.
           tfembed.errors.DtypeError: (also TypeError) a `global_step` that is no
-            variable, or rows of a dtype that is not trained.
+            variable, keys of another dtype than the table's, or rows of a dtype
+            that is not trained.
+          tf.errors.InvalidArgumentError: such shapes or keys, where only the
+            run of a function knows them. Nothing is changed.
           tfembed.errors.UnsupportedError: dense variables beside a description
             of tfembed.optimizers; several replicas of another strategy than
             tf.distribute.MirroredStrategy, or with summed gradients; the branch
@@ -204,9 +215,10 @@ class TableOptimizer(tf.Module):
             self._wrapped.apply_dense(dense)  # Says why not.
         with tf.name_scope(name or "apply_gradients") as scope:
             self.attach(params for _, params in sparse)
+            checks = checks_at_run_time(sparse)
         checked = dense if self._nonfinite == "refuse" else []
         finite = [check_finite(gradient) for gradient, _ in checked]
-        with tf.control_dependencies(finite):
+        with tf.control_dependencies([*checks, *finite]):
             sparse, dense = self._wrapped.clipping.apply(sparse, dense)
             if in_session_graph():
                 return graph_step(
@@ -219,7 +231,8 @@ class TableOptimizer(tf.Module):
                 )
             updated = [once(self._update_tables, sparse)] if sparse else []
         # What a table refuses, moves no dense variable and counts no step.
-        with tf.control_dependencies(updated if self._refuses(sparse) else []):
+        refused = updated if self._refuses(sparse) else []
+        with tf.control_dependencies([*checks, *refused]):
             if dense:
                 self._wrapped.apply_dense(dense)
             else:

@@ -40,7 +40,8 @@ def update_rows(
         rather than written over them; where `Variable(bp_v2=True)` it is.
 
     Returns:
-      int64 []: the keys whose sum was not finite.
+      int64 []: the keys whose sum was not finite; 0 with "allow", which looks at
+      none.
 
     Raises:
       tf.errors.InvalidArgumentError: such a key, with "refuse", or more keys
@@ -51,7 +52,9 @@ def update_rows(
     if nonfinite == "refuse":
         checks += [check_finite(slices, params) for slices, params in sums]
     with tf.control_dependencies([c for c in checks if c is not None]):
-        count = tf.add_n([count_not_finite(slices) for slices, _ in sums])
+        count = tf.zeros([], tf.int64)
+        if nonfinite != "allow":
+            count = tf.add_n([count_not_finite(slices) for slices, _ in sums])
         if nonfinite == "skip":
             sums = [(finite_sums(slices), params) for slices, params in sums]
         with tf.control_dependencies(insert_missing(sums)):

@@ -14,6 +14,7 @@ from tfembed.dynamic_embedding.training.graph_gradients import (
     graph_gradients,
 )
 from tfembed.dynamic_embedding.training.key_sums import TableGradient
+from tfembed.dynamic_embedding.training.table_gradient import table_gradient
 from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.ops.private import in_session_graph
 
@@ -38,8 +39,9 @@ def sort_gradients(
     several lookups: all of them count.
 
     Raises:
-      tfembed.errors.ArgumentError: no gradient, a table's that is no
-        IndexedSlices, or one that would count twice or, in a graph, might.
+      tfembed.errors.ArgumentError: no gradient, one that would count twice or,
+        in a graph, might, or as `table_gradient`.
+      tfembed.errors.DtypeError: as `table_gradient`.
     """
     pairs = _once_for_each_name(
         [(g, v) for g, v in grads_and_vars if g is not None]
@@ -53,7 +55,7 @@ def sort_gradients(
     sparse, dense = [], []
     for gradient, variable in pairs:
         if is_of_a_table(variable):
-            sparse.append(_table_gradient(gradient, variable))
+            sparse.append(table_gradient(gradient, variable_of(variable)))
         else:
             dense.append((gradient, variable))
     _check_once([(g, v) for g, v in pairs if is_of_a_table(v)])
@@ -228,15 +230,3 @@ def _check_once(pairs: list[tuple[Any, Any]]) -> None:
                 f"'{variable.name if not is_all else other}' too. Give the "
                 "variable, or what its lookups went through."
             )
-
-
-def _table_gradient(
-    gradient: Any, variable: Variable | TrainableWrapper
-) -> TableGradient:
-    params = variable_of(variable)
-    if not isinstance(gradient, tf.IndexedSlices):
-        raise errors.ArgumentError(
-            f"The gradient of '{params.name}' must be tf.IndexedSlices by key, as "
-            f"`tape.gradient` gives; got {type(gradient).__name__}."
-        )
-    return gradient, params

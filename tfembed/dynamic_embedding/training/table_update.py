@@ -35,7 +35,8 @@ def update_tables(
       nonfinite: "skip", "refuse" or "allow".
 
     Returns:
-      int64 []: the keys whose sum was not finite.
+      int64 []: the keys whose sum was not finite; 0 with "allow", which looks at
+      none.
     """
     updates: dict[Any, _Update] = {}
     for slices, params in gradients:

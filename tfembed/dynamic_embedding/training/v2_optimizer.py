@@ -113,7 +113,10 @@ class _Front:
 
     @property
     def nonfinite_rows(self) -> Any:
-        """int64, the keys whose summed gradient was not finite so far."""
+        """int64, the keys whose summed gradient was not finite so far.
+
+        With nonfinite="allow", which looks at no sum, none is counted.
+        """
         return self.engine.nonfinite_rows
 
     @property

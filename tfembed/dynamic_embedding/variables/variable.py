@@ -207,10 +207,8 @@ class Variable(VariableFiles, VariableLookups):
         return self._table
 
     @property
-    def tables(self) -> tuple[Any, ...]:
+    def tables(self) -> tuple[VariableShard, ...]:
         """Views of the shards, with TFRA's methods of a table."""
-        if self.value_dtype == tf.string:
-            return tuple(self._table.shards)
         return tuple(VariableShard(self, i) for i in range(self.shard_num))
 
     @property

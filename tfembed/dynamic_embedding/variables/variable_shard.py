@@ -29,7 +29,7 @@ class VariableShard(tf.__internal__.tracking.Trackable):
       resource_handle: of its table.
 
     Args:
-      variable: the `Variable`; rows of strings have no such views.
+      variable: the `Variable`.
       index: the shard, from 0.
     """
 
@@ -73,13 +73,8 @@ class VariableShard(tf.__internal__.tracking.Trackable):
         """`CuckooHashTable.lookup`; keys of other shards are not there."""
         with tf.name_scope(name or "lookup"):
             keys = arguments.key_tensor(keys, self)
-            values, exists = table_ops.lookup(
-                self.resource_handle,
-                keys,
-                dim=self.dim,
-                value_dtype=self.value_dtype,
-            )
-            if dynamic_default_values is None:
+            values, exists = self._read(keys)
+            if dynamic_default_values is None and not self._has_strings:
                 table = self._variable.table
                 values = table.with_drawn_rows(keys, values, exists)
             values = arguments.with_defaults(
@@ -128,6 +123,7 @@ class VariableShard(tf.__internal__.tracking.Trackable):
         name: str | None = None,
     ) -> Any:
         """Writes the shard's rows as `CuckooHashTable.save_to_file_system`."""
+        self._variable._check_has_raw_form()
         return table_files.save(
             self,
             folders.folder(dirpath, dirpath_env),
@@ -150,6 +146,7 @@ class VariableShard(tf.__internal__.tracking.Trackable):
 
         With `load_entire_dir` those of all the variable's pairs in the folder.
         """
+        self._variable._check_has_raw_form()
         return table_files.load_pairs(
             self._variable.table,
             folders.folder(dirpath, dirpath_env),
@@ -161,6 +158,21 @@ class VariableShard(tf.__internal__.tracking.Trackable):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} '{self.name}' of {self._variable!r}>"
+
+    @property
+    def _has_strings(self) -> bool:
+        """Whether the rows are strings, which lie in a table of TensorFlow's."""
+        return bool(self.value_dtype == tf.string)
+
+    def _read(self, keys: tf.Tensor) -> Any:
+        if self._has_strings:
+            return self._variable.table.lookup(keys, self._index)
+        return table_ops.lookup(
+            self.resource_handle,
+            keys,
+            dim=self.dim,
+            value_dtype=self.value_dtype,
+        )
 
     def _gather_saveables_for_checkpoint(self) -> dict[str, Any]:
         variable = self._variable
