@@ -193,7 +193,7 @@ def test_removed_keys_are_gone_and_the_others_stay(run):
 
 def test_a_cleared_table_takes_keys_again():
     handle = create(range(1000))
-    table.clear(handle)
+    table.clear([handle])
     assert table.size(handle).numpy() == 0
     assert not lookup(handle, [1])[1].any()
     table.upsert(handle, [1], rows_of([1]))

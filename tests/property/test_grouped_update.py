@@ -98,7 +98,7 @@ class HashTables:
 
     def reset(self):
         for handle in self.handles:
-            table.clear(handle)
+            table.clear([handle])
 
     def inputs(self):
         return self.handles, []
