@@ -25,11 +25,20 @@ def wheel(tmp_path_factory) -> pathlib.Path:
         pytest.skip("these tests do not lie in a checkout")
     pytest.importorskip("setuptools", "77", reason="too old to build a wheel")
     folder = tmp_path_factory.mktemp("wheel")
+    # Several processes of tests may build it at once, each in a folder of its
+    # own.
+    options = folder / "setup.cfg"
+    options.write_text(
+        f"[build]\nbuild_base={folder}/build\n[egg_info]\negg_base={folder}\n"
+    )
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
     command += ["--no-build-isolation", "--wheel-dir", str(folder), str(ROOT)]
-    subprocess.run(
-        command, check=True, env=dict(os.environ, PYTHON=sys.executable)
-    )
+    environment = {
+        **os.environ,
+        "PYTHON": sys.executable,
+        "DIST_EXTRA_CONFIG": str(options),
+    }
+    subprocess.run(command, check=True, env=environment)
     (path,) = folder.glob("*.whl")
     return path
 
