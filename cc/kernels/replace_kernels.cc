@@ -1,6 +1,5 @@
 // Kernels that replace all that a table holds.
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -21,7 +20,6 @@ using ::tensorflow::OpKernel;
 using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
-using ::tensorflow::TensorShape;
 
 // The first `n` inputs.
 absl::Status FindTables(OpKernelContext* context, int n,
@@ -96,13 +94,8 @@ class TableReplaceOp : public OpKernel {
       TF_RETURN_IF_ERROR(CheckValueDtype(resource, rows.dtype()));
     }
     TF_RETURN_IF_ERROR(CheckKeyDtype(resource, keys.dtype()));
-    TensorShape expected = keys.shape();
-    TF_RETURN_IF_ERROR(expected.AddDimWithStatus(
-        trained_ ? table.trained_width() : table.dim()));
-    if (rows.shape() == expected) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(
-        "Expected shape ", expected.DebugString(), " for rows, got ",
-        rows.shape().DebugString(), ", in table '", resource.name(), "'"));
+    const int64_t width = trained_ ? table.trained_width() : table.dim();
+    return CheckRows(resource, keys, width, rows, "rows");
   }
 
   absl::Status Fill(const TableResource& resource, const Tensor& keys,

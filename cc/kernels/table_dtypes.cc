@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tensorflow/core/platform/errors.h"
 
 namespace tfembed {
 namespace {
@@ -85,6 +86,17 @@ absl::Status CheckTrainable(const TableResource& table) {
 
 absl::Status CheckValueDtype(const TableResource& table, DataType dtype) {
   return WrongDtype(table, "values", ValueDtype(table.table()->type()), dtype);
+}
+
+absl::Status CheckRows(const TableResource& table,
+                       const tensorflow::Tensor& keys, int64_t width,
+                       const tensorflow::Tensor& rows, const char* name) {
+  tensorflow::TensorShape expected = keys.shape();
+  TF_RETURN_IF_ERROR(expected.AddDimWithStatus(width));
+  if (rows.shape() == expected) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "Expected shape ", expected.DebugString(), " for ", name, ", got ",
+      rows.shape().DebugString(), ", in table '", table.name(), "'"));
 }
 
 }  // namespace tfembed

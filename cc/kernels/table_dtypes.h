@@ -6,6 +6,7 @@
 #include "cc/core/embedding_table.h"
 #include "cc/core/value_type.h"
 #include "cc/kernels/table_resource.h"
+#include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/types.h"
 
 namespace tfembed {
@@ -31,6 +32,13 @@ absl::Status CheckValueDtype(const TableResource& table,
 
 // InvalidArgument where rows of the table's type cannot be trained.
 absl::Status CheckTrainable(const TableResource& table);
+
+// InvalidArgument where `rows`, the input `name`, has not the shape
+// [keys..., width].
+absl::Status CheckRows(const TableResource& table,
+                       const tensorflow::Tensor& keys, int64_t width,
+                       const tensorflow::Tensor& rows,
+                       const char* name = "value");
 
 }  // namespace tfembed
 

@@ -21,18 +21,6 @@ using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
 using ::tensorflow::TensorShape;
 
-// Refuses an input that has not the shape [keys..., width].
-absl::Status CheckRows(const TableResource& table, const Tensor& keys,
-                       int64_t width, const Tensor& rows,
-                       const char* name = "value") {
-  TensorShape expected = keys.shape();
-  TF_RETURN_IF_ERROR(expected.AddDimWithStatus(width));
-  if (rows.shape() == expected) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "Expected shape ", expected.DebugString(), " for ", name, ", got ",
-      rows.shape().DebugString(), ", in table '", table.name(), "'"));
-}
-
 class TableLookupOp : public OpKernel {
  public:
   explicit TableLookupOp(OpKernelConstruction* construction)

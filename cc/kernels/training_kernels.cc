@@ -61,13 +61,8 @@ class TableWriteTrainedOp : public OpKernel {
     OP_REQUIRES_OK(context, FindTable(context, 0, &table));
     const Tensor &keys = context->input(1), &rows = context->input(2);
     const int64_t width = table->table()->trained_width();
-    TensorShape expected = keys.shape();
-    OP_REQUIRES_OK(context, expected.AddDimWithStatus(width));
-    OP_REQUIRES(context, rows.shape() == expected,
-                absl::InvalidArgumentError(absl::StrCat(
-                    "Expected shape ", expected.DebugString(),
-                    " for value and slots, got ", rows.shape().DebugString(),
-                    ", in table '", table->name(), "'")));
+    OP_REQUIRES_OK(context,
+                   CheckRows(*table, keys, width, rows, "value and slots"));
     OP_REQUIRES_OK(context, CheckTrainable(*table));
     TfExecutor executor(context);
     KeyBatch batch;
