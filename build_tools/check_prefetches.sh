@@ -6,7 +6,7 @@
 set -euo pipefail
 
 for archive in "$@"; do
-  for function in Pool Find; do
+  for function in Pool Find CopyRows AddRows; do
     if ! objdump --disassemble --demangle "$archive" |
       sed -n "/(anonymous namespace)::$function(.*>:\$/,/^$/p" |
       grep -c prefetcht1 >/dev/null; then

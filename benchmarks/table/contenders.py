@@ -87,7 +87,9 @@ class VariableTable(TensorFlowTable):
             name=f"bench_{width}",
             **options,
         )
-        self._old: Any = None  # What `accum` subtracts.
+        # What `accum` subtracts, and that all keys are there.
+        self._old: Any = None
+        self._exist: Any = None
 
     def find(self, keys: Any) -> Any:
         return self.variable.lookup(keys)
@@ -96,11 +98,11 @@ class VariableTable(TensorFlowTable):
         self.variable.upsert(keys, values)
 
     def accum(self, keys: Any, values: Any) -> Any:
-        exists = self.tf.ones(self.tf.shape(keys), self.tf.bool)
         if self._old is None or self._old.shape != values.shape:
             with self.tf.init_scope():
                 self._old = self.tf.zeros(values.shape)
-        self.variable.accum(keys, self._old, values, exists)
+                self._exist = self.tf.ones(values.shape[:1], self.tf.bool)
+        self.variable.accum(keys, self._old, values, self._exist)
 
     def remove(self, keys: Any) -> Any:
         self.variable.remove(keys)

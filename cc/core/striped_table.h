@@ -175,10 +175,14 @@ class StripedTable final : public EmbeddingTable {
   // `written`: for policies that count, room for an address a key.
   void WriteGroup(const KeyGroup& group, const RowWrites& writes,
                   float** written, TableStripe* stripe);
-  enum class KnownWrite;
-  template <KnownWrite kKnown, int64_t kBytes>
-  void WriteGroupAs(const KeyGroup& group, const RowWrites& writes,
-                    float** written, TableStripe* stripe);
+  struct GroupBlock;
+  void FindOrMakeRows(const RowWrites& writes, TableStripe* stripe,
+                      GroupBlock* block);
+  // These two return how many rows have a NaN. By the kernel: upserts and
+  // accums of float32.
+  int64_t WriteByKernel(const RowWrites& writes, const GroupBlock& block) const;
+  int64_t WriteRowByRow(const RowWrites& writes, const GroupBlock& block) const;
+  void AskForGiven(const RowWrites& writes, uint32_t position) const;
   std::unique_lock<std::shared_mutex> HoldIfBounded();
   // These two return how many keys were there.
   int64_t RemoveKeys(absl::Span<const int64_t> keys, Executor* executor);
@@ -196,7 +200,7 @@ class StripedTable final : public EmbeddingTable {
 
   // Of the key at `position` of a batch.
   void WriteTrainedRow(const RowWrites& writes, uint32_t position, int64_t key,
-                       bool is_new, float* row);
+                       bool is_new, float* row) const;
   void AddValue(const RowWrites& writes, uint32_t position, int64_t key,
                 float* row) const;
 

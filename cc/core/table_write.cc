@@ -73,10 +73,10 @@ absl::Status StripedTable::WriteRows(absl::Span<const int64_t> keys,
   return WriteHeld(keys, writes, /*bound=*/nullptr, executor);
 }
 
-// Whether the new rows of a batch of n go past the caches: memory that nobody
-// has read yet. (Rows that are there are faster the ordinary way: lines written
-// past the caches wait for the memory one after the other, where those that
-// were asked for are under way together.) REQUIRES: the caller holds batches_.
+// Whether rows of a batch of n go past the caches: new ones, whose memory
+// nobody has read yet, and others as far as that is no slower (simd/write.inc).
+// What is added to is read first, and as fast the ordinary way. REQUIRES: the
+// caller holds batches_.
 bool StripedTable::Streams(const RowWrites& writes, int64_t n) const {
   if (writes.kind != RowWrites::Kind::kUpsert &&
       writes.kind != RowWrites::Kind::kImport) {

@@ -1,39 +1,156 @@
-// A batch's rows of one stripe: found or made, and written.
+// A batch's rows of one stripe: found or made, and written. A key costs two
+// misses, its bucket and its row: the keys of a block are all looked for before
+// the first of its rows is written, as those of lookups are (table_find.h).
 #include <algorithm>
 #include <vector>
 
 #include "cc/core/row_writes.h"
 #include "cc/core/simd/dispatch.h"
 #include "cc/core/striped_table.h"
-#include "cc/core/support/has_nan.h"
-#include "cc/core/support/known_bytes.h"
-#include "cc/core/support/overlap.h"
+#include "cc/core/support/prefetch.h"
+#include "cc/core/table_find.h"
 
 namespace tfembed {
-namespace {
-
-// Given rows are asked for late: their lines would take the place of rows in
-// the table. Those of more lines than one, so many keys ahead and between two
-// copies, where no other misses are asked for: 0.8 of the time at 64 floats on
-// Zen 5. 8 keys ahead took 1.1 times as long.
-constexpr int64_t kWideBytes = 128;
-constexpr int64_t kGivenAhead = 16;
-
-// From here on a call with the widest instructions there are is worth it: 0.8
-// of the time at 64 floats on Zen 5; the same at 16 and 32, where the loops
-// have a known length and the rows are what takes the time.
-constexpr int64_t kCalledBytes = 256;
-
-// What is to be done with a row, once the memory has brought it.
-struct PendingWrite {
-  enum class Action { kNone, kCopy, kCopyToNew, kAdd };
-
-  const HashIndex::Bucket* home;
-  Action action;
-  float* to;
+// Some keys of a group, and the rows that they have.
+struct StripedTable::GroupBlock {
+  KeyGroup keys;           // Up to kFindKeys.
+  int64_t num_ahead = 0;   // So many more keys follow in the group.
+  float* rows[kFindKeys];  // Where a given row goes; null: nowhere.
+  bool is_new[kFindKeys];  // Such rows hold nothing yet.
 };
 
-}  // namespace
+void StripedTable::WriteGroup(const KeyGroup& group, const RowWrites& writes,
+                              float** written, TableStripe* stripe) {
+  using Kind = RowWrites::Kind;
+  const bool by_kernel = type_.is_float32() && (writes.kind == Kind::kUpsert ||
+                                                writes.kind == Kind::kAccum);
+  const bool touches_later = touches_ && eviction_->counts();
+  const auto note = [&](float* row) {
+    writes.kind == Kind::kImport ? TakeNote(writes.now, row)
+                                 : Touch(writes.now, row);
+  };
+  for (int64_t i = 0; i < std::min(WriteBlock::kGivenAhead, group.size); ++i) {
+    AskForGiven(writes, group.positions[i]);
+  }
+  int64_t nan_rows = 0;
+  int64_t num_written = 0;
+  GroupBlock block;
+  for (int64_t begin = 0; begin < group.size; begin += kFindKeys) {
+    const int64_t n = std::min(kFindKeys, group.size - begin);
+    block.keys = {group.keys + begin, group.positions + begin, n};
+    block.num_ahead = group.size - begin - n;
+    FindOrMakeRows(writes, stripe, &block);
+    nan_rows +=
+        by_kernel ? WriteByKernel(writes, block) : WriteRowByRow(writes, block);
+    for (int64_t i = 0; touches_ && i < n; ++i) {
+      float* const row = block.rows[i];
+      if (row == nullptr) continue;
+      touches_later ? static_cast<void>(written[num_written++] = row)
+                    : note(row);
+    }
+  }
+  if (writes.streams) StreamedRows();
+  nan_rows_.Add(nan_rows);
+  if (!touches_later) return;
+  std::sort(written, written + num_written);  // Once each, repeated or not.
+  float** const end = std::unique(written, written + num_written);
+  for (float** row = written; row < end; ++row) note(*row);
+}
+
+// In the order of the batch: of a new key that comes twice the first one makes
+// the row, and the last one, which is written last, wins.
+void StripedTable::FindOrMakeRows(const RowWrites& writes, TableStripe* stripe,
+                                  GroupBlock* block) {
+  const KeyGroup& keys = block->keys;
+  const bool accum = writes.kind == RowWrites::Kind::kAccum;
+  const int64_t s = stripe - stripes_.data();
+  StripeIndexes indexes;
+  stripe->index().Show(s, &indexes);
+  FindBlock find = BlockToFind(*store_, indexes, keys.keys, keys.size);
+  find.rows = const_cast<const float**>(block->rows);
+  const int64_t words = touches_ ? layout_.width() : dim_;
+  find.floats_to_fetch =
+      words > WriteBlock::kFewFloats && !touches_ ? 0 : words;
+  const int64_t num_unsettled = ActiveKernels().find(&find);
+  for (int64_t j = 0; j < num_unsettled; ++j) {
+    HashIndex::PrefetchPast(*find.homes[find.unsettled[j]]);
+  }
+  std::fill_n(block->is_new, keys.size, false);
+  for (int64_t j = 0; j < num_unsettled; ++j) {
+    const int32_t i = find.unsettled[j];
+    const int64_t key = keys.keys[i];
+    const uint64_t hash = HashKey(key);
+    const uint32_t row =
+        writes.Inserts(keys.positions[i])
+            ? stripe->FindOrInsert(hash, key, store_.get(), &block->is_new[i])
+            : stripe->Find(hash, key);
+    block->rows[i] = row == HashIndex::kNoRow ? nullptr : store_->Row(row);
+    if (!block->is_new[i]) continue;
+    if (filters_[s] != nullptr) filters_[s]->Forget(hash, key);
+    if (writes.kind != RowWrites::Kind::kImport) FillNewTail(block->rows[i]);
+  }
+  // What is there is added to only where the caller knew of it.
+  for (int64_t i = 0; accum && i < keys.size; ++i) {
+    if (!block->is_new[i] && !writes.exists[keys.positions[i]]) {
+      block->rows[i] = nullptr;
+    }
+  }
+}
+
+int64_t StripedTable::WriteByKernel(const RowWrites& writes,
+                                    const GroupBlock& block) const {
+  WriteBlock write;
+  write.rows = block.rows;
+  write.is_new = block.is_new;
+  write.positions = block.keys.positions;
+  write.n = block.keys.size;
+  write.num_ahead = block.num_ahead;
+  write.given = static_cast<const float*>(writes.rows);
+  write.old = static_cast<const float*>(writes.old_rows);
+  write.dim = dim_;
+  write.streams = writes.streams;
+  const Kernels& kernels = ActiveKernels();
+  if (writes.kind == RowWrites::Kind::kUpsert) return kernels.copy_rows(write);
+  kernels.add_rows(write);
+  return 0;
+}
+
+void StripedTable::AskForGiven(const RowWrites& writes,
+                               uint32_t position) const {
+  const int64_t words =
+      (writes.bytes + RowLayout::kWordBytes - 1) / RowLayout::kWordBytes;
+  PrefetchRow(writes.row(position), words);
+  if (writes.old_rows != nullptr) PrefetchRow(writes.old_row(position), words);
+}
+
+int64_t StripedTable::WriteRowByRow(const RowWrites& writes,
+                                    const GroupBlock& block) const {
+  using Kind = RowWrites::Kind;
+  const KeyGroup& keys = block.keys;
+  int64_t nan_rows = 0;
+  for (int64_t i = 0; i < keys.size; ++i) {
+    constexpr int64_t kAhead = WriteBlock::kRowsAhead;
+    if (i + kAhead < keys.size) PrefetchRow(block.rows[i + kAhead], dim_);
+    if (i + WriteBlock::kGivenAhead < keys.size + block.num_ahead) {
+      AskForGiven(writes, keys.positions[i + WriteBlock::kGivenAhead]);
+    }
+    float* const row = block.rows[i];
+    if (row == nullptr) continue;
+    const uint32_t position = keys.positions[i];
+    const char* const from = writes.row(position);
+    if (writes.kind == Kind::kUpsert) nan_rows += type_.HasNan(from, dim_);
+    if (writes.is_trained()) {
+      WriteTrainedRow(writes, position, keys.keys[i], block.is_new[i], row);
+    } else if (writes.kind == Kind::kAccum && !block.is_new[i]) {
+      AddValue(writes, position, keys.keys[i], row);
+    } else if (writes.streams && block.is_new[i]) {
+      StreamRow(from, row, writes.bytes);
+    } else {
+      CopyBytes(from, row, writes.bytes);
+    }
+  }
+  return nan_rows;
+}
 
 void StripedTable::AddValue(const RowWrites& writes, uint32_t position,
                             int64_t key, float* row) const {
@@ -43,191 +160,17 @@ void StripedTable::AddValue(const RowWrites& writes, uint32_t position,
   if (!writes.rounding.by_chance()) {
     old == nullptr ? type_.Add(from, row, dim_)
                    : type_.AddChange(from, old, row, dim_);
-  } else {
-    std::vector<float> sum(dim_), added(dim_);
-    type_.ToFloats(row, sum.data(), dim_);
-    type_.ToFloats(from, added.data(), dim_);
-    AddRow(added.data(), sum.data(), dim_);
-    if (old != nullptr) {
-      type_.ToFloats(old, added.data(), dim_);
-      for (int64_t c = 0; c < dim_; ++c) sum[c] -= added[c];
-    }
-    writes.rounding.Round(sum.data(), dim_, key, position, row);
+    return;
   }
-}
-
-// What is known of a write when it is compiled: values of float32, and no
-// eviction policy that notes what is written.
-enum class StripedTable::KnownWrite { kUpsert, kAccum, kNothing };
-
-void StripedTable::WriteGroup(const KeyGroup& group, const RowWrites& writes,
-                              float** written, TableStripe* stripe) {
-  using Kind = RowWrites::Kind;
-  const bool plain = type_.is_float32() && !touches_;
-  if (plain && writes.kind == Kind::kUpsert) {
-    WithKnownBytes(writes.bytes, [&](auto bytes) {
-      WriteGroupAs<KnownWrite::kUpsert, bytes>(group, writes, written, stripe);
-    });
-  } else if (plain && writes.kind == Kind::kAccum) {
-    WithKnownBytes(writes.bytes, [&](auto bytes) {
-      WriteGroupAs<KnownWrite::kAccum, bytes>(group, writes, written, stripe);
-    });
-  } else {
-    WriteGroupAs<KnownWrite::kNothing, 0>(group, writes, written, stripe);
+  std::vector<float> sum(dim_), added(dim_);
+  type_.ToFloats(row, sum.data(), dim_);
+  type_.ToFloats(from, added.data(), dim_);
+  AddRow(added.data(), sum.data(), dim_);
+  if (old != nullptr) {
+    type_.ToFloats(old, added.data(), dim_);
+    for (int64_t c = 0; c < dim_; ++c) sum[c] -= added[c];
   }
-}
-
-// Keys are settled and written in the order of the batch: the last one wins.
-template <StripedTable::KnownWrite kKnown, int64_t kBytes>
-void StripedTable::WriteGroupAs(const KeyGroup& group, const RowWrites& writes,
-                                float** written, TableStripe* stripe) {
-  using Action = PendingWrite::Action;
-  constexpr bool kAny = kKnown == KnownWrite::kNothing;
-  RowStore* const store = store_.get();
-  const HashIndex& index = stripe->index();
-  AdmissionFilter* const filter = filters_[stripe - stripes_.data()].get();
-  const bool accum = kKnown == KnownWrite::kAccum ||
-                     (kAny && writes.kind == RowWrites::Kind::kAccum);
-  const bool whole_row = kAny && writes.kind == RowWrites::Kind::kImport;
-  const bool trained = kAny && writes.is_trained();
-  const bool touches = kAny && touches_;
-  const int64_t bytes = kBytes > 0 ? kBytes : writes.bytes;
-  const int64_t dim = kBytes > 0 ? kBytes / RowLayout::kWordBytes : dim_;
-  const int64_t words =
-      touches ? layout_.width() : (bytes + 3) / RowLayout::kWordBytes;
-  const bool looks_for_nan =
-      kKnown == KnownWrite::kUpsert ||
-      (kAny && writes.kind == RowWrites::Kind::kUpsert && type_.is_float32());
-  const bool looks_for_other_nan =
-      kAny && writes.kind == RowWrites::Kind::kUpsert && !type_.is_float32();
-  int64_t nan_rows = 0;
-  const bool touches_later = touches && eviction_->counts();
-  int64_t num_written = 0;
-  const auto note = [&](float* row) {
-    whole_row ? TakeNote(writes.now, row) : Touch(writes.now, row);
-  };
-  PendingWrite pending[kOverlap];
-  const auto from = [&](int64_t i) {
-    return static_cast<const char*>(writes.rows) + group.positions[i] * bytes;
-  };
-  const auto floats_from = [&](int64_t i) {
-    return reinterpret_cast<const float*>(from(i));
-  };
-  const auto old = [&](int64_t i) {
-    return reinterpret_cast<const float*>(writes.old_row(group.positions[i]));
-  };
-  // Always inline, as PrefetchRow: else GCC takes its calls out.
-  const auto ask_for_given = [&](int64_t i) ABSL_ATTRIBUTE_ALWAYS_INLINE {
-    PrefetchRow(from(i), words);
-    if (writes.old_rows != nullptr) PrefetchRow(old(i), words);
-  };
-  const Kernels& kernels = ActiveKernels();
-  const bool called = bytes >= kCalledBytes;
-  const auto copy_row_has_nan = [&](const float* given, float* row) {
-    return called ? kernels.copy_row_has_nan(given, row, dim)
-                  : CopyRowHasNan(given, row, dim);
-  };
-  const auto add = [&](int64_t i, float* row) {
-    if (writes.old_rows == nullptr) {
-      called ? kernels.add_row(floats_from(i), row, dim)
-             : AddRow(floats_from(i), row, dim);
-    } else {
-      called ? kernels.add_change(floats_from(i), old(i), row, dim)
-             : AddChange(floats_from(i), old(i), row, dim);
-    }
-  };
-  const auto set_row = [&](int64_t i, uint32_t row, Action action) {
-    PendingWrite& write = pending[Slot(i)];
-    write.action = action;
-    write.to = store->Row(row);
-    if (!writes.streams || action != Action::kCopyToNew) {
-      PrefetchRow(write.to, dim);
-    }
-  };
-  // A key that is there.
-  const auto set_present = [&](int64_t i, uint32_t row) {
-    set_row(i, row,
-            !accum                              ? Action::kCopy
-            : writes.exists[group.positions[i]] ? Action::kAdd
-                                                : Action::kNone);
-  };
-  const bool wide = bytes >= kWideBytes;
-  for (int64_t i = 0; wide && i < std::min(kGivenAhead, group.size); ++i) {
-    ask_for_given(i);
-  }
-  Overlap(
-      group.size,
-      [&](int64_t i) {
-        pending[Slot(i)].home = index.Home(HashKey(group.keys[i]));
-        HashIndex::Prefetch(pending[Slot(i)].home);
-      },
-      [&](int64_t i) {
-        PendingWrite& write = pending[Slot(i)];
-        write.action = Action::kNone;
-        const uint32_t row = HashIndex::FindIn(*write.home, group.keys[i]);
-        if (row != HashIndex::kNoRow) {
-          set_present(i, row);
-          write.home = nullptr;  // Settled.
-        } else {
-          HashIndex::PrefetchPast(*write.home);
-        }
-      },
-      [&](int64_t i) {
-        if (!wide) ask_for_given(i);
-        if (pending[Slot(i)].home == nullptr) return;
-        const int64_t key = group.keys[i];
-        bool inserted = false;
-        const uint32_t row =
-            !accum || writes.Inserts(group.positions[i])
-                ? stripe->FindOrInsert(HashKey(key), key, store, &inserted)
-                : stripe->Find(HashKey(key), key);
-        if (inserted) {
-          if (filter != nullptr) filter->Forget(HashKey(key), key);
-          set_row(i, row, Action::kCopyToNew);
-        } else if (row != HashIndex::kNoRow) {
-          set_present(i, row);
-        }
-      },
-      [&](int64_t i) {
-        if (wide && i + kGivenAhead < group.size) {
-          ask_for_given(i + kGivenAhead);
-        }
-        const PendingWrite& write = pending[Slot(i)];
-        if (write.action == Action::kNone) return;
-        const bool is_new = write.action == Action::kCopyToNew;
-        if (looks_for_other_nan) nan_rows += type_.HasNan(from(i), dim);
-        if (is_new && !whole_row) FillNewTail(write.to);
-        if (kKnown == KnownWrite::kAccum && write.action == Action::kAdd) {
-          add(i, write.to);
-        } else if (write.action == Action::kAdd) {
-          AddValue(writes, group.positions[i], group.keys[i], write.to);
-        } else if (trained) {
-          WriteTrainedRow(writes, group.positions[i], group.keys[i], is_new,
-                          write.to);
-        } else if (is_new && writes.streams) {
-          StreamRow(from(i), write.to, bytes);
-          if (looks_for_nan) {
-            nan_rows += HasNan(floats_from(i), dim);
-          }
-        } else if (looks_for_nan) {
-          nan_rows += copy_row_has_nan(floats_from(i), write.to);
-        } else {
-          CopyBytes(from(i), write.to, bytes);
-        }
-        if (touches) {
-          if (touches_later) {
-            written[num_written++] = write.to;
-          } else {
-            note(write.to);
-          }
-        }
-      });
-  if (writes.streams) StreamedRows();
-  nan_rows_.Add(nan_rows);
-  if (!touches_later) return;
-  std::sort(written, written + num_written);  // Once each, repeated or not.
-  float** const end = std::unique(written, written + num_written);
-  for (float** row = written; row < end; ++row) note(*row);
+  writes.rounding.Round(sum.data(), dim_, key, position, row);
 }
 
 }  // namespace tfembed

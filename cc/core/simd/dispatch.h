@@ -76,6 +76,30 @@ struct FindBlock {
   int32_t unsettled[kMostKeys];
 };
 
+// Given rows, and where they are written to or added to; see simd/write.inc. A
+// row may come several times.
+struct WriteBlock {
+  // Wider rows are asked for while others are written; others when their keys
+  // are found, which are not too many lines at once.
+  static constexpr int64_t kFewFloats = 32;
+  // How far ahead of its write a row is asked for, and a given one.
+  static constexpr int64_t kRowsAhead = 32;
+  static constexpr int64_t kGivenAhead = 24;
+
+  float* const* rows = nullptr;         // Null: nowhere.
+  const bool* is_new = nullptr;         // By row: it holds nothing yet.
+  const uint32_t* positions = nullptr;  // Of the given rows.
+  int64_t n = 0;
+  int64_t num_ahead = 0;         // So many more positions follow.
+  const float* given = nullptr;  // [.., dim]
+  const float* old = nullptr;    // The same, to be subtracted; or null.
+  int64_t dim = 0;
+  // New rows go past the caches, and rows that are there where that is faster:
+  // they are at multiples of 64 bytes, `dim` is a multiple of 16. End with
+  // StreamedRows.
+  bool streams = false;
+};
+
 // n rows and their gradients, [n, dim]. A row may come several times.
 struct ApplyBlock {
   const MutableRow* rows = nullptr;
@@ -94,11 +118,10 @@ struct Kernels {
   void (*pool)(const PoolBlock& block);
   int64_t (*find)(FindBlock* block);  // How many keys are unsettled.
   bool (*all_finite)(const float* x, int64_t n);
-  // Copies n floats, and says whether one is NaN.
-  bool (*copy_row_has_nan)(const float* from, float* to, int64_t n);
-  void (*add_row)(const float* from, float* to, int64_t n);  // to += from
-  // to += from - old
-  void (*add_change)(const float* from, const float* old, float* to, int64_t n);
+  // Returns how many of the rows that were written have a NaN now.
+  int64_t (*copy_rows)(const WriteBlock& block);
+  // Adds given - old to rows; new ones get the given row.
+  void (*add_rows)(const WriteBlock& block);
   ApplyFunction<Sgd> sgd;
   ApplyFunction<Adagrad> adagrad;
   ApplyFunction<AdagradMomentum> adagrad_momentum;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cc/core/simd/dispatch.h"
+#include "cc/core/support/row_copy.h"
 #include "cc/core/testing/near.h"
 #include "cc/core/testing/random_bags.h"
 #include "gtest/gtest.h"
@@ -16,8 +17,8 @@ constexpr int64_t kDims[] = {1, 3, 8, 16, 17, 64, 100, 128, 200};
 
 // Each number of cache lines, as many as are copied at once and more, whole and
 // with a rest.
-constexpr int64_t kWidths[] = {1,  7,   16,  29,  32,  48,  64,  80,  96,
-                               99, 112, 127, 128, 129, 144, 256, 300, 1024};
+constexpr int64_t kWidths[] = {1,  7,  8,   13,  16,  29,  32,  48,  64,  80,
+                               96, 99, 112, 127, 128, 129, 144, 256, 300, 1024};
 
 // Rows in one array, in segments, with and without weights.
 struct Pooled {
@@ -151,51 +152,131 @@ TEST_P(KernelsTest, AllFiniteFindsANaNOrInfinityAnywhere) {
   }
 }
 
-TEST_P(KernelsTest, CopyRowHasNanCopiesAllAndFindsOneAtAnyPlace) {
+// A table of rows of `dim` floats at cache lines, each followed by some that
+// are not its own, and given rows. Rows 0 to 59 of them are in the table;
+// writes go to them in a mixed order, some twice, some to none.
+struct Written {
+  static constexpr int64_t kRows = 60;
+  static constexpr int64_t kWrites = 75;
+
+  explicit Written(int64_t dim)
+      : dim(dim),
+        stride((dim + 15) / 16 * 16 + 16),
+        given(RandomFloats(kWrites * dim, 3)),
+        old(RandomFloats(kWrites * dim, 5)),
+        memory(RandomFloats(kRows * stride + 16, 4)) {
+    table = memory.data();
+    while (reinterpret_cast<uintptr_t>(table) % 64 != 0) ++table;
+    before.assign(table, table + kRows * stride);
+    for (int64_t i = 0; i < kWrites; ++i) {
+      positions.push_back(i * 7 % kWrites);
+      rows.push_back(i % 10 == 4 ? nullptr : Row(i * 11 % kRows));
+      is_new[i] = i % 3 == 0;
+    }
+  }
+
+  float* Row(int64_t row) { return table + row * stride; }
+
+  WriteBlock Block(int64_t n) {
+    WriteBlock block;
+    block.rows = rows.data();
+    block.is_new = is_new;
+    block.positions = positions.data();
+    block.n = n;
+    block.num_ahead = kWrites - n;
+    block.given = given.data();
+    block.dim = dim;
+    return block;
+  }
+
+  // What becomes of the table: set(float, given, old) of the rows that hold
+  // something, in the order of the writes.
+  template <typename Change>
+  void ExpectRows(int64_t n, Change change) {
+    std::vector<float> expected = before;
+    for (int64_t i = 0; i < n; ++i) {
+      for (int64_t c = 0; rows[i] != nullptr && c < dim; ++c) {
+        const int64_t at = positions[i] * dim + c;
+        float& to = expected[rows[i] - table + c];
+        to = is_new[i] ? given[at] : change(to, given[at], old[at]);
+      }
+    }
+    for (size_t i = 0; i < expected.size(); ++i) {
+      ASSERT_EQ(table[i], expected[i])
+          << "float " << i % stride << " of row " << i / stride << ", width "
+          << dim << ", " << n << " writes";
+    }
+  }
+
+  const int64_t dim;
+  const int64_t stride;
+  std::vector<float> given;
+  std::vector<float> old;
+  std::vector<float> memory;
+  std::vector<float> before;
+  float* table;
+  std::vector<float*> rows;
+  bool is_new[kWrites];
+  std::vector<uint32_t> positions;
+};
+
+constexpr int64_t kNumWrites[] = {0, 1, 31, Written::kWrites};
+
+TEST_P(KernelsTest, CopyRowsWritesEachRowInOrder) {
   for (const int64_t dim : kWidths) {
-    std::vector<float> from = RandomFloats(dim, 3);
-    std::vector<float> to(dim + 1, 42);
-    from[0] = HUGE_VALF;  // A number.
-    EXPECT_FALSE(kernels_->copy_row_has_nan(from.data(), to.data(), dim));
-    for (int64_t i = 0; i < dim; ++i) {
-      ASSERT_EQ(to[i], from[i]) << i << " of " << dim;
+    for (const int64_t n : kNumWrites) {
+      for (const bool streams : {false, true}) {
+        if (streams && dim % 16 != 0) continue;
+        Written written(dim);
+        WriteBlock block = written.Block(n);
+        block.streams = streams;
+        EXPECT_EQ(kernels_->copy_rows(block), 0);
+        StreamedRows();
+        written.ExpectRows(n, [](float, float given, float) { return given; });
+      }
     }
-    for (int64_t i = 0; i < dim; ++i) {
-      const float number = from[i];
-      from[i] = std::nanf("");
-      EXPECT_TRUE(kernels_->copy_row_has_nan(from.data(), to.data(), dim))
-          << i << " of " << dim;
-      EXPECT_TRUE(std::isnan(to[i])) << i << " of " << dim;
-      from[i] = number;
-    }
-    EXPECT_EQ(to[dim], 42) << "Wrote past the row of " << dim;
   }
 }
 
-TEST_P(KernelsTest, AddRowAddsEachFloatOnce) {
+TEST_P(KernelsTest, CopyRowsCountsRowsWithANaNAnywhere) {
   for (const int64_t dim : kWidths) {
-    const std::vector<float> from = RandomFloats(dim, 3);
-    const std::vector<float> before = RandomFloats(dim + 1, 4);
-    std::vector<float> to = before;
-    kernels_->add_row(from.data(), to.data(), dim);
-    for (int64_t i = 0; i < dim; ++i) {
-      ASSERT_EQ(to[i], before[i] + from[i]) << i << " of " << dim;
+    for (int64_t c = 0; c < dim; ++c) {
+      Written written(dim);
+      const WriteBlock block = written.Block(Written::kWrites);
+      const auto spoil = [&](int64_t i, float value) {
+        written.given[written.positions[i] * dim + c] = value;
+      };
+      spoil(2, HUGE_VALF);  // A number.
+      spoil(5, std::nanf(""));
+      spoil(6, -std::nanf(""));
+      spoil(14, std::nanf(""));  // Goes nowhere.
+      EXPECT_EQ(kernels_->copy_rows(block), 2) << c << " of " << dim;
     }
-    EXPECT_EQ(to[dim], before[dim]) << "Wrote past the row of " << dim;
   }
 }
 
-TEST_P(KernelsTest, AddChangeAddsEachDifferenceOnce) {
+TEST_P(KernelsTest, AddRowsAddsEachRowInOrder) {
   for (const int64_t dim : kWidths) {
-    const std::vector<float> from = RandomFloats(dim, 3);
-    const std::vector<float> old = RandomFloats(dim, 5);
-    const std::vector<float> before = RandomFloats(dim + 1, 4);
-    std::vector<float> to = before;
-    kernels_->add_change(from.data(), old.data(), to.data(), dim);
-    for (int64_t i = 0; i < dim; ++i) {
-      ASSERT_EQ(to[i], before[i] + (from[i] - old[i])) << i << " of " << dim;
+    for (const int64_t n : kNumWrites) {
+      Written written(dim);
+      kernels_->add_rows(written.Block(n));
+      written.ExpectRows(
+          n, [](float to, float given, float) { return to + given; });
     }
-    EXPECT_EQ(to[dim], before[dim]) << "Wrote past the row of " << dim;
+  }
+}
+
+TEST_P(KernelsTest, AddRowsAddsDifferences) {
+  for (const int64_t dim : kWidths) {
+    for (const int64_t n : kNumWrites) {
+      Written written(dim);
+      WriteBlock block = written.Block(n);
+      block.old = written.old.data();
+      kernels_->add_rows(block);
+      written.ExpectRows(n, [](float to, float given, float old) {
+        return to + (given - old);
+      });
+    }
   }
 }
 
