@@ -68,8 +68,7 @@ void StripedTable::ReadTrained(const float* row, float* to) const {
 }
 
 void StripedTable::WriteTrainedRow(const RowWrites& writes, uint32_t position,
-                                   int64_t key, bool is_new,
-                                   float* row) const {
+                                   int64_t key, bool is_new, float* row) const {
   const auto* from = reinterpret_cast<const float*>(writes.row(position));
   const int64_t width = dim_ + layout_.slot_words();
   std::vector<float> sum;
