@@ -11,6 +11,7 @@
 #include "cc/core/table_find.h"
 
 namespace tfembed {
+
 // Some keys of a group, and the rows that they have.
 struct StripedTable::GroupBlock {
   KeyGroup keys;           // Up to kFindKeys.
@@ -130,7 +131,9 @@ int64_t StripedTable::WriteRowByRow(const RowWrites& writes,
   int64_t nan_rows = 0;
   for (int64_t i = 0; i < keys.size; ++i) {
     constexpr int64_t kAhead = WriteBlock::kRowsAhead;
-    if (i + kAhead < keys.size) PrefetchRow(block.rows[i + kAhead], dim_);
+    if (i + kAhead < keys.size && block.rows[i + kAhead] != nullptr) {
+      PrefetchRow(block.rows[i + kAhead], dim_);
+    }
     if (i + WriteBlock::kGivenAhead < keys.size + block.num_ahead) {
       AskForGiven(writes, keys.positions[i + WriteBlock::kGivenAhead]);
     }
