@@ -86,11 +86,6 @@ inline void AddRow(const float* from, float* to, int64_t n) {
   for (int64_t i = 0; i < n; ++i) to[i] += from[i];
 }
 
-inline void AddChange(const float* from, const float* old, float* to,
-                      int64_t n) {
-  for (int64_t i = 0; i < n; ++i) to[i] += from[i] - old[i];
-}
-
 inline void FillRow(float value, float* to, int64_t n) {
   for (int64_t i = 0; i < n; ++i) to[i] = value;
 }
