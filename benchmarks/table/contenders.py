@@ -246,6 +246,10 @@ class Limit(Contender):
             _count(values),
         )
 
+    def round_trip(self) -> float:
+        """Seconds that a word takes from one thread to another and back."""
+        return self._library.limit_round_trip() * 1e-9
+
     def _access(
         self, keys: np.ndarray, values: np.ndarray, *, write: bool
     ) -> None:
@@ -267,6 +271,7 @@ def _compile() -> ctypes.CDLL:
     )
     library = ctypes.CDLL(str(out))
     library.limit_new.restype = ctypes.c_void_p
+    library.limit_round_trip.restype = ctypes.c_double
     return library
 
 

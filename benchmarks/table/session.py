@@ -143,6 +143,10 @@ class Session:
             taken = time.perf_counter() - start
         return taken / (rounds * count)
 
+    def round_trip(self) -> float:
+        """Seconds a word takes from one thread to another and back; the limit."""
+        return self._table.round_trip()
+
     def remove(self) -> float:
         """Seconds that removing a batch takes; the keys are put back."""
         table = self._table
