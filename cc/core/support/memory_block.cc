@@ -5,8 +5,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
-#include <new>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -119,21 +117,12 @@ bool MemoryBlock::Extend(size_t bytes) {
   if (bytes <= size_) return true;
   const size_t old_size = std::exchange(size_, bytes);
   const size_t begin = RoundDown(old_size, kHugePageBytes);
-  const size_t tail = old_size - begin;
-  // The old end is on small pages. Where it is to become a part of a huge one
-  // it is written anew; that is up to 2 MB in a growth by several.
-  std::unique_ptr<char[]> content;
-  if (RoundDown(bytes, kHugePageBytes) > begin && tail > 0) {
-    content.reset(new (std::nothrow) char[tail]);
-    if (content == nullptr) return true;
-    std::memcpy(content.get(), data_ + begin, tail);
-    if (madvise(data_ + begin, RoundUp(tail, kSmallPageBytes), MADV_DONTNEED) !=
-        0) {
-      return true;
-    }
-  }
   AskForHugePages(begin);
-  if (content != nullptr) std::memcpy(data_ + begin, content.get(), tail);
+  // The old end is on small pages; that is up to 2 MB in a growth by several.
+  const bool is_whole_page_now = bytes - begin >= kHugePageBytes;
+  if (is_whole_page_now && old_size > begin) {
+    MoveToHugePages(data_ + begin, kHugePageBytes);
+  }
   return true;
 }
 

@@ -5,10 +5,9 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "cc/core/support/huge_pages.h"
 
 namespace tfembed {
-
-inline constexpr size_t kHugePageBytes = size_t{2} << 20;
 
 // Zeroed memory, aligned to 64 bytes, given back on destruction. From 64 KiB on
 // it comes straight from the system and costs nothing until it is touched; from
@@ -39,8 +38,9 @@ class MemoryBlock {
   static absl::StatusOr<MemoryBlock> AllocateExtensible(size_t bytes,
                                                         size_t most_bytes);
 
-  // Makes the block larger where it is; what is new is zeroed. False where
-  // there are no addresses left: nothing has changed.
+  // Makes the block larger where it is; what is new is zeroed, and small pages
+  // at the old end are moved to a huge one where they are a part of it now.
+  // False where there are no addresses left: nothing has changed.
   bool Extend(size_t bytes);
   bool CanExtend(size_t bytes) const {
     return bytes <= size_ || bytes <= mapped_bytes_;

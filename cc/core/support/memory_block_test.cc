@@ -1,8 +1,11 @@
 #include "cc/core/support/memory_block.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 
+#include "cc/core/support/huge_pages.h"
+#include "cc/core/testing/huge_page_use.h"
 #include "gtest/gtest.h"
 
 namespace tfembed {
@@ -71,6 +74,26 @@ TEST(MemoryBlock, BecomesLargerWhereItIs) {
   EXPECT_EQ(block->size(), size);
   EXPECT_TRUE(block->Extend(100));
   EXPECT_EQ(block->size(), size);
+}
+
+TEST(MemoryBlock, IsOnHugePagesAlsoWhereItGrewFromSmallOnes) {
+  constexpr size_t kWhole = 4 * kHugePageBytes;
+  auto block = MemoryBlock::AllocateExtensible(kHugePageBytes / 3, kWhole);
+  ASSERT_TRUE(block.ok());
+  const int64_t before = HugePageKib();
+  for (size_t size = block->size(); size < kWhole;) {
+    block->WritePages(0, size);  // On small pages, those of the end.
+    block->data()[size - 1] = 5;
+    const size_t larger = std::min(size + kHugePageBytes / 3, kWhole);
+    ASSERT_TRUE(block->Extend(larger));
+    ASSERT_EQ(block->data()[size - 1], 5);
+    ASSERT_EQ(block->data()[larger - 1], 0);
+    size = larger;
+  }
+  block->WritePages(0, kWhole);
+  if (CanCollapse()) {
+    EXPECT_GE(HugePageKib() - before, int64_t{kWhole / 1024});
+  }
 }
 
 TEST(MemoryBlock, OfTheHeapIsNotExtensible) {

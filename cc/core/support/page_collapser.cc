@@ -1,30 +1,13 @@
 #include "cc/core/support/page_collapser.h"
 
-#include <sys/mman.h>
-
 #include <cstdint>
-#include <fstream>
-#include <string>
 
-#include "cc/core/support/memory_block.h"
+#include "cc/core/support/huge_pages.h"
 
 namespace tfembed {
 namespace {
 
-#ifdef MADV_COLLAPSE
-constexpr int kCollapse = MADV_COLLAPSE;
-#else
-constexpr int kCollapse = 25;  // Of Linux 6.1; older headers lack it.
-#endif
-
 constexpr size_t kLeastBytes = size_t{4} << 20;
-
-// MADV_COLLAPSE does not ask whether an administrator turned huge pages off.
-bool HugePagesAreAllowed() {
-  std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
-  std::string line;
-  return std::getline(file, line) && line.find("[never]") == std::string::npos;
-}
 
 char* RoundUp(const void* data, size_t bytes) {
   const uintptr_t end = reinterpret_cast<uintptr_t>(data) + bytes - 1;
@@ -87,8 +70,7 @@ void PageCollapser::Run() {
     first.begin += kHugePageBytes;
     is_busy_ = true;
     lock.unlock();
-    // What the system cannot move now stays where it is.
-    (void)madvise(page, kHugePageBytes, kCollapse);
+    MoveToHugePages(page, kHugePageBytes);
     lock.lock();
     is_busy_ = false;
   }

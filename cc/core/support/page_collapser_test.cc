@@ -4,19 +4,17 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <fstream>
 #include <numeric>
-#include <string>
 #include <vector>
 
-#include "cc/core/support/memory_block.h"
+#include "cc/core/support/huge_pages.h"
+#include "cc/core/testing/huge_page_use.h"
 #include "gtest/gtest.h"
 
 namespace tfembed {
 namespace {
 
 constexpr size_t kBytes = 8 * kHugePageBytes;
-constexpr int kCollapse = 25;
 
 // Memory on small pages, written.
 class TouchedPages {
@@ -43,29 +41,6 @@ class TouchedPages {
  private:
   uint32_t* const data_;
 };
-
-int64_t HugePageKib() {
-  std::ifstream file("/proc/self/smaps_rollup");
-  for (std::string word; file >> word;) {
-    if (word != "AnonHugePages:") continue;
-    int64_t kib = 0;
-    file >> kib;
-    return kib;
-  }
-  return 0;
-}
-
-// Whether this system can do it at all.
-bool CanCollapse() {
-  TouchedPages probe;
-  const uintptr_t begin = reinterpret_cast<uintptr_t>(probe.begin());
-  const uintptr_t page = (begin + kHugePageBytes - 1) & ~(kHugePageBytes - 1);
-  std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
-  std::string line;
-  return std::getline(file, line) &&
-         line.find("[never]") == std::string::npos &&
-         madvise(reinterpret_cast<void*>(page), kHugePageBytes, kCollapse) == 0;
-}
 
 TEST(PageCollapserTest, MovesWhatIsWholeAndKeepsItsContents) {
   const bool can_collapse = CanCollapse();

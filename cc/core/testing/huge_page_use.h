@@ -1,0 +1,45 @@
+#ifndef TFEMBED_CORE_TESTING_HUGE_PAGE_USE_H_
+#define TFEMBED_CORE_TESTING_HUGE_PAGE_USE_H_
+
+#include <sys/mman.h>
+
+#include <cstdint>
+#include <fstream>
+#include <string>
+
+#include "cc/core/support/huge_pages.h"
+
+namespace tfembed {
+
+// KiB of this process that are on huge pages.
+inline int64_t HugePageKib() {
+  std::ifstream file("/proc/self/smaps_rollup");
+  for (std::string word; file >> word;) {
+    if (word != "AnonHugePages:") continue;
+    int64_t kib = 0;
+    file >> kib;
+    return kib;
+  }
+  return 0;
+}
+
+// Whether this system can move memory in use to huge pages.
+inline bool CanCollapse() {
+  constexpr int kCollapse = 25;
+  constexpr size_t kBytes = 2 * kHugePageBytes;
+  void* const probe = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (probe == MAP_FAILED) return false;
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(probe);
+  char* const page =
+      static_cast<char*>(probe) + (kHugePageBytes - begin % kHugePageBytes);
+  *page = 1;
+  const bool can =
+      HugePagesAreAllowed() && madvise(page, kHugePageBytes, kCollapse) == 0;
+  munmap(probe, kBytes);
+  return can;
+}
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_CORE_TESTING_HUGE_PAGE_USE_H_
