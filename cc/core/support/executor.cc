@@ -2,16 +2,23 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
-#include <utility>
+#include <vector>
 
 namespace tfembed {
 namespace {
 
-// One ParallelFor. Helpers that start late find no task left and leave without
-// a look at `body`, which may be gone by then.
+void Pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+// One ParallelFor. Helpers that come late find no task left and leave without a
+// look at `body`, which may be gone by then.
 class Loop {
  public:
   Loop(int64_t tasks, const std::function<void(int64_t)>& body)
@@ -36,9 +43,7 @@ class Loop {
     // The last tasks of the others mostly end within microseconds.
     for (int i = 0; i < kSpins; ++i) {
       if (AllDone()) return;
-#if defined(__x86_64__)
-      __builtin_ia32_pause();
-#endif
+      Pause();
     }
     std::unique_lock<std::mutex> lock(mutex_);
     all_done_.wait(lock, [this] { return AllDone(); });
@@ -61,6 +66,101 @@ class Loop {
 
 }  // namespace
 
+// Who helps in the loops of one executor. A thread that slept begins 30 to 40
+// us late, and waking it takes its caller 15; so a helper whose loop is over
+// looks out for the next one before it leaves. Helpers that were scheduled and
+// have not begun take whatever loop there is when they do.
+class Crew {
+ public:
+  explicit Crew(std::chrono::microseconds stay) : stay_(stay) {}
+
+  // Makes helpers wanted for a loop, and returns how many are to be scheduled
+  // for that, each to call Help. Withdraw is to follow.
+  int64_t Offer(const std::shared_ptr<Loop>& loop, int64_t helpers) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    offers_.push_back({loop, helpers});
+    wanted_ += helpers;
+    const int64_t lacking = std::max<int64_t>(wanted_ - free_, 0);
+    free_ += lacking;
+    return lacking;
+  }
+
+  // Of a loop that is over.
+  void Withdraw(const Loop* loop) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto offer = std::find_if(
+        offers_.begin(), offers_.end(),
+        [&](const Offered& offered) { return offered.loop.get() == loop; });
+    if (offer == offers_.end()) return;
+    wanted_ -= offer->helpers;
+    offers_.erase(offer);
+  }
+
+  void Help() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    for (bool stays = true; stays || wanted_ > 0;) {
+      if (const std::shared_ptr<Loop> loop = Take()) {
+        --free_;
+        lock.unlock();
+        loop->Work();
+        lock.lock();
+        ++free_;
+      }
+      lock.unlock();
+      stays = LookOut();
+      lock.lock();
+    }
+    --free_;
+  }
+
+  // Helpers leave.
+  void Close() { is_closed_ = true; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  struct Offered {
+    std::shared_ptr<Loop> loop;
+    int64_t helpers;  // That it still wants.
+  };
+
+  static constexpr int kPauses = 8;  // Between looks at the clock.
+
+  // A loop that wants a helper, or null. REQUIRES: the caller holds mutex_.
+  std::shared_ptr<Loop> Take() {
+    if (offers_.empty()) return nullptr;
+    std::shared_ptr<Loop> loop = offers_.back().loop;
+    if (--offers_.back().helpers == 0) offers_.pop_back();
+    --wanted_;
+    return loop;
+  }
+
+  // Waits until a helper is wanted. False where none was for some time.
+  bool LookOut() const {
+    const Clock::time_point end = Clock::now() + stay_;
+    while (!is_closed_.load(std::memory_order_relaxed)) {
+      for (int i = 0; i < kPauses; ++i) {
+        if (wanted_.load(std::memory_order_relaxed) > 0) return true;
+        Pause();
+      }
+      if (Clock::now() >= end) return false;
+    }
+    return false;
+  }
+
+  const std::chrono::microseconds stay_;
+  std::mutex mutex_;
+  std::vector<Offered> offers_;
+  std::atomic<int64_t> wanted_{0};  // In all; changes under mutex_.
+  int64_t free_ = 0;                // Helpers that look out or have not begun.
+  std::atomic<bool> is_closed_{false};
+};
+
+Executor::Executor(std::chrono::microseconds stay)
+    : crew_(std::make_shared<Crew>(stay)) {}
+
+Executor::~Executor() { crew_->Close(); }
+
 void ParallelFor(Executor* executor, int64_t tasks,
                  const std::function<void(int64_t)>& body) {
   const int64_t helpers =
@@ -71,11 +171,13 @@ void ParallelFor(Executor* executor, int64_t tasks,
     for (int64_t task = 0; task < tasks; ++task) body(task);
     return;
   }
-  auto loop = std::make_shared<Loop>(tasks, body);
-  for (int64_t i = 0; i < helpers; ++i) {
-    executor->Schedule([loop] { loop->Work(); });
+  const auto loop = std::make_shared<Loop>(tasks, body);
+  const std::shared_ptr<Crew>& crew = executor->crew();
+  for (int64_t i = crew->Offer(loop, helpers); i > 0; --i) {
+    executor->Schedule([crew] { crew->Help(); });
   }
   loop->Work();
+  crew->Withdraw(loop.get());
   loop->Wait();
 }
 

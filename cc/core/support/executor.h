@@ -1,16 +1,27 @@
 #ifndef TFEMBED_CORE_SUPPORT_EXECUTOR_H_
 #define TFEMBED_CORE_SUPPORT_EXECUTOR_H_
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 
 namespace tfembed {
 
+class Crew;
+
 // Somebody's threads. TensorFlow's intra-op pool in the kernels, std::thread
-// in tests. Thread-safe.
+// in tests. Those that helped in a ParallelFor stay at hand for the next one of
+// the same executor, for the time `stay` at most; the destructor lets them go.
+// Thread-safe.
 class Executor {
  public:
-  virtual ~Executor() = default;
+  static constexpr std::chrono::microseconds kStay{50};
+
+  explicit Executor(std::chrono::microseconds stay = kStay);
+  virtual ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
 
   // How many threads may work at once, the caller's included; at least 1.
   virtual int num_threads() const = 0;
@@ -18,6 +29,11 @@ class Executor {
   // Runs `work` on one of the threads, some time later or never: callers must
   // not wait for work that has not started.
   virtual void Schedule(std::function<void()> work) = 0;
+
+  const std::shared_ptr<Crew>& crew() const { return crew_; }
+
+ private:
+  const std::shared_ptr<Crew> crew_;
 };
 
 // Calls body(0) .. body(tasks - 1), each exactly once, on the caller's thread

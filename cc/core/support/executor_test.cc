@@ -1,8 +1,11 @@
 #include "cc/core/support/executor.h"
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "cc/core/testing/thread_executor.h"
@@ -50,6 +53,72 @@ TEST(ParallelFor, DoesNotWaitForThreadsThatDoNotStart) {
   ASSERT_EQ(executor.works.size(), 3u);
   for (auto& work : executor.works) work();  // Late: must find nothing to do.
   EXPECT_EQ(calls, 10);
+}
+
+// A loop of two tasks, each of which waits for the other one to begin.
+void MeetAnother(Executor* executor, const std::function<void()>& at_first) {
+  std::atomic<int> begun{0};
+  ParallelFor(executor, 2, [&](int64_t) {
+    if (++begun == 1) at_first();
+    while (begun < 2) std::this_thread::yield();
+  });
+}
+
+TEST(ParallelFor, GivesTheNewestLoopToHelpersThatBeginLate) {
+  LateExecutor executor;
+  ParallelFor(&executor, 2, [](int64_t) {});
+  ASSERT_EQ(executor.works.size(), 1u);  // It waits for the next loop, too.
+  std::thread late;
+  MeetAnother(&executor, [&] { late = std::thread(executor.works[0]); });
+  late.join();
+  EXPECT_EQ(executor.works.size(), 1u);
+}
+
+TEST(ParallelFor, KeepsHelpersForTheNextLoop) {
+  class CountingExecutor : public Executor {
+   public:
+    CountingExecutor() : Executor(std::chrono::seconds(1)) {}
+    int num_threads() const override { return threads_.num_threads(); }
+    void Schedule(std::function<void()> work) override {
+      ++scheduled;
+      threads_.Schedule(std::move(work));
+    }
+    int scheduled = 0;
+
+   private:
+    ThreadExecutor threads_{2};
+  };
+  constexpr int kLoops = 1000;
+  CountingExecutor executor;
+  for (int i = 0; i < kLoops; ++i) MeetAnother(&executor, [] {});
+  EXPECT_GE(executor.scheduled, 1);
+  EXPECT_LT(executor.scheduled, kLoops);
+}
+
+TEST(ParallelFor, LetsHelpersGoWithTheExecutor) {
+  std::vector<std::function<void()>> works;
+  {
+    LateExecutor executor;
+    ParallelFor(&executor, 4, [](int64_t) {});
+    works = std::move(executor.works);
+  }
+  ASSERT_EQ(works.size(), 3u);
+  for (auto& work : works) work();  // Late: the executor is gone.
+}
+
+TEST(ParallelFor, ServesLoopsOfSeveralThreadsAtOnce) {
+  ThreadExecutor executor(3);
+  std::atomic<int> calls{0};
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < 4; ++caller) {
+    callers.emplace_back([&] {
+      for (int i = 0; i < 200; ++i) {
+        ParallelFor(&executor, 5, [&](int64_t) { ++calls; });
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(calls, 4 * 200 * 5);
 }
 
 TEST(ParallelFor, SchedulesNoMoreHelpersThanTasks) {
