@@ -7,7 +7,7 @@ import sys
 import tempfile
 
 from benchmarks import parts
-from benchmarks.table import access, files, growth, scaling
+from benchmarks.table import access, files, growth, scaling, threads
 from benchmarks.table.cases import Plan, Results
 
 PARTS = {
@@ -15,7 +15,7 @@ PARTS = {
     "access": access.run,
     "files": files.run,
     "training": scaling.training,
-    "threads": scaling.threads,
+    "threads": threads.run,
     "keys": scaling.structured_keys,
     "strings": scaling.strings,
     "widths": scaling.widths,

@@ -7,6 +7,7 @@ from typing import Any
 
 from benchmarks import contest
 from benchmarks.table.cases import (
+    HUGE_BATCHES,
     TFRA_FINDS,
     TFRA_UPSERTS,
     WIDTHS,
@@ -33,16 +34,13 @@ _TEXTS = {
     "upsert": "upsert",
     "accum": "accum",
 }
-# As the limit's arrays, which NumPy puts on huge pages. TFRA has its default
-# malloc, as the bars say.
-_VARIABLES = {"tfembed": contest.HUGE_PAGES}
 
 
 def run(plan: Plan, results: Results) -> None:
     """All widths; then DenseHashTable, which needs the memory for itself."""
     for width in WIDTHS:
         with plan.workers(
-            "tfembed", "limit", "TFRA", variables=_VARIABLES
+            "tfembed", "limit", "TFRA", variables=HUGE_BATCHES
         ) as workers:
             _fill(plan, workers, width)
             turns = _turns(plan, workers)

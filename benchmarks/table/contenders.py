@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import copy
 import ctypes
 import os
 import pathlib
@@ -223,6 +224,12 @@ class Limit(Contender):
 
     def upsert(self, keys: np.ndarray, values: np.ndarray) -> None:
         self._access(keys, values, write=True)
+
+    def with_threads(self, threads: int) -> Limit:
+        """The same table, for another number of threads."""
+        view = copy.copy(self)
+        view.threads = threads
+        return view
 
     def parts(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Keys in the order of the threads that own them, and how many each."""

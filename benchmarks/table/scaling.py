@@ -1,29 +1,16 @@
-"""Training, threads, structured keys, string keys, other widths."""
+"""Training, structured keys, string keys, other widths."""
 
 from __future__ import annotations
 
 import contextlib
-import statistics
 
 from benchmarks import contest
-from benchmarks.process import Worker
 from benchmarks.table import workload
 from benchmarks.table.cases import Plan, Results, add_bar
 
 _TRAINED_KEYS = 1_000_000
 _OTHER_WIDTHS = (100, 128, 256, 512, 1024)
-_SPELLS = 5  # Of turns of processes with one and with two threads.
-_WORKS = ("find", "upsert")
 _WIDE_BYTES = 2_000_000_000  # Of one table's rows; all are there at once.
-
-
-def run(plan: Plan, results: Results) -> None:
-    """All of them."""
-    training(plan, results)
-    threads(plan, results)
-    structured_keys(plan, results)
-    strings(plan, results)
-    widths(plan, results)
 
 
 def training(plan: Plan, results: Results) -> None:
@@ -44,61 +31,6 @@ def training(plan: Plan, results: Results) -> None:
                 ratio = seconds["tfembed"] / seconds["TFRA"]
                 cells = ((f"width {width}", ratio),)
                 add_bar(results, f"{what} / TFRA", 0.2, cells, at_most=True)
-
-
-def threads(plan: Plan, results: Results) -> None:
-    """How 2 threads compare to 1, beside the limit's own scaling, in turns.
-
-    Cores of a virtual machine share a cache in one minute and none in the next,
-    and words go from one to the other four times as slowly then, so there are
-    several spells of turns.
-    """
-    for width in (8, 64):
-        with contextlib.ExitStack() as stack:
-            workers = {
-                f"{name}, {count}": worker
-                for count in (1, 2)
-                for name, worker in stack.enter_context(
-                    plan.workers("tfembed", "limit", threads=count)
-                ).items()
-            }
-            for worker in workers.values():
-                worker.call("fill", width=width, n=plan.keys)
-                for work in _WORKS:
-                    worker.call("prepare", name=work, work=work, form="eager")
-            _add_gains(plan, results, width, workers)
-
-
-def _add_gains(
-    plan: Plan, results: Results, width: int, workers: dict[str, Worker]
-) -> None:
-    gains: dict[tuple[str, str], list[float]] = {}
-    trips = []
-    for _ in range(_SPELLS):
-        trips.append(workers["limit, 2"].call("round_trip"))
-        for work in _WORKS:
-            seconds = plan.turns(workers, work)
-            for name in ("tfembed", "limit"):
-                gain = seconds[f"{name}, 1"] / seconds[f"{name}, 2"]
-                gains.setdefault((work, name), []).append(gain)
-    what = f"a word there and back, width {width}"
-    for kind, value in (
-        ("median", statistics.median(trips)),
-        ("most", max(trips)),
-    ):
-        results.figures.append((what, kind, value * 1e9, "ns"))
-    for work in _WORKS:
-        of_limit = gains[work, "limit"]
-        for name in ("tfembed", "limit"):
-            what = f"{work}, 2 threads / 1, width {width}"
-            median = statistics.median(gains[work, name])
-            results.figures.append((what, name, median, "x"))
-        ratios = [
-            own / other
-            for own, other in zip(gains[work, "tfembed"], of_limit, strict=True)
-        ]
-        cells = ((work, statistics.median(ratios)),)
-        add_bar(results, f"{work} scaling w{width} / limit's", 0.9, cells)
 
 
 def structured_keys(plan: Plan, results: Results) -> None:

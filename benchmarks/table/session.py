@@ -105,13 +105,21 @@ class Session:
         self._table.insert(dealt, counts, values)
         return {"seconds": time.perf_counter() - start}
 
-    def prepare(self, name: str, work: str, form: str, **batches: Any) -> None:
+    def prepare(
+        self,
+        name: str,
+        work: str,
+        form: str,
+        threads: int | None = None,
+        **batches: Any,
+    ) -> None:
         """Makes the run `name`.
 
         Args:
           name: for `run`.
           work: "find", "upsert" or "accum".
           form: "eager", "call" (one tf.function call a batch) or "loop".
+          threads: that the limit uses, its process's if None.
           batches: arguments of `workload.batches`; size: keys of a batch.
         """
         size = batches.pop("size", workload.BATCH)
@@ -121,7 +129,10 @@ class Session:
         makers = {"eager": self._eager, "call": self._call, "loop": self._loop}
         if self._kind == "limit":
             form = "eager"
-        op = getattr(self._table, work)
+        table = self._table
+        if threads is not None:
+            table = table.with_threads(threads)
+        op = getattr(table, work)
         self._runs[name] = count, makers[form](op, keys, values)
 
     def prepare_training(self, name: str, width: int, keys: int) -> None:
