@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "cc/core/static_table.h"
 #include "cc/kernels/grouped_tables.h"
+#include "cc/kernels/pooled_output.h"
 #include "cc/kernels/string_ids.h"
 #include "cc/kernels/tf_executor.h"
 #include "tensorflow/core/platform/errors.h"
@@ -18,7 +19,6 @@ namespace {
 
 using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
-using ::tensorflow::OpOutputList;
 using ::tensorflow::Tensor;
 using ::tensorflow::TensorShape;
 using ::tensorflow::Var;
@@ -129,14 +129,15 @@ absl::Status LookupKernel::LookUp(OpKernelContext* context,
 absl::Status LookupKernel::AllocateActivations(
     OpKernelContext* context, const std::vector<FeatureTensors>& tensors,
     std::vector<PooledFeature>* pooled) const {
-  OpOutputList outputs;
-  TF_RETURN_IF_ERROR(context->output_list("activations", &outputs));
+  int first = 0, end = 0;
+  TF_RETURN_IF_ERROR(
+      context->op_kernel().OutputRange("activations", &first, &end));
   for (int f = 0; f < tensors.size(); ++f) {
     TensorShape shape;
     TF_RETURN_IF_ERROR(
         spec_.ActivationsShape(f, tensors[f].batch_size, &shape));
     Tensor* output;
-    TF_RETURN_IF_ERROR(outputs.allocate(f, shape, &output));
+    TF_RETURN_IF_ERROR(AllocateRows(context, first + f, shape, &output));
     (*pooled)[f].activations = output->flat<float>().data();
     (*pooled)[f].stride = spec_.dims[spec_.features[f].table];
   }

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "cc/core/embedding_table.h"
 #include "cc/kernels/key_batch.h"
+#include "cc/kernels/pooled_output.h"
 #include "cc/kernels/table_dtypes.h"
 #include "cc/kernels/table_resource.h"
 #include "cc/kernels/tf_executor.h"
@@ -44,7 +45,7 @@ class TableLookupOp : public OpKernel {
     TensorShape shape = key_shape;
     OP_REQUIRES_OK(context, shape.AddDimWithStatus(dim_));
     Tensor *values, *exists;
-    OP_REQUIRES_OK(context, context->allocate_output(0, shape, &values));
+    OP_REQUIRES_OK(context, AllocateRows(context, 0, shape, &values));
     OP_REQUIRES_OK(context, context->allocate_output(1, key_shape, &exists));
     table->table()->LookupFrom(&keys, values->data(),
                                exists->flat<bool>().data(), &executor);

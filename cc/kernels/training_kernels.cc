@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "cc/core/embedding_table.h"
 #include "cc/kernels/key_batch.h"
+#include "cc/kernels/pooled_output.h"
 #include "cc/kernels/table_dtypes.h"
 #include "cc/kernels/table_resource.h"
 #include "cc/kernels/tf_executor.h"
@@ -39,7 +40,7 @@ class TableLookupTrainedOp : public OpKernel {
     TensorShape shape = context->input(1).shape();
     OP_REQUIRES_OK(context, shape.AddDimWithStatus(width_));
     Tensor* rows;
-    OP_REQUIRES_OK(context, context->allocate_output(0, shape, &rows));
+    OP_REQUIRES_OK(context, AllocateRows(context, 0, shape, &rows));
     OP_REQUIRES_OK(context, table->table()->LookupTrained(
                                 keys.span(), width_, rows->flat<float>().data(),
                                 &executor));

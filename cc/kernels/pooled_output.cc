@@ -1,0 +1,64 @@
+#include "cc/kernels/pooled_output.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "cc/core/support/block_pool.h"
+#include "tensorflow/core/framework/allocator.h"
+#include "tensorflow/core/framework/types.h"
+
+namespace tfembed {
+namespace {
+
+using ::tensorflow::AllocatorAttributes;
+using ::tensorflow::OpKernelContext;
+using ::tensorflow::Tensor;
+using ::tensorflow::TensorShape;
+
+// Smaller blocks malloc mostly keeps.
+constexpr int64_t kLeastBytes = int64_t{4} << 20;
+constexpr size_t kMostKeptBytes = size_t{512} << 20;
+
+class PoolAllocator : public tensorflow::Allocator {
+ public:
+  std::string Name() override { return "tfembed_pool"; }
+  void* AllocateRaw(size_t alignment, size_t num_bytes) override {
+    return pool_.Take(num_bytes);
+  }
+  void DeallocateRaw(void* ptr) override { pool_.Return(ptr); }
+
+ private:
+  BlockPool pool_{kMostKeptBytes};
+};
+
+// Never destroyed: tensors may outlive what is static.
+PoolAllocator* Pool() {
+  static PoolAllocator* const pool = new PoolAllocator;
+  return pool;
+}
+
+bool IsForTheCpuAlone(AllocatorAttributes attributes) {
+  return !attributes.gpu_compatible() && !attributes.nic_compatible() &&
+         attributes.scope_id <= 0;
+}
+
+}  // namespace
+
+absl::Status AllocateRows(OpKernelContext* context, int index,
+                          const TensorShape& shape, Tensor** output) {
+  const tensorflow::DataType dtype = context->expected_output_dtype(index);
+  const int64_t bytes = shape.num_elements() * tensorflow::DataTypeSize(dtype);
+  if (bytes >= kLeastBytes && tensorflow::DataTypeCanUseMemcpy(dtype) &&
+      IsForTheCpuAlone(context->output_alloc_attr(index))) {
+    const Tensor rows(Pool(), dtype, shape);
+    if (rows.IsInitialized()) {
+      context->set_output(index, rows);
+      *output = context->mutable_output(index);
+      return absl::OkStatus();
+    }
+  }
+  return context->allocate_output(index, shape, output);
+}
+
+}  // namespace tfembed
