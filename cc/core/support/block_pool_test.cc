@@ -39,8 +39,8 @@ TEST(BlockPool, GivesMemoryThatNobodyElseHas) {
 
 TEST(BlockPool, HasAsManyBytesAsAskedFor) {
   BlockPool pool(0);
-  for (size_t bytes : {size_t{0}, size_t{1}, size_t{63}, size_t{65},
-                       kMega - 1, kMega + 1, 3 * kMega + 77}) {
+  for (size_t bytes : {size_t{0}, size_t{1}, size_t{63}, size_t{65}, kMega - 1,
+                       kMega + 1, 3 * kMega + 77}) {
     void* const data = pool.Take(bytes);
     ASSERT_NE(data, nullptr);
     std::memset(data, 3, bytes);
