@@ -23,7 +23,7 @@ namespace tfembed {
 // most_kept_bytes are kept. Thread-safe.
 class BlockPool {
  public:
-  static constexpr int64_t kMostUnused = 256;
+  static constexpr int64_t kMostUnused = 1024;
 
   explicit BlockPool(size_t most_kept_bytes)
       : most_kept_bytes_(most_kept_bytes) {}
