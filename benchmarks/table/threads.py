@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import statistics
 
 from benchmarks import contest
@@ -27,11 +28,12 @@ def run(plan: Plan, results: Results) -> None:
     for width in (8, 64):
         gains: dict[tuple[str, str, str], list[float]] = {}
         trips = []
-        with plan.workers("limit") as limit:
-            limit["limit"].call("fill", width=width, n=plan.keys)
+        with plan.workers("limit") as workers:
+            limit = workers["limit"]
+            limit.call("fill", width=width, n=plan.keys)
             for _ in range(_SPELLS):
-                trips.append(limit["limit"].call("round_trip"))
-                for cell, gain in _spell(plan, width, limit["limit"]).items():
+                trips.append(limit.call("round_trip"))
+                for cell, gain in _spell(plan, width, limit).items():
                     gains.setdefault(cell, []).append(gain)
         what = f"a word there and back, width {width}"
         for kind, value in (
@@ -54,25 +56,21 @@ def _spell(
             )
             own = stack.enter_context(made)["tfembed"]
             own.call("fill", width=width, n=plan.keys)
-            for work in _WORKS:
-                for form in _FORMS:
-                    name = _run_name(work, form, threads)
-                    own.call("prepare", name=name, work=work, form=form)
-                    limit.call(
-                        "prepare",
-                        name=name,
-                        work=work,
-                        form=form,
-                        threads=threads,
-                    )
-                    runs[name] = {"tfembed": own, "limit": limit}
+            for work, form in itertools.product(_WORKS, _FORMS):
+                prepared = {
+                    "name": _run_name(work, form, threads),
+                    "work": work,
+                    "form": form,
+                }
+                own.call("prepare", **prepared)
+                limit.call("prepare", threads=threads, **prepared)
+                runs[prepared["name"]] = {"tfembed": own, "limit": limit}
         turns = contest.take_turns(runs, rounds=plan.rounds)
     gains = {}
-    for work in _WORKS:
-        for form in _FORMS:
-            one, two = (turns.of(_run_name(work, form, n)) for n in _COUNTS)
-            for contender in one:
-                gains[work, form, contender] = one[contender] / two[contender]
+    for work, form in itertools.product(_WORKS, _FORMS):
+        one, two = (turns.of(_run_name(work, form, n)) for n in _COUNTS)
+        for contender in one:
+            gains[work, form, contender] = one[contender] / two[contender]
     return gains
 
 
