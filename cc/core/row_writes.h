@@ -19,7 +19,7 @@ struct StripedTable::RowWrites {
   const void* old_rows = nullptr;  // kAccum's: what to subtract from `rows`.
   Moment now = {};
   RowRounding rounding = RowRounding(ValueType());
-  bool streams = false;  // New rows go past the caches.
+  bool streams = false;  // New rows go past the caches; see WriteBlock, too.
 
   const char* row(int64_t position) const {
     return static_cast<const char*>(rows) + position * bytes;

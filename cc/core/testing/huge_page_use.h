@@ -23,7 +23,8 @@ inline int64_t HugePageKib() {
   return 0;
 }
 
-// Whether this system can move memory in use to huge pages.
+// Whether this system can move memory in use to huge pages, and may: found out
+// without what is to be tested.
 inline bool CanCollapse() {
   constexpr int kCollapse = 25;
   constexpr size_t kBytes = 2 * kHugePageBytes;
@@ -34,10 +35,12 @@ inline bool CanCollapse() {
   char* const page =
       static_cast<char*>(probe) + (kHugePageBytes - begin % kHugePageBytes);
   *page = 1;
-  const bool can =
-      HugePagesAreAllowed() && madvise(page, kHugePageBytes, kCollapse) == 0;
+  const bool can = madvise(page, kHugePageBytes, kCollapse) == 0;
   munmap(probe, kBytes);
-  return can;
+  std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
+  std::string line;
+  return can && std::getline(file, line) &&
+         line.find("[never]") == std::string::npos;
 }
 
 }  // namespace tfembed
