@@ -62,6 +62,18 @@ class Turns:
 
     seconds: Mapping[tuple[str, str], Sequence[float]]
 
+    @classmethod
+    def joined(cls, spells: Sequence[Turns]) -> Turns:
+        """The rounds of some spells of the same runs, as if of one."""
+        return cls(
+            {
+                cell: [
+                    taken for spell in spells for taken in spell.seconds[cell]
+                ]
+                for cell in spells[0].seconds
+            }
+        )
+
     def of(self, run: str) -> dict[str, float]:
         """Seconds of one run by contender, as `measure.steadied` makes them."""
         return measure.steadied(

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "cc/core/support/row_copy.h"
 #include "cc/kernels/key_batch.h"
+#include "cc/kernels/slice_buffers.h"
 #include "cc/kernels/table_dtypes.h"
 #include "cc/kernels/table_layout.h"
 #include "cc/kernels/waiting_writer.h"
@@ -40,11 +41,13 @@ class RowWriter {
                      const StringKeys* strings, absl::Span<const int64_t> keys,
                      const float* full_rows) {
     const int64_t n = static_cast<int64_t>(keys.size());
-    Tensor key_slice(StoredKeyDtype(strings != nullptr), TensorShape({n}));
+    const std::string keys_tensor = KeysTensor(name_);
+    Tensor key_slice = buffers_.Get(
+        keys_tensor, StoredKeyDtype(strings != nullptr), TensorShape({n}));
     StoreKeys(strings, keys, &key_slice);
-    TF_RETURN_IF_ERROR(
-        writer_->AddSlice(KeysTensor(name_), TensorShape({num_rows_}),
-                          TensorSlice({{next_row_, n}}), key_slice));
+    TF_RETURN_IF_ERROR(writer_->AddSlice(keys_tensor, TensorShape({num_rows_}),
+                                         TensorSlice({{next_row_, n}}),
+                                         key_slice));
     TF_RETURN_IF_ERROR(WriteColumns(ValuesTensor(name_), ValueDtype(rows_.type),
                                     full_rows, rows_.dim, n));
     const std::vector<std::string>& slots = layout_.slots.names;
@@ -72,7 +75,7 @@ class RowWriter {
       return writer_->Add(tensor, Tensor(dtype, shape));
     }
     const int64_t bytes = dim * tensorflow::DataTypeSize(dtype);
-    Tensor slice(dtype, TensorShape({n, dim}));
+    Tensor slice = buffers_.Get(tensor, dtype, TensorShape({n, dim}));
     char* out = static_cast<char*>(slice.data());
     for (int64_t i = 0; i < n; ++i) {
       CopyBytes(first + i * rows_.width(), out + i * bytes, bytes);
@@ -83,12 +86,13 @@ class RowWriter {
 
   absl::Status WriteNotes(const EmbeddingTable::Snapshot& shard,
                           const float* full_rows, int64_t n) {
-    Tensor slice(tensorflow::DT_INT64, TensorShape({n}));
+    const std::string tensor = NotesTensor(name_);
+    Tensor slice = buffers_.Get(tensor, tensorflow::DT_INT64, TensorShape({n}));
     int64_t* out = slice.flat<int64_t>().data();
     for (int64_t i = 0; i < n; ++i) {
       out[i] = shard.Note(full_rows + i * rows_.width());
     }
-    return writer_->AddSlice(NotesTensor(name_), TensorShape({num_rows_}),
+    return writer_->AddSlice(tensor, TensorShape({num_rows_}),
                              TensorSlice({{next_row_, n}}), slice);
   }
 
@@ -97,6 +101,7 @@ class RowWriter {
   const RowLayout& rows_;
   const int64_t num_rows_;
   BundleWriter* const writer_;
+  SliceBuffers buffers_;
   int64_t next_row_ = 0;
 };
 

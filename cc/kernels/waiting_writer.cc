@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "cc/kernels/key_batch.h"
+#include "cc/kernels/slice_buffers.h"
 #include "cc/kernels/table_dtypes.h"
 #include "cc/kernels/table_layout.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -31,23 +32,26 @@ class WaitingWriter {
   absl::Status Write(const StringKeys* strings, absl::Span<const int64_t> keys,
                      absl::Span<const int32_t> seen) {
     const int64_t n = static_cast<int64_t>(keys.size());
-    Tensor key_slice(StoredKeyDtype(strings != nullptr), TensorShape({n}));
+    const std::string keys_tensor = WaitingKeysTensor(name_);
+    const std::string seen_tensor = WaitingSeenTensor(name_);
+    Tensor key_slice = buffers_.Get(
+        keys_tensor, StoredKeyDtype(strings != nullptr), TensorShape({n}));
     StoreKeys(strings, keys, &key_slice);
-    Tensor seen_slice(tensorflow::DT_INT32, TensorShape({n}));
+    Tensor seen_slice =
+        buffers_.Get(seen_tensor, tensorflow::DT_INT32, TensorShape({n}));
     std::copy(seen.begin(), seen.end(), seen_slice.flat<int32_t>().data());
     const TensorShape shape({num_keys_});
     const TensorSlice slice({{next_, n}});
     next_ += n;
-    TF_RETURN_IF_ERROR(
-        writer_->AddSlice(WaitingKeysTensor(name_), shape, slice, key_slice));
-    return writer_->AddSlice(WaitingSeenTensor(name_), shape, slice,
-                             seen_slice);
+    TF_RETURN_IF_ERROR(writer_->AddSlice(keys_tensor, shape, slice, key_slice));
+    return writer_->AddSlice(seen_tensor, shape, slice, seen_slice);
   }
 
  private:
   const std::string& name_;
   const int64_t num_keys_;
   BundleWriter* const writer_;
+  SliceBuffers buffers_;
   int64_t next_ = 0;
 };
 
@@ -58,8 +62,8 @@ absl::Status WriteCounters(
     const std::string& name, BundleWriter* writer) {
   const auto num_shards = static_cast<int64_t>(shards.size());
   const TensorShape shape({num_shards * each.num_blocks, each.block_bytes});
+  Tensor block(tensorflow::DT_UINT8, TensorShape({1, each.block_bytes}));
   for (int64_t row = 0; row < shape.dim_size(0); ++row) {
-    Tensor block(tensorflow::DT_UINT8, TensorShape({1, each.block_bytes}));
     const absl::Span<const uint8_t> counters =
         shards[row / each.num_blocks]->counters(row % each.num_blocks);
     std::copy(counters.begin(), counters.end(), block.flat<uint8_t>().data());

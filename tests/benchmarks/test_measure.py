@@ -74,3 +74,14 @@ def test_turns_compare_what_was_measured_side_by_side():
     one, two = (turns.seconds[run, "tfembed"] for run in ("find", "zipf"))
     gaps = sorted(a - b for a, b in zip(one, two, strict=True))
     assert gaps[19] <= turns.difference("find", "zipf") <= gaps[20]
+
+
+def test_spells_are_joined_run_by_run():
+    spells = [
+        contest.Turns({("find", "tfembed"): [1.0], ("find", "limit"): [2.0]}),
+        contest.Turns({("find", "tfembed"): [9.0], ("find", "limit"): [6.0]}),
+    ]
+    assert contest.Turns.joined(spells).seconds == {
+        ("find", "tfembed"): [1.0, 9.0],
+        ("find", "limit"): [2.0, 6.0],
+    }

@@ -86,3 +86,28 @@ assert int(table.size()) == 4 * 10**6
     )
 
     assert "restore" in output
+
+
+@pytest.mark.slow
+def test_each_save_takes_a_few_chunks(tmp_path):
+    output = fresh_process.output_of(
+        MEMORY
+        + """
+table = HashTable(8, name="t")
+fill(table, 8 * 10**6)
+checkpoint = tf.train.Checkpoint(table=table)
+most = 0
+for _ in range(8):
+    before = status("VmRSS")
+    reset_peak()
+    path = checkpoint.write(sys.argv[1] + "/ckpt")
+    extra = status("VmHWM") - before
+    print("save", extra, "MB beside", before)
+    most = max(most, extra)
+    checkpoint.read(path).assert_consumed()
+assert most < 100, most  # Its values alone have 244.
+""",
+        tmp_path,
+    )
+
+    assert output.count("save") == 8
