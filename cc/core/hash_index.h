@@ -91,12 +91,6 @@ class HashIndex {
   // Reserve, Promise, Grow or Clear.
   const Bucket* Home(uint64_t hash) const { return &buckets_[BucketOf(hash)]; }
 
-  // Asks the memory for a bucket. Into the second cache: more lines can be
-  // under way to it than to the first, which is then near enough.
-  ABSL_ATTRIBUTE_ALWAYS_INLINE static void Prefetch(const Bucket* bucket) {
-    __builtin_prefetch(bucket, /*rw=*/0, /*locality=*/2);
-  }
-
   // Searches one bucket alone: kNoRow with bucket.overflow == 0 says that the
   // key is nowhere; with overflow != 0 that FindPast(&bucket) has to go on.
   static uint32_t FindIn(const Bucket& bucket, int64_t key) {
@@ -111,8 +105,8 @@ class HashIndex {
   // next.)
   ABSL_ATTRIBUTE_ALWAYS_INLINE static void PrefetchPast(const Bucket& bucket) {
     if (bucket.overflow == 0 && bucket.count < kBucketPlaces) return;
-    Prefetch(&bucket + 1);
-    if (bucket.overflow > 1) Prefetch(&bucket + 2);
+    PrefetchBucket(&bucket + 1);
+    if (bucket.overflow > 1) PrefetchBucket(&bucket + 2);
   }
 
   // The bucket that a search comes to after this one.

@@ -176,12 +176,17 @@ class StripedTable final : public EmbeddingTable {
   void WriteGroup(const KeyGroup& group, const RowWrites& writes,
                   float** written, TableStripe* stripe);
   struct GroupBlock;
+  void BeginBlock(const KeyGroup& group, int64_t begin,
+                  const TableStripe& stripe, GroupBlock* block) const;
   void FindOrMakeRows(const RowWrites& writes, TableStripe* stripe,
                       GroupBlock* block);
-  // These two return how many rows have a NaN. By the kernel: upserts and
-  // accums of float32.
-  int64_t WriteByKernel(const RowWrites& writes, const GroupBlock& block) const;
-  int64_t WriteRowByRow(const RowWrites& writes, const GroupBlock& block) const;
+  int64_t FloatsToFetch(const RowWrites& writes) const;
+  // These two return how many rows have a NaN, and ask for the homes of the
+  // next block. By the kernel: upserts and accums of float32.
+  int64_t WriteByKernel(const RowWrites& writes, const GroupBlock& block,
+                        const GroupBlock& next) const;
+  int64_t WriteRowByRow(const RowWrites& writes, const GroupBlock& block,
+                        const GroupBlock& next) const;
   void AskForGiven(const RowWrites& writes, uint32_t position) const;
   std::unique_lock<std::shared_mutex> HoldIfBounded();
   // These two return how many keys were there.

@@ -1,6 +1,7 @@
 // A batch's rows of one stripe: found or made, and written. A key costs two
 // misses, its bucket and its row: the keys of a block are all looked for before
-// the first of its rows is written, as those of lookups are (table_find.h).
+// the first of its rows is written, as those of lookups are (table_find.h), and
+// the next block's buckets are asked for meanwhile.
 #include <algorithm>
 #include <vector>
 
@@ -16,6 +17,7 @@ namespace tfembed {
 struct StripedTable::GroupBlock {
   KeyGroup keys;           // Up to kFindKeys.
   int64_t num_ahead = 0;   // So many more keys follow in the group.
+  FindBlock find;          // With their homes.
   float* rows[kFindKeys];  // Where a given row goes; null: nowhere.
   bool is_new[kFindKeys];  // Such rows hold nothing yet.
 };
@@ -35,14 +37,19 @@ void StripedTable::WriteGroup(const KeyGroup& group, const RowWrites& writes,
   }
   int64_t nan_rows = 0;
   int64_t num_written = 0;
-  GroupBlock block;
+  GroupBlock blocks[2];
+  BeginBlock(group, 0, *stripe, &blocks[0]);
+  for (int64_t i = 0; i < blocks[0].find.n; ++i) {
+    PrefetchBucket(blocks[0].find.homes[i]);
+  }
   for (int64_t begin = 0; begin < group.size; begin += kFindKeys) {
-    const int64_t n = std::min(kFindKeys, group.size - begin);
-    block.keys = {group.keys + begin, group.positions + begin, n};
-    block.num_ahead = group.size - begin - n;
+    GroupBlock& block = blocks[begin / kFindKeys % 2];
+    GroupBlock& next = blocks[(begin / kFindKeys + 1) % 2];
     FindOrMakeRows(writes, stripe, &block);
-    nan_rows +=
-        by_kernel ? WriteByKernel(writes, block) : WriteRowByRow(writes, block);
+    BeginBlock(group, begin + kFindKeys, *stripe, &next);
+    nan_rows += by_kernel ? WriteByKernel(writes, block, next)
+                          : WriteRowByRow(writes, block, next);
+    const int64_t n = block.keys.size;
     for (int64_t i = 0; touches_ && i < n; ++i) {
       float* const row = block.rows[i];
       if (row == nullptr) continue;
@@ -58,6 +65,23 @@ void StripedTable::WriteGroup(const KeyGroup& group, const RowWrites& writes,
   for (float** row = written; row < end; ++row) note(*row);
 }
 
+// The keys of a group from `begin` on; none where it ends before.
+void StripedTable::BeginBlock(const KeyGroup& group, int64_t begin,
+                              const TableStripe& stripe,
+                              GroupBlock* block) const {
+  begin = std::min(begin, group.size);
+  const int64_t n = std::min(kFindKeys, group.size - begin);
+  block->keys = {group.keys + begin, group.positions + begin, n};
+  block->num_ahead = group.size - begin - n;
+  block->find.keys = block->keys.keys;
+  block->find.n = n;
+  block->find.addresses = store_->addresses();
+  block->find.rows = const_cast<const float**>(block->rows);
+  for (int64_t i = 0; i < n; ++i) {
+    block->find.homes[i] = stripe.index().Home(HashKey(block->keys.keys[i]));
+  }
+}
+
 // In the order of the batch: of a new key that comes twice the first one makes
 // the row, and the last one, which is written last, wins.
 void StripedTable::FindOrMakeRows(const RowWrites& writes, TableStripe* stripe,
@@ -65,14 +89,9 @@ void StripedTable::FindOrMakeRows(const RowWrites& writes, TableStripe* stripe,
   const KeyGroup& keys = block->keys;
   const bool accum = writes.kind == RowWrites::Kind::kAccum;
   const int64_t s = stripe - stripes_.data();
-  StripeIndexes indexes;
-  stripe->index().Show(s, &indexes);
-  FindBlock find = BlockToFind(*store_, indexes, keys.keys, keys.size);
-  find.rows = const_cast<const float**>(block->rows);
-  const int64_t words = touches_ ? layout_.width() : dim_;
-  find.floats_to_fetch =
-      words > WriteBlock::kFewFloats && !touches_ ? 0 : words;
-  const int64_t num_unsettled = ActiveKernels().find(&find);
+  FindBlock& find = block->find;
+  find.floats_to_fetch = FloatsToFetch(writes);
+  const int64_t num_unsettled = ActiveKernels().find_at_homes(&find);
   for (int64_t j = 0; j < num_unsettled; ++j) {
     HashIndex::PrefetchPast(*find.homes[find.unsettled[j]]);
   }
@@ -98,8 +117,18 @@ void StripedTable::FindOrMakeRows(const RowWrites& writes, TableStripe* stripe,
   }
 }
 
+// Of each row that is found, before it is written: not those that are asked
+// for later (WriteBlock) or not read at all.
+int64_t StripedTable::FloatsToFetch(const RowWrites& writes) const {
+  if (touches_) return layout_.width();
+  const bool unread = writes.kind == RowWrites::Kind::kUpsert &&
+                      writes.streams && ActiveKernels().streams_old_rows;
+  return unread || dim_ > WriteBlock::kFewFloats ? 0 : dim_;
+}
+
 int64_t StripedTable::WriteByKernel(const RowWrites& writes,
-                                    const GroupBlock& block) const {
+                                    const GroupBlock& block,
+                                    const GroupBlock& next) const {
   WriteBlock write;
   write.rows = block.rows;
   write.is_new = block.is_new;
@@ -110,6 +139,8 @@ int64_t StripedTable::WriteByKernel(const RowWrites& writes,
   write.old = static_cast<const float*>(writes.old_rows);
   write.dim = dim_;
   write.streams = writes.streams;
+  write.next_homes = next.find.homes;
+  write.num_next = next.find.n;
   const Kernels& kernels = ActiveKernels();
   if (writes.kind == RowWrites::Kind::kUpsert) return kernels.copy_rows(write);
   kernels.add_rows(write);
@@ -125,7 +156,8 @@ void StripedTable::AskForGiven(const RowWrites& writes,
 }
 
 int64_t StripedTable::WriteRowByRow(const RowWrites& writes,
-                                    const GroupBlock& block) const {
+                                    const GroupBlock& block,
+                                    const GroupBlock& next) const {
   using Kind = RowWrites::Kind;
   const KeyGroup& keys = block.keys;
   int64_t nan_rows = 0;
@@ -137,6 +169,7 @@ int64_t StripedTable::WriteRowByRow(const RowWrites& writes,
     if (i + WriteBlock::kGivenAhead < keys.size + block.num_ahead) {
       AskForGiven(writes, keys.positions[i + WriteBlock::kGivenAhead]);
     }
+    if (i < next.find.n) PrefetchBucket(next.find.homes[i]);
     float* const row = block.rows[i];
     if (row == nullptr) continue;
     const uint32_t position = keys.positions[i];

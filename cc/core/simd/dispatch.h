@@ -59,6 +59,7 @@ struct PoolBlock {
 };
 
 // Keys whose rows are looked for, each in the bucket where a search begins.
+// `indexes` is for `find` alone, which sets `homes`.
 struct FindBlock {
   static constexpr int64_t kMostKeys = 128;
 
@@ -68,8 +69,9 @@ struct FindBlock {
   RowAddresses addresses;
   int64_t floats_to_fetch = 0;  // Of each row that is found.
 
-  // Out: where the search for each key begins, and the row if it is there;
-  const HashBucket* homes[kMostKeys];
+  const HashBucket* homes[kMostKeys];  // Where the search for each key begins.
+
+  // Out: the row of each key if it is there;
   const float** rows = nullptr;
   // the keys, by number, that are not. Where their home has an overflow they
   // may lie elsewhere.
@@ -98,6 +100,9 @@ struct WriteBlock {
   // they are at multiples of 64 bytes, `dim` is a multiple of 16. End with
   // StreamedRows.
   bool streams = false;
+  // To be asked for meanwhile, one a row: where searches will begin.
+  const HashBucket* const* next_homes = nullptr;
+  int64_t num_next = 0;  // At most n.
 };
 
 // n rows and their gradients, [n, dim]. A row may come several times.
@@ -116,8 +121,13 @@ using ApplyFunction = void (*)(const Rule& rule, const CommonParameters& common,
 struct Kernels {
   const char* name;
   void (*pool)(const PoolBlock& block);
-  int64_t (*find)(FindBlock* block);  // How many keys are unsettled.
+  // How many keys are unsettled; find_at_homes: with all `homes` set, and asked
+  // for, by the caller.
+  int64_t (*find)(FindBlock* block);
+  int64_t (*find_at_homes)(FindBlock* block);
   bool (*all_finite)(const float* x, int64_t n);
+  // Whether `streams` is about rows that are there, too; see simd/write.inc.
+  bool streams_old_rows;
   // Returns how many of the rows that were written have a NaN now.
   int64_t (*copy_rows)(const WriteBlock& block);
   // Adds given - old to rows; new ones get the given row.

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <memory>
@@ -47,6 +48,26 @@ class FindTest : public KernelsTestBase<const char*> {
     return (*stripes_)[StripeOf(hash)].index().Home(hash);
   }
 
+  // By homes that are known, and without the indexes.
+  void ExpectTheSameAtHomes(const FindBlock& found, int64_t num_unsettled) {
+    std::vector<const float*> rows(found.n, &nowhere_);
+    FindBlock block;
+    block.keys = found.keys;
+    block.n = found.n;
+    block.addresses = found.addresses;
+    block.floats_to_fetch = found.floats_to_fetch;
+    block.rows = rows.data();
+    std::copy_n(found.homes, found.n, block.homes);
+    ASSERT_EQ(ActiveKernels().find_at_homes(&block), num_unsettled);
+    std::vector<const float*> expected(found.rows, found.rows + found.n);
+    for (int64_t j = 0; j < num_unsettled; ++j) {
+      ASSERT_EQ(block.unsettled[j], found.unsettled[j]);
+      expected[found.unsettled[j]] = &nowhere_;
+    }
+    EXPECT_EQ(rows, expected);
+  }
+
+  const float nowhere_ = 0;
   const std::unique_ptr<TableStripes> stripes_ =
       std::make_unique<TableStripes>();
   std::unique_ptr<RowStore> store_;
@@ -84,6 +105,7 @@ TEST_P(FindTest, KeysAreFoundAtHomeAndTheOthersListed) {
         }
       }
       ASSERT_EQ(next, num_unsettled);
+      ExpectTheSameAtHomes(block, num_unsettled);
     }
     EXPECT_GT(num_past, 0);
   }
