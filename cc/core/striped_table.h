@@ -135,6 +135,7 @@ class StripedTable final : public EmbeddingTable {
   class FrozenStripes;  // table_snapshot.cc
   class Sink;           // table_sink.cc
   class Bound;          // table_bound.h
+  class OrderedWrite;   // table_write_in_order.cc
   struct RowWrites;     // row_writes.h
 
   // What a batch has reserved.
@@ -153,6 +154,10 @@ class StripedTable final : public EmbeddingTable {
   absl::Status PinWrites(Bound* bound, RowWrites* writes,
                          absl::Span<const int64_t>* keys) const;
   static absl::Status NoMemoryToPin(int64_t keys);
+  // Writes a batch all of whose rows are there, if it is one that is faster so;
+  // false: nothing was done. REQUIRES: the caller holds batches_.
+  bool WriteInOrder(absl::Span<const int64_t> keys, RowWrites writes,
+                    Executor* executor);
   // REQUIRES: the caller holds batches_, by `bound` where the table has one.
   absl::Status WriteHeld(absl::Span<const int64_t> keys, RowWrites writes,
                          Bound* bound, Executor* executor);

@@ -70,6 +70,7 @@ absl::Status StripedTable::WriteRows(absl::Span<const int64_t> keys,
   if (keys.empty()) return absl::OkStatus();
   if (max_size_ > 0) return WriteBounded(keys, writes, executor);
   std::shared_lock<std::shared_mutex> batch(batches_);
+  if (WriteInOrder(keys, writes, executor)) return absl::OkStatus();
   return WriteHeld(keys, writes, /*bound=*/nullptr, executor);
 }
 

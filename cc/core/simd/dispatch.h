@@ -88,9 +88,12 @@ struct WriteBlock {
   static constexpr int64_t kRowsAhead = 32;
   static constexpr int64_t kGivenAhead = 24;
 
-  float* const* rows = nullptr;         // Null: nowhere.
-  const bool* is_new = nullptr;         // By row: it holds nothing yet.
-  const uint32_t* positions = nullptr;  // Of the given rows.
+  float* const* rows = nullptr;  // Null: nowhere.
+  // By row: it holds nothing yet; null: none does.
+  const bool* is_new = nullptr;
+  // Of the given rows; null: 0, 1, ... These come by themselves, and of the
+  // table's narrow ones are asked for here, too.
+  const uint32_t* positions = nullptr;
   int64_t n = 0;
   int64_t num_ahead = 0;         // So many more positions follow.
   const float* given = nullptr;  // [.., dim]

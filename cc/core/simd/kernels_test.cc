@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -234,6 +236,25 @@ TEST_P(KernelsTest, CopyRowsWritesEachRowInOrder) {
         StreamedRows();
         written.ExpectRows(n, [](float, float given, float) { return given; });
       }
+    }
+  }
+}
+
+TEST_P(KernelsTest, RowsWithoutPositionsAreGivenInOrder) {
+  for (const int64_t dim : kWidths) {
+    SCOPED_TRACE(dim);
+    for (const bool adds : {false, true}) {
+      Written written(dim);
+      std::iota(written.positions.begin(), written.positions.end(), 0);
+      std::fill_n(written.is_new, Written::kWrites, false);
+      WriteBlock block = written.Block(Written::kWrites);
+      block.positions = nullptr;
+      block.is_new = nullptr;
+      adds ? kernels_->add_rows(block)
+           : static_cast<void>(kernels_->copy_rows(block));
+      written.ExpectRows(block.n, [&](float row, float given, float) {
+        return adds ? row + given : given;
+      });
     }
   }
 }

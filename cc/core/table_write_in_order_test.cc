@@ -1,0 +1,176 @@
+// Large batches: all of whose rows are there, or all but a few.
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "cc/core/embedding_table.h"
+#include "cc/core/testing/test_table.h"
+#include "cc/core/testing/thread_executor.h"
+#include "gtest/gtest.h"
+
+namespace tfembed {
+namespace {
+
+constexpr int64_t kKeys = 30'000;  // Of the table, multiples of 3.
+constexpr int64_t kDims[] = {1, 8, 24, 64};
+
+// A table and what it should hold: by key one number, which is that of all
+// columns. Numbers are small integers, so that all sums are exact.
+class Batches {
+ public:
+  Batches(int64_t dim, int threads)
+      : dim_(dim), executor_(threads), table_(MakeTestTable(dim)) {
+    std::vector<int64_t> keys;
+    for (int64_t i = 0; i < kKeys; ++i) keys.push_back(3 * i);
+    Upsert(keys);
+  }
+
+  // Of `distinct` keys that are there.
+  std::vector<int64_t> Draw(int64_t n, int64_t distinct) {
+    std::vector<int64_t> keys(n);
+    for (int64_t& key : keys) key = 3 * (random_() % distinct);
+    return keys;
+  }
+
+  void Upsert(const std::vector<int64_t>& keys) {
+    const std::vector<float> values = Values(keys.size());
+    for (size_t i = 0; i < keys.size(); ++i) model_[keys[i]] = numbers_[i];
+    ASSERT_TRUE(table_->Upsert(keys, values.data(), &executor_).ok());
+  }
+
+  // One key in eight is said not to be there.
+  void Accum(const std::vector<int64_t>& keys, bool with_old) {
+    const size_t n = keys.size();
+    const std::vector<float> old = Values(n);
+    const std::vector<float> old_numbers = numbers_;
+    const std::vector<float> values = Values(n);
+    const std::unique_ptr<bool[]> exists(new bool[n]);
+    for (size_t i = 0; i < n; ++i) {
+      exists[i] = random_() % 8 != 0;
+      const auto found = model_.find(keys[i]);
+      if (found != model_.end()) {
+        const float change = numbers_[i] - (with_old ? old_numbers[i] : 0);
+        if (exists[i]) found->second += change;
+      } else if (!exists[i]) {
+        model_[keys[i]] = numbers_[i];
+      }
+    }
+    ASSERT_TRUE(table_
+                    ->Accum(keys, values.data(),
+                            with_old ? old.data() : nullptr, exists.get(),
+                            &executor_)
+                    .ok());
+  }
+
+  void ExpectRows() {
+    std::vector<int64_t> keys;
+    for (const auto& [key, number] : model_) keys.push_back(key);
+    ASSERT_EQ(table_->size(), static_cast<int64_t>(keys.size()));
+    const std::vector<float> rows = LookUp(*table_, keys);
+    size_t at = 0;
+    for (const auto& [key, number] : model_) {
+      for (int64_t c = 0; c < dim_; ++c, ++at) {
+        ASSERT_EQ(rows[at], number) << "key " << key << ", column " << c;
+      }
+    }
+  }
+
+ private:
+  // Of n rows, whose numbers are kept.
+  std::vector<float> Values(int64_t n) {
+    numbers_.resize(n);
+    std::vector<float> values;
+    for (float& number : numbers_) {
+      number = static_cast<float>(random_() % 1000);
+      values.insert(values.end(), dim_, number);
+    }
+    return values;
+  }
+
+  const int64_t dim_;
+  std::mt19937_64 random_{7};
+  ThreadExecutor executor_;
+  const std::unique_ptr<EmbeddingTable> table_;
+  std::map<int64_t, float> model_;
+  std::vector<float> numbers_;
+};
+
+// By threads.
+class WriteInOrderTest : public testing::TestWithParam<int> {
+ protected:
+  // Keys of batches: none, some and most come twice.
+  static constexpr int64_t kDistinct[] = {kKeys, 9'000, 500};
+};
+
+TEST_P(WriteInOrderTest, OfRepeatedKeysTheLastOneStays) {
+  for (const int64_t dim : kDims) {
+    SCOPED_TRACE(dim);
+    Batches batches(dim, GetParam());
+    for (const int64_t distinct : kDistinct) {
+      for (const int64_t n : {8191, 8192, 8193, 20'000}) {
+        batches.Upsert(batches.Draw(n, distinct));
+        batches.ExpectRows();
+      }
+    }
+  }
+}
+
+TEST_P(WriteInOrderTest, EachOccurrenceOfARepeatedKeyIsAdded) {
+  for (const int64_t dim : kDims) {
+    SCOPED_TRACE(dim);
+    Batches batches(dim, GetParam());
+    for (const int64_t distinct : kDistinct) {
+      for (const bool with_old : {false, true}) {
+        batches.Accum(batches.Draw(20'000, distinct), with_old);
+        batches.ExpectRows();
+      }
+    }
+  }
+}
+
+TEST_P(WriteInOrderTest, NewKeysAreInsertedWhereverTheyStand) {
+  Batches batches(8, GetParam());
+  int64_t next = 1;
+  for (const int64_t at : {0, 127, 128, 9'999, 10'000, 19'999}) {
+    for (const bool accum : {false, true}) {
+      std::vector<int64_t> keys = batches.Draw(20'000, kKeys);
+      keys[at] = next;
+      keys[at / 2] = next;
+      next += 3;
+      accum ? batches.Accum(keys, true) : batches.Upsert(keys);
+      batches.ExpectRows();
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, WriteInOrderTest,
+                         testing::Values(1, 2, 5, 20));
+
+TEST(WriteInOrder, RowsWithANaNAreCountedOnceEach) {
+  constexpr int64_t kN = 20'000;
+  auto table = MakeTestTable(8);
+  ThreadExecutor executor(4);
+  std::vector<int64_t> keys(kN);
+  for (int64_t i = 0; i < kN; ++i) keys[i] = i % (kN - 300);
+  std::vector<float> values(kN * 8, 1.0f);
+  ASSERT_TRUE(table->Upsert(keys, values.data(), &executor).ok());
+  ASSERT_EQ(table->use().nan_rows, 0);
+  // The first 300 keys come again at the end.
+  for (const int64_t i : {1, 297, 9'000, 19'998}) {
+    values[i * 8 + 5] = std::numeric_limits<float>::quiet_NaN();
+  }
+  ASSERT_TRUE(table->Upsert(keys, values.data(), &executor).ok());
+  EXPECT_EQ(table->use().nan_rows, 4);
+  const std::vector<float> rows = LookUp(*table, {1, 297, 9'000, 298});
+  EXPECT_FALSE(std::isnan(rows[5]));
+  EXPECT_FALSE(std::isnan(rows[13]));
+  EXPECT_TRUE(std::isnan(rows[21]));
+  EXPECT_TRUE(std::isnan(rows[29]));
+}
+
+}  // namespace
+}  // namespace tfembed
