@@ -120,6 +120,12 @@ class StripedTable::OrderedWrite {
     return std::min(n_, segment * share_);
   }
 
+  // The segments from the second on in halves: both of segment 1, ...
+  int64_t half_begin(int64_t half) const {
+    const int64_t s = half / 2 + 1;
+    return half % 2 == 0 ? begin(s) : (begin(s) + begin(s + 1)) / 2;
+  }
+
   // The rows of keys [begin, end), null where none is to be written; false
   // where one is to be made.
   bool FindBlockOfRows(int64_t begin, int64_t end) {
@@ -159,10 +165,7 @@ class StripedTable::OrderedWrite {
   bool LeaveRepeats() {
     ParallelFor(executor_, 2 * (num_segments_ - 1), [&](int64_t task) {
       const int64_t s = task / 2 + 1;
-      const int64_t middle = (begin(s) + begin(s + 1)) / 2;
-      const bool is_first = task % 2 == 0;
-      const int64_t first = is_first ? begin(s) : middle;
-      const int64_t last = is_first ? middle : begin(s + 1);
+      const int64_t first = half_begin(task), last = half_begin(task + 1);
       int64_t num_left = 0;
       for (int64_t i = first; i < last; ++i) {
         const float*& row = rows_.data()[i];
@@ -174,11 +177,8 @@ class StripedTable::OrderedWrite {
     });
     // One after the other, in the order of the batch.
     for (int64_t task = 0; task < 2 * (num_segments_ - 1); ++task) {
-      const int64_t s = task / 2 + 1;
-      const int64_t middle = (begin(s) + begin(s + 1)) / 2;
-      const uint32_t* const from =
-          left_.data() + (task % 2 == 0 ? begin(s) : middle);
-      std::copy_n(from, num_left_[task], left_.data() + all_left_);
+      std::copy_n(left_.data() + half_begin(task), num_left_[task],
+                  left_.data() + all_left_);
       all_left_ += num_left_[task];
     }
     return all_left_ <= n_ / kLeftToEnd;
