@@ -156,7 +156,7 @@ class StripedTable final : public EmbeddingTable {
   static absl::Status NoMemoryToPin(int64_t keys);
   // Writes a batch all of whose rows are there, if it is one that is faster so;
   // false: nothing was done. REQUIRES: the caller holds batches_.
-  bool WriteInOrder(absl::Span<const int64_t> keys, const RowWrites& writes,
+  bool WriteInOrder(absl::Span<const int64_t> keys, RowWrites writes,
                     Executor* executor);
   // REQUIRES: the caller holds batches_, by `bound` where the table has one.
   absl::Status WriteHeld(absl::Span<const int64_t> keys, RowWrites writes,

@@ -22,31 +22,38 @@ FindBlock BlockToFind(const RowStore& store, const StripeIndexes& indexes,
   return block;
 }
 
+int64_t FindAskedFor(const TableStripes& stripes, const RowStore& store,
+                     FindBlock* block) {
+  const int64_t num_unsettled = ActiveKernels().find_at_homes(block);
+  int64_t misses = 0;
+  for (int64_t j = 0; j < num_unsettled; ++j) {
+    const int32_t i = block->unsettled[j];
+    const HashBucket* const home = block->homes[i];
+    uint32_t row = HashIndex::kNoRow;
+    if (home->overflow != 0) {
+      const int64_t key = block->keys[i];
+      const TableStripe& stripe = stripes[StripeOf(HashKey(key))];
+      row = stripe.index().FindPast(home, key);
+    }
+    if (row != HashIndex::kNoRow) {
+      block->rows[i] = store.Row(row);
+      PrefetchRow(block->rows[i], block->floats_to_fetch);
+    } else {
+      block->rows[i] = nullptr;
+      ++misses;
+    }
+  }
+  return block->n - misses;
+}
+
 int64_t FindRows(const TableStripes& stripes, const RowStore& store,
                  const StripeIndexes& indexes, const int64_t* keys, int64_t n,
                  int64_t floats, const float** rows) {
   FindBlock block = BlockToFind(store, indexes, keys, n);
   block.floats_to_fetch = floats;
   block.rows = rows;
-  const int64_t num_unsettled = ActiveKernels().find(&block);
-  int64_t misses = 0;
-  for (int64_t j = 0; j < num_unsettled; ++j) {
-    const int32_t i = block.unsettled[j];
-    const HashBucket* const home = block.homes[i];
-    uint32_t row = HashIndex::kNoRow;
-    if (home->overflow != 0) {
-      const TableStripe& stripe = stripes[StripeOf(HashKey(keys[i]))];
-      row = stripe.index().FindPast(home, keys[i]);
-    }
-    if (row != HashIndex::kNoRow) {
-      rows[i] = store.Row(row);
-      PrefetchRow(rows[i], floats);
-    } else {
-      rows[i] = nullptr;
-      ++misses;
-    }
-  }
-  return n - misses;
+  ActiveKernels().ask_for_homes(&block);
+  return FindAskedFor(stripes, store, &block);
 }
 
 }  // namespace tfembed

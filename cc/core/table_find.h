@@ -28,6 +28,11 @@ StripeIndexes IndexesOf(const TableStripes& stripes);
 FindBlock BlockToFind(const RowStore& store, const StripeIndexes& indexes,
                       const int64_t* keys, int64_t n);
 
+// Sets block->rows, and asks for the first `floats_to_fetch` of each. Returns
+// how many there are. REQUIRES: ask_for_homes of simd/dispatch.h was called.
+int64_t FindAskedFor(const TableStripes& stripes, const RowStore& store,
+                     FindBlock* block);
+
 // Sets rows[i] to the row of keys[i], or to null, and asks for its first
 // `floats`. Returns how many there are. REQUIRES: n <= kFindKeys.
 int64_t FindRows(const TableStripes& stripes, const RowStore& store,

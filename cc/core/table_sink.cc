@@ -191,7 +191,8 @@ class StripedTable::Sink final : public RowSink {
     FindBlock block = BlockToFind(*store, indexes, ids, n);
     block.floats_to_fetch = store->width();
     block.rows = found;
-    const int64_t num_unsettled = ActiveKernels().find(&block);
+    ActiveKernels().ask_for_homes(&block);
+    const int64_t num_unsettled = ActiveKernels().find_at_homes(&block);
     int32_t inserted[kFindKeys];
     int64_t num_inserted = 0, num_refused = 0;
     for (int64_t j = 0; j < num_unsettled; ++j) {

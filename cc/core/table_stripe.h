@@ -115,16 +115,27 @@ class SharedLocks {
 class ExclusiveLocks {
  public:
   explicit ExclusiveLocks(const TableStripes& stripes) : stripes_(stripes) {
-    for (const TableStripe& stripe : stripes_) stripe.mutex().lock();
+    for (; held_ < kNumStripes; ++held_) stripes_[held_].mutex().lock();
+  }
+  // All, or none where somebody holds one: all_held().
+  ExclusiveLocks(const TableStripes& stripes, std::try_to_lock_t)
+      : stripes_(stripes) {
+    while (held_ < kNumStripes && stripes_[held_].mutex().try_lock()) ++held_;
+    if (!all_held()) Unlock();
   }
   ExclusiveLocks(const ExclusiveLocks&) = delete;
   ExclusiveLocks& operator=(const ExclusiveLocks&) = delete;
-  ~ExclusiveLocks() {
-    for (const TableStripe& stripe : stripes_) stripe.mutex().unlock();
-  }
+  ~ExclusiveLocks() { Unlock(); }
+
+  bool all_held() const { return held_ == kNumStripes; }
 
  private:
+  void Unlock() {
+    while (held_ > 0) stripes_[--held_].mutex().unlock();
+  }
+
   const TableStripes& stripes_;
+  int held_ = 0;  // The first ones.
 };
 
 }  // namespace tfembed

@@ -59,7 +59,7 @@ struct PoolBlock {
 };
 
 // Keys whose rows are looked for, each in the bucket where a search begins.
-// `indexes` is for `find` alone, which sets `homes`.
+// `indexes` is for setting `homes` alone.
 struct FindBlock {
   static constexpr int64_t kMostKeys = 128;
 
@@ -70,6 +70,9 @@ struct FindBlock {
   int64_t floats_to_fetch = 0;  // Of each row that is found.
 
   const HashBucket* homes[kMostKeys];  // Where the search for each key begins.
+  // Of no more keys: its homes are set and asked for meanwhile, one a key; or
+  // null.
+  FindBlock* next = nullptr;
 
   // Out: the row of each key if it is there;
   const float** rows = nullptr;
@@ -124,9 +127,9 @@ using ApplyFunction = void (*)(const Rule& rule, const CommonParameters& common,
 struct Kernels {
   const char* name;
   void (*pool)(const PoolBlock& block);
-  // How many keys are unsettled; find_at_homes: with all `homes` set, and asked
-  // for, by the caller.
-  int64_t (*find)(FindBlock* block);
+  // Sets all `homes`, and asks for them.
+  void (*ask_for_homes)(FindBlock* block);
+  // How many keys are unsettled. REQUIRES: all `homes` are set.
   int64_t (*find_at_homes)(FindBlock* block);
   bool (*all_finite)(const float* x, int64_t n);
   // Whether `streams` is about rows that are there, too; see simd/write.inc.

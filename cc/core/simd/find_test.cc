@@ -78,6 +78,7 @@ TEST_P(FindTest, KeysAreFoundAtHomeAndTheOthersListed) {
     SCOPED_TRACE(width);
     Fill(width);
     const StripeIndexes indexes = IndexesOf(*stripes_);
+    const int64_t next_keys[] = {0, 1, 7, 14, -1};
     int64_t num_past = 0;
     for (int64_t begin = 0; begin < 7 * kKeys; begin += 7 * 60) {
       // Of two keys one is there; blocks of 1, and of 120 to 128 keys.
@@ -90,7 +91,14 @@ TEST_P(FindTest, KeysAreFoundAtHomeAndTheOthersListed) {
       std::vector<const float*> rows(keys.size());
       block.rows = rows.data();
       block.floats_to_fetch = width;
-      const int64_t num_unsettled = ActiveKernels().find(&block);
+      FindBlock next_block =
+          BlockToFind(*store_, indexes, next_keys, std::min<int64_t>(n, 5));
+      block.next = &next_block;
+      ActiveKernels().ask_for_homes(&block);
+      const int64_t num_unsettled = ActiveKernels().find_at_homes(&block);
+      for (int64_t i = 0; i < next_block.n; ++i) {
+        ASSERT_EQ(next_block.homes[i], HomeOf(next_keys[i]));
+      }
       int64_t next = 0;
       for (size_t i = 0; i < keys.size(); ++i) {
         ASSERT_EQ(block.homes[i], HomeOf(keys[i]));
