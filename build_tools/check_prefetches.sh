@@ -6,7 +6,7 @@
 set -euo pipefail
 
 for archive in "$@"; do
-  for function in Pool Find CopyRows AddRows; do
+  for function in Pool AskForHomes FindAtHomes CopyRows AddRows; do
     if ! objdump --disassemble --demangle "$archive" |
       sed -n "/(anonymous namespace)::$function(.*>:\$/,/^$/p" |
       grep -c prefetcht1 >/dev/null; then

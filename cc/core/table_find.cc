@@ -46,6 +46,12 @@ int64_t FindAskedFor(const TableStripes& stripes, const RowStore& store,
   return block->n - misses;
 }
 
+void AskPastHomes(const FindBlock& block, int64_t num_unsettled) {
+  for (int64_t j = 0; j < num_unsettled; ++j) {
+    HashIndex::PrefetchPast(*block.homes[block.unsettled[j]]);
+  }
+}
+
 int64_t FindRows(const TableStripes& stripes, const RowStore& store,
                  const StripeIndexes& indexes, const int64_t* keys, int64_t n,
                  int64_t floats, const float** rows) {

@@ -33,6 +33,10 @@ FindBlock BlockToFind(const RowStore& store, const StripeIndexes& indexes,
 int64_t FindAskedFor(const TableStripes& stripes, const RowStore& store,
                      FindBlock* block);
 
+// Asks for where the keys may be that find_at_homes did not find. For writes,
+// which may go on to insert them; reads look past few homes, and at once.
+void AskPastHomes(const FindBlock& block, int64_t num_unsettled);
+
 // Sets rows[i] to the row of keys[i], or to null, and asks for its first
 // `floats`. Returns how many there are. REQUIRES: n <= kFindKeys.
 int64_t FindRows(const TableStripes& stripes, const RowStore& store,

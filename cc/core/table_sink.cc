@@ -195,9 +195,7 @@ class StripedTable::Sink final : public RowSink {
     const int64_t num_unsettled = ActiveKernels().find_at_homes(&block);
     int32_t inserted[kFindKeys];
     int64_t num_inserted = 0, num_refused = 0;
-    for (int64_t j = 0; j < num_unsettled; ++j) {
-      HashIndex::PrefetchPast(*block.homes[block.unsettled[j]]);
-    }
+    AskPastHomes(block, num_unsettled);
     for (int64_t j = 0; j < num_unsettled; ++j) {
       const int32_t i = block.unsettled[j];
       const uint64_t hash = HashKey(ids[i]);

@@ -92,9 +92,7 @@ void StripedTable::FindOrMakeRows(const RowWrites& writes, TableStripe* stripe,
   FindBlock& find = block->find;
   find.floats_to_fetch = FloatsToFetch(writes);
   const int64_t num_unsettled = ActiveKernels().find_at_homes(&find);
-  for (int64_t j = 0; j < num_unsettled; ++j) {
-    HashIndex::PrefetchPast(*find.homes[find.unsettled[j]]);
-  }
+  AskPastHomes(find, num_unsettled);
   std::fill_n(block->is_new, keys.size, false);
   for (int64_t j = 0; j < num_unsettled; ++j) {
     const int32_t i = find.unsettled[j];
