@@ -63,7 +63,7 @@ struct TableUse {
 // One shard of a table without a fixed vocabulary: int64 keys, each with a row
 // of `dim` numbers and the slots of at most one update rule, floats. No key
 // value is reserved. Thread-safe: any number of threads read at once; writers
-// lock one stripe at a time, so a key's row is whole at any moment. All batch
+// lock a part of the keys or all, so a key's row is whole at any moment. Batch
 // calls take keys in any order, repeated or not; with repeats the last one wins
 // in Upsert. A failed call leaves the table as it was.
 //

@@ -29,10 +29,11 @@ namespace tfembed {
 // The EmbeddingTable in memory: stripes of index over one store of rows.
 //
 // Locks. Readers hold all stripes' locks, shared; Visit one stripe's at a time,
-// shared, and batches_, shared, from end to end. All writers lock one stripe at
-// a time, exclusive. Writes of rows and updates (Sink) hold batches_, shared,
-// from the reservation of room to the last write; removals need not. Clear,
-// SetSlots and SetSeed hold batches_ and then all stripes, exclusive.
+// shared, and batches_, shared, from end to end. Writers lock one stripe at a
+// time, exclusive; but WriteInOrder all of them, where none has to be waited
+// for. Writes of rows and updates (Sink) hold batches_, shared, from the
+// reservation of room to the last write; removals need not. Clear, SetSlots and
+// SetSeed hold batches_ and then all stripes, exclusive.
 // In a table of bounded size all writers, updates and removals included, hold
 // batches_, exclusive: nothing else changes while a batch counts its new keys,
 // evicts and writes.
@@ -214,6 +215,7 @@ class StripedTable final : public EmbeddingTable {
   void AddValue(const RowWrites& writes, uint32_t position, int64_t key,
                 float* row) const;
 
+  void StreamFound(const float* const* rows, int64_t n, char* values) const;
   template <int64_t kBytes>
   void LookupRange(const StripeIndexes& indexes, const KeySource& keys,
                    int64_t first, int64_t last, char* values, bool* exists,

@@ -12,14 +12,12 @@ StripeIndexes IndexesOf(const TableStripes& stripes) {
   return indexes;
 }
 
-FindBlock BlockToFind(const RowStore& store, const StripeIndexes& indexes,
-                      const int64_t* keys, int64_t n) {
-  FindBlock block;
-  block.keys = keys;
-  block.n = n;
-  block.indexes = &indexes;
-  block.addresses = store.addresses();
-  return block;
+void SetKeys(const RowStore& store, const StripeIndexes& indexes,
+             const int64_t* keys, int64_t n, FindBlock* block) {
+  block->keys = keys;
+  block->n = n;
+  block->indexes = &indexes;
+  block->addresses = store.addresses();
 }
 
 int64_t FindAskedFor(const TableStripes& stripes, const RowStore& store,
@@ -55,7 +53,8 @@ void AskPastHomes(const FindBlock& block, int64_t num_unsettled) {
 int64_t FindRows(const TableStripes& stripes, const RowStore& store,
                  const StripeIndexes& indexes, const int64_t* keys, int64_t n,
                  int64_t floats, const float** rows) {
-  FindBlock block = BlockToFind(store, indexes, keys, n);
+  FindBlock block;
+  SetKeys(store, indexes, keys, n, &block);
   block.floats_to_fetch = floats;
   block.rows = rows;
   ActiveKernels().ask_for_homes(&block);

@@ -23,13 +23,13 @@ inline constexpr int64_t kFindKeys = FindBlock::kMostKeys;
 // Where the searches in all stripes begin: as long as they are locked.
 StripeIndexes IndexesOf(const TableStripes& stripes);
 
-// For the kernel; `rows` and `floats_to_fetch` are left to be set. REQUIRES: n
-// <= kFindKeys.
-FindBlock BlockToFind(const RowStore& store, const StripeIndexes& indexes,
-                      const int64_t* keys, int64_t n);
+// For the kernel; `rows`, `floats_to_fetch` and `next` are left as they are.
+// REQUIRES: n <= kFindKeys.
+void SetKeys(const RowStore& store, const StripeIndexes& indexes,
+             const int64_t* keys, int64_t n, FindBlock* block);
 
 // Sets block->rows, and asks for the first `floats_to_fetch` of each. Returns
-// how many there are. REQUIRES: ask_for_homes of simd/dispatch.h was called.
+// how many there are. REQUIRES: all its `homes` are set.
 int64_t FindAskedFor(const TableStripes& stripes, const RowStore& store,
                      FindBlock* block);
 

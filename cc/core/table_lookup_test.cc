@@ -1,6 +1,7 @@
 // Lookups whose keys are made a block at a time.
 #include <atomic>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <vector>
 
@@ -42,36 +43,74 @@ class MadeKeys final : public KeySource {
 // Blocks and tasks that are full, and that are not.
 constexpr int64_t kSizes[] = {0, 1, 127, 128, 129, 1024, 4097, 20001};
 
-TEST(TableLookup, FromASourceGivesTheRowsOfItsKeys) {
-  constexpr int64_t kDim = 3;
-  auto table = MakeTestTable(kDim, /*initial_value=*/0.5f);
-  std::vector<int64_t> keys;
-  std::vector<float> numbers;
-  for (int64_t i = 0; i < 20001; i += 2) {  // Every second key is there.
-    keys.push_back(-3 * i);
-    numbers.push_back(static_cast<float>(i));
+// Floats of a row: within a cache line, of several, and so many that the most
+// keys' rows go past the caches.
+constexpr int64_t kDims[] = {3, 16, 32, 128};
+
+// By every how many keys are there.
+class LookupFromTest : public testing::TestWithParam<int> {
+ protected:
+  bool is_there(int64_t i) const { return i % GetParam() == 0; }
+
+  std::unique_ptr<EmbeddingTable> Fill(int64_t dim) const {
+    auto table = MakeTestTable(dim, /*initial_value=*/0.5f);
+    std::vector<int64_t> keys;
+    std::vector<float> numbers;
+    for (int64_t i = 0; i < kSizes[std::size(kSizes) - 1]; ++i) {
+      if (!is_there(i)) continue;
+      keys.push_back(-3 * i);
+      numbers.push_back(static_cast<float>(i));
+    }
+    const std::vector<float> rows = RowsOf(numbers, dim);
+    EXPECT_TRUE(table->Upsert(keys, rows.data(), nullptr).ok());
+    return table;
   }
-  ASSERT_TRUE(table->Upsert(keys, RowsOf(numbers, kDim).data(), nullptr).ok());
+
+  // Looks up n keys.
+  void ExpectRows(const EmbeddingTable& table, int64_t n, bool with_exists,
+                  Executor* executor) const {
+    const int64_t dim = table.dim();
+    MadeKeys source(n);
+    std::vector<float> memory(n * dim + 16);
+    float* const values = memory.data() + (-Word(memory.data()) & 15);
+    std::unique_ptr<bool[]> exists(new bool[n]());
+    table.LookupFrom(&source, values, with_exists ? exists.get() : nullptr,
+                     executor);
+    ASSERT_EQ(source.asked(), std::vector<int>(n, 1));
+    for (int64_t i = 0; i < n; ++i) {
+      ASSERT_EQ(exists[i], with_exists && is_there(i)) << i;
+      const auto wanted = is_there(i) ? static_cast<float>(i) : 0.5f;
+      for (int64_t d = 0; d < dim; ++d) {
+        ASSERT_EQ(values[i * dim + d], wanted) << i;
+      }
+    }
+  }
+
+ private:
+  // Which float of the address space it is.
+  static uintptr_t Word(const float* p) {
+    return reinterpret_cast<uintptr_t>(p) / sizeof(float);
+  }
+};
+
+TEST_P(LookupFromTest, GivesTheRowsOfItsKeys) {
   ThreadExecutor threads(3);
-  for (Executor* executor :
-       {static_cast<Executor*>(nullptr), static_cast<Executor*>(&threads)}) {
-    for (int64_t n : kSizes) {
-      MadeKeys source(n);
-      std::vector<float> values(n * kDim);
-      std::unique_ptr<bool[]> exists(new bool[n]());
-      table->LookupFrom(&source, values.data(), exists.get(), executor);
-      EXPECT_EQ(source.asked(), std::vector<int>(n, 1)) << n;
-      for (int64_t i = 0; i < n; ++i) {
-        const bool is_there = i % 2 == 0;
-        ASSERT_EQ(exists[i], is_there) << i << " of " << n;
-        const auto wanted = is_there ? static_cast<float>(i) : 0.5f;
-        for (int64_t d = 0; d < kDim; ++d) {
-          ASSERT_EQ(values[i * kDim + d], wanted) << i << " of " << n;
+  for (const int64_t dim : kDims) {
+    const auto table = Fill(dim);
+    for (Executor* executor :
+         {static_cast<Executor*>(nullptr), static_cast<Executor*>(&threads)}) {
+      for (const bool with_exists : {false, true}) {
+        for (const int64_t n : kSizes) {
+          SCOPED_TRACE(testing::Message() << n << " rows of " << dim);
+          ExpectRows(*table, n, with_exists, executor);
         }
       }
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(KeysThatAreThere, LookupFromTest,
+                         testing::Values(1, 2, 100));
 
 TEST(TableLookup, OfASourceCountsHitsAndMisses) {
   auto table = MakeTestTable(1);

@@ -188,7 +188,8 @@ class StripedTable::Sink final : public RowSink {
     const bool touches = table_->touches_;
     const float* found[kFindKeys];
     const auto row_of = [&](int64_t i) { return const_cast<float*>(found[i]); };
-    FindBlock block = BlockToFind(*store, indexes, ids, n);
+    FindBlock block;
+    SetKeys(*store, indexes, ids, n, &block);
     block.floats_to_fetch = store->width();
     block.rows = found;
     ActiveKernels().ask_for_homes(&block);

@@ -1,9 +1,12 @@
 #ifndef TFEMBED_CORE_TABLE_STRIPE_H_
 #define TFEMBED_CORE_TABLE_STRIPE_H_
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <mutex>
 #include <shared_mutex>
 
 #include "absl/status/status.h"
@@ -120,7 +123,7 @@ class ExclusiveLocks {
   // All, or none where somebody holds one: all_held().
   ExclusiveLocks(const TableStripes& stripes, std::try_to_lock_t)
       : stripes_(stripes) {
-    while (held_ < kNumStripes && stripes_[held_].mutex().try_lock()) ++held_;
+    while (held_ < kNumStripes && TryLock(&stripes_[held_].mutex())) ++held_;
     if (!all_held()) Unlock();
   }
   ExclusiveLocks(const ExclusiveLocks&) = delete;
@@ -130,6 +133,14 @@ class ExclusiveLocks {
   bool all_held() const { return held_ == kNumStripes; }
 
  private:
+  // By a time limit that has passed: after a try_lock the C library may leave
+  // readers asleep that wait for the lock (glibc's bug 23844, before 2.30).
+  static bool TryLock(std::shared_mutex* mutex) {
+    constexpr timespec kPast = {0, 0};
+    auto* const lock = static_cast<pthread_rwlock_t*>(mutex->native_handle());
+    return pthread_rwlock_timedwrlock(lock, &kPast) == 0;
+  }
+
   void Unlock() {
     while (held_ > 0) stripes_[--held_].mutex().unlock();
   }

@@ -29,21 +29,28 @@ namespace {
 constexpr int64_t kLeastKeys = 8192;
 constexpr int64_t kMostKeys = int64_t{1} << 17;
 
-// Floats of an upserted row. Narrower ones take 0.88 of the time in order by
-// two threads, but what two threads gain over one falls to 0.8 of the limit's
-// gain, which for them is the memory's.
+// Floats of an upserted row. Rows of 8 take 0.88 of the time in order by two
+// threads, but less by one: two over one then gain 0.80 of what the memory lets
+// them, in place of 1.17 (rows of 64: 1.02).
 constexpr int64_t kLeastUpserted = 16;
 
-constexpr int64_t kMostSegments = 16;
+// A segment for each thread. More would ask for each key in the filters of many
+// others; stripe by stripe has no such limit.
+constexpr int64_t kMostSegments = 8;
 
-// Of the keys about one in so many may be left to the end.
-constexpr int64_t kLeftToEnd = 8;
+// About so much of a thread's share may be left to the end, where one thread
+// writes it.
+constexpr int64_t kLeftOfShare = 4;  // One part in so many.
+
+int64_t NumThreads(const Executor* executor) {
+  return executor == nullptr ? 1 : executor->num_threads();
+}
 
 }  // namespace
 
 class StripedTable::OrderedWrite {
  public:
-  // REQUIRES: the caller has locked all stripes.
+  // REQUIRES: the caller has locked all stripes; at most kMostSegments threads.
   OrderedWrite(StripedTable* table, absl::Span<const int64_t> keys,
                const RowWrites& writes, Executor* executor)
       : table_(table),
@@ -51,8 +58,7 @@ class StripedTable::OrderedWrite {
         n_(keys.size()),
         writes_(writes),
         executor_(executor),
-        num_segments_(std::min<int64_t>(
-            executor == nullptr ? 1 : executor->num_threads(), kMostSegments)),
+        num_segments_(NumThreads(executor)),
         share_((n_ + num_segments_ - 1) / num_segments_),
         indexes_(IndexesOf(table->stripes_)) {}
 
@@ -61,7 +67,7 @@ class StripedTable::OrderedWrite {
     if (!Allocate()) return false;
     // A batch that brings new keys mostly has one among the first.
     FindRows(0, std::min(kFindKeys, n_), /*note=*/[](const float*) {});
-    if (!all_there_ || !FindAll() || HasManyRepeats()) return false;
+    if (!none_to_make_ || !FindAll() || HasManyRepeats()) return false;
     std::atomic<int64_t> nan_rows{0};
     ParallelFor(executor_, num_segments_,
                 [&](int64_t s) { nan_rows += WriteSegment(s); });
@@ -94,26 +100,26 @@ class StripedTable::OrderedWrite {
       filters_.Clear(s);
       FindRows(first, last, [&](const float* row) { filters_.Add(s, row); });
     });
-    return all_there_;
+    return none_to_make_;
   }
 
   // The rows of keys [first, last), null where none is to be written. Notes the
-  // others. Clears all_there_ and stops where one is to be made.
+  // others. Clears none_to_make_ and stops where one is to be made.
   template <class Note>
   void FindRows(int64_t first, int64_t last, Note note) {
     FindBlock blocks[2];
     SetBlock(first, last, &blocks[0]);
     ActiveKernels().ask_for_homes(&blocks[0]);
     for (int b = 0; first < last; first += kFindKeys, b = 1 - b) {
-      if (!all_there_.load(std::memory_order_relaxed)) return;
+      if (!none_to_make_.load(std::memory_order_relaxed)) return;
       FindBlock& block = blocks[b];
       // Its buckets are under way while those of this one are read.
       SetBlock(first + kFindKeys, last, &blocks[1 - b]);
       block.next = &blocks[1 - b];
       const int64_t found =
           FindAskedFor(table_->stripes_, *table_->store_, &block);
-      if (!LeaveUnwritten(first, found, &block)) {
-        all_there_ = false;
+      if (!DropUnwritten(first, found, &block)) {
+        none_to_make_ = false;
         return;
       }
       for (int64_t i = 0; i < block.n; ++i) {
@@ -124,16 +130,15 @@ class StripedTable::OrderedWrite {
 
   void SetBlock(int64_t first, int64_t last, FindBlock* block) {
     first = std::min(first, last);
-    block->keys = keys_.data() + first;
-    block->n = std::min(kFindKeys, last - first);
-    block->indexes = &indexes_;
-    block->addresses = table_->store_->addresses();
+    SetKeys(*table_->store_, indexes_, keys_.data() + first,
+            std::min(kFindKeys, last - first), block);
     block->rows = rows_.data() + first;
   }
 
-  // Of a block of which so many keys were found; false where a row is to be
-  // made. What is there is added to only where the caller knew of it.
-  bool LeaveUnwritten(int64_t first, int64_t found, FindBlock* block) {
+  // Sets the rows that are not to be written to null, in a block of which so
+  // many keys were found; false where a row is to be made. What is there is
+  // added to only where the caller knew of it.
+  bool DropUnwritten(int64_t first, int64_t found, FindBlock* block) {
     if (writes_.kind == RowWrites::Kind::kUpsert) return found == block->n;
     for (int64_t i = 0; i < block->n; ++i) {
       if (writes_.exists[first + i]) continue;
@@ -152,7 +157,7 @@ class StripedTable::OrderedWrite {
       const int64_t at = share_ + i * step;
       repeats += MayBeBefore(at / share_, at);
     }
-    return repeats > kSample / kLeftToEnd;
+    return repeats * num_segments_ * kLeftOfShare > kSample;
   }
 
   bool MayBeBefore(int64_t s, int64_t i) const {
@@ -230,7 +235,7 @@ class StripedTable::OrderedWrite {
   const int64_t share_;  // Of a segment.
   const StripeIndexes indexes_;
   RowFilters filters_;  // Of all segments but the last.
-  std::atomic<bool> all_there_{true};
+  std::atomic<bool> none_to_make_{true};
   ScratchBuffer<const float*> rows_;  // By key.
   // Keys that are left to the end, by number: those of a segment begin where
   // it does.
@@ -245,7 +250,7 @@ bool StripedTable::WriteInOrder(absl::Span<const int64_t> keys,
       (writes.kind == RowWrites::Kind::kUpsert && dim_ >= kLeastUpserted);
   const int64_t n = keys.size();
   if (!is_faster || !type_.is_float32() || touches_ || n < kLeastKeys ||
-      n > kMostKeys) {
+      n > kMostKeys || NumThreads(executor) > kMostSegments) {
     return false;
   }
   // Where others use the table now, stripe by stripe keeps nobody waiting.

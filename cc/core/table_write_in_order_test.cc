@@ -18,24 +18,33 @@
 namespace tfembed {
 namespace {
 
-constexpr int64_t kKeys = 30'000;  // Of the table, multiples of 3.
+constexpr int64_t kKeys = 30'000;  // Of most tables, multiples of 3.
 constexpr int64_t kDims[] = {1, 8, 24, 64};
 
 // A table and what it should hold: by key one number, which is that of all
 // columns. Numbers are small integers, so that all sums are exact.
 class Batches {
  public:
-  Batches(int64_t dim, int threads)
+  Batches(int64_t dim, int threads, int64_t num_keys = kKeys)
       : dim_(dim), executor_(threads), table_(MakeTestTable(dim)) {
-    std::vector<int64_t> keys;
-    for (int64_t i = 0; i < kKeys; ++i) keys.push_back(3 * i);
-    Upsert(keys);
+    Upsert(FirstKeys(num_keys));
   }
 
   // Of `distinct` keys that are there.
   std::vector<int64_t> Draw(int64_t n, int64_t distinct) {
     std::vector<int64_t> keys(n);
     for (int64_t& key : keys) key = 3 * (random_() % distinct);
+    return keys;
+  }
+
+  // The first n keys in any order, but that one in 50 is another's, which comes
+  // twice: few enough for the order of the batch.
+  std::vector<int64_t> Shuffle(int64_t n) {
+    std::vector<int64_t> keys = FirstKeys(n);
+    std::shuffle(keys.begin(), keys.end(), random_);
+    for (int64_t i = 0; i < n / 50; ++i) {
+      keys[random_() % n] = keys[random_() % n];
+    }
     return keys;
   }
 
@@ -83,6 +92,12 @@ class Batches {
   }
 
  private:
+  static std::vector<int64_t> FirstKeys(int64_t n) {
+    std::vector<int64_t> keys(n);
+    for (int64_t i = 0; i < n; ++i) keys[i] = 3 * i;
+    return keys;
+  }
+
   // Of n rows, whose numbers are kept.
   std::vector<float> Values(int64_t n) {
     numbers_.resize(n);
@@ -135,12 +150,38 @@ TEST_P(WriteInOrderTest, EachOccurrenceOfARepeatedKeyIsAdded) {
   }
 }
 
+TEST_P(WriteInOrderTest, FewRepeatedKeysAreLeftToTheEnd) {
+  for (const int64_t dim : kDims) {
+    SCOPED_TRACE(dim);
+    Batches batches(dim, GetParam());
+    for (const int64_t n : {8191, 8192, 8193, 20'000, 30'000}) {
+      batches.Upsert(batches.Shuffle(n));
+      batches.ExpectRows();
+      for (const bool with_old : {false, true}) {
+        batches.Accum(batches.Shuffle(n), with_old);
+        batches.ExpectRows();
+      }
+    }
+  }
+}
+
+// So many that rows go past the caches, up to the most and one more.
+TEST_P(WriteInOrderTest, LargeBatches) {
+  constexpr int64_t kMost = 131'072;
+  Batches batches(16, GetParam(), kMost + 1);
+  for (const int64_t n : {kMost, kMost + 1}) {
+    batches.Upsert(batches.Shuffle(n));
+    batches.Accum(batches.Shuffle(n), /*with_old=*/true);
+    batches.ExpectRows();
+  }
+}
+
 TEST_P(WriteInOrderTest, NewKeysAreInsertedWhereverTheyStand) {
   Batches batches(8, GetParam());
   int64_t next = 1;
   for (const int64_t at : {0, 127, 128, 9'999, 10'000, 19'999}) {
     for (const bool accum : {false, true}) {
-      std::vector<int64_t> keys = batches.Draw(20'000, kKeys);
+      std::vector<int64_t> keys = batches.Shuffle(20'000);
       keys[at] = next;
       keys[at / 2] = next;
       next += 3;
@@ -182,7 +223,7 @@ TEST_P(WriteInOrderTest, ThreadsWriteAtOnce) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, WriteInOrderTest,
-                         testing::Values(1, 2, 5, 20));
+                         testing::Values(1, 2, 5, 8, 9));
 
 TEST(WriteInOrder, RowsWithANaNAreCountedOnceEach) {
   constexpr int64_t kN = 20'000;

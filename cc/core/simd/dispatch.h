@@ -81,6 +81,15 @@ struct FindBlock {
   int32_t unsettled[kMostKeys];
 };
 
+// Rows that are copied past the caches, one behind the other; null ones are
+// left out. End with StreamedRows.
+struct ReadBlock {
+  const float* const* rows = nullptr;
+  int64_t n = 0;
+  int64_t lines = 0;        // Of 64 bytes, of a row.
+  float* values = nullptr;  // At a multiple of 64 bytes.
+};
+
 // Given rows, and where they are written to or added to; see simd/write.inc. A
 // row may come several times.
 struct WriteBlock {
@@ -131,6 +140,7 @@ struct Kernels {
   void (*ask_for_homes)(FindBlock* block);
   // How many keys are unsettled. REQUIRES: all `homes` are set.
   int64_t (*find_at_homes)(FindBlock* block);
+  void (*stream_rows)(const ReadBlock& block);
   bool (*all_finite)(const float* x, int64_t n);
   // Whether `streams` is about rows that are there, too; see simd/write.inc.
   bool streams_old_rows;

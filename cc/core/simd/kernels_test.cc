@@ -224,6 +224,33 @@ struct Written {
 
 constexpr int64_t kNumWrites[] = {0, 1, 31, Written::kWrites};
 
+TEST_P(KernelsTest, StreamRowsCopiesTheRowsThatThereAre) {
+  constexpr int64_t kRows = 37;
+  for (const int64_t lines : {1, 2, 3, 4, 5}) {
+    const int64_t floats = 16 * lines;
+    const std::vector<float> from = RandomFloats(kRows * floats + 1, 1);
+    std::vector<float> memory(kRows * floats + 32, 42);
+    std::vector<const float*> rows(kRows);
+    for (int64_t i = 0; i < kRows; ++i) {  // At any address, in any order.
+      const float* const row = from.data() + i * 5 % kRows * floats + i % 2;
+      rows[i] = i % 7 == 3 ? nullptr : row;
+    }
+    const auto address = reinterpret_cast<uintptr_t>(memory.data());
+    ReadBlock block;
+    block.rows = rows.data();
+    block.n = kRows;
+    block.lines = lines;
+    block.values = memory.data() + (-(address / sizeof(float)) & 15);
+    kernels_->stream_rows(block);
+    StreamedRows();
+    for (int64_t at = 0; at < kRows * floats; ++at) {
+      const float* const row = rows[at / floats];
+      ASSERT_EQ(block.values[at], row == nullptr ? 42 : row[at % floats]) << at;
+    }
+    EXPECT_EQ(block.values[kRows * floats], 42);
+  }
+}
+
 TEST_P(KernelsTest, CopyRowsWritesEachRowInOrder) {
   for (const int64_t dim : kWidths) {
     for (const int64_t n : kNumWrites) {
