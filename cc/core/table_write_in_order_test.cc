@@ -154,7 +154,7 @@ TEST_P(WriteInOrderTest, FewRepeatedKeysAreLeftToTheEnd) {
   for (const int64_t dim : kDims) {
     SCOPED_TRACE(dim);
     Batches batches(dim, GetParam());
-    for (const int64_t n : {8191, 8192, 8193, 20'000, 30'000}) {
+    for (const int64_t n : {8192, 30'000}) {
       batches.Upsert(batches.Shuffle(n));
       batches.ExpectRows();
       for (const bool with_old : {false, true}) {

@@ -87,12 +87,13 @@ TEST_P(FindTest, KeysAreFoundAtHomeAndTheOthersListed) {
       for (int64_t i = 0; i < n; ++i) {
         keys.push_back(begin + i / 2 * 7 + i % 2);
       }
-      FindBlock block = BlockToFind(*store_, indexes, keys.data(), keys.size());
+      FindBlock block, next_block;
+      SetKeys(*store_, indexes, keys.data(), keys.size(), &block);
       std::vector<const float*> rows(keys.size());
       block.rows = rows.data();
       block.floats_to_fetch = width;
-      FindBlock next_block =
-          BlockToFind(*store_, indexes, next_keys, std::min<int64_t>(n, 5));
+      SetKeys(*store_, indexes, next_keys, std::min<int64_t>(n, 5),
+              &next_block);
       block.next = &next_block;
       ActiveKernels().ask_for_homes(&block);
       const int64_t num_unsettled = ActiveKernels().find_at_homes(&block);
