@@ -80,15 +80,19 @@ class Batches {
 
   void ExpectRows() {
     std::vector<int64_t> keys;
-    for (const auto& [key, number] : model_) keys.push_back(key);
+    std::vector<float> wanted;
+    for (const auto& [key, number] : model_) {
+      keys.push_back(key);
+      wanted.insert(wanted.end(), dim_, number);
+    }
     ASSERT_EQ(table_->size(), static_cast<int64_t>(keys.size()));
     const std::vector<float> rows = LookUp(*table_, keys);
-    size_t at = 0;
-    for (const auto& [key, number] : model_) {
-      for (int64_t c = 0; c < dim_; ++c, ++at) {
-        ASSERT_EQ(rows[at], number) << "key " << key << ", column " << c;
-      }
-    }
+    const auto [row, number] =
+        std::mismatch(rows.begin(), rows.end(), wanted.begin());
+    if (row == rows.end()) return;
+    const int64_t at = row - rows.begin();
+    FAIL() << "key " << keys[at / dim_] << ", column " << at % dim_ << ": "
+           << *row << ", not " << *number;
   }
 
  private:
@@ -166,9 +170,9 @@ TEST_P(WriteInOrderTest, FewRepeatedKeysAreLeftToTheEnd) {
 }
 
 // So many that rows go past the caches, up to the most and one more.
-TEST_P(WriteInOrderTest, LargeBatches) {
+TEST(WriteInOrder, LargeBatches) {
   constexpr int64_t kMost = 131'072;
-  Batches batches(16, GetParam(), kMost + 1);
+  Batches batches(16, /*threads=*/3, kMost + 1);
   for (const int64_t n : {kMost, kMost + 1}) {
     batches.Upsert(batches.Shuffle(n));
     batches.Accum(batches.Shuffle(n), /*with_old=*/true);
@@ -223,7 +227,7 @@ TEST_P(WriteInOrderTest, ThreadsWriteAtOnce) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, WriteInOrderTest,
-                         testing::Values(1, 2, 5, 8, 9));
+                         testing::Values(1, 2, 8, 9));
 
 TEST(WriteInOrder, RowsWithANaNAreCountedOnceEach) {
   constexpr int64_t kN = 20'000;
