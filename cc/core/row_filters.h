@@ -19,7 +19,7 @@ class RowFilters {
   void Resize(int64_t segments, int64_t keys_of_each) {
     // A row is asked for in all segments before its own: two rows a word at
     // most if there are many, else four.
-    const int64_t bits_per_key = segments < 4 ? 16 : 32;
+    const int64_t bits_per_key = segments < 4 ? 15 : 30;
     log_words_ = 1;
     while ((kWordBits << log_words_) < keys_of_each * bits_per_key) {
       ++log_words_;

@@ -13,9 +13,10 @@ constexpr int64_t kKeysPerSmallTask = 1024;
 constexpr int64_t kMostStreamed = 4096;  // Bytes of an initial row.
 
 // Whether the next keys' buckets are asked for while the rows of others are. If
-// these are a line each lookups take 0.9 of the time (8 and 16 floats, Zen 3);
-// four lines each are as much as a core has under way, and lookups then take
-// 1.07 times as long. So do those of bags, which have other work meanwhile.
+// these are a line each lookups take 0.9 of the time (8 and 16 floats, Zen 3).
+// Where they are two or four lines, and go past the caches, lookups take 1.07
+// times as long: that is as much as a core has under way. So do lookups of
+// bags, which have other work meanwhile.
 bool LooksAhead(int64_t floats, bool streams) {
   return floats <= kLineBytes / static_cast<int64_t>(sizeof(float)) && !streams;
 }
@@ -131,7 +132,8 @@ void StripedTable::LookupRange(const StripeIndexes& indexes,
       block.next = &blocks[b];
     }
     const int64_t found = FindAskedFor(stripes_, *store_, &block);
-    // Strings wait for theirs while these rows are on their way.
+    // Strings wait for theirs while these rows are on their way; above, while
+    // buckets are.
     if (!looks_ahead) set_block(b, end);
     hits += found;
     if (streams) {

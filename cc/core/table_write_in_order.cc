@@ -42,6 +42,10 @@ constexpr int64_t kMostSegments = 8;
 // writes it.
 constexpr int64_t kLeftOfShare = 4;  // One part in so many.
 
+// What it costs to look for a key in the filter of a segment before its own,
+// beside all else that is done for it.
+constexpr double kFilterCost = 0.08;
+
 int64_t NumThreads(const Executor* executor) {
   return executor == nullptr ? 1 : executor->num_threads();
 }
@@ -59,8 +63,16 @@ class StripedTable::OrderedWrite {
         writes_(writes),
         executor_(executor),
         num_segments_(NumThreads(executor)),
-        share_((n_ + num_segments_ - 1) / num_segments_),
-        indexes_(IndexesOf(table->stripes_)) {}
+        indexes_(IndexesOf(table->stripes_)) {
+    // A segment's share goes by what a key of it costs.
+    double parts[kMostSegments + 1] = {};
+    for (int64_t s = 0; s < num_segments_; ++s) {
+      parts[s + 1] = parts[s] + 1 / (1 + kFilterCost * s);
+    }
+    for (int64_t s = 0; s <= num_segments_; ++s) {
+      begins_[s] = static_cast<int64_t>(n_ * (parts[s] / parts[num_segments_]));
+    }
+  }
 
   // False: nothing was written.
   bool Run() {
@@ -80,20 +92,17 @@ class StripedTable::OrderedWrite {
     try {
       rows_.Resize(n_);
       left_.Resize(n_);
-      filters_.Resize(num_segments_ - 1, share_);
+      left_rows_.Resize(n_);
+      filters_.Resize(num_segments_ - 1, begins_[1]);
     } catch (const std::bad_alloc&) {
       return false;
     }
     return true;
   }
 
-  int64_t begin(int64_t segment) const {
-    return std::min(n_, segment * share_);
-  }
-
   bool FindAll() {
     ParallelFor(executor_, num_segments_, [&](int64_t s) {
-      const int64_t first = begin(s), last = begin(s + 1);
+      const int64_t first = begins_[s], last = begins_[s + 1];
       if (s + 1 == num_segments_) {
         return FindRows(first, last, [](const float*) {});
       }
@@ -151,11 +160,12 @@ class StripedTable::OrderedWrite {
   // By a sample of the keys after the first segment.
   bool HasManyRepeats() const {
     constexpr int64_t kSample = 256;
-    const int64_t step = (n_ - share_) / kSample;
+    const int64_t step = (n_ - begins_[1]) / kSample;
     int64_t repeats = 0;
-    for (int64_t i = 0; i < kSample && num_segments_ > 1; ++i) {
-      const int64_t at = share_ + i * step;
-      repeats += MayBeBefore(at / share_, at);
+    for (int64_t i = 0, s = 1; i < kSample && num_segments_ > 1; ++i) {
+      const int64_t at = begins_[1] + i * step;
+      while (at >= begins_[s + 1]) ++s;
+      repeats += MayBeBefore(s, at);
     }
     return repeats * num_segments_ * kLeftOfShare > kSample;
   }
@@ -166,12 +176,13 @@ class StripedTable::OrderedWrite {
   }
 
   int64_t WriteSegment(int64_t s) {
-    const int64_t first = begin(s), last = begin(s + 1);
+    const int64_t first = begins_[s], last = begins_[s + 1];
     int64_t num_left = 0;
     for (int64_t i = first; s > 0 && i < last; ++i) {
       if (!MayBeBefore(s, i)) continue;
-      rows_.data()[i] = nullptr;
+      left_rows_.data()[first + num_left] = rows_.data()[i];
       left_.data()[first + num_left++] = static_cast<uint32_t>(i);
+      rows_.data()[i] = nullptr;
     }
     num_left_[s] = num_left;
     WriteBlock block;
@@ -182,32 +193,18 @@ class StripedTable::OrderedWrite {
     return nan_rows;
   }
 
-  // One key after the other, in the order of the batch.
+  // In the order of the batch.
   int64_t WriteLeft() {
     int64_t nan_rows = 0;
     for (int64_t s = 1; s < num_segments_; ++s) {
-      const uint32_t* const left = left_.data() + begin(s);
-      for (int64_t at = 0; at < num_left_[s]; at += kFindKeys) {
-        const int64_t n = std::min(kFindKeys, num_left_[s] - at);
-        nan_rows += WriteKeys(left + at, n);
-      }
+      WriteBlock block;
+      block.rows = const_cast<float**>(left_rows_.data()) + begins_[s];
+      block.positions = left_.data() + begins_[s];
+      block.n = num_left_[s];
+      nan_rows += Write(0, &block);
     }
     if (writes_.streams) StreamedRows();
     return nan_rows;
-  }
-
-  // Up to kFindKeys keys at these positions.
-  int64_t WriteKeys(const uint32_t* positions, int64_t n) {
-    int64_t keys[kFindKeys];
-    const float* rows[kFindKeys];
-    for (int64_t i = 0; i < n; ++i) keys[i] = keys_[positions[i]];
-    tfembed::FindRows(table_->stripes_, *table_->store_, indexes_, keys, n,
-                      table_->dim_, rows);
-    WriteBlock block;
-    block.rows = const_cast<float**>(rows);
-    block.positions = positions;
-    block.n = n;
-    return Write(0, &block);
   }
 
   // Given rows are counted from `first` on. How many of the rows have a NaN.
@@ -232,14 +229,15 @@ class StripedTable::OrderedWrite {
   const RowWrites& writes_;
   Executor* const executor_;
   const int64_t num_segments_;
-  const int64_t share_;  // Of a segment.
+  int64_t begins_[kMostSegments + 1] = {};  // Of segments; then n_.
   const StripeIndexes indexes_;
   RowFilters filters_;  // Of all segments but the last.
   std::atomic<bool> none_to_make_{true};
   ScratchBuffer<const float*> rows_;  // By key.
-  // Keys that are left to the end, by number: those of a segment begin where
-  // it does.
+  // Keys that are left to the end, by number, and their rows: those of a
+  // segment begin where it does.
   ScratchBuffer<uint32_t> left_;
+  ScratchBuffer<const float*> left_rows_;
   int64_t num_left_[kMostSegments] = {};
 };
 

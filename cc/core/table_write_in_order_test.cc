@@ -37,12 +37,12 @@ class Batches {
     return keys;
   }
 
-  // The first n keys in any order, but that one in 50 is another's, which comes
-  // twice: few enough for the order of the batch.
+  // The first n keys in any order, but that one in 100 is another's, which
+  // comes twice: few enough for the order of the batch, mostly.
   std::vector<int64_t> Shuffle(int64_t n) {
     std::vector<int64_t> keys = FirstKeys(n);
     std::shuffle(keys.begin(), keys.end(), random_);
-    for (int64_t i = 0; i < n / 50; ++i) {
+    for (int64_t i = 0; i < n / 100; ++i) {
       keys[random_() % n] = keys[random_() % n];
     }
     return keys;
