@@ -62,9 +62,8 @@ absl::StatusOr<KeyPartition> KeyPartition::Create(
   if (!partition.Allocate(n)) {
     return NoMemory(n);
   }
-  const int64_t threads = executor == nullptr ? 1 : executor->num_threads();
   const int64_t chunk_size =
-      std::max(kLeastKeys, n / (kTasksPerThread * threads) + 1);
+      std::max(kLeastKeys, n / (kTasksPerThread * NumThreads(executor)) + 1);
   const int64_t num_chunks = (n + chunk_size - 1) / chunk_size;
   // By chunk: first counts, then places to fill.
   const std::unique_ptr<Counts[]> places(new (std::nothrow) Counts[num_chunks]);

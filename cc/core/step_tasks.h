@@ -26,7 +26,7 @@ inline int64_t TasksOfTable(int64_t num_ids, int64_t step_ids,
                             const Executor* executor) {
   constexpr int64_t kTasksPerThread = 4;
   constexpr int64_t kMinIds = 1024;
-  const int64_t threads = executor == nullptr ? 1 : executor->num_threads();
+  const int64_t threads = NumThreads(executor);
   if (threads == 1 || step_ids == 0) return 1;
   const int64_t share = kTasksPerThread * threads * num_ids / step_ids;
   return std::clamp<int64_t>(share, 1, num_ids / kMinIds + 1);

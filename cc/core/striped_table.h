@@ -215,7 +215,6 @@ class StripedTable final : public EmbeddingTable {
   void AddValue(const RowWrites& writes, uint32_t position, int64_t key,
                 float* row) const;
 
-  void StreamFound(const float* const* rows, int64_t n, char* values) const;
   template <int64_t kBytes>
   void LookupRange(const StripeIndexes& indexes, const KeySource& keys,
                    int64_t first, int64_t last, char* values, bool* exists,

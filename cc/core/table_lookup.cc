@@ -21,6 +21,17 @@ bool LooksAhead(int64_t floats, bool streams) {
   return floats <= kLineBytes / static_cast<int64_t>(sizeof(float)) && !streams;
 }
 
+// Copies the rows that are there past the caches; null ones are left out.
+void StreamFound(const float* const* rows, int64_t n, char* values,
+                 int64_t bytes) {
+  ReadBlock block;
+  block.rows = rows;
+  block.n = n;
+  block.lines = bytes / kLineBytes;
+  block.values = reinterpret_cast<float*>(values);
+  ActiveKernels().stream_rows(block);
+}
+
 }  // namespace
 
 class StripedTable::Source final : public RowSource {
@@ -87,16 +98,6 @@ void StripedTable::LookupFrom(KeySource* keys, void* values, bool* exists,
   });
 }
 
-void StripedTable::StreamFound(const float* const* rows, int64_t n,
-                               char* values) const {
-  ReadBlock block;
-  block.rows = rows;
-  block.n = n;
-  block.lines = layout_.value_bytes() / kLineBytes;
-  block.values = reinterpret_cast<float*>(values);
-  ActiveKernels().stream_rows(block);
-}
-
 template <int64_t kBytes>
 void StripedTable::LookupRange(const StripeIndexes& indexes,
                                const KeySource& source, int64_t first,
@@ -137,7 +138,7 @@ void StripedTable::LookupRange(const StripeIndexes& indexes,
     if (!looks_ahead) set_block(b, end);
     hits += found;
     if (streams) {
-      StreamFound(rows, n, values + begin * bytes);
+      StreamFound(rows, n, values + begin * bytes, bytes);
       if (found == n && exists == nullptr) continue;
     }
     for (int64_t i = 0; i < n; ++i) {

@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <iterator>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "cc/core/key_source.h"
+#include "cc/core/testing/line_start.h"
 #include "cc/core/testing/test_table.h"
 #include "cc/core/testing/thread_executor.h"
 #include "gtest/gtest.h"
@@ -73,8 +75,8 @@ class LookupFromTest : public testing::TestWithParam<int> {
                   Executor* executor) const {
     const int64_t dim = table.dim();
     MadeKeys source(n);
-    std::vector<float> memory(n * dim + 16);
-    float* const values = memory.data() + (-Word(memory.data()) & 15);
+    std::vector<float> memory(n * dim + kSpareFloats);
+    float* const values = LineStart(&memory);
     std::unique_ptr<bool[]> exists(new bool[n]());
     table.LookupFrom(&source, values, with_exists ? exists.get() : nullptr,
                      executor);
@@ -85,12 +87,6 @@ class LookupFromTest : public testing::TestWithParam<int> {
       const float* const row = values + i * dim;
       ASSERT_EQ(std::count(row, row + dim, wanted), dim) << i;
     }
-  }
-
- private:
-  // Which float of the address space it is.
-  static uintptr_t Word(const float* p) {
-    return reinterpret_cast<uintptr_t>(p) / sizeof(float);
   }
 };
 
@@ -113,6 +109,41 @@ TEST_P(LookupFromTest, GivesTheRowsOfItsKeys) {
 
 INSTANTIATE_TEST_SUITE_P(KeysThatAreThere, LookupFromTest,
                          testing::Values(1, 2, 100));
+
+// Rows of halves, so many that they go past the caches.
+TEST(TableLookup, OfHalves) {
+  constexpr int64_t kDim = 256;
+  constexpr int64_t kKeys = 17000;
+  const ValueType type = ElementKind::kBfloat16;
+  EmbeddingTable::Options options;
+  options.dim = kDim;
+  options.type = type;
+  auto table =
+      EmbeddingTable::Create(
+          options, *InitialRows::Create("constant", {0.5}, 1, kDim, type))
+          .value();
+  std::vector<int64_t> keys(kKeys);
+  std::iota(keys.begin(), keys.end(), 0);
+  std::vector<float> numbers(kKeys);  // All of them a bfloat16.
+  for (int64_t i = 0; i < kKeys; ++i) numbers[i] = static_cast<float>(i % 251);
+  std::vector<float> packed(kKeys * kDim / 2);
+  type.FromFloats(RowsOf(numbers, kDim).data(), packed.data(), kKeys * kDim);
+  ASSERT_TRUE(table
+                  ->Upsert(absl::MakeSpan(keys).first(kKeys - 9), packed.data(),
+                           nullptr)
+                  .ok());
+
+  std::vector<float> memory(packed.size() + kSpareFloats);
+  ThreadExecutor threads(2);
+  table->Lookup(keys, LineStart(&memory), nullptr, &threads);
+  std::vector<float> values(kKeys * kDim);
+  type.ToFloats(LineStart(&memory), values.data(), values.size());
+  for (int64_t i = 0; i < kKeys; ++i) {
+    const float wanted = i < kKeys - 9 ? numbers[i] : 0.5f;
+    const float* const row = values.data() + i * kDim;
+    ASSERT_EQ(std::count(row, row + kDim, wanted), kDim) << i;
+  }
+}
 
 TEST(TableLookup, OfASourceCountsHitsAndMisses) {
   auto table = MakeTestTable(1);

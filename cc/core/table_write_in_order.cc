@@ -46,10 +46,6 @@ constexpr int64_t kLeftOfShare = 4;  // One part in so many.
 // beside all else that is done for it.
 constexpr double kFilterCost = 0.08;
 
-int64_t NumThreads(const Executor* executor) {
-  return executor == nullptr ? 1 : executor->num_threads();
-}
-
 }  // namespace
 
 class StripedTable::OrderedWrite {
@@ -159,10 +155,11 @@ class StripedTable::OrderedWrite {
 
   // By a sample of the keys after the first segment.
   bool HasManyRepeats() const {
+    if (num_segments_ == 1) return false;
     constexpr int64_t kSample = 256;
     const int64_t step = (n_ - begins_[1]) / kSample;
     int64_t repeats = 0;
-    for (int64_t i = 0, s = 1; i < kSample && num_segments_ > 1; ++i) {
+    for (int64_t i = 0, s = 1; i < kSample; ++i) {
       const int64_t at = begins_[1] + i * step;
       while (at >= begins_[s + 1]) ++s;
       repeats += MayBeBefore(s, at);

@@ -8,6 +8,7 @@
 
 #include "cc/core/simd/dispatch.h"
 #include "cc/core/support/row_copy.h"
+#include "cc/core/testing/line_start.h"
 #include "cc/core/testing/near.h"
 #include "cc/core/testing/random_bags.h"
 #include "gtest/gtest.h"
@@ -166,9 +167,8 @@ struct Written {
         stride((dim + 15) / 16 * 16 + 16),
         given(RandomFloats(kWrites * dim, 3)),
         old(RandomFloats(kWrites * dim, 5)),
-        memory(RandomFloats(kRows * stride + 16, 4)) {
-    table = memory.data();
-    while (reinterpret_cast<uintptr_t>(table) % 64 != 0) ++table;
+        memory(RandomFloats(kRows * stride + kSpareFloats, 4)) {
+    table = LineStart(&memory);
     before.assign(table, table + kRows * stride);
     for (int64_t i = 0; i < kWrites; ++i) {
       positions.push_back(i * 7 % kWrites);
@@ -229,18 +229,17 @@ TEST_P(KernelsTest, StreamRowsCopiesTheRowsThatThereAre) {
   for (const int64_t lines : {1, 2, 3, 4, 5}) {
     const int64_t floats = 16 * lines;
     const std::vector<float> from = RandomFloats(kRows * floats + 1, 1);
-    std::vector<float> memory(kRows * floats + 32, 42);
+    std::vector<float> memory(kRows * floats + 1 + kSpareFloats, 42);
     std::vector<const float*> rows(kRows);
     for (int64_t i = 0; i < kRows; ++i) {  // At any address, in any order.
       const float* const row = from.data() + i * 5 % kRows * floats + i % 2;
       rows[i] = i % 7 == 3 ? nullptr : row;
     }
-    const auto address = reinterpret_cast<uintptr_t>(memory.data());
     ReadBlock block;
     block.rows = rows.data();
     block.n = kRows;
     block.lines = lines;
-    block.values = memory.data() + (-(address / sizeof(float)) & 15);
+    block.values = LineStart(&memory);
     kernels_->stream_rows(block);
     StreamedRows();
     for (int64_t at = 0; at < kRows * floats; ++at) {

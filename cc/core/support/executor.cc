@@ -163,10 +163,7 @@ Executor::~Executor() { crew_->Close(); }
 
 void ParallelFor(Executor* executor, int64_t tasks,
                  const std::function<void(int64_t)>& body) {
-  const int64_t helpers =
-      executor == nullptr
-          ? 0
-          : std::min<int64_t>(executor->num_threads(), tasks) - 1;
+  const int64_t helpers = std::min<int64_t>(NumThreads(executor), tasks) - 1;
   if (helpers <= 0) {
     for (int64_t task = 0; task < tasks; ++task) body(task);
     return;

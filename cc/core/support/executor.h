@@ -36,10 +36,15 @@ class Executor {
   const std::shared_ptr<Crew> crew_;
 };
 
+// How many threads a ParallelFor of `executor` works on at most; null: serial.
+inline int NumThreads(const Executor* executor) {
+  return executor == nullptr ? 1 : executor->num_threads();
+}
+
 // Calls body(0) .. body(tasks - 1), each exactly once, on the caller's thread
-// and on up to num_threads() - 1 others, and returns when all have returned.
-// The caller works too and never waits for a thread that has not started, so
-// it may be called from a pool's own thread. `executor` null: serial.
+// and on up to NumThreads(executor) - 1 others, and returns when all have
+// returned. The caller works too and never waits for a thread that has not
+// started, so it may be called from a pool's own thread.
 void ParallelFor(Executor* executor, int64_t tasks,
                  const std::function<void(int64_t)>& body);
 
