@@ -245,14 +245,6 @@ class EmbeddingTable {
   // by row_layout.h; with float32 and no meta words (1 + slots) * dim floats.
   int64_t full_width() const { return layout().width(); }
 
-  // Calls visit(keys, full rows) for chunks of at most `chunk_rows` keys until
-  // all were seen or visit returns an error, which is passed on. Each stripe is
-  // read-locked while it is visited: `visit` must not write to this table.
-  using Visitor = std::function<absl::Status(absl::Span<const int64_t> keys,
-                                             const float* full_rows)>;
-  virtual absl::Status Visit(int64_t chunk_rows,
-                             const Visitor& visit) const = 0;
-
   // The table as of one moment: read locks on all stripes while it lives, so
   // writers wait and readers do not; whoever holds it must not ask the table
   // itself for what changes. Borrows the table.
@@ -269,9 +261,15 @@ class EmbeddingTable {
     // table's notes() are not "".
     virtual uint32_t Note(const float* full_row) const = 0;
 
-    // As EmbeddingTable::Visit.
-    virtual absl::Status Visit(int64_t chunk_rows,
-                               const Visitor& visit) const = 0;
+    // Calls visit(keys, full rows) for chunks of `chunk_rows` keys, the last of
+    // fewer, one after the other until all were seen or visit returns an error,
+    // which is passed on. With an executor one thread copies the next chunk's
+    // rows while another visits this one. ResourceExhausted: no memory for two
+    // chunks. InvalidArgument: chunk_rows < 1.
+    using Visitor = std::function<absl::Status(absl::Span<const int64_t> keys,
+                                               const float* full_rows)>;
+    virtual absl::Status Visit(int64_t chunk_rows, const Visitor& visit,
+                               Executor* executor) const = 0;
 
     // Calls visit(first, keys, rows) for all keys, some hundred at a time, from
     // as many threads as there are: rows[i] is the full row of keys[i], which

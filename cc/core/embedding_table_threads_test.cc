@@ -51,12 +51,15 @@ TEST(Threads, ReadersSeeWholeRowsWhileWritersInsertChangeAndRemove) {
     });
   }
   threads.emplace_back([&] {
+    ThreadExecutor executor(2);
     while (!stop) {
-      const absl::Status status = table->Visit(
-          100, [&](absl::Span<const int64_t> keys, const float* rows) {
+      const absl::Status status = table->Freeze()->Visit(
+          100,
+          [&](absl::Span<const int64_t> keys, const float* rows) {
             if (!RowsAreWhole({rows, rows + keys.size() * kDim})) ++torn;
             return absl::OkStatus();
-          });
+          },
+          &executor);
       if (!status.ok()) ++torn;
       std::this_thread::yield();
     }

@@ -23,10 +23,12 @@ std::vector<int64_t> KeysOf(const EmbeddingTable::Snapshot& snapshot,
                             int64_t chunk_rows) {
   std::vector<int64_t> all;
   const absl::Status status = snapshot.Visit(
-      chunk_rows, [&](absl::Span<const int64_t> keys, const float*) {
+      chunk_rows,
+      [&](absl::Span<const int64_t> keys, const float*) {
         all.insert(all.end(), keys.begin(), keys.end());
         return absl::OkStatus();
-      });
+      },
+      nullptr);
   EXPECT_TRUE(status.ok());
   return all;
 }
@@ -65,7 +67,7 @@ TEST(Freeze, RefusesChunksOfNoRows) {
   const auto visit = [](absl::Span<const int64_t>, const float*) {
     return absl::OkStatus();
   };
-  EXPECT_EQ(table->Freeze()->Visit(0, visit).code(),
+  EXPECT_EQ(table->Freeze()->Visit(0, visit, nullptr).code(),
             absl::StatusCode::kInvalidArgument);
 }
 

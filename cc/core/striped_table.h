@@ -28,8 +28,7 @@ namespace tfembed {
 
 // The EmbeddingTable in memory: stripes of index over one store of rows.
 //
-// Locks. Readers hold all stripes' locks, shared; Visit one stripe's at a time,
-// shared, and batches_, shared, from end to end. Writers lock one stripe at a
+// Locks. Readers hold all stripes' locks, shared. Writers lock one stripe at a
 // time, exclusive; but WriteInOrder all of them, where none has to be waited
 // for. Writes of rows and updates (Sink) hold batches_, shared, from the
 // reservation of room to the last write; removals need not. Clear, SetSlots and
@@ -113,7 +112,6 @@ class StripedTable final : public EmbeddingTable {
   absl::Status ClearFor(int64_t keys) override;
   absl::Status SetSlots(const SlotLayout& layout) override;
   void SetSeed(uint64_t seed) override;
-  absl::Status Visit(int64_t chunk_rows, const Visitor& visit) const override;
   std::unique_ptr<Snapshot> Freeze() const override;
   absl::Status ExportKeys(
       const std::function<absl::StatusOr<int64_t*>(int64_t n)>& allocate,

@@ -23,7 +23,7 @@ std::map<int64_t, uint32_t> NotesOf(const EmbeddingTable& table) {
     }
     return absl::OkStatus();
   };
-  EXPECT_TRUE(frozen->Visit(10, visit).ok());
+  EXPECT_TRUE(frozen->Visit(10, visit, nullptr).ok());
   return notes;
 }
 

@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <memory>
-#include <shared_mutex>
+#include <new>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "cc/core/striped_table.h"
+#include "cc/core/support/row_copy.h"
 
 namespace tfembed {
 namespace {
@@ -12,24 +14,26 @@ namespace {
 constexpr int64_t kBuckets = 32;  // At a time.
 constexpr int64_t kEntries = kBuckets * HashIndex::kBucketPlaces;
 
-// Calls visit(n, keys, full rows) for all keys of a stripe, the rows
-// prefetched.
-template <typename Visit>
-void ForEachBlock(const HashIndex& index, const RowStore& store, Visit visit) {
-  int64_t keys[kEntries];
-  const float* rows[kEntries];
-  for (int64_t begin = 0; begin < index.num_buckets(); begin += kBuckets) {
+// Some keys of a stripe and their full rows, in place.
+struct Block {
+  // Those of the buckets from `begin` on; asks for the rows. Returns the bucket
+  // after them.
+  int64_t Load(const HashIndex& index, const RowStore& store, int64_t begin) {
     const int64_t end = std::min(begin + kBuckets, index.num_buckets());
-    int64_t n = 0;
+    n = 0;
     index.ForEach(begin, end, [&](int64_t key, uint32_t row) {
       keys[n] = key;
       rows[n] = store.Row(row);
       PrefetchRow(rows[n], store.width());
       ++n;
     });
-    visit(n, keys, rows);
+    return end;
   }
-}
+
+  int64_t n = 0;
+  int64_t keys[kEntries];
+  const float* rows[kEntries];
+};
 
 absl::Status CheckChunkRows(int64_t chunk_rows) {
   if (chunk_rows >= 1) return absl::OkStatus();
@@ -37,61 +41,75 @@ absl::Status CheckChunkRows(int64_t chunk_rows) {
       absl::StrCat("`chunk_rows` must be at least 1; got ", chunk_rows, "."));
 }
 
-// Hands rows on to a visitor in chunks, until it fails.
-class Chunks {
+// Copies of keys and full rows.
+struct Chunk {
+  absl::Status Allocate(int64_t most, int64_t row_width) {
+    width = row_width;
+    keys.reset(new (std::nothrow) int64_t[most]);
+    rows.reset(new (std::nothrow) float[most * width]);
+    if (keys != nullptr && rows != nullptr) return absl::OkStatus();
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "There is no memory for a copy of ", most, " rows of ", width,
+        " words. Take fewer rows at a time, or free some."));
+  }
+
+  absl::Status Show(const EmbeddingTable::Snapshot::Visitor& visit) const {
+    return visit({keys.get(), static_cast<size_t>(n)}, rows.get());
+  }
+
+  int64_t n = 0;
+  int64_t width = 0;
+  std::unique_ptr<int64_t[]> keys;
+  std::unique_ptr<float[]> rows;
+};
+
+// A walk over the rows of all stripes, which the caller has locked.
+class Walk {
  public:
-  Chunks(int64_t chunk_rows, const EmbeddingTable::Visitor& visit)
-      : chunk_rows_(chunk_rows), visit_(visit) {}
+  Walk(const TableStripes& stripes, const RowStore& store)
+      : stripes_(stripes), store_(store) {}
 
-  // All rows of a stripe, which the caller has locked.
-  void AddRows(const HashIndex& index, const RowStore& store) {
-    const int64_t width = store.width();
-    ForEachBlock(index, store,
-                 [this, width](int64_t n, const int64_t* keys,
-                               const float* const* rows) {
-                   for (int64_t i = 0; i < n && status_.ok(); ++i) {
-                     keys_.push_back(keys[i]);
-                     rows_.insert(rows_.end(), rows[i], rows[i] + width);
-                     if (static_cast<int64_t>(keys_.size()) == chunk_rows_) {
-                       Flush();
-                     }
-                   }
-                 });
+  // Copies the next rows, `most` of them or what is left.
+  void Fill(int64_t most, Chunk* chunk) {
+    const int64_t width = chunk->width;
+    chunk->n = 0;
+    while (chunk->n < most && (at_ < block_.n || LoadNext())) {
+      const int64_t n = std::min(most - chunk->n, block_.n - at_);
+      std::copy_n(block_.keys + at_, n, chunk->keys.get() + chunk->n);
+      float* to = chunk->rows.get() + chunk->n * width;
+      for (int64_t i = 0; i < n; ++i, to += width) {
+        CopyRow(block_.rows[at_ + i], to, width);
+      }
+      at_ += n;
+      chunk->n += n;
+    }
   }
-
-  void Flush() {
-    if (!status_.ok() || keys_.empty()) return;
-    status_ = visit_(keys_, rows_.data());
-    keys_.clear();
-    rows_.clear();
-  }
-
-  const absl::Status& status() const { return status_; }
 
  private:
-  const int64_t chunk_rows_;
-  const EmbeddingTable::Visitor& visit_;
-  std::vector<int64_t> keys_;
-  std::vector<float> rows_;
-  absl::Status status_;
+  // False: there is no row left.
+  bool LoadNext() {
+    at_ = block_.n = 0;
+    while (block_.n == 0 && stripe_ < kNumStripes) {
+      const HashIndex& index = stripes_[stripe_].index();
+      if (bucket_ < index.num_buckets()) {
+        bucket_ = block_.Load(index, store_, bucket_);
+      } else {
+        ++stripe_;
+        bucket_ = 0;
+      }
+    }
+    return block_.n > 0;
+  }
+
+  const TableStripes& stripes_;
+  const RowStore& store_;
+  int stripe_ = 0;
+  int64_t bucket_ = 0;  // What is loaded next.
+  Block block_;
+  int64_t at_ = 0;  // Of the block, what is copied next.
 };
 
 }  // namespace
-
-absl::Status StripedTable::Visit(int64_t chunk_rows,
-                                 const Visitor& visit) const {
-  absl::Status status = CheckChunkRows(chunk_rows);
-  if (!status.ok()) return status;
-  std::shared_lock<std::shared_mutex> same_width(batches_);
-  Chunks chunks(chunk_rows, visit);
-  for (const TableStripe& stripe : stripes_) {
-    std::shared_lock<std::shared_mutex> lock(stripe.mutex());
-    chunks.AddRows(stripe.index(), *store_);
-    if (!chunks.status().ok()) return chunks.status();
-  }
-  chunks.Flush();
-  return chunks.status();
-}
 
 class StripedTable::FrozenStripes final : public EmbeddingTable::Snapshot {
  public:
@@ -108,29 +126,44 @@ class StripedTable::FrozenStripes final : public EmbeddingTable::Snapshot {
     return table_.eviction_->Saved(table_.Note(full_row), now_);
   }
 
-  absl::Status Visit(int64_t chunk_rows, const Visitor& visit) const override {
+  absl::Status Visit(int64_t chunk_rows, const Visitor& visit,
+                     Executor* executor) const override {
     absl::Status status = CheckChunkRows(chunk_rows);
-    if (!status.ok()) return status;
-    Chunks chunks(chunk_rows, visit);
-    for (const TableStripe& stripe : table_.stripes_) {
-      chunks.AddRows(stripe.index(), *table_.store_);
-      if (!chunks.status().ok()) return chunks.status();
+    const int64_t n = size();
+    if (!status.ok() || n == 0) return status;
+    const int64_t most = std::min(chunk_rows, n);
+    Chunk chunk, next;
+    for (Chunk* c : {&chunk, &next}) {
+      status = c->Allocate(most, table_.store_->width());
+      if (!status.ok()) return status;
     }
-    chunks.Flush();
-    return chunks.status();
+    Walk walk(table_.stripes_, *table_.store_);
+    walk.Fill(most, &chunk);
+    while (status.ok() && chunk.n > 0) {
+      ParallelFor(executor, 2, [&](int64_t task) {
+        if (task == 0) {
+          status = chunk.Show(visit);
+        } else {
+          walk.Fill(most, &next);
+        }
+      });
+      std::swap(chunk, next);
+    }
+    return status;
   }
 
   void VisitBlocks(const BlockVisitor& visit,
                    Executor* executor) const override {
     const auto begins = FirstKeys(table_.stripes_);
     ParallelFor(executor, kNumStripes, [&](int64_t s) {
+      const HashIndex& index = table_.stripes_[s].index();
+      Block block;
       int64_t first = begins[s];
-      ForEachBlock(
-          table_.stripes_[s].index(), *table_.store_,
-          [&](int64_t n, const int64_t* keys, const float* const* rows) {
-            visit(first, {keys, static_cast<size_t>(n)}, rows);
-            first += n;
-          });
+      for (int64_t bucket = 0; bucket < index.num_buckets();) {
+        bucket = block.Load(index, *table_.store_, bucket);
+        visit(first, {block.keys, static_cast<size_t>(block.n)}, block.rows);
+        first += block.n;
+      }
     });
   }
 

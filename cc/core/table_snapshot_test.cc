@@ -32,8 +32,10 @@ void FillTable(EmbeddingTable* table, int64_t n) {
 Rows VisitedRows(const EmbeddingTable& table, int64_t chunk_rows) {
   Rows rows;
   const int64_t width = table.full_width();
-  const absl::Status status = table.Visit(
-      chunk_rows, [&](absl::Span<const int64_t> keys, const float* full_rows) {
+  ThreadExecutor executor(2);
+  const absl::Status status = table.Freeze()->Visit(
+      chunk_rows,
+      [&](absl::Span<const int64_t> keys, const float* full_rows) {
         EXPECT_LE(static_cast<int64_t>(keys.size()), chunk_rows);
         for (size_t i = 0; i < keys.size(); ++i) {
           const float* row = full_rows + i * width;
@@ -43,7 +45,8 @@ Rows VisitedRows(const EmbeddingTable& table, int64_t chunk_rows) {
               << keys[i];
         }
         return absl::OkStatus();
-      });
+      },
+      &executor);
   EXPECT_TRUE(status.ok());
   return rows;
 }
@@ -105,14 +108,15 @@ TEST(Visit, SeesEveryKeyOnceInFullChunks) {
   auto table = MakeTestTable(2);
   FillTable(table.get(), 10000);
   std::vector<size_t> sizes;
-  ASSERT_TRUE(
-      table
-          ->Visit(3000,
-                  [&](absl::Span<const int64_t> keys, const float* rows) {
-                    sizes.push_back(keys.size());
-                    return absl::OkStatus();
-                  })
-          .ok());
+  ASSERT_TRUE(table->Freeze()
+                  ->Visit(
+                      3000,
+                      [&](absl::Span<const int64_t> keys, const float* rows) {
+                        sizes.push_back(keys.size());
+                        return absl::OkStatus();
+                      },
+                      nullptr)
+                  .ok());
   EXPECT_EQ(sizes, (std::vector<size_t>{3000, 3000, 3000, 1000}));
   EXPECT_EQ(VisitedRows(*table, 777).size(), 10000u);
 }
@@ -121,20 +125,26 @@ TEST(Visit, PassesTheVisitorsErrorOnAndStops) {
   auto table = MakeTestTable(1);
   FillTable(table.get(), 1000);
   int calls = 0;
-  const absl::Status status = table->Visit(
-      10, [&calls](absl::Span<const int64_t> keys, const float* rows) {
+  const absl::Status status = table->Freeze()->Visit(
+      10,
+      [&calls](absl::Span<const int64_t> keys, const float* rows) {
         ++calls;
         return absl::DataLossError("disk is full");
-      });
+      },
+      nullptr);
   EXPECT_EQ(status, absl::DataLossError("disk is full"));
   EXPECT_EQ(calls, 1);
 }
 
 TEST(Visit, RefusesChunksOfNoRows) {
   auto table = MakeTestTable(1);
-  EXPECT_EQ(table
-                ->Visit(0, [](absl::Span<const int64_t>,
-                              const float*) { return absl::OkStatus(); })
+  EXPECT_EQ(table->Freeze()
+                ->Visit(
+                    0,
+                    [](absl::Span<const int64_t>, const float*) {
+                      return absl::OkStatus();
+                    },
+                    nullptr)
                 .code(),
             absl::StatusCode::kInvalidArgument);
 }

@@ -95,14 +95,19 @@ absl::Status ReadPrefix(OpKernelContext* context, int input, tstring* prefix) {
   return ReadScalar(context, input, "prefix", prefix);
 }
 
+// The names under which a file is written until it is whole.
+std::vector<std::string> UnfinishedFiles(Env* env, const std::string& file) {
+  std::vector<std::string> paths;
+  env->GetMatchingPaths(absl::StrCat(file, ".tempstate*"), &paths)
+      .IgnoreError();
+  return paths;
+}
+
 // What saves of this prefix that were killed have left behind.
 void RemoveLeftovers(Env* env, const std::string& prefix) {
   for (const std::string& file : {tensorflow::DataFilename(prefix, 0, 1),
                                   tensorflow::MetaFilename(prefix)}) {
-    std::vector<std::string> leftovers;
-    env->GetMatchingPaths(absl::StrCat(file, ".tempstate*"), &leftovers)
-        .IgnoreError();
-    for (const std::string& path : leftovers) {
+    for (const std::string& path : UnfinishedFiles(env, file)) {
       env->DeleteFile(path).IgnoreError();
     }
   }
@@ -124,8 +129,12 @@ class TableSaveOp : public OpKernel {
     RemoveLeftovers(context->env(), prefix);
     tensorflow::BundleWriter writer(context->env(), prefix);
     absl::Status status = writer.status();
+    const std::vector<std::string> unfinished =
+        UnfinishedFiles(context->env(), tensorflow::DataFilename(prefix, 0, 1));
+    WriteBack write_back(unfinished.empty() ? "" : unfinished[0]);
+    TfExecutor executor(context);
     for (const ShardedTable& table : tables) {
-      if (status.ok()) status = Write(table, &writer);
+      if (status.ok()) status = Write(table, &executor, &writer, &write_back);
     }
     // Also after an error: it closes and removes the file.
     status.Update(writer.Finish());
@@ -133,11 +142,13 @@ class TableSaveOp : public OpKernel {
   }
 
  private:
-  static absl::Status Write(const ShardedTable& table,
-                            tensorflow::BundleWriter* writer) {
+  static absl::Status Write(const ShardedTable& table, Executor* executor,
+                            tensorflow::BundleWriter* writer,
+                            WriteBack* write_back) {
     std::vector<const EmbeddingTable*> shards;
     for (const TablePtr& shard : table.shards) shards.push_back(shard->table());
-    const absl::Status status = WriteTable(shards, table.tensor_name, writer);
+    const absl::Status status =
+        WriteTable(shards, table.tensor_name, executor, writer, write_back);
     if (status.ok()) return status;
     return absl::Status(status.code(),
                         absl::StrCat("Table '", table.shards[0]->name(),

@@ -12,11 +12,28 @@
 
 namespace tfembed {
 
-absl::Status SyncToDisk(const std::string& path) {
+namespace {
+
+constexpr int64_t kStepBytes = 8 << 20;
+
+// The path in the machine's file systems; "" if it is in another.
+std::string LocalPath(const std::string& path) {
   absl::string_view scheme, host, local;
   tensorflow::io::ParseURI(path, &scheme, &host, &local);
-  if (!scheme.empty() && scheme != "file") return absl::OkStatus();
-  const int file = ::open(std::string(local).c_str(), O_RDONLY | O_CLOEXEC);
+  return scheme.empty() || scheme == "file" ? std::string(local) : "";
+}
+
+// -1: no.
+int OpenLocal(const std::string& local) {
+  return ::open(local.c_str(), O_RDONLY | O_CLOEXEC);
+}
+
+}  // namespace
+
+absl::Status SyncToDisk(const std::string& path) {
+  const std::string local = LocalPath(path);
+  if (local.empty()) return absl::OkStatus();
+  const int file = OpenLocal(local);
   const bool done = file >= 0 && ::fsync(file) == 0;
   const int error = errno;
   if (file >= 0) ::close(file);
@@ -25,6 +42,22 @@ absl::Status SyncToDisk(const std::string& path) {
   return absl::UnknownError(absl::StrCat("'", path, "' could not be brought to",
                                          " the disk: ", std::strerror(error),
                                          "."));
+}
+
+WriteBack::WriteBack(const std::string& path)
+    : file_(OpenLocal(LocalPath(path))) {}
+
+WriteBack::~WriteBack() {
+  if (file_ >= 0) ::close(file_);
+}
+
+void WriteBack::Add(int64_t bytes) {
+  bytes_ += bytes;
+  if (file_ < 0 || bytes_ < kStepBytes) return;
+  bytes_ = 0;
+#if defined(SYNC_FILE_RANGE_WRITE)
+  ::sync_file_range(file_, 0, 0, SYNC_FILE_RANGE_WRITE);
+#endif
 }
 
 }  // namespace tfembed

@@ -10,6 +10,7 @@
 #include "cc/kernels/row_file_reader.h"
 #include "cc/kernels/row_file_writer.h"
 #include "cc/kernels/table_resource.h"
+#include "cc/kernels/tf_executor.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/platform/env.h"
 #include "tensorflow/core/platform/errors.h"
@@ -86,7 +87,8 @@ class TableSaveFilesOp : public OpKernel {
     save.stems = StringsOf(context->input(num_tables + 1));
     save.buffer_rows = buffer_size_;
     save.append = append_;
-    const absl::Status status = SaveRowFiles(context->env(), save);
+    TfExecutor executor(context);
+    const absl::Status status = SaveRowFiles(context->env(), save, &executor);
     OP_REQUIRES(context, status.ok(),
                 absl::Status(status.code(),
                              absl::StrCat("Table '", tables[0]->name(),

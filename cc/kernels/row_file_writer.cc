@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "cc/core/support/row_copy.h"
-#include "cc/kernels/disk_sync.h"
 #include "cc/kernels/key_batch.h"
 #include "cc/kernels/row_file_reader.h"
 #include "cc/kernels/table_dtypes.h"
@@ -54,13 +53,14 @@ class PairWriter {
   // `strings` name the keys; null where they are numbers.
   absl::Status Write(const EmbeddingTable::Snapshot& rows,
                      const StringKeys* strings, const RowFormat& format,
-                     int64_t chunk_rows) {
-    return rows.Visit(chunk_rows, [&](absl::Span<const int64_t> keys,
-                                      const float* full_rows) {
+                     int64_t chunk_rows, Executor* executor) {
+    const auto write = [&](absl::Span<const int64_t> keys,
+                           const float* full_rows) {
       TF_RETURN_IF_ERROR(strings == nullptr ? WriteKeys(keys, format.key_dtype)
                                             : WriteStrings(*strings, keys));
       return WriteValues(full_rows, keys.size(), rows.layout());
-    });
+    };
+    return rows.Visit(chunk_rows, write, executor);
   }
 
   absl::Status Close() {
@@ -118,8 +118,9 @@ class PairWriter {
 // One call of SaveRowFiles.
 class Save {
  public:
-  Save(Env* env, const RowFileSave& options)
+  Save(Env* env, const RowFileSave& options, Executor* executor)
       : options_(options),
+        executor_(executor),
         folder_(env, options.folder),
         format_(FormatOf(*options.tables[0])),
         save_id_(tensorflow::random::New64()) {}
@@ -196,7 +197,8 @@ class Save {
     }
     TF_RETURN_IF_ERROR(pair.Write(
         rows, strings, format_,
-        std::min(options_.buffer_rows, ChunkRows(rows.layout().width()))));
+        std::min(options_.buffer_rows, ChunkRows(rows.layout().width())),
+        executor_));
     TF_RETURN_IF_ERROR(pair.Close());
     Manifest& manifest = manifests_[SetOf(stem)];
     manifest.files[KeysFile(stem)] = pair.keys();
@@ -205,6 +207,7 @@ class Save {
   }
 
   const RowFileSave& options_;
+  Executor* const executor_;
   const FileFolder folder_;
   const RowFormat format_;
   const uint64_t save_id_;
@@ -234,13 +237,16 @@ absl::Status CheckStems(const RowFileSave& save) {
 
 absl::Status CheckedFile::Open(Env* env, const std::string& path) {
   path_ = path;
-  return env->NewWritableFile(path, &file_);
+  TF_RETURN_IF_ERROR(env->NewWritableFile(path, &file_));
+  write_back_.emplace(path);
+  return absl::OkStatus();
 }
 
 absl::Status CheckedFile::Append(absl::string_view bytes) {
   entry_.bytes += bytes.size();
   entry_.checksum =
       tensorflow::crc32c::Extend(entry_.checksum, bytes.data(), bytes.size());
+  write_back_->Add(bytes.size());
   return file_->Append(bytes);
 }
 
@@ -260,17 +266,19 @@ absl::Status CheckedFile::AppendFile(Env* env, const std::string& path) {
 }
 
 absl::Status CheckedFile::Close() {
+  write_back_.reset();
   TF_RETURN_IF_ERROR(file_->Close());
   return SyncToDisk(path_);
 }
 
-absl::Status SaveRowFiles(Env* env, const RowFileSave& save) {
+absl::Status SaveRowFiles(Env* env, const RowFileSave& save,
+                          Executor* executor) {
   if (save.buffer_rows < 1) {
     return absl::InvalidArgumentError(absl::StrCat(
         "`buffer_size` must be at least 1; got ", save.buffer_rows, "."));
   }
   TF_RETURN_IF_ERROR(CheckStems(save));
-  return Save(env, save).Run();
+  return Save(env, save, executor).Run();
 }
 
 }  // namespace tfembed

@@ -3,12 +3,15 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "cc/core/embedding_table.h"
+#include "cc/core/support/executor.h"
+#include "cc/kernels/disk_sync.h"
 #include "cc/kernels/file_set.h"
 #include "tensorflow/core/platform/env.h"
 
@@ -29,6 +32,7 @@ class CheckedFile {
 
  private:
   std::unique_ptr<tensorflow::WritableFile> file_;
+  std::optional<WriteBack> write_back_;
   std::string path_;
   FileEntry entry_;
 };
@@ -43,10 +47,12 @@ struct RowFileSave {
 };
 
 // All rows are of one moment: writers of the tables wait until they are
-// written. Takes a few chunks of memory. Whatever fails, and whenever the
+// written. One thread copies rows while another writes those before. Takes a
+// few chunks of memory. Whatever fails, and whenever the
 // process is killed, the files that were there stay whole; file_set.h.
 // InvalidArgument, DataLoss: `append` to files that cannot be loaded.
-absl::Status SaveRowFiles(tensorflow::Env* env, const RowFileSave& save);
+absl::Status SaveRowFiles(tensorflow::Env* env, const RowFileSave& save,
+                          Executor* executor);
 
 }  // namespace tfembed
 

@@ -1,6 +1,7 @@
 #ifndef TFEMBED_KERNELS_SLICE_BUFFERS_H_
 #define TFEMBED_KERNELS_SLICE_BUFFERS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -30,6 +31,27 @@ class SliceBuffers {
  private:
   absl::flat_hash_map<std::string, tensorflow::Tensor> buffers_;
 };
+
+// A slice that is there already, as long as who has it keeps it.
+inline tensorflow::Tensor BorrowSlice(tensorflow::DataType dtype,
+                                      const tensorflow::TensorShape& shape,
+                                      const void* data) {
+  class Borrowed final : public tensorflow::TensorBuffer {
+   public:
+    Borrowed(const void* data, size_t size)
+        : TensorBuffer(const_cast<void*>(data)), size_(size) {}
+    size_t size() const override { return size_; }
+    TensorBuffer* root_buffer() override { return this; }
+    void FillAllocationDescription(
+        tensorflow::AllocationDescription*) const override {}
+
+   private:
+    const size_t size_;
+  };
+  const tensorflow::core::RefCountPtr<Borrowed> buffer(new Borrowed(
+      data, shape.num_elements() * tensorflow::DataTypeSize(dtype)));
+  return tensorflow::Tensor(dtype, shape, buffer.get());
+}
 
 }  // namespace tfembed
 

@@ -42,12 +42,9 @@ class RowWriter {
                      const float* full_rows) {
     const int64_t n = static_cast<int64_t>(keys.size());
     const std::string keys_tensor = KeysTensor(name_);
-    Tensor key_slice = buffers_.Get(
-        keys_tensor, StoredKeyDtype(strings != nullptr), TensorShape({n}));
-    StoreKeys(strings, keys, &key_slice);
     TF_RETURN_IF_ERROR(writer_->AddSlice(keys_tensor, TensorShape({num_rows_}),
                                          TensorSlice({{next_row_, n}}),
-                                         key_slice));
+                                         Keys(strings, keys, keys_tensor)));
     TF_RETURN_IF_ERROR(WriteColumns(ValuesTensor(name_), ValueDtype(rows_.type),
                                     full_rows, rows_.dim, n));
     const std::vector<std::string>& slots = layout_.slots.names;
@@ -65,6 +62,16 @@ class RowWriter {
   }
 
  private:
+  Tensor Keys(const StringKeys* strings, absl::Span<const int64_t> keys,
+              const std::string& tensor) {
+    const TensorShape shape({static_cast<int64_t>(keys.size())});
+    const tensorflow::DataType dtype = StoredKeyDtype(strings != nullptr);
+    if (strings == nullptr) return BorrowSlice(dtype, shape, keys.data());
+    Tensor slice = buffers_.Get(tensor, dtype, shape);
+    StoreKeys(strings, keys, &slice);
+    return slice;
+  }
+
   // The `dim` numbers that begin at `first` of each of n full rows.
   absl::Status WriteColumns(const std::string& tensor,
                             tensorflow::DataType dtype, const float* first,
@@ -74,14 +81,25 @@ class RowWriter {
       if (next_row_ > 0) return absl::OkStatus();
       return writer_->Add(tensor, Tensor(dtype, shape));
     }
+    return writer_->AddSlice(tensor, shape,
+                             TensorSlice({{next_row_, n}, {0, dim}}),
+                             Columns(tensor, dtype, first, dim, n));
+  }
+
+  Tensor Columns(const std::string& tensor, tensorflow::DataType dtype,
+                 const float* first, int64_t dim, int64_t n) {
+    const TensorShape shape({n, dim});
+    const int64_t width = rows_.width();
     const int64_t bytes = dim * tensorflow::DataTypeSize(dtype);
-    Tensor slice = buffers_.Get(tensor, dtype, TensorShape({n, dim}));
+    if (bytes == width * RowLayout::kWordBytes) {
+      return BorrowSlice(dtype, shape, first);
+    }
+    Tensor slice = buffers_.Get(tensor, dtype, shape);
     char* out = static_cast<char*>(slice.data());
     for (int64_t i = 0; i < n; ++i) {
-      CopyBytes(first + i * rows_.width(), out + i * bytes, bytes);
+      CopyBytes(first + i * width, out + i * bytes, bytes);
     }
-    return writer_->AddSlice(tensor, shape,
-                             TensorSlice({{next_row_, n}, {0, dim}}), slice);
+    return slice;
   }
 
   absl::Status WriteNotes(const EmbeddingTable::Snapshot& shard,
@@ -125,6 +143,11 @@ absl::Status WriteEmpty(const std::string& name, const TableLayout& layout,
                      Tensor(tensorflow::DT_INT64, TensorShape({0})));
 }
 
+// With its key.
+int64_t RowBytes(int64_t full_width) {
+  return 8 + RowLayout::kWordBytes * full_width;
+}
+
 absl::Status WriteLayout(const std::string& name, const TableLayout& layout,
                          BundleWriter* writer) {
   Tensor text(tensorflow::DT_STRING, TensorShape({}));
@@ -135,12 +158,12 @@ absl::Status WriteLayout(const std::string& name, const TableLayout& layout,
 }  // namespace
 
 int64_t ChunkRows(int64_t full_width) {
-  const int64_t row_bytes = 8 + 4 * full_width;
-  return std::max<int64_t>(1, kChunkBytes / row_bytes);
+  return std::max<int64_t>(1, kChunkBytes / RowBytes(full_width));
 }
 
 absl::Status WriteTable(absl::Span<const EmbeddingTable* const> tables,
-                        const std::string& name, BundleWriter* writer) {
+                        const std::string& name, Executor* executor,
+                        BundleWriter* writer, WriteBack* write_back) {
   // The locks come first: what is read below is of their moment.
   const KeysStay keys_stay(tables);
   const auto shards = FreezeAll(tables);
@@ -160,8 +183,10 @@ absl::Status WriteTable(absl::Span<const EmbeddingTable* const> tables,
     TF_RETURN_IF_ERROR(shards[s]->Visit(
         ChunkRows(row_layout.width()),
         [&](absl::Span<const int64_t> keys, const float* full_rows) {
+          write_back->Add(keys.size() * RowBytes(row_layout.width()));
           return rows.Write(*shards[s], strings, keys, full_rows);
-        }));
+        },
+        executor));
   }
   return absl::OkStatus();
 }

@@ -7,6 +7,8 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "cc/core/embedding_table.h"
+#include "cc/core/support/executor.h"
+#include "cc/kernels/disk_sync.h"
 #include "tensorflow/core/util/tensor_bundle/tensor_bundle.h"
 
 namespace tfembed {
@@ -20,10 +22,13 @@ int64_t ChunkRows(int64_t full_width);
 // Writes one logical table, whose shards `tables` are, as slices of the tensors
 // that table_layout.h names with `name` in front. The shards must have one
 // layout. All their rows are of one moment: writers of these tables wait until
-// it returns, readers do not. Takes a few chunks of memory.
+// it returns, readers do not. One thread copies rows while another writes those
+// before, which the disk begins with
+// by `write_back`. Takes a few chunks of memory.
 absl::Status WriteTable(absl::Span<const EmbeddingTable* const> tables,
-                        const std::string& name,
-                        tensorflow::BundleWriter* writer);
+                        const std::string& name, Executor* executor,
+                        tensorflow::BundleWriter* writer,
+                        WriteBack* write_back);
 
 }  // namespace tfembed
 

@@ -51,7 +51,7 @@ class KvConformance : public ::testing::TestWithParam<const KvStore*> {
       }
       return absl::OkStatus();
     };
-    EXPECT_TRUE(table.Visit(2, check).ok());
+    EXPECT_TRUE(table.Freeze()->Visit(2, check, &executor_).ok());
     return found;
   }
 
@@ -144,11 +144,13 @@ TEST_P(KvConformance, AVisitorsErrorEndsTheVisit) {
   auto table = Make();
   ASSERT_TRUE(Upsert(table.get(), {1, 2, 3}, {1, 2, 3}).ok());
   int calls = 0;
-  const absl::Status status =
-      table->Visit(1, [&](absl::Span<const int64_t>, const float*) {
+  const absl::Status status = table->Freeze()->Visit(
+      1,
+      [&](absl::Span<const int64_t>, const float*) {
         ++calls;
         return absl::AbortedError("enough");
-      });
+      },
+      &executor_);
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
   EXPECT_EQ(calls, 1);
 }
@@ -174,16 +176,17 @@ TEST_P(KvConformance, ASnapshotShowsTheMomentItWasTaken) {
   EXPECT_EQ(snapshot->size(), 3);
   EXPECT_EQ(LookUp(*table, {2}), RowsOf({2}, kDim));  // Readers do not wait.
   Model found;
-  ASSERT_TRUE(
-      snapshot
-          ->Visit(2,
-                  [&](absl::Span<const int64_t> keys, const float* row) {
-                    for (size_t i = 0; i < keys.size(); ++i) {
-                      found[keys[i]] = row[i * kDim];
-                    }
-                    return absl::OkStatus();
-                  })
-          .ok());
+  ASSERT_TRUE(snapshot
+                  ->Visit(
+                      2,
+                      [&](absl::Span<const int64_t> keys, const float* row) {
+                        for (size_t i = 0; i < keys.size(); ++i) {
+                          found[keys[i]] = row[i * kDim];
+                        }
+                        return absl::OkStatus();
+                      },
+                      &executor_)
+                  .ok());
   EXPECT_THAT(found, (Model{{1, 1}, {2, 2}, {3, 3}}));
 }
 

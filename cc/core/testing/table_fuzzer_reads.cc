@@ -93,10 +93,9 @@ void TableFuzzer::ExportKeys() {
   ASSERT_EQ(all, own);
 }
 
-// A table frozen, or as it is: in both each key comes once.
+// Each key comes once.
 void TableFuzzer::Visit() {
   met_.clear();
-  const bool is_frozen = Below(2) == 0;
   const int64_t chunk_rows = 1 + Below(100);
   for (const auto& shard : shards_) {
     const RowLayout layout = shard->layout();
@@ -104,9 +103,8 @@ void TableFuzzer::Visit() {
       CheckVisited(keys, rows, layout);
       return absl::OkStatus();
     };
-    const absl::Status status = is_frozen
-                                    ? shard->Freeze()->Visit(chunk_rows, check)
-                                    : shard->Visit(chunk_rows, check);
+    const absl::Status status =
+        shard->Freeze()->Visit(chunk_rows, check, executor_);
     ASSERT_TRUE(status.ok()) << status;
   }
   ASSERT_EQ(met_.size(), expected_.size());
