@@ -264,8 +264,8 @@ class EmbeddingTable {
     // Calls visit(keys, full rows) for chunks of `chunk_rows` keys, the last of
     // fewer, one after the other until all were seen or visit returns an error,
     // which is passed on. With an executor one thread copies the next chunk's
-    // rows while another visits this one. ResourceExhausted: no memory for two
-    // chunks. InvalidArgument: chunk_rows < 1.
+    // rows while another visits this one: it may be any. ResourceExhausted: no
+    // memory for two chunks. InvalidArgument: chunk_rows < 1.
     using Visitor = std::function<absl::Status(absl::Span<const int64_t> keys,
                                                const float* full_rows)>;
     virtual absl::Status Visit(int64_t chunk_rows, const Visitor& visit,

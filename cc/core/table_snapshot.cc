@@ -41,6 +41,12 @@ absl::Status CheckChunkRows(int64_t chunk_rows) {
       absl::StrCat("`chunk_rows` must be at least 1; got ", chunk_rows, "."));
 }
 
+absl::Status NoMemory(int64_t rows, int64_t width) {
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "There is no memory for a copy of ", rows, " rows of ", width,
+      " words. Take fewer rows at a time, or free some memory."));
+}
+
 // Copies of keys and full rows.
 struct Chunk {
   absl::Status Allocate(int64_t most, int64_t row_width) {
@@ -48,13 +54,16 @@ struct Chunk {
     keys.reset(new (std::nothrow) int64_t[most]);
     rows.reset(new (std::nothrow) float[most * width]);
     if (keys != nullptr && rows != nullptr) return absl::OkStatus();
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "There is no memory for a copy of ", most, " rows of ", width,
-        " words. Take fewer rows at a time, or free some."));
+    return NoMemory(most, width);
   }
 
+  // ResourceExhausted also where the visitor had no memory.
   absl::Status Show(const EmbeddingTable::Snapshot::Visitor& visit) const {
-    return visit({keys.get(), static_cast<size_t>(n)}, rows.get());
+    try {
+      return visit({keys.get(), static_cast<size_t>(n)}, rows.get());
+    } catch (const std::bad_alloc&) {
+      return NoMemory(n, width);
+    }
   }
 
   int64_t n = 0;
@@ -132,15 +141,16 @@ class StripedTable::FrozenStripes final : public EmbeddingTable::Snapshot {
     const int64_t n = size();
     if (!status.ok() || n == 0) return status;
     const int64_t most = std::min(chunk_rows, n);
+    const int64_t width = table_.store_->width();
     Chunk chunk, next;
-    for (Chunk* c : {&chunk, &next}) {
-      status = c->Allocate(most, table_.store_->width());
-      if (!status.ok()) return status;
-    }
+    status = chunk.Allocate(most, width);
+    if (status.ok() && most < n) status = next.Allocate(most, width);
+    if (!status.ok()) return status;
     Walk walk(table_.stripes_, *table_.store_);
     walk.Fill(most, &chunk);
     while (status.ok() && chunk.n > 0) {
-      ParallelFor(executor, 2, [&](int64_t task) {
+      Executor* const helper = chunk.n < most ? nullptr : executor;
+      ParallelFor(helper, 2, [&](int64_t task) {
         if (task == 0) {
           status = chunk.Show(visit);
         } else {

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -48,15 +49,45 @@ WriteBack::WriteBack(const std::string& path)
     : file_(OpenLocal(LocalPath(path))) {}
 
 WriteBack::~WriteBack() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    is_ending_ = true;
+  }
+  changed_.notify_one();
+  if (thread_.joinable()) thread_.join();
   if (file_ >= 0) ::close(file_);
 }
 
 void WriteBack::Add(int64_t bytes) {
-  bytes_ += bytes;
-  if (file_ < 0 || bytes_ < kStepBytes) return;
-  bytes_ = 0;
+  if (file_ < 0) return;
+  std::lock_guard<std::mutex> lock(mutex_);
+  written_ += bytes;
+  if (written_ < kStepBytes) return;  // Most files are smaller.
+  if (thread_.joinable()) {
+    changed_.notify_one();
+    return;
+  }
+  try {
+    thread_ = std::thread([this] { Run(); });
+  } catch (const std::system_error&) {
+    written_ = 0;  // There are no more threads; the next step tries again.
+  }
+}
+
+void WriteBack::Run() {
 #if defined(SYNC_FILE_RANGE_WRITE)
-  ::sync_file_range(file_, 0, 0, SYNC_FILE_RANGE_WRITE);
+  int64_t begun = 0;
+  for (;;) {
+    {
+      std::unique_lock<std::mutex> lock(mutex_);
+      changed_.wait(
+          lock, [&] { return is_ending_ || written_ - begun >= kStepBytes; });
+      if (is_ending_) return;
+    }
+    // Returns when the disk's queue has taken it.
+    ::sync_file_range(file_, begun, kStepBytes, SYNC_FILE_RANGE_WRITE);
+    begun += kStepBytes;
+  }
 #endif
 }
 

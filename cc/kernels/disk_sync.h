@@ -1,8 +1,11 @@
 #ifndef TFEMBED_KERNELS_DISK_SYNC_H_
 #define TFEMBED_KERNELS_DISK_SYNC_H_
 
+#include <condition_variable>
 #include <cstdint>
+#include <mutex>
 #include <string>
+#include <thread>
 
 #include "absl/status/status.h"
 
@@ -15,22 +18,30 @@ namespace tfembed {
 absl::Status SyncToDisk(const std::string& path);
 
 // Lets the disk begin with a file that is still being written, so that there is
-// little left to wait for in the end. Of other file systems than the machine's,
-// and where the system has no such call, it does nothing.
+// little left to wait for in the end. A thread of its own asks for that:
+// whoever writes the file goes on where the disk is slow. Of other file systems
+// than the machine's, and where the system has no such call, it does nothing.
 class WriteBack {
  public:
   explicit WriteBack(const std::string& path);
   WriteBack(const WriteBack&) = delete;
   WriteBack& operator=(const WriteBack&) = delete;
+
+  // Does not wait for what was not begun.
   ~WriteBack();
 
-  // So many more bytes were written. Every some megabytes the disk begins with
-  // all that the system has of the file by then.
+  // So many more bytes were written.
   void Add(int64_t bytes);
 
  private:
+  void Run();
+
   const int file_;
-  int64_t bytes_ = 0;  // With which it has not begun.
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int64_t written_ = 0;  // Guarded by mutex_, as is is_ending_.
+  bool is_ending_ = false;
+  std::thread thread_;
 };
 
 }  // namespace tfembed

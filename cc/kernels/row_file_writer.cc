@@ -246,8 +246,9 @@ absl::Status CheckedFile::Append(absl::string_view bytes) {
   entry_.bytes += bytes.size();
   entry_.checksum =
       tensorflow::crc32c::Extend(entry_.checksum, bytes.data(), bytes.size());
+  const absl::Status status = file_->Append(bytes);
   write_back_->Add(bytes.size());
-  return file_->Append(bytes);
+  return status;
 }
 
 absl::Status CheckedFile::AppendFile(Env* env, const std::string& path) {

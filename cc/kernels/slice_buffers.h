@@ -32,7 +32,8 @@ class SliceBuffers {
   absl::flat_hash_map<std::string, tensorflow::Tensor> buffers_;
 };
 
-// A slice that is there already, as long as who has it keeps it.
+// A slice that is there already, for BundleWriter, which copies its bytes
+// before it returns. They may be unaligned, and have to stay until then.
 inline tensorflow::Tensor BorrowSlice(tensorflow::DataType dtype,
                                       const tensorflow::TensorShape& shape,
                                       const void* data) {
@@ -41,6 +42,7 @@ inline tensorflow::Tensor BorrowSlice(tensorflow::DataType dtype,
     Borrowed(const void* data, size_t size)
         : TensorBuffer(const_cast<void*>(data)), size_(size) {}
     size_t size() const override { return size_; }
+    bool OwnsMemory() const override { return false; }
     TensorBuffer* root_buffer() override { return this; }
     void FillAllocationDescription(
         tensorflow::AllocationDescription*) const override {}

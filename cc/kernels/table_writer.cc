@@ -183,8 +183,10 @@ absl::Status WriteTable(absl::Span<const EmbeddingTable* const> tables,
     TF_RETURN_IF_ERROR(shards[s]->Visit(
         ChunkRows(row_layout.width()),
         [&](absl::Span<const int64_t> keys, const float* full_rows) {
+          const absl::Status status =
+              rows.Write(*shards[s], strings, keys, full_rows);
           write_back->Add(keys.size() * RowBytes(row_layout.width()));
-          return rows.Write(*shards[s], strings, keys, full_rows);
+          return status;
         },
         executor));
   }

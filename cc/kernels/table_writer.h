@@ -23,8 +23,8 @@ int64_t ChunkRows(int64_t full_width);
 // that table_layout.h names with `name` in front. The shards must have one
 // layout. All their rows are of one moment: writers of these tables wait until
 // it returns, readers do not. One thread copies rows while another writes those
-// before, which the disk begins with
-// by `write_back`. Takes a few chunks of memory.
+// before, with which the disk begins by `write_back`. Takes a few chunks of
+// memory.
 absl::Status WriteTable(absl::Span<const EmbeddingTable* const> tables,
                         const std::string& name, Executor* executor,
                         tensorflow::BundleWriter* writer,
