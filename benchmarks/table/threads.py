@@ -24,8 +24,8 @@ def run(plan: Plan, results: Results) -> None:
     in memory, which makes a fifth of the time: each spell has new ones. Cores of
     a virtual machine share a cache in one minute and none in the next, and words
     go from one to the other four times as slowly then: spells see to that, too.
-    The median of three was between 0.88 and 1.06 of the limit's gain in runs of
-    one evening.
+    The median of three was between 0.86 and 1.06 of the limit's gain in runs of
+    one morning.
     """
     for width in (8, 64):
         gains: dict[tuple[str, str, str], list[float]] = {}

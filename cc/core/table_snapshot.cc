@@ -41,20 +41,19 @@ absl::Status CheckChunkRows(int64_t chunk_rows) {
       absl::StrCat("`chunk_rows` must be at least 1; got ", chunk_rows, "."));
 }
 
-absl::Status NoMemory(int64_t rows, int64_t width) {
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "There is no memory for a copy of ", rows, " rows of ", width,
-      " words. Take fewer rows at a time, or free some memory."));
+absl::Status NoMemoryToCopy(int64_t rows) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("There is no memory for a copy of ", rows,
+                   " rows. Take fewer at a time, or free some memory."));
 }
 
 // Copies of keys and full rows.
 struct Chunk {
-  absl::Status Allocate(int64_t most, int64_t row_width) {
-    width = row_width;
+  absl::Status Allocate(int64_t most, int64_t width) {
     keys.reset(new (std::nothrow) int64_t[most]);
     rows.reset(new (std::nothrow) float[most * width]);
     if (keys != nullptr && rows != nullptr) return absl::OkStatus();
-    return NoMemory(most, width);
+    return NoMemoryToCopy(most);
   }
 
   // ResourceExhausted also where the visitor had no memory.
@@ -62,12 +61,11 @@ struct Chunk {
     try {
       return visit({keys.get(), static_cast<size_t>(n)}, rows.get());
     } catch (const std::bad_alloc&) {
-      return NoMemory(n, width);
+      return NoMemoryToCopy(n);
     }
   }
 
   int64_t n = 0;
-  int64_t width = 0;
   std::unique_ptr<int64_t[]> keys;
   std::unique_ptr<float[]> rows;
 };
@@ -80,7 +78,7 @@ class Walk {
 
   // Copies the next rows, `most` of them or what is left.
   void Fill(int64_t most, Chunk* chunk) {
-    const int64_t width = chunk->width;
+    const int64_t width = store_.width();
     chunk->n = 0;
     while (chunk->n < most && (at_ < block_.n || LoadNext())) {
       const int64_t n = std::min(most - chunk->n, block_.n - at_);
@@ -149,8 +147,8 @@ class StripedTable::FrozenStripes final : public EmbeddingTable::Snapshot {
     Walk walk(table_.stripes_, *table_.store_);
     walk.Fill(most, &chunk);
     while (status.ok() && chunk.n > 0) {
-      Executor* const helper = chunk.n < most ? nullptr : executor;
-      ParallelFor(helper, 2, [&](int64_t task) {
+      const bool is_last = chunk.n < most;
+      ParallelFor(is_last ? nullptr : executor, 2, [&](int64_t task) {
         if (task == 0) {
           status = chunk.Show(visit);
         } else {
