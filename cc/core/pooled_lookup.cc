@@ -104,6 +104,7 @@ class BagPooler {
     block.weights = bags_.weights == nullptr ? nullptr : bags_.weights + begin;
     block.scales = scratch_.scales.data() + (bag_ - range_.begin);
     block.num_ahead = num_ahead;
+    block.begins = begin == bags_.begin_of(range_.begin);
     block.dim = dim_;
     block.streams = streams_;
     block.sums = feature_.activations + bag_ * feature_.stride;

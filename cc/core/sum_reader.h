@@ -104,6 +104,9 @@ class EntrySumReader final : public SumReader {
   static constexpr int64_t kSourcesAhead = 24;  // And those whose source is.
   static constexpr int64_t kLineFloats = 64 / sizeof(float);
 
+  // Into the second cache, since more lines may be under way to it than to the
+  // first: an update with 1 id takes 0.78 of the time at width 64, 0.96 at 16,
+  // with ~20 ids 0.95 (Zen 4).
   void Expand(int64_t i) {
     if (position_ + kSourcesAhead < n_) {
       __builtin_prefetch(
@@ -113,7 +116,7 @@ class EntrySumReader final : public SumReader {
       const float* ahead =
           meaning_.sources[entries_[position_ + kAhead].bag()].gradient;
       for (int64_t c = 0; c < meaning_.dim; c += kLineFloats) {
-        __builtin_prefetch(ahead + c);
+        __builtin_prefetch(ahead + c, /*rw=*/0, /*locality=*/2);
       }
     }
     const Entry& entry = entries_[position_];

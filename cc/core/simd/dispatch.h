@@ -44,6 +44,7 @@ struct PoolBlock {
   const int64_t* ends = nullptr;
   const float* scales = nullptr;  // One per segment; null: all 1.
   int64_t num_segments = 0;
+  bool begins = false;     // No call before this one asked for its rows.
   bool continues = false;  // The first segment adds to what is in `sums`.
   bool open = false;       // The last one goes on elsewhere: not scaled yet.
   // Sums go past the caches (row_copy.h), but one that is open: `sums` is at a

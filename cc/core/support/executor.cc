@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -24,12 +25,13 @@ class Loop {
   Loop(int64_t tasks, const std::function<void(int64_t)>& body)
       : tasks_(tasks), body_(body) {}
 
+  // Of tasks that have not begun when one throws none is run any more.
   void Work() {
     int64_t done = 0;
     for (;;) {
       const int64_t task = next_.fetch_add(1, std::memory_order_relaxed);
       if (task >= tasks_) break;
-      body_(task);
+      if (!has_thrown_.load(std::memory_order_relaxed)) Run(task);
       ++done;
     }
     if (done == 0) return;
@@ -39,14 +41,15 @@ class Loop {
     }
   }
 
+  // Throws what the first task threw that did.
   void Wait() {
     // The last tasks of the others mostly end within microseconds.
-    for (int i = 0; i < kSpins; ++i) {
-      if (AllDone()) return;
-      Pause();
+    for (int i = 0; i < kSpins && !AllDone(); ++i) Pause();
+    if (!AllDone()) {
+      std::unique_lock<std::mutex> lock(mutex_);
+      all_done_.wait(lock, [this] { return AllDone(); });
     }
-    std::unique_lock<std::mutex> lock(mutex_);
-    all_done_.wait(lock, [this] { return AllDone(); });
+    if (thrown_ != nullptr) std::rethrow_exception(thrown_);
   }
 
  private:
@@ -56,10 +59,20 @@ class Loop {
     return done_.load(std::memory_order_acquire) == tasks_;
   }
 
+  void Run(int64_t task) {
+    try {
+      body_(task);
+    } catch (...) {
+      if (!has_thrown_.exchange(true)) thrown_ = std::current_exception();
+    }
+  }
+
   const int64_t tasks_;
   const std::function<void(int64_t)>& body_;
   std::atomic<int64_t> next_{0};
   std::atomic<int64_t> done_{0};
+  std::atomic<bool> has_thrown_{false};
+  std::exception_ptr thrown_;  // Set before its task counts as done.
   std::mutex mutex_;
   std::condition_variable all_done_;
 };

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <stdexcept>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -104,6 +106,25 @@ TEST(ParallelFor, LetsHelpersGoWithTheExecutor) {
   }
   ASSERT_EQ(works.size(), 3u);
   for (auto& work : works) work();  // Late: the executor is gone.
+}
+
+// On whichever thread: each throws in its first task, when both have begun.
+TEST(ParallelFor, ThrowsWhatABodyThrewWhenAllThatBeganHaveReturned) {
+  ThreadExecutor executor(2);
+  std::atomic<int> begun{0};
+  std::atomic<int> returned{0};
+  const auto body = [&](int64_t task) {
+    ++begun;
+    while (begun < 2) std::this_thread::yield();
+    ++returned;
+    throw std::out_of_range(std::to_string(task));
+  };
+  EXPECT_THROW(ParallelFor(&executor, 1000, body), std::out_of_range);
+  EXPECT_EQ(begun, 2);
+  EXPECT_EQ(returned, 2);
+  std::atomic<int> calls{0};  // The executor is as good as it was.
+  ParallelFor(&executor, 1000, [&](int64_t) { ++calls; });
+  EXPECT_EQ(calls, 1000);
 }
 
 TEST(ParallelFor, ServesLoopsOfSeveralThreadsAtOnce) {
