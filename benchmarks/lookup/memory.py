@@ -79,7 +79,11 @@ def _faults(plan: Plan, results: Results, opts: str) -> None:
 def _peak(plan: Plan, rows: int, train: bool, ids: int) -> int:
     """In a process of its own, whose buffers are all new."""
     with plan.workers(
-        _WIDTH, "tfembed", rule="adagrad" if train else "", rows=rows
+        _WIDTH,
+        "tfembed",
+        rule="adagrad" if train else "",
+        rows=rows,
+        environment={},
     ) as workers:
         worker = workers["tfembed"]
         worker.call(

@@ -14,10 +14,9 @@ from benchmarks.results import Results
 SESSION = "benchmarks.lookup.session"
 ROWS = {16: 1_000_000, 64: 500_000, 128: 250_000}
 COUNTS = {1: 16, 20: 4}  # Distinct batches.
-# Huge pages for peers that allocate by malloc, since the limit and tfembed ask
-# for them.
+# Huge pages for what is allocated by malloc, as the limit has them: the tables
+# of peers, and all sides' batches, activations and gradients.
 _HUGE = {**contest.HUGE_PAGES, "THP_MEM_ALLOC_ENABLE": "1"}
-_GIVEN_HUGE = {"EmbeddingBag", "FBGEMM", "FBGEMM row-wise"}
 # The form of a peer's steps where it lacks tfembed's.
 _LIKE = {
     "TensorFlow": {"eager": "call sparse", "call": "call sparse"},
@@ -62,14 +61,22 @@ class Plan:
         environment: Mapping[str, str] | None = None,
         **tables: Any,
     ) -> Iterator[dict[str, Worker]]:
-        """Contenders whose tables are there; they end with the block."""
+        """Contenders whose tables are there; they end with the block.
+
+        Args:
+          width: of rows.
+          names: of the contenders.
+          threads: that each may use.
+          environment: what is set for them, in place of huge pages.
+          tables: fields of `workload.Tables`.
+        """
         tables = {"width": width, "rows": self.rows(width), **tables}
         with contextlib.ExitStack() as stack:
             made = {}
             for name in names:
                 if name in contest.PYTHONS and not self.with_downloads:
                     continue
-                given = _HUGE if name in _GIVEN_HUGE else environment or {}
+                given = _HUGE if environment is None else environment
                 one = contest.started(
                     SESSION, name, threads=threads, variables={name: given}
                 )

@@ -103,6 +103,7 @@ class BagPooler {
     block.rows = rows;
     block.weights = bags_.weights == nullptr ? nullptr : bags_.weights + begin;
     block.scales = scratch_.scales.data() + (bag_ - range_.begin);
+    block.asks = !feature_.source->asks_for_rows();
     block.num_ahead = num_ahead;
     block.begins = begin == bags_.begin_of(range_.begin);
     block.dim = dim_;

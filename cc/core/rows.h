@@ -27,12 +27,14 @@ class RowSource {
   virtual ValueType type() const { return ValueType(); }
 
   // Sets rows[i] to the address of the row of ids[i], or to null where the
-  // table has none; says how many have none. Callers ask the memory for the
-  // rows, a few at a time while they work on others; whoever finds addresses in
-  // memory should do that for its own. `n` is at most a few hundred.
+  // table has none; says how many have none. `n` is at most a few hundred.
   // InvalidArgument, naming the id, where an id cannot be in this table.
   virtual absl::StatusOr<int64_t> Locate(const int64_t* ids, int64_t n,
                                          const float** rows) const = 0;
+
+  // Whether Locate asks the memory for the rows, as whoever finds addresses in
+  // memory should. Else callers do, a few at a time while they work on others.
+  virtual bool asks_for_rows() const { return false; }
 
   // Writes the initial row of `id`, the one that a lookup of a missing id
   // reads, as floats.

@@ -57,6 +57,8 @@ class StripedTable::Source final : public RowSource {
     return n - hits;
   }
 
+  bool asks_for_rows() const override { return true; }
+
   void FillMissing(int64_t id, float* row) const override {
     table_.missing_rows().FillFloats(id, row);
   }

@@ -44,14 +44,17 @@ struct PoolBlock {
   const int64_t* ends = nullptr;
   const float* scales = nullptr;  // One per segment; null: all 1.
   int64_t num_segments = 0;
-  bool begins = false;     // No call before this one asked for its rows.
   bool continues = false;  // The first segment adds to what is in `sums`.
   bool open = false;       // The last one goes on elsewhere: not scaled yet.
   // Sums go past the caches (row_copy.h), but one that is open: `sums` is at a
   // multiple of 64 bytes, `dim` and `stride` are multiples of 16. End with
   // StreamedRows.
   bool streams = false;
-  // So many more addresses follow the last row's: rows to be fetched meanwhile.
+  // Rows are asked for some ahead of the one at work: those of this block, but
+  // the first ones unless it `begins`, and of so many more addresses, which
+  // follow the last row's. Else they are on their way already.
+  bool asks = false;
+  bool begins = false;
   int64_t num_ahead = 0;
   RowsToFetch to_write;  // Of as many floats. About one is fetched per segment.
   int64_t dim = 0;

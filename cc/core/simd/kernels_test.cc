@@ -45,12 +45,15 @@ struct Pooled {
     block.dim = dim;
     block.sums = sums.data();
     block.stride = stride();
+    block.asks = asks;
+    block.begins = asks;
     kernels.pool(block);
   }
 
   std::vector<float> table;
   const int64_t dim;
   const bool weighted;
+  bool asks = false;
   std::vector<const float*> rows;
   std::vector<float> weights = RandomFloats(9, 2);
   std::vector<int64_t> ends = {3, 3, 4, 9};
@@ -99,6 +102,7 @@ TEST_P(KernelsTest, PoolSumsScaledSegmentsOfAnyWidth) {
 TEST_P(KernelsTest, PoolGivesTheBitsOfTheBaseline) {
   for (const int64_t dim : kDims) {
     Pooled pooled(dim, true), baseline(dim, true);
+    pooled.asks = true;
     pooled.Run(*kernels_);
     baseline.Run(*FindKernels("baseline"));
     EXPECT_EQ(pooled.sums, baseline.sums) << "dim " << dim;
