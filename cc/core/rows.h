@@ -32,8 +32,9 @@ class RowSource {
   virtual absl::StatusOr<int64_t> Locate(const int64_t* ids, int64_t n,
                                          const float** rows) const = 0;
 
-  // Whether Locate asks the memory for the rows, as whoever finds addresses in
-  // memory should. Else callers do, a few at a time while they work on others.
+  // Whether Locate asks the memory for the rows as a whole, as whoever finds
+  // addresses in memory should. Else callers do, a few at a time while they
+  // work on others.
   virtual bool asks_for_rows() const { return false; }
 
   // Writes the initial row of `id`, the one that a lookup of a missing id

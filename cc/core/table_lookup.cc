@@ -57,7 +57,9 @@ class StripedTable::Source final : public RowSource {
     return n - hits;
   }
 
-  bool asks_for_rows() const override { return true; }
+  bool asks_for_rows() const override {
+    return table_.layout_.slots_begin() <= kMostWordsAsked;
+  }
 
   void FillMissing(int64_t id, float* row) const override {
     table_.missing_rows().FillFloats(id, row);

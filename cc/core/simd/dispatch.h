@@ -50,9 +50,9 @@ struct PoolBlock {
   // multiple of 64 bytes, `dim` and `stride` are multiples of 16. End with
   // StreamedRows.
   bool streams = false;
-  // Rows are asked for some ahead of the one at work: those of this block, but
-  // the first ones unless it `begins`, and of so many more addresses, which
-  // follow the last row's. Else they are on their way already.
+  // Where it `asks`, rows are asked for some ahead of the one at work: those of
+  // this block, but the first ones unless it `begins`, and those of `num_ahead`
+  // more addresses, which follow the last row's. Else all are on their way.
   bool asks = false;
   bool begins = false;
   int64_t num_ahead = 0;

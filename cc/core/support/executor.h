@@ -41,12 +41,12 @@ inline int NumThreads(const Executor* executor) {
   return executor == nullptr ? 1 : executor->num_threads();
 }
 
-// Calls body(0) .. body(tasks - 1), each exactly once, on the caller's thread
-// and on up to NumThreads(executor) - 1 others, and returns when all have
-// returned. The caller works too and never waits for a thread that has not
-// started, so it may be called from a pool's own thread. Where a body throws,
-// those that have not begun are left out, and what was thrown first reaches the
-// caller when all that had begun have returned.
+// Calls body(0) .. body(tasks - 1), each once unless one throws, on the
+// caller's thread and on up to NumThreads(executor) - 1 others, and returns
+// when all have returned. The caller works too and never waits for a thread
+// that has not started, so it may be called from a pool's own thread. Where a
+// body throws, those that have not begun are left out, and what was thrown
+// first reaches the caller when all that had begun have returned.
 void ParallelFor(Executor* executor, int64_t tasks,
                  const std::function<void(int64_t)>& body);
 
