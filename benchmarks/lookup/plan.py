@@ -109,7 +109,12 @@ class Plan:
     def compare_forms(
         self, ours: Worker, forms: Sequence[str], **work: Any
     ) -> contest.Turns:
-        """tfembed's steps in several forms, each a run, in turns."""
+        """tfembed's steps in several forms, each a run, in turns.
+
+        What they differ by is a few percent of a step with many ids, so these have
+        three times the rounds.
+        """
+        rounds = self.rounds if work["ids"] == 1 else 3 * self.rounds
         work = {"count": COUNTS[work["ids"]], **work}
         for form in forms:
             ours.call(
@@ -117,7 +122,7 @@ class Plan:
             )
             ours.call("settle", name=form)
         runs = {form: {"tfembed": ours} for form in forms}
-        turns = contest.take_turns(runs, rounds=self.rounds)
+        turns = contest.take_turns(runs, rounds=rounds)
         ours.call("forget")
         return turns
 

@@ -66,8 +66,8 @@ absl::Status CheckIndices(const FeatureSpec& spec,
 // Whether a validated sparse id is dropped, as safe_embedding_lookup_sparse
 // does.
 bool Prunes(const FeatureSpec& spec, const FeatureTensors& tensors, int64_t i,
-            bool fixed_vocabulary) {
-  if (fixed_vocabulary && tensors.ids[i] < 0) return true;
+            bool drops_negative) {
+  if (drops_negative && tensors.ids[i] < 0) return true;
   return spec.combiner != Combiner::kSum && !tensors.weights.empty() &&
          !(tensors.weights[i] > 0);
 }
@@ -83,7 +83,7 @@ bool PrunesByWeight(const FeatureSpec& spec, const FeatureTensors& tensors) {
 
 absl::Status FeatureInput::Build(const FeatureSpec& spec,
                                  const FeatureTensors& tensors,
-                                 bool fixed_vocabulary) {
+                                 bool drops_negative) {
   if (!tensors.weights.empty() &&
       tensors.weights.size() != tensors.ids.size()) {
     return Refuse(spec, "there must be one weight for each of the ",
@@ -101,7 +101,7 @@ absl::Status FeatureInput::Build(const FeatureSpec& spec,
     case FeatureKind::kRagged:
       return BuildRagged(spec, tensors);
     case FeatureKind::kSparse:
-      return BuildSparse(spec, tensors, fixed_vocabulary);
+      return BuildSparse(spec, tensors, drops_negative && spec.validate);
   }
   return absl::InternalError("Unknown kind of feature.");
 }
@@ -142,13 +142,14 @@ absl::Status FeatureInput::BuildRagged(const FeatureSpec& spec,
 
 absl::Status FeatureInput::BuildSparse(const FeatureSpec& spec,
                                        const FeatureTensors& tensors,
-                                       bool fixed_vocabulary) {
+                                       bool drops_negative) {
   const int64_t length = spec.max_sequence_length;
   if (length == 0 && !PrunesByWeight(spec, tensors)) {
     bool any_negative = false;
-    absl::Status status = SplitSparse(spec, tensors, &any_negative);
-    const bool prunes = spec.validate && fixed_vocabulary && any_negative;
-    if (!status.ok() || !prunes) return status;
+    absl::Status status =
+        drops_negative ? SplitSparse<true>(spec, tensors, &any_negative)
+                       : SplitSparse<false>(spec, tensors, &any_negative);
+    if (!status.ok() || !any_negative) return status;
     splits_.clear();
   } else if (absl::Status status = CheckIndices(spec, tensors); !status.ok()) {
     return status;
@@ -158,7 +159,7 @@ absl::Status FeatureInput::BuildSparse(const FeatureSpec& spec,
   for (int64_t i = 0; i < n; ++i) {
     const int64_t row = tensors.rows[2 * i], column = tensors.rows[2 * i + 1];
     if (length > 0 && column >= length) continue;
-    if (spec.validate && Prunes(spec, tensors, i, fixed_vocabulary)) continue;
+    if (spec.validate && Prunes(spec, tensors, i, drops_negative)) continue;
     // Bags up to this id's start here at the latest.
     const int64_t bag = length > 0 ? row * length + column : row;
     if (splits_.size() <= bag) splits_.resize(bag + 1, ids_.size());
@@ -173,6 +174,7 @@ absl::Status FeatureInput::BuildSparse(const FeatureSpec& spec,
 // it. Each id writes its bag's end, so that of the bag's last one stays; bags
 // without ids end where the bag before them does. An id of a row that is not in
 // the batch writes to splits[0], which is 0 where no index is bad.
+template <bool kLooksAtIds>
 absl::Status FeatureInput::SplitSparse(const FeatureSpec& spec,
                                        const FeatureTensors& tensors,
                                        bool* any_negative) {
@@ -189,7 +191,7 @@ absl::Status FeatureInput::SplitSparse(const FeatureSpec& spec,
     const int64_t row = indices[2 * i];
     is_bad |= row < last_row;
     is_bad |= static_cast<uint64_t>(indices[2 * i + 1]) >= num_columns;
-    signs |= ids[i];
+    if (kLooksAtIds) signs |= ids[i];
     last_row = row;
     splits[static_cast<uint64_t>(row) < num_rows ? row + 1 : 0] = i + 1;
   }

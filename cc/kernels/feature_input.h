@@ -52,12 +52,12 @@ class FeatureInput {
   FeatureInput(FeatureInput&&) = default;
   FeatureInput& operator=(FeatureInput&&) = default;
 
-  // Checks the tensors and lays out the bags. `fixed_vocabulary` says that ids
-  // below 0 cannot be in the table: sparse features that are validated drop
-  // them. InvalidArgument names the feature and what does not fit.
-  // REQUIRES: the tensors outlive this; batch_size is that of the output.
+  // Checks the tensors and lays out the bags. With `drops_negative` sparse
+  // features that are validated drop ids below 0, which takes a look at all
+  // ids. InvalidArgument names the feature and what does not fit. REQUIRES: the
+  // tensors outlive this; batch_size is that of the output.
   absl::Status Build(const FeatureSpec& spec, const FeatureTensors& tensors,
-                     bool fixed_vocabulary);
+                     bool drops_negative);
 
   const IdBags& bags() const { return bags_; }
 
@@ -67,10 +67,10 @@ class FeatureInput {
   absl::Status BuildRagged(const FeatureSpec& spec,
                            const FeatureTensors& tensors);
   absl::Status BuildSparse(const FeatureSpec& spec,
-                           const FeatureTensors& tensors,
-                           bool fixed_vocabulary);
-  // As if all ids stayed: checks indices, lays out the bags and says whether an
-  // id is negative, in one pass.
+                           const FeatureTensors& tensors, bool drops_negative);
+  // As if all ids stayed: checks indices, lays out the bags and, where it looks
+  // at the ids, says whether one is negative, in one pass.
+  template <bool kLooksAtIds>
   absl::Status SplitSparse(const FeatureSpec& spec,
                            const FeatureTensors& tensors, bool* any_negative);
   // Appends id i to the bags that own their ids.

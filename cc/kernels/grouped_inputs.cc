@@ -263,7 +263,7 @@ absl::Status ReadGradients(OpKernelContext* context, const GroupedSpec& spec,
 
 absl::Status BuildFeatures(const GroupedSpec& spec,
                            absl::Span<const FeatureTensors> tensors,
-                           const std::vector<bool>& fixed_vocabulary,
+                           const std::vector<bool>& drops_negative,
                            Executor* executor,
                            std::vector<FeatureInput>* features) {
   features->resize(tensors.size());
@@ -276,7 +276,7 @@ absl::Status BuildFeatures(const GroupedSpec& spec,
   ParallelFor(executor, tensors.size(), [&](int64_t f) {
     const FeatureSpec& feature = spec.features[f];
     statuses[f] = (*features)[f].Build(feature, tensors[f],
-                                       fixed_vocabulary[feature.table]);
+                                       drops_negative[feature.table]);
   });
   for (const absl::Status& status : statuses) TF_RETURN_IF_ERROR(status);
   return absl::OkStatus();

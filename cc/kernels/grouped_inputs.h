@@ -53,10 +53,10 @@ absl::Status ReadGradients(tensorflow::OpKernelContext* context,
                            std::vector<const float*>* gradients);
 
 // Lays out the bags of all features, on the executor's threads.
-// fixed_vocabulary[t] says that table t has no ids below 0.
+// drops_negative[t]: as FeatureInput::Build takes it, for table t.
 absl::Status BuildFeatures(const GroupedSpec& spec,
                            absl::Span<const FeatureTensors> tensors,
-                           const std::vector<bool>& fixed_vocabulary,
+                           const std::vector<bool>& drops_negative,
                            Executor* executor,
                            std::vector<FeatureInput>* features);
 

@@ -115,15 +115,26 @@ absl::Status LookupKernel::LookUp(OpKernelContext* context,
   TfExecutor executor(context);
   LockedSources sources;
   TF_RETURN_IF_ERROR(sources.Open(context, spec_, &executor, &tensors));
-  std::vector<FeatureInput> features;
-  TF_RETURN_IF_ERROR(BuildFeatures(spec_, tensors, sources.fixed_vocabulary(),
-                                   &executor, &features));
-  for (int f = 0; f < features.size(); ++f) {
+  for (int f = 0; f < tensors.size(); ++f) {
     pooled[f].source = sources.source(spec_.features[f].table);
-    pooled[f].bags = features[f].bags();
   }
-  return NameBadId(PooledLookup(pooled, &executor), spec_, features,
-                   sources.num_rows());
+  const auto pool = [&](const std::vector<bool>& drops_negative) {
+    std::vector<FeatureInput> features;
+    TF_RETURN_IF_ERROR(
+        BuildFeatures(spec_, tensors, drops_negative, &executor, &features));
+    for (int f = 0; f < features.size(); ++f) {
+      pooled[f].bags = features[f].bags();
+    }
+    return NameBadId(PooledLookup(pooled, &executor), spec_, features,
+                     sources.num_rows());
+  };
+  if (!had_negative_.load(std::memory_order_relaxed)) {
+    const std::vector<bool> nowhere(spec_.dims.size(), false);
+    if (pool(nowhere).ok()) return absl::OkStatus();
+  }
+  TF_RETURN_IF_ERROR(pool(sources.fixed_vocabulary()));
+  had_negative_ = true;
+  return absl::OkStatus();
 }
 
 absl::Status LookupKernel::AllocateActivations(

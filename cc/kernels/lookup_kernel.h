@@ -1,6 +1,7 @@
 #ifndef TFEMBED_KERNELS_LOOKUP_KERNEL_H_
 #define TFEMBED_KERNELS_LOOKUP_KERNEL_H_
 
+#include <atomic>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -30,6 +31,10 @@ class LookupKernel : public tensorflow::OpKernel {
                                    std::vector<PooledFeature>* pooled) const;
 
   GroupedSpec spec_;
+  // Whether a batch had ids below 0 that are dropped. Until one has, lookups do
+  // not look for them before they read the ids, which takes 0.6 ms of 2 million
+  // ids, but try once more where they find one.
+  mutable std::atomic<bool> had_negative_{false};
 };
 
 }  // namespace tfembed

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import fresh_process
 import tfembed
 from embedding import marks
 from tfembed import optimizers
@@ -280,3 +281,46 @@ def test_each_copy_of_a_model_that_is_loaded_has_its_own_batches(tmp_path):
     ):
         other.take()
     assert one.take().shape == [2, 4]
+
+
+def test_a_saved_model_that_only_serves_needs_tensorflow_alone(tmp_path):
+    """Though functions outside of it, and eager steps, trained its tables."""
+    table = tfembed.TableConfig(8, 4, tf.ones_initializer(), name="t")
+    feature = tfembed.FeatureConfig(table)
+    embedding = tfembed.TPUEmbedding(feature, tfembed.SGD(0.5))
+
+    @tf.function
+    def train(ids):
+        embedding.enqueue(ids)
+        embedding.apply_gradients(tf.ones_like(embedding.dequeue()))
+
+    train(tf.constant([1]))
+    embedding.enqueue(tf.constant([1]))
+    embedding.apply_gradients(tf.ones_like(embedding.dequeue()))
+
+    class Model(tf.Module):
+        def __init__(self):
+            self.embedding = embedding
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.int64)])
+        def serve(self, ids):
+            return tfembed.serving_embedding_lookup(
+                ids, None, embedding.embedding_tables, feature
+            )
+
+    model = Model()
+    tf.saved_model.save(model, str(tmp_path), {"serve": model.serve})
+    assert fresh_process.output_of(
+        """
+        import sys
+        import tensorflow as tf
+
+        loaded = tf.saved_model.load(sys.argv[1])
+        print(loaded.serve(tf.constant([1, 2], tf.int64)).numpy()[:, 0])
+        """,
+        str(tmp_path),
+    ).startswith("[0. 1.]")
+    keys = _keys(tmp_path / "variables" / "variables")
+    assert [key for key in keys if key.startswith("embedding")] == [
+        "embedding/t/.ATTRIBUTES/VARIABLE_VALUE"
+    ]

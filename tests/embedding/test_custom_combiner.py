@@ -253,3 +253,42 @@ def test_string_ids_are_combined_and_trained():
     np.testing.assert_array_equal(got, [[2.0, 2.0], [1.0, 1.0]])
     got = step(embedding, ids, [[0.0, 0.0]] * 2)
     np.testing.assert_array_equal(got, [[-0.5, -0.5], [-0.5, -0.5]])
+
+
+def _weights(embedding):
+    return embedding._trackable_children()[
+        "users/custom_combiner_variables"
+    ].numpy()
+
+
+@pytest.mark.parametrize("nonfinite", ["skip", "refuse", "allow"])
+def test_a_gradient_that_is_not_finite_reaches_no_weight(nonfinite):
+    table = TableConfig(6, 2, rows, combiner=weighted_combiner(), name="users")
+    embedding = tfembed.TPUEmbedding(
+        FeatureConfig(table), optimizers.SGD(1.0), nonfinite=nonfinite
+    )
+    ids, bad = ragged([[0, 2], [1]]), [[np.nan, 0.0], [1.0, 1.0]]
+    if nonfinite == "refuse":
+        with pytest.raises(tf.errors.InvalidArgumentError, match="CustomComb"):
+            step(embedding, ids, bad)
+        np.testing.assert_array_equal(embedding.embedding_tables[table], ROWS)
+    else:
+        step(embedding, ids, bad)
+    is_finite = np.isfinite(_weights(embedding)).all()
+    assert is_finite == (nonfinite != "allow")
+    if nonfinite != "allow":
+        assert _weights(embedding).tolist() == [1.0, 2.0, 3.0]
+
+
+def test_samples_without_ids_give_no_gradient_where_a_norm_has_none():
+    def direction(valency, vectors, weights):
+        del valency
+        summed = tf.reduce_sum(vectors * weights[:, None], axis=0)
+        return summed / tf.norm(summed)
+
+    one = tf.ones_initializer()
+    embedding = make(CustomCombiner(direction, 3, 3, one, 0.5))
+    step(embedding, ragged([[0, 2], []]), [[1.0, 0.0], [1.0, 1.0]])
+    assert np.isfinite(_weights(embedding)).all()
+    assert _weights(embedding).tolist() != [1.0, 1.0, 1.0]
+    assert np.isfinite(embedding._variables["users"]["parameters"]).all()

@@ -257,3 +257,41 @@ def _found(name, rows):
     if name == "dense":
         return [rows[1], rows[3]]
     return [rows[1] + rows[2], rows[3]]
+
+
+def test_each_type_has_room_for_as_many_batches_and_they_stay_in_order():
+    made = embedding(max_enqueued=1, enqueue_timeout=0.0)
+    order = ["ragged", "dense", "sparse"]
+    for name in order:
+        made.enqueue([INPUTS[name]], training=False)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="max_enqueued"):
+        made.enqueue([DENSE], training=False)
+    assert [values(made.dequeue()) for _ in order] == [FOUND[n] for n in order]
+
+
+def test_a_batch_that_a_function_took_does_not_stand_for_a_later_one():
+    made = embedding()
+
+    @tf.function
+    def look():
+        return made.dequeue()
+
+    made.enqueue([DENSE], training=False)
+    assert values(look()) == FOUND["dense"]
+    made.enqueue([SPARSE], training=False)
+    made.enqueue([DENSE], training=False)
+    assert values(made.dequeue()) == FOUND["sparse"]
+    assert values(made.dequeue()) == FOUND["dense"]
+
+
+def test_batches_that_functions_enqueued_have_no_known_place():
+    made = embedding()
+
+    @tf.function
+    def put(inputs):
+        made.enqueue([inputs], training=False)
+
+    put(DENSE)
+    put(SPARSE)
+    with pytest.raises(errors.StateError, match="Call enqueue in the same"):
+        made.dequeue()

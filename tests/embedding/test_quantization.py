@@ -95,7 +95,7 @@ def test_values_round_half_up_and_clip():
     np.testing.assert_array_equal(embedding.embedding_tables[table], x)
 
 
-def test_tensorflows_own_is_accepted_and_serving_rounds_too():
+def test_tensorflows_own_is_accepted_and_serving_does_not_round_as_theirs():
     table = THEIRS.TableConfig(
         4, 2, off_ties, quantization_config=THEIRS.QuantizationConfig(5, -1, 1)
     )
@@ -103,11 +103,15 @@ def test_tensorflows_own_is_accepted_and_serving_rounds_too():
     embedding = tfembed.TPUEmbedding(feature, THEIRS.SGD(0.5))
     embedding.build()
     tables = embedding.embedding_tables
-    served = tfembed.serving_embedding_lookup(
-        tf.constant([0, 3]), None, tables, feature
-    )
+    ids = tf.constant([0, 3])
+    embedding.enqueue(ids, training=False)
     rows = tables[table].numpy()[[0, 3]]
-    assert_close(served, Terms.of(rounded(rows)))
+    assert_close(embedding.dequeue(), Terms.of(rounded(rows)))
+    served = tfembed.serving_embedding_lookup(ids, None, tables, feature)
+    np.testing.assert_array_equal(served, rows)
+    np.testing.assert_array_equal(
+        served, THEIRS.serving_embedding_lookup(ids, None, tables, feature)
+    )
 
 
 @pytest.mark.parametrize(

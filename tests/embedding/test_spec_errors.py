@@ -14,6 +14,7 @@ import tensorflow as tf
 
 import tfembed
 from embedding.clicks import embedding_of_clicks, rows_of
+from proof.paper_tpu import traced_on_paper
 from tfembed import errors
 
 THEIRS = tf.tpu.experimental.embedding
@@ -209,6 +210,24 @@ def test_enqueue_for_a_device_without_a_replica():
         embedding_of_clicks().enqueue(
             {"clicks": tf.constant([1])}, device="/device:TPU:1"
         )
+
+
+def test_enqueue_for_a_device_that_is_no_tpu_under_a_tpu_strategy():
+    with traced_on_paper(1, embedding_engine=1) as (_, strategy):
+        del strategy
+        embedding = embedding_of_clicks()
+        with pytest.raises(ValueError, match="Non-TPU device /CPU:0 passed"):
+            embedding.enqueue({"clicks": tf.constant([1])}, device="/CPU:0")
+
+
+def test_errors_name_a_feature_by_its_place():
+    table = tfembed.TableConfig(4, 2, name="t")
+    embedding = tfembed.TPUEmbedding(
+        {"clicks": tfembed.FeatureConfig(table, name="other")},
+        tfembed.SGD(1.0),
+    )
+    with pytest.raises(ValueError, match="for input clicks"):
+        embedding.enqueue({"clicks": tf.zeros([2, 5], tf.int64)})
 
 
 @pytest.mark.parametrize(

@@ -248,3 +248,59 @@ def test_a_keras_initializer_class_is_refused_and_says_so():
     """TensorFlow's fails with a confusing error about arguments."""
     with pytest.raises(ValueError, match="instance"):
         tfembed.TableConfig(4, 2, tf.keras.initializers.Zeros)
+
+
+def test_ragged_sequences_of_an_output_shape_have_no_weights():
+    table = tfembed.TableConfig(4, 1, tf.ones_initializer(), name="t")
+    feature = tfembed.FeatureConfig(table, output_shape=[2, 2])
+    embedding = tfembed.TPUEmbedding(feature, tfembed.SGD(1.0))
+    ids = tf.ragged.constant([[1, 3], [2]])
+    weights = ids.with_values([5.0, 5.0, 5.0])
+    served = tfembed.serving_embedding_lookup(
+        ids, weights, embedding.embedding_tables, feature
+    )
+    embedding.enqueue(ids, weights)
+    activations = embedding.dequeue()
+    np.testing.assert_array_equal(activations, served)
+    assert activations.numpy().tolist() == [[[1], [1]], [[1], [0]]]
+    embedding.apply_gradients(tf.ones([2, 2, 1]))
+    rows = embedding.embedding_tables[table].numpy()
+    assert rows.ravel().tolist() == [1, 0, 0, 0]
+
+
+def test_ids_below_0_are_dropped_whichever_batch_has_the_first_one():
+    rows = tf.constant([[1.0], [2.0], [4.0], [8.0]])
+    table = tfembed.TableConfig(
+        4, 1, lambda shape, dtype: rows, combiner="sum", name="t"
+    )
+    other = tfembed.TableConfig(4, 1, tf.ones_initializer(), name="other")
+    embedding = tfembed.TPUEmbedding(
+        [tfembed.FeatureConfig(table), tfembed.FeatureConfig(other)],
+        None,
+        engine="host",
+    )
+
+    @tf.function(reduce_retracing=True)
+    def look(ids, dense):
+        embedding.enqueue([ids, dense], training=False)
+        return embedding.dequeue()
+
+    def of(*ids):
+        value = tf.SparseTensor([[0, i] for i in range(len(ids))], ids, [1, 4])
+        return look(value, tf.constant([0]))[0].numpy().tolist()
+
+    def refuse(*ids, dense=0):
+        value = tf.SparseTensor([[0, i] for i in range(len(ids))], ids, [1, 4])
+        with pytest.raises(tf.errors.InvalidArgumentError) as raised:
+            look(value, tf.constant([dense]))
+        embedding.reset_steps()
+        return str(raised.value)
+
+    assert of(0, 1) == [[3]]
+    assert "id 4 " in refuse(0, 4)
+    assert "id -1 " in refuse(0, 1, dense=-1)
+    assert "id -1 " in refuse(0, -3, dense=-1)
+    assert of(0, -1, 2) == [[5]]
+    assert of(-1) == [[0]]
+    assert of(0, 3) == [[9]]
+    assert "id 4 " in refuse(-1, 4)

@@ -175,3 +175,39 @@ def test_a_sparse_input_above_rank_2_is_always_validated():
     assert output.numpy().tolist() == [[[2.0, 3.0]]]
     with pytest.raises(tf.errors.InvalidArgumentError):
         tfembed.serving_embedding_lookup(flat, None, {table: rows}, feature)
+
+
+def test_features_whose_paths_read_alike_have_their_own_configs():
+    tables = [tfembed.TableConfig(4, dim, name=f"of_{dim}") for dim in (2, 3)]
+    one, other = (tfembed.FeatureConfig(table) for table in tables)
+    ids = tf.constant([1])
+    outputs = tfembed.serving_embedding_lookup(
+        {"a": {"b": ids}, "a/b": ids},
+        None,
+        {table: tf.zeros([4, table.dim]) for table in tables},
+        {"a": {"b": one}, "a/b": other},
+    )
+    assert outputs["a"]["b"].shape == [1, 2]
+    assert outputs["a/b"].shape == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("structure", "error"),
+    [
+        (lambda ids: (ids, ids), TypeError),
+        (lambda ids: [ids], ValueError),
+        (lambda ids: {0: ids, 1: ids}, (TypeError, ValueError)),
+        (lambda ids: ids, (TypeError, ValueError)),
+    ],
+    ids=["tuple", "shorter", "dict", "leaf"],
+)
+def test_another_structure_than_the_features_is_refused(structure, error):
+    table = tfembed.TableConfig(4, 2, name="t")
+    feature = tfembed.FeatureConfig(table)
+    with pytest.raises(error):
+        tfembed.serving_embedding_lookup(
+            structure(tf.constant([1])),
+            None,
+            {table: tf.zeros([4, 2])},
+            [feature, feature],
+        )

@@ -5,6 +5,7 @@ tests/embedding/test_output_shapes.py has the rules one by one.
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -194,3 +195,20 @@ def test_layers_on_top_may_set_the_output_shapes_before_build():
         embedding.build(tf.TensorShape([1, 1, 1]))
     embedding.build(tf.TensorShape([2, None, None]))
     assert embedding._output_shapes == [tf.TensorShape([2, 4])]
+
+
+def test_build_settles_the_shapes_of_tables_that_were_read_before():
+    embedding = _embedding()
+    before = next(iter(embedding.embedding_tables.values()))
+    embedding.build(per_replica_batch_size=2)
+    (after,) = embedding.embedding_tables.values()
+    assert after is before
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.int64)])
+    def look(ids):
+        embedding.enqueue(ids, training=False)
+        return embedding.dequeue()
+
+    found = look(tf.constant([1, 2], tf.int64))
+    np.testing.assert_array_equal(found, after.numpy()[[1, 2]])
+    embedding.build(per_replica_batch_size=2)

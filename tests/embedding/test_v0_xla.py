@@ -31,6 +31,12 @@ CASES = [
     ("sparse", "mean", False, {"max_sequence_length": 3}),
     ("ragged", "mean", True, {"output_shape": [3, 2]}),
     ("sparse", "sum", True, {"output_shape": [3, 4]}),
+    (
+        "sparse",
+        "sum",
+        False,
+        {"output_shape": [3, 4], "max_sequence_length": 2},
+    ),
     ("sparse", "mean", True, {"output_shape": [3, 1]}),
 ]
 

@@ -168,3 +168,9 @@ def test_a_description_that_is_not_there_is_named():
     encoded["value"]["class_name"] = "Nadam"
     with pytest.raises(errors.ArgumentError, match="'Nadam'.*newer"):
         descriptions.from_json(encoded)
+
+
+def test_tensorflows_row_ids_come_back_as_ours():
+    table = tfembed.TableConfig(8, 2, THEIRS.RowIdInitializer(3), name="t")
+    back = _through_text(tfembed.FeatureConfig(table)).table
+    assert back.initializer == tfembed.RowIdInitializer(3)

@@ -214,3 +214,48 @@ def test_an_output_shape_is_refused():
     )
     with pytest.raises(errors.ArgumentError, match="output_shape"):
         layer(tf.constant([1, 2, 3, 4]), training=False)
+
+
+def _custom(weights=0):
+    def total(valency, vectors, *rest):
+        del valency, rest
+        return tf.reduce_sum(vectors, axis=0)
+
+    initializer = tf.ones_initializer() if weights else None
+    combiner = tfembed.CustomCombiner(total, 3, weights, initializer)
+    return tfembed.TableConfig(8, 2, _zeros, combiner=combiner, name="users")
+
+
+@pytest.mark.parametrize("ids", [[1, 2], [[1], [2]]])
+def test_single_ids_of_a_table_with_a_custom_combiner_train(ids):
+    layer = DistributedEmbedding(
+        tfembed.FeatureConfig(_custom()), tfembed.SGD(1.0)
+    )
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(layer(tf.constant(ids)))
+    tape.gradient(loss, layer.trainable_variables)
+    rows = layer.get_embedding_tables()["users"].numpy()
+    assert rows[:4, 0].tolist() == [0, -1, -1, 0]
+
+
+def test_sequences_of_a_table_with_a_custom_combiner_train():
+    layer = DistributedEmbedding(
+        tfembed.FeatureConfig(_custom(), max_sequence_length=3),
+        tfembed.SGD(1.0),
+    )
+    with tf.GradientTape() as tape:
+        found = layer(tf.ragged.constant([[1, 2], [2]], dtype=tf.int64))
+        loss = tf.reduce_sum(found)
+    tape.gradient(loss, layer.trainable_variables)
+    assert found.shape == (2, 3, 2)
+    rows = layer.get_embedding_tables()["users"].numpy()
+    assert rows[:4, 0].tolist() == [0, -1, -2, 0]
+
+
+def test_weights_for_a_custom_combiner_are_refused():
+    layer = DistributedEmbedding(
+        tfembed.FeatureConfig(_custom()), tfembed.SGD(1.0)
+    )
+    ids = tf.ragged.constant([[0, 1]], dtype=tf.int64)
+    with pytest.raises(errors.ArgumentError, match="CustomCombiner"):
+        layer(ids, tf.cast(ids, tf.float32))

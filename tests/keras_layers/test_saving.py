@@ -149,3 +149,23 @@ def test_a_saved_model_is_loaded_in_another_process(tmp_path):
     )
     expected = float(model.predict(data, verbose=0).sum())
     assert float(printed) == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_optimizer_that_scales_the_loss_is_saved_with_its_model(tmp_path):
+    layer = small_model.layer(dtype="mixed_float16")
+    model = small_model.model(layer)
+    optimizer = keras.optimizers.LossScaleOptimizer(
+        keras.optimizers.Adam(0.01), initial_scale=64.0
+    )
+    model.compile(optimizer, "mse")
+    layer.loss_scale_optimizer = model.optimizer
+    data, labels = small_model.data()
+    model.fit(data, labels, epochs=2, batch_size=32, verbose=0)
+    path = tmp_path / "model.keras"
+    model.save(path)
+    loaded = keras.saving.load_model(path)
+    assert int(model.optimizer.iterations) == 6
+    for ours, theirs in zip(
+        loaded.optimizer.variables, model.optimizer.variables, strict=True
+    ):
+        np.testing.assert_array_equal(ours, theirs)

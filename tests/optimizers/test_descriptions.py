@@ -301,3 +301,20 @@ def test_a_description_cannot_be_changed():
 def test_other_objects_are_no_optimizers(other):
     with pytest.raises(errors.ArgumentError, match="unsupported optimizer"):
         optimizers.from_tensorflow(other)
+
+
+def test_flags_are_whatever_is_true_as_tensorflows():
+    rule = optimizers.Adam(use_gradient_accumulation=1, sum_inside_sqrt=0)
+    assert rule == optimizers.Adam(sum_inside_sqrt=False)
+    assert "accumulate=1 " in rule.rule_text() + " "
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_all_have_tensorflows_attributes(name):
+    ours, theirs = getattr(optimizers, name)(), getattr(THEIRS, name)()
+    for attribute in (
+        "slot_variable_creation_fn",
+        "low_dimensional_packing_status",
+    ):
+        if hasattr(theirs, attribute):
+            assert getattr(ours, attribute) == getattr(theirs, attribute)

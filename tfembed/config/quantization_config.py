@@ -23,8 +23,10 @@ class QuantizationConfig:
 
         floor((clip(x, lower, upper) - lower) / step + 0.5) * step + lower
 
-    Lookups alone do it, those of serving too: the table keeps its numbers, and
-    gradients pass as if nothing was rounded.
+    Lookups of TPUEmbedding alone do it: the table keeps its numbers, and gradients
+    pass as if nothing was rounded. As TensorFlow's, lookups for serving and those
+    of TPUEmbeddingV0 do not: to serve what was trained, round the rows of the
+    exported tables by this formula.
 
     Attributes:
       num_buckets: at least 2.

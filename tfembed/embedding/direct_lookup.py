@@ -16,7 +16,6 @@ import tensorflow as tf
 
 from tfembed import dynamic_embedding, errors
 from tfembed.config.custom_combiner import is_custom
-from tfembed.config.quantization_config import quantized
 from tfembed.embedding.features.inputs import check_ids
 from tfembed.embedding.features.output_shapes import (
     is_sequence,
@@ -51,9 +50,8 @@ class LookupStyle:
         [..., 1, dim].
       prunes: sparse input, where its FeatureConfig validates and always where
         its rank is above 2.
-      shapes_sparse: the output shape of a FeatureConfig makes sequences of
-        sparse input too, as it does of ragged input.
-      quantizes: the rows of tables with a QuantizationConfig.
+      cuts_shaped: sparse sequences have the length `max_sequence_length` beside
+        an output shape too; else that makes their ids combined.
       sums_gradients: the gradient of a static table has each id once, summed
         over all features: optimizers of Keras square what they find, so that
         two gradients of a row would count as g^2 + h^2, not as (g + h)^2.
@@ -61,23 +59,20 @@ class LookupStyle:
 
     drops_last_of_dense: bool
     prunes: bool
-    shapes_sparse: bool
-    quantizes: bool
+    cuts_shaped: bool
     sums_gradients: bool
 
 
 SERVING = LookupStyle(
     drops_last_of_dense=True,
     prunes=True,
-    shapes_sparse=False,
-    quantizes=True,
+    cuts_shaped=False,
     sums_gradients=False,
 )
 V0 = LookupStyle(
     drops_last_of_dense=False,
     prunes=False,
-    shapes_sparse=True,
-    quantizes=False,
+    cuts_shaped=True,
     sums_gradients=True,
 )
 
@@ -152,8 +147,10 @@ def _want(
         weights = at_places_of(value, weights, path)
     if isinstance(value, tf.SparseTensor):
         warn_if_ignored(feature, rank, path)
-        shape = feature.output_shape if style.shapes_sparse else None
-        return want_sparse(value, weights, pooling, shape, path=path)
+        if style.cuts_shaped:
+            length = feature.max_sequence_length
+            pooling = dataclasses.replace(pooling, sequence_length=length)
+        return want_sparse(value, weights, pooling, path=path)
     if isinstance(value, tf.RaggedTensor):
         return want_ragged(
             value, weights, pooling, feature.output_shape, path=path
@@ -190,13 +187,7 @@ def _rows(
         wanted = [(features[i][0], ids[i]) for i in here]
         of_table = static_rows(tables[config], wanted, sums_gradients=True)
         found.update(zip(here, of_table, strict=True))
-    return [
-        quantized(
-            found[i],
-            feature.table.quantization_config if style.quantizes else None,
-        )
-        for i, (_, feature) in enumerate(features)
-    ]
+    return [found[i] for i in range(len(features))]
 
 
 def _grown_rows(table: Any, ids: tf.Tensor) -> tf.Tensor:

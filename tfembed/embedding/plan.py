@@ -141,7 +141,7 @@ def make_plan(feature_config: Any, optimizer: Any) -> EmbeddingPlan:
         feature_config=feature_config,
         features=features,
         paths=tuple(
-            feature.name or path or "the only feature"
+            path or feature.name or "the only feature"
             for feature, path in zip(
                 features, feature_paths(feature_config), strict=True
             )

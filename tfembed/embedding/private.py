@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -28,6 +28,7 @@ __all__ = [
     "num_hosts",
     "parsed_layouts",
     "retrieve_variables",
+    "saves_function_of",
     "single_variable",
     "track",
     "tracked",
@@ -181,6 +182,47 @@ def functions_since_run() -> int | None:
 def is_made_inside_run(op: tf.Operation) -> bool:
     """Whether a graph's operation was made by what strategy.run was given."""
     return any(_is(_RUN, frame.filename, frame.name) for frame in op.traceback)
+
+
+def saves_function_of(owner: Any, handles: Sequence[tf.Tensor]) -> bool:
+    """Whether a function of what tf.saved_model.save saves uses some tensors.
+
+    Asked by `_trackable_children`, which does not know the model around it; its
+    caller does.
+
+    Args:
+      owner: the object that asks, whose own children are not looked at.
+      handles: of resources, as functions capture them.
+
+    Returns:
+      True too where it cannot be known.
+    """
+    view = _saved_view()
+    if view is None:
+        return True
+    wanted = {id(handle) for handle in handles}
+    seen, waiting = {id(owner)}, [view.root]
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        captured = getattr(one, "captured_inputs", ())
+        if wanted.intersection(map(id, captured)):
+            return True
+        waiting += [child.ref for child in view.list_children(one)]
+    return False
+
+
+def _saved_view() -> Any:
+    """TensorFlow's view of the model that is being saved, or None."""
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        caller = frame.f_locals.get("self")
+        if type(caller).__name__ == "_AugmentedGraphView":
+            return caller
+        frame = frame.f_back
+    return None
 
 
 def _calls() -> Iterator[tuple[str, str]]:

@@ -137,6 +137,10 @@ class Replicas:
         Raises:
           tfembed.errors.ArgumentError: there is none.
         """
+        if is_tpu(self._strategy) and _spec(device)[0] != "TPU":
+            raise errors.ArgumentError(
+                f"Non-TPU device {device} passed to enqueue."
+            )
         names = ["/device:CPU:0"]
         if isinstance(self._strategy, _SUPPORTED):  # Not the default one.
             names = list(self._strategy.extended.worker_devices)

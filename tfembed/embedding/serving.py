@@ -23,7 +23,8 @@ def serving_embedding_lookup(
     Args:
       inputs: integer ids, or strings where the table has them: Tensors,
         SparseTensors of rank 2 or above, and RaggedTensors of rank 2, structured
-        as feature_config, or a dict of some of its features; or all of them as `pack_features` gives them.
+        as feature_config, whose dicts may leave features out; or all of them
+        as `pack_features` gives them.
       weights: None, or a structure like `inputs` of None and float tensors of
         the type and structure of the ids.
       tables: by TableConfig: a tf.Variable or Tensor [vocabulary_size, dim] or
@@ -38,37 +39,47 @@ def serving_embedding_lookup(
     Raises:
       tfembed.errors.ArgumentError: inputs that are no part of feature_config,
         or weights or types that do not fit; it names the feature.
+      ValueError, TypeError: a structure that does not match.
       tf.errors.InvalidArgumentError: an id outside of a static table.
     """
     if isinstance(inputs, PackedFeatures):
         return _serve_packed(inputs, weights, tables, feature_config)
-    features = dict(
-        zip(
-            feature_paths(feature_config),
-            tf.nest.flatten(feature_config),
-            strict=True,
-        )
-    )
-    paths = feature_paths(inputs)
-    unknown = [path for path in paths if path not in features]
-    if unknown:
-        raise errors.ArgumentError(
-            f"Inputs {unknown} are not in feature_config, whose features are "
-            f"{list(features)}."
-        )
+    asked_for = _asked_for(inputs, feature_config, feature_config)
     values = tf.nest.flatten(inputs)
     weight_values = [None] * len(values)
     if weights is not None:
         tf.nest.assert_same_structure(inputs, weights)
         weight_values = tf.nest.flatten(weights)
     outputs = look_up(
-        [(path or "the only feature", features[path]) for path in paths],
+        [
+            (path or "the only feature", feature)
+            for path, feature in zip(
+                feature_paths(inputs), tf.nest.flatten(asked_for), strict=True
+            )
+        ],
         values,
         weight_values,
         tables,
         SERVING,
     )
     return tf.nest.pack_sequence_as(inputs, outputs)
+
+
+def _asked_for(inputs: Any, configs: Any, feature_config: Any) -> Any:
+    """The FeatureConfigs of `inputs`, structured so: dicts may leave some out."""
+    if not (isinstance(inputs, Mapping) and isinstance(configs, Mapping)):
+        tf.nest.assert_same_structure(inputs, configs)
+        return configs
+    unknown = [key for key in inputs if key not in configs]
+    if unknown:
+        raise errors.ArgumentError(
+            f"Inputs {unknown} are not in feature_config, whose features are "
+            f"{feature_paths(feature_config)}."
+        )
+    return {
+        key: _asked_for(value, configs[key], feature_config)
+        for key, value in inputs.items()
+    }
 
 
 def _serve_packed(

@@ -24,7 +24,8 @@ LAYOUTS = "_sparse_core_table_layouts"
 _TOO_LATE = (
     "The checkpoint has tables that a TPU's SparseCores stacked, or the tables "
     "came from one, and they are made already. Restore it into a new "
-    "TPUEmbeddingForServing, before the first lookup or build()."
+    "TPUEmbeddingForServing, before the first lookup or build(); under a strategy "
+    "with several replicas, which makes them at once, it cannot be restored."
 )
 
 

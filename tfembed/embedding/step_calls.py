@@ -126,7 +126,7 @@ class StepCalls(TensorFlowNames):
         replica = self._replicas.current_for("dequeue")
         with self._names.using(name):
             step = self._forms.dequeue(
-                name, replica, lambda step: engine.is_waiting(replica, step)
+                name, replica, lambda step: engine.waiting(replica, step)
             )
             function = self._eager_calls.find(
                 ("dequeue", step), lambda: self._dequeue(engine, replica, step)

@@ -75,7 +75,7 @@ def choose_taped_engines(
 
 def _check_slots(plan: EmbeddingPlan) -> None:
     for config, rule in zip(plan.tables, plan.optimizers, strict=True):
-        if getattr(rule, "slot_variable_creation_fn", None) is not None:
+        if rule is not None and rule.slot_variable_creation_fn is not None:
             raise errors.UnsupportedError(
                 f"Table {config.name!r} has an optimizer with "
                 "slot_variable_creation_fn, and engine='xla' spreads slots over "

@@ -51,9 +51,9 @@ def read_taped(value: Any, weights: Any, feature: Any, path: str) -> TapedInput:
     shape, length = value.shape, 0
     lead = shape if isinstance(value, tf.Tensor) else shape[:-1]
     if not isinstance(value, tf.Tensor) and shape.rank == 2:
-        if is_sequence(feature):
+        if is_sequence(feature) or isinstance(value, tf.SparseTensor):
             length = feature.max_sequence_length
-        if feature.output_shape:
+        if feature.output_shape and isinstance(value, tf.RaggedTensor):
             length = sequence_length_of(shape[0], feature.output_shape, path)
             lead = feature.output_shape
         elif length:

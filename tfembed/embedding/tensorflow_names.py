@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.embedding import private
 from tfembed.embedding.engines.owner import EngineOwner
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.tpu.config_proto import config_proto
@@ -104,9 +105,13 @@ class TensorFlowNames(PlanNames, EngineOwner):
             save_type, **arguments
         )
         if save_type == "savedmodel" and self._engine is not None:
-            # For functions of the model that train; checkpoints have no steps.
-            for i, resource in enumerate(self._engine.resources):
-                children[f"_step_resource_{i}"] = resource
+            # For functions of the model that train: one that has none is served
+            # by TensorFlow alone. Checkpoints have no steps.
+            resources = self._engine.resources
+            handles = [_handle(resource) for resource in resources]
+            if private.saves_function_of(self, handles):
+                for i, resource in enumerate(resources):
+                    children[f"_step_resource_{i}"] = resource
         return children
 
     def _copy_trackable_to_cpu(self, object_map: Any) -> None:
@@ -121,3 +126,10 @@ class TensorFlowNames(PlanNames, EngineOwner):
                 "please ensure build() was called with global input shapes to "
                 "initialize the embedding for inference."
             )
+
+
+def _handle(resource: Any) -> tf.Tensor:
+    """Of a variable, or of a queue."""
+    if isinstance(resource, tf.Variable):
+        return resource.handle
+    return resource.resource_handle

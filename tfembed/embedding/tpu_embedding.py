@@ -68,9 +68,9 @@ class TPUEmbedding(StepCalls):
         in the TPU's embedding engine; "auto" chooses for each table, and
         `describe` says what and why. Those without a vocabulary are always on
         the host.
-      max_enqueued, enqueue_timeout: where this many batches of a name and
-        replica were not dequeued, enqueue waits for another thread to do that,
-        at most this many seconds, and then raises.
+      max_enqueued, enqueue_timeout: where this many batches of a name, replica
+        and type of input were not dequeued, enqueue waits for another thread to
+        do that, at most this many seconds, and then raises.
       strict_tpu: whether enqueue refuses under any strategy what a TPUStrategy
         refuses: ids that are computed inside of strategy.run or are not on the
         host, and control flow around enqueue inside of strategy.run.
@@ -129,9 +129,10 @@ class TPUEmbedding(StepCalls):
         per_replica_input_shapes: Any = None,
         per_replica_batch_size: int | None = None,
     ) -> None:
-        """Makes the tables; a second call does nothing.
+        """Settles the shapes of batches, and makes the tables.
 
-        The first enqueue does it where nobody did.
+        The first enqueue does both where nobody did. Once the shapes are known,
+        another call does nothing.
 
         Args:
           per_replica_input_shapes: the tf.TensorShapes of one replica's inputs,
@@ -145,7 +146,7 @@ class TPUEmbedding(StepCalls):
             settles the shapes.
           ValueError, TypeError: a structure that does not match.
         """
-        if self._engine is not None:
+        if self._engine is not None and self._shapes.are_defined:
             return
         if not isinstance(per_replica_input_shapes, (int, type(None))):
             per_replica_input_shapes = self._plan.flatten_shapes(

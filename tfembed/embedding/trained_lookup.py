@@ -15,9 +15,10 @@ import tensorflow as tf
 from tfembed import errors
 from tfembed.embedding.engines.router import EngineRouter
 from tfembed.embedding.features.dense_bags import as_bag
-from tfembed.embedding.features.inputs import read_input
+from tfembed.embedding.features.inputs import check_combines, read_input
 from tfembed.embedding.features.output_shapes import is_sequence
 from tfembed.embedding.features.packed_features import PackedFeatures, unpacked
+from tfembed.embedding.features.step_format import op_combiner
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.replicas import Replicas
 from tfembed.ops import FeatureIds, FeaturePlan
@@ -112,11 +113,13 @@ class TrainedLookup:
             and is_sequence(feature)
         ):
             length = feature.max_sequence_length
+        if not length:
+            check_combines(feature, weights, path)
         return _Input(
             ids=ids,
             plan=FeaturePlan(
                 table=self.plan.table_ids[i],
-                combiner=self.plan.tables[self.plan.table_ids[i]].combiner,
+                combiner=op_combiner(feature.table.combiner),
                 max_sequence_length=length,
                 validate=feature.validate_weights_and_indices
                 or value.shape.rank > 2,

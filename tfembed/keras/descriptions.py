@@ -29,10 +29,11 @@ _CLASSES: dict[str, Any] = {
     **{name: getattr(policies, name) for name in policies.__all__},
     **{name: getattr(optimizers, name) for name in optimizers.__all__},
 }
-_TENSORFLOWS = (
-    tf.tpu.experimental.embedding.TableConfig,
-    tf.tpu.experimental.embedding.FeatureConfig,
-    tf.tpu.experimental.embedding.QuantizationConfig,
+_TENSORFLOWS = tuple(
+    getattr(tf.tpu.experimental.embedding, name)
+    for name in config.__all__
+    # Older releases of TensorFlow lack some.
+    if name != "CustomCombiner" and hasattr(tf.tpu.experimental.embedding, name)
 )
 
 

@@ -58,6 +58,8 @@ class Optimizer(abc.ABC):
     weight_decay_factor: float | None
     multiply_weight_decay_factor_by_learning_rate: bool | None
     clipvalue: ClipValue
+    slot_variable_creation_fn: Callable[..., Any] | None = None
+    low_dimensional_packing_status: bool = False
 
     @property
     @abc.abstractmethod
@@ -96,7 +98,7 @@ class Optimizer(abc.ABC):
           name: the table's.
           has_vocabulary: whether the table's rows are a tf.Variable.
         """
-        creator = getattr(self, "slot_variable_creation_fn", None)
+        creator = self.slot_variable_creation_fn
         if creator is not None and not has_vocabulary:
             raise errors.ArgumentError(
                 f"Table {name!r} has no vocabulary, so its slots lie in its "
@@ -144,6 +146,10 @@ class Optimizer(abc.ABC):
 
     def _check_common(self) -> None:
         """Raises for common parameters that are not allowed."""
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]  # All subclasses are dataclasses.
+            if field.type == "bool":  # As TensorFlow's, whatever is true.
+                value = bool(getattr(self, field.name))
+                object.__setattr__(self, field.name, value)
         check_learning_rate(self.learning_rate)
         if not self.use_gradient_accumulation and self.clipvalue is not None:
             raise errors.ArgumentError(

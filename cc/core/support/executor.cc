@@ -88,7 +88,8 @@ class Crew {
   explicit Crew(std::chrono::microseconds stay) : stay_(stay) {}
 
   // Makes helpers wanted for a loop, and returns how many are to be scheduled
-  // for that, each to call Help. Withdraw is to follow.
+  // for that, each to call Help; Lack those that are not. Withdraw is to
+  // follow.
   int64_t Offer(const std::shared_ptr<Loop>& loop, int64_t helpers) {
     std::lock_guard<std::mutex> lock(mutex_);
     offers_.push_back({loop, helpers});
@@ -96,6 +97,12 @@ class Crew {
     const int64_t lacking = std::max<int64_t>(wanted_ - free_, 0);
     free_ += lacking;
     return lacking;
+  }
+
+  // Helpers that will never begin.
+  void Lack(int64_t helpers) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    free_ -= helpers;
   }
 
   // Of a loop that is over.
@@ -183,8 +190,13 @@ void ParallelFor(Executor* executor, int64_t tasks,
   }
   const auto loop = std::make_shared<Loop>(tasks, body);
   const std::shared_ptr<Crew>& crew = executor->crew();
-  for (int64_t i = crew->Offer(loop, helpers); i > 0; --i) {
-    executor->Schedule([crew] { crew->Help(); });
+  int64_t lacking = crew->Offer(loop, helpers);
+  try {
+    for (; lacking > 0; --lacking) {
+      executor->Schedule([crew] { crew->Help(); });
+    }
+  } catch (...) {
+    crew->Lack(lacking);  // Mostly no memory; the caller works all the same.
   }
   loop->Work();
   crew->Withdraw(loop.get());

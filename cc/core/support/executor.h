@@ -27,7 +27,7 @@ class Executor {
   virtual int num_threads() const = 0;
 
   // Runs `work` on one of the threads, some time later or never: callers must
-  // not wait for work that has not started.
+  // not wait for work that has not started. Throws where it cannot take it.
   virtual void Schedule(std::function<void()> work) = 0;
 
   const std::shared_ptr<Crew>& crew() const { return crew_; }
@@ -46,7 +46,8 @@ inline int NumThreads(const Executor* executor) {
 // when all have returned. The caller works too and never waits for a thread
 // that has not started, so it may be called from a pool's own thread. Where a
 // body throws, those that have not begun are left out, and what was thrown
-// first reaches the caller when all that had begun have returned.
+// first reaches the caller when all that had begun have returned. Threads for
+// which Schedule throws are done without.
 void ParallelFor(Executor* executor, int64_t tasks,
                  const std::function<void(int64_t)>& body);
 

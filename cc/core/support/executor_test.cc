@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -125,6 +126,28 @@ TEST(ParallelFor, ThrowsWhatABodyThrewWhenAllThatBeganHaveReturned) {
   std::atomic<int> calls{0};  // The executor is as good as it was.
   ParallelFor(&executor, 1000, [&](int64_t) { ++calls; });
   EXPECT_EQ(calls, 1000);
+}
+
+TEST(ParallelFor, DoesWithoutHelpersThatCannotBeScheduled) {
+  class FullExecutor : public LateExecutor {
+   public:
+    void Schedule(std::function<void()> work) override {
+      if (works.size() >= room) throw std::bad_alloc();
+      LateExecutor::Schedule(std::move(work));
+    }
+    size_t room = 1;
+  };
+  FullExecutor executor;
+  int64_t calls = 0;
+  ParallelFor(&executor, 10, [&](int64_t) { ++calls; });
+  EXPECT_EQ(calls, 10);
+  EXPECT_EQ(executor.works.size(), 1u);
+  executor.room = 10;  // Those that could not be are asked for again.
+  ParallelFor(&executor, 10, [&](int64_t) { ++calls; });
+  EXPECT_EQ(calls, 20);
+  EXPECT_EQ(executor.works.size(), 3u);
+  for (auto& work : executor.works) work();
+  EXPECT_EQ(calls, 20);
 }
 
 TEST(ParallelFor, ServesLoopsOfSeveralThreadsAtOnce) {

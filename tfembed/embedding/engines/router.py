@@ -81,9 +81,9 @@ class EngineRouter:
             for part, own in zip(self._parts, batches, strict=True)
         )
 
-    def is_waiting(self, replica: int, step: StepName) -> bool:
-        """Whether a batch waits for its dequeue; eager, of engines on the host."""
-        return bool(self._parts[0].engine.is_waiting(replica, step))
+    def waiting(self, replica: int, step: StepName) -> int:
+        """How many batches wait for their dequeue; eager, of engines on the host."""
+        return int(self._parts[0].engine.waiting(replica, step))
 
     def forget(self, steps: Sequence[StepName]) -> bool:
         """Forgets steps if nothing needs them, and returns whether; eager."""

@@ -18,6 +18,7 @@ from tfembed.ops.private import traced_for_xla
 
 __all__ = [
     "BatchInput",
+    "check_combines",
     "check_ids",
     "checked_weights",
     "read_batch",
@@ -66,18 +67,16 @@ def read_batch(
             input_shape=value.shape,
             output_shape=shapes.shapes[i],
         )
-        _check_combines(features[i], one, weight, paths[i])
+        if not one.sequence_length:
+            check_combines(features[i], weight, paths[i])
         formats.append(one)
         ids.append(checked)
     return BatchInput(ids, formats, shapes)
 
 
-def _check_combines(
-    feature: Any, one: StepFormat, weights: Any, path: str
-) -> None:
-    if weights is None or one.sequence_length:
-        return
-    if is_custom(feature.table.combiner):
+def check_combines(feature: Any, weights: Any, path: str) -> None:
+    """Raises where a feature's ids are combined, and cannot be with weights."""
+    if weights is not None and is_custom(feature.table.combiner):
         raise errors.ArgumentError(
             f"Weight specified for {path}, but its table "
             f"{feature.table.name!r} has a CustomCombiner, which takes none. "

@@ -54,6 +54,11 @@ class OutputShapes:
             [self.shapes[i] for i in places],
         )
 
+    @property
+    def are_defined(self) -> bool:
+        """Whether all of them are known."""
+        return all(shape.is_fully_defined() for shape in self.shapes)
+
     def check_defined(self) -> None:
         """Raises where a TPU's embedding engine could not be set up yet.
 

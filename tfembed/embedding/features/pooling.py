@@ -68,34 +68,20 @@ def want_sparse(
     ids: tf.SparseTensor,
     weights: tf.SparseTensor | None,
     how: Pooling,
-    output_shape: tf.TensorShape | None = None,
     *,
     path: str = "a feature",
 ) -> Wanted:
     """Combines the last dimension of `ids`.
 
-    An output shape of input of rank 2 acts as in `want_ragged`.
-
     Returns:
       Activations [..., dim], or [B, sequence_length, dim] for a sequence of rank
-      2: an id at column j is at place j, what is behind the length is dropped; or
-      [*output_shape, dim].
+      2: an id at column j is at place j, what is behind the length is dropped.
 
     Raises:
-      tfembed.errors.ArgumentError: an output shape that does not fit.
       tf.errors.InvalidArgumentError: when it runs: indices outside of the dense
         shape.
     """
     rank = ids.shape.rank
-    if output_shape and rank == 2:
-        how = dataclasses.replace(
-            how,
-            sequence_length=sequence_length_of(
-                ids.shape[0], output_shape, path
-            ),
-        )
-        wanted = want_sparse(ids, weights, how, path=path)
-        return wanted.reshaped(output_shape.concatenate(how.dim))
     check = check_indices(ids, path)
     if how.validate:
         ids, weights = _prune(ids, weights, how)

@@ -97,6 +97,8 @@ def format_of(
         )
     elif ids.kind == "ragged" and batch and size % batch == 0:
         length = size // batch if size > batch else 0
+        if length:  # As in serving: such sequences have no weights.
+            ids = dataclasses.replace(ids, weights=tf.zeros([0], tf.float32))
     expected = size // length if length else size
     if batch is not None and batch != expected:
         raise _does_not_fill(path, batch, output_shape)

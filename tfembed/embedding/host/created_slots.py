@@ -43,7 +43,8 @@ def create(
         slot that is no float32 tf.Variable of the slot's shape.
     """
     values = optimizer.slot_initial_values
-    creator = optimizer.slot_variable_creation_fn  # type: ignore[attr-defined]  # The caller looked.
+    creator = optimizer.slot_variable_creation_fn
+    assert creator is not None  # The caller looked.
     with _one_copy() if is_single else contextlib.nullcontext():
         made = creator(
             parameters,

@@ -96,9 +96,9 @@ class HostEngine:
         for replica, batch in batches.items():
             self._steps.queue(replica, name).put(batch)
 
-    def is_waiting(self, replica: int, name: StepName) -> bool:
-        """Whether a batch waits for its dequeue; eager only."""
-        return int(self._steps.queue(replica, name).size()) > 0
+    def waiting(self, replica: int, name: StepName) -> int:
+        """How many batches wait for their dequeue; eager only."""
+        return int(self._steps.queue(replica, name).size())
 
     def is_idle(self, name: StepName) -> bool:
         """Whether no batch is on its way under a name, nor a function uses it.
@@ -223,15 +223,21 @@ class HostEngine:
         if rates is None:
             rates = self.rates()
         with tf.device(HOST):
-            step = self._row_features.differentiate(features, plans, gradients)
-            nonfinite = update_tables(
-                self._plan,
-                self.tables,
-                rules,
-                step,
-                tf.unstack(rates, len(self.tables)),
-                self._options.nonfinite,
+            step, of_weights = self._row_features.differentiate(
+                features, plans, gradients, self._options.nonfinite
             )
+            # Where either refuses a gradient, nothing is changed.
+            with tf.control_dependencies(of_weights.values()):
+                nonfinite = update_tables(
+                    self._plan,
+                    self.tables,
+                    rules,
+                    step,
+                    tf.unstack(rates, len(self.tables)),
+                    self._options.nonfinite,
+                )
+            with tf.control_dependencies([nonfinite]):
+                self._row_features.train_weights(of_weights)
             self._note(nonfinite)
 
     def _note(self, nonfinite: tf.Tensor) -> None:

@@ -167,12 +167,15 @@ class CombinedIds:
         def combine_one(sample: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
             return self.combiner.combiner_computation(*sample, *extra)
 
-        # The function does not see valency 0, by which it might divide.
+        # The function does not see valency 0, by which it might divide, nor
+        # samples of zeros alone, at which a norm has no gradient.
+        has_ids = valency > 0
+        vectors = tf.where(has_ids[:, tf.newaxis, tf.newaxis], vectors, 1.0)
         combined = tf.vectorized_map(
             combine_one, (tf.maximum(valency, 1), vectors)
         )
         combined = tf.ensure_shape(combined, [None, rows.shape[1]])
-        return tf.where((valency > 0)[:, tf.newaxis], combined, 0.0)
+        return tf.where(has_ids[:, tf.newaxis], combined, 0.0)
 
     def gradients(
         self, rows: tf.Tensor, weights: Any, upstream: tf.Tensor

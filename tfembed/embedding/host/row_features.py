@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -11,6 +11,7 @@ from tfembed import ops
 from tfembed.embedding.host.combiner_weights import (
     make_combiner_weights,
     train_combiner_weights,
+    usable_gradient,
 )
 from tfembed.embedding.host.row_feature import RowFeature, single_ids
 from tfembed.embedding.host.table_update import StepGradients
@@ -69,13 +70,18 @@ class RowFeatures:
         features: Sequence[FeatureIds],
         plans: Sequence[FeaturePlan],
         gradients: Sequence[tf.Tensor],
-    ) -> StepGradients:
-        """What the update ops take; trains the combiners' weights.
+        nonfinite: str,
+    ) -> tuple[StepGradients, dict[int, tf.Tensor]]:
+        """What the update ops take, and by table what `train_weights` takes.
 
         Args:
           features: of all replicas.
           plans: one per feature.
           gradients: with respect to the activations.
+          nonfinite: as for `usable_gradient`.
+
+        Raises:
+          tf.errors.InvalidArgumentError: as `usable_gradient`.
         """
         step = StepGradients()
         slopes: dict[int, list[tf.Tensor]] = {}
@@ -94,10 +100,18 @@ class RowFeatures:
             step.add(single_ids(kept.ids), single, of_rows)
             if of_weights is not None:
                 slopes.setdefault(plan.table, []).append(of_weights)
-        for table, of_table in slopes.items():
+        return step, {
+            table: usable_gradient(
+                self._plan.tables[table], of_table, nonfinite
+            )
+            for table, of_table in slopes.items()
+        }
+
+    def train_weights(self, gradients: Mapping[int, tf.Tensor]) -> None:
+        """Moves the weights of tables' combiners."""
+        for table, gradient in gradients.items():
             config, weights = self._plan.tables[table], self._weights[table]
-            train_combiner_weights(config, weights, of_table)
-        return step
+            train_combiner_weights(config, weights, gradient)
 
     def _by_rows(
         self, features: Sequence[FeatureIds], plans: Sequence[FeaturePlan]

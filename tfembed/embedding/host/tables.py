@@ -105,7 +105,7 @@ def make_static_table(
     )
     if optimizer is None:
         return HostTable(parameters, {})
-    if getattr(optimizer, "slot_variable_creation_fn", None) is not None:
+    if optimizer.slot_variable_creation_fn is not None:
         is_single = new_variable is _single_on_host
         slots = created_slots.create(
             owner, parameters, config.name, optimizer, is_single=is_single

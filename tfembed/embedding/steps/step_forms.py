@@ -43,7 +43,7 @@ def user_name(name: StepName) -> str | None:
     return name.name if isinstance(name, FormName) else name
 
 
-_NONE: collections.deque[int] = collections.deque(maxlen=0)
+_NONE: collections.deque[int] = collections.deque()
 _Key: TypeAlias = tuple[int, "str | None"]  # Replica and name.
 
 
@@ -55,13 +55,9 @@ class _Calls:
       dequeued: that of the last one that was.
     """
 
-    def __init__(self, most: int) -> None:
-        def forms() -> collections.deque[int]:
-            # Those that another place took are never removed: they drop out.
-            return collections.deque(maxlen=most)
-
+    def __init__(self) -> None:
         self.enqueued: dict[_Key, collections.deque[int]]
-        self.enqueued = collections.defaultdict(forms)
+        self.enqueued = collections.defaultdict(collections.deque)
         self.dequeued: dict[_Key, int] = {}
 
     def forget(self, name: str) -> None:
@@ -75,7 +71,7 @@ class StepForms:
     """The forms of each name's batches, and which one comes next.
 
     Args:
-      most: batches of a name and replica that may wait.
+      most: batches of a name, replica and form that may wait.
       takes_several: whether a name may have several forms. If not, every batch
         counts as one of the first, and the engine says what does not fit.
     """
@@ -84,7 +80,7 @@ class StepForms:
         self._most = most
         self._takes_several = takes_several
         self._forms: dict[str | None, list[Hashable]] = {}
-        self._eager = _Calls(most)
+        self._eager = _Calls()
         self._traced: weakref.WeakKeyDictionary[Any, _Calls]
         self._traced = weakref.WeakKeyDictionary()
 
@@ -114,21 +110,26 @@ class StepForms:
     ) -> None:
         """Notes that a batch of a form was enqueued here."""
         calls = self._calls()
+        most = self._most * max(1, len(self._forms.get(name, ())))
         for replica in replicas:
-            calls.enqueued[replica, name].append(place)
+            places = calls.enqueued[replica, name]
+            places.append(place)
+            if len(places) > most:
+                # Those that another place took are not removed: they drop out.
+                places.popleft()
 
     def dequeue(
         self,
         name: str | None,
         replica: int,
-        is_waiting: Callable[[StepName], bool],
+        waiting: Callable[[StepName], int],
     ) -> StepName:
         """The step whose batch a dequeue takes.
 
         Args:
           name: the user's.
           replica: on which it is called.
-          is_waiting: whether a batch of a step waits now; asked eagerly.
+          waiting: how many batches of a step wait now; asked eagerly.
 
         Raises:
           tfembed.errors.StateError: it cannot be known.
@@ -139,7 +140,7 @@ class StepForms:
         if here is self._eager:
             enqueued, place = here.enqueued[key], 0
             if several:
-                place = self._oldest_waiting(name, enqueued, is_waiting)
+                place = self._oldest_waiting(name, enqueued, waiting)
             elif enqueued:
                 enqueued.popleft()
         else:
@@ -166,14 +167,14 @@ class StepForms:
 
     def clear(self) -> None:
         """Forgets all batches on their way."""
-        self._eager = _Calls(self._most)
+        self._eager = _Calls()
 
     def _calls(self) -> _Calls:
         if tf.executing_eagerly():
             return self._eager
         graph = tf.compat.v1.get_default_graph()
         if graph not in self._traced:
-            self._traced[graph] = _Calls(self._most)
+            self._traced[graph] = _Calls()
         return self._traced[graph]
 
     def _around(self) -> Iterator[_Calls]:
@@ -190,18 +191,28 @@ class StepForms:
         self,
         name: str | None,
         enqueued: collections.deque[int],
-        is_waiting: Callable[[StepName], bool],
+        waiting: Callable[[StepName], int],
     ) -> int:
         """The form of the next batch in eager mode; the first if none waits."""
-        while enqueued:
-            place = enqueued.popleft()
-            if is_waiting(self.step(name, place)):
-                return place  # Others were taken by a function.
         places = range(len(self._forms[name]))
-        waiting = [p for p in places if is_waiting(self.step(name, p))]
-        if len(waiting) > 1:
+        counts = {place: waiting(self.step(name, place)) for place in places}
+        forms = [place for place in places if counts[place]]
+        # Of each form the last ones wait; functions took those before them.
+        known: collections.deque[int] = collections.deque()
+        for place in reversed(enqueued):
+            if counts[place]:
+                counts[place] -= 1
+                known.appendleft(place)
+        # The others were enqueued by functions, nobody knows when.
+        is_known = not any(counts.values())
+        if len(forms) > 1 and not is_known:
             raise _unknown("dequeue", "enqueue", name)
-        return waiting[0] if waiting else 0
+        oldest = known.popleft() if known and is_known else None
+        enqueued.clear()
+        enqueued.extend(known)
+        if oldest is not None:
+            return oldest
+        return forms[0] if forms else 0
 
 
 def _unknown(call: str, before: str, name: str | None) -> errors.StateError:

@@ -57,7 +57,8 @@ def check_plan(plan: EmbeddingPlan, nonfinite: str) -> None:
 
 def not_compiled(config: Any, rule: Any, strategy: Any) -> str | None:
     """What of a table of a fixed size no program has; None: nothing."""
-    if getattr(rule, "slot_variable_creation_fn", None) and is_tpu(strategy):
+    creates = rule is not None and rule.slot_variable_creation_fn
+    if creates and is_tpu(strategy):
         return "slot_variable_creation_fn"
     if is_custom(config.combiner):
         return "CustomCombiner"

@@ -85,6 +85,11 @@ class DistributedEmbedding(keras.layers.Layer):
         self._tables = LayerTables(self.name, self.embedding, self._trap.value)
         self.built = True
 
+    def __dir__(self) -> list[str]:
+        # Where Keras looks for what it saves with a layer: the optimizer is the
+        # model's, and would be saved here and not there.
+        return [n for n in super().__dir__() if n != "loss_scale_optimizer"]
+
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Keras' call, to which a packed batch is a dict of tensors."""
         if isinstance(inputs, embedding.PackedFeatures):
