@@ -49,7 +49,23 @@ absl::Status CheckOptions(const EmbeddingTable::Options& options,
   return absl::OkStatus();
 }
 
-absl::Status CheckLayout(const SlotLayout& layout, ValueType type) {
+// Checkpoints write them between spaces and line ends.
+bool IsWord(absl::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return static_cast<unsigned char>(c) > ' ' && c != 127;
+  });
+}
+
+// How many of so many keys a stripe may get: stripes differ by chance; four
+// standard deviations cover them all.
+int64_t ShareOf(int64_t keys) {
+  const double mean = static_cast<double>(keys) / kNumStripes;
+  return static_cast<int64_t>(mean + 4 * std::sqrt(mean)) + 1;
+}
+
+}  // namespace
+
+absl::Status CheckSlotLayout(const SlotLayout& layout, ValueType type) {
   if (!type.is_trainable()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "Rows of ", type.name(), " cannot be trained by '", layout.owner,
@@ -66,17 +82,23 @@ absl::Status CheckLayout(const SlotLayout& layout, ValueType type) {
         absl::StrCat("A row has at most ", kMaxSlots, " slots; got ",
                      layout.names.size(), " for '", layout.owner, "'."));
   }
+  if (!IsWord(layout.owner)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("A rule's name must be a word without spaces; got '",
+                     layout.owner, "'."));
+  }
+  for (size_t s = 0; s < layout.names.size(); ++s) {
+    const auto begin = layout.names.begin();
+    if (IsWord(layout.names[s]) &&
+        std::find(begin, begin + s, layout.names[s]) == begin + s) {
+      continue;
+    }
+    return absl::InvalidArgumentError(absl::StrCat(
+        "Slots must have names of their own, without spaces; got '",
+        layout.names[s], "' of '", layout.owner, "'."));
+  }
   return absl::OkStatus();
 }
-
-// How many of so many keys a stripe may get: stripes differ by chance; four
-// standard deviations cover them all.
-int64_t ShareOf(int64_t keys) {
-  const double mean = static_cast<double>(keys) / kNumStripes;
-  return static_cast<int64_t>(mean + 4 * std::sqrt(mean)) + 1;
-}
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<EmbeddingTable>> EmbeddingTable::Create(
     const Options& options, InitialRows initial_rows) {
@@ -191,7 +213,7 @@ SlotLayout StripedTable::slots() const {
 }
 
 absl::Status StripedTable::SetSlots(const SlotLayout& layout) {
-  absl::Status status = CheckLayout(layout, type_);
+  absl::Status status = CheckSlotLayout(layout, type_);
   if (!status.ok()) return status;
   std::lock_guard<std::shared_mutex> no_batches(batches_);
   ExclusiveLocks locks(stripes_);

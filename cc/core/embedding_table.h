@@ -30,6 +30,9 @@ struct SlotLayout {
   SlotSet row_wise = 0;               // Those of one float a row, not `dim`.
 };
 
+// InvalidArgument: rows of `type` cannot have such slots.
+absl::Status CheckSlotLayout(const SlotLayout& layout, ValueType type);
+
 // What the keys of a table are outside; inside they are int64.
 enum class KeyKind : uint8_t { kInt64, kInt32, kString };
 

@@ -1,5 +1,6 @@
 #include "cc/kernels/grouped_inputs.h"
 
+#include <exception>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -275,8 +276,14 @@ absl::Status BuildFeatures(const GroupedSpec& spec,
   if (numbers < kSerialNumbers) executor = nullptr;
   ParallelFor(executor, tensors.size(), [&](int64_t f) {
     const FeatureSpec& feature = spec.features[f];
-    statuses[f] = (*features)[f].Build(feature, tensors[f],
-                                       drops_negative[feature.table]);
+    try {
+      statuses[f] = (*features)[f].Build(feature, tensors[f],
+                                         drops_negative[feature.table]);
+    } catch (const std::exception&) {  // bad_alloc or length_error.
+      statuses[f] = absl::ResourceExhaustedError(
+          absl::StrCat("In ", feature.name, ": there is no memory for ",
+                       tensors[f].batch_size, " samples."));
+    }
   });
   for (const absl::Status& status : statuses) TF_RETURN_IF_ERROR(status);
   return absl::OkStatus();

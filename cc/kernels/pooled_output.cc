@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "cc/core/support/block_pool.h"
+#include "cc/core/support/memory_promise.h"
 #include "tensorflow/core/framework/allocator.h"
 #include "tensorflow/core/framework/types.h"
 
@@ -53,6 +55,16 @@ absl::Status AllocateRows(OpKernelContext* context, int index,
   const int64_t bytes = shape.num_elements() * tensorflow::DataTypeSize(dtype);
   if (bytes >= kLeastBytes && tensorflow::DataTypeCanUseMemcpy(dtype) &&
       IsForTheCpuAlone(context->output_alloc_attr(index))) {
+    // The system would promise more than it has. Smaller ones cost a look at
+    // what it has left as much as they are worth, and may be there already.
+    if (bytes > static_cast<int64_t>(kMostKeptBytes)) {
+      const absl::Status there = CheckMemory(bytes);
+      if (!there.ok()) {
+        return absl::Status(there.code(), absl::StrCat("For rows of shape ",
+                                                       shape.DebugString(),
+                                                       ": ", there.message()));
+      }
+    }
     const Tensor rows(Pool(), dtype, shape);
     if (rows.IsInitialized()) {
       context->set_output(index, rows);

@@ -2,8 +2,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "cc/core/whole_tables.h"
 #include "cc/kernels/key_batch.h"
 #include "cc/kernels/table_dtypes.h"
@@ -95,7 +97,34 @@ class TableReplaceOp : public OpKernel {
     }
     TF_RETURN_IF_ERROR(CheckKeyDtype(resource, keys.dtype()));
     const int64_t width = trained_ ? table.trained_width() : table.dim();
-    return CheckRows(resource, keys, width, rows, "rows");
+    TF_RETURN_IF_ERROR(CheckRows(resource, keys, width, rows, "rows"));
+    return CheckBound(resource, keys);
+  }
+
+  // Once the table is cleared it is too late.
+  absl::Status CheckBound(const TableResource& resource,
+                          const Tensor& keys) const {
+    const int64_t bound = resource.table()->max_size();
+    if (bound == 0 || keys.NumElements() <= bound) return absl::OkStatus();
+    int64_t distinct = 0;
+    if (keys.dtype() == tensorflow::DT_STRING) {
+      distinct = CountDistinct<tensorflow::tstring, absl::string_view>(keys);
+    } else if (keys.dtype() == tensorflow::DT_INT32) {
+      distinct = CountDistinct<int32_t, int32_t>(keys);
+    } else {
+      distinct = CountDistinct<int64_t, int64_t>(keys);
+    }
+    if (distinct <= bound) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "Table '", resource.name(), "' holds at most ", bound, " keys; got ",
+        distinct, " distinct ones. Nothing was changed."));
+  }
+
+  template <typename Key, typename Seen>
+  static int64_t CountDistinct(const Tensor& keys) {
+    const auto all = keys.flat<Key>();
+    return absl::flat_hash_set<Seen>(all.data(), all.data() + all.size())
+        .size();
   }
 
   absl::Status Fill(const TableResource& resource, const Tensor& keys,

@@ -239,6 +239,10 @@ absl::Status ReadRowFiles(Env* env, const RowFilePair& pair,
   if (!n.ok()) return n.status();
   *keys = Tensor(format.key_dtype, TensorShape({*n}));
   *values = Tensor(format.value_dtype, TensorShape({*n, format.dim}));
+  if (!keys->IsInitialized() || !values->IsInitialized()) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "There is no memory for ", *n, " rows of '", pair.values_path, "'."));
+  }
   TF_RETURN_IF_ERROR(
       ReadTensor(env, pair.keys_path, pair.keys_bytes, &offsets->keys, keys));
   return ReadTensor(env, pair.values_path, pair.values_bytes, &offsets->values,

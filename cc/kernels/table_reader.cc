@@ -27,6 +27,13 @@ absl::Status Damaged(absl::string_view what) {
   return absl::DataLossError(what);
 }
 
+absl::Status Allocate(DataType dtype, const TensorShape& shape, Tensor* to) {
+  *to = Tensor(dtype, shape);
+  if (to->IsInitialized()) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "There is no memory for ", shape.DebugString(), " of a checkpoint"));
+}
+
 // Copies the rows of a [n, dim] tensor to word `first` of wider rows.
 void CopyColumns(const Tensor& from, int64_t first, Tensor* to) {
   const int64_t n = from.dim_size(0), width = to->dim_size(1);
@@ -148,7 +155,9 @@ absl::Status TableReader::FindChunks() {
   if (!status.ok()) return Explain(status, keys);
   num_rows_ = shape.num_elements();
   TF_RETURN_IF_ERROR(CheckTensor(keys, key_dtype(), TensorShape({num_rows_})));
-  const TensorShape rows({num_rows_, layout_.dim});
+  TensorShape rows;  // What a damaged file says may be more than there is.
+  status = TensorShape::BuildTensorShape({num_rows_, layout_.dim}, &rows);
+  if (!status.ok()) return Explain(Damaged(status.message()), keys);
   TF_RETURN_IF_ERROR(
       CheckTensor(ValuesTensor(tensor_name_), value_dtype(), rows));
   for (size_t s = 0; s < layout_.slots.names.size(); ++s) {
@@ -177,7 +186,7 @@ absl::Status TableReader::FindSlices(const std::string& vector, int64_t n,
   std::sort(ends.begin(), ends.end());
   chunks->assign(1, 0);
   chunks->insert(chunks->end(), ends.begin(), ends.end());
-  if (chunks->back() == n) return absl::OkStatus();
+  if (chunks->back() == n && chunks->at(1) >= 0) return absl::OkStatus();
   return Explain(Damaged(absl::StrCat("its slices end at row ", chunks->back(),
                                       " of ", n)),
                  vector);
@@ -199,7 +208,7 @@ absl::Status TableReader::ReadSlice(const std::string& tensor,
     shape.AddDim(width);
     spec = TensorSlice({{begin, n}, {0, width}});
   }
-  *slice = Tensor(dtype, shape);
+  TF_RETURN_IF_ERROR(Allocate(dtype, shape, slice));
   if (width == 0) return absl::OkStatus();
   const CheckpointFiles::Reader reader = files_->reader();
   absl::Status status = reader->status();
@@ -234,6 +243,10 @@ absl::Status TableReader::ReadChunk(int64_t c, const EmbeddingTable& table,
                                     Tensor* rows) {
   const RowLayout layout = table.layout();
   const SlotLayout slots = table.slots();
+  if (layout.num_slots != static_cast<int64_t>(slots.names.size())) {
+    return absl::AbortedError(absl::StrCat(
+        "Table '", table_name_, "' was given an optimizer meanwhile."));
+  }
   const int64_t n = chunks_[c + 1] - chunks_[c];
   TF_RETURN_IF_ERROR(ReadSlice(KeysTensor(tensor_name_), chunks_, c,
                                key_dtype(), kVector, keys));
@@ -244,7 +257,8 @@ absl::Status TableReader::ReadChunk(int64_t c, const EmbeddingTable& table,
     *rows = std::move(slice);
     return absl::OkStatus();
   }
-  *rows = Tensor(tensorflow::DT_FLOAT, TensorShape({n, layout.width()}));
+  TF_RETURN_IF_ERROR(
+      Allocate(tensorflow::DT_FLOAT, TensorShape({n, layout.width()}), rows));
   CopyColumns(slice, 0, rows);
   FillColumns(0, layout.meta_begin(), layout.meta_words, rows);
   if (!layout_.notes.empty() && table.notes() == layout_.notes) {
@@ -261,9 +275,16 @@ absl::Status TableReader::ReadChunk(int64_t c, const EmbeddingTable& table,
                   layout.slot_width(s), rows);
       continue;
     }
-    TF_RETURN_IF_ERROR(ReadSlice(
-        SlotTensor(tensor_name_, slot), chunks_, c, tensorflow::DT_FLOAT,
-        SavedSlotWidth(found - saved.begin()), &slice));
+    const int64_t width = SavedSlotWidth(found - saved.begin());
+    if (width != layout.slot_width(s)) {
+      return Explain(
+          absl::InvalidArgumentError(absl::StrCat(
+              "it has ", width, " floats a row; this table's slot has ",
+              layout.slot_width(s), ", that of another optimizer")),
+          SlotTensor(tensor_name_, slot));
+    }
+    TF_RETURN_IF_ERROR(ReadSlice(SlotTensor(tensor_name_, slot), chunks_, c,
+                                 tensorflow::DT_FLOAT, width, &slice));
     CopyColumns(slice, layout.slot_begin(s), rows);
   }
   return absl::OkStatus();

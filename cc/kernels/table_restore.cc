@@ -91,6 +91,14 @@ absl::Status TableRestore::Check(Executor* executor) {
   for (int64_t c = 0; c < waiting; ++c) {
     Tensor keys, seen;
     TF_RETURN_IF_ERROR(reader_->ReadWaiting(c, &keys, &seen));
+    const auto times = seen.flat<int32_t>();
+    for (int64_t i = 0; i < times.size(); ++i) {
+      if (times(i) > 0) continue;
+      return absl::DataLossError(
+          absl::StrCat("Table '", options_.table_name,
+                       "' cannot be restored: in '", options_.tensor_name,
+                       "' a key that waits was seen ", times(i), " times."));
+    }
   }
   TF_RETURN_IF_ERROR(ForEachCounters([](EmbeddingTable*, int64_t, auto) {}));
   return ForEachChunk(executor, [this](int64_t c, Executor* own) {
@@ -156,7 +164,13 @@ absl::Status TableRestore::CheckSlots() const {
   const SlotLayout& saved = layout().slots;
   for (const EmbeddingTable* shard : options_.shards) {
     const SlotLayout slots = shard->slots();
-    if (slots.owner.empty()) continue;
+    if (slots.owner.empty()) {
+      const absl::Status fits = CheckSlotLayout(saved, shard->type());
+      if (fits.ok()) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          "Table '", options_.table_name, "' cannot be restored: '",
+          options_.tensor_name, "': ", fits.message()));
+    }
     if (slots.owner == saved.owner && slots.names == saved.names &&
         slots.row_wise == saved.row_wise)
       continue;

@@ -142,6 +142,11 @@ class ExchangeUpdateKernel : public XlaOpKernel {
                                   shard.dim_size(0), " rows of the shard; got ",
                                   rows, "."));
     }
+    const TensorShape rate = context->InputShape("learning_rate");
+    if (rate != TensorShape({})) {
+      return Invalid(absl::StrCat("`learning_rate` must be a scalar; got ",
+                                  rate.DebugString(), "."));
+    }
     const TensorShape gradients = context->InputShape("gradients");
     if (gradients != TensorShape({ids.dim_size(0), shard.dim_size(1)})) {
       return Invalid(absl::StrCat("`gradients` must be [", ids.dim_size(0),

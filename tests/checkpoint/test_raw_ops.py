@@ -90,3 +90,86 @@ def test_shards_that_count_differently_are_refused(handle, prefix):
         checkpoint.restore(
             [other, handle], prefix, **{**RESTORE, "shard_counts": [2]}
         )
+
+
+def _with_slots(owner, row_wise):
+    handle = table.create(64)
+    table.set_slots(
+        handle,
+        owner=owner,
+        names=["accumulators"],
+        initial_values=[0.1],
+        row_wise=row_wise,
+    )
+    return handle
+
+
+@pytest.mark.parametrize("saved_row_wise", [[], [0]])
+def test_chunks_of_slots_of_another_width_are_refused(saved_row_wise, tmp_path):
+    prefix = str(tmp_path / "c")
+    saved = _with_slots("one", saved_row_wise)
+    table.upsert(saved, [1, 2], tf.ones([2, 64]))
+    checkpoint.save([saved], prefix, tensor_names=["t"], shard_counts=[1])
+    other = _with_slots("other", [] if saved_row_wise else [0])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="floats a row"):
+        checkpoint.read_chunk(
+            other,
+            prefix,
+            tf.constant(0, tf.int64),
+            tensor_name="t",
+            load_slots=True,
+        )
+
+
+def _written(prefix, layout, **tensors):
+    names = ["t/layout", *(f"t/{name}" for name in tensors)]
+    shapes, values = zip(*tensors.values(), strict=True)
+    tf.raw_ops.SaveV2(
+        prefix=prefix,
+        tensor_names=names,
+        shape_and_slices=["", *shapes],
+        tensors=[tf.constant(layout), *values],
+    )
+
+
+def _restore(handle, prefix):
+    checkpoint.restore(
+        [handle],
+        prefix,
+        tensor_names=["t"],
+        shard_counts=[1],
+        keep_seeds=[True],
+        deal_rows=[True],
+        load_slots=[True],
+    )
+
+
+def test_a_checkpoint_of_more_rows_than_can_be_is_damaged(tmp_path):
+    prefix = str(tmp_path / "h")
+    keys = tf.constant([1, 2], tf.int64)
+    layout = "tfembed.hash_table 1\ndim 4\nseed 1"
+    _written(prefix, layout, keys=(f"{2**62} 0,2", keys))
+    with pytest.raises(tf.errors.DataLossError):
+        _restore(table.create(4), prefix)
+
+
+def test_slots_that_a_table_cannot_have_leave_it_as_it_was(tmp_path):
+    prefix = str(tmp_path / "s")
+    keys = tf.constant([1, 2], tf.int64)
+    values = tf.ones([2, 2], tf.int64)
+    layout = (
+        "tfembed.hash_table 2\ndim 2\nkeys int64\nvalues int64\nseed 1\n"
+        "rule adagrad\nslot accumulators 0.1"
+    )
+    _written(
+        prefix,
+        layout,
+        keys=("", keys),
+        values=("", values),
+        **{"slots/accumulators": ("", tf.ones([2, 2]))},
+    )
+    handle = table.create(2, value_dtype=tf.int64)
+    table.upsert(handle, [7], tf.ones([1, 2], tf.int64))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="be trained"):
+        _restore(handle, prefix)
+    assert table.size(handle).numpy() == 1

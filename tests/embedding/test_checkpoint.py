@@ -324,3 +324,76 @@ def test_a_saved_model_that_only_serves_needs_tensorflow_alone(tmp_path):
     assert [key for key in keys if key.startswith("embedding")] == [
         "embedding/t/.ATTRIBUTES/VARIABLE_VALUE"
     ]
+
+
+def _trained_by_one():
+    table = tfembed.TableConfig(8, 4, tf.ones_initializer(), name="t")
+    embedding = tfembed.TPUEmbedding(
+        tfembed.FeatureConfig(table), tfembed.SGD(0.5)
+    )
+    embedding.build(per_replica_batch_size=1)
+    return embedding
+
+
+def _step(embedding, ids):
+    embedding.enqueue(ids)
+    activations = embedding.dequeue()
+    embedding.apply_gradients(tf.ones_like(activations))
+    return activations
+
+
+@pytest.mark.parametrize("as_root", [False, True])
+def test_functions_of_the_embedding_itself_are_saved(as_root, tmp_path):
+    embedding = _trained_by_one()
+    embedding.train = tf.function(lambda ids: _step(embedding, ids))
+    ids = tf.constant([1], tf.int64)
+    embedding.train(ids)
+    model = embedding
+    if not as_root:
+        model = tf.Module()
+        model.embedding = embedding
+    tf.saved_model.save(model, str(tmp_path))
+    loaded = tf.saved_model.load(str(tmp_path))
+    train = (loaded if as_root else loaded.embedding).train
+    np.testing.assert_array_equal(train(ids), tf.fill([1, 4], 0.5))
+    np.testing.assert_array_equal(train(ids), tf.fill([1, 4], 0.0))
+
+
+def test_functions_that_were_never_called_are_saved(tmp_path):
+    class Trainer(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([1], tf.int64)])
+        def train(self, ids):
+            return _step(model.embedding, ids)
+
+    model = tf.Module()
+    model.embedding = _trained_by_one()
+    model.trainer = Trainer()
+    tf.saved_model.save(model, str(tmp_path))
+    loaded = tf.saved_model.load(str(tmp_path))
+    ids = tf.constant([1], tf.int64)
+    loaded.trainer.train(ids)
+    np.testing.assert_array_equal(
+        loaded.trainer.train(ids), tf.fill([1, 4], 0.5)
+    )
+
+
+def test_functions_that_train_a_table_that_expires_are_saved(tmp_path):
+    table = tfembed.TableConfig(
+        None,
+        2,
+        name="h",
+        initializer=0.0,
+        eviction=tfembed.policies.LeastRecent(),
+        expiry=tfembed.policies.Expiry(1000.0, every=3),
+    )
+    model = tf.Module()
+    model.embedding = tfembed.TPUEmbedding(
+        tfembed.FeatureConfig(table), tfembed.SGD(1.0), engine="host"
+    )
+    model.train = tf.function(lambda ids: _step(model.embedding, ids))
+    ids = tf.constant([1], tf.int64)
+    model.train(ids)
+    tf.saved_model.save(model, str(tmp_path))
+    loaded = tf.saved_model.load(str(tmp_path))
+    np.testing.assert_array_equal(loaded.train(ids), tf.fill([1, 2], -1.0))
+    np.testing.assert_array_equal(loaded.train(ids), tf.fill([1, 2], -2.0))

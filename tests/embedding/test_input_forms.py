@@ -295,3 +295,29 @@ def test_batches_that_functions_enqueued_have_no_known_place():
     put(SPARSE)
     with pytest.raises(errors.StateError, match="Call enqueue in the same"):
         made.dequeue()
+
+
+def test_a_dequeue_that_is_refused_leaves_batches_in_their_order():
+    made = embedding()
+    for inputs in (DENSE, DENSE, SPARSE):
+        made.enqueue([inputs])
+    first = made.dequeue()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="apply_grad"):
+        made.dequeue()
+    made.apply_gradients([tf.ones_like(one) for one in first])
+    assert table(made) == [0, 0, 2, 2, 4]
+    assert values(made.dequeue()) == [0, 2]
+    made.apply_gradients([tf.zeros_like(one) for one in first])
+    assert values(made.dequeue()) == [2, 2]
+
+
+def test_a_batch_of_another_type_does_not_take_the_gradients_of_one():
+    made = embedding()
+    made.enqueue([DENSE])
+    made.enqueue([SPARSE])
+    first = made.dequeue()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="apply_grad"):
+        made.dequeue()
+    made.apply_gradients([tf.ones_like(one) for one in first])
+    assert table(made) == [0, 0, 2, 2, 4]
+    assert values(made.dequeue()) == [2, 2]

@@ -250,3 +250,66 @@ def test_the_rules_of_pairing_still_hold():
         tf.errors.InvalidArgumentError, match="nothing enqueued"
     ):
         embedding.dequeue()
+
+
+def _refusing():
+    table = tfembed.TableConfig(4, 1, _zeros, name="t")
+    return tfembed.TPUEmbedding(
+        tfembed.FeatureConfig(table),
+        tfembed.SGD(1.0),
+        True,
+        nonfinite="refuse",
+        engine="host",
+    )
+
+
+def _train(embedding, row, gradient):
+    embedding.enqueue(tf.constant([row]))
+    embedding.apply_gradients(
+        tf.fill([1, 1], gradient + embedding.dequeue()[0, 0] * 0)
+    )
+
+
+def test_an_update_that_is_refused_does_not_take_the_next_one_with_it():
+    embedding = _refusing()
+    _train(embedding, 1, np.nan)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="NaN"):
+        _train(embedding, 2, 1.0)
+    (rows,) = embedding.embedding_tables.values()
+    assert rows.numpy().ravel().tolist() == [0, 0, -1, 0]
+
+
+def test_a_reset_forgets_an_update_that_is_refused():
+    embedding = _refusing()
+    _train(embedding, 1, np.nan)
+    embedding.enqueue(tf.constant([3]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="NaN"):
+        embedding.reset_steps()
+    embedding.reset_steps()
+    _train(embedding, 2, 1.0)
+    (rows,) = embedding.embedding_tables.values()
+    assert rows.numpy().ravel().tolist() == [0, 0, -1, 0]
+
+
+def test_a_function_that_evaluates_is_warned_of_where_it_is_traced_too_early(
+    caplog,
+):
+    embedding = _refusing()
+
+    @tf.function
+    def look(ids):
+        embedding.enqueue(ids, training=False)
+        return embedding.dequeue()
+
+    look(tf.constant([1]))
+    assert "all updates but the last" in caplog.text
+    caplog.clear()
+    _train(embedding, 1, 1.0)
+
+    @tf.function
+    def look_later(ids):
+        embedding.enqueue(ids, training=False)
+        return embedding.dequeue()
+
+    assert look_later(tf.constant([1])).numpy().tolist() == [[-1]]
+    assert "all updates but the last" not in caplog.text

@@ -62,6 +62,26 @@ def test_a_weighted_sequence_is_that_of_ragged_ids():
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_sequences_of_one_id_have_the_shape_of_longer_ones(is_packed):
+    layer = _layer(length=3)
+    inputs = keras.Input((None,), dtype="int64", name="item")
+    outputs = layer({"item": inputs})["item"]
+    model = keras.Model({"item": inputs}, keras.layers.Flatten()(outputs))
+    assert model.output_shape == (None, 6)
+    for ids in (np.array([[1, 2]]), np.array([[5]])):
+        found = model.predict({"item": ids}, verbose=0)
+        expected = _rows(layer)[ids[0]].ravel()
+        np.testing.assert_array_equal(found[0, : expected.size], expected)
+        assert not found[0, expected.size :].any()
+        given = {"item": ids}
+        again = layer(layer.preprocess(given) if is_packed else given)["item"]
+        np.testing.assert_array_equal(again.numpy().ravel(), found[0])
+        assert layer.compute_output_shape({"item": ids.shape}) == {
+            "item": (1, 3, 2)
+        }
+
+
 def test_a_functional_model_takes_ids_and_their_weights():
     layer = _layer()
     ids = {"item": keras.Input((2,), dtype="int64")}

@@ -162,3 +162,19 @@ def test_a_manifest_that_is_damaged_or_later_is_refused(tmp_path):
         manifest.write_text(bad)
         with pytest.raises(error, match=why):
             files.check([handle], folder, ["s"], numbers)
+
+
+@pytest.mark.parametrize("dim", [-1, 2**30 + 1, 2**62 - 2, 2**62])
+def test_rows_wider_than_any_table_are_refused(dim, tmp_path):
+    paths = []
+    for name, size in (("k", 8), ("v", 4)):
+        path = tmp_path / name
+        path.write_bytes(b"\0" * size)
+        paths.append(str(path))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="dim"):
+        files.read(
+            tf.constant(paths),
+            tf.zeros([2], tf.int64),
+            files.RowFormat(tf.int64, tf.float32, dim),
+            max_rows=1,
+        )

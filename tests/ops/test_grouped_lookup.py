@@ -291,3 +291,9 @@ def test_feature_ids_take_what_models_have():
 def test_feature_ids_refuse_the_rest_by_name(value, weights, error, text):
     with pytest.raises(error, match=text):
         feature_ids(value, weights, name="user")
+
+
+def test_samples_without_number_are_refused():
+    """Their activations may be promised, their row splits are not."""
+    with pytest.raises(tf.errors.ResourceExhaustedError, match=r"\d{5}"):
+        one("sparse", [1], [[0, 0]], (), 1 << 37, 1)

@@ -260,3 +260,41 @@ def test_the_slots_of_another_rule_are_refused():
 def test_slots_without_values_are_refused():
     with pytest.raises(tf.errors.InvalidArgumentError, match="same length"):
         table.set_slots(create(), owner="a", names=["a"], initial_values=[])
+
+
+def test_a_replacement_that_does_not_fit_leaves_the_table():
+    handle = table.create(2, eviction="least_recent", max_size=2)
+    table.upsert(handle, [1, 2], tf.ones([2, 2]))
+    rows = tf.zeros([3, 2])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="at most 2 keys"):
+        table.replace([handle], [tf.constant([3, 4, 5], tf.int64)], [rows])
+    assert int(table.size(handle)) == 2
+    table.replace([handle], [tf.constant([3, 4, 3], tf.int64)], [rows])
+    assert int(table.size(handle)) == 2
+
+
+@pytest.mark.parametrize(
+    ("owner", "names", "text"),
+    [
+        ("adam", ["my slot"], "without spaces; got 'my slot'"),
+        ("adam", ["m", "m"], "names of their own"),
+        ("adam", ["a\nb"], "without spaces"),
+        ("", ["m"], "must be a word"),
+    ],
+)
+def test_slots_whose_names_cannot_be_saved_are_refused(owner, names, text):
+    handle = table.create(2)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=text):
+        table.set_slots(
+            handle,
+            owner=owner,
+            names=names,
+            initial_values=[0.0] * len(names),
+        )
+    table.set_slots(handle, owner="adam", names=["m"], initial_values=[0.0])
+
+
+def test_a_lookup_of_more_than_there_is_memory_for_is_refused():
+    handle = table.create(2**20)
+    with pytest.raises(tf.errors.ResourceExhaustedError, match="rows of shape"):
+        table.lookup(handle, tf.zeros([2**24], tf.int64), dim=2**20)

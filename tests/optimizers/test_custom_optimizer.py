@@ -272,3 +272,26 @@ def test_equal_attributes_make_equal_descriptions():
     assert make_one() == make_one()
     assert hash(make_one()) == hash(make_one())
     assert make_one() != optimizers.CustomOptimizer(sgd, 0.25)
+
+
+def test_a_step_that_a_bounded_table_cannot_hold_changes_no_other_table():
+    small = tfembed.TableConfig(
+        9, 1, zeros, name="s", optimizer=tfembed.SGD(1.0)
+    )
+    bounded = tfembed.TableConfig(
+        None,
+        1,
+        name="h",
+        max_size=2,
+        eviction=tfembed.policies.LeastRecent(),
+        optimizer=optimizers.CustomOptimizer(sgd, 1.0),
+    )
+    embedding = tfembed.TPUEmbedding(
+        [tfembed.FeatureConfig(small), tfembed.FeatureConfig(bounded)]
+    )
+    embedding.enqueue([tf.constant([1, 2, 3])] * 2)
+    gradients = [tf.ones_like(one) for one in embedding.dequeue()]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="max_size"):
+        embedding.apply_gradients(gradients)
+    assert not embedding.embedding_tables[small].numpy().any()
+    assert int(embedding.embedding_tables[bounded].size()) == 0

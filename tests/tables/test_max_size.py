@@ -247,3 +247,17 @@ def test_updates_that_are_not_fused_change_no_table_if_one_has_no_room():
     with pytest.raises(InvalidArgument, match="than it may hold"):
         optimizer.apply_gradients([(gradient, wide), (gradient, narrow)])
     assert wide.size() == narrow.size() == 0
+
+
+def test_trained_rows_that_one_shard_cannot_hold_change_no_shard():
+    table = HashTable(
+        2,
+        name="t",
+        devices=["/CPU:0"] * 2,
+        eviction=policies.LeastRecent(),
+        max_size=4,
+    )
+    keys = tf.constant([0, 1, 3, 5], tf.int64)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="max_size"):
+        table.write_trained(keys, tf.ones([4, 2]))
+    assert int(table.size()) == 0

@@ -188,3 +188,24 @@ def test_ftrl_refuses_a_learning_rate_of_zero_unless_it_multiplies(table):
     other.attach(optimizers.FTRL(0.0, multiply_linear_by_learning_rate=True))
     other.apply_gradients([1], [[1.0, 1.0]])
     assert np.all(np.isfinite(other.lookup([1])[0]))
+
+
+def test_gradients_of_another_shape_are_refused_when_it_runs():
+    table = HashTable(4, name="t", initializer=0.0)
+    table.attach(optimizers.SGD(1.0))
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None], tf.int64),
+            tf.TensorSpec(None, tf.float32),
+        ]
+    )
+    def step(keys, gradients):
+        return table.apply_gradients(keys, gradients)
+
+    keys = tf.constant([1, 2], tf.int64)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="shape of the"):
+        step(keys, tf.ones([4, 2]))
+    assert int(table.size()) == 0
+    step(keys, tf.ones([2, 4]))
+    assert table.lookup(keys)[0].numpy().tolist() == [[-1] * 4] * 2

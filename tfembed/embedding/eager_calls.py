@@ -24,6 +24,7 @@ from tfembed.embedding.steps.step_forms import StepName
 __all__ = ["EagerCalls"]
 
 _AS_THEY_ARE = 8
+_MOST_FUNCTIONS = 256
 _COUNTED = 1024  # Kinds of calls: a new name in each step makes three.
 
 
@@ -73,6 +74,8 @@ class EagerCalls:
         function = self._functions.get(key)
         if function is not None:
             return function
+        if len(self._functions) >= _MOST_FUNCTIONS:
+            return None  # Names that never end, say: each keeps its functions.
         self._counts[key] += 1
         if self._counts[key] <= _AS_THEY_ARE:
             if len(self._counts) > _COUNTED:

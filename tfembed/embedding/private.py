@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -28,7 +28,7 @@ __all__ = [
     "num_hosts",
     "parsed_layouts",
     "retrieve_variables",
-    "saves_function_of",
+    "saved_captures",
     "single_variable",
     "track",
     "tracked",
@@ -184,34 +184,33 @@ def is_made_inside_run(op: tf.Operation) -> bool:
     return any(_is(_RUN, frame.filename, frame.name) for frame in op.traceback)
 
 
-def saves_function_of(owner: Any, handles: Sequence[tf.Tensor]) -> bool:
-    """Whether a function of what tf.saved_model.save saves uses some tensors.
+def saved_captures(owner: Any, children: Iterable[Any]) -> set[int] | None:
+    """What functions use of what tf.saved_model.save saves: ids of tensors.
 
     Asked by `_trackable_children`, which does not know the model around it; its
-    caller does.
+    caller does. Functions that were never called are traced by this.
 
     Args:
-      owner: the object that asks, whose own children are not looked at.
-      handles: of resources, as functions capture them.
+      owner: the object that asks.
+      children: its own, as far as it knows them.
 
     Returns:
-      True too where it cannot be known.
+      The ids of all tensors that functions captured, or None where it cannot be
+      known.
     """
     view = _saved_view()
-    if view is None:
-        return True
-    wanted = {id(handle) for handle in handles}
-    seen, waiting = {id(owner)}, [view.root]
+    if view is None or view.root is owner:  # Its signatures are not there yet.
+        return None
+    captured: set[int] = set()
+    seen, waiting = {id(owner)}, [view.root, *children]
     while waiting:
         one = waiting.pop()
         if id(one) in seen:
             continue
         seen.add(id(one))
-        captured = getattr(one, "captured_inputs", ())
-        if wanted.intersection(map(id, captured)):
-            return True
+        captured.update(map(id, getattr(one, "captured_inputs", ())))
         waiting += [child.ref for child in view.list_children(one)]
-    return False
+    return captured
 
 
 def _saved_view() -> Any:

@@ -128,12 +128,24 @@ class StepCalls(TensorFlowNames):
             step = self._forms.dequeue(
                 name, replica, lambda step: engine.waiting(replica, step)
             )
-            function = self._eager_calls.find(
-                ("dequeue", step), lambda: self._dequeue(engine, replica, step)
-            )
-            if function is not None:
-                return function()
-            return self._dequeue(engine, replica, step)
+            try:
+                for other in self._forms.left(name, replica, step):
+                    engine.drop_idle(replica, other)
+                activations = self._dequeue_step(engine, replica, step)
+            except BaseException:
+                self._forms.put_back(name, replica, step)
+                raise
+            self._forms.note_dequeued(name, replica, step)
+            return activations
+
+    def _dequeue_step(self, engine: Any, replica: int, step: StepName) -> Any:
+        """By a function, where there is one for it."""
+        function = self._eager_calls.find(
+            ("dequeue", step), lambda: self._dequeue(engine, replica, step)
+        )
+        if function is not None:
+            return function()
+        return self._dequeue(engine, replica, step)
 
     def _dequeue(self, engine: Any, replica: int, step: StepName) -> Any:
         shapes = self._shapes.shapes

@@ -107,9 +107,11 @@ class TensorFlowNames(PlanNames, EngineOwner):
         if save_type == "savedmodel" and self._engine is not None:
             # For functions of the model that train: one that has none is served
             # by TensorFlow alone. Checkpoints have no steps.
+            captured = private.saved_captures(self, children.values())
             resources = self._engine.resources
-            handles = [_handle(resource) for resource in resources]
-            if private.saves_function_of(self, handles):
+            if captured is None or any(
+                id(_handle(resource)) in captured for resource in resources
+            ):
                 for i, resource in enumerate(resources):
                     children[f"_step_resource_{i}"] = resource
         return children

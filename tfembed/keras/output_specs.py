@@ -41,7 +41,6 @@ def _shape(feature: Any, shape: tuple[int | None, ...]) -> tuple[Any, ...]:
             "keras.Input(shape=(), dtype='int64') for one id a sample."
         )
     lead = shape[:1] if len(shape) <= 2 else shape[:-1]
-    is_bag = len(shape) == 2 and shape[1] != 1
-    if is_bag and feature.max_sequence_length:
+    if len(shape) == 2 and feature.max_sequence_length:
         lead = (*lead, feature.max_sequence_length)
     return (*lead, feature.table.dim)

@@ -81,10 +81,17 @@ class EvictingTable(FollowedTable):
         self, save_type: str = "checkpoint", **kwargs: Any
     ) -> dict[str, Any]:
         children = super()._trackable_children(save_type, **kwargs)
-        # So that a training that is often resumed comes to its expiries too.
-        if save_type != "savedmodel" and self._trained_steps is not None:
+        # So that a training that is often resumed comes to its expiries too; of a
+        # model, functions that train count on.
+        if self._trained_steps is not None:
             children["trained_steps"] = self._trained_steps
         return children
+
+    def _add_trackable_child(self, name: str, value: Any) -> None:
+        if name == "trained_steps":
+            self._trained_steps = value
+        else:
+            super()._add_trackable_child(name, value)
 
     def note_training_step(self) -> None:
         """Counts a training step, and expires rows where it is time to."""

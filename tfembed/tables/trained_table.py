@@ -131,6 +131,7 @@ class TrainedTable(EvictingTable):
             )
         rate = rate if learning_rate is None else learning_rate
         keys, rows = self._keys_and_rows(keys, gradients, tf.float32)
+        rows = self._of_known_width(keys, rows)
         parts = self.partition(keys)
         n = len(self.shards)
         features = [
@@ -270,10 +271,10 @@ class TrainedTable(EvictingTable):
         """
         keys = self._key_tensor(keys)
         parts = self.partition(keys)
-        shards = zip(
-            self.handles, parts.split(keys), parts.split(rows), strict=True
-        )
-        with tf.control_dependencies(self.lay_out_slots()):
+        of_shards = parts.split(keys)
+        shards = zip(self.handles, of_shards, parts.split(rows), strict=True)
+        checks = self.check_bounds(of_shards)
+        with tf.control_dependencies([*checks, *self.lay_out_slots()]):
             return group(
                 [table_ops.write_trained(*shard, add=add) for shard in shards]
             )
@@ -285,6 +286,19 @@ class TrainedTable(EvictingTable):
         rows = batches.value_tensor(rows, dtype or self.value_dtype, self.name)
         arguments.check_rows(keys, rows, self.dim, self.name)
         return keys, rows
+
+    def _of_known_width(self, keys: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+        """Rows of `keys`, checked when it runs where it was not before."""
+        if rows.shape.rank is not None and rows.shape[-1] is not None:
+            return rows
+        check = tf.debugging.assert_equal(
+            tf.shape(rows),
+            tf.concat([tf.shape(keys), [self.dim]], 0),
+            f"The gradients of table '{self.name}' must have the shape of the "
+            f"keys and then {self.dim}",
+        )
+        with tf.control_dependencies([] if check is None else [check]):
+            return tf.identity(rows)
 
     def _key_tensor(self, keys: Any) -> tf.Tensor:
         if tf.is_tensor(keys) and keys.dtype == tf.int32:

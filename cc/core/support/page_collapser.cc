@@ -1,6 +1,7 @@
 #include "cc/core/support/page_collapser.h"
 
 #include <cstdint>
+#include <system_error>
 
 #include "cc/core/support/huge_pages.h"
 
@@ -45,8 +46,15 @@ void PageCollapser::Note(const void* owner, const void* data, size_t bytes) {
       RoundUp(static_cast<const char*>(data) + bytes + 1 - kHugePageBytes,
               kHugePageBytes);
   if (begin >= end) return;
+  if (!thread_.joinable()) {
+    try {
+      thread_ = std::thread([this] { Run(); });
+    } catch (const std::system_error&) {  // Small pages serve as well.
+      noted_.erase(owner);
+      return;
+    }
+  }
   waiting_.push_back({begin, end});
-  if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
   changed_.notify_all();
 }
 

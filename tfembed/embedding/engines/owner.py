@@ -14,6 +14,7 @@ from tfembed.embedding.host.tables import TableSize
 from tfembed.embedding.making import MAKING
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.replicas import Replicas
+from tfembed.embedding.steps.pipeline import warn_of_early_flush
 
 __all__ = ["EngineOwner"]
 
@@ -65,9 +66,12 @@ class EngineOwner(tf.__internal__.tracking.AutoTrackable):
         Only with `pipeline_execution_with_tensor_core` does one. Inside of
         strategy.run, every replica must call it.
         """
-        if self._engine is not None and self._options.is_pipelined:
-            engine = self._engine
+        if not self._options.is_pipelined:
+            return
+        if (engine := self._engine) is not None:
             self._replicas.merge(lambda per_replica: engine.flush(), [])
+        elif not tf.executing_eagerly():
+            warn_of_early_flush()
 
     def reset_steps(self) -> None:
         """Forgets the batches that are enqueued or wait for their gradients.

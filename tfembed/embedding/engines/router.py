@@ -85,6 +85,11 @@ class EngineRouter:
         """How many batches wait for their dequeue; eager, of engines on the host."""
         return int(self._parts[0].engine.waiting(replica, step))
 
+    def drop_idle(self, replica: int, step: StepName) -> None:
+        """Drops the batch that was dequeued, or raises where it is trained."""
+        for part in self._parts:
+            part.engine.drop_idle(replica, step)
+
     def forget(self, steps: Sequence[StepName]) -> bool:
         """Forgets steps if nothing needs them, and returns whether; eager."""
         engines = [part.engine for part in self._parts]

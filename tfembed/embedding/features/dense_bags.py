@@ -25,8 +25,8 @@ def as_bag(
       path: what errors call it.
 
     Returns:
-      Ids [B] where a sample has one without a weight; else RaggedTensors of the
-      ids and their weights, [B, n].
+      Ids [B] where a sample has one without a weight, and it is no sequence; else
+      RaggedTensors of the ids and their weights, [B, n].
 
     Raises:
       tfembed.errors.ArgumentError: another rank; weights of another type or
@@ -38,7 +38,10 @@ def as_bag(
             f"Only dense tensors of rank 1 and 2 are supported, found rank "
             f"{ids.shape.rank} for input {path}"
         )
-    is_one = ids.shape.rank == 1 or ids.shape[1] == 1
+    is_one = ids.shape.rank == 1 or (
+        # Sequences of one id are sequences, as those before and after them.
+        ids.shape[1] == 1 and not is_sequence(feature)
+    )
     if weights is None:
         if is_one:
             return tf.reshape(ids, [-1]), None

@@ -100,6 +100,14 @@ class HostEngine:
         """How many batches wait for their dequeue; eager only."""
         return int(self._steps.queue(replica, name).size())
 
+    def drop_idle(self, replica: int, name: StepName) -> None:
+        """Drops the batch that was dequeued; eager only.
+
+        Raises:
+          tf.errors.InvalidArgumentError: it waits for its gradients.
+        """
+        self._steps.queue(replica, name).drop_idle()
+
     def is_idle(self, name: StepName) -> bool:
         """Whether no batch is on its way under a name, nor a function uses it.
 
@@ -273,9 +281,16 @@ class HostEngine:
         return self._steps.formats(name)
 
     def reset(self) -> None:
-        """Forgets all batches on their way; eager only."""
-        self.flush()
-        self._steps.clear()
+        """Forgets all batches on their way; eager only.
+
+        Raises:
+          tf.errors.InvalidArgumentError: an update that waited is refused. It is
+            forgotten too.
+        """
+        try:
+            self.flush()
+        finally:
+            self._steps.clear()
 
     def sizes(self) -> list[TableSize]:
         """Per table what it holds and takes; eager only."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -13,6 +13,7 @@ from tfembed.embedding.host import custom_update
 from tfembed.embedding.host.tables import HostTable
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.ops import FeatureIds, FeaturePlan
+from tfembed.tables import HashTable
 
 __all__ = ["StepGradients", "fused_arguments", "update_tables"]
 
@@ -78,15 +79,16 @@ def update_tables(
         *usable[t], counts[t] = custom_update.finite_sums(
             ids, values, nonfinite, plan.tables[t].name
         )
+    # Where one refuses a gradient or an id, nothing is changed.
+    checked: list[Any] = [part for parts in usable.values() for part in parts]
+    checked += _bounds(tables, usable)
     if fused:
-        # Where either refuses a gradient, nothing is changed.
-        checked = [part for parts in usable.values() for part in parts]
         with tf.control_dependencies(checked):
             found = _fused_update(
                 plan, tables, rules, fused, step, rates, nonfinite
             )
         counts.update(zip(fused, tf.unstack(found, len(fused)), strict=True))
-    with tf.control_dependencies([counts[t] for t in fused]):
+    with tf.control_dependencies([*checked, *(counts[t] for t in fused)]):
         for t, (ids, values) in usable.items():
             custom_update.update_rows(
                 tables[t],
@@ -96,6 +98,19 @@ def update_tables(
                 rates[t],
             )
     return tf.stack([counts[t] for t in range(len(tables))])
+
+
+def _bounds(
+    tables: Sequence[HostTable], usable: Mapping[int, Sequence[tf.Tensor]]
+) -> list[tf.Operation]:
+    """Checks that tables have room for ids that no fused update asks for."""
+    checks: list[tf.Operation] = []
+    for t, (ids, _) in usable.items():
+        table = tables[t].parameters
+        if isinstance(table, HashTable):
+            keys = table.partition(ids).split(ids)
+            checks += table.check_bounds(keys, even_alone=True)
+    return checks
 
 
 def _fused_update(

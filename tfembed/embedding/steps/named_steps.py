@@ -12,7 +12,11 @@ from tfembed.embedding.features import step_format
 from tfembed.embedding.features.step_format import StepFormat
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.steps.batch_queue import Batch, BatchForm
-from tfembed.embedding.steps.pipeline import LookupAhead, UpdateBehind
+from tfembed.embedding.steps.pipeline import (
+    LookupAhead,
+    UpdateBehind,
+    warn_of_early_flush,
+)
 from tfembed.embedding.steps.step_forms import StepName, user_name
 from tfembed.embedding.steps.step_queue import QueueBound, StepQueue
 
@@ -130,6 +134,8 @@ class NamedSteps:
 
     def flush(self, update: Update) -> None:
         """Applies the updates that wait, of all names."""
+        if not self._behind and not tf.executing_eagerly():
+            warn_of_early_flush()
         for name in list(self._behind):
             self._flush_one(name, update)
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
+from absl import logging
 
 from tfembed.embedding.steps.batch_queue import (
     HOST,
@@ -24,10 +25,20 @@ from tfembed.embedding.steps.batch_queue import (
 )
 from tfembed.embedding.steps.step_queue import StepQueue
 
-__all__ = ["LookupAhead", "UpdateBehind"]
+__all__ = ["LookupAhead", "UpdateBehind", "warn_of_early_flush"]
 
 Update = Callable[[Batch, list[tf.Tensor]], None]
 LookUp = Callable[[Batch], list[tf.Tensor]]
+
+
+def warn_of_early_flush() -> None:
+    """Warns of a function that applies no update, since it knows of none yet."""
+    logging.warning(
+        "A function that evaluates (or flushes) is traced before any function or "
+        "step that trains with pipeline_execution_with_tensor_core. It cannot "
+        "apply the update that waits, so it sees all updates but the last: train "
+        "a step before you trace it, or call `flush()` eagerly before it."
+    )
 
 
 class UpdateBehind:
@@ -51,19 +62,27 @@ class UpdateBehind:
     def exchange(
         self, batch: Batch, tensors: Sequence[tf.Tensor], update: Update
     ) -> None:
-        """Applies the update that waits and keeps this one."""
-        self.flush(update)
-        self._queue.push(batch, tensors)
+        """Applies the update that waits and keeps this one.
+
+        Where the one that waits is refused, this one is kept all the same.
+        """
+        pushed = self._queue.push(batch, tensors)
+        with tf.control_dependencies([] if pushed is None else [pushed]):
+            self._apply_above(1, update)
 
     def flush(self, update: Update) -> None:
         """Applies the update that waits, if one does."""
+        self._apply_above(0, update)
+
+    def _apply_above(self, most: int, update: Update) -> None:
+        """Applies the oldest update where there are more than `most`."""
 
         def apply() -> tf.Tensor:
             update(*self._queue.pop())
             return tf.constant(0)
 
         with tf.device(HOST):
-            tf.cond(self._queue.size() > 0, apply, lambda: tf.constant(0))
+            tf.cond(self._queue.size() > most, apply, lambda: tf.constant(0))
 
     def is_idle(self) -> bool:
         """Whether no update waits; eager only."""

@@ -124,7 +124,7 @@ class StepForms:
         replica: int,
         waiting: Callable[[StepName], int],
     ) -> StepName:
-        """The step whose batch a dequeue takes.
+        """The step whose batch a dequeue takes; `note_dequeued` follows.
 
         Args:
           name: the user's.
@@ -135,10 +135,9 @@ class StepForms:
           tfembed.errors.StateError: it cannot be known.
         """
         key = (replica, name)
-        here = self._calls()
         several = len(self._forms.get(name, ())) > 1
-        if here is self._eager:
-            enqueued, place = here.enqueued[key], 0
+        if tf.executing_eagerly():
+            enqueued, place = self._eager.enqueued[key], 0
             if several:
                 place = self._oldest_waiting(name, enqueued, waiting)
             elif enqueued:
@@ -149,8 +148,29 @@ class StepForms:
             if several and not places:
                 raise _unknown("dequeue", "enqueue", name)
             place = places.popleft() if places else 0
-        here.dequeued[key] = place
         return self.step(name, place)
+
+    def left(
+        self, name: str | None, replica: int, step: StepName
+    ) -> list[StepName]:
+        """Another form's step that an eager dequeue of `step` leaves, if one.
+
+        Its batch, if it is still there, must not wait for its gradients.
+        """
+        last = self._eager.dequeued.get((replica, name))
+        if last is None or last == _place(step) or not tf.executing_eagerly():
+            return []
+        return [self.step(name, last)]
+
+    def note_dequeued(
+        self, name: str | None, replica: int, step: StepName
+    ) -> None:
+        """Notes whose batch was dequeued here: the next gradients are its."""
+        self._calls().dequeued[replica, name] = _place(step)
+
+    def put_back(self, name: str | None, replica: int, step: StepName) -> None:
+        """Notes that a dequeue failed, which may have left the batch there."""
+        self._calls().enqueued[replica, name].appendleft(_place(step))
 
     def apply(self, name: str | None, replica: int) -> StepName:
         """The step whose batch an apply_gradients is for.
@@ -213,6 +233,11 @@ class StepForms:
         if oldest is not None:
             return oldest
         return forms[0] if forms else 0
+
+
+def _place(step: StepName) -> int:
+    """The number of a step's form."""
+    return step.form if isinstance(step, FormName) else 0
 
 
 def _unknown(call: str, before: str, name: str | None) -> errors.StateError:

@@ -102,9 +102,10 @@ class DistributedEmbedding(keras.layers.Layer):
         """The activations, in the layer's compute dtype.
 
         Args:
-          inputs: integer ids, structured as the features: Tensors [B] and
-            [B, 1]; [B, n] whose ids are combined, or a sequence; SparseTensors;
-            RaggedTensors of rank 2; or what `preprocess` returns.
+          inputs: integer ids, structured as the features: Tensors [B], and
+            [B, n] whose ids are combined, or a sequence (of one id, too);
+            SparseTensors; RaggedTensors of rank 2; or what `preprocess`
+            returns.
           weights: None, or a structure like `inputs` of None and float tensors of
             the type and shape of the ids.
           training: whether a tape's gradients move the tables. None: where a
@@ -151,6 +152,14 @@ class DistributedEmbedding(keras.layers.Layer):
           training: of no effect; keras-rs' layer has it.
         """
         del training
+        inputs = tf.nest.map_structure(
+            lambda one: (
+                tf.convert_to_tensor(one)
+                if isinstance(one, np.ndarray)
+                else one
+            ),
+            inputs,
+        )
         if weights is not None:
             inputs, weights = weights_in_bags(
                 inputs, weights, self.embedding.feature_config
