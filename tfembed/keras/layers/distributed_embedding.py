@@ -39,7 +39,9 @@ class DistributedEmbedding(keras.layers.Layer):
     differentiates for the layer's only weight, as `Model.fit` does for all
     trainable ones, by the optimizer given here. The model's optimizer trains the
     rest. A layer that is not trainable, or that is called with training=False,
-    looks up only.
+    looks up only. (Around a tf.function that calls the layer, a tape that
+    differentiates for anything moves the tables: all gradients of a function come
+    together. Call it with training=False for gradients of other weights alone.)
 
     Batches may have any size, the last one of an epoch too. Tables are saved
     with the model's weights, slots included, and in checkpoints as
