@@ -15,8 +15,6 @@
 namespace tfembed {
 namespace {
 
-constexpr int64_t kMaxDim = int64_t{1} << 30;
-
 absl::Status CheckOptions(const EmbeddingTable::Options& options,
                           const InitialRows& initial_rows) {
   if (options.dim < 0 || options.dim > kMaxDim) {

@@ -30,6 +30,9 @@ struct SlotLayout {
   SlotSet row_wise = 0;               // Those of one float a row, not `dim`.
 };
 
+// The most values of a row.
+inline constexpr int64_t kMaxDim = int64_t{1} << 30;
+
 // InvalidArgument: rows of `type` cannot have such slots.
 absl::Status CheckSlotLayout(const SlotLayout& layout, ValueType type);
 

@@ -53,10 +53,9 @@ absl::Status ReadFormat(OpKernelConstruction* construction, RowFormat* format) {
   TF_RETURN_IF_ERROR(
       construction->GetAttr("value_dtype", &format->value_dtype));
   TF_RETURN_IF_ERROR(construction->GetAttr("dim", &format->dim));
-  constexpr int64_t kMostDim = int64_t{1} << 30;  // A table's.
-  if (format->dim < 0 || format->dim > kMostDim) {
+  if (format->dim < 0 || format->dim > kMaxDim) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "`dim` must be between 0 and ", kMostDim, "; got ", format->dim, "."));
+        "`dim` must be between 0 and ", kMaxDim, "; got ", format->dim, "."));
   }
   for (tensorflow::DataType dtype : {format->key_dtype, format->value_dtype}) {
     if (dtype == tensorflow::DT_STRING || tensorflow::DataTypeSize(dtype) > 0) {

@@ -127,9 +127,7 @@ def test_a_loop_takes_what_was_enqueued_around_it():
 def test_batches_that_a_function_took_are_not_waited_for():
     made = embedding()
 
-    @tf.function
-    def look():
-        return made.dequeue()
+    look = tf.function(made.dequeue)
 
     made.enqueue([DENSE], training=False)
     assert values(look()) == FOUND["dense"]
@@ -142,9 +140,7 @@ def test_calls_of_which_the_batch_is_not_known_are_refused():
     evaluate(made, DENSE)
     made.enqueue([SPARSE])
 
-    @tf.function
-    def look():
-        return made.dequeue()
+    look = tf.function(made.dequeue)
 
     @tf.function
     def learn():
@@ -272,9 +268,7 @@ def test_each_type_has_room_for_as_many_batches_and_they_stay_in_order():
 def test_a_batch_that_a_function_took_does_not_stand_for_a_later_one():
     made = embedding()
 
-    @tf.function
-    def look():
-        return made.dequeue()
+    look = tf.function(made.dequeue)
 
     made.enqueue([DENSE], training=False)
     assert values(look()) == FOUND["dense"]

@@ -265,9 +265,7 @@ def _refusing():
 
 def _train(embedding, row, gradient):
     embedding.enqueue(tf.constant([row]))
-    embedding.apply_gradients(
-        tf.fill([1, 1], gradient + embedding.dequeue()[0, 0] * 0)
-    )
+    embedding.apply_gradients(tf.fill(embedding.dequeue().shape, gradient))
 
 
 def test_an_update_that_is_refused_does_not_take_the_next_one_with_it():

@@ -216,13 +216,12 @@ def test_an_output_shape_is_refused():
         layer(tf.constant([1, 2, 3, 4]), training=False)
 
 
-def _custom(weights=0):
-    def total(valency, vectors, *rest):
-        del valency, rest
+def _custom():
+    def total(valency, vectors):
+        del valency
         return tf.reduce_sum(vectors, axis=0)
 
-    initializer = tf.ones_initializer() if weights else None
-    combiner = tfembed.CustomCombiner(total, 3, weights, initializer)
+    combiner = tfembed.CustomCombiner(total, 3)
     return tfembed.TableConfig(8, 2, _zeros, combiner=combiner, name="users")
 
 

@@ -131,6 +131,9 @@ def _want(
     path: str,
 ) -> Wanted:
     rank = value.shape.rank
+    is_cut = is_sequence(feature) or (
+        style.cuts_shaped and isinstance(value, tf.SparseTensor)
+    )
     pooling = Pooling(
         dim=feature.table.dim,
         combiner=feature.table.combiner,
@@ -139,17 +142,12 @@ def _want(
         validate=style.prunes
         and (feature.validate_weights_and_indices or rank != 2),
         has_vocabulary=is_static(table),
-        sequence_length=(
-            feature.max_sequence_length if is_sequence(feature) else 0
-        ),
+        sequence_length=feature.max_sequence_length if is_cut else 0,
     )
     if weights is not None:
         weights = at_places_of(value, weights, path)
     if isinstance(value, tf.SparseTensor):
         warn_if_ignored(feature, rank, path)
-        if style.cuts_shaped:
-            length = feature.max_sequence_length
-            pooling = dataclasses.replace(pooling, sequence_length=length)
         return want_sparse(value, weights, pooling, path=path)
     if isinstance(value, tf.RaggedTensor):
         return want_ragged(

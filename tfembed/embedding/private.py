@@ -215,20 +215,23 @@ def saved_captures(owner: Any, children: Iterable[Any]) -> set[int] | None:
 
 def _saved_view() -> Any:
     """TensorFlow's view of the model that is being saved, or None."""
-    frame: types.FrameType | None = sys._getframe(1)
-    while frame is not None:
-        caller = frame.f_locals.get("self")
-        if type(caller).__name__ == "_AugmentedGraphView":
-            return caller
-        frame = frame.f_back
-    return None
+    callers = (frame.f_locals.get("self") for frame in _frames())
+    return next(
+        (c for c in callers if type(c).__name__ == "_AugmentedGraphView"), None
+    )
 
 
 def _calls() -> Iterator[tuple[str, str]]:
     """File and function of those that are running, innermost first."""
+    for frame in _frames():
+        yield frame.f_code.co_filename, frame.f_code.co_name
+
+
+def _frames() -> Iterator[types.FrameType]:
+    """Those that are running, innermost first."""
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None:
-        yield frame.f_code.co_filename, frame.f_code.co_name
+        yield frame
         frame = frame.f_back
 
 

@@ -118,6 +118,17 @@ class EvictingTable(FollowedTable):
         if expiry is not None and expiry.at_checkpoints and not is_export:
             self.expire(expiry.limit)
 
+    def check_room(self, keys: tf.Tensor) -> list[tf.Operation]:
+        """Refuses keys [n] that do not fit before any table is changed.
+
+        Returns, raises: as `check_bounds`.
+        """
+        if self.max_size is None:
+            return []
+        return self.check_bounds(
+            self.partition(keys).split(keys), even_alone=True
+        )
+
     def check_bounds(
         self, keys: Sequence[tf.Tensor], *, even_alone: bool = False
     ) -> list[tf.Operation]:

@@ -48,7 +48,11 @@ def update_rows(
         than a table may hold. No table is changed.
     """
     sums = sum_by_key(gradients)
-    checks = [check for pair in sums for check in _check_bounds(*pair)]
+    checks = [
+        check
+        for slices, params in sums
+        for check in params.table.check_room(slices.indices)
+    ]
     if nonfinite == "refuse":
         checks += [check_finite(slices, params) for slices, params in sums]
     with tf.control_dependencies([c for c in checks if c is not None]):
@@ -95,10 +99,3 @@ def _read(
 
 def _full_rows(table: TableRows) -> tf.Tensor:
     return tf.concat([table.values, *table.slots], axis=1)
-
-
-def _check_bounds(
-    slices: tf.IndexedSlices, params: Variable
-) -> list[tf.Operation]:
-    keys = params.table.partition(slices.indices).split(slices.indices)
-    return params.table.check_bounds(keys, even_alone=True)

@@ -108,8 +108,7 @@ def _bounds(
     for t, (ids, _) in usable.items():
         table = tables[t].parameters
         if isinstance(table, HashTable):
-            keys = table.partition(ids).split(ids)
-            checks += table.check_bounds(keys, even_alone=True)
+            checks += table.check_room(ids)
     return checks
 
 
