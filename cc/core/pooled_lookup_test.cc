@@ -116,7 +116,7 @@ TEST_P(PooledLookupTest, CombinesBagsOfAnyShapeAndWidth) {
   }
 }
 
-// Whole lines of more than 8 MB go past the caches, but for bags that span
+// Whole lines of 10 MB in all go past the caches, but for bags that span
 // blocks; with 3 floats between two bags they are not whole.
 TEST_P(PooledLookupTest, CombinesLargeBatches) {
   for (const int64_t padding : {0, 16, 3}) {

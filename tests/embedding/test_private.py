@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from proof.paper_tpu import traced_on_paper
+from tfembed import ops
 from tfembed.embedding import private
 
 
@@ -135,6 +136,52 @@ def test_an_unchecked_call_raises_what_the_function_raises():
     assert call(tf.constant(1.0)) is None
     with pytest.raises(tf.errors.InvalidArgumentError, match="not positive"):
         call(tf.constant(-1.0))
+
+
+def _split(*outputs):
+    """A function of one op, whose outputs it returns in this order."""
+
+    @tf.function
+    def body(sizes, values):
+        parts = ops.split_aligned(values, sizes, 2)
+        return {"a": [tf.identity(parts[i]) for i in outputs], "b": None}
+
+    specs = (
+        tf.TensorSpec([2], tf.int64, "sizes"),
+        tf.TensorSpec([None], tf.int64, "values"),
+    )
+    return private.unchecked_call(body.get_concrete_function(*specs))
+
+
+@pytest.mark.parametrize("outputs", [(0, 1), (1, 0), (1,), (1, 1), ()])
+def test_an_unchecked_call_of_one_op_is_that_op(outputs):
+    call = _split(*outputs)
+    values = tf.range(16, dtype=tf.int64)
+    with tf.GradientTape() as tape:
+        tape.watch(values)
+        found = call(tf.constant([3, 2], tf.int64), values)
+    expected = [[0, 1, 2], [8, 9]]
+    assert set(found) == {"a", "b"} and found["b"] is None
+    assert [one.numpy().tolist() for one in found["a"]] == [
+        expected[i] for i in outputs
+    ]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="size -1") as bad:
+        call(tf.constant([-1, 2], tf.int64), values)
+    # Not a function's error.
+    assert "__inference" not in str(bad.value)
+
+
+def test_an_unchecked_call_of_more_than_an_op_is_the_function():
+    @tf.function
+    def body(sizes, values):
+        return ops.split_aligned(values, sizes * 2, 2)
+
+    specs = tf.TensorSpec([2], tf.int64), tf.TensorSpec([None], tf.int64)
+    call = private.unchecked_call(body.get_concrete_function(*specs))
+    found = call(tf.constant([1, 2], tf.int64), tf.range(16, dtype=tf.int64))
+    assert [one.numpy().tolist() for one in found] == [[0, 1], [8, 9, 10, 11]]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="__inference"):
+        call(tf.constant([-1, 2], tf.int64), tf.range(16, dtype=tf.int64))
 
 
 def test_a_table_of_tensorflows_describes_itself():

@@ -52,7 +52,7 @@ class EagerCalls:
         )
         self._counts: collections.Counter[Hashable] = collections.Counter()
         self._functions: dict[Hashable, Callable[..., Any]] = {}
-        self._returned: dict[Hashable, Any] = {}
+        self._returned: dict[Callable[..., Any], Any] = {}
 
     def find(
         self,
@@ -165,15 +165,18 @@ class EagerCalls:
         tensors: Sequence[tf.Tensor],
     ) -> Any:
         """Calls a function; what `body` returned when it was traced, or None."""
+        traced = []
 
         def noted(*values: Any) -> None:
-            self._returned[key] = body(*values)
+            traced.append(body(*values))
 
         function = self.find(key, noted, specs)
         if function is None:
             return None
+        if traced:
+            (self._returned[function],) = traced
         function(*tensors)
-        return self._returned[key]
+        return self._returned[function]
 
     def apply_gradients(
         self, apply: Callable[..., None], flat: Sequence[Any], step: StepName

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.eager import context, execute
 
 from tfembed.ops.private import single_variable
 
@@ -92,12 +93,63 @@ def add_variable(owner: Any, **arguments: Any) -> Any:
 def unchecked_call(function: Any) -> Callable[..., Any]:
     """Calls a concrete function with tensors that are known to fit it.
 
-    Eagerly only. Tapes see nothing of it, and no variable as used.
+    Eagerly only. Tapes see nothing of it, and no variable as used. Where all that
+    the function has is an op of tfembed's, that is run in its place, in less time.
     """
-    run = function.inference_fn.call_preflattened
     captured = tuple(function.captured_inputs)
+    run = _only_op(function) or function.inference_fn.call_preflattened
     # The function owns what `run` calls.
     return lambda *tensors, _owner=function: run((*tensors, *captured))
+
+
+def _only_op(function: Any) -> Callable[[Sequence[tf.Tensor]], Any] | None:
+    """Runs a function that is one op of tfembed's; None where it is not."""
+    made = function.graph.get_operations()
+    ops = [one for one in made if one.type not in _HAND_ON]
+    if len(ops) != 1 or not ops[0].type.startswith("Tfembed>"):
+        return None
+    (op,) = ops
+    inputs = _places(op.inputs, function.inputs)
+    outputs = _places(function.outputs, op.outputs)
+    if inputs is None or outputs is None:
+        return None
+    attrs: list[Any] = []
+    for name in op.node_def.attr:
+        if not name.startswith("_"):
+            attrs += [name, op.get_attr(name)]
+    pack = function.function_type.pack_output
+
+    def run(tensors: Sequence[tf.Tensor]) -> Any:
+        with tf.device(op.device):
+            found = execute.execute(
+                op.type,
+                num_outputs=len(op.outputs),
+                inputs=[tensors[i] for i in inputs],
+                attrs=tuple(attrs),
+                ctx=context.context(),
+            )
+        return pack([found[i] for i in outputs])
+
+    return run
+
+
+# Ops of functions that only take values in and hand them out.
+_HAND_ON = ("Placeholder", "Identity", "NoOp")
+
+
+def _places(
+    tensors: Sequence[tf.Tensor], given: Sequence[tf.Tensor]
+) -> list[int] | None:
+    """Which of `given` each tensor is, or None where one is another."""
+    known = {tensor.name: i for i, tensor in enumerate(given)}
+    sources = [_source(one).name for one in tensors]
+    return None if set(sources) - set(known) else [known[s] for s in sources]
+
+
+def _source(tensor: tf.Tensor) -> tf.Tensor:
+    while tensor.op.type == "Identity":
+        tensor = tensor.op.inputs[0]
+    return tensor
 
 
 def variables_of(embedding: Any) -> dict[str, dict[str, Any]]:
