@@ -43,21 +43,29 @@ Cells = dict[tuple[str, int], list[Cell]]
 def forward(plan: Plan, results: Results) -> None:
     """Lookups."""
     cells: Cells = {}
+    added: list[tuple[str, float]] = []
     peers = ("limit", "EmbeddingBag", "FBGEMM row-wise", "TensorFlow")
     for width in plan.widths:
         with plan.workers(width, "tfembed", *peers) as workers:
             _measure(plan, results, workers, width, "forward", cells, FORMS)
-            _structured(plan, results, workers["tfembed"], width, "forward")
+            added += _structured(
+                plan, results, workers["tfembed"], width, "forward"
+            )
+    _judge_added(results, "forward", added)
     _judge(results, "forward", cells, _FORWARD)
 
 
 def exact(plan: Plan, results: Results) -> None:
     """Lookup, gradient and element-wise Adagrad."""
     cells: Cells = {}
+    added: list[tuple[str, float]] = []
     for width in plan.widths:
         with plan.workers(width, "tfembed", rule="adagrad") as ours:
             _measure_training(plan, results, ours, width, cells)
-            _structured(plan, results, ours["tfembed"], width, "training")
+            added += _structured(
+                plan, results, ours["tfembed"], width, "training"
+            )
+    _judge_added(results, "training", added)
     _judge(results, "training", cells, _TRAINING)
     for form in _JUDGED:
         for skew in plan.skews:
@@ -154,8 +162,12 @@ def _judge(
 
 def _structured(
     plan: Plan, results: Results, ours: Any, width: int, what: str
-) -> None:
-    """What 26 composite tensors a call add to concatenated ones in a loop."""
+) -> list[tuple[str, float]]:
+    """What 26 composite tensors a call add to concatenated ones in a loop.
+
+    Returns:
+      Cells: that time over the bar.
+    """
     added = []
     for work in plan.works(train=what == "training"):
         turns = plan.compare_forms(ours, ("loop", *_STRUCTURED), **work)
@@ -166,9 +178,15 @@ def _structured(
                 (f"{what} adds, {name}", "tfembed", more, "ms")
             )
             added.append((name, more / _ADDED_MS[what]))
+    return added
+
+
+def _judge_added(
+    results: Results, what: str, added: Sequence[tuple[str, float]]
+) -> None:
     add_bar(
         results,
-        f"{what}, 26 tensors a call, width {width}: ms / {_ADDED_MS[what]:g}",
+        f"{what}, 26 tensors a call: ms / {_ADDED_MS[what]:g}",
         1.0,
         tuple(added),
         at_most=True,

@@ -105,9 +105,9 @@ absl::Status StepLayout::FeatureOf(const StepBatch& batch, int feature,
   }
   if (!parts->ids || !parts->rows || !parts->weights) return NotSo(spec);
   if (spec.kind != FeatureKind::kSparse) return absl::OkStatus();
-  const Tensor* const columns = take(tensorflow::DT_INT64);
-  if (columns == nullptr || columns->dims() != 0) return NotSo(spec);
-  parts->columns = columns->scalar<int64_t>()();
+  const Tensor* const shape = take(tensorflow::DT_INT64);
+  if (shape == nullptr || shape->NumElements() != 2) return NotSo(spec);
+  parts->columns = shape->flat<int64_t>()(1);
   return absl::OkStatus();
 }
 

@@ -23,7 +23,7 @@ absl::Status WriteBatch(tensorflow::OpKernelContext* context, StepBatch batch);
 // How the batches of a step are laid out: the features of a spec, the same
 // number of them from each of its batches, one replica's behind the other's. A
 // batch is, behind its first tensor, per feature ids and, but for dense ones,
-// rows and weights and, of sparse ones, columns (BatchForm in Python).
+// rows and weights and, of sparse ones, the dense shape (BatchForm in Python).
 class StepLayout {
  public:
   // Borrows the spec. InvalidArgument where the features cannot be those of so

@@ -210,8 +210,9 @@ REGISTER_OP("Tfembed>StepLookup")
     .Doc(R"doc(
 StepTake, GroupedLookup of what it took, and StepHold where that did not fail. A
 batch that cannot be looked up is lost. A batch has, after its first tensor, per
-feature its ids, unless it is dense its rows and weights, and if it is sparse the
-number of its columns, all as GroupedLookup takes them.
+feature its ids, unless it is dense its rows and weights, and if it is sparse its
+dense shape [2], of which the batch size is not read; all else as GroupedLookup
+takes it.
 )doc");
 
 REGISTER_OP("Tfembed>StepUpdate")

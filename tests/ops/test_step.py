@@ -17,7 +17,7 @@ RATE = 0.1
 FIELDS = {
     "dense": ["ids"],
     "ragged": ["ids", "rows", "weights"],
-    "sparse": ["ids", "rows", "weights", "columns"],
+    "sparse": ["ids", "rows", "weights", "dense_shape"],
 }
 
 
@@ -27,7 +27,7 @@ def parts(features, *, training=True):
     for one in map(batches.tensors, features):
         found += [
             tf.cast(getattr(one, field), tf.int64)
-            if field == "columns"
+            if field == "dense_shape"
             else getattr(one, field)
             for field in FIELDS[one.kind]
         ]
@@ -168,6 +168,30 @@ def test_a_batch_of_another_layout_is_refused(changed):
     step.put(queue, parts(features))
     with pytest.raises(Refused, match="feature 0"):
         look_up(queue, tables, features, **changed)
+
+
+def test_a_dense_shape_of_another_rank_is_refused():
+    features = [batches.feature("sparse", [[1]], table=0)]
+    tables, queue = batches.make_tables(True), create()
+    for shape in ([], [1, 1, 1], 1):
+        (*given, _) = parts(features)
+        step.put(queue, [*given, tf.constant(shape, tf.int64)])
+        with pytest.raises(Refused, match="not laid out"):
+            look_up(queue, tables, features)
+
+
+def test_the_columns_of_a_batch_bound_its_indices():
+    features = [batches.feature("sparse", [[1, 2]], places=[[0, 4]], table=0)]
+    tables, queue = batches.make_tables(True), create()
+    for columns in (5, -1):
+        (*given, _) = parts(features)
+        step.put(queue, [*given, tf.constant([1, columns], tf.int64)])
+        look_up(queue, tables, features)
+        step.finish(queue, [one.dtype for one in parts(features)])
+    (*given, _) = parts(features)
+    step.put(queue, [*given, tf.constant([1, 4], tf.int64)])
+    with pytest.raises(Refused, match="rows of up to 4 ids"):
+        look_up(queue, tables, features)
 
 
 def test_more_parts_than_features_are_refused():

@@ -4,7 +4,7 @@
 
 A batch is a list of tensors: bool [], whether it is for training, then, for `lookup`
 and `update`, per feature its ids and, but for dense ones, rows and weights and, of
-sparse ones, columns: fields of FeatureIds.
+sparse ones, the dense shape: fields of FeatureIds.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ _FIELDS: dict[str, dict[str, tuple[tf.DType | None, list[int | None]]]] = {
         "ids": (None, [None]),
         "rows": (tf.int64, [None, 2]),
         "weights": (tf.float32, [None]),
-        "columns": (tf.int64, []),
+        "dense_shape": (tf.int64, [2]),
     },
 }
 
