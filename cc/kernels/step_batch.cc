@@ -106,7 +106,9 @@ absl::Status StepLayout::FeatureOf(const StepBatch& batch, int feature,
   if (!parts->ids || !parts->rows || !parts->weights) return NotSo(spec);
   if (spec.kind != FeatureKind::kSparse) return absl::OkStatus();
   const Tensor* const shape = take(tensorflow::DT_INT64);
-  if (shape == nullptr || shape->NumElements() != 2) return NotSo(spec);
+  if (shape == nullptr || shape->shape() != tensorflow::TensorShape({2})) {
+    return NotSo(spec);
+  }
   parts->columns = shape->flat<int64_t>()(1);
   return absl::OkStatus();
 }

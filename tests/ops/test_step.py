@@ -173,7 +173,7 @@ def test_a_batch_of_another_layout_is_refused(changed):
 def test_a_dense_shape_of_another_rank_is_refused():
     features = [batches.feature("sparse", [[1]], table=0)]
     tables, queue = batches.make_tables(True), create()
-    for shape in ([], [1, 1, 1], 1):
+    for shape in ([], [1, 1, 1], 1, [[1, 1]]):
         (*given, _) = parts(features)
         step.put(queue, [*given, tf.constant(shape, tf.int64)])
         with pytest.raises(Refused, match="not laid out"):

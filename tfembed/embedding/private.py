@@ -118,14 +118,17 @@ def _only_op(function: Any) -> Callable[[Sequence[tf.Tensor]], Any] | None:
         if not name.startswith("_"):
             attrs += [name, op.get_attr(name)]
     pack = function.function_type.pack_output
+    # Read once: run is called in every step.
+    kind, device, of_op = op.type, op.device, tuple(attrs)
+    num_outputs = len(op.outputs)
 
     def run(tensors: Sequence[tf.Tensor]) -> Any:
-        with tf.device(op.device):
+        with tf.device(device):
             found = execute.execute(
-                op.type,
-                num_outputs=len(op.outputs),
+                kind,
+                num_outputs=num_outputs,
                 inputs=[tensors[i] for i in inputs],
-                attrs=tuple(attrs),
+                attrs=of_op,
                 ctx=context.context(),
             )
         return pack([found[i] for i in outputs])
