@@ -157,9 +157,7 @@ StripedTable::StripedTable(const RowLayout& layout, KeyKind key_kind,
       store_(std::move(store)),
       layout_(layout),
       new_tail_(layout.meta_words, 0.0f) {
-  for (int i = 0; i < kNumStripes; ++i) {
-    stripes_[i].set_growth_phase(static_cast<double>(i) / kNumStripes);
-  }
+  JoinStripes(&stripes_);
 }
 
 absl::Status StripedTable::ReserveKeys(int64_t keys) {

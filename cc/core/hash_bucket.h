@@ -72,12 +72,27 @@ ABSL_ATTRIBUTE_ALWAYS_INLINE inline uint64_t BucketOf(uint64_t hash,
   return (((hash * salt) >> 32) * num_buckets) >> 32;
 }
 
-// The indexes of the stripes of a table: index s has buckets
-// [buckets[s], buckets[s] + num_buckets[s]); null where no key is looked for.
+// The buckets of an index lie in chunks of so many, 64 KiB.
+inline constexpr int kChunkBits = 10;
+inline constexpr uint32_t kChunkBuckets = uint32_t{1} << kChunkBits;
+
+template <typename Bucket>
+ABSL_ATTRIBUTE_ALWAYS_INLINE inline Bucket* BucketAt(Bucket* const* chunks,
+                                                     uint64_t b) {
+  return chunks[b >> kChunkBits] + (b & (kChunkBuckets - 1));
+}
+
+// The indexes of the stripes of a table: index s has num_buckets[s] buckets, in
+// chunks[s][..]; null where no key is looked for.
 struct alignas(64) StripeIndexes {
   uint64_t salts[kNumStripes];
-  const HashBucket* buckets[kNumStripes];
+  HashBucket* const* chunks[kNumStripes];
   uint64_t num_buckets[kNumStripes];
+
+  ABSL_ATTRIBUTE_ALWAYS_INLINE const HashBucket* Home(uint64_t hash) const {
+    const int s = StripeOf(hash);
+    return BucketAt(chunks[s], BucketOf(hash, salts[s], num_buckets[s]));
+  }
 };
 
 }  // namespace tfembed

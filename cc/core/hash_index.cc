@@ -17,7 +17,6 @@ namespace {
 
 constexpr double kMaxLoad = 0.74;
 constexpr double kGrowth = 1.5;
-constexpr int64_t kMostGrowth = 8;  // In place.
 constexpr uint8_t kStuck = std::numeric_limits<uint8_t>::max();
 
 int64_t CapacityOf(int64_t num_buckets) {
@@ -36,7 +35,8 @@ int64_t HashIndex::BucketsFor(int64_t keys) const {
       static_cast<int64_t>(std::ceil(std::pow(kGrowth, growth_phase_ + step)));
   buckets = std::max<int64_t>(buckets, 1);
   while (CapacityOf(buckets) < keys) ++buckets;
-  return buckets;
+  if (buckets < kChunkBuckets) return buckets;
+  return (buckets + kChunkBuckets - 1) / kChunkBuckets * kChunkBuckets;
 }
 
 absl::Status HashIndex::Reserve(int64_t keys) {
@@ -54,13 +54,14 @@ absl::Status HashIndex::Promise(int64_t keys) {
         absl::StrCat("A stripe of a table holds at most 2^34 keys; got ", keys,
                      ". Use more shards."));
   }
-  const int64_t bytes = num_buckets * int64_t{sizeof(Bucket)};
-  const bool moves = !memory_.CanExtend(bytes);
-  const int64_t moved = moves ? this->bytes() : 0;
-  const int64_t fresh = bytes + moved - this->bytes() - promise_.bytes();
+  // What moves to other memory is there twice for a moment.
+  const bool moves = num_chunks_ == 0 && num_buckets > HeldBuckets();
+  const int64_t moved = moves ? bytes() : 0;
+  const int64_t fresh = num_buckets * int64_t{sizeof(Bucket)} + moved -
+                        bytes() - promise_.bytes();
   absl::Status status = promise_.Ask(fresh);
   if (!status.ok()) return status;
-  if (moves) status = Move(bytes);
+  status = Allocate(num_buckets);
   if (!status.ok()) {
     promise_.Return(fresh);
     return status;
@@ -71,25 +72,61 @@ absl::Status HashIndex::Promise(int64_t keys) {
   return absl::OkStatus();
 }
 
-absl::Status HashIndex::Move(size_t bytes) {
-  absl::StatusOr<MemoryBlock> memory =
-      MemoryBlock::AllocateExtensible(bytes, kMostGrowth * bytes);
-  if (!memory.ok()) return memory.status();
-  std::memcpy(memory->data(), buckets_, num_buckets_ * sizeof(Bucket));
-  memory_ = *std::move(memory);
-  buckets_ = reinterpret_cast<Bucket*>(memory_.data());
+absl::Status HashIndex::Allocate(int64_t num_buckets) {
+  if (num_buckets <= HeldBuckets()) return absl::OkStatus();
+  if (num_buckets < kChunkBuckets) return AllocateBlock(num_buckets);
+  if (pool_ == nullptr) pool_ = std::make_shared<ChunkPool>();
+  std::vector<Bucket*> fresh;
+  for (int64_t n = num_chunks_ * kChunkBuckets; n < num_buckets;
+       n += kChunkBuckets) {
+    absl::StatusOr<char*> chunk = pool_->Take();
+    if (!chunk.ok()) {
+      for (Bucket* taken : fresh) pool_->Return(reinterpret_cast<char*>(taken));
+      return chunk.status();
+    }
+    fresh.push_back(reinterpret_cast<Bucket*>(*chunk));
+  }
+  if (num_chunks_ == 0) {
+    std::memcpy(fresh[0], chunks_[0], num_buckets_ * sizeof(Bucket));
+    block_ = MemoryBlock();
+    chunks_.clear();
+  }
+  chunks_.insert(chunks_.end(), fresh.begin(), fresh.end());
+  num_chunks_ = chunks_.size();
   return absl::OkStatus();
+}
+
+absl::Status HashIndex::AllocateBlock(int64_t num_buckets) {
+  absl::StatusOr<MemoryBlock> block =
+      MemoryBlock::Allocate(num_buckets * sizeof(Bucket));
+  if (!block.ok()) return block.status();
+  std::memcpy(block->data(), chunks_[0], num_buckets_ * sizeof(Bucket));
+  block_ = *std::move(block);
+  chunks_[0] = reinterpret_cast<Bucket*>(block_.data());
+  return absl::OkStatus();
+}
+
+void HashIndex::ReturnChunks(int64_t num_buckets) {
+  const int64_t kept = (num_buckets + kChunkBuckets - 1) / kChunkBuckets;
+  for (; num_chunks_ > kept; --num_chunks_) {
+    pool_->Return(reinterpret_cast<char*>(chunks_.back()));
+    chunks_.pop_back();
+  }
 }
 
 void HashIndex::Grow() {
   if (capacity_ == promised_capacity_) return;
   const uint32_t old_num_buckets = num_buckets_;
-  memory_.Extend(promised_buckets_ * sizeof(Bucket));
-  // Written before it is read: a page that is read first is a shared one of
-  // zeros, and replacing that interrupts all threads of the process.
-  memory_.WritePages(bytes(), promised_buckets_ * sizeof(Bucket));
   num_buckets_ = promised_buckets_;
   capacity_ = promised_capacity_;
+  // Written before they are read: a page that is read first is a shared one of
+  // zeros, and replacing that interrupts all threads of the process.
+  for (int64_t b = old_num_buckets; num_chunks_ > 0 && b < num_buckets_;) {
+    const int64_t end = (b / kChunkBuckets + 1) * kChunkBuckets;
+    MemoryBlock::WritePages(reinterpret_cast<char*>(At(b)),
+                            (end - b) * sizeof(Bucket));
+    b = end;
+  }
   promise_.Return();
   Spread(old_num_buckets);
 }
@@ -98,6 +135,7 @@ void HashIndex::Withdraw() {
   promised_buckets_ = num_buckets_;
   promised_capacity_ = capacity_;
   promise_.Return();
+  ReturnChunks(num_buckets_);
 }
 
 // A bucket's new place is never before its old one, so that back to front each
@@ -111,9 +149,10 @@ void HashIndex::Spread(uint32_t old_num_buckets) {
   };
   std::vector<Entry> exceptions;
   for (uint32_t b = old_num_buckets; b-- > 0;) {
-    const Bucket from = buckets_[b];
-    buckets_[b].count = 0;
-    buckets_[b].overflow = 0;
+    Bucket& old = *At(b);
+    const Bucket from = old;
+    old.count = 0;
+    old.overflow = 0;
     for (int i = 0; i < from.count; ++i) {
       const uint32_t home = BucketOf(HashKey(from.keys[i]));
       if (home < b || !PutUpwards(home, from.keys[i], from.rows[i])) {
@@ -129,12 +168,13 @@ void HashIndex::Spread(uint32_t old_num_buckets) {
 
 bool HashIndex::PutUpwards(uint32_t home, int64_t key, uint32_t row) {
   uint32_t b = home;
-  while (b < num_buckets_ && buckets_[b].count == kBucketPlaces) ++b;
+  while (b < num_buckets_ && At(b)->count == kBucketPlaces) ++b;
   if (b == num_buckets_) return false;
   for (uint32_t passed = home; passed < b; ++passed) {
-    if (buckets_[passed].overflow != kStuck) ++buckets_[passed].overflow;
+    uint8_t& overflow = At(passed)->overflow;
+    if (overflow != kStuck) ++overflow;
   }
-  Append(&buckets_[b], key, row);
+  Append(At(b), key, row);
   return true;
 }
 
@@ -147,8 +187,9 @@ uint64_t HashIndex::NewSalt() {
 void HashIndex::Clear() {
   salt_ = NewSalt();
   promise_.Return();
-  memory_ = MemoryBlock();
-  buckets_ = &empty_;
+  ReturnChunks(0);
+  block_ = MemoryBlock();
+  chunks_ = {&empty_};
   num_buckets_ = promised_buckets_ = 1;
   size_ = 0;
   capacity_ = promised_capacity_ = 0;
@@ -161,29 +202,35 @@ absl::Status HashIndex::ClearFor(int64_t keys) {
     return Reserve(keys);
   }
   salt_ = NewSalt();
-  std::memset(memory_.data(), 0, bytes());
+  for (uint32_t b = 0; b < num_buckets_; b += kChunkBuckets) {
+    std::memset(At(b), 0,
+                std::min(kChunkBuckets, num_buckets_ - b) * sizeof(Bucket));
+  }
   size_ = 0;
   return absl::OkStatus();
 }
 
-uint32_t HashIndex::FindPast(const Bucket* bucket, int64_t key) const {
+uint32_t HashIndex::FindPast(uint64_t hash, int64_t key) const {
+  uint32_t b = BucketOf(hash);
   // Where all counts are stuck the search ends after one round.
   for (uint32_t passed = 0; passed < num_buckets_; ++passed) {
-    bucket = Next(bucket);
-    const uint32_t row = FindIn(*bucket, key);
-    if (row != kNoRow || bucket->overflow == 0) return row;
+    b = Next(b);
+    const Bucket& bucket = *At(b);
+    const uint32_t row = FindIn(bucket, key);
+    if (row != kNoRow || bucket.overflow == 0) return row;
   }
   return kNoRow;
 }
 
 uint32_t HashIndex::Insert(uint64_t hash, int64_t key, uint32_t row) {
   uint32_t b = BucketOf(hash);
-  while (buckets_[b].count == kBucketPlaces) {
-    uint8_t& overflow = buckets_[b].overflow;
-    if (overflow != kStuck) ++overflow;
+  Bucket* bucket = At(b);
+  while (bucket->count == kBucketPlaces) {
+    if (bucket->overflow != kStuck) ++bucket->overflow;
     b = Next(b);
+    bucket = At(b);
   }
-  Append(&buckets_[b], key, row);
+  Append(bucket, key, row);
   ++size_;
   return row;
 }
@@ -191,17 +238,17 @@ uint32_t HashIndex::Insert(uint64_t hash, int64_t key, uint32_t row) {
 uint32_t HashIndex::Erase(uint64_t hash, int64_t key) {
   const uint32_t home = BucketOf(hash);
   uint32_t b = home;
-  uint32_t places = PlacesOf(buckets_[b], key);
+  uint32_t places = PlacesOf(*At(b), key);
   for (uint32_t passed = 0; places == 0; ++passed) {
-    if (buckets_[b].overflow == 0 || passed == num_buckets_) return kNoRow;
+    if (At(b)->overflow == 0 || passed == num_buckets_) return kNoRow;
     b = Next(b);
-    places = PlacesOf(buckets_[b], key);
+    places = PlacesOf(*At(b), key);
   }
   for (uint32_t on_path = home; on_path != b; on_path = Next(on_path)) {
-    uint8_t& overflow = buckets_[on_path].overflow;
+    uint8_t& overflow = At(on_path)->overflow;
     if (overflow != kStuck) --overflow;
   }
-  Bucket& bucket = buckets_[b];
+  Bucket& bucket = *At(b);
   const int place = __builtin_ctz(places);
   const int last = bucket.count - 1;
   const uint32_t row = bucket.rows[place];
@@ -215,8 +262,9 @@ uint32_t HashIndex::Erase(uint64_t hash, int64_t key) {
 HashIndex::Probes HashIndex::CountProbes() const {
   Probes probes;
   for (uint32_t b = 0; b < num_buckets_; ++b) {
-    for (int i = 0; i < buckets_[b].count; ++i) {
-      const uint32_t home = BucketOf(HashKey(buckets_[b].keys[i]));
+    const Bucket& bucket = *At(b);
+    for (int i = 0; i < bucket.count; ++i) {
+      const uint32_t home = BucketOf(HashKey(bucket.keys[i]));
       const int64_t probe =
           1 + (b >= home ? b - home : int64_t{b} + num_buckets_ - home);
       probes.total += probe;

@@ -81,9 +81,7 @@ absl::StatusOr<std::unique_ptr<StringKeys>> StringKeys::Create(Hash hash) {
 
 StringKeys::StringKeys(Hash hash, std::unique_ptr<RowStore> store)
     : hash_(hash), store_(std::move(store)) {
-  for (int i = 0; i < kNumStripes; ++i) {
-    stripes_[i].set_growth_phase(static_cast<double>(i) / kNumStripes);
-  }
+  JoinStripes(&stripes_);
 }
 
 StringKeys::~StringKeys() {

@@ -26,12 +26,11 @@ int64_t FindAskedFor(const TableStripes& stripes, const RowStore& store,
   int64_t misses = 0;
   for (int64_t j = 0; j < num_unsettled; ++j) {
     const int32_t i = block->unsettled[j];
-    const HashBucket* const home = block->homes[i];
     uint32_t row = HashIndex::kNoRow;
-    if (home->overflow != 0) {
+    if (block->homes[i]->overflow != 0) {
       const int64_t key = block->keys[i];
-      const TableStripe& stripe = stripes[StripeOf(HashKey(key))];
-      row = stripe.index().FindPast(home, key);
+      const uint64_t hash = HashKey(key);
+      row = stripes[StripeOf(hash)].index().FindPast(hash, key);
     }
     if (row != HashIndex::kNoRow) {
       block->rows[i] = store.Row(row);

@@ -49,4 +49,12 @@ absl::Status TableStripe::ClearFor(int64_t keys) {
   return index_.ClearFor(keys);
 }
 
+void JoinStripes(TableStripes* stripes) {
+  const auto pool = std::make_shared<ChunkPool>();
+  for (int i = 0; i < kNumStripes; ++i) {
+    (*stripes)[i].set_growth_phase(static_cast<double>(i) / kNumStripes);
+    (*stripes)[i].set_index_pool(pool);
+  }
+}
+
 }  // namespace tfembed

@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <shared_mutex>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -25,6 +27,9 @@ class TableStripe {
 
   // See HashIndex.
   void set_growth_phase(double phase) { index_.set_growth_phase(phase); }
+  void set_index_pool(std::shared_ptr<ChunkPool> pool) {
+    index_.set_pool(std::move(pool));
+  }
 
   const HashIndex& index() const { return index_; }
   int64_t bytes() const { return index_.bytes() + pool_.bytes(); }
@@ -87,6 +92,10 @@ class TableStripe {
 };
 
 using TableStripes = std::array<TableStripe, kNumStripes>;
+
+// Lets new stripes be those of one table: their indexes share memory, and grow
+// at different times.
+void JoinStripes(TableStripes* stripes);
 
 // Where the keys of each stripe begin among those of all, and how many these
 // are. REQUIRES: the stripes' locks.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <utility>
 
 #include "cc/core/hash_index.h"
 
@@ -12,7 +14,9 @@ constexpr float kMaxSeen = 1 << 24;  // Whole numbers of a float.
 
 class CountFilter final : public AdmissionFilter {
  public:
-  explicit CountFilter(uint32_t seen) : seen_(seen) {}
+  CountFilter(uint32_t seen, std::shared_ptr<ChunkPool> pool) : seen_(seen) {
+    counts_.set_pool(std::move(pool));
+  }
 
   absl::Status Reserve(int64_t keys) override {
     absl::Status status = counts_.Reserve(counts_.size() + reserved_ + keys);
@@ -71,11 +75,12 @@ class CountAdmission final : public AdmissionPolicy {
 
   absl::StatusOr<std::unique_ptr<AdmissionFilter>> NewFilter(
       int num_stripes) const override {
-    return std::make_unique<CountFilter>(seen_);
+    return std::make_unique<CountFilter>(seen_, pool_);
   }
 
  private:
   const uint32_t seen_;
+  const std::shared_ptr<ChunkPool> pool_ = std::make_shared<ChunkPool>();
 };
 
 }  // namespace

@@ -55,7 +55,7 @@ MemoryBlock::~MemoryBlock() {
 absl::StatusOr<MemoryBlock> MemoryBlock::Allocate(size_t bytes,
                                                   size_t small_page_bytes) {
   if (bytes > SIZE_MAX / 2) return NoMemory(bytes);
-  if (bytes >= kMapFrom) return Map(bytes, bytes, small_page_bytes);
+  if (bytes >= kMapFrom) return Map(bytes, small_page_bytes);
   MemoryBlock block;
   void* memory = std::aligned_alloc(kAlignment, RoundUp(bytes, kAlignment));
   if (memory == nullptr) return NoMemory(bytes);
@@ -65,22 +65,13 @@ absl::StatusOr<MemoryBlock> MemoryBlock::Allocate(size_t bytes,
   return block;
 }
 
-absl::StatusOr<MemoryBlock> MemoryBlock::AllocateExtensible(size_t bytes,
-                                                            size_t most_bytes) {
-  if (bytes >= kMapFrom && most_bytes > bytes && most_bytes <= SIZE_MAX / 2) {
-    absl::StatusOr<MemoryBlock> block = Map(bytes, most_bytes, 0);
-    if (block.ok()) return block;
-  }
-  return Allocate(bytes);
-}
-
-absl::StatusOr<MemoryBlock> MemoryBlock::Map(size_t bytes, size_t most_bytes,
+absl::StatusOr<MemoryBlock> MemoryBlock::Map(size_t bytes,
                                              size_t small_page_bytes) {
-  const size_t mapped_bytes = RoundUp(most_bytes, kSmallPageBytes);
+  const size_t mapped_bytes = RoundUp(bytes, kSmallPageBytes);
   char* data = MapAligned(mapped_bytes, mapped_bytes >= kHugePageBytes
                                             ? kHugePageBytes
                                             : kSmallPageBytes);
-  if (data == nullptr) return NoMemory(most_bytes);
+  if (data == nullptr) return NoMemory(bytes);
   MemoryBlock block;
   block.data_ = data;
   block.size_ = bytes;
@@ -98,32 +89,15 @@ void MemoryBlock::AskForHugePages(size_t begin) {
   if (begin < end) (void)madvise(data_ + begin, end - begin, MADV_HUGEPAGE);
 }
 
-void MemoryBlock::WritePages(size_t begin, size_t end) {
-  if (begin >= end) return;
-  if (mapped_bytes_ > 0) {
-    // One call for all of them: an interrupt each takes as long as the zeros.
-    const size_t first = RoundDown(begin, kSmallPageBytes);
-    const size_t last = RoundUp(end, kSmallPageBytes);
-    if (madvise(data_ + first, last - first, kPopulateForWriting) == 0) return;
+void MemoryBlock::WritePages(char* begin, size_t bytes) {
+  char* const first =
+      begin - reinterpret_cast<uintptr_t>(begin) % kSmallPageBytes;
+  // One call for all of them: an interrupt each takes as long as the zeros.
+  if (madvise(first, RoundUp(begin + bytes - first, kSmallPageBytes),
+              kPopulateForWriting) == 0) {
+    return;
   }
-  for (size_t i = begin; i < end;
-       i = RoundDown(i, kSmallPageBytes) + kSmallPageBytes) {
-    data_[i] = 0;
-  }
-}
-
-bool MemoryBlock::Extend(size_t bytes) {
-  if (!CanExtend(bytes)) return false;
-  if (bytes <= size_) return true;
-  const size_t old_size = std::exchange(size_, bytes);
-  const size_t begin = RoundDown(old_size, kHugePageBytes);
-  AskForHugePages(begin);
-  // The old end is on small pages; that is up to 2 MB in a growth by several.
-  const bool is_whole_page_now = bytes - begin >= kHugePageBytes;
-  if (is_whole_page_now && old_size > begin) {
-    MoveToHugePages(data_ + begin, kHugePageBytes);
-  }
-  return true;
+  for (size_t i = 0; i < bytes; i += kSmallPageBytes) begin[i] = 0;
 }
 
 }  // namespace tfembed

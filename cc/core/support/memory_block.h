@@ -12,10 +12,7 @@ namespace tfembed {
 // Zeroed memory, aligned to 64 bytes, given back on destruction. From 64 KiB on
 // it comes straight from the system and costs nothing until it is touched; from
 // 2 MiB on it asks for huge pages, worth 1.3 to 2 times the speed of random
-// access to rows. Such a block may also keep the addresses behind it, to become
-// larger where it is: memory that a system hands out anew is zeroed, on a
-// virtual machine perhaps fetched from its host first, at 0.5 GB/s. Movable;
-// not thread-safe.
+// access to rows. Movable; not thread-safe.
 class MemoryBlock {
  public:
   MemoryBlock() = default;
@@ -32,30 +29,15 @@ class MemoryBlock {
   static absl::StatusOr<MemoryBlock> Allocate(size_t bytes,
                                               size_t small_page_bytes = 0);
 
-  // A block with addresses for `most_bytes` in all, where the system has that
-  // many; and one that starts below 64 KiB has none to spare.
-  // ResourceExhausted.
-  static absl::StatusOr<MemoryBlock> AllocateExtensible(size_t bytes,
-                                                        size_t most_bytes);
-
-  // Makes the block larger where it is; what is new is zeroed, and small pages
-  // at the old end are moved to a huge one where they are a part of it now.
-  // False where there are no addresses left: nothing has changed.
-  bool Extend(size_t bytes);
-  bool CanExtend(size_t bytes) const {
-    return bytes <= size_ || bytes <= mapped_bytes_;
-  }
-
-  // Writes to all pages of bytes [begin, end), so that they are there; what
-  // they hold stays. REQUIRES: end <= size(), and these bytes are zero.
-  void WritePages(size_t begin, size_t end);
+  // Writes to all pages of a stretch of such memory, one of 64 KiB or more, so
+  // that they are there; what they hold stays. REQUIRES: the bytes are zero.
+  static void WritePages(char* begin, size_t bytes);
 
   char* data() const { return data_; }
   size_t size() const { return size_; }
 
  private:
-  static absl::StatusOr<MemoryBlock> Map(size_t bytes, size_t most_bytes,
-                                         size_t small_page_bytes);
+  static absl::StatusOr<MemoryBlock> Map(size_t bytes, size_t small_page_bytes);
   void AskForHugePages(size_t begin);
 
   void Swap(MemoryBlock& other) {

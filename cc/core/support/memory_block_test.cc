@@ -50,66 +50,14 @@ TEST(MemoryBlock, KeepsSmallPagesWhereAskedTo) {
   block->data()[(8 << 20) - 1] = 1;
 }
 
-TEST(MemoryBlock, BecomesLargerWhereItIs) {
-  constexpr size_t kMost = size_t{64} << 20;
-  size_t size = 100000;
-  auto block = MemoryBlock::AllocateExtensible(size, kMost);
+TEST(MemoryBlock, WritesPagesAndLeavesWhatTheyHold) {
+  auto block = MemoryBlock::Allocate(kHugePageBytes);
   ASSERT_TRUE(block.ok());
-  char* const data = block->data();
-  for (size_t i = 0; i < size; i += 997) data[i] = static_cast<char>(i % 127);
-  while (size * 4 / 3 < kMost) {
-    const size_t larger = size * 4 / 3;
-    ASSERT_TRUE(block->Extend(larger));
-    ASSERT_EQ(block->data(), data);
-    ASSERT_EQ(block->size(), larger);
-    for (size_t i = 0; i < larger; i += 997) {
-      ASSERT_EQ(data[i], i < size ? static_cast<char>(i % 127) : 0) << i;
-      data[i] = static_cast<char>(i % 127);
-    }
-    size = larger;
-  }
-  EXPECT_TRUE(block->CanExtend(kMost));
-  EXPECT_FALSE(block->CanExtend(kMost + 1));
-  EXPECT_FALSE(block->Extend(kMost + 1));
-  EXPECT_EQ(block->size(), size);
-  EXPECT_TRUE(block->Extend(100));
-  EXPECT_EQ(block->size(), size);
-}
-
-TEST(MemoryBlock, IsOnHugePagesAlsoWhereItGrewFromSmallOnes) {
-  constexpr size_t kWhole = 4 * kHugePageBytes;
-  auto block = MemoryBlock::AllocateExtensible(kHugePageBytes / 3, kWhole);
-  ASSERT_TRUE(block.ok());
-  const int64_t before = HugePageKib();
-  for (size_t size = block->size(); size < kWhole;) {
-    block->WritePages(0, size);  // On small pages, those of the end.
-    block->data()[size - 1] = 5;
-    const size_t larger = std::min(size + kHugePageBytes / 3, kWhole);
-    ASSERT_TRUE(block->Extend(larger));
-    ASSERT_EQ(block->data()[size - 1], 5);
-    ASSERT_EQ(block->data()[larger - 1], 0);
-    size = larger;
-  }
-  block->WritePages(0, kWhole);
-  if (CanCollapse()) {
-    EXPECT_GE(HugePageKib() - before, int64_t{kWhole / 1024});
-  }
-}
-
-TEST(MemoryBlock, OfTheHeapIsNotExtensible) {
-  auto block = MemoryBlock::AllocateExtensible(1000, 100000);
-  ASSERT_TRUE(block.ok());
-  EXPECT_TRUE(block->CanExtend(1000));
-  EXPECT_FALSE(block->CanExtend(1001));
-  EXPECT_FALSE(block->Extend(1001));
-  EXPECT_FALSE(MemoryBlock().Extend(1));
-}
-
-TEST(MemoryBlock, IsGivenWithoutRoomWhereAddressesAreScarce) {
-  auto block = MemoryBlock::AllocateExtensible(100000, size_t{1} << 60);
-  ASSERT_TRUE(block.ok());
-  EXPECT_EQ(block->size(), 100000u);
-  EXPECT_FALSE(block->Extend(1 << 20));
+  char* const end = block->data() + kHugePageBytes;
+  end[-200001] = 3;
+  MemoryBlock::WritePages(end - 200000, 200000);
+  EXPECT_EQ(end[-200001], 3);
+  for (int64_t i = 1; i <= 200000; i += 997) ASSERT_EQ(end[-i], 0);
 }
 
 TEST(MemoryBlock, ReportsWhatTheSystemRefuses) {

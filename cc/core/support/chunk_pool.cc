@@ -1,0 +1,54 @@
+#include "cc/core/support/chunk_pool.h"
+
+#include <cstring>
+#include <utility>
+
+namespace tfembed {
+
+absl::StatusOr<char*> ChunkPool::Take() {
+  char* chunk;
+  bool was_used;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (open_.empty()) {
+      absl::StatusOr<MemoryBlock> memory =
+          MemoryBlock::Allocate(kHugePageBytes);
+      if (!memory.ok()) return memory.status();
+      char* const begin = memory->data();
+      Page& page = pages_[begin];
+      page.memory = *std::move(memory);
+      open_[begin] = &page;
+    }
+    const auto [begin, page] = *open_.begin();
+    const int i = __builtin_ctz(page->free);
+    const uint32_t bit = uint32_t{1} << i;
+    was_used = (page->used & bit) != 0;
+    page->used |= bit;
+    page->free &= ~bit;
+    if (page->free == 0) open_.erase(open_.begin());
+    chunk = begin + i * kChunkBytes;
+  }
+  if (was_used) std::memset(chunk, 0, kChunkBytes);
+  return chunk;
+}
+
+void ChunkPool::Return(char* chunk) {
+  const size_t at = reinterpret_cast<uintptr_t>(chunk) % kHugePageBytes;
+  char* const begin = chunk - at;
+  std::lock_guard<std::mutex> lock(mutex_);
+  Page& page = pages_.at(begin);
+  page.free |= uint32_t{1} << (at / kChunkBytes);
+  if (page.free == ~uint32_t{0}) {
+    open_.erase(begin);
+    pages_.erase(begin);
+  } else {
+    open_[begin] = &page;
+  }
+}
+
+size_t ChunkPool::mapped_bytes() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return pages_.size() * kHugePageBytes;
+}
+
+}  // namespace tfembed

@@ -1,0 +1,57 @@
+#ifndef TFEMBED_CORE_SUPPORT_CHUNK_POOL_H_
+#define TFEMBED_CORE_SUPPORT_CHUNK_POOL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+
+#include "absl/status/statusor.h"
+#include "cc/core/support/huge_pages.h"
+#include "cc/core/support/memory_block.h"
+
+namespace tfembed {
+
+// Chunks of 64 KiB, 32 to a huge page, for owners that grow by a few of them at
+// a time and are smaller than such a page each. One page has the chunks of
+// several owners; it goes back to the system when all of its chunks came back.
+// Chunks cost addresses until they are written, or their page's first one is.
+// Thread-safe.
+class ChunkPool {
+ public:
+  static constexpr size_t kChunkBytes = size_t{64} << 10;
+
+  ChunkPool() = default;
+  ChunkPool(const ChunkPool&) = delete;
+  ChunkPool& operator=(const ChunkPool&) = delete;
+
+  // A chunk of zeros. ResourceExhausted.
+  absl::StatusOr<char*> Take();
+
+  // Takes back what Take gave, with anything in it.
+  void Return(char* chunk);
+
+  // Addresses that the system gave and has not got back.
+  size_t mapped_bytes() const;
+
+ private:
+  static constexpr int kPageChunks = kHugePageBytes / kChunkBytes;
+  static_assert(kPageChunks == 32);
+
+  // Bit i of the masks: chunk i.
+  struct Page {
+    MemoryBlock memory;
+    uint32_t free = ~uint32_t{0};
+    uint32_t used = 0;  // It was taken before, and may hold anything.
+  };
+
+  mutable std::mutex mutex_;
+  std::map<char*, Page> pages_;  // By their first byte.
+  // Those that have a free chunk. The first ones are taken from, so that the
+  // last ones come to be free.
+  std::map<char*, Page*> open_;
+};
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_CORE_SUPPORT_CHUNK_POOL_H_
