@@ -26,19 +26,28 @@ size_t RoundUp(size_t value, size_t unit) {
 
 size_t RoundDown(size_t value, size_t unit) { return value / unit * unit; }
 
-// Maps `bytes` at a multiple of `alignment`, both multiples of the page size.
-char* MapAligned(size_t bytes, size_t alignment) {
-  const size_t slack = alignment > kSmallPageBytes ? alignment : 0;
-  void* mapped =
-      mmap(nullptr, bytes + slack, PROT_READ | PROT_WRITE,
+char* MapAnywhere(size_t bytes) {
+  void* const mapped =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, /*fd=*/-1, 0);
-  if (mapped == MAP_FAILED) return nullptr;
-  char* begin = static_cast<char*>(mapped);
-  const size_t head = RoundUp(reinterpret_cast<uintptr_t>(begin), alignment) -
-                      reinterpret_cast<uintptr_t>(begin);
-  if (slack == 0) return begin;
-  if (head > 0) munmap(begin, head);
-  if (slack > head) munmap(begin + head + bytes, slack - head);
+  return mapped == MAP_FAILED ? nullptr : static_cast<char*>(mapped);
+}
+
+// Maps `bytes` at a multiple of `alignment`, both multiples of the page size.
+// Below such a mapping the next one is mostly aligned by itself, and the system
+// keeps both as one: it has some 65,000 of them for a process.
+char* MapAligned(size_t bytes, size_t alignment) {
+  const auto offset = [alignment](char* p) {
+    return reinterpret_cast<uintptr_t>(p) % alignment;
+  };
+  char* begin = MapAnywhere(bytes);
+  if (begin == nullptr || offset(begin) == 0) return begin;
+  munmap(begin, bytes);
+  begin = MapAnywhere(bytes + alignment);
+  if (begin == nullptr) return nullptr;
+  const size_t head = alignment - offset(begin);
+  munmap(begin, head);
+  if (head < alignment) munmap(begin + head + bytes, alignment - head);
   return begin + head;
 }
 
