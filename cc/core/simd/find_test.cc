@@ -17,12 +17,14 @@ namespace {
 
 // Widths of rows that are looked for by each of the loops.
 constexpr int64_t kWidths[] = {1, 3, 8, 16, 32, 33, 64, 100};
-constexpr int64_t kKeys = 20000;
+constexpr int64_t kKeys = 200000;
 
 // Keys 0 to kKeys - 1, times 7, in indexes that grew key by key: some lie past
-// their home.
+// their home, and the indexes have several chunks.
 class FindTest : public KernelsTestBase<const char*> {
  protected:
+  FindTest() { JoinStripes(stripes_.get()); }
+
   void Fill(int64_t width) {
     for (TableStripe& stripe : *stripes_) stripe.Clear();
     store_ = RowStore::Create(width).value();
@@ -35,6 +37,7 @@ class FindTest : public KernelsTestBase<const char*> {
       stripe.FindOrInsert(hash, key, store_.get(), &inserted);
       ASSERT_TRUE(inserted);
     }
+    ASSERT_GT((*stripes_)[0].index().num_buckets(), kChunkBuckets);
   }
 
   const float* RowOf(int64_t key) const {
