@@ -76,9 +76,8 @@ ABSL_ATTRIBUTE_ALWAYS_INLINE inline uint64_t BucketOf(uint64_t hash,
 inline constexpr int kChunkBits = 10;
 inline constexpr uint32_t kChunkBuckets = uint32_t{1} << kChunkBits;
 
-template <typename Bucket>
-ABSL_ATTRIBUTE_ALWAYS_INLINE inline Bucket* BucketAt(Bucket* const* chunks,
-                                                     uint64_t b) {
+ABSL_ATTRIBUTE_ALWAYS_INLINE inline HashBucket* BucketAt(
+    HashBucket* const* chunks, uint64_t b) {
   return chunks[b >> kChunkBits] + (b & (kChunkBuckets - 1));
 }
 

@@ -55,7 +55,7 @@ absl::Status HashIndex::Promise(int64_t keys) {
                      ". Use more shards."));
   }
   // What moves to other memory is there twice for a moment.
-  const bool moves = num_chunks_ == 0 && num_buckets > HeldBuckets();
+  const bool moves = !IsInChunks() && num_buckets > HeldBuckets();
   const int64_t moved = moves ? bytes() : 0;
   const int64_t fresh = num_buckets * int64_t{sizeof(Bucket)} + moved -
                         bytes() - promise_.bytes();
@@ -76,23 +76,25 @@ absl::Status HashIndex::Allocate(int64_t num_buckets) {
   if (num_buckets <= HeldBuckets()) return absl::OkStatus();
   if (num_buckets < kChunkBuckets) return AllocateBlock(num_buckets);
   if (pool_ == nullptr) pool_ = std::make_shared<ChunkPool>();
+  const bool moves = !IsInChunks();
   std::vector<Bucket*> fresh;
-  for (int64_t n = num_chunks_ * kChunkBuckets; n < num_buckets;
+  for (int64_t n = moves ? 0 : HeldBuckets(); n < num_buckets;
        n += kChunkBuckets) {
     absl::StatusOr<char*> chunk = pool_->Take();
     if (!chunk.ok()) {
-      for (Bucket* taken : fresh) pool_->Return(reinterpret_cast<char*>(taken));
+      for (Bucket* taken : fresh) {
+        pool_->Return(reinterpret_cast<char*>(taken), /*is_zero=*/true);
+      }
       return chunk.status();
     }
     fresh.push_back(reinterpret_cast<Bucket*>(*chunk));
   }
-  if (num_chunks_ == 0) {
-    std::memcpy(fresh[0], chunks_[0], num_buckets_ * sizeof(Bucket));
+  if (moves) {
+    std::memcpy(fresh[0], chunks_[0], bytes());
     block_ = MemoryBlock();
     chunks_.clear();
   }
   chunks_.insert(chunks_.end(), fresh.begin(), fresh.end());
-  num_chunks_ = chunks_.size();
   return absl::OkStatus();
 }
 
@@ -100,18 +102,21 @@ absl::Status HashIndex::AllocateBlock(int64_t num_buckets) {
   absl::StatusOr<MemoryBlock> block =
       MemoryBlock::Allocate(num_buckets * sizeof(Bucket));
   if (!block.ok()) return block.status();
-  std::memcpy(block->data(), chunks_[0], num_buckets_ * sizeof(Bucket));
+  std::memcpy(block->data(), chunks_[0], bytes());
   block_ = *std::move(block);
   chunks_[0] = reinterpret_cast<Bucket*>(block_.data());
   return absl::OkStatus();
 }
 
-void HashIndex::ReturnChunks(int64_t num_buckets) {
-  const int64_t kept = (num_buckets + kChunkBuckets - 1) / kChunkBuckets;
-  for (; num_chunks_ > kept; --num_chunks_) {
-    pool_->Return(reinterpret_cast<char*>(chunks_.back()));
+void HashIndex::ReturnChunks(int64_t bytes) {
+  if (!IsInChunks()) return;
+  constexpr int64_t kBytes = ChunkPool::kChunkBytes;
+  for (int64_t c = chunks_.size() - 1; c >= 0 && c * kBytes >= bytes; --c) {
+    pool_->Return(reinterpret_cast<char*>(chunks_.back()),
+                  /*is_zero=*/c * kBytes >= this->bytes());
     chunks_.pop_back();
   }
+  if (chunks_.empty()) chunks_.push_back(&empty_);
 }
 
 void HashIndex::Grow() {
@@ -121,7 +126,7 @@ void HashIndex::Grow() {
   capacity_ = promised_capacity_;
   // Written before they are read: a page that is read first is a shared one of
   // zeros, and replacing that interrupts all threads of the process.
-  for (int64_t b = old_num_buckets; num_chunks_ > 0 && b < num_buckets_;) {
+  for (int64_t b = old_num_buckets; IsInChunks() && b < num_buckets_;) {
     const int64_t end = (b / kChunkBuckets + 1) * kChunkBuckets;
     MemoryBlock::WritePages(reinterpret_cast<char*>(At(b)),
                             (end - b) * sizeof(Bucket));
@@ -135,7 +140,7 @@ void HashIndex::Withdraw() {
   promised_buckets_ = num_buckets_;
   promised_capacity_ = capacity_;
   promise_.Return();
-  ReturnChunks(num_buckets_);
+  ReturnChunks(bytes());
 }
 
 // A bucket's new place is never before its old one, so that back to front each
@@ -189,7 +194,7 @@ void HashIndex::Clear() {
   promise_.Return();
   ReturnChunks(0);
   block_ = MemoryBlock();
-  chunks_ = {&empty_};
+  chunks_[0] = &empty_;
   num_buckets_ = promised_buckets_ = 1;
   size_ = 0;
   capacity_ = promised_capacity_ = 0;

@@ -207,14 +207,19 @@ class HashIndex {
   // The same where they are less than a chunk.
   absl::Status AllocateBlock(int64_t num_buckets);
 
-  // How many buckets have memory.
-  int64_t HeldBuckets() const {
-    return block_.data() != nullptr ? block_.size() / int64_t{sizeof(Bucket)}
-                                    : num_chunks_ * int64_t{kChunkBuckets};
+  // Whether chunks_ are of the pool.
+  bool IsInChunks() const {
+    return block_.data() == nullptr && chunks_[0] != &empty_;
   }
 
-  // Gives the chunks back that so many buckets do not need.
-  void ReturnChunks(int64_t num_buckets);
+  // How many buckets have memory.
+  int64_t HeldBuckets() const {
+    return IsInChunks() ? chunks_.size() * int64_t{kChunkBuckets}
+                        : block_.size() / int64_t{sizeof(Bucket)};
+  }
+
+  // Gives the chunks back that are more than `bytes` bytes need.
+  void ReturnChunks(int64_t bytes);
 
   // Moves the entries of the first `old_num_buckets` buckets to their places
   // among num_buckets_.
@@ -239,7 +244,6 @@ class HashIndex {
   Bucket empty_ = {};
   MemoryBlock block_;
   std::vector<Bucket*> chunks_ = {&empty_};
-  int64_t num_chunks_ = 0;  // Of the pool.
   uint32_t num_buckets_ = 1;
   int64_t size_ = 0;
   int64_t capacity_ = 0;

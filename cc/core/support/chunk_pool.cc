@@ -7,7 +7,7 @@ namespace tfembed {
 
 absl::StatusOr<char*> ChunkPool::Take() {
   char* chunk;
-  bool was_used;
+  bool is_dirty;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (open_.empty()) {
@@ -22,22 +22,24 @@ absl::StatusOr<char*> ChunkPool::Take() {
     const auto [begin, page] = *open_.begin();
     const int i = __builtin_ctz(page->free);
     const uint32_t bit = uint32_t{1} << i;
-    was_used = (page->used & bit) != 0;
-    page->used |= bit;
+    is_dirty = (page->dirty & bit) != 0;
+    page->dirty &= ~bit;
     page->free &= ~bit;
     if (page->free == 0) open_.erase(open_.begin());
     chunk = begin + i * kChunkBytes;
   }
-  if (was_used) std::memset(chunk, 0, kChunkBytes);
+  if (is_dirty) std::memset(chunk, 0, kChunkBytes);
   return chunk;
 }
 
-void ChunkPool::Return(char* chunk) {
+void ChunkPool::Return(char* chunk, bool is_zero) {
   const size_t at = reinterpret_cast<uintptr_t>(chunk) % kHugePageBytes;
   char* const begin = chunk - at;
   std::lock_guard<std::mutex> lock(mutex_);
   Page& page = pages_.at(begin);
-  page.free |= uint32_t{1} << (at / kChunkBytes);
+  const uint32_t bit = uint32_t{1} << (at / kChunkBytes);
+  page.free |= bit;
+  if (!is_zero) page.dirty |= bit;
   if (page.free == ~uint32_t{0}) {
     open_.erase(begin);
     pages_.erase(begin);

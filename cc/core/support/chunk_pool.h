@@ -28,8 +28,8 @@ class ChunkPool {
   // A chunk of zeros. ResourceExhausted.
   absl::StatusOr<char*> Take();
 
-  // Takes back what Take gave, with anything in it.
-  void Return(char* chunk);
+  // Takes back what Take gave: with anything in it, or as it was.
+  void Return(char* chunk, bool is_zero);
 
   // Addresses that the system gave and has not got back.
   size_t mapped_bytes() const;
@@ -42,7 +42,7 @@ class ChunkPool {
   struct Page {
     MemoryBlock memory;
     uint32_t free = ~uint32_t{0};
-    uint32_t used = 0;  // It was taken before, and may hold anything.
+    uint32_t dirty = 0;  // It is free, and may hold anything.
   };
 
   mutable std::mutex mutex_;

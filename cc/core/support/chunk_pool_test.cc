@@ -31,9 +31,24 @@ TEST(ChunkPool, GivesZerosAlsoWhereAChunkWasUsed) {
     ASSERT_TRUE(IsZero(chunk)) << i;
     EXPECT_EQ(reinterpret_cast<uintptr_t>(chunk) % kBytes, 0u);
     std::memset(chunk, 7, kBytes);
-    pool.Return(chunk);
+    pool.Return(chunk, false);
   }
-  pool.Return(kept);
+  pool.Return(kept, false);
+}
+
+TEST(ChunkPool, LeavesWhatNobodyWroteUnwritten) {
+  ChunkPool pool;
+  char* const chunk = pool.Take().value();
+  char* const kept = pool.Take().value();
+  chunk[5] = 3;  // Against the rule, to see that it is not cleared.
+  pool.Return(chunk, true);
+  ASSERT_EQ(pool.Take().value(), chunk);
+  EXPECT_EQ(chunk[5], 3);
+  pool.Return(chunk, false);
+  ASSERT_EQ(pool.Take().value(), chunk);
+  EXPECT_EQ(chunk[5], 0);
+  pool.Return(chunk, true);
+  pool.Return(kept, true);
 }
 
 TEST(ChunkPool, GivesAPageBackWhenAllOfItIsFree) {
@@ -46,14 +61,14 @@ TEST(ChunkPool, GivesAPageBackWhenAllOfItIsFree) {
   EXPECT_EQ(pool.mapped_bytes(), 2 * kHugePageBytes);
   EXPECT_EQ(std::set<char*>(chunks.begin(), chunks.end()).size(),
             chunks.size());
-  for (size_t i = 1; i < chunks.size(); i += 2) pool.Return(chunks[i]);
+  for (size_t i = 1; i < chunks.size(); i += 2) pool.Return(chunks[i], false);
   EXPECT_EQ(pool.mapped_bytes(), 2 * kHugePageBytes);
   // The free halves of the two pages are used before there is a third one.
   for (size_t i = 1; i < chunks.size(); i += 2) chunks[i] = pool.Take().value();
   EXPECT_EQ(pool.mapped_bytes(), 2 * kHugePageBytes);
   EXPECT_EQ(std::set<char*>(chunks.begin(), chunks.end()).size(),
             chunks.size());
-  for (char* chunk : chunks) pool.Return(chunk);
+  for (char* chunk : chunks) pool.Return(chunk, false);
   EXPECT_EQ(pool.mapped_bytes(), 0u);
 }
 
@@ -68,7 +83,7 @@ TEST(ChunkPool, HasTheChunksOfAllOwnersOnHugePages) {
   if (CanCollapse()) {
     EXPECT_GE(HugePageKib() - before, int64_t{4 * kHugePageBytes / 1024});
   }
-  for (char* chunk : chunks) pool.Return(chunk);
+  for (char* chunk : chunks) pool.Return(chunk, false);
 }
 
 TEST(ChunkPool, IsThreadSafe) {
@@ -88,11 +103,11 @@ TEST(ChunkPool, IsThreadSafe) {
         } else if (!chunks.empty()) {
           ASSERT_EQ(chunks.back()[0], t);
           ASSERT_EQ(chunks.back()[kBytes - 1], t);
-          pool.Return(chunks.back());
+          pool.Return(chunks.back(), false);
           chunks.pop_back();
         }
       }
-      for (char* chunk : chunks) pool.Return(chunk);
+      for (char* chunk : chunks) pool.Return(chunk, false);
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -7,15 +7,18 @@
 
 namespace tfembed {
 
+inline constexpr uint64_t kMixFactors[] = {0xff51afd7ed558ccdULL,
+                                           0xc4ceb9fe1a85ec53ULL};
+
 // Mixes all bits of `bits`, one to one: equal results mean equal inputs.
 // (The finalizer of MurmurHash3. Identity or multiplication alone lets keys
 // such as i << 20 or field << 48 | i pile up: 1,000 times slower tables.)
 // All here is always inline, so that cc/core/simd may use it.
 ABSL_ATTRIBUTE_ALWAYS_INLINE inline uint64_t MixBits(uint64_t bits) {
   bits ^= bits >> 33;
-  bits *= 0xff51afd7ed558ccdULL;
+  bits *= kMixFactors[0];
   bits ^= bits >> 33;
-  bits *= 0xc4ceb9fe1a85ec53ULL;
+  bits *= kMixFactors[1];
   bits ^= bits >> 33;
   return bits;
 }

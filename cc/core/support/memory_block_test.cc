@@ -1,11 +1,9 @@
 #include "cc/core/support/memory_block.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <utility>
 
 #include "cc/core/support/huge_pages.h"
-#include "cc/core/testing/huge_page_use.h"
 #include "gtest/gtest.h"
 
 namespace tfembed {
