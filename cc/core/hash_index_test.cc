@@ -77,7 +77,9 @@ TEST(HashIndex, IsOnHugePagesWithOthersAndGivesThemBack) {
     const auto mapped = static_cast<int64_t>(pool->mapped_bytes());
     EXPECT_GE(mapped, bytes);
     EXPECT_LT(mapped, bytes + int64_t{kHugePageBytes});
-    if (CanCollapse()) EXPECT_GE(HugePageKib() - before, bytes / 1024);
+    if (CanCollapse()) {
+      EXPECT_GE(HugePageKib() - before, bytes / 1024);
+    }
     for (int64_t key = 0; key < 300000; ++key) {
       ASSERT_EQ(Find(indexes[key % 32], key), key);
     }
