@@ -8,7 +8,6 @@ and tests on that one, in turn, and prints the errors beside published ones.
 
 from __future__ import annotations
 
-import argparse
 import os
 import pathlib
 import sys
@@ -17,6 +16,7 @@ import time
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
+from movielens.arguments import parser_of
 from movielens.factorisation import Options, root_mean_square_error, train
 from movielens.ratings import Ratings, SkippedLines, folds, read_ratings
 
@@ -66,13 +66,15 @@ def table(figures: list[float]) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the example; returns the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=pathlib.Path, default=DEFAULT_DATA)
-    parser.add_argument("--folds", type=int, default=5)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--dim", type=int, default=Options.dim)
-    parser.add_argument("--epochs", type=int, default=Options.epochs)
-    parser.add_argument("--skip_bad_lines", action="store_true")
+    parser = parser_of(__doc__.splitlines()[0], DEFAULT_DATA, Options)
+    parser.add_argument(
+        "--folds", type=int, default=5, help="of the cross-validation"
+    )
+    parser.add_argument(
+        "--skip_bad_lines",
+        action="store_true",
+        help="count lines that cannot be read, and go on",
+    )
     given = parser.parse_args(arguments)
     if given.folds < 2:
         parser.error(f"--folds must be at least 2; got {given.folds}")

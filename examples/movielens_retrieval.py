@@ -9,7 +9,6 @@ popular.
 
 from __future__ import annotations
 
-import argparse
 import os
 import pathlib
 import sys
@@ -18,6 +17,7 @@ import tempfile
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
+from movielens.arguments import parser_of
 from movielens.histories import read_histories, split
 from movielens.retrieval_server import RetrievalServer, hit_rate, save
 from movielens.two_tower import Options, train
@@ -54,11 +54,7 @@ def evaluate(
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the example; returns the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=pathlib.Path, default=DEFAULT_DATA)
-    parser.add_argument("--epochs", type=int, default=Options.epochs)
-    parser.add_argument("--dim", type=int, default=Options.dim)
-    parser.add_argument("--seed", type=int, default=0)
+    parser = parser_of(__doc__.splitlines()[0], DEFAULT_DATA, Options)
     given = parser.parse_args(arguments)
     try:
         histories = read_histories(given.data)

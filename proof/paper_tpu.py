@@ -96,19 +96,47 @@ class PaperTPUResolver(tf.distribute.cluster_resolver.ClusterResolver):
 
 
 def paper_strategy(
-    hosts: int, cores_per_host: int = 8, *, embedding_engine: int = 0
+    hosts: int,
+    cores_per_host: int = 8,
+    *,
+    embedding_engine: int = 0,
+    cores_per_replica: int = 1,
 ) -> tf.distribute.TPUStrategy:
     """A TPUStrategy; call it, and all that uses it, inside of a tf.Graph."""
+    resolver = PaperTPUResolver(
+        hosts, cores_per_host, embedding_engine=embedding_engine
+    )
+    assignment = None
+    if cores_per_replica > 1:
+        assignment = _assignment(hosts, cores_per_host, cores_per_replica)
     return tf.distribute.TPUStrategy(
-        PaperTPUResolver(
-            hosts, cores_per_host, embedding_engine=embedding_engine
-        )
+        resolver, experimental_device_assignment=assignment
+    )
+
+
+def _assignment(hosts: int, cores: int, per_replica: int) -> object:
+    """Neighbours are a replica; the cores of all hosts lie in a row."""
+    return tf.tpu.experimental.DeviceAssignment(
+        tf.tpu.experimental.Topology(
+            mesh_shape=[hosts * cores, 1, 1, 1],
+            device_coordinates=[
+                [[host * cores + core, 0, 0, 0] for core in range(cores)]
+                for host in range(hosts)
+            ],
+        ),
+        np.array([[core, 0, 0, 0] for core in range(hosts * cores)]).reshape(
+            [-1, per_replica, 4]
+        ),
     )
 
 
 @contextlib.contextmanager
 def traced_on_paper(
-    hosts: int, cores_per_host: int = 8, *, embedding_engine: int = 0
+    hosts: int,
+    cores_per_host: int = 8,
+    *,
+    embedding_engine: int = 0,
+    cores_per_replica: int = 1,
 ) -> Iterator[tuple[tf.Graph, tf.distribute.TPUStrategy]]:
     """A graph and a TPUStrategy in scope, to trace a program in.
 
@@ -122,7 +150,10 @@ def traced_on_paper(
         tf.Graph().as_default() as graph,
     ):
         strategy = paper_strategy(
-            hosts, cores_per_host, embedding_engine=embedding_engine
+            hosts,
+            cores_per_host,
+            embedding_engine=embedding_engine,
+            cores_per_replica=cores_per_replica,
         )
         with strategy.scope():
             yield graph, strategy

@@ -56,6 +56,15 @@ def test_under_a_tpu_strategy_a_table_that_grows_is_on_the_host():
     assert "no fixed vocabulary" in embedding.describe()
 
 
+def test_under_a_tpu_strategy_every_table_needs_an_optimizer():
+    with (
+        tf.Graph().as_default(),
+        paper_strategy(1).scope(),
+        pytest.raises(ValueError, match=r"None is an unsupported.*'a_table'"),
+    ):
+        tfembed.TPUEmbedding(_features(a=8), None)
+
+
 def test_serving_is_not_there_under_a_tpu_strategy():
     with (
         tf.Graph().as_default(),

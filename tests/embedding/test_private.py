@@ -206,3 +206,10 @@ def test_hosts_are_those_of_the_tpus_or_one():
     with traced_on_paper(4) as (_, strategy):
         assert private.num_hosts(strategy) == 4
         assert private.cores_per_replica(strategy) is None
+    with traced_on_paper(1, 4, cores_per_replica=2) as (_, strategy):
+        assert private.cores_per_replica(strategy) == 2
+        devices = private.tpu_devices(strategy)
+    assert [[name[-5:] for name in cores] for cores in devices] == [
+        ["TPU:0", "TPU:1"],
+        ["TPU:2", "TPU:3"],
+    ]

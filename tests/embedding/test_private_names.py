@@ -92,12 +92,12 @@ def _their_proto(strategy, *, is_pipelined):
     return theirs._create_config_proto()
 
 
-def _our_proto(kinds, *, is_pipelined):
-    # On paper no hardware would take the tables: on the host, and not built.
+def _our_proto(kinds, *, is_pipelined, engine="host"):
+    # Not built: on paper no hardware would take the tables.
     ours = tfembed.TPUEmbedding(
         _configs(kinds),
         pipeline_execution_with_tensor_core=is_pipelined,
-        engine="host",
+        engine=engine,
     )
     ours._shapes = ours._shapes.with_given(None, 8)
     assert ours._dynamic_learning_rates == [_other_rate, _rate]
@@ -128,23 +128,20 @@ def test_the_config_proto_is_tensorflows(strategy, is_pipelined, kinds):
     ]
 
 
-@pytest.mark.parametrize("cores", [None, 2])
+@pytest.mark.parametrize("cores", [1, 2])
 @pytest.mark.parametrize("hosts", [1, 4])
 def test_the_config_proto_of_a_tpu_is_tensorflows(hosts, cores):
-    with traced_on_paper(hosts, embedding_engine=1) as (_, strategy):
-        if cores:
-            # What TensorFlow asks of a device assignment for this.
-            strategy.extended._device_assignment = types.SimpleNamespace(
-                num_cores_per_replica=cores,
-                num_replicas=4 * hosts,
-                host_device=lambda replica: replica % hosts,
-            )
-        ours = _our_proto(tfembed, is_pipelined=False)
+    with traced_on_paper(
+        hosts, embedding_engine=1, cores_per_replica=cores
+    ) as (_, strategy):
+        ours = _our_proto(tfembed, is_pipelined=False, engine="tpu")
         theirs = _their_proto(strategy, is_pipelined=False)
     assert ours == theirs
     assert ours.num_hosts == hosts
     assert ours.num_tensor_cores == 8 * hosts
-    assert ours.spmd_sharding.num_cores_per_replica == (cores or 0)
+    assert ours.spmd_sharding.num_cores_per_replica == (
+        cores if cores > 1 else 0
+    )
     # A table is never smaller than the number of hosts.
     assert ours.table_descriptor[1].vocabulary_size == hosts
 

@@ -94,6 +94,13 @@ def test_the_program_fails_with_the_bad_line(tmp_path, capsys):
     assert f"error: {path}:5: user, item" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("flag", ["--epochs=-1", "--epochs=0", "--dim=0"])
+def test_the_program_refuses_a_model_that_cannot_be(capsys, flag):
+    with pytest.raises(SystemExit):
+        movielens_retrieval.main([flag])
+    assert "a whole number of at least 1" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not ML_100K.exists(), reason=f"{ML_100K.name} is not there")
 def test_movielens_100k_beats_what_is_popular():

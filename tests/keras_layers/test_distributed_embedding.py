@@ -258,3 +258,13 @@ def test_weights_for_a_custom_combiner_are_refused():
     ids = tf.ragged.constant([[0, 1]], dtype=tf.int64)
     with pytest.raises(errors.ArgumentError, match="CustomCombiner"):
         layer(ids, tf.cast(ids, tf.float32))
+
+
+@pytest.mark.parametrize("name", ["table_stacking", "update_stats"])
+def test_what_lays_tables_out_on_a_tpu_is_told_to_be_left_out(name):
+    with pytest.raises(errors.ArgumentError, match=f"{name}.*keras-rs.*Leave"):
+        DistributedEmbedding(
+            tfembed.FeatureConfig(tfembed.TableConfig(4, 2)),
+            tfembed.SGD(1.0),
+            **{name: "auto"},
+        )

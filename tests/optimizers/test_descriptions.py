@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -260,6 +261,30 @@ def test_a_callable_learning_rate_survives_translation():
 
     theirs = THEIRS.Adagrad(rate)
     assert optimizers.from_tensorflow(theirs).learning_rate is rate
+
+
+@pytest.mark.parametrize(
+    "rate", [tf.constant(0.25), np.float32(0.25), np.array(0.25)]
+)
+def test_a_scalar_is_a_learning_rate(rate):
+    assert optimizers.Adagrad(rate) == optimizers.Adagrad(0.25)
+    translated = optimizers.from_tensorflow(THEIRS.Adagrad(rate))
+    assert translated == optimizers.Adagrad(0.25)
+
+
+@pytest.mark.parametrize("rate", [None, "0.1", [0.1], tf.constant([0.1])])
+def test_anything_else_is_no_learning_rate(rate):
+    with pytest.raises(errors.ArgumentError, match="a tf.Variable or a func"):
+        optimizers.SGD(rate)
+
+
+def test_of_a_variable_the_learning_rate_is_what_it_holds_then():
+    rate = tf.Variable(1.0)
+    ours, theirs = optimizers.SGD(rate), THEIRS.SGD(rate)
+    rate.assign(0.5)
+    assert ours.learning_rate() == 0.5
+    assert optimizers.from_tensorflow(theirs) == ours
+    assert ours != optimizers.SGD(tf.Variable(0.5))
 
 
 def test_our_own_pass_the_translation_unchanged():

@@ -152,6 +152,21 @@ def make_plan(feature_config: Any, optimizer: Any) -> EmbeddingPlan:
     )
 
 
+def check_all_train(plan: EmbeddingPlan) -> None:
+    """Raises tfembed.errors.ArgumentError where a table has no optimizer.
+
+    A TPU's tables have one each, those that are never trained too.
+    """
+    for config, rule in zip(plan.tables, plan.optimizers, strict=True):
+        if rule is None:
+            raise errors.ArgumentError(
+                "None is an unsupported optimizer class under a TPUStrategy; "
+                f"table {config.name!r} has no other. Give one to its "
+                "TableConfig or to TPUEmbedding: tfembed.SGD(0.0) where it is "
+                "never trained."
+            )
+
+
 def _check_fits(rule: optimizers.Optimizer, table: Any, name: str) -> None:
     has_vocabulary = table.vocabulary_size is not None
     rule.check_fits_table(name, has_vocabulary=has_vocabulary)

@@ -31,6 +31,7 @@ __all__ = [
     "retrieve_variables",
     "saved_captures",
     "single_variable",
+    "tpu_devices",
     "track",
     "tracked",
     "unchecked_call",
@@ -201,6 +202,11 @@ def cores_per_replica(strategy: Any) -> int | None:
     """Of a TPUStrategy with a device assignment; else None."""
     assignment = getattr(strategy.extended, "_device_assignment", None)
     return assignment.num_cores_per_replica if assignment else None
+
+
+def tpu_devices(strategy: Any) -> list[list[str]]:
+    """Of a TPUStrategy: per replica those of its cores."""
+    return [list(cores) for cores in strategy.extended._tpu_devices]
 
 
 def parsed_layouts(text: bytes) -> list[Any]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from tfembed import errors
+from tfembed.embedding.core_shares import split_over_cores
 from tfembed.embedding.features.packed_features import PackedFeatures, unpacked
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.replicas import THIS_REPLICA, Replicas
@@ -15,11 +17,19 @@ __all__ = ["ReplicaShare", "replica_shares"]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ReplicaShare:
-    """One replica's batch: per feature its ids, and its weights or None."""
+    """The batch of a replica, or of one of its cores where it has several.
+
+    Attributes:
+      replica: its number.
+      values: per feature its ids.
+      weights: per feature they, or None.
+      device: where it goes; None inside of a TPUStrategy's run.
+    """
 
     replica: int
     values: list[Any]
     weights: list[Any]
+    device: str | None = None
 
 
 def replica_shares(
@@ -37,10 +47,43 @@ def replica_shares(
       features, weights, device: as for `TPUEmbedding.enqueue`.
 
     Raises:
-      tfembed.errors.ArgumentError: a device without a replica, or packed
-        features of something else.
+      tfembed.errors.ArgumentError: a device without a replica, packed features
+        of something else, or what cannot be split over a replica's cores.
       ValueError, TypeError: a structure that does not match.
     """
+    shares = _of_replicas(plan, replicas, features, weights, device)
+    if replicas.cores == 1 or device is not None:
+        return shares
+    if replicas.current() == THIS_REPLICA:
+        raise errors.UnsupportedError(
+            f"A replica of this TPUStrategy has {replicas.cores} cores: enqueue "
+            "outside of strategy.run, where its batch is split over them."
+        )
+    return [
+        ReplicaShare(
+            share.replica,
+            parts[: len(plan.paths)],
+            parts[len(plan.paths) :],
+            core,
+        )
+        for share in shares
+        for core, parts in zip(
+            replicas.devices[share.replica],
+            split_over_cores(
+                share.values + share.weights, plan.paths * 2, replicas.cores
+            ),
+            strict=True,
+        )
+    ]
+
+
+def _of_replicas(
+    plan: EmbeddingPlan,
+    replicas: Replicas,
+    features: Any,
+    weights: Any,
+    device: str | None,
+) -> list[ReplicaShare]:
     if isinstance(replicas.split([features])[0][0], PackedFeatures):
         if replicas.current() == THIS_REPLICA:
             raise errors.ArgumentError(
@@ -49,9 +92,9 @@ def replica_shares(
             )
         return [
             ReplicaShare(
-                replica, *unpacked(packed, plan.feature_config, weights)
+                replica, *unpacked(packed, plan.feature_config, weights), name
             )
-            for replica, (packed,) in _split(replicas, [features], device)
+            for replica, name, (packed,) in _split(replicas, [features], device)
         ]
     values = plan.flatten(features, "features")
     weight_values = [None] * len(values)
@@ -59,16 +102,24 @@ def replica_shares(
         weight_values = plan.flatten(weights, "weights")
     n = len(values)
     return [
-        ReplicaShare(replica, share[:n], share[n:])
-        for replica, share in _split(replicas, values + weight_values, device)
+        ReplicaShare(replica, share[:n], share[n:], name)
+        for replica, name, share in _split(
+            replicas, values + weight_values, device
+        )
     ]
 
 
 def _split(
-    replicas: Replicas, values: list[Any], device: str | None
-) -> list[tuple[int, list[Any]]]:
+    replicas: Replicas, values: Sequence[Any], device: str | None
+) -> list[tuple[int, str | None, list[Any]]]:
+    """Replicas, their devices and what they get."""
     if device is not None:
-        return [(replicas.of_device(device), values)]
+        return [(replicas.of_device(device), device, list(values))]
     if replicas.is_inside_run():
-        return [(replicas.current_for("enqueue"), values)]
-    return list(enumerate(replicas.split(values)))
+        return [(replicas.current_for("enqueue"), None, list(values))]
+    return [
+        (replica, names[0], share)
+        for replica, (names, share) in enumerate(
+            zip(replicas.devices, replicas.split(values), strict=True)
+        )
+    ]

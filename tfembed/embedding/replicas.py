@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.embedding import private
 
 __all__ = ["THIS_REPLICA", "Replicas", "is_tpu", "public_name"]
 
@@ -66,6 +67,20 @@ class Replicas:
     def count(self) -> int:
         """The number of replicas."""
         return int(self._strategy.num_replicas_in_sync)
+
+    @property
+    def cores(self) -> int:
+        """The cores of a replica: several where a TPUStrategy spreads it (SPMD)."""
+        return private.cores_per_replica(self._strategy) or 1
+
+    @property
+    def devices(self) -> list[list[str]]:
+        """Per replica, the devices of its cores."""
+        if not isinstance(self._strategy, _SUPPORTED):  # The default one.
+            return [["/device:CPU:0"]]
+        if self.cores > 1:
+            return private.tpu_devices(self._strategy)
+        return [[name] for name in self._strategy.extended.worker_devices]
 
     def check_strategy(self, call: str) -> None:
         """Raises where a call runs under another strategy than this one.
@@ -132,7 +147,7 @@ class Replicas:
         return not is_one and self.current() is not None
 
     def of_device(self, device: str) -> int:
-        """The replica whose device is `device`.
+        """The replica that has `device`.
 
         Raises:
           tfembed.errors.ArgumentError: there is none.
@@ -141,16 +156,13 @@ class Replicas:
             raise errors.ArgumentError(
                 f"Non-TPU device {device} passed to enqueue."
             )
-        names = ["/device:CPU:0"]
-        if isinstance(self._strategy, _SUPPORTED):  # Not the default one.
-            names = list(self._strategy.extended.worker_devices)
-        devices = [_spec(name) for name in names]
-        if _spec(device) not in devices:
-            raise errors.ArgumentError(
-                f"Device {device} passed to enqueue is not one of the "
-                f"replicas' devices: {names}."
-            )
-        return devices.index(_spec(device))
+        for replica, names in enumerate(self.devices):
+            if _spec(device) in map(_spec, names):
+                return replica
+        raise errors.ArgumentError(
+            f"Device {device} passed to enqueue is not one of the replicas' "
+            f"devices: {[name for names in self.devices for name in names]}."
+        )
 
     def split(self, values: Sequence[Any]) -> list[list[Any]]:
         """Per replica, its share of each value.

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfembed.embedding.eager_calls import EagerCalls
 from tfembed.embedding.engines.places import places_of
 from tfembed.embedding.features import activations as shaping
+from tfembed.embedding.features.output_shapes import OutputShapes
 from tfembed.embedding.replica_shares import replica_shares
 from tfembed.embedding.steps.recent_names import RecentNames
 from tfembed.embedding.steps.step_forms import StepForms, StepName
@@ -104,7 +105,7 @@ class StepCalls(TensorFlowNames):
         form = self._forms.place_of(name, engine.form_of(batches))
         engine.enqueue(self._forms.step(name, form), batches)
         self._shapes = shapes
-        return [share.replica for share in shares], form
+        return list({share.replica: None for share in shares}), form
 
     @_not_converted
     def dequeue(self, name: str | None = None) -> Any:
@@ -138,6 +139,11 @@ class StepCalls(TensorFlowNames):
             self._forms.note_dequeued(name, replica, step)
             return activations
 
+    @property
+    def _replica_shapes(self) -> OutputShapes:
+        """Of activations: what enqueue sees is a core's part of a replica."""
+        return self._shapes.of_cores(self._replicas.cores)
+
     def _dequeue_step(self, engine: Any, replica: int, step: StepName) -> Any:
         """By a function, where there is one for it."""
         function = self._eager_calls.find(
@@ -148,7 +154,7 @@ class StepCalls(TensorFlowNames):
         return self._dequeue(engine, replica, step)
 
     def _dequeue(self, engine: Any, replica: int, step: StepName) -> Any:
-        shapes = self._shapes.shapes
+        shapes = self._replica_shapes.shapes
         return self._plan.pack(
             [
                 shaping.with_shape(
@@ -189,7 +195,7 @@ class StepCalls(TensorFlowNames):
         self, engine: Any, flat: Sequence[Any], step: StepName
     ) -> None:
         def apply(*parts: Any) -> None:
-            checked = engine.read_gradients(step, parts, self._shapes)
+            checked = engine.read_gradients(step, parts, self._replica_shapes)
             self._replicas.merge(
                 lambda per_replica: engine.apply_gradients(
                     [name for name, *_ in per_replica],

@@ -9,7 +9,7 @@ from tfembed.embedding.eager_calls import EagerCalls
 from tfembed.embedding.engine_options import EngineOptions
 from tfembed.embedding.engines.choice import choose_engines
 from tfembed.embedding.features.output_shapes import OutputShapes
-from tfembed.embedding.plan import make_plan
+from tfembed.embedding.plan import check_all_train, make_plan
 from tfembed.embedding.replicas import Replicas, is_tpu
 from tfembed.embedding.step_calls import StepCalls
 from tfembed.embedding.steps.recent_names import RecentNames
@@ -52,7 +52,8 @@ class TPUEmbedding(StepCalls):
     Args:
       feature_config: a FeatureConfig or a `tf.nest` structure of them. Features
         with the same TableConfig object share a table.
-      optimizer: of tables that have none; None for tables that are never trained.
+      optimizer: of tables that have none; None for tables that are never
+        trained, but not under a TPUStrategy.
       pipeline_execution_with_tensor_core: whether the tables work while the
         model computes (in functions; eagerly one thing follows the other): a
         step's update runs beside the next step's model, and a batch that is
@@ -100,6 +101,8 @@ class TPUEmbedding(StepCalls):
         )
         self._replicas = Replicas(type(self).__name__)
         self._plan = make_plan(feature_config, optimizer)
+        if is_tpu(self._replicas.strategy):
+            check_all_train(self._plan)
         self._choices = choose_engines(
             self._plan, engine, self._replicas.strategy, nonfinite
         )

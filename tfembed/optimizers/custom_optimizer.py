@@ -33,7 +33,7 @@ class CustomOptimizer(interface.Optimizer):
         hyperparameters a tuple of float32 []. Returns the new row, or a tuple of
         it and the new slots. It is vectorized over rows.
       learning_rate: a number, or a function without arguments that is called
-        whenever gradients are applied.
+        whenever gradients are applied; a tf.Variable is read then.
       slot_names: of numbers kept beside each row; None: none.
       slot_initializers: one per slot, called as initializer(shape, dtype=...).
         In a table without a vocabulary, whose rows come one by one, a slot
@@ -91,7 +91,8 @@ class CustomOptimizer(interface.Optimizer):
                 f"number of slot_initializers ({len(initializers)})."  # type: ignore[arg-type]
             )
         _check_slot_dims(self.slot_dims or (), names or ())
-        interface.check_learning_rate(self.learning_rate)
+        rate = interface.as_learning_rate(self.learning_rate)
+        object.__setattr__(self, "learning_rate", rate)
 
     def rule_text(self) -> str:
         """What tells this optimizer from others in one process."""

@@ -9,6 +9,7 @@ import numbers
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeAlias
 
+import numpy as np
 import tensorflow as tf
 
 from tfembed import errors
@@ -33,7 +34,7 @@ class Optimizer(abc.ABC):
         `multiply_weight_decay_factor_by_learning_rate`, once per step. None or
         0: none. (Decoupled weight decay, arxiv.org/abs/1711.05101.)
       learning_rate: a number, or a function without arguments that is called
-        whenever gradients are applied.
+        whenever gradients are applied; a tf.Variable is read then.
       clip_weight_min, clip_weight_max: limits of the row after its update.
       use_gradient_accumulation: True: the gradients of a row are summed over
         the global batch and applied once. False: applied one by one.
@@ -150,7 +151,8 @@ class Optimizer(abc.ABC):
             if field.type == "bool":  # As TensorFlow's, whatever is true.
                 value = bool(getattr(self, field.name))
                 object.__setattr__(self, field.name, value)
-        check_learning_rate(self.learning_rate)
+        rate = as_learning_rate(self.learning_rate)
+        object.__setattr__(self, "learning_rate", rate)
         if not self.use_gradient_accumulation and self.clipvalue is not None:
             raise errors.ArgumentError(
                 "When `use_gradient_accumulation` is False, gradient clipping "
@@ -182,13 +184,24 @@ class KeywordOptimizer(Optimizer):
         check_slot_creator(self.slot_variable_creation_fn)
 
 
-def check_learning_rate(rate: object) -> None:
-    """Raises for anything but a number or a function."""
-    if not callable(rate) and not isinstance(rate, numbers.Real):
+def as_learning_rate(rate: Any) -> LearningRate:
+    """A number or a function: of a tf.Variable, the one that reads it.
+
+    Raises:
+      tfembed.errors.ArgumentError: anything else.
+    """
+    if isinstance(rate, tf.Variable):
+        return rate.read_value
+    number = rate
+    if isinstance(rate, (tf.Tensor, np.ndarray)) and rate.ndim == 0:
+        number = tf.get_static_value(rate)
+        number = None if number is None else np.asarray(number).item()
+    if not callable(number) and not isinstance(number, numbers.Real):
         raise errors.ArgumentError(
-            "`learning_rate` must be a number or a function without "
-            f"arguments; got {rate!r}."
+            "`learning_rate` must be a number, a tf.Variable or a function "
+            f"without arguments; got {rate!r}."
         )
+    return number
 
 
 def check_slot_creator(creator: object) -> None:

@@ -130,7 +130,7 @@ class FollowedTable(ShardedTable):
         return group([table_ops.remove(*shard) for shard in shards])
 
     def _key_tensor(self, keys: Any) -> tf.Tensor:
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no _key_tensor.")
 
 
 def group(operations: Sequence[Any]) -> tf.Operation | None:

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from tfembed import errors
+from tfembed.embedding import private
 from tfembed.embedding.engines.registry import missing
 from tfembed.embedding.features.tensorflow_configs import why_not_tensorflows
 from tfembed.embedding.plan import EmbeddingPlan
@@ -88,6 +89,14 @@ def choose_engines(
       tfembed.errors.UnsupportedError: an engine that is not there, or cannot do
         what is asked of it.
     """
+    choices = _chosen(plan, asked, strategy, nonfinite)
+    _check_cores(choices, strategy)
+    return choices
+
+
+def _chosen(
+    plan: EmbeddingPlan, asked: str, strategy: Any, nonfinite: str
+) -> EngineChoices:
     check_engine_name(asked, ENGINES)
     if asked == "auto":
         return EngineChoices(
@@ -121,6 +130,18 @@ def choose_engines(
         tuple(EngineChoice(one.name, asked, why) for one in plan.tables),
         is_tpu(strategy),
     )
+
+
+def _check_cores(choices: EngineChoices, strategy: Any) -> None:
+    cores = private.cores_per_replica(strategy) or 1
+    elsewhere = [one for one in choices.of_tables if one.engine != "tpu"]
+    if cores > 1 and elsewhere:
+        raise errors.UnsupportedError(
+            f"A replica of this TPUStrategy has {cores} cores, over which the "
+            "TPU's embedding engine alone spreads a batch. Not in it is table "
+            f"{elsewhere[0].table!r}: {elsewhere[0].why}. Use one core per "
+            "replica."
+        )
 
 
 def check_engine_name(asked: str, engines: tuple[str, ...]) -> None:

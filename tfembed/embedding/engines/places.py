@@ -61,10 +61,10 @@ class EnginePlaces:
           As `inputs.read_batch`.
         """
         own = [
-            ReplicaShare(
-                share.replica,
-                self.pick(share.values),
-                self.pick(share.weights),
+            dataclasses.replace(
+                share,
+                values=self.pick(share.values),
+                weights=self.pick(share.weights),
             )
             for share in shares
         ]

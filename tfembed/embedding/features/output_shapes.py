@@ -89,6 +89,16 @@ class OutputShapes:
             ]
         )
 
+    def of_cores(self, cores: int) -> OutputShapes:
+        """Of `cores` batches of these shapes, one after another."""
+        if cores == 1:
+            return self
+        shapes = [
+            tf.TensorShape([shape[0] * cores]).concatenate(shape[1:])
+            for shape in self.shapes
+        ]
+        return dataclasses.replace(self, shapes=shapes)
+
     def with_given(
         self, input_shapes: Any, batch_size: int | None
     ) -> OutputShapes:

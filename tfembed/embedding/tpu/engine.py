@@ -20,7 +20,6 @@ from tfembed.embedding.features.tensorflow_configs import tensorflow_features
 from tfembed.embedding.host.tables import HostTable, TableSize
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.replica_shares import ReplicaShare
-from tfembed.embedding.replicas import THIS_REPLICA
 from tfembed.embedding.steps.step_forms import StepName
 from tfembed.embedding.tpu.table import TpuTable
 
@@ -52,7 +51,7 @@ class TpuEngine:
     ) -> None:
         shapes.check_defined()
         self._plan = plan
-        self._devices = tf.distribute.get_strategy().extended.worker_devices
+        self._cores = private.cores_per_replica(tf.distribute.get_strategy())
         self._theirs = tf.tpu.experimental.embedding.TPUEmbedding(
             tensorflow_features(plan),
             None,
@@ -82,16 +81,13 @@ class TpuEngine:
         """
         del shapes
         for share in shares:
-            device = None
-            if share.replica != THIS_REPLICA:
-                device = self._devices[share.replica]
             weights = share.weights
             self._theirs.enqueue(
                 share.values,
                 None if all(one is None for one in weights) else weights,
                 training,
                 name,
-                device,
+                share.device,
             )
 
     def dequeue(self, replica: int, name: StepName) -> list[tf.Tensor]:
@@ -104,7 +100,21 @@ class TpuEngine:
         names: Sequence[StepName],
         gradients: Sequence[Sequence[tf.Tensor]],
     ) -> None:
-        """Sends this replica's gradients."""
+        """Sends this replica's gradients.
+
+        Raises:
+          tfembed.errors.UnsupportedError: of sequences, with several cores.
+        """
+        if (self._cores or 1) > 1 and any(
+            one.shape.rank > 2 for one in gradients[0]
+        ):
+            raise errors.UnsupportedError(
+                f"TensorFlow takes no gradients of rank 3 where a replica has "
+                f"{self._cores} cores: it expects all dimensions but the last "
+                "one to be theirs together. Use one core per replica, or train "
+                "without sequence features and output shapes of several "
+                "dimensions."
+            )
         self._theirs.apply_gradients(list(gradients[0]), names[0])
 
     def retrieve(self) -> None:

@@ -19,6 +19,9 @@ __all__ = ["DistributedEmbedding"]
 
 _ROWS_IN_ASSETS = "rows_in_assets"
 
+# Arguments of keras-rs' layer that say how a TPU lays tables out.
+_OF_KERAS_RS = ("table_stacking", "update_stats")
+
 
 @keras.saving.register_keras_serializable(package="tfembed")
 class DistributedEmbedding(keras.layers.Layer):
@@ -71,6 +74,12 @@ class DistributedEmbedding(keras.layers.Layer):
         nonfinite: str = "skip",
         **kwargs: Any,
     ) -> None:
+        for name in _OF_KERAS_RS:
+            if name in kwargs:
+                raise errors.ArgumentError(
+                    f"{name} is of keras-rs' layer, for a TPU's SparseCores; got "
+                    f"{kwargs[name]!r}. Leave it out: here tables need no layout."
+                )
         # Weights of ids stay as they are, whatever the policy.
         super().__init__(autocast=False, **kwargs)
         # Keras would choose XLA where there is a GPU; tables are on the host.
