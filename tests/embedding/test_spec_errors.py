@@ -2,8 +2,8 @@
 
 Exempt, since removing them is the point: RuntimeError for enqueue, dequeue,
 apply_gradients and embedding_tables off or on a TPU. Direct arguments, input
-devices and nested graphs: test_tpu_plumbing.py and, under TPUStrategy,
-test_tpu_engine.py.
+devices and nested graphs: test_tpu_plumbing.py. What only a TPUStrategy refuses:
+test_tpu_engine.py and, with several cores per replica, test_tpu_cores.py.
 """
 
 from __future__ import annotations

@@ -188,6 +188,42 @@ def test_ftrl_in_both_forms_with_l1_l2_and_beta(power, multiply):
     _near([rows[0], slots["accumulators"], slots["linears"]], [w, a, linear])
 
 
+@pytest.mark.parametrize("start", [0.5, -3.0])
+def test_ftrl_overwrites_the_initial_row_at_its_first_touch(start):
+    rate, g = 0.5, 0.3
+    rows, slots = _trained(
+        tfembed.FTRL(rate, initial_accumulator_value=0.25), [g], start=start
+    )
+    # The row that was there counts through linears alone, as they started at 0.
+    root = math.sqrt(0.25 + g * g)
+    linear = g - (root - 0.5) * start / rate
+    _near([slots["linears"], rows[0]], [linear, -linear * rate / root])
+    _near(rows[1], start)
+
+
+@pytest.mark.parametrize("gradients", [GRADIENTS, [0.3]])
+def test_ftrls_beta_is_beta_over_two_rates_in_l2(gradients):
+    rate, beta = 0.5, 0.3
+    rows, slots = _trained(tfembed.FTRL(rate, beta=beta), gradients)
+    others, other_slots = _trained(
+        tfembed.FTRL(rate, l2_regularization_strength=beta / (2 * rate)),
+        gradients,
+    )
+    _near(rows, others)
+    _near(list(slots.values()), list(other_slots.values()))
+
+
+def test_allow_zero_accumulator_is_ignored():
+    rows, _ = _trained(tfembed.FTRL(0.5))
+    others, _ = _trained(tfembed.FTRL(0.5, allow_zero_accumulator=True))
+    assert rows.tolist() == others.tolist()
+    for allowed in (False, True):
+        with pytest.raises(ValueError, match="initial_accumulator_value"):
+            tfembed.FTRL(
+                initial_accumulator_value=0.0, allow_zero_accumulator=allowed
+            )
+
+
 @pytest.mark.parametrize("sum_inside_sqrt", [False, True])
 def test_adam_has_no_bias_correction_and_both_forms_of_the_root(
     sum_inside_sqrt,

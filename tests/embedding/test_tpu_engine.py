@@ -258,3 +258,29 @@ def test_hardware_that_is_set_up_for_another_object_is_refused(monkeypatch):
         with pytest.raises(RuntimeError, match="already initialized"):
             embedding.build(per_replica_batch_size=4)
     assert not embedding._built
+
+
+@pytest.mark.parametrize("kinds", [tfembed, THEIRS])
+def test_ctor_a_table_without_an_optimizer_under_a_tpu_strategy(kinds):
+    with (
+        traced_on_paper(1, embedding_engine=1),
+        pytest.raises(
+            ValueError, match="NoneType.*is an unsupported optimizer"
+        ),
+    ):
+        kinds.TPUEmbedding(kinds.FeatureConfig(kinds.TableConfig(4, 2)), None)
+
+
+@pytest.mark.parametrize("kinds", [tfembed, THEIRS])
+def test_build_on_a_tpu_a_slot_function_without_callable_initial_values(kinds):
+    def slots_of(table, names, initializers):
+        del initializers
+        return {name: tf.Variable(tf.zeros([8, 4])) for name in names}
+
+    rule = kinds.Adagrad(0.1, slot_variable_creation_fn=slots_of)
+    with traced_on_paper(1, embedding_engine=1):
+        embedding = kinds.TPUEmbedding(
+            kinds.FeatureConfig(kinds.TableConfig(8, 4)), rule
+        )
+        with pytest.raises(ValueError, match="Unable to extract initializer"):
+            embedding.build(per_replica_batch_size=4)

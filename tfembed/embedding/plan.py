@@ -160,8 +160,8 @@ def check_all_train(plan: EmbeddingPlan) -> None:
     for config, rule in zip(plan.tables, plan.optimizers, strict=True):
         if rule is None:
             raise errors.ArgumentError(
-                "None is an unsupported optimizer class under a TPUStrategy; "
-                f"table {config.name!r} has no other. Give one to its "
+                f"{type(rule)} is an unsupported optimizer class under a "
+                f"TPUStrategy; table {config.name!r} has no other. Give one to its "
                 "TableConfig or to TPUEmbedding: tfembed.SGD(0.0) where it is "
                 "never trained."
             )
