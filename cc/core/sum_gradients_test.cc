@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <limits>
 #include <vector>
 
@@ -94,6 +95,47 @@ TEST(SumGradientsTest, SumsAnIdThatComesThousandsOfTimes) {
   ThreadExecutor executor(2);
   ExpectSums(features, 8,
              SumGradients(features.features(), 8, &executor).value());
+}
+
+// Of one sign, so that what is rounded away adds up.
+GradientFeatures OftenIdOne(int64_t others) {
+  GradientFeatures features(3);
+  RandomBagsOptions options;
+  options.num_bags = 500000;
+  options.has_splits = false;
+  features.Add(options, 1);
+  std::vector<int64_t>& ids = features.bags(0).ids();
+  std::fill(ids.begin(), ids.end(), 1);
+  for (int64_t i = 0; i < others; ++i) ids[i] = 0;
+  std::vector<float>& gradients = features.gradients(0);
+  std::fill(gradients.begin(), gradients.end(), 0.1f);
+  return features;
+}
+
+TEST(SumGradientsTest, SumsAnIdThatComesHalfAMillionTimes) {
+  const GradientFeatures features = OftenIdOne(0);
+  ExpectSums(features, 3,
+             SumGradients(features.features(), 3, nullptr).value());
+}
+
+TEST(SumGradientsTest, GivesTheSameBitsWhereverARunBegins) {
+  std::vector<float> last;
+  for (const int64_t others : {7, 511, 512, 1000}) {
+    GradientFeatures features = OftenIdOne(others);
+    std::vector<float>& gradients = features.gradients(0);
+    for (size_t i = others * 4; i < gradients.size(); ++i) {
+      gradients[i] = static_cast<float>((i - others * 4) % 97);
+    }
+    std::fill(gradients.end() - 4 * (1000 - others), gradients.end(), 0.0f);
+    const SummedGradients summed =
+        SumGradients(features.features(), 3, nullptr).value();
+    ASSERT_EQ(summed.ids, (std::vector<int64_t>{0, 1}));
+    const std::vector<float> rows(summed.rows.begin() + 3, summed.rows.end());
+    if (!last.empty()) {
+      EXPECT_EQ(rows, last) << others;
+    }
+    last = rows;
+  }
 }
 
 TEST(SumGradientsTest, GivesNothingForNoIds) {

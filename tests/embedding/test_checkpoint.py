@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 import fresh_process
 import tfembed
@@ -113,6 +116,53 @@ def test_theirs_restores_ours(rule, tmp_path):
     status = tf.train.Checkpoint(embedding=theirs).restore(path)
     status.assert_existing_objects_matched().assert_consumed()
     _assert_equal(_contents(theirs), _contents(ours))
+
+
+def _saver(path):
+    """What the checkpoint says of how `embedding` was written."""
+    reader = tf.train.load_checkpoint(path)
+    graph = trackable_object_graph_pb2.TrackableObjectGraph()
+    graph.ParseFromString(reader.get_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"))
+    (node,) = [
+        child.node_id
+        for child in graph.nodes[0].children
+        if child.local_name == "embedding"
+    ]
+    return graph.nodes[node].registered_saver.name
+
+
+@pytest.mark.parametrize("make", [_ours, _theirs])
+def test_the_node_carries_tensorflows_callback(make, tmp_path):
+    path = tf.train.Checkpoint(embedding=make("Adagrad")).write(tmp_path / "ck")
+    assert _saver(path) == "tf.TPUEmbeddingCallback"
+
+
+def test_the_node_of_a_serving_embedding_carries_none(tmp_path):
+    serving = tfembed.TPUEmbeddingForServing(_features(tfembed, 1), None)
+    serving.build()
+    path = tf.train.Checkpoint(embedding=serving).write(tmp_path / "ck")
+    assert _saver(path) == ""
+
+
+@pytest.mark.parametrize("make", [_ours, _theirs])
+@pytest.mark.parametrize("written_by", [_ours, _theirs])
+def test_a_restore_loads_what_hardware_has_of_the_variables(
+    written_by, make, tmp_path
+):
+    written, embedding = written_by("Adam", 1), make("Adam", 2)
+    written.build()
+    embedding.build()
+    path = tf.train.Checkpoint(embedding=written).write(tmp_path / "ck")
+    seen = []
+
+    def load():
+        seen.append(_contents(embedding))
+
+    with mock.patch.object(embedding, "_load_variables", load):
+        tf.train.Checkpoint(embedding=embedding).restore(path)
+    (contents,) = seen
+    for name, values in _contents(written).items():
+        np.testing.assert_array_equal(contents[name], values)
 
 
 def test_a_restore_before_build_draws_no_initial_rows(tmp_path):

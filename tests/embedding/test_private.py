@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.saved_model import registration
 
 from proof.paper_tpu import traced_on_paper
 from tfembed import ops
@@ -213,3 +214,14 @@ def test_hosts_are_those_of_the_tpus_or_one():
         ["TPU:0", "TPU:1"],
         ["TPU:2", "TPU:3"],
     ]
+
+
+def test_checkpoints_note_tensorflows_callback_of_a_kind():
+    class Kind(tf.Module):
+        pass
+
+    name = registration.get_registered_saver_name
+    assert name(Kind()) is None
+    private.note_callback_of(Kind)
+    assert name(Kind()) == "tf.TPUEmbeddingCallback"
+    assert name(tf.Module()) is None

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tfembed
 from embedding import marks
 from embedding.clicks import embedding_of_clicks, rows_of
+from tfembed import errors
 
 I64 = tf.int64
 
@@ -118,3 +120,78 @@ def test_weights_of_another_number_than_the_ids():
     embedding.enqueue({"clicks": ids}, {"clicks": weights})
     with pytest.raises(tf.errors.InvalidArgumentError, match="clicks"):
         embedding.dequeue()
+
+
+# Above rank 2 all dimensions but the last are one to the engine.
+
+
+def _of_rank_3(**options):
+    table = tfembed.TableConfig(
+        4, 2, tf.ones_initializer(), combiner="sum", name="users"
+    )
+    return tfembed.TPUEmbedding(
+        {"clicks": tfembed.FeatureConfig(table, name="clicks")},
+        tfembed.SGD(1.0),
+        **options,
+    )
+
+
+@pytest.mark.parametrize("packs", [False, True])
+@pytest.mark.parametrize("in_function", [False, True])
+@pytest.mark.parametrize(
+    "index",
+    [[0, 2, 0], [0, -1, 0], [1, -1, 2], [0, 0, 3], [1, 0, -1], [2, 0, 0]],
+)
+def test_an_index_outside_of_any_dimension_is_no_other_samples(
+    index, in_function, packs
+):
+    embedding = _of_rank_3()
+    embedding.build({"clicks": tf.TensorShape([2, 2, 3])})
+
+    def look_up(indices):
+        ids = tf.SparseTensor(indices, tf.constant([1], tf.int64), [2, 2, 3])
+        features = {"clicks": ids}
+        embedding.enqueue(
+            tfembed.pack_features(features) if packs else features
+        )
+        return embedding.dequeue()["clicks"]
+
+    call = tf.function(look_up) if in_function else look_up
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="(?s)clicks.*the batch"
+    ):
+        call(tf.constant([index], tf.int64))
+
+
+@pytest.mark.parametrize("packs", [False, True])
+def test_a_batch_of_rank_3_may_have_no_ids_at_all(packs):
+    embedding = _of_rank_3()
+    empty = tf.ragged.constant(
+        [[[], []], [[], []]], ragged_rank=2, dtype=tf.int64
+    ).to_sparse()
+    assert empty.dense_shape.numpy().tolist() == [2, 2, 0]
+    features = {"clicks": empty}
+    embedding.enqueue(tfembed.pack_features(features) if packs else features)
+    activations = embedding.dequeue()
+    assert activations["clicks"].numpy().tolist() == [[[0, 0], [0, 0]]] * 2
+    embedding.apply_gradients(activations)
+    (table,) = embedding.embedding_tables.values()
+    assert table.numpy().tolist() == [[1, 1]] * 4
+
+
+@pytest.mark.parametrize(
+    "ids", [tf.zeros([0], tf.int64), tf.zeros([0, 1], tf.int64)]
+)
+def test_a_batch_without_samples_gives_nothing_or_is_refused(
+    ids, default_engine
+):
+    embedding = _of_rank_3()
+    if default_engine == "xla":
+        with pytest.raises(
+            errors.UnsupportedError, match="clicks has no sample"
+        ):
+            embedding.enqueue({"clicks": ids})
+        return
+    embedding.enqueue({"clicks": ids})
+    assert embedding.dequeue()["clicks"].shape == [0, 2]
+    embedding.apply_gradients({"clicks": tf.zeros([0, 2])})

@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import context, execute
+from tensorflow.python.saved_model.registration import registration
 
 from tfembed.ops.private import single_variable
 
@@ -26,6 +27,7 @@ __all__ = [
     "is_made_inside_run",
     "load_variables",
     "new_config_proto",
+    "note_callback_of",
     "num_hosts",
     "parsed_layouts",
     "retrieve_variables",
@@ -56,6 +58,9 @@ SINGLE_VARIABLE_ARGUMENTS = (
     "aggregation",
     "shape",
 )
+
+# What checkpoints call that which runs around a TPUEmbedding's saves and restores.
+_CALLBACK = "tf.TPUEmbeddingCallback"
 
 # A trackable object without anything in it.
 Folder = tf.__internal__.tracking.AutoTrackable
@@ -170,6 +175,18 @@ def retrieve_variables(embedding: Any) -> None:
 def load_variables(embedding: Any) -> None:
     """Lets TensorFlow's TPUEmbedding write its variables to the hardware."""
     embedding._load_variables()
+
+
+def note_callback_of(kind: type) -> None:
+    """Has checkpoints say of each `kind` what they say of a TPUEmbedding.
+
+    That they were written with TensorFlow's callback, which brings variables up
+    to date before a save. Without that TensorFlow restores variables, but not
+    what a TPU holds of them.
+    """
+    predicates = registration._saver_registry._registered_predicates
+    is_theirs = predicates[_CALLBACK]
+    predicates[_CALLBACK] = lambda one: isinstance(one, kind) or is_theirs(one)
 
 
 def new_config_proto() -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tfembed import errors
+from tfembed.embedding import private
 from tfembed.embedding.eager_calls import EagerCalls
 from tfembed.embedding.engine_options import EngineOptions
 from tfembed.embedding.engines.choice import choose_engines
@@ -210,3 +211,6 @@ class TPUEmbedding(StepCalls):
     def trained_lookup(self) -> TrainedLookup:
         """Lookups whose gradient trains the tables, for layers."""
         return TrainedLookup(self._plan, self._engine_or_new(), self._replicas)
+
+
+private.note_callback_of(TPUEmbedding)

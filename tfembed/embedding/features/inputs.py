@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,6 @@ from tfembed.embedding.features.output_shapes import OutputShapes
 from tfembed.embedding.features.step_format import StepFormat, format_of
 from tfembed.embedding.features.weight_places import at_places_of
 from tfembed.ops import FeatureIds, feature_ids
-from tfembed.ops.private import traced_for_xla
 
 __all__ = [
     "BatchInput",
@@ -113,20 +113,26 @@ def read_input(value: Any, weights: Any, path: str, table: Any) -> FeatureIds:
 
 
 def _flat(value: tf.SparseTensor) -> tf.SparseTensor:
-    """All dimensions but the last as one."""
+    """All dimensions but the last as one.
+
+    An index outside of one of them becomes that of a sample before the first,
+    which engines refuse. (tf.sparse.reshape takes it to another sample, and XLA
+    does not compile that.)
+    """
     if value.shape.rank == 2:
         return value
-    if traced_for_xla():  # It compiles no reshape of sparse tensors.
-        sample, samples = value.indices[:, 0], value.dense_shape[0]
-        for i in range(1, value.shape.rank - 1):
-            sample = sample * value.dense_shape[i] + value.indices[:, i]
-            samples *= value.dense_shape[i]
-        return tf.SparseTensor(
-            tf.stack([sample, value.indices[:, -1]], 1),
-            value.values,
-            tf.stack([samples, value.dense_shape[-1]]),
-        )
-    return tf.sparse.reshape(value, tf.stack([-1, value.dense_shape[-1]]))
+    sizes = tf.unstack(value.dense_shape, value.shape.rank)
+    places = tf.unstack(value.indices, value.shape.rank, axis=1)
+    sample, is_inside = places[0], tf.ones_like(places[0], tf.bool)
+    for size, place in zip(sizes[1:-1], places[1:-1], strict=True):
+        is_inside &= (place >= 0) & (place < size)
+        sample = sample * size + place
+    sample = tf.where(is_inside, sample, tf.constant(-1, tf.int64))
+    return tf.SparseTensor(
+        tf.stack([sample, places[-1]], 1),
+        value.values,
+        tf.stack([math.prod(sizes[:-1]), sizes[-1]]),
+    )
 
 
 def _wide(ids: Any) -> Any:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfembed import errors
 from tfembed.config.custom_combiner import is_custom
+from tfembed.embedding.features.step_format import StepFormat
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.replicas import is_tpu
 from tfembed.embedding.xla.stack import MOST_ROWS
 
-__all__ = ["check_plan", "check_replicas", "not_compiled"]
+__all__ = ["check_has_samples", "check_plan", "check_replicas", "not_compiled"]
 
 
 def check_replicas() -> None:
@@ -67,6 +69,18 @@ def not_compiled(config: Any, rule: Any, strategy: Any) -> str | None:
     if config.vocabulary_size > MOST_ROWS:
         return f"vocabulary of more than {MOST_ROWS:,} rows"
     return None
+
+
+def check_has_samples(
+    formats: Sequence[StepFormat], paths: Sequence[str]
+) -> None:
+    """Raises tfembed.errors.UnsupportedError for batches of no samples."""
+    for one, path in zip(formats, paths, strict=True):
+        if one.batch_size == 0:
+            raise errors.UnsupportedError(
+                f"Input {path} has no samples, for which engine='xla' compiles "
+                "no program. Leave such batches out, or use engine='host'."
+            )
 
 
 def _check_memory(plan: EmbeddingPlan) -> None:

@@ -16,7 +16,11 @@ from tfembed.embedding.host.tables import HostTable, make_static_table
 from tfembed.embedding.steps.batch_queue import Batch
 from tfembed.embedding.steps.step_forms import StepName
 from tfembed.embedding.steps.trace_queue import TraceQueues
-from tfembed.embedding.xla.checks import check_plan, check_replicas
+from tfembed.embedding.xla.checks import (
+    check_has_samples,
+    check_plan,
+    check_replicas,
+)
 from tfembed.embedding.xla.inputs import XlaInputs
 from tfembed.embedding.xla.stack import Stack
 from tfembed.embedding.xla.stack_variables import StackVariables
@@ -115,7 +119,13 @@ class XlaEngine(HostEngine):
         batches: Mapping[int, Batch],
         formats: Sequence[list[StepFormat]],
     ) -> None:
-        """As HostEngine's."""
+        """As HostEngine's.
+
+        Raises:
+          tfembed.errors.UnsupportedError: also for a batch of no samples.
+        """
+        for of_replica in formats:
+            check_has_samples(of_replica, self._plan.paths)
         if not traced_for_xla():
             super().enqueue(name, batches, formats)
             return

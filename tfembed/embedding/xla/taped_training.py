@@ -26,7 +26,13 @@ from tfembed.embedding.xla.stack import StackRows
 from tfembed.embedding.xla.taped_shards import TapedShards
 from tfembed.embedding.xla.trained_table import TrainedTable
 
-__all__ = ["TapedTraining", "Trainings", "rule_of", "sort_gradients"]
+__all__ = [
+    "TapedTraining",
+    "Trainings",
+    "made_for_all_replicas",
+    "rule_of",
+    "sort_gradients",
+]
 
 # Their fused rules leave rows without a gradient as they are, and so do these
 # optimizers. What all rows of a dense variable do in a step (momentum, decaying
@@ -167,15 +173,19 @@ class Trainings:
                     f"Another optimizer named {name!r} trains these tables, and "
                     "slots are saved by that name. Give one of them a `name`."
                 )
-            known = _made_for_all_replicas(
+            known = made_for_all_replicas(
                 lambda: TapedTraining(owner, shards, optimizer)
             )
             self._known[id(optimizer)] = known
         return known
 
 
-def _made_for_all_replicas(make: Callable[[], Any]) -> Any:
-    """Calls `make` outside of functions and of the replicas' step."""
+def made_for_all_replicas(make: Callable[[], Any]) -> Any:
+    """Calls `make` once, outside of functions and of the replicas' step.
+
+    Inside of strategy.run every replica must call it, outside of conditionals and
+    loops that the replica's function has itself.
+    """
     context = tf.distribute.get_replica_context()
 
     def lifted(strategy: Any = None) -> Any:
@@ -185,7 +195,6 @@ def _made_for_all_replicas(make: Callable[[], Any]) -> Any:
 
     if context is None or not tf.distribute.has_strategy():
         return lifted()
-    # One trace serves all replicas of a TPUStrategy: this runs once.
     return context.merge_call(lifted)
 
 
