@@ -255,6 +255,7 @@ WRONG = [
         "rank 3 for input a",
     ),
     ({"a": tf.constant([1])}, [None], (ValueError, TypeError), "structure"),
+    ({}, None, errors.ArgumentError, "`features` has none"),
 ]
 
 

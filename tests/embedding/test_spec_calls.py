@@ -105,10 +105,13 @@ def test_build_is_idempotent():
     assert embedding._output_shapes == [tf.TensorShape([3])]
 
 
-def test_build_takes_an_int_as_shapes_for_the_batch_size_and_warns(caplog):
+@pytest.mark.parametrize("size", [3, np.int64(3)])
+def test_build_takes_an_int_as_shapes_for_the_batch_size_and_warns(
+    caplog, size
+):
     embedding = counting.embedding()
     with caplog.at_level(logging.WARNING, logger="absl"):
-        embedding.build(3)
+        embedding.build(size)
     assert "per_replica_input_shapes=3" in caplog.text
     assert embedding._output_shapes == [tf.TensorShape([3])]
 
@@ -260,6 +263,17 @@ def test_another_strategy_than_its_own_is_refused_by_every_call():
             strategy.run(call)
     counting.count(embedding)
     assert counting.moved(embedding) == [0, 1, 0, 0]
+
+
+@marks.REPLICAS
+def test_another_strategy_of_its_own_class_is_told_apart():
+    with counting.mirrored().scope():
+        embedding = counting.embedding()
+    with (
+        counting.mirrored().scope(),
+        pytest.raises(errors.StateError, match="another MirroredStrategy, but"),
+    ):
+        embedding.enqueue({"clicks": tf.constant([1])})
 
 
 def test_a_program_that_enqueues_too_far_ahead_is_told():

@@ -220,6 +220,14 @@ def test_enqueue_for_a_device_that_is_no_tpu_under_a_tpu_strategy():
             embedding.enqueue({"clicks": tf.constant([1])}, device="/CPU:0")
 
 
+@pytest.mark.parametrize("device", [1, "banana"])
+def test_enqueue_for_what_is_no_device(device):
+    with pytest.raises(ValueError, match=f"`device` must be.*{device}"):
+        embedding_of_clicks().enqueue(
+            {"clicks": tf.constant([1])}, device=device
+        )
+
+
 def test_errors_name_a_feature_by_its_place():
     table = tfembed.TableConfig(4, 2, name="t")
     embedding = tfembed.TPUEmbedding(

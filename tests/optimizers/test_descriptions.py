@@ -278,6 +278,27 @@ def test_anything_else_is_no_learning_rate(rate):
         optimizers.SGD(rate)
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments", "text"),
+    [
+        ("SGD", {"weight_decay_factor": "x"}, "weight_decay_factor.*number"),
+        ("SGD", {"clip_weight_min": "1"}, "clip_weight_min.*number"),
+        ("SGD", {"clipvalue": ("a", 1.0)}, "clipvalue.*number"),
+        ("Adam", {"beta_1": "x"}, "beta_1.*number; got 'x'"),
+        ("FTRL", {"beta": None}, "beta.*number; got None"),
+        ("SGD", {"clipvalue": (2.0, 1.0)}, "clipvalue.*lower and an upper"),
+        (
+            "SGD",
+            {"clip_weight_min": 2.0, "clip_weight_max": 1.0},
+            r"clip_weight_min, clip_weight_max.*\(2.0, 1.0\)",
+        ),
+    ],
+)
+def test_a_parameter_that_cannot_be_is_named(name, arguments, text):
+    with pytest.raises(errors.ArgumentError, match=text):
+        _ours(name, **arguments)
+
+
 def test_of_a_variable_the_learning_rate_is_what_it_holds_then():
     rate = tf.Variable(1.0)
     ours, theirs = optimizers.SGD(rate), THEIRS.SGD(rate)

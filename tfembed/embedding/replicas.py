@@ -93,10 +93,11 @@ class Replicas:
         current = tf.distribute.get_strategy()
         if tf.distribute.has_strategy() and current is not self._strategy:
             self._check_supported(current)
+            others = "another" if type(current) is type(self._strategy) else "a"
             raise errors.StateError(
-                f"{call} is called under a {public_name(current)}, but the "
-                f"object was made under {_description(self._strategy)}. Make it "
-                "inside of strategy.scope() of the strategy that runs it."
+                f"{call} is called under {others} {public_name(current)}, but "
+                f"the object was made under {_description(self._strategy)}. Make "
+                "it inside of strategy.scope() of the strategy that runs it."
             )
 
     def _check_supported(self, strategy: Any) -> None:
@@ -209,5 +210,11 @@ def _description(strategy: Any) -> str:
 
 def _spec(device: str) -> tuple[str, int, int]:
     """Device strings that mean the same device of this process are equal."""
-    spec = tf.DeviceSpec.from_string(device)
+    try:
+        spec = tf.DeviceSpec.from_string(device)
+    except (AttributeError, ValueError):
+        raise errors.ArgumentError(
+            "`device` must be a device of a replica, such as '/device:CPU:0'; "
+            f"got {device!r}."
+        ) from None
     return (spec.device_type or "CPU", spec.task or 0, spec.device_index or 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Any
 
 from tfembed import errors
@@ -152,7 +153,9 @@ class TPUEmbedding(StepCalls):
         """
         if self._engine is not None and self._shapes.are_defined:
             return
-        if not isinstance(per_replica_input_shapes, (int, type(None))):
+        if not isinstance(
+            per_replica_input_shapes, (numbers.Integral, type(None))
+        ):
             per_replica_input_shapes = self._plan.flatten_shapes(
                 per_replica_input_shapes, "per_replica_input_shapes"
             )

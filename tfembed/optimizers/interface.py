@@ -148,9 +148,13 @@ class Optimizer(abc.ABC):
     def _check_common(self) -> None:
         """Raises for common parameters that are not allowed."""
         for field in dataclasses.fields(self):  # type: ignore[arg-type]  # All subclasses are dataclasses.
+            value = getattr(self, field.name)
             if field.type == "bool":  # As TensorFlow's, whatever is true.
-                value = bool(getattr(self, field.name))
-                object.__setattr__(self, field.name, value)
+                object.__setattr__(self, field.name, bool(value))
+            elif field.type == "float" or (
+                field.type == "float | None" and value is not None
+            ):
+                _check_number(field.name, value)
         rate = as_learning_rate(self.learning_rate)
         object.__setattr__(self, "learning_rate", rate)
         if not self.use_gradient_accumulation and self.clipvalue is not None:
@@ -163,6 +167,12 @@ class Optimizer(abc.ABC):
         limits = _limits(self.clipvalue)
         object.__setattr__(
             self, "clipvalue", None if limits == (None, None) else limits
+        )
+        _check_order("clipvalue", *limits)
+        _check_order(
+            "(clip_weight_min, clip_weight_max)",
+            self.clip_weight_min,
+            self.clip_weight_max,
         )
 
 
@@ -248,10 +258,30 @@ def check_finite(name: str, value: float) -> None:
         raise errors.ArgumentError(f"{name} must be finite; got {value}.")
 
 
+def _check_number(name: str, value: Any) -> None:
+    try:
+        if not isinstance(value, str):
+            float(value)
+            return
+    except (TypeError, ValueError):
+        pass
+    raise errors.ArgumentError(f"`{name}` must be a number; got {value!r}.")
+
+
+def _check_order(name: str, low: Any, high: Any) -> None:
+    if low is not None and high is not None and low > high:
+        raise errors.ArgumentError(
+            f"`{name}` must be a lower and an upper limit; got {(low, high)}."
+        )
+
+
 def _limits(clipvalue: ClipValue) -> tuple[float | None, float | None]:
     if clipvalue is None:
         return (None, None)
     if isinstance(clipvalue, tuple) and len(clipvalue) == 2:
+        for limit in clipvalue:
+            if limit is not None:
+                _check_number("clipvalue", limit)
         return clipvalue
     if isinstance(clipvalue, numbers.Real):
         return (-clipvalue, clipvalue)

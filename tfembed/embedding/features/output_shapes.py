@@ -9,6 +9,7 @@ unknown. The rules are those of TensorFlow's TPUEmbedding.
 from __future__ import annotations
 
 import dataclasses
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -113,7 +114,7 @@ class OutputShapes:
           tfembed.errors.ArgumentError: as `with_inputs`, or a FeatureConfig's
             shape that is known in part only.
         """
-        if isinstance(input_shapes, int):
+        if isinstance(input_shapes, numbers.Integral):
             logging.warning(
                 "per_replica_input_shapes=%d is taken for the batch size, which "
                 "is deprecated; pass per_replica_batch_size or all shapes.",

@@ -184,6 +184,11 @@ def pack_features(features: Any, weights: Any = None) -> PackedFeatures:
     """
     paths = feature_paths(features)
     values = tf.nest.flatten(features)
+    if not values:
+        raise errors.ArgumentError(
+            f"`features` has none; got {features!r}. Give a Tensor, "
+            "SparseTensor or RaggedTensor, or a structure of them."
+        )
     weight_values = [None] * len(values)
     if weights is not None:
         tf.nest.assert_same_structure(features, weights)
