@@ -108,10 +108,10 @@ def test_a_batch_that_the_cores_do_not_divide_is_refused():
 
 
 def test_a_core_may_get_a_batch_of_its_own():
-    with _spmd() as (graph, strategy):
-        core = strategy.extended._tpu_devices[1][1]
-        _embedding().enqueue({"a": tf.constant(IDS)}, device=core)
-        ((_, ordinal, shapes, _),) = _enqueued(graph)
+    with _spmd() as (graph, _):
+        _embedding().enqueue({"a": tf.constant(IDS)}, device="/device:TPU:3")
+        ((host, ordinal, shapes, _),) = _enqueued(graph)
+    assert host == "/job:worker/replica:0/task:0/device:CPU:0"
     assert ordinal == 3
     assert [4] in shapes
 

@@ -114,7 +114,7 @@ def _split(
 ) -> list[tuple[int, str | None, list[Any]]]:
     """Replicas, their devices and what they get."""
     if device is not None:
-        return [(replicas.of_device(device), device, list(values))]
+        return [(*replicas.of_device(device), list(values))]
     if replicas.is_inside_run():
         return [(replicas.current_for("enqueue"), None, list(values))]
     return [

@@ -147,8 +147,8 @@ class Replicas:
         is_one = self.count == 1 and not is_tpu(self._strategy)
         return not is_one and self.current() is not None
 
-    def of_device(self, device: str) -> int:
-        """The replica that has `device`.
+    def of_device(self, device: str) -> tuple[int, str]:
+        """The replica that has `device`, and the device's full name.
 
         Raises:
           tfembed.errors.ArgumentError: there is none.
@@ -158,8 +158,9 @@ class Replicas:
                 f"Non-TPU device {device} passed to enqueue."
             )
         for replica, names in enumerate(self.devices):
-            if _spec(device) in map(_spec, names):
-                return replica
+            for name in names:
+                if _spec(name) == _spec(device):
+                    return replica, name
         raise errors.ArgumentError(
             f"Device {device} passed to enqueue is not one of the replicas' "
             f"devices: {[name for names in self.devices for name in names]}."

@@ -51,7 +51,8 @@ class TpuEngine:
     ) -> None:
         shapes.check_defined()
         self._plan = plan
-        self._cores = private.cores_per_replica(tf.distribute.get_strategy())
+        strategy = tf.distribute.get_strategy()
+        self._cores = private.cores_per_replica(strategy) or 1
         self._theirs = tf.tpu.experimental.embedding.TPUEmbedding(
             tensorflow_features(plan),
             None,
@@ -105,9 +106,7 @@ class TpuEngine:
         Raises:
           tfembed.errors.UnsupportedError: of sequences, with several cores.
         """
-        if (self._cores or 1) > 1 and any(
-            one.shape.rank > 2 for one in gradients[0]
-        ):
+        if self._cores > 1 and any(one.shape.rank > 2 for one in gradients[0]):
             raise errors.UnsupportedError(
                 f"TensorFlow takes no gradients of rank 3 where a replica has "
                 f"{self._cores} cores: it expects all dimensions but the last "
