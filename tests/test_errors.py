@@ -9,6 +9,7 @@ from tfembed import errors
 
 TREE = {
     errors.ArgumentError: ValueError,
+    errors.MissingTableError: KeyError,
     errors.DtypeError: TypeError,
     errors.StateError: RuntimeError,
     errors.UnsupportedError: NotImplementedError,

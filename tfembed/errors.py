@@ -2,6 +2,7 @@
 
     TfembedError
     ├── ArgumentError      also ValueError: a value that is not allowed
+    │   └── MissingTableError  also KeyError: a table that a mapping lacks
     ├── DtypeError         also TypeError: a dtype or a type that is not allowed
     ├── StateError         also RuntimeError: right call, wrong moment
     ├── UnsupportedError   also NotImplementedError: not in this release
@@ -28,6 +29,13 @@ class TfembedError(Exception):
 
 class ArgumentError(TfembedError, ValueError):
     """A value that is not allowed; the text says which are."""
+
+
+class MissingTableError(ArgumentError, KeyError):
+    """A table that is not in the mapping that was given; the text names it."""
+
+    # KeyError shows the repr of its text.
+    __str__ = Exception.__str__
 
 
 class DtypeError(TfembedError, TypeError):

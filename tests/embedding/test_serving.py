@@ -169,12 +169,15 @@ def test_ids_that_are_not_integers_are_refused():
         _look_up(tf.constant([1.0]))
 
 
-def test_a_missing_table_is_named():
+def test_a_missing_table_is_named_by_an_error_of_tensorflows_type():
     config = tfembed.TableConfig(4, 2, name="users")
-    with pytest.raises(errors.ArgumentError, match="'users'"):
+    with pytest.raises(
+        errors.ArgumentError, match=r"^`tables` has.*'users'"
+    ) as caught:
         tfembed.serving_embedding_lookup(
             tf.constant([1]), None, {}, tfembed.FeatureConfig(config)
         )
+    assert isinstance(caught.value, KeyError)
 
 
 @pytest.mark.parametrize(

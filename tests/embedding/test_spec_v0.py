@@ -177,6 +177,43 @@ def test_a_step_of_the_embedding_sums_over_replicas_before_the_optimizer(
         np.testing.assert_allclose(copy, _adagrad(v0.ROWS, counts), 1e-6)
 
 
+@pytest.mark.parametrize("replicas", [1, 2, 4])
+@pytest.mark.parametrize("in_function", [False, True])
+@pytest.mark.parametrize("name", ["Adagrad", "Adam"])
+def test_a_step_of_the_embedding_builds_an_optimizer_that_nobody_built(
+    name, in_function, replicas
+):
+    trained = []
+    for is_built in (True, False):
+        strategy = v0.mirrored(replicas)
+        with strategy.scope():
+            embedding = v0.embedding(combiner="sum")
+            optimizer = getattr(keras.optimizers, name)(0.5)
+            weight = tf.Variable([2.0, 3.0])
+            if is_built:
+                embedding.build_optimizer(optimizer, [weight])
+        variables = [v0.table_of(embedding), weight]
+
+        def step(embedding=embedding, optimizer=optimizer, variables=variables):
+            with tf.GradientTape() as tape:
+                rows = embedding(tf.constant([1, 3]))
+                loss = tf.reduce_sum(rows * variables[1])
+            gradients = tape.gradient(loss, variables)
+            embedding.apply_optimizer(
+                optimizer, zip(gradients, variables, strict=True)
+            )
+
+        step = tf.function(step) if in_function else step
+        for _ in range(2):
+            strategy.run(step)
+        for variable in variables:
+            for copy in strategy.experimental_local_results(variable):
+                np.testing.assert_array_equal(copy, variable)
+        trained.append([variable.numpy() for variable in variables])
+    for one, other in zip(*trained, strict=True):
+        np.testing.assert_allclose(one, other, 1e-6)
+
+
 def test_a_tf_keras_optimizer_trains_the_tables():
     tf_keras = pytest.importorskip("tf_keras")
     _check_one_step(tf_keras.optimizers.SGD(0.5).apply_gradients)

@@ -4,12 +4,55 @@ from __future__ import annotations
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
+import fresh_process
 import tfembed
 import tfembed.dynamic_embedding as de
 
 REPLICAS = 2
+# A process of its own: collectives of several strategies share their keys.
+UNBUILT = """
+    import sys
+
+    import keras
+    import tensorflow as tf
+
+    import tfembed
+
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0],
+        [tf.config.LogicalDeviceConfiguration()] * 4,
+    )
+    strategy = tf.distribute.MirroredStrategy(
+        [f"/CPU:{i}" for i in range(int(sys.argv[1]))]
+    )
+
+    def trained(name):
+        with strategy.scope():
+            config = tfembed.TableConfig(5, 2, tf.ones_initializer(), name="t")
+            embedding = tfembed.TPUEmbeddingV0(
+                tfembed.FeatureConfig(config), None
+            )
+            optimizer = getattr(keras.optimizers, name)(0.5)
+        (table,) = embedding.trainable_variables
+
+        @tf.function
+        def step():
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(embedding(tf.constant([1, 3])) ** 2)
+            gradient = tape.gradient(loss, table)
+            embedding.apply_optimizer(optimizer, [(gradient, table)])
+
+        for _ in range(2):
+            strategy.run(step)
+        return (table.numpy()[[1, 3]] != 1).all()
+
+    for name in sys.argv[2:]:
+        assert trained(name), name
+    print("trained")
+"""
 
 
 def trained(strategy, batches):
@@ -65,3 +108,13 @@ def test_replicas_train_as_one_does():
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5)
     assert expected[1].sum() == len(np.unique(batches))
+
+
+@pytest.mark.slow  # A process per strategy, with two functions for each optimizer.
+@pytest.mark.parametrize("replicas", [2, 4])
+def test_a_function_of_several_replicas_trains_by_an_unbuilt_optimizer(
+    replicas,
+):
+    """An optimizer of Keras 3 that builds itself there fails, in collectives."""
+    names = ["Adagrad", "Adam", "Ftrl", "RMSprop"]
+    assert "trained" in fresh_process.output_of(UNBUILT, replicas, *names)

@@ -150,3 +150,25 @@ def test_a_batch_size_that_is_not_known_names_the_feature():
         errors.ArgumentError, match="batch size of input clicks"
     ):
         look_up(tf.constant(v0_batches.IDS), tf.constant([3, 4], tf.int64))
+
+
+@pytest.mark.parametrize("engine", ["auto", "host"])
+@pytest.mark.parametrize(
+    ("kind", "feature", "text"),
+    [
+        ("ragged", {"max_sequence_length": 2}, "clicks as sequences"),
+        ("ragged", {"output_shape": [3, 2]}, "clicks as sequences"),
+        ("sparse of rank 3", {}, "clicks of another rank than 2"),
+    ],
+)
+def test_what_tensorflows_ops_do_not_compile_names_the_feature_and_a_way_out(
+    kind, feature, text, engine
+):
+    parts = tf.constant(v0_batches.IDS), tf.constant(v0_batches.WEIGHTS)
+    features, _ = INPUTS[kind](*parts, 0)
+    host = v0_batches.embedding(engine, "mean", feature)
+
+    with pytest.raises(errors.UnsupportedError, match=text) as caught:
+        tf.function(host, jit_compile=True)({"clicks": features})
+    assert 'engine="replicated"' in str(caught.value)
+    assert host({"clicks": features})["clicks"].dtype == tf.float32

@@ -268,3 +268,60 @@ def test_what_lays_tables_out_on_a_tpu_is_told_to_be_left_out(name):
             tfembed.SGD(1.0),
             **{name: "auto"},
         )
+
+
+def test_functional_models_refuse_dense_ids_of_three_dimensions_too():
+    table = tfembed.TableConfig(16, 4, name="t")
+    layer = DistributedEmbedding(
+        {"bag": tfembed.FeatureConfig(table)}, tfembed.SGD(0.1)
+    )
+    text = "rank 1 and 2 are supported, found rank 3 for input bag"
+    with pytest.raises(errors.ArgumentError, match=text):
+        layer({"bag": tf.zeros([2, 2, 3], tf.int64)})
+    with pytest.raises(errors.ArgumentError, match=text):
+        layer({"bag": keras.Input((2, 3), dtype="int64")})
+    with pytest.raises(errors.ArgumentError, match=text):
+        layer.compute_output_spec(
+            layer.preprocess({"bag": tf.zeros([2, 2, 3], tf.int64)})
+        )
+
+
+def test_sparse_ids_of_three_dimensions_are_described():
+    table = tfembed.TableConfig(16, 4, name="t")
+    layer = DistributedEmbedding(tfembed.FeatureConfig(table), tfembed.SGD(0.1))
+    ids = tf.sparse.from_dense(tf.ones([2, 2, 3], tf.int64))
+    of_input = keras.Input((2, 3), dtype="int64", sparse=True)
+    assert layer(of_input).shape == (None, 2, 4)
+    assert layer.compute_output_shape((None, 2, 3)) == (None, 2, 4)
+    spec = layer.compute_output_spec(layer.preprocess(ids))
+    assert spec.shape == layer(ids).shape == (2, 2, 4)
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_lists_are_taken_for_tuples(pack):
+    configs = small_model.configs()
+    layer = DistributedEmbedding(
+        (configs["bag"], {"both": (configs["user"], configs["last"])}),
+        tfembed.Adagrad(0.1),
+    )
+    ids = tf.constant([[1, 2], [3, 4]])
+    weights = tf.constant([[0.5, 2.0], [1.0, 3.0]])
+    activations = [
+        layer(layer.preprocess(inputs, of_ids))
+        if pack
+        else layer(inputs, of_ids)
+        for inputs, of_ids in (
+            ((ids, {"both": (ids, ids)}), (weights, {"both": (None, None)})),
+            ([ids, {"both": [ids, ids]}], [weights, {"both": [None, None]}]),
+        )
+    ]
+    tf.nest.map_structure(np.testing.assert_array_equal, *activations)
+
+
+@pytest.mark.parametrize("given", [[1, 2, 3], {"a": 1}])
+def test_other_structures_are_refused(given):
+    config = tfembed.FeatureConfig(tfembed.TableConfig(16, 4, name="t"))
+    layer = DistributedEmbedding((config, config), tfembed.SGD(0.1))
+    inputs = tf.nest.map_structure(lambda one: tf.constant([one]), given)
+    with pytest.raises((TypeError, ValueError), match="structure"):
+        layer(inputs)

@@ -10,8 +10,10 @@ import pytest
 import tensorflow as tf
 
 import fresh_process
+import tfembed
 from keras_layers import small_model
 from tfembed import errors
+from tfembed.keras.layers import DistributedEmbedding
 
 
 @pytest.mark.parametrize("vocabulary", [16, None])
@@ -66,6 +68,26 @@ def test_a_whole_model_is_saved_and_trains_on(vocabulary, tmp_path):
         one.fit(data, labels, epochs=1, shuffle=False, verbose=0)
     np.testing.assert_allclose(
         *[m.predict(data, verbose=0) for m in models], 1e-5, 1e-6
+    )
+
+
+def test_a_functional_model_of_nested_tuples_is_loaded(tmp_path):
+    configs = small_model.configs()
+    features = (configs["user"], [configs["bag"], (configs["last"],)])
+    layer = DistributedEmbedding(features, tfembed.Adagrad(0.1))
+    inputs = [keras.Input((n,), dtype="int64") for n in (1, 3, 3)]
+    user, (bag, (last,)) = layer((inputs[0], [inputs[1], (inputs[2],)]))
+    flat = [user, bag, keras.layers.Flatten()(last)]
+    outputs = keras.layers.Dense(1)(keras.layers.Concatenate()(flat))
+    model = keras.Model(inputs, outputs)
+    model.save(tmp_path / "model.keras")
+
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+
+    data, _ = small_model.data()
+    data = [data["user"][:, None], data["bag"], data["last"]]
+    np.testing.assert_array_equal(
+        *[m.predict(data, verbose=0) for m in (model, loaded)]
     )
 
 

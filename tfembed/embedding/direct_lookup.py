@@ -94,17 +94,20 @@ def look_up(
       style: of the lookup.
 
     Raises:
-      tfembed.errors.ArgumentError: an input that does not fit its feature, or a
-        missing table; nothing is looked up.
-      tfembed.errors.DtypeError: ids that are not of their table's dtype.
-      tfembed.errors.UnsupportedError: input for a CustomCombiner.
+      tfembed.errors.ArgumentError: an input that does not fit its feature;
+        nothing is looked up.
+      tfembed.errors.MissingTableError: a table that is not in `tables`.
+      tfembed.errors.DtypeError: ids that are not of their table's dtype, or rows
+        to combine that are no floats.
+      tfembed.errors.UnsupportedError: input for a CustomCombiner, or, in a
+        function for XLA, what it does not compile.
     """
     for (path, feature), value, weight in zip(
         features, values, weights, strict=True
     ):
         check_input(value, weight, feature, path)
         if feature.table not in tables:
-            raise errors.ArgumentError(
+            raise errors.MissingTableError(
                 f"`tables` has no table for {path}: it needs the TableConfig "
                 f"named {feature.table.name!r} as a key."
             )

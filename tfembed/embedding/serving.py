@@ -27,18 +27,26 @@ def serving_embedding_lookup(
         as `pack_features` gives them.
       weights: None, or a structure like `inputs` of None and float tensors of
         the type and structure of the ids.
-      tables: by TableConfig: a tf.Variable or Tensor [vocabulary_size, dim] or
-        a HashTable, such as `TPUEmbedding.embedding_tables`.
+      tables: by TableConfig: a tf.Variable or Tensor [vocabulary_size, dim] of
+        float32, float64, float16 or bfloat16, or a HashTable, such as
+        `TPUEmbedding.embedding_tables`.
       feature_config: a FeatureConfig or a `tf.nest` structure of them.
 
     Returns:
-      Structured as `inputs`, float32: [B, dim] for Tensors [B] and [B, 1],
+      Structured as `inputs`: [B, dim] for Tensors [B] and [B, 1],
       RaggedTensors and SparseTensors; [B, max_sequence_length, dim] for
       sequence features, padded with zeros; [..., dim] for ids of higher rank.
+      Of the table's dtype, as TensorFlow's, but float32 from a table without a
+      vocabulary. Rows of float16 and bfloat16 are combined in float32.
 
     Raises:
       tfembed.errors.ArgumentError: inputs that are no part of feature_config,
         or weights or types that do not fit; it names the feature.
+      tfembed.errors.MissingTableError: a table that is not in `tables`.
+      tfembed.errors.UnsupportedError: input for a CustomCombiner; in a function
+        for XLA also sequences of ragged input and sparse input of a rank above 2.
+      tfembed.errors.DtypeError: ids that are not of their table's dtype, or rows
+        to combine that are no floats.
       ValueError, TypeError: a structure that does not match.
       tf.errors.InvalidArgumentError: an id outside of a static table.
     """

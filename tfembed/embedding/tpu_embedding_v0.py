@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tfembed import errors
@@ -17,7 +17,11 @@ from tfembed.embedding.static_lookup import (
 )
 from tfembed.embedding.taped_embedding import TapedEmbedding
 from tfembed.embedding.xla.taped_shards import TapedShards, are_sharded
-from tfembed.embedding.xla.taped_training import Trainings, sort_gradients
+from tfembed.embedding.xla.taped_training import (
+    Trainings,
+    made_for_all_replicas,
+    sort_gradients,
+)
 from tfembed.ops.private import traced_for_xla
 
 __all__ = ["TPUEmbeddingV0"]
@@ -106,6 +110,9 @@ class TPUEmbeddingV0(TapedEmbedding):
             not known when it is traced.
           tfembed.errors.DtypeError: ids that are not integers.
           tfembed.errors.StateError: another strategy than the object's.
+          tfembed.errors.UnsupportedError: in a function for XLA, without
+            engine="replicated" or "xla": sequences of ragged input, and sparse
+            input of a rank above 2.
           tf.errors.InvalidArgumentError: an id outside of its table, when it
             runs.
         """
@@ -144,8 +151,9 @@ class TPUEmbeddingV0(TapedEmbedding):
     ) -> None:
         """Makes what an optimizer keeps for the tables and other variables.
 
-        `apply_optimizer` does it for the tables where nobody did. Call it before
-        a checkpoint is restored that has to be complete.
+        Where nobody did, `apply_optimizer` does it, for the variables of its
+        first step. Call it before a checkpoint is restored that has to be
+        complete.
 
         Args:
           optimizer: of Keras 3, tf_keras or tf.compat.v1.train.
@@ -164,8 +172,7 @@ class TPUEmbeddingV0(TapedEmbedding):
             self._trainings.of(self, self._shards, optimizer)
             own = []
         if hasattr(optimizer, "build") and own + others:
-            with self._scope():
-                optimizer.build(own + others)
+            self._build_for(optimizer, own + others)
 
     def apply_optimizer(
         self, optimizer: Any, grads_and_vars: Iterable[tuple[Any, Any]]
@@ -177,7 +184,8 @@ class TPUEmbeddingV0(TapedEmbedding):
         several replicas as several. Rows that are spread over replicas
         (engine="xla" under a TPUStrategy) get theirs at their owner, which runs
         the optimizer's update, with a gradient of 0 for its other rows, as on a
-        dense variable.
+        dense variable. An optimizer of Keras 3 that nobody has built is built for
+        the variables that are given.
 
         Args:
           optimizer: of Keras 3, tf_keras or tf.compat.v1.train.
@@ -200,6 +208,7 @@ class TPUEmbeddingV0(TapedEmbedding):
         self.build()
         if self._shards is None:
             own = {id(table) for table in self.trainable_variables}
+            self._build_unbuilt(optimizer, pairs)
             optimizer.apply_gradients(
                 [
                     (summed_over_replicas(g) if id(v) in own else g, v)
@@ -210,6 +219,7 @@ class TPUEmbeddingV0(TapedEmbedding):
         self._shards.check_inside_run("A step")
         gradients, dense = sort_gradients(self._shards, pairs)
         training = self._trainings.of(self, self._shards, optimizer)
+        self._build_unbuilt(optimizer, dense)
         training.apply(gradients, dense)
 
     def exchange_rounds(self) -> dict[tuple[str, ...], int]:
@@ -225,6 +235,20 @@ class TPUEmbeddingV0(TapedEmbedding):
             return super()._make_tables()
         self._shards = TapedShards(self, self._plan, self._strategy)
         return self._shards.tables
+
+    def _build_unbuilt(
+        self, optimizer: Any, pairs: Sequence[tuple[Any, Any]]
+    ) -> None:
+        """As an optimizer of Keras 3 does, but not inside of a replica's step."""
+        if pairs and not getattr(optimizer, "built", True):
+            self._build_for(optimizer, [variable for _, variable in pairs])
+
+    def _build_for(self, optimizer: Any, variables: list[Any]) -> None:
+        def build() -> None:
+            with self._scope():
+                optimizer.build(variables)
+
+        made_for_all_replicas(build)
 
     @property
     def _is_static(self) -> bool:

@@ -22,6 +22,7 @@ import tensorflow as tf
 from tfembed import errors
 from tfembed.embedding import PackedFeatures
 from tfembed.embedding.plan import feature_paths
+from tfembed.keras import float_ids
 
 __all__ = ["as_inputs", "from_inputs", "input_shapes", "is_packed"]
 
@@ -71,14 +72,15 @@ def from_inputs(inputs: dict[str, Any], feature_config: Any) -> PackedFeatures:
 
     Raises:
       tfembed.errors.ArgumentError: a batch of other features.
+      tfembed.errors.DtypeError: floats, as `float_ids.stand_in` says.
     """
     name, features = _described(inputs, feature_config)
     return PackedFeatures(
-        ids=inputs["packed_ids"],
-        strings=inputs.get("packed_strings"),
-        rows=inputs["packed_rows"],
+        ids=_ids(inputs, "packed_ids"),
+        strings=_ids(inputs, "packed_strings", tf.string),
+        rows=_ids(inputs, "packed_rows"),
         weights=inputs["packed_weights"],
-        sizes=inputs[name],
+        sizes=_ids(inputs, name),
         paths=tuple(feature_paths(feature_config)),
         kinds=tuple(_KINDS[kind.lower()] for kind, _, _ in features),
         are_strings=tuple(kind.isupper() for kind, _, _ in features),
@@ -100,9 +102,24 @@ def input_shapes(inputs: dict[str, Any], feature_config: Any) -> Any:
             keras.KerasTensor(
                 _shape(shape).as_list(),
                 "string" if kind.isupper() else "int64",
+                sparse=kind.lower() == "s",
             )
             for kind, _, shape in features
         ],
+    )
+
+
+def _ids(inputs: dict[str, Any], name: str, dtype: tf.DType = tf.int64) -> Any:
+    """A field, or a stand-in for floats; None where there is none."""
+    value = inputs.get(name)
+    if not float_ids.are_floats(value):
+        return value
+    return float_ids.stand_in(
+        value,
+        dtype,
+        f"Input {name} must be {dtype.name}, as the layer's `preprocess` makes "
+        f"it; got {value.dtype.name}. In a Keras model, give keras.Input(dtype="
+        f"'{dtype.name}').",
     )
 
 

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tfembed import checks, errors, ops
 from tfembed.dynamic_embedding.keras import layer_config, row_files
+from tfembed.dynamic_embedding.keras.float_ids import stand_in
 from tfembed.dynamic_embedding.keras.layer_options import LayerOptions
 from tfembed.dynamic_embedding.keras.table_variable import TableVariable
 from tfembed.dynamic_embedding.lookups.lookup import (
@@ -185,12 +186,7 @@ class TableLayer(keras.layers.Layer):
         ids, key_dtype = tf.convert_to_tensor(ids), self.params.key_dtype
         if self._are_keys(ids.dtype):
             return tf.cast(ids, key_dtype) if ids.dtype != key_dtype else ids
-        complaint = self._complaint(ids.dtype.name)
-        if tf.executing_eagerly() or layer_config.FLOAT_IDS_REFUSED.get():
-            raise errors.DtypeError(complaint)
-        # Keras builds a model that it loads by tracing it with float inputs.
-        with tf.control_dependencies([tf.debugging.Assert(False, [complaint])]):
-            return tf.zeros(tf.shape(ids), key_dtype)
+        return stand_in(ids, key_dtype, self._complaint(ids.dtype.name))
 
     def _are_keys(self, dtype: tf.DType) -> bool:
         key_dtype = self.params.key_dtype

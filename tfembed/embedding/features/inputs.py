@@ -123,15 +123,16 @@ def _flat(value: tf.SparseTensor) -> tf.SparseTensor:
         return value
     sizes = tf.unstack(value.dense_shape, value.shape.rank)
     places = tf.unstack(value.indices, value.shape.rank, axis=1)
-    sample, is_inside = places[0], tf.ones_like(places[0], tf.bool)
-    for size, place in zip(sizes[1:-1], places[1:-1], strict=True):
+    sample, is_inside = tf.zeros_like(places[-1]), True
+    for size, place in zip(sizes[:-1], places[:-1], strict=True):
         is_inside &= (place >= 0) & (place < size)
         sample = sample * size + place
     sample = tf.where(is_inside, sample, tf.constant(-1, tf.int64))
+    samples = math.prod(sizes[:-1], start=tf.constant(1, tf.int64))
     return tf.SparseTensor(
         tf.stack([sample, places[-1]], 1),
         value.values,
-        tf.stack([math.prod(sizes[:-1]), sizes[-1]]),
+        tf.stack([samples, sizes[-1]]),
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.ops.private import traced_for_xla
 
 __all__ = [
     "Pooling",
@@ -78,6 +79,7 @@ def want_sparse(
       2: an id at column j is at place j, what is behind the length is dropped.
 
     Raises:
+      tfembed.errors.UnsupportedError: another rank than 2, for XLA.
       tf.errors.InvalidArgumentError: when it runs: indices outside of the dense
         shape.
     """
@@ -89,7 +91,9 @@ def want_sparse(
         return _place(ids, how, check)
     lead, static_lead = ids.dense_shape[:-1], ids.shape[:-1]
     if rank != 2:
-        ids = tf.sparse.reshape(ids, tf.stack([-1, ids.dense_shape[-1]]))
+        _refuse_xla(f"sparse input {path} of another rank than 2")
+        matrix = tf.stack([tf.reduce_prod(lead), ids.dense_shape[-1]])
+        ids = tf.sparse.reshape(ids, matrix)  # -1 cannot be told of no ids.
 
     def combined(rows: tf.Tensor) -> tf.Tensor:
         pooled = combine(
@@ -126,6 +130,7 @@ def want_ragged(
 
     Raises:
       tfembed.errors.ArgumentError: an output shape that does not fit.
+      tfembed.errors.UnsupportedError: sequences, for XLA.
       tf.errors.InvalidArgumentError: when it runs: row splits that do not begin
         at 0, fall, or do not end at the number of ids.
     """
@@ -137,6 +142,7 @@ def want_ragged(
         return wanted.reshaped(output_shape.concatenate(how.dim))
     check = _check_splits(ids, path)
     if length:
+        _refuse_xla(f"ragged input {path} as sequences")
         kept = ids[:, :length]
         shape = [None, length, how.dim]
         return Wanted(
@@ -174,6 +180,16 @@ def sequence_length_of(
             f"{output_shape}, input data batch size {batch} for {path}"
         )
     return size // batch if size > batch else 0
+
+
+def _refuse_xla(what: str) -> None:
+    """Raises where XLA would fail on an op that it does not have."""
+    if traced_for_xla():
+        raise errors.UnsupportedError(
+            f"XLA does not compile TensorFlow's ops that look up {what}. Look "
+            "it up outside of jit_compile=True, or by TPUEmbeddingV0(..., "
+            'engine="replicated"), which compiles all kinds of input.'
+        )
 
 
 def _after(check: Any, ids: tf.Tensor) -> tf.Tensor:
@@ -252,19 +268,40 @@ def combine(
     num_samples: tf.Tensor,
     combiner: str,
 ) -> tf.Tensor:
-    """Rows [n, dim] of the samples [n], to [num_samples, dim]."""
+    """Rows [n, dim] of the samples [n], to [num_samples, dim].
+
+    Sums are of float32, of float64 for float64; the result has the rows' dtype.
+
+    Args:
+      rows: floats of any width.
+      weights: None, or numbers [n].
+      samples: of the rows; those below 0 are passed over.
+      num_samples: a scalar.
+      combiner: "sum", "mean" or "sqrtn".
+
+    Raises:
+      tfembed.errors.DtypeError: rows that are no floats.
+      tf.errors.InvalidArgumentError: when it runs: not as many weights as rows.
+    """
+    if not rows.dtype.is_floating:
+        raise errors.DtypeError(
+            f"Rows must be floats to be combined by {combiner!r}; got "
+            f"{rows.dtype.name}. Cast the table."
+        )
+    dtype = tf.float64 if rows.dtype == tf.float64 else tf.float32
 
     def add_up(values: Any) -> tf.Tensor:
         return tf.math.unsorted_segment_sum(values, samples, num_samples)
 
     if weights is None:
-        weights = tf.ones_like(samples, tf.float32)
+        weights = tf.ones_like(samples, dtype)
     # As many as samples, or this raises: one would be spread over all of them.
     column = tf.stack([tf.size(samples), 1])
-    weights = tf.reshape(tf.cast(weights, tf.float32), column)
-    total = add_up(rows * weights)
+    weights = tf.reshape(tf.cast(weights, dtype), column)
+    total = add_up(tf.cast(rows, dtype) * weights)
     if combiner == "mean":
-        return tf.math.divide_no_nan(total, add_up(weights))
-    if combiner == "sqrtn":
-        return tf.math.divide_no_nan(total, tf.sqrt(add_up(weights * weights)))
-    return total
+        total = tf.math.divide_no_nan(total, add_up(weights))
+    elif combiner == "sqrtn":
+        norm = tf.sqrt(add_up(weights * weights))
+        total = tf.math.divide_no_nan(total, norm)
+    return tf.cast(total, rows.dtype)

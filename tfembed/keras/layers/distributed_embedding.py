@@ -11,9 +11,10 @@ import tensorflow as tf
 from tfembed import embedding, errors, ops
 from tfembed.dynamic_embedding.keras import row_files
 from tfembed.embedding.features.dense_bags import weights_in_bags
-from tfembed.keras import descriptions, packed_inputs
+from tfembed.keras import descriptions, float_ids, packed_inputs
 from tfembed.keras.layer_tables import LayerTables
 from tfembed.keras.output_specs import output_specs
+from tfembed.keras.structures import with_tuples
 
 __all__ = ["DistributedEmbedding"]
 
@@ -113,10 +114,10 @@ class DistributedEmbedding(keras.layers.Layer):
         """The activations, in the layer's compute dtype.
 
         Args:
-          inputs: integer ids, structured as the features: Tensors [B], and
-            [B, n] whose ids are combined, or a sequence (of one id, too);
-            SparseTensors; RaggedTensors of rank 2; or what `preprocess`
-            returns.
+          inputs: integer ids, structured as the features, or with lists for
+            their tuples: Tensors [B], and [B, n] whose ids are combined, or a
+            sequence (of one id, too); SparseTensors; RaggedTensors of rank 2; or
+            what `preprocess` returns.
           weights: None, or a structure like `inputs` of None and float tensors of
             the type and shape of the ids.
           training: whether a tape's gradients move the tables. None: where a
@@ -124,6 +125,11 @@ class DistributedEmbedding(keras.layers.Layer):
 
         Returns:
           Structured as the features: [B, dim], or [B, max_sequence_length, dim].
+
+        Raises:
+          tfembed.errors.DtypeError: ids of another dtype. Dense floats that come
+            while a function is traced are refused when it runs, by an
+            InvalidArgumentError: Keras traces with such what it loads.
         """
         if self._awaits_assets:
             raise errors.StateError(
@@ -131,18 +137,15 @@ class DistributedEmbedding(keras.layers.Layer):
                 "`load_weights` leaves the assets of a '.keras' file alone. Use "
                 "`keras.saving.load_model`, or save with `save_weights`."
             )
-        if packed_inputs.is_packed(inputs):
-            inputs = packed_inputs.from_inputs(
-                inputs, self.embedding.feature_config
-            )
         self._tables.record_access()
         if training is None:
             # In an exported function, say, none does: no update goes with it.
             training = ops.tape_records()
         is_trained = self.trainable and training
-        activations = self.embedding.trained_lookup().look_up(
-            inputs,
-            weights,
+        lookup = self.embedding.trained_lookup()
+        activations = lookup.look_up(
+            self._ids(inputs, lookup.plan),
+            self._structured(weights),
             trap=tf.convert_to_tensor(self._trap) if is_trained else None,
             scale=self._loss_scale,
         )
@@ -163,6 +166,7 @@ class DistributedEmbedding(keras.layers.Layer):
           training: of no effect; keras-rs' layer has it.
         """
         del training
+        inputs, weights = map(self._structured, (inputs, weights))
         inputs = tf.nest.map_structure(
             lambda one: (
                 tf.convert_to_tensor(one)
@@ -185,8 +189,13 @@ class DistributedEmbedding(keras.layers.Layer):
     def compute_output_spec(
         self, inputs: Any, weights: Any = None, training: Any = None
     ) -> Any:
-        """What a functional model gets."""
+        """What a functional model gets.
+
+        Raises:
+          As `output_specs`.
+        """
         del weights, training
+        inputs = self._structured(inputs)
         if packed_inputs.is_packed(inputs):
             inputs = packed_inputs.input_shapes(
                 inputs, self.embedding.feature_config
@@ -198,7 +207,11 @@ class DistributedEmbedding(keras.layers.Layer):
     def compute_output_shape(self, input_shapes: Any) -> Any:
         """The shapes of the activations, structured as the features."""
         inputs = keras.tree.map_shape_structure(
-            lambda shape: keras.KerasTensor(shape, "int64"), input_shapes
+            # Only sparse ids have more than two dimensions.
+            lambda shape: keras.KerasTensor(
+                shape, "int64", sparse=len(shape) > 2
+            ),
+            input_shapes,
         )
         return keras.tree.map_structure(
             lambda spec: spec.shape, self.compute_output_spec(inputs)
@@ -257,6 +270,17 @@ class DistributedEmbedding(keras.layers.Layer):
         """
         row_files.read_assets(self._tables.built(), folder)
         self._awaits_assets = False
+
+    def _structured(self, inputs: Any) -> Any:
+        return with_tuples(inputs, self.embedding.feature_config)
+
+    def _ids(self, inputs: Any, plan: Any) -> Any:
+        """What `call` was given, as a lookup takes it."""
+        if packed_inputs.is_packed(inputs):
+            return packed_inputs.from_inputs(inputs, plan.feature_config)
+        values = plan.flatten(self._structured(inputs), "features")
+        ids = map(float_ids.ids_for, values, plan.paths, plan.features)
+        return plan.pack(list(ids))
 
     def _loss_scale(self) -> Any:
         optimizer = self.loss_scale_optimizer

@@ -1,0 +1,61 @@
+"""Floats where ids belong.
+
+Keras builds a model without keras.Input, when it loads it, by tracing its `call`
+with floats of the shapes that it was saved with. Such a trace goes through, with
+stand-ins for ids; a function that runs refuses floats, and so does an export.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors, ops
+from tfembed.dynamic_embedding.keras import layer_config
+
+__all__ = ["stand_in"]
+
+
+def stand_in(value: tf.Tensor, dtype: tf.DType, complaint: str) -> tf.Tensor:
+    """Zeros of the shape of `value` and another dtype, refused when they run.
+
+    Keras' export of a function that has any is refused when it is written.
+
+    Raises:
+      tfembed.errors.DtypeError: `complaint`, where nothing is traced, or traces
+        must refuse floats too.
+      tf.errors.InvalidArgumentError: `complaint`, when the function runs.
+    """
+    if tf.executing_eagerly() or layer_config.FLOAT_IDS_REFUSED.get():
+        raise errors.DtypeError(complaint)
+    ops.record_access(_mark())
+    with tf.control_dependencies([tf.debugging.Assert(False, [complaint])]):
+        zeros = tf.zeros(tf.shape(value), dtype)
+    # No constants: the sizes of packed features would not fit their ids.
+    return tf.compat.v1.placeholder_with_default(zeros, value.shape)
+
+
+class _Mark(tf.__internal__.tracking.AutoTrackable):
+    """To functions a variable that they use, to be found and saved by exports."""
+
+    # What makes an object a variable to TensorFlow.
+    _should_act_as_resource_variable = True
+    trainable = False
+
+    def _trackable_children(
+        self, save_type: str = "checkpoint", **kwargs: Any
+    ) -> dict[str, Any]:
+        raise errors.ArgumentError(
+            "`input_signature` of the exported model must be given: it has no "
+            "keras.Input, so Keras takes its inputs for floats, which are no "
+            "ids. For example: model.export(path, input_signature=["
+            "{'user': tf.TensorSpec([None], tf.int64)}])."
+        )
+
+
+@functools.cache
+def _mark() -> _Mark:
+    """The only one: functions do not keep what they use."""
+    return _Mark()
