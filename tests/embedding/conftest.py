@@ -24,6 +24,7 @@ MODULES = {
     "test_precision",
     "test_program_shapes",
     "test_quantization",
+    "test_saved_functions",
     "test_serving",
     "test_spec_bad_input",
     "test_spec_calls",

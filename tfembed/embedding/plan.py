@@ -140,12 +140,7 @@ def make_plan(feature_config: Any, optimizer: Any) -> EmbeddingPlan:
     return EmbeddingPlan(
         feature_config=feature_config,
         features=features,
-        paths=tuple(
-            path or feature.name or "the only feature"
-            for feature, path in zip(
-                features, feature_paths(feature_config), strict=True
-            )
-        ),
+        paths=feature_names(feature_config),
         tables=tuple(tables),
         table_ids=tuple(_index(tables, f.table) for f in features),
         optimizers=rules,
@@ -223,6 +218,18 @@ def feature_paths(structure: Any) -> list[str]:
     """The keys of each leaf of a `tf.nest` structure, joined by slashes."""
     keys = tf.__internal__.nest.yield_flat_paths(structure)
     return ["/".join(map(str, path)) for path in keys]
+
+
+def feature_names(feature_config: Any) -> tuple[str, ...]:
+    """What errors call the features: their paths, or the name of the only one."""
+    return tuple(
+        path or feature.name or "the only feature"
+        for feature, path in zip(
+            tf.nest.flatten(feature_config),
+            feature_paths(feature_config),
+            strict=True,
+        )
+    )
 
 
 def _difference(expected: Any, given: Any) -> str:

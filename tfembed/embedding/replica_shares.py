@@ -51,60 +51,52 @@ def replica_shares(
         of something else, or what cannot be split over a replica's cores.
       ValueError, TypeError: a structure that does not match.
     """
-    shares = _of_replicas(plan, replicas, features, weights, device)
-    if replicas.cores == 1 or device is not None:
-        return shares
-    if replicas.current() == THIS_REPLICA:
-        raise errors.UnsupportedError(
-            f"A replica of this TPUStrategy has {replicas.cores} cores: enqueue "
-            "outside of strategy.run, where its batch is split over them."
-        )
-    return [
-        ReplicaShare(
-            share.replica,
-            parts[: len(plan.paths)],
-            parts[len(plan.paths) :],
-            core,
-        )
-        for share in shares
-        for core, parts in zip(
-            replicas.devices[share.replica],
-            split_over_cores(
-                share.values + share.weights, plan.paths * 2, replicas.cores
-            ),
-            strict=True,
-        )
-    ]
-
-
-def _of_replicas(
-    plan: EmbeddingPlan,
-    replicas: Replicas,
-    features: Any,
-    weights: Any,
-    device: str | None,
-) -> list[ReplicaShare]:
     if isinstance(replicas.split([features])[0][0], PackedFeatures):
         if replicas.current() == THIS_REPLICA:
             raise errors.ArgumentError(
                 "Packed features are taken apart on the host: under a "
                 "TPUStrategy, enqueue them outside of strategy.run."
             )
-        return [
+        shares = [
             ReplicaShare(
                 replica, *unpacked(packed, plan.feature_config, weights), name
             )
             for replica, name, (packed,) in _split(replicas, [features], device)
         ]
-    values = plan.flatten(features, "features")
-    weight_values = [None] * len(values)
-    if weights is not None:
-        weight_values = plan.flatten(weights, "weights")
-    n = len(values)
+    else:
+        values = plan.flatten(features, "features")
+        weight_values = [None] * len(values)
+        if weights is not None:
+            weight_values = plan.flatten(weights, "weights")
+        n = len(values)
+        shares = [
+            ReplicaShare(replica, share[:n], share[n:], name)
+            for replica, name, share in _split(
+                replicas, values + weight_values, device
+            )
+        ]
+    if replicas.cores == 1 or device is not None:
+        return shares
+    return _of_cores(plan, replicas, shares)
+
+
+def _of_cores(
+    plan: EmbeddingPlan, replicas: Replicas, shares: Sequence[ReplicaShare]
+) -> list[ReplicaShare]:
+    """A share for each core of the replicas."""
+    if replicas.current() == THIS_REPLICA:
+        raise errors.UnsupportedError(
+            f"A replica of this TPUStrategy has {replicas.cores} cores: enqueue "
+            "outside of strategy.run, where its batch is split over them."
+        )
     return [
-        ReplicaShare(replica, share[:n], share[n:], name)
-        for replica, name, share in _split(
-            replicas, values + weight_values, device
+        ReplicaShare(share.replica, values, weights, core)
+        for share in shares
+        for values, weights, core in zip(
+            split_over_cores(share.values, plan.paths, replicas.cores),
+            split_over_cores(share.weights, plan.paths, replicas.cores),
+            replicas.devices[share.replica],
+            strict=True,
         )
     ]
 

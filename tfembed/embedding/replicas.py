@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfembed import errors
 from tfembed.embedding import private
 
-__all__ = ["THIS_REPLICA", "Replicas", "is_tpu", "public_name"]
+__all__ = ["THIS_REPLICA", "Replicas", "cores_of", "is_tpu", "public_name"]
 
 # One trace of a TPUStrategy's function serves all replicas: which of them runs
 # is known on the device alone.
@@ -43,6 +43,11 @@ def is_tpu(strategy: Any) -> bool:
     return isinstance(strategy, _TPU)
 
 
+def cores_of(strategy: Any) -> int:
+    """The cores of a replica: several where a TPUStrategy spreads it (SPMD)."""
+    return private.cores_per_replica(strategy) or 1
+
+
 class Replicas:
     """The replicas of the strategy in whose scope this object is made.
 
@@ -70,8 +75,8 @@ class Replicas:
 
     @property
     def cores(self) -> int:
-        """The cores of a replica: several where a TPUStrategy spreads it (SPMD)."""
-        return private.cores_per_replica(self._strategy) or 1
+        """`cores_of` the strategy."""
+        return cores_of(self._strategy)
 
     @property
     def devices(self) -> list[list[str]]:

@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.embedding.plan import feature_paths
+from tfembed.embedding.plan import feature_names
 
 __all__ = ["output_specs"]
 
@@ -32,7 +32,7 @@ def output_specs(feature_config: Any, inputs: Any, dtype: str) -> Any:
         for feature, value, path in zip(
             tf.nest.flatten(feature_config),
             tf.nest.flatten(inputs),
-            feature_paths(feature_config),
+            feature_names(feature_config),
             strict=True,
         )
     ]
@@ -49,7 +49,7 @@ def _shape(feature: Any, value: Any, path: str) -> tuple[Any, ...]:
     if len(shape) > 2 and not _is_composite(value):
         raise errors.ArgumentError(
             f"Only dense tensors of rank 1 and 2 are supported, found rank "
-            f"{len(shape)} for input {path or feature.name or 'the only feature'}"
+            f"{len(shape)} for input {path}"
         )
     lead = shape[:1] if len(shape) <= 2 else shape[:-1]
     if len(shape) == 2 and feature.max_sequence_length:

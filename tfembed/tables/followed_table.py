@@ -130,6 +130,7 @@ class FollowedTable(ShardedTable):
         return group([table_ops.remove(*shard) for shard in shards])
 
     def _key_tensor(self, keys: Any) -> tf.Tensor:
+        # Each kind of table has its own: which dtypes its keys may have.
         raise NotImplementedError(f"{type(self).__name__} has no _key_tensor.")
 
 

@@ -6,11 +6,10 @@ import dataclasses
 from typing import Any
 
 from tfembed import errors
-from tfembed.embedding import private
 from tfembed.embedding.engines.registry import missing
 from tfembed.embedding.features.tensorflow_configs import why_not_tensorflows
 from tfembed.embedding.plan import EmbeddingPlan
-from tfembed.embedding.replicas import is_tpu
+from tfembed.embedding.replicas import cores_of, is_tpu
 from tfembed.embedding.xla.checks import (
     check_plan,
     check_replicas,
@@ -133,7 +132,7 @@ def _chosen(
 
 
 def _check_cores(choices: EngineChoices, strategy: Any) -> None:
-    cores = private.cores_per_replica(strategy) or 1
+    cores = cores_of(strategy)
     elsewhere = [one for one in choices.of_tables if one.engine != "tpu"]
     if cores > 1 and elsewhere:
         raise errors.UnsupportedError(

@@ -20,6 +20,7 @@ from tfembed.embedding.features.tensorflow_configs import tensorflow_features
 from tfembed.embedding.host.tables import HostTable, TableSize
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.replica_shares import ReplicaShare
+from tfembed.embedding.replicas import cores_of
 from tfembed.embedding.steps.step_forms import StepName
 from tfembed.embedding.tpu.table import TpuTable
 
@@ -51,8 +52,7 @@ class TpuEngine:
     ) -> None:
         shapes.check_defined()
         self._plan = plan
-        strategy = tf.distribute.get_strategy()
-        self._cores = private.cores_per_replica(strategy) or 1
+        self._cores = cores_of(tf.distribute.get_strategy())
         self._theirs = tf.tpu.experimental.embedding.TPUEmbedding(
             tensorflow_features(plan),
             None,
