@@ -49,6 +49,8 @@ lint: setup
 	$(PY) -m ruff check .
 	$(PY) -m mypy
 	@$(VENV)/bin/clang-format --dry-run --Werror $(CXX_FILES)
+	@scripts/setup clang
+	PYTHON=$(PY) scripts/check_thread_safety
 	$(PY) -m pytest -q tests/test_architecture.py
 
 format: setup
@@ -74,7 +76,7 @@ bench-table: setup
 
 fuzz: setup
 	$(BAZEL) test --noshow_progress --test_env=TFEMBED_FUZZ_OPERATIONS=1000000 \
-	  --test_timeout=3600 //cc/core:table_fuzz_test
+	  --test_timeout=3600 //cc/core:table/table_fuzz_test
 	HYPOTHESIS_PROFILE=full $(PY) -m pytest tests/property/test_variable_fuzz.py \
 	  $(ARGS)
 

@@ -30,6 +30,21 @@ CC_ROOMS = {
 }
 
 
+# Rooms of cc/core, in order of height: each includes only itself and those
+# above it here. (An update rule's formula and the loops include each other's
+# plain data, and admission keeps the keys that wait in an index like a table's:
+# these rooms share a floor.)
+CORE_FLOORS = (
+    {"support"},
+    {"rows"},
+    {"simd", "optimizers"},
+    {"policies", "table"},
+    {"step"},
+    {"testing"},
+)
+RULES = CC / "core" / "optimizers" / "rules.inc"
+
+
 def _rooms() -> list[str]:
     text = (ROOT / "docs" / "architecture.md").read_text()
     return re.findall(r"^ {4}tfembed/(\w+)", text, re.MULTILINE)
@@ -94,6 +109,24 @@ def test_cc_includes_only_what_its_room_may(path):
     assert [name for name in includes if not allowed.match(name)] == []
 
 
+@pytest.mark.parametrize(
+    "path", sorted((CC / "core").rglob("*")), ids=lambda path: path.name
+)
+def test_a_room_of_the_core_includes_only_rooms_above_it(path):
+    if path.suffix not in {".cc", ".h", ".inc"}:
+        return
+    if path.stem.endswith(("_test", "_benchmark")):
+        return
+    allowed: set[str] = set()
+    for floor in CORE_FLOORS:
+        allowed |= floor
+        if path.relative_to(CC / "core").parts[0] in floor:
+            break
+    includes = re.findall(r'#include "cc/core/(\w+)/', path.read_text())
+
+    assert set(includes) <= allowed
+
+
 def _update_rules() -> dict[str, pathlib.Path]:
     """Returns the rule's name and file of each update rule in Python."""
     rules = {}
@@ -104,12 +137,14 @@ def _update_rules() -> dict[str, pathlib.Path]:
 
 
 def test_an_update_rule_has_one_stem_on_every_floor():
-    headers = {path.stem for path in (CC / "core" / "optimizers").glob("*.h")}
     rules = _update_rules()
+    text = RULES.read_text()
+    listed = re.findall(r"^TFEMBED_RULE\((\w+), \w+\)", text, re.MULTILINE)
+    headers = re.findall(r'^#include ".*/(\w+)\.h"', text, re.MULTILINE)
 
-    assert rules
     assert [path.stem for path in rules.values()] == list(rules)
-    assert set(rules) <= headers
+    assert sorted(listed) == sorted(headers) == sorted(rules)
+    assert all((RULES.parent / f"{rule}.cc").exists() for rule in rules)
 
 
 @pytest.mark.parametrize("rule", _update_rules())

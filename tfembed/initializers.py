@@ -1,7 +1,7 @@
 """Initial rows of hash tables, drawn by key.
 
 A key that nobody wrote yet has a row all the same: a function of the table's
-seed, the key and the column alone, computed by the table (`cc/core/initial_rows.h`).
+seed, the key and the column alone, computed by the table (`cc/core/rows/initial_rows.h`).
 So an initializer here is a description, and this file translates what users of
 TensorFlow and Keras write into one.
 """

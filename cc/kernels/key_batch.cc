@@ -4,11 +4,42 @@
 #include <numeric>
 #include <utility>
 
-#include "cc/kernels/table_dtypes.h"
+#include "absl/strings/str_cat.h"
 #include "tensorflow/core/platform/errors.h"
 #include "tensorflow/core/platform/tstring.h"
 
 namespace tfembed {
+namespace {
+
+using ::tensorflow::DataType;
+using ::tensorflow::DataTypeString;
+
+constexpr std::pair<KeyKind, DataType> kKeys[] = {
+    {KeyKind::kInt64, tensorflow::DT_INT64},
+    {KeyKind::kInt32, tensorflow::DT_INT32},
+    {KeyKind::kString, tensorflow::DT_STRING},
+};
+
+constexpr std::pair<ElementKind, DataType> kValues[] = {
+    {ElementKind::kFloat32, tensorflow::DT_FLOAT},
+    {ElementKind::kFloat16, tensorflow::DT_HALF},
+    {ElementKind::kBfloat16, tensorflow::DT_BFLOAT16},
+    {ElementKind::kFloat64, tensorflow::DT_DOUBLE},
+    {ElementKind::kInt8, tensorflow::DT_INT8},
+    {ElementKind::kInt32, tensorflow::DT_INT32},
+    {ElementKind::kInt64, tensorflow::DT_INT64},
+    {ElementKind::kBool, tensorflow::DT_BOOL},
+};
+
+absl::Status WrongDtype(const TableResource& table, absl::string_view what,
+                        DataType wanted, DataType given) {
+  if (wanted == given) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "Table '", table.name(), "' has ", what, " of dtype ",
+      DataTypeString(wanted), "; got ", DataTypeString(given), "."));
+}
+
+}  // namespace
 
 using ::tensorflow::Tensor;
 using ::tensorflow::TensorShape;
@@ -48,7 +79,7 @@ absl::Status KeysToFind::Read(const TableResource& table, const Tensor& keys) {
   keys_ = &keys;
   names_ = table.table()->strings();
   if (names_ != nullptr) {
-    users_ = std::shared_lock<std::shared_mutex>(names_->users());
+    users_ = std::shared_lock<SharedMutex>(names_->users());
   }
   return absl::OkStatus();
 }
@@ -80,7 +111,7 @@ absl::Status KeyBatch::ReadStrings(const EmbeddingTable& table,
                                    absl::Span<const absl::string_view> keys,
                                    NewKeys new_keys, Executor* executor) {
   StringKeys* const strings = table.strings();
-  users_ = std::shared_lock<std::shared_mutex>(strings->users());
+  users_ = std::shared_lock<SharedMutex>(strings->users());
   own_.resize(keys.size());
   span_ = own_;
   if (new_keys == NewKeys::kAdd) {
@@ -179,6 +210,67 @@ std::vector<absl::string_view> ViewsOf(const Tensor& strings,
         }
       });
   return views;
+}
+
+DataType KeyDtype(KeyKind keys) {
+  for (const auto& [kind, dtype] : kKeys) {
+    if (kind == keys) return dtype;
+  }
+  return tensorflow::DT_INVALID;
+}
+
+DataType ValueDtype(ValueType values) {
+  for (const auto& [kind, dtype] : kValues) {
+    if (kind == values.kind()) return dtype;
+  }
+  return tensorflow::DT_INVALID;
+}
+
+absl::Status FindKeyKind(DataType dtype, KeyKind* keys) {
+  for (const auto& [kind, known] : kKeys) {
+    if (known != dtype) continue;
+    *keys = kind;
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("No table has keys of dtype ", DataTypeString(dtype), "."));
+}
+
+absl::Status FindValueType(DataType dtype, ValueType* values) {
+  for (const auto& [kind, known] : kValues) {
+    if (known != dtype) continue;
+    *values = kind;
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "No table has values of dtype ", DataTypeString(dtype), "."));
+}
+
+absl::Status CheckKeyDtype(const TableResource& table, DataType dtype) {
+  return WrongDtype(table, "keys", KeyDtype(table.table()->key_kind()), dtype);
+}
+
+absl::Status CheckTrainable(const TableResource& table) {
+  if (table.table()->type().is_trainable()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "Table '", table.name(), "' has rows of ", table.table()->type().name(),
+      "; only those of float32, float16 or bfloat16 can be "
+      "trained. Read and upsert them instead."));
+}
+
+absl::Status CheckValueDtype(const TableResource& table, DataType dtype) {
+  return WrongDtype(table, "values", ValueDtype(table.table()->type()), dtype);
+}
+
+absl::Status CheckRows(const TableResource& table,
+                       const tensorflow::Tensor& keys, int64_t width,
+                       const tensorflow::Tensor& rows, const char* name) {
+  tensorflow::TensorShape expected = keys.shape();
+  TF_RETURN_IF_ERROR(expected.AddDimWithStatus(width));
+  if (rows.shape() == expected) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "Expected shape ", expected.DebugString(), " for ", name, ", got ",
+      rows.shape().DebugString(), ", in table '", table.name(), "'"));
 }
 
 }  // namespace tfembed

@@ -10,15 +10,45 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "cc/core/embedding_table.h"
-#include "cc/core/key_source.h"
+#include "cc/core/rows/value_type.h"
 #include "cc/core/support/executor.h"
-#include "cc/core/whole_tables.h"
+#include "cc/core/table/embedding_table.h"
+#include "cc/core/table/key_source.h"
 #include "cc/kernels/table_resource.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/framework/types.h"
 
 namespace tfembed {
+
+// What TensorFlow calls a table's keys and values.
+tensorflow::DataType KeyDtype(KeyKind keys);
+tensorflow::DataType ValueDtype(ValueType values);
+
+// What keys are in a checkpoint: int32 ones are widened.
+inline tensorflow::DataType StoredKeyDtype(bool are_strings) {
+  return are_strings ? tensorflow::DT_STRING : tensorflow::DT_INT64;
+}
+
+// The reverse. InvalidArgument for a dtype that no table has.
+absl::Status FindKeyKind(tensorflow::DataType dtype, KeyKind* keys);
+absl::Status FindValueType(tensorflow::DataType dtype, ValueType* values);
+
+// InvalidArgument where keys, or values, are not of the table's dtype.
+absl::Status CheckKeyDtype(const TableResource& table,
+                           tensorflow::DataType dtype);
+absl::Status CheckValueDtype(const TableResource& table,
+                             tensorflow::DataType dtype);
+
+// InvalidArgument where rows of the table's type cannot be trained.
+absl::Status CheckTrainable(const TableResource& table);
+
+// InvalidArgument where `rows`, the input `name`, has not the shape
+// [keys..., width].
+absl::Status CheckRows(const TableResource& table,
+                       const tensorflow::Tensor& keys, int64_t width,
+                       const tensorflow::Tensor& rows,
+                       const char* name = "value");
 
 // What is done with keys that a table does not have.
 enum class NewKeys { kIgnore, kAdd };
@@ -50,7 +80,7 @@ class KeyBatch {
  private:
   std::vector<int64_t> own_;
   absl::Span<const int64_t> span_;
-  std::shared_lock<std::shared_mutex> users_;
+  std::shared_lock<SharedMutex> users_;
 };
 
 // The keys of a batch for lookups, in which a tensor of int32 or of strings
@@ -70,7 +100,7 @@ class KeysToFind final : public KeySource {
  private:
   const tensorflow::Tensor* keys_ = nullptr;
   const StringKeys* names_ = nullptr;  // Null unless they are strings.
-  std::shared_lock<std::shared_mutex> users_;
+  std::shared_lock<SharedMutex> users_;
   std::optional<StringKeys::Reader> strings_;
 };
 
@@ -86,7 +116,7 @@ class KeysStay {
 
  private:
   const WholeTables whole_;
-  std::vector<std::shared_lock<std::shared_mutex>> users_;
+  std::vector<std::shared_lock<SharedMutex>> users_;
 };
 
 // Keys on their way from the core into tensors of the tables' key dtype.

@@ -7,10 +7,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "cc/core/static_table.h"
+#include "cc/core/table/static_table.h"
 #include "cc/kernels/grouped_tables.h"
 #include "cc/kernels/pooled_output.h"
-#include "cc/kernels/string_ids.h"
 #include "cc/kernels/tf_executor.h"
 #include "tensorflow/core/platform/errors.h"
 

@@ -6,8 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "cc/core/pooled_lookup.h"
-#include "cc/kernels/feature_input.h"
+#include "cc/core/step/pooled_lookup.h"
 #include "cc/kernels/grouped_inputs.h"
 #include "tensorflow/core/framework/op_kernel.h"
 

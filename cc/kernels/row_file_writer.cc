@@ -10,7 +10,6 @@
 #include "cc/core/support/row_copy.h"
 #include "cc/kernels/key_batch.h"
 #include "cc/kernels/row_file_reader.h"
-#include "cc/kernels/table_dtypes.h"
 #include "cc/kernels/table_writer.h"
 #include "tensorflow/core/lib/hash/crc32c.h"
 #include "tensorflow/core/lib/io/inputbuffer.h"

@@ -1,5 +1,6 @@
 // Kernels that bring the shards of a table, with all that its policies noted,
-// into tensors, and those notes back.
+// into tensors, and that replace what a table holds by tensors or by a saved
+// table.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -9,14 +10,17 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "cc/core/embedding_table.h"
 #include "cc/core/support/row_copy.h"
+#include "cc/core/table/embedding_table.h"
+#include "cc/kernels/checkpoint_files.h"
 #include "cc/kernels/key_batch.h"
 #include "cc/kernels/scalar_input.h"
-#include "cc/kernels/table_dtypes.h"
+#include "cc/kernels/table_reader.h"
 #include "cc/kernels/table_resource.h"
 #include "cc/kernels/tf_executor.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -302,5 +306,247 @@ REGISTER_KERNEL_BUILDER(Name("Tfembed>TableImportNotes").Device(DEVICE_CPU),
 REGISTER_KERNEL_BUILDER(Name("Tfembed>TableImportCounters").Device(DEVICE_CPU),
                         TableImportCountersOp);
 
+using ::tensorflow::DEVICE_CPU;
+using ::tensorflow::OpKernel;
+using ::tensorflow::OpKernelConstruction;
+using ::tensorflow::OpKernelContext;
+using ::tensorflow::Tensor;
+
+// The first `n` inputs.
+absl::Status FindTables(OpKernelContext* context, int n,
+                        std::vector<TablePtr>* tables) {
+  for (int i = 0; i < n; ++i) {
+    TF_RETURN_IF_ERROR(FindTable(context, i, &tables->emplace_back()));
+  }
+  return absl::OkStatus();
+}
+
+// While they are locked exports and saves wait.
+ReplacedTables Replace(const std::vector<TablePtr>& owners) {
+  std::vector<const EmbeddingTable*> tables;
+  for (const TablePtr& owner : owners) tables.push_back(owner->table());
+  return LockWhole<ReplacedTables::value_type>(tables);
+}
+
+class TableClearOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    std::vector<TablePtr> tables;
+    OP_REQUIRES_OK(context,
+                   FindTables(context, context->num_inputs(), &tables));
+    const ReplacedTables replaced = Replace(tables);
+    for (const TablePtr& table : tables) table->table()->Clear();
+  }
+};
+
+class TableReplaceOp : public OpKernel {
+ public:
+  explicit TableReplaceOp(OpKernelConstruction* construction)
+      : OpKernel(construction) {
+    OP_REQUIRES_OK(construction, construction->GetAttr("N", &num_tables_));
+    OP_REQUIRES_OK(construction, construction->GetAttr("trained", &trained_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    std::vector<TablePtr> tables;
+    OP_REQUIRES_OK(context, FindTables(context, num_tables_, &tables));
+    for (int i = 0; i < num_tables_; ++i) {
+      OP_REQUIRES_OK(context,
+                     Check(*tables[i], Keys(context, i), Rows(context, i)));
+    }
+    TfExecutor executor(context);
+    const ReplacedTables replaced = Replace(tables);
+    for (int i = 0; i < num_tables_; ++i) {
+      OP_REQUIRES_OK(context, Fill(*tables[i], Keys(context, i),
+                                   Rows(context, i), &executor));
+    }
+  }
+
+ private:
+  const Tensor& Keys(OpKernelContext* context, int i) const {
+    return context->input(num_tables_ + i);
+  }
+  const Tensor& Rows(OpKernelContext* context, int i) const {
+    return context->input(2 * num_tables_ + i);
+  }
+
+  absl::Status Check(const TableResource& resource, const Tensor& keys,
+                     const Tensor& rows) const {
+    const EmbeddingTable& table = *resource.table();
+    if (trained_) {
+      TF_RETURN_IF_ERROR(CheckTrainable(resource));
+      if (rows.dtype() != tensorflow::DT_FLOAT) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "Trained rows must be float, in table '", resource.name(), "'"));
+      }
+    } else {
+      TF_RETURN_IF_ERROR(CheckValueDtype(resource, rows.dtype()));
+    }
+    TF_RETURN_IF_ERROR(CheckKeyDtype(resource, keys.dtype()));
+    const int64_t width = trained_ ? table.trained_width() : table.dim();
+    TF_RETURN_IF_ERROR(CheckRows(resource, keys, width, rows, "rows"));
+    return CheckBound(resource, keys);
+  }
+
+  // Once the table is cleared it is too late.
+  absl::Status CheckBound(const TableResource& resource,
+                          const Tensor& keys) const {
+    const int64_t bound = resource.table()->max_size();
+    if (bound == 0 || keys.NumElements() <= bound) return absl::OkStatus();
+    int64_t distinct = 0;
+    if (keys.dtype() == tensorflow::DT_STRING) {
+      distinct = CountDistinct<tensorflow::tstring, absl::string_view>(keys);
+    } else if (keys.dtype() == tensorflow::DT_INT32) {
+      distinct = CountDistinct<int32_t, int32_t>(keys);
+    } else {
+      distinct = CountDistinct<int64_t, int64_t>(keys);
+    }
+    if (distinct <= bound) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "Table '", resource.name(), "' holds at most ", bound, " keys; got ",
+        distinct, " distinct ones. Nothing was changed."));
+  }
+
+  template <typename Key, typename Seen>
+  static int64_t CountDistinct(const Tensor& keys) {
+    const auto all = keys.flat<Key>();
+    return absl::flat_hash_set<Seen>(all.data(), all.data() + all.size())
+        .size();
+  }
+
+  absl::Status Fill(const TableResource& resource, const Tensor& keys,
+                    const Tensor& rows, Executor* executor) const {
+    EmbeddingTable* const table = resource.table();
+    table->Clear();
+    KeyBatch batch;
+    TF_RETURN_IF_ERROR(batch.Read(resource, keys, NewKeys::kAdd, executor));
+    if (!trained_) return table->Upsert(batch.span(), rows.data(), executor);
+    return table->WriteTrained(batch.span(), table->trained_width(),
+                               rows.flat<float>().data(), /*add=*/false,
+                               executor);
+  }
+
+  int num_tables_ = 0;
+  bool trained_ = false;
+};
+
+REGISTER_KERNEL_BUILDER(Name("Tfembed>TableClear").Device(DEVICE_CPU),
+                        TableClearOp);
+REGISTER_KERNEL_BUILDER(Name("Tfembed>TableReplace").Device(DEVICE_CPU),
+                        TableReplaceOp);
+
+using ::tensorflow::DEVICE_CPU;
+using ::tensorflow::OpKernel;
+using ::tensorflow::OpKernelConstruction;
+using ::tensorflow::OpKernelContext;
+using ::tensorflow::Tensor;
+using ::tensorflow::TensorShape;
+using ::tensorflow::tstring;
+
+// Outputs: keys, what is read beside them, and how many chunks there are.
+class ChunkOp : public OpKernel {
+ public:
+  explicit ChunkOp(OpKernelConstruction* construction)
+      : OpKernel(construction) {
+    OP_REQUIRES_OK(construction,
+                   construction->GetAttr("tensor_name", &tensor_name_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    OP_REQUIRES_OK(context, Read(context));
+  }
+
+ protected:
+  virtual int64_t NumChunks(const TableReader& reader) const = 0;
+
+  // REQUIRES: 0 <= chunk < NumChunks(*reader).
+  virtual absl::Status ReadChunk(TableReader* reader, int64_t chunk,
+                                 const EmbeddingTable& table, Tensor* keys,
+                                 Tensor* beside) const = 0;
+
+ private:
+  absl::Status Read(OpKernelContext* context) {
+    TablePtr table;
+    TF_RETURN_IF_ERROR(FindTable(context, 0, &table));
+    tstring prefix;
+    int64_t chunk = 0;
+    TF_RETURN_IF_ERROR(ReadScalar(context, 1, "prefix", &prefix));
+    TF_RETURN_IF_ERROR(ReadScalar(context, 2, "chunk", &chunk));
+    CheckpointFiles files(context->env(), prefix);
+    TF_RETURN_IF_ERROR(files.status());
+    TableReader reader(table->name(), tensor_name_, &files);
+    TF_RETURN_IF_ERROR(reader.Open(*table->table()));
+    const int64_t num_chunks = NumChunks(reader);
+    if (chunk < 0 || chunk >= num_chunks) {
+      return absl::OutOfRangeError(
+          absl::StrCat("`chunk` must be in [0, ", num_chunks, "); got ", chunk,
+                       " for table '", table->name(), "'."));
+    }
+    Tensor keys, beside;
+    TF_RETURN_IF_ERROR(
+        ReadChunk(&reader, chunk, *table->table(), &keys, &beside));
+    const tensorflow::DataType wanted = context->expected_output_dtype(0);
+    if (keys.dtype() != wanted) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("The saved keys of table '", table->name(), "' are ",
+                       tensorflow::DataTypeString(keys.dtype()), "; got Tkey ",
+                       tensorflow::DataTypeString(wanted), "."));
+    }
+    context->set_output(0, keys);
+    context->set_output(1, beside);
+    Tensor* count;
+    TF_RETURN_IF_ERROR(context->allocate_output(2, TensorShape({}), &count));
+    count->scalar<int64_t>()() = num_chunks;
+    return absl::OkStatus();
+  }
+
+  std::string tensor_name_;
+};
+
+class TableReadChunkOp final : public ChunkOp {
+ public:
+  explicit TableReadChunkOp(OpKernelConstruction* construction)
+      : ChunkOp(construction) {
+    OP_REQUIRES_OK(construction,
+                   construction->GetAttr("load_slots", &load_slots_));
+  }
+
+ protected:
+  int64_t NumChunks(const TableReader& reader) const override {
+    return reader.num_chunks();
+  }
+  absl::Status ReadChunk(TableReader* reader, int64_t chunk,
+                         const EmbeddingTable& table, Tensor* keys,
+                         Tensor* rows) const override {
+    return reader->ReadChunk(chunk, table, load_slots_, keys, rows);
+  }
+
+ private:
+  bool load_slots_;
+};
+
+class TableReadWaitingOp final : public ChunkOp {
+ public:
+  using ChunkOp::ChunkOp;
+
+ protected:
+  int64_t NumChunks(const TableReader& reader) const override {
+    return reader.num_waiting_chunks();
+  }
+  absl::Status ReadChunk(TableReader* reader, int64_t chunk,
+                         const EmbeddingTable& /*table*/, Tensor* keys,
+                         Tensor* seen) const override {
+    return reader->ReadWaiting(chunk, keys, seen);
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("Tfembed>TableReadChunk").Device(DEVICE_CPU),
+                        TableReadChunkOp);
+REGISTER_KERNEL_BUILDER(Name("Tfembed>TableReadWaiting").Device(DEVICE_CPU),
+                        TableReadWaitingOp);
+
 }  // namespace
+
 }  // namespace tfembed

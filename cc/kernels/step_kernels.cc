@@ -1,15 +1,24 @@
-// Kernels of the ops on a queue of batches that never wait.
+// Kernels of the ops on a queue of batches.
+#include <algorithm>
 #include <cstdint>
+#include <limits>
+#include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "cc/kernels/step_batch.h"
+#include "cc/kernels/grouped_inputs.h"
+#include "cc/kernels/lookup_kernel.h"
 #include "cc/kernels/step_queue.h"
+#include "cc/kernels/update_kernel.h"
+#include "tensorflow/core/framework/cancellation.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_handle.h"
 #include "tensorflow/core/framework/resource_mgr.h"
+#include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/platform/env.h"
 #include "tensorflow/core/platform/errors.h"
 
 namespace tfembed {
@@ -163,5 +172,317 @@ TFEMBED_REGISTER(StepHold);
 TFEMBED_REGISTER(StepSizes);
 TFEMBED_REGISTER(StepClear);
 
+using ::tensorflow::AsyncOpKernel;
+using ::tensorflow::CancellationManager;
+using ::tensorflow::DEVICE_CPU;
+using ::tensorflow::OpKernelContext;
+
+// An op that may have to wait until a queue's batches are ready for it. It
+// waits on a thread of its own, which only such a step has: no kernel blocks
+// one of a pool.
+class WaitingOp : public AsyncOpKernel {
+ public:
+  using AsyncOpKernel::AsyncOpKernel;
+
+  void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
+    StepQueuePtr queue;
+    OP_REQUIRES_OK_ASYNC(context, FindStepQueue(context, 0, &queue), done);
+    OP_REQUIRES_OK_ASYNC(context, Prepare(context, queue.get()), done);
+    absl::Status status;
+    const bool cancelled = false;
+    const bool is_done =
+        UseReady(context, queue.get(), /*seconds=*/0, &cancelled, &status);
+    if (!is_done && Seconds(*queue) > 0) {
+      Wait(context, std::move(queue), std::move(done));
+      return;
+    }
+    OP_REQUIRES_OK_ASYNC(context, is_done ? status : NotReady(*queue), done);
+    done();
+  }
+
+ protected:
+  // For how long it waits; 0: not at all.
+  virtual double Seconds(const StepQueue& queue) const {
+    return queue.rules().waits ? std::numeric_limits<double>::infinity() : 0;
+  }
+
+  // What need not wait.
+  virtual absl::Status Prepare(OpKernelContext* context,
+                               StepQueue* queue) const {
+    return absl::OkStatus();
+  }
+  virtual bool IsReady(const StepQueue& queue,
+                       const StepQueue::Batches& batches) const = 0;
+  virtual absl::Status Use(const StepQueue& queue, OpKernelContext* context,
+                           StepQueue::Batches* batches) const = 0;
+  virtual absl::Status NotReady(const StepQueue& queue) const = 0;
+
+ private:
+  // Whether the queue's batches were ready in time, and used.
+  bool UseReady(OpKernelContext* context, StepQueue* queue, double seconds,
+                const bool* cancelled, absl::Status* status) const {
+    return queue->Await(
+        [&](const StepQueue::Batches& batches) {
+          return IsReady(*queue, batches);
+        },
+        [&](StepQueue::Batches* batches) {
+          return Use(*queue, context, batches);
+        },
+        seconds, cancelled, status);
+  }
+
+  void Wait(OpKernelContext* context, StepQueuePtr given, DoneCallback done) {
+    // For the function below, which has to be copyable.
+    auto queue = std::make_shared<StepQueuePtr>(std::move(given));
+    auto cancelled = std::make_shared<bool>(false);
+    CancellationManager* const manager = context->cancellation_manager();
+    const tensorflow::CancellationToken token =
+        manager == nullptr ? 0 : manager->get_cancellation_token();
+    if (manager != nullptr &&
+        !manager->RegisterCallback(
+            token, [queue, cancelled] { (*queue)->Wake(cancelled.get()); })) {
+      context->SetStatus(absl::CancelledError("The step was cancelled."));
+      done();
+      return;
+    }
+    tensorflow::Env::Default()->SchedClosure([this, context, queue, cancelled,
+                                              manager, token, done] {
+      StepQueue* const q = queue->get();
+      absl::Status status;
+      const bool is_done =
+          UseReady(context, q, Seconds(*q), cancelled.get(), &status);
+      if (manager != nullptr) manager->DeregisterCallback(token);
+      if (!is_done) {
+        status = *cancelled ? absl::CancelledError("The step was cancelled.")
+                            : NotReady(*q);
+      }
+      if (!status.ok()) context->SetStatus(status);
+      done();
+    });
+  }
+};
+
+class StepPutOp : public WaitingOp {
+ public:
+  using WaitingOp::WaitingOp;
+
+ protected:
+  double Seconds(const StepQueue& queue) const override {
+    return queue.rules().waits ? WaitingOp::Seconds(queue)
+                               : queue.rules().seconds;
+  }
+
+  bool IsReady(const StepQueue& queue,
+               const StepQueue::Batches& batches) const override {
+    return batches.enqueued.size() < queue.rules().most_batches;
+  }
+
+  absl::Status Use(const StepQueue& queue, OpKernelContext* context,
+                   StepQueue::Batches* batches) const override {
+    StepBatch batch;
+    TF_RETURN_IF_ERROR(ReadBatch(context, &batch));
+    batches->enqueued.push_back(std::move(batch));
+    return absl::OkStatus();
+  }
+
+  absl::Status NotReady(const StepQueue& queue) const override {
+    return queue.NoRoom();
+  }
+};
+
+class StepTakeOp : public WaitingOp {
+ public:
+  using WaitingOp::WaitingOp;
+
+ protected:
+  absl::Status Prepare(OpKernelContext* context,
+                       StepQueue* queue) const override {
+    return queue->With(
+        [&](StepQueue::Batches* batches) { return queue->DropIdle(batches); });
+  }
+
+  bool IsReady(const StepQueue& queue,
+               const StepQueue::Batches& batches) const override {
+    return !batches.enqueued.empty();
+  }
+
+  absl::Status Use(const StepQueue& queue, OpKernelContext* context,
+                   StepQueue::Batches* batches) const override {
+    StepBatch batch;
+    TF_RETURN_IF_ERROR(queue.Pop(batches, &batch));
+    return WriteBatch(context, std::move(batch));
+  }
+
+  absl::Status NotReady(const StepQueue& queue) const override {
+    return queue.NothingEnqueued();
+  }
+};
+
+class StepFinishOp : public WaitingOp {
+ public:
+  using WaitingOp::WaitingOp;
+
+ protected:
+  bool IsReady(const StepQueue& queue,
+               const StepQueue::Batches& batches) const override {
+    return !batches.in_flight.empty();
+  }
+
+  absl::Status Use(const StepQueue& queue, OpKernelContext* context,
+                   StepQueue::Batches* batches) const override {
+    StepBatch batch;
+    TF_RETURN_IF_ERROR(queue.Finish(batches, &batch));
+    return WriteBatch(context, std::move(batch));
+  }
+
+  absl::Status NotReady(const StepQueue& queue) const override {
+    return queue.NothingInFlight();
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("Tfembed>StepPut").Device(DEVICE_CPU), StepPutOp);
+REGISTER_KERNEL_BUILDER(Name("Tfembed>StepTake").Device(DEVICE_CPU),
+                        StepTakeOp);
+REGISTER_KERNEL_BUILDER(Name("Tfembed>StepFinish").Device(DEVICE_CPU),
+                        StepFinishOp);
+
+using ::tensorflow::DEVICE_CPU;
+using ::tensorflow::OpKernelConstruction;
+using ::tensorflow::OpKernelContext;
+
+class StepLookupOp : public LookupKernel {
+ public:
+  explicit StepLookupOp(OpKernelConstruction* construction)
+      : LookupKernel(construction) {
+    if (!construction->status().ok()) return;
+    OP_REQUIRES_OK(construction, layout_.Read(construction, spec(), 1));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    StepQueuePtr queue;
+    OP_REQUIRES_OK(context, FindStepQueue(context, 0, &queue));
+    StepBatch batch;
+    OP_REQUIRES_OK(context, queue->With([&](StepQueue::Batches* batches) {
+      return queue->Take(batches, &batch);
+    }));
+    std::vector<FeatureParts> parts;
+    OP_REQUIRES_OK(context, layout_.Parts({&batch, 1}, &parts));
+    OP_REQUIRES_OK(context, LookUp(context, parts));
+    OP_REQUIRES_OK(context, queue->With([&](StepQueue::Batches* batches) {
+      batches->in_flight.push_back(std::move(batch));
+      return absl::OkStatus();
+    }));
+  }
+
+ private:
+  StepLayout layout_;
+};
+
+class StepUpdateOp : public UpdateKernel {
+ public:
+  explicit StepUpdateOp(OpKernelConstruction* construction)
+      : UpdateKernel(construction) {
+    if (!construction->status().ok()) return;
+    OP_REQUIRES_OK(construction, construction->GetAttr("R", &num_queues_));
+    OP_REQUIRES_OK(construction,
+                   layout_.Read(construction, spec(), num_queues_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    std::vector<StepBatch> batches(num_queues_);
+    for (size_t r = 0; r < batches.size(); ++r) {
+      StepQueuePtr queue;
+      OP_REQUIRES_OK(context, FindStepQueue(context, r, &queue));
+      OP_REQUIRES_OK(context, queue->With([&](StepQueue::Batches* of_queue) {
+        return queue->Finish(of_queue, &batches[r]);
+      }));
+    }
+    std::vector<FeatureParts> parts;
+    OP_REQUIRES_OK(context, layout_.Parts(batches, &parts));
+    OP_REQUIRES_OK(context, Update(context, parts));
+  }
+
+ private:
+  StepLayout layout_;
+  int64_t num_queues_;
+};
+
+REGISTER_KERNEL_BUILDER(Name("Tfembed>StepLookup").Device(DEVICE_CPU),
+                        StepLookupOp);
+REGISTER_KERNEL_BUILDER(Name("Tfembed>StepUpdate").Device(DEVICE_CPU),
+                        StepUpdateOp);
+
+using ::tensorflow::DEVICE_CPU;
+using ::tensorflow::OpKernel;
+using ::tensorflow::OpKernelContext;
+using ::tensorflow::Tensor;
+using ::tensorflow::TensorShape;
+
+// As many int64 as TensorFlow aligns a tensor to.
+constexpr int64_t kAligned = 8;
+
+class SplitAlignedOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    std::vector<int64_t> begins;
+    OP_REQUIRES_OK(context, FindBegins(context, &begins));
+    const Tensor& values = context->input(0);
+    const int64_t* sizes = context->input(1).flat<int64_t>().data();
+    for (int i = 0; i < num_outputs(); ++i) {
+      const Tensor part = values.Slice(begins[i], begins[i] + sizes[i]);
+      if (part.IsAligned()) {
+        context->set_output(i, part);
+      } else {
+        OP_REQUIRES_OK(context, Copy(context, i, part));
+      }
+    }
+  }
+
+ private:
+  // Refuses sizes that do not fit before any part is made.
+  absl::Status FindBegins(OpKernelContext* context,
+                          std::vector<int64_t>* begins) const {
+    const Tensor& values = context->input(0);
+    const Tensor& sizes = context->input(1);
+    if (values.dims() != 1 || sizes.dims() != 1 ||
+        sizes.NumElements() != num_outputs()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "Packed values must be a vector, with a size for each of the ",
+          num_outputs(), " parts; got values ", values.shape().DebugString(),
+          ", sizes ", sizes.shape().DebugString(), "."));
+    }
+    const int64_t total = values.NumElements();
+    int64_t begin = 0;
+    for (int i = 0; i < num_outputs(); ++i) {
+      const int64_t size = sizes.flat<int64_t>()(i);
+      if (size < 0 || size > total - std::min(begin, total)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("Part ", i, " of packed values has size ", size,
+                         " and begins at ", begin, ", where there are ", total,
+                         " values. Give what pack_features returned."));
+      }
+      // An empty part has no place of its own to be beyond of.
+      begins->push_back(std::min(begin, total));
+      begin += (size + kAligned - 1) / kAligned * kAligned;
+    }
+    return absl::OkStatus();
+  }
+
+  static absl::Status Copy(OpKernelContext* context, int i,
+                           const Tensor& part) {
+    Tensor* copy;
+    TF_RETURN_IF_ERROR(context->allocate_output(i, part.shape(), &copy));
+    const auto from = part.unaligned_flat<int64_t>();
+    std::copy_n(from.data(), from.size(), copy->flat<int64_t>().data());
+    return absl::OkStatus();
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("Tfembed>SplitAligned").Device(DEVICE_CPU),
+                        SplitAlignedOp);
+
 }  // namespace
+
 }  // namespace tfembed

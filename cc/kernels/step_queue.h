@@ -1,16 +1,18 @@
 #ifndef TFEMBED_KERNELS_STEP_QUEUE_H_
 #define TFEMBED_KERNELS_STEP_QUEUE_H_
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "cc/core/support/mutex.h"
+#include "cc/kernels/grouped_inputs.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_base.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -18,7 +20,7 @@
 namespace tfembed {
 
 // The tensors of a batch: bool [], whether it is for training, then those of
-// its features (step_batch.h).
+// its features.
 using StepBatch = std::vector<tensorflow::Tensor>;
 
 // The batches of one replica and name on their way through a step:
@@ -85,9 +87,9 @@ class StepQueue : public tensorflow::ResourceBase {
 
  private:
   const Rules rules_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  Batches batches_;
+  mutable Mutex mutex_;
+  Condition changed_;
+  Batches batches_ ABSL_GUARDED_BY(mutex_);
 };
 
 using StepQueuePtr = tensorflow::core::RefCountPtr<StepQueue>;
@@ -97,6 +99,40 @@ absl::Status FindStepQueue(tensorflow::OpKernelContext* context, int input,
                            StepQueuePtr* queue);
 
 bool IsForTraining(const StepBatch& batch);
+
+// The list input `parts`, a batch. InvalidArgument where it does not begin with
+// one bool.
+absl::Status ReadBatch(tensorflow::OpKernelContext* context, StepBatch* batch);
+
+// Hands a batch out as all the outputs. InvalidArgument where they are others.
+absl::Status WriteBatch(tensorflow::OpKernelContext* context, StepBatch batch);
+
+// How the batches of a step are laid out: the features of a spec, the same
+// number of them from each of its batches, one replica's behind the other's. A
+// batch is, behind its first tensor, per feature ids and, but for dense ones,
+// rows and weights and, of sparse ones, the dense shape (BatchForm in Python).
+class StepLayout {
+ public:
+  // Borrows the spec. InvalidArgument where the features cannot be those of so
+  // many batches.
+  absl::Status Read(tensorflow::OpKernelConstruction* construction,
+                    const GroupedSpec& spec, int64_t num_batches);
+
+  // The features of the batches, which they point into. InvalidArgument where
+  // the batches are not laid out so.
+  absl::Status Parts(absl::Span<const StepBatch> batches,
+                     std::vector<FeatureParts>* parts) const;
+
+ private:
+  absl::Status FeatureOf(const StepBatch& batch, int feature, size_t* next,
+                         FeatureParts* parts) const;
+
+  const GroupedSpec* spec_ = nullptr;
+  std::vector<tensorflow::DataType> id_dtypes_;  // Per feature, as below.
+  std::vector<int64_t> batch_sizes_;
+  const tensorflow::Tensor no_rows_{tensorflow::DT_INT64, {0}};
+  const tensorflow::Tensor no_weights_{tensorflow::DT_FLOAT, {0}};
+};
 
 }  // namespace tfembed
 

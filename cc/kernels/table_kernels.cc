@@ -1,16 +1,23 @@
-// Kernels of the ops that make a table and look at the whole of it.
+// Kernels of the ops on one shard of a table: rows by key, keys, what policies
+// keep, and rows as update rules outside of the core move them.
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "cc/core/embedding_table.h"
-#include "cc/core/initial_rows.h"
-#include "cc/kernels/table_dtypes.h"
+#include "absl/types/span.h"
+#include "cc/core/rows/initial_rows.h"
+#include "cc/core/table/embedding_table.h"
+#include "cc/kernels/key_batch.h"
+#include "cc/kernels/pooled_output.h"
 #include "cc/kernels/table_resource.h"
+#include "cc/kernels/tf_executor.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_handle.h"
 #include "tensorflow/core/framework/resource_mgr.h"
@@ -253,5 +260,393 @@ REGISTER_KERNEL_BUILDER(Name("Tfembed>TableStats").Device(DEVICE_CPU),
 REGISTER_KERNEL_BUILDER(Name("Tfembed>TableSetSlots").Device(DEVICE_CPU),
                         TableSetSlotsOp);
 
+using ::tensorflow::DEVICE_CPU;
+using ::tensorflow::OpKernel;
+using ::tensorflow::OpKernelConstruction;
+using ::tensorflow::OpKernelContext;
+using ::tensorflow::Tensor;
+using ::tensorflow::TensorShape;
+
+class TableLookupOp : public OpKernel {
+ public:
+  explicit TableLookupOp(OpKernelConstruction* construction)
+      : OpKernel(construction) {
+    OP_REQUIRES_OK(construction, construction->GetAttr("dim", &dim_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    TablePtr table;
+    OP_REQUIRES_OK(context, FindTable(context, 0, &table));
+    OP_REQUIRES(context, table->table()->dim() == dim_,
+                absl::InvalidArgumentError(absl::StrCat(
+                    "The rows of table '", table->name(), "' have dim ",
+                    table->table()->dim(), "; got dim ", dim_, ".")));
+    OP_REQUIRES_OK(context,
+                   CheckValueDtype(*table, context->expected_output_dtype(0)));
+    TfExecutor executor(context);
+    KeysToFind keys;
+    OP_REQUIRES_OK(context, keys.Read(*table, context->input(1)));
+    const TensorShape& key_shape = context->input(1).shape();
+    TensorShape shape = key_shape;
+    OP_REQUIRES_OK(context, shape.AddDimWithStatus(dim_));
+    Tensor *values, *exists;
+    OP_REQUIRES_OK(context, AllocateRows(context, 0, shape, &values));
+    OP_REQUIRES_OK(context, context->allocate_output(1, key_shape, &exists));
+    table->table()->LookupFrom(&keys, values->data(),
+                               exists->flat<bool>().data(), &executor);
+  }
+
+ private:
+  int64_t dim_ = 0;
+};
+
+class TableUpsertOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    TablePtr table;
+    OP_REQUIRES_OK(context, FindTable(context, 0, &table));
+    const Tensor &keys = context->input(1), &values = context->input(2);
+    OP_REQUIRES_OK(context, CheckValueDtype(*table, values.dtype()));
+    OP_REQUIRES_OK(context,
+                   CheckRows(*table, keys, table->table()->dim(), values));
+    TfExecutor executor(context);
+    KeyBatch batch;
+    OP_REQUIRES_OK(context, batch.Read(*table, keys, NewKeys::kAdd, &executor));
+    OP_REQUIRES_OK(context, table->table()->Upsert(batch.span(), values.data(),
+                                                   &executor));
+    batch.ForgetStrays(*table->table());
+  }
+};
+
+class TableAccumOp : public OpKernel {
+ public:
+  explicit TableAccumOp(OpKernelConstruction* construction)
+      : OpKernel(construction) {
+    OP_REQUIRES(construction, construction->num_inputs() <= kOldValues + 1,
+                absl::InvalidArgumentError("At most one tensor of old_values"));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    TablePtr table;
+    OP_REQUIRES_OK(context, FindTable(context, 0, &table));
+    const Tensor &keys = context->input(1), &values = context->input(2),
+                 &exists = context->input(3);
+    OP_REQUIRES_OK(context, CheckValueDtype(*table, values.dtype()));
+    OP_REQUIRES_OK(context,
+                   CheckRows(*table, keys, table->table()->dim(), values));
+    OP_REQUIRES(
+        context, exists.shape() == keys.shape(),
+        absl::InvalidArgumentError(absl::StrCat(
+            "Expected shape ", keys.shape().DebugString(), " for exists, got ",
+            exists.shape().DebugString(), ", in table '", table->name(), "'")));
+    const void* old_values = nullptr;
+    if (context->num_inputs() > kOldValues) {
+      const Tensor& old = context->input(kOldValues);
+      OP_REQUIRES_OK(context, CheckRows(*table, keys, table->table()->dim(),
+                                        old, "old_values"));
+      old_values = old.data();
+    }
+    TfExecutor executor(context);
+    KeyBatch batch;
+    OP_REQUIRES_OK(context, batch.Read(*table, keys, NewKeys::kAdd, &executor));
+    OP_REQUIRES_OK(
+        context, table->table()->Accum(batch.span(), values.data(), old_values,
+                                       exists.flat<bool>().data(), &executor));
+    batch.ForgetStrays(*table->table());
+  }
+
+ private:
+  static constexpr int kOldValues = 4;  // An input that may be left out.
+};
+
+class TableRemoveOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    TablePtr table;
+    OP_REQUIRES_OK(context, FindTable(context, 0, &table));
+    TfExecutor executor(context);
+    KeyBatch keys;
+    OP_REQUIRES_OK(context, keys.Read(*table, context->input(1),
+                                      NewKeys::kIgnore, &executor));
+    table->table()->Remove(keys.span(), &executor);
+    keys.ForgetStrings(*table->table());
+  }
+};
+
+class TableImportOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    TablePtr table;
+    OP_REQUIRES_OK(context, FindTable(context, 0, &table));
+    const Tensor &keys = context->input(1), &rows = context->input(2);
+    OP_REQUIRES(context, keys.dims() == 1,
+                absl::InvalidArgumentError(
+                    absl::StrCat("`keys` must be a vector; got shape ",
+                                 keys.shape().DebugString(), ".")));
+    OP_REQUIRES_OK(context,
+                   CheckRows(*table, keys, table->table()->full_width(), rows));
+    TfExecutor executor(context);
+    KeyBatch batch;
+    OP_REQUIRES_OK(context, batch.Read(*table, keys, NewKeys::kAdd, &executor));
+    OP_REQUIRES_OK(
+        context, table->table()->Import(batch.span(), rows.dim_size(1),
+                                        rows.flat<float>().data(), &executor));
+    batch.ForgetStrays(*table->table());
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("Tfembed>TableLookup").Device(DEVICE_CPU),
+                        TableLookupOp);
+REGISTER_KERNEL_BUILDER(Name("Tfembed>TableUpsert").Device(DEVICE_CPU),
+                        TableUpsertOp);
+REGISTER_KERNEL_BUILDER(Name("Tfembed>TableAccum").Device(DEVICE_CPU),
+                        TableAccumOp);
+REGISTER_KERNEL_BUILDER(Name("Tfembed>TableRemove").Device(DEVICE_CPU),
+                        TableRemoveOp);
+REGISTER_KERNEL_BUILDER(Name("Tfembed>TableImport").Device(DEVICE_CPU),
+                        TableImportOp);
+
+using ::tensorflow::DEVICE_CPU;
+using ::tensorflow::OpKernel;
+using ::tensorflow::OpKernelContext;
+using ::tensorflow::Tensor;
+using ::tensorflow::TensorShape;
+
+class TableKeysOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    TablePtr table;
+    OP_REQUIRES_OK(context, FindTable(context, 0, &table));
+    OP_REQUIRES_OK(context,
+                   CheckKeyDtype(*table, context->expected_output_dtype(0)));
+    OP_REQUIRES_OK(context, Export(context, *table->table()));
+  }
+
+ private:
+  static absl::Status Export(OpKernelContext* context,
+                             const EmbeddingTable& table) {
+    KeyOutput keys({&table});
+    const auto allocate = [&](int64_t n) {
+      return keys.Allocate(context, 0, {n});
+    };
+    TfExecutor executor(context);
+    TF_RETURN_IF_ERROR(table.ExportKeys(allocate, &executor));
+    keys.Finish();
+    return absl::OkStatus();
+  }
+};
+
+class TableContainsOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    TablePtr table;
+    OP_REQUIRES_OK(context, FindTable(context, 0, &table));
+    TfExecutor executor(context);
+    KeyBatch keys;
+    OP_REQUIRES_OK(context, keys.Read(*table, context->input(1),
+                                      NewKeys::kIgnore, &executor));
+    Tensor* exists;
+    OP_REQUIRES_OK(context, context->allocate_output(
+                                0, context->input(1).shape(), &exists));
+    table->table()->Contains(keys.span(), exists->flat<bool>().data(),
+                             &executor);
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("Tfembed>TableKeys").Device(DEVICE_CPU),
+                        TableKeysOp);
+REGISTER_KERNEL_BUILDER(Name("Tfembed>TableContains").Device(DEVICE_CPU),
+                        TableContainsOp);
+
+using ::tensorflow::DEVICE_CPU;
+using ::tensorflow::OpKernel;
+using ::tensorflow::OpKernelConstruction;
+using ::tensorflow::OpKernelContext;
+using ::tensorflow::Tensor;
+using ::tensorflow::TensorShape;
+
+class TableEvictOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    TablePtr table;
+    OP_REQUIRES_OK(context, FindTable(context, 0, &table));
+    TfExecutor executor(context);
+    KeyBatch keys;
+    OP_REQUIRES_OK(context, keys.Read(*table, context->input(1),
+                                      NewKeys::kIgnore, &executor));
+    table->table()->Evict(keys.span(), &executor);
+    keys.ForgetStrings(*table->table());
+  }
+};
+
+class TableWorthOp : public OpKernel {
+ public:
+  explicit TableWorthOp(OpKernelConstruction* construction)
+      : OpKernel(construction) {
+    OP_REQUIRES_OK(construction, construction->GetAttr("policy", &policy_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    TablePtr table;
+    OP_REQUIRES_OK(context, FindTable(context, 0, &table));
+    OP_REQUIRES_OK(context,
+                   CheckKeyDtype(*table, context->expected_output_dtype(0)));
+    KeyOutput keys({table->table()});
+    const auto allocate =
+        [&](int64_t n) -> absl::StatusOr<EmbeddingTable::WorthBuffers> {
+      Tensor* worth;
+      TF_RETURN_IF_ERROR(context->allocate_output(1, TensorShape({n}), &worth));
+      auto to = keys.Allocate(context, 0, {n});
+      if (!to.ok()) return to.status();
+      return EmbeddingTable::WorthBuffers{*to, worth->flat<double>().data()};
+    };
+    TfExecutor executor(context);
+    const absl::Status status =
+        table->table()->ExportWorth(policy_, allocate, &executor);
+    OP_REQUIRES_OK(context, NameTable(*table, status));
+    keys.Finish();
+  }
+
+ private:
+  std::string policy_;
+};
+
+class TableImportWaitingOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    TablePtr table;
+    OP_REQUIRES_OK(context, FindTable(context, 0, &table));
+    const Tensor& seen = context->input(2);
+    OP_REQUIRES(context,
+                seen.dims() == 1 && seen.shape() == context->input(1).shape(),
+                absl::InvalidArgumentError(absl::StrCat(
+                    "`keys` and `seen` must be vectors of one length; got ",
+                    context->input(1).shape().DebugString(), " and ",
+                    seen.shape().DebugString(), ".")));
+    TfExecutor executor(context);
+    KeyBatch keys;
+    OP_REQUIRES_OK(context, keys.Read(*table, context->input(1), NewKeys::kAdd,
+                                      &executor));
+    const absl::Status status = table->table()->ImportWaiting(
+        keys.span(),
+        {seen.flat<int32_t>().data(), static_cast<size_t>(seen.NumElements())});
+    keys.ForgetStrays(*table->table());
+    OP_REQUIRES_OK(context, NameTable(*table, status));
+  }
+};
+
+class TableUseOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    TablePtr table;
+    OP_REQUIRES_OK(context, FindTable(context, 0, &table));
+    const TableUse use = table->table()->use();
+    const int64_t counts[] = {use.hits,         use.misses,     use.admitted,
+                              use.refused,      use.evicted,    use.nan_rows,
+                              use.value_bytes,  use.slot_bytes, use.meta_bytes,
+                              use.policy_bytes, use.places,     use.probes,
+                              use.longest_probe};
+    Tensor* output;
+    OP_REQUIRES_OK(context, context->allocate_output(
+                                0, TensorShape({std::size(counts)}), &output));
+    std::copy(std::begin(counts), std::end(counts),
+              output->flat<int64_t>().data());
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("Tfembed>TableEvict").Device(DEVICE_CPU),
+                        TableEvictOp);
+REGISTER_KERNEL_BUILDER(Name("Tfembed>TableWorth").Device(DEVICE_CPU),
+                        TableWorthOp);
+REGISTER_KERNEL_BUILDER(Name("Tfembed>TableImportWaiting").Device(DEVICE_CPU),
+                        TableImportWaitingOp);
+REGISTER_KERNEL_BUILDER(Name("Tfembed>TableUse").Device(DEVICE_CPU),
+                        TableUseOp);
+
+using ::tensorflow::DEVICE_CPU;
+using ::tensorflow::OpKernel;
+using ::tensorflow::OpKernelConstruction;
+using ::tensorflow::OpKernelContext;
+using ::tensorflow::Tensor;
+using ::tensorflow::TensorShape;
+
+class TableLookupTrainedOp : public OpKernel {
+ public:
+  explicit TableLookupTrainedOp(OpKernelConstruction* construction)
+      : OpKernel(construction) {
+    OP_REQUIRES_OK(construction, construction->GetAttr("width", &width_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    TablePtr table;
+    OP_REQUIRES_OK(context, FindTable(context, 0, &table));
+    OP_REQUIRES_OK(context, CheckTrainable(*table));
+    TfExecutor executor(context);
+    KeyBatch keys;
+    OP_REQUIRES_OK(context, keys.Read(*table, context->input(1),
+                                      NewKeys::kIgnore, &executor));
+    TensorShape shape = context->input(1).shape();
+    OP_REQUIRES_OK(context, shape.AddDimWithStatus(width_));
+    Tensor* rows;
+    OP_REQUIRES_OK(context, AllocateRows(context, 0, shape, &rows));
+    OP_REQUIRES_OK(context, table->table()->LookupTrained(
+                                keys.span(), width_, rows->flat<float>().data(),
+                                &executor));
+  }
+
+ private:
+  int64_t width_ = 0;
+};
+
+class TableWriteTrainedOp : public OpKernel {
+ public:
+  explicit TableWriteTrainedOp(OpKernelConstruction* construction)
+      : OpKernel(construction) {
+    OP_REQUIRES_OK(construction, construction->GetAttr("add", &add_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    TablePtr table;
+    OP_REQUIRES_OK(context, FindTable(context, 0, &table));
+    const Tensor &keys = context->input(1), &rows = context->input(2);
+    const int64_t width = table->table()->trained_width();
+    OP_REQUIRES_OK(context,
+                   CheckRows(*table, keys, width, rows, "value and slots"));
+    OP_REQUIRES_OK(context, CheckTrainable(*table));
+    TfExecutor executor(context);
+    KeyBatch batch;
+    OP_REQUIRES_OK(context, batch.Read(*table, keys, NewKeys::kAdd, &executor));
+    OP_REQUIRES_OK(context, table->table()->WriteTrained(
+                                batch.span(), width, rows.flat<float>().data(),
+                                add_, &executor));
+    batch.ForgetStrays(*table->table());
+  }
+
+ private:
+  bool add_ = false;
+};
+
+REGISTER_KERNEL_BUILDER(Name("Tfembed>TableLookupTrained").Device(DEVICE_CPU),
+                        TableLookupTrainedOp);
+REGISTER_KERNEL_BUILDER(Name("Tfembed>TableWriteTrained").Device(DEVICE_CPU),
+                        TableWriteTrainedOp);
+
 }  // namespace
+
 }  // namespace tfembed

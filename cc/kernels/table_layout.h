@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "cc/core/embedding_table.h"
+#include "cc/core/table/embedding_table.h"
 
 namespace tfembed {
 

@@ -1,14 +1,16 @@
+// What a TableReader reads of keys that wait for admission.
 #include "cc/kernels/table_reader.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "cc/core/support/row_copy.h"
-#include "cc/kernels/table_dtypes.h"
+#include "cc/kernels/key_batch.h"
 #include "tensorflow/core/framework/tensor_shape.h"
 #include "tensorflow/core/framework/tensor_slice.h"
 #include "tensorflow/core/framework/types.h"
@@ -288,6 +290,63 @@ absl::Status TableReader::ReadChunk(int64_t c, const EmbeddingTable& table,
     CopyColumns(slice, layout.slot_begin(s), rows);
   }
   return absl::OkStatus();
+}
+
+using ::tensorflow::Tensor;
+using ::tensorflow::TensorShape;
+using ::tensorflow::TensorSlice;
+
+absl::Status TableReader::FindWaiting() {
+  const std::string keys = WaitingKeysTensor(tensor_name_);
+  if (!files_->reader()->Contains(keys)) return absl::OkStatus();
+  TensorShape shape;
+  const absl::Status status = files_->reader()->LookupTensorShape(keys, &shape);
+  if (!status.ok()) return Explain(status, keys);
+  const TensorShape vector({shape.num_elements()});
+  TF_RETURN_IF_ERROR(CheckTensor(keys, key_dtype(), vector));
+  TF_RETURN_IF_ERROR(CheckTensor(WaitingSeenTensor(tensor_name_),
+                                 tensorflow::DT_INT32, vector));
+  return FindSlices(keys, vector.num_elements(), &waiting_);
+}
+
+absl::Status TableReader::ReadWaiting(int64_t c, Tensor* keys, Tensor* seen) {
+  if (waiting_.empty()) {
+    *keys = Tensor(key_dtype(), TensorShape({0}));
+    *seen = Tensor(tensorflow::DT_INT32, TensorShape({0}));
+    return absl::OkStatus();
+  }
+  TF_RETURN_IF_ERROR(ReadSlice(WaitingKeysTensor(tensor_name_), waiting_, c,
+                               key_dtype(), kVector, keys));
+  return ReadSlice(WaitingSeenTensor(tensor_name_), waiting_, c,
+                   tensorflow::DT_INT32, kVector, seen);
+}
+
+bool TableReader::HasCounters(const EmbeddingTable::CountersShape& each,
+                              int64_t num_shards) {
+  if (each.num_blocks == 0) return false;
+  tensorflow::DataType dtype;
+  TensorShape shape;
+  const absl::Status status = files_->reader()->LookupDtypeAndShape(
+      WaitingCountersTensor(tensor_name_, each.kind), &dtype, &shape);
+  return status.ok() && dtype == tensorflow::DT_UINT8 &&
+         shape == TensorShape({num_shards * each.num_blocks, each.block_bytes});
+}
+
+absl::Status TableReader::ReadCounters(
+    const EmbeddingTable::CountersShape& each, int64_t block,
+    Tensor* counters) {
+  const std::string tensor = WaitingCountersTensor(tensor_name_, each.kind);
+  *counters = Tensor(tensorflow::DT_UINT8, TensorShape({1, each.block_bytes}));
+  const CheckpointFiles::Reader reader = files_->reader();
+  absl::Status status = reader->status();
+  if (status.ok()) {
+    status = reader->LookupSlice(
+        tensor, TensorSlice({{block, 1}, {0, each.block_bytes}}), counters);
+  }
+  if (status.ok()) return status;
+  return Explain(absl::DataLossError(
+                     absl::StrCat("block ", block, ": ", status.message())),
+                 tensor);
 }
 
 }  // namespace tfembed

@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "cc/core/embedding_table.h"
+#include "cc/core/table/embedding_table.h"
 #include "cc/kernels/checkpoint_files.h"
 #include "cc/kernels/table_layout.h"
 #include "tensorflow/core/framework/tensor.h"

@@ -5,12 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "cc/core/first_error.h"
-#include "cc/core/string_cell.h"
-#include "cc/core/whole_tables.h"
+#include "cc/core/support/first_error.h"
+#include "cc/core/table/embedding_table.h"
+#include "cc/core/table/string_keys.h"
 #include "cc/kernels/key_batch.h"
 #include "cc/kernels/table_writer.h"
-#include "cc/kernels/waiting_writer.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/platform/errors.h"
 

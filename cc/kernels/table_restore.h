@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "cc/core/embedding_table.h"
 #include "cc/core/support/executor.h"
+#include "cc/core/table/embedding_table.h"
 #include "cc/kernels/table_layout.h"
 #include "cc/kernels/table_reader.h"
 #include "tensorflow/core/framework/tensor.h"

@@ -1,9 +1,13 @@
 #include "cc/kernels/update_kernel.h"
 
 #include <cstdint>
+#include <cstring>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "cc/kernels/grouped_tables.h"
 #include "cc/kernels/tf_executor.h"
@@ -11,6 +15,55 @@
 #include "tensorflow/core/platform/errors.h"
 
 namespace tfembed {
+namespace {
+
+using ::tensorflow::OpKernelContext;
+using ::tensorflow::ResourceBase;
+using ::tensorflow::Tensor;
+using ::tensorflow::Var;
+
+// Makes sure that nobody else reads the variable's memory, now and later, as
+// TensorFlow's own sparse updates do: whoever read it before keeps the old
+// values, and later reads copy. The caller holds the exclusive lock.
+absl::Status Unshare(OpKernelContext* context, Var* variable) {
+  if (variable->copy_on_read_mode.load()) return absl::OkStatus();
+  Tensor* tensor = variable->tensor();
+  if (!tensor->RefCountIsOne()) {
+    Tensor copy;
+    TF_RETURN_IF_ERROR(
+        context->allocate_temp(tensor->dtype(), tensor->shape(), &copy));
+    std::memcpy(copy.data(), tensor->data(), tensor->TotalBytes());
+    *tensor = copy;
+  }
+  variable->copy_on_read_mode.store(true);
+  return absl::OkStatus();
+}
+
+// The variable's rows, to be written.
+absl::Status OpenRows(OpKernelContext* context, Var* variable, float** rows) {
+  TF_RETURN_IF_ERROR(Unshare(context, variable));
+  NoteRows(variable);
+  *rows = variable->tensor()->flat<float>().data();
+  return absl::OkStatus();
+}
+
+// The slots of a hash table must be those that the rule expects.
+absl::Status CheckSlots(const TableResource& table, const UpdateRule& rule) {
+  const SlotLayout layout = table.table()->slots();
+  const bool same = layout.names == rule.slot_names() &&
+                    layout.row_wise == rule.row_wise_slots() &&
+                    (layout.names.empty() || layout.owner == rule.name());
+  if (same) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "Table '", table.name(), "' has ",
+      layout.names.empty() ? "no slots"
+                           : absl::StrCat("the slots of ", layout.owner),
+      "; rule ", rule.name(), " needs [",
+      absl::StrJoin(rule.slot_names(), ", "),
+      "]. Attach its optimizer to the table before the first update."));
+}
+
+}  // namespace
 
 using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
@@ -129,6 +182,126 @@ absl::Status UpdateKernel::ReadLearningRates(
                                        " ", status.message()));
     }
     (*updates)[t].learning_rate = rate;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LockedSinks::Open(OpKernelContext* context,
+                               const GroupedSpec& spec,
+                               const UpdateRules& rules, Executor* executor,
+                               std::vector<FeatureTensors>* tensors) {
+  TF_RETURN_IF_ERROR(FindTables(context, "tables", &tables_));
+  TF_RETURN_IF_ERROR(FindTables(context, "slots", &slots_));
+  TF_RETURN_IF_ERROR(CheckNumSlots(rules));
+  TF_RETURN_IF_ERROR(Lock());
+  views_.resize(tables_.size());
+  num_rows_.resize(tables_.size(), -1);
+  int slot = 0;
+  for (int t = 0; t < tables_.size(); ++t) {
+    TF_RETURN_IF_ERROR(Check(t, spec.dims[t], *rules[t], &slot));
+  }
+  TF_RETURN_IF_ERROR(
+      strings_.Read(spec, tables_, NewKeys::kAdd, executor, tensors));
+  return Write(context, rules);
+}
+
+void LockedSinks::Close() {
+  sinks_.clear();
+  locks_.reset();
+  strings_.Finish();
+}
+
+std::vector<bool> LockedSinks::fixed_vocabulary() const {
+  std::vector<bool> fixed;
+  for (const GroupedTable& table : tables_) fixed.push_back(table.is_static());
+  return fixed;
+}
+
+absl::Status LockedSinks::CheckNumSlots(const UpdateRules& rules) const {
+  size_t expected = 0;
+  for (int t = 0; t < tables_.size(); ++t) {
+    if (tables_[t].is_static()) expected += rules[t]->slot_names().size();
+  }
+  if (slots_.size() == expected) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("The rules of the tables that are variables have ", expected,
+                   " slots in all; got ", slots_.size(), " slot variables."));
+}
+
+// Each variable and table may occur once: parts are written side by side.
+absl::Status LockedSinks::Lock() {
+  std::set<const ResourceBase*> seen;
+  std::vector<Var*> variables;
+  for (const auto* list : {&tables_, &slots_}) {
+    for (const GroupedTable& table : *list) {
+      const ResourceBase* resource = table.variable.get();
+      if (!table.is_static()) resource = table.table.get();
+      if (!seen.insert(resource).second) {
+        return absl::InvalidArgumentError(
+            "A table or slot variable was given twice in one update; list "
+            "each once and let all its features name that entry.");
+      }
+      if (table.is_static()) variables.push_back(table.variable.get());
+    }
+  }
+  locks_ = std::make_unique<VariableLocks>(std::move(variables),
+                                           VariableLocks::Mode::kExclusive);
+  return absl::OkStatus();
+}
+
+absl::Status LockedSinks::Check(int t, int64_t dim, const UpdateRule& rule,
+                                int* slot) {
+  const std::string what = absl::StrCat("table ", t);
+  if (!tables_[t].is_static()) {
+    TF_RETURN_IF_ERROR(CheckDim(*tables_[t].table, what, dim));
+    return CheckSlots(*tables_[t].table, rule);
+  }
+  TF_RETURN_IF_ERROR(
+      ViewVariable(tables_[t].variable.get(), what, dim, &views_[t]));
+  num_rows_[t] = views_[t].num_rows;
+  for (size_t s = 0; s < rule.slot_names().size(); ++s) {
+    TF_RETURN_IF_ERROR(
+        CheckSlotVariable(t, rule.slot_names()[s],
+                          SlotWidth(rule.row_wise_slots(), s, dim), (*slot)++));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LockedSinks::CheckSlotVariable(int t, const std::string& name,
+                                            int64_t width, int slot) {
+  const std::string what = absl::StrCat("slot ", name, " of table ", t);
+  if (!slots_[slot].is_static()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, " must be a tf.Variable, as the table is."));
+  }
+  StaticTable view;
+  TF_RETURN_IF_ERROR(
+      ViewVariable(slots_[slot].variable.get(), what, width, &view));
+  if (view.num_rows == num_rows_[t]) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " must have the table's ", num_rows_[t], " rows; got ",
+                   view.num_rows, "."));
+}
+
+absl::Status LockedSinks::Write(OpKernelContext* context,
+                                const UpdateRules& rules) {
+  int slot = 0;
+  for (int t = 0; t < tables_.size(); ++t) {
+    if (!tables_[t].is_static()) {
+      sinks_.push_back(tables_[t].table->table()->Write());
+      continue;
+    }
+    float* rows;
+    TF_RETURN_IF_ERROR(OpenRows(context, tables_[t].variable.get(), &rows));
+    views_[t].values = rows;
+    views_[t].num_slots = rules[t]->slot_names().size();
+    views_[t].row_wise = rules[t]->row_wise_slots();
+    for (int s = 0; s < views_[t].num_slots; ++s) {
+      TF_RETURN_IF_ERROR(
+          OpenRows(context, slots_[slot++].variable.get(), &rows));
+      views_[t].slots[s] = rows;
+    }
+    sinks_.push_back(WriteStaticTable(views_[t]));
   }
   return absl::OkStatus();
 }

@@ -1,4 +1,4 @@
-// Ops that stream tables into checkpoints and back.
+// Ops that bring tables into checkpoints, raw files and tensors, and back.
 #include <cstdint>
 #include <numeric>
 #include <string>
@@ -6,6 +6,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "cc/ops/dtypes.h"
+#include "cc/ops/shapes.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -126,5 +128,231 @@ Reads all files of the checkpoint `prefix`, of any program, and compares their
 checksums. An error names the file, and the tensor where it is known.
 )doc");
 
+absl::Status SnapshotShape(InferenceContext* context) {
+  for (int input = 0; input < context->num_inputs(); ++input) {
+    TF_RETURN_IF_ERROR(CheckHandle(context, input));
+  }
+  const auto n = context->UnknownDim(), waiting = context->UnknownDim();
+  context->set_output(0, context->Vector(n));
+  context->set_output(1, context->Matrix(n, context->UnknownDim()));
+  context->set_output(2, context->Matrix(n, context->UnknownDim()));
+  context->set_output(3, context->Vector(context->UnknownDim()));
+  context->set_output(4, context->Vector(waiting));
+  context->set_output(5, context->Vector(waiting));
+  context->set_output(
+      6, context->Matrix(context->UnknownDim(), context->UnknownDim()));
+  context->set_output(7, context->Vector(2));
+  return absl::OkStatus();
+}
+
+absl::Status ImportNotesShape(InferenceContext* context) {
+  TF_RETURN_IF_ERROR(CheckHandle(context, 0));
+  ShapeHandle keys, notes;
+  TF_RETURN_IF_ERROR(context->WithRank(context->input(1), 1, &keys));
+  TF_RETURN_IF_ERROR(context->WithRank(context->input(2), 1, &notes));
+  TF_RETURN_IF_ERROR(context->Merge(keys, notes, &keys));
+  return context->WithRank(context->input(3), 0, &notes);
+}
+
+absl::Status ImportCountersShape(InferenceContext* context) {
+  TF_RETURN_IF_ERROR(CheckHandle(context, 0));
+  ShapeHandle kind;
+  return context->WithRank(context->input(2), 0, &kind);
+}
+
+REGISTER_OP("Tfembed>TableSnapshot")
+    .Input("tables: N * resource")
+    .Output("keys: Tkey")
+    .Output("values: Tvalue")
+    .Output("slots: float")
+    .Output("notes: int64")
+    .Output("waiting: Tkey")
+    .Output("seen: int32")
+    .Output("counters: uint8")
+    .Output("kinds: string")
+    .Attr("N: int >= 1")
+    .Attr("only_rows: bool = false")
+    .Attr(TFEMBED_KEYS_ATTR)
+    .Attr(TFEMBED_VALUES_ATTR)
+    .SetIsStateful()
+    .SetShapeFn(SnapshotShape)
+    .Doc(R"doc(
+All `keys` [n] of the shards of a table, shard after shard and in no particular
+order in each, their rows `values` [n, dim] and their `slots` [n, floats of all
+slots]; what the eviction policy noted of each row, `notes` [n], or [0] where it
+notes nothing; the keys `waiting` [m] for admission and in how many steps each was
+`seen` [m]; and the `counters` [blocks of all shards, bytes] of an admission whose
+keys share some. `kinds` [2] say what notes and counters mean, "" where there are
+none. All is of one moment, of all shards together. With `only_rows` what is of
+the policies is empty.
+)doc");
+
+REGISTER_OP("Tfembed>TableImportNotes")
+    .Input("table: resource")
+    .Input("keys: Tkey")
+    .Input("notes: int64")
+    .Input("kind: string")
+    .Attr(TFEMBED_KEYS_ATTR)
+    .SetIsStateful()
+    .SetShapeFn(ImportNotesShape)
+    .Doc(R"doc(
+Notes of the rows of `keys` [n] what `Tfembed>TableSnapshot` has given, where the
+table's policy notes the same `kind`; else nothing. Keys without a row are ignored.
+)doc");
+
+REGISTER_OP("Tfembed>TableImportCounters")
+    .Input("table: resource")
+    .Input("counters: uint8")
+    .Input("kind: string")
+    .SetIsStateful()
+    .SetShapeFn(ImportCountersShape)
+    .Doc(R"doc(
+Takes over the `counters` that `Tfembed>TableSnapshot` has given, where those of
+the table have the same `kind` and shape; else nothing.
+)doc");
+
+absl::Status ReadChunkShape(InferenceContext* context) {
+  ShapeHandle unused;
+  for (int i = 0; i < 3; ++i) {
+    TF_RETURN_IF_ERROR(context->WithRank(context->input(i), 0, &unused));
+  }
+  const auto n = context->UnknownDim();
+  context->set_output(0, context->Vector(n));
+  context->set_output(1, context->Matrix(n, context->UnknownDim()));
+  context->set_output(2, context->Scalar());
+  return absl::OkStatus();
+}
+
+absl::Status ReadWaitingShape(InferenceContext* context) {
+  TF_RETURN_IF_ERROR(ReadChunkShape(context));
+  context->set_output(1, context->Vector(context->UnknownDim()));
+  return absl::OkStatus();
+}
+
+REGISTER_OP("Tfembed>TableReadChunk")
+    .Input("table: resource")
+    .Input("prefix: string")
+    .Input("chunk: int64")
+    .Output("keys: Tkey")
+    .Output("full_rows: float")
+    .Output("num_chunks: int64")
+    .Attr("Tkey: {int64, string} = DT_INT64")
+    .Attr("tensor_name: string")
+    .Attr("load_slots: bool = true")
+    .SetIsStateful()
+    .SetShapeFn(ReadChunkShape)
+    .Doc(R"doc(
+Chunk number `chunk` of a saved table as `table` imports it: `keys` [n], int32
+ones widened, and `full_rows` as in `Tfembed>TableImport`, with the saved slots
+that the table has, the others initial. Changes nothing.
+)doc");
+
+REGISTER_OP("Tfembed>TableReadWaiting")
+    .Input("table: resource")
+    .Input("prefix: string")
+    .Input("chunk: int64")
+    .Output("keys: Tkey")
+    .Output("seen: int32")
+    .Output("num_chunks: int64")
+    .Attr("Tkey: {int64, string} = DT_INT64")
+    .Attr("tensor_name: string")
+    .SetIsStateful()
+    .SetShapeFn(ReadWaitingShape)
+    .Doc(R"doc(
+The same of the keys [n] that waited for admission when the table was saved, and
+in how many steps each had been `seen` [n]. Where none did, chunk 0 is empty.
+)doc");
+
+absl::Status SaveFilesShape(InferenceContext* context) {
+  const int stems = context->num_inputs() - 1;
+  ShapeHandle unused;
+  for (int i = 0; i < stems; ++i) {
+    TF_RETURN_IF_ERROR(context->WithRank(context->input(i), 0, &unused));
+  }
+  return context->Merge(context->input(stems), context->Vector(stems - 1),
+                        &unused);
+}
+
+absl::Status CheckFilesShape(InferenceContext* context) {
+  const int last = context->num_inputs() - 1;
+  ShapeHandle stems;
+  for (int i = 0; i < last; ++i) {
+    TF_RETURN_IF_ERROR(context->WithRank(context->input(i), 0, &stems));
+  }
+  TF_RETURN_IF_ERROR(context->WithRank(context->input(last), 1, &stems));
+  const ShapeHandle pairs = context->Matrix(context->Dim(stems, 0), 2);
+  context->set_output(0, pairs);
+  context->set_output(1, pairs);
+  return absl::OkStatus();
+}
+
+absl::Status ReadFilesShape(InferenceContext* context) {
+  ShapeHandle unused;
+  for (int i = 0; i < 2; ++i) {
+    TF_RETURN_IF_ERROR(
+        context->Merge(context->input(i), context->Vector(2), &unused));
+  }
+  int64_t dim;
+  TF_RETURN_IF_ERROR(context->GetAttr("dim", &dim));
+  const auto n = context->UnknownDim();
+  context->set_output(0, context->Vector(n));
+  context->set_output(1, context->Matrix(n, dim));
+  context->set_output(2, context->Vector(2));
+  return absl::OkStatus();
+}
+
+REGISTER_OP("Tfembed>TableSaveFiles")
+    .Input("tables: N * resource")
+    .Input("folder: string")
+    .Input("stems: string")
+    .Attr("N: int >= 1")
+    .Attr("buffer_size: int >= 1")
+    .Attr("append: bool = false")
+    .SetIsStateful()
+    .SetShapeFn(SaveFilesShape)
+    .Doc(R"doc(
+Writes the shards `tables` as pairs of raw files in `folder`, `stems`[i]-keys
+and `stems`[i]-values, in place of what is there or, with `append`, behind it.
+Copies `buffer_size` rows at a time; all rows are of one moment. Files that were
+there stay whole until all new ones are.
+)doc");
+
+REGISTER_OP("Tfembed>RowFilesCheck")
+    .Input("tables: N * resource")
+    .Input("folder: string")
+    .Input("stems: string")
+    .Output("paths: string")
+    .Output("sizes: int64")
+    .Attr("N: int >= 1")
+    .Attr("key_dtype: type")
+    .Attr("value_dtype: type")
+    .Attr("dim: int >= 0")
+    .SetIsStateful()
+    .SetShapeFn(CheckFilesShape)
+    .Doc(R"doc(
+Finds the pairs of raw files `stems` [m] in `folder` and checks that each holds
+`dim` values for each of its keys and, where a manifest says so, is unchanged.
+`paths` [m, 2] and `sizes` [m, 2], in bytes, are those of keys and values. The
+`tables` are those that rows will go to: a function orders its ops by them.
+)doc");
+
+REGISTER_OP("Tfembed>RowFilesRead")
+    .Input("paths: string")
+    .Input("offsets: int64")
+    .Output("keys: key_dtype")
+    .Output("values: value_dtype")
+    .Output("next_offsets: int64")
+    .Attr("key_dtype: type")
+    .Attr("value_dtype: type")
+    .Attr("dim: int >= 0")
+    .Attr("max_rows: int >= 1")
+    .SetIsStateful()
+    .SetShapeFn(ReadFilesShape)
+    .Doc(R"doc(
+Reads `keys` [n] and `values` [n, dim] of a pair of raw files that was checked,
+from the byte `offsets` [2] on; n is at most `max_rows` and 0 at the end.
+)doc");
+
 }  // namespace
+
 }  // namespace tfembed

@@ -5,23 +5,38 @@
 
 #include "absl/status/status.h"
 #include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow/core/platform/errors.h"
 
 namespace tfembed {
 
 // Refuses a table handle, input `input`, that is no scalar.
-absl::Status CheckHandle(tensorflow::shape_inference::InferenceContext* context,
-                         int input);
+inline absl::Status CheckHandle(
+    tensorflow::shape_inference::InferenceContext* context, int input) {
+  tensorflow::shape_inference::ShapeHandle unused;
+  return context->WithRank(context->input(input), 0, &unused);
+}
 
 // Refuses [..., dim] values, input `values`, whose leading dimensions cannot be
 // those of the keys, input `keys`.
-absl::Status CheckRows(tensorflow::shape_inference::InferenceContext* context,
-                       int keys, int values);
+inline absl::Status CheckRows(
+    tensorflow::shape_inference::InferenceContext* context, int keys,
+    int values) {
+  tensorflow::shape_inference::ShapeHandle rows;
+  TF_RETURN_IF_ERROR(
+      context->WithRankAtLeast(context->input(values), 1, &rows));
+  tensorflow::shape_inference::ShapeHandle leading;
+  TF_RETURN_IF_ERROR(context->Subshape(rows, 0, -1, &leading));
+  tensorflow::shape_inference::ShapeHandle unused;
+  return context->Merge(context->input(keys), leading, &unused);
+}
 
 // The shape [leading..., dim].
-absl::Status RowsShape(tensorflow::shape_inference::InferenceContext* context,
-                       tensorflow::shape_inference::ShapeHandle leading,
-                       int64_t dim,
-                       tensorflow::shape_inference::ShapeHandle* rows);
+inline absl::Status RowsShape(
+    tensorflow::shape_inference::InferenceContext* context,
+    tensorflow::shape_inference::ShapeHandle leading, int64_t dim,
+    tensorflow::shape_inference::ShapeHandle* rows) {
+  return context->Concatenate(leading, context->Vector(dim), rows);
+}
 
 }  // namespace tfembed
 

@@ -1,4 +1,6 @@
-// Ops on the batches of a step, which wait in a queue between the calls.
+// Ops on all features of a step at once, over any number of tables, and on the
+// batches that wait in a queue between the calls. Only XLA has kernels for the
+// exchange ops (cc/xla).
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -18,7 +20,7 @@ using ::tensorflow::shape_inference::DimensionHandle;
 using ::tensorflow::shape_inference::InferenceContext;
 using ::tensorflow::shape_inference::ShapeHandle;
 
-absl::Status CreateShape(InferenceContext* context) {
+absl::Status CreateQueueShape(InferenceContext* context) {
   ShapeHandle unused;
   TF_RETURN_IF_ERROR(context->WithRank(context->input(0), 0, &unused));
   context->set_output(0, context->Scalar());
@@ -77,7 +79,7 @@ absl::Status ActivationsShapes(InferenceContext* context,
   return absl::OkStatus();
 }
 
-absl::Status LookupShape(InferenceContext* context) {
+absl::Status StepLookupShape(InferenceContext* context) {
   TF_RETURN_IF_ERROR(CheckHandle(context, 0));
   std::vector<ShapeHandle> shapes;
   TF_RETURN_IF_ERROR(ActivationsShapes(context, &shapes));
@@ -87,7 +89,7 @@ absl::Status LookupShape(InferenceContext* context) {
   return absl::OkStatus();
 }
 
-absl::Status UpdateShape(InferenceContext* context) {
+absl::Status StepUpdateShape(InferenceContext* context) {
   int num_queues;
   TF_RETURN_IF_ERROR(context->GetAttr("R", &num_queues));
   for (int r = 0; r < num_queues; ++r) {
@@ -121,7 +123,7 @@ REGISTER_OP("Tfembed>StepQueueCreate")
     .Attr("container: string = ''")
     .Attr("shared_name: string = ''")
     .SetIsStateful()
-    .SetShapeFn(CreateShape)
+    .SetShapeFn(CreateQueueShape)
     .Doc(R"doc(
 Makes the queue of one replica's batches: those that are enqueued, and what is in
 flight between a lookup and its update. `label` [] says in errors whose it is. Where
@@ -206,7 +208,7 @@ REGISTER_OP("Tfembed>StepLookup")
     .Output("activations: F * float") TFEMBED_FEATURE_ATTRS
     .Attr("batch_sizes: list(int) >= 1")
     .SetIsStateful()
-    .SetShapeFn(LookupShape)
+    .SetShapeFn(StepLookupShape)
     .Doc(R"doc(
 StepTake, GroupedLookup of what it took, and StepHold where that did not fail. A
 batch that cannot be looked up is lost. A batch has, after its first tensor, per
@@ -229,11 +231,359 @@ REGISTER_OP("Tfembed>StepUpdate")
     .Attr("table_names: list(string) = []")
     .Attr("nonfinite: {'skip', 'refuse', 'allow'} = 'skip'")
     .SetIsStateful()
-    .SetShapeFn(UpdateShape)
+    .SetShapeFn(StepUpdateShape)
     .Doc(R"doc(
 StepFinish of all queues, and GroupedUpdate for what they gave: features are those
 of the first queue's batch, then those of the next one's, and so on.
 )doc");
 
+// The features of a grouped op, as far as attributes and shapes tell.
+struct Features {
+  std::vector<std::string> kinds;
+  std::vector<int64_t> table_ids;
+  std::vector<int64_t> max_sequence_lengths;
+  std::vector<int64_t> dims;
+  std::vector<ShapeHandle> ids;
+  std::vector<ShapeHandle> rows;
+  ShapeHandle batch_sizes;
+};
+
+// Ranks of one feature's tensors.
+absl::Status CheckFeature(InferenceContext* context, const Features& features,
+                          int f) {
+  ShapeHandle unused;
+  TF_RETURN_IF_ERROR(context->WithRank(features.ids[f], 1, &unused));
+  const int rank = features.kinds[f] == "sparse" ? 2 : 1;
+  TF_RETURN_IF_ERROR(context->WithRank(features.rows[f], rank, &unused));
+  if (rank == 1) return absl::OkStatus();
+  DimensionHandle two;
+  return context->WithValue(context->Dim(features.rows[f], 1), 2, &two);
+}
+
+absl::Status ReadFeatures(InferenceContext* context, Features* features) {
+  TF_RETURN_IF_ERROR(context->GetAttr("kinds", &features->kinds));
+  TF_RETURN_IF_ERROR(context->GetAttr("table_ids", &features->table_ids));
+  TF_RETURN_IF_ERROR(context->GetAttr("max_sequence_lengths",
+                                      &features->max_sequence_lengths));
+  TF_RETURN_IF_ERROR(context->GetAttr("dims", &features->dims));
+  TF_RETURN_IF_ERROR(context->input("ids", &features->ids));
+  TF_RETURN_IF_ERROR(context->input("rows", &features->rows));
+  std::vector<ShapeHandle> inputs;
+  TF_RETURN_IF_ERROR(context->input("tables", &inputs));
+  ShapeHandle unused;
+  for (ShapeHandle table : inputs) {
+    TF_RETURN_IF_ERROR(context->WithRank(table, 0, &unused));
+  }
+  TF_RETURN_IF_ERROR(context->input("weights", &inputs));
+  for (ShapeHandle weights : inputs) {
+    TF_RETURN_IF_ERROR(context->WithRank(weights, 1, &unused));
+  }
+  const int count = features->ids.size();
+  if (features->rows.size() != count || features->kinds.size() != count ||
+      features->table_ids.size() != count ||
+      features->max_sequence_lengths.size() != count) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "`kinds`, `table_ids` and `max_sequence_lengths` must have one entry "
+        "for each of the ",
+        count, " features."));
+  }
+  for (int f = 0; f < count; ++f) {
+    TF_RETURN_IF_ERROR(CheckFeature(context, *features, f));
+    if (features->table_ids[f] < 0 ||
+        features->table_ids[f] >= features->dims.size()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "`table_ids` must be in [0, ", features->dims.size(), "); got ",
+          features->table_ids[f], " for feature ", f, "."));
+    }
+  }
+  for (const char* name : {"batch_sizes", "columns"}) {
+    TF_RETURN_IF_ERROR(context->input(name, &inputs));
+    TF_RETURN_IF_ERROR(context->WithRank(inputs[0], 1, &unused));
+    DimensionHandle dim;
+    TF_RETURN_IF_ERROR(
+        context->WithValue(context->Dim(unused, 0), count, &dim));
+  }
+  return absl::OkStatus();
+}
+
+// The batch size of a feature where its tensors' shapes tell it.
+DimensionHandle BatchSize(InferenceContext* context, const Features& features,
+                          int f) {
+  DimensionHandle size = context->UnknownDim();
+  if (features.kinds[f] == "dense") {
+    size = context->Dim(features.ids[f], 0);
+  } else if (features.kinds[f] == "ragged") {
+    const absl::Status status =
+        context->Subtract(context->Dim(features.rows[f], 0), 1, &size);
+    if (!status.ok()) return context->UnknownDim();
+  }
+  return size;
+}
+
+ShapeHandle ActivationsShape(InferenceContext* context,
+                             const Features& features, int f) {
+  const DimensionHandle batch = BatchSize(context, features, f);
+  const DimensionHandle dim =
+      context->MakeDim(features.dims[features.table_ids[f]]);
+  const int64_t length = features.max_sequence_lengths[f];
+  if (length == 0) return context->MakeShape({batch, dim});
+  return context->MakeShape({batch, context->MakeDim(length), dim});
+}
+
+absl::Status CheckGradients(InferenceContext* context,
+                            const Features& features) {
+  std::vector<ShapeHandle> gradients;
+  TF_RETURN_IF_ERROR(context->input("gradients", &gradients));
+  for (int f = 0; f < gradients.size(); ++f) {
+    ShapeHandle unused;
+    TF_RETURN_IF_ERROR(context->Merge(
+        gradients[f], ActivationsShape(context, features, f), &unused));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GroupedLookupShape(InferenceContext* context) {
+  Features features;
+  TF_RETURN_IF_ERROR(ReadFeatures(context, &features));
+  for (int f = 0; f < features.ids.size(); ++f) {
+    context->set_output(f, ActivationsShape(context, features, f));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GroupedGradientShape(InferenceContext* context) {
+  Features features;
+  TF_RETURN_IF_ERROR(ReadFeatures(context, &features));
+  TF_RETURN_IF_ERROR(CheckGradients(context, features));
+  const int tables = features.dims.size();
+  std::vector<tensorflow::DataType> distinct;
+  TF_RETURN_IF_ERROR(context->GetAttr("Tdistinct", &distinct));
+  if (distinct.size() != tables) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("`Tdistinct` must have one entry for each of the ", tables,
+                     " tables; got ", distinct.size(), "."));
+  }
+  for (int t = 0; t < tables; ++t) {
+    const DimensionHandle n = context->UnknownDim();
+    context->set_output(t, context->Vector(n));
+    context->set_output(tables + t,
+                        context->Matrix(n, context->MakeDim(features.dims[t])));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GroupedUpdateShape(InferenceContext* context) {
+  Features features;
+  TF_RETURN_IF_ERROR(ReadFeatures(context, &features));
+  TF_RETURN_IF_ERROR(CheckGradients(context, features));
+  const int64_t tables = features.dims.size();
+  std::vector<ShapeHandle> rates;
+  TF_RETURN_IF_ERROR(context->input("learning_rates", &rates));
+  ShapeHandle vector;
+  TF_RETURN_IF_ERROR(context->WithRank(rates[0], 1, &vector));
+  DimensionHandle unused;
+  TF_RETURN_IF_ERROR(
+      context->WithValue(context->Dim(vector, 0), tables, &unused));
+  context->set_output(0, context->Vector(tables));
+  return absl::OkStatus();
+}
+
+// What every grouped op knows of its features, but for `tables: T * resource`.
+#define TFEMBED_FEATURE_INPUTS     \
+  .Input("ids: Tids")              \
+      .Input("rows: F * int64")    \
+      .Input("weights: F * float") \
+      .Input("batch_sizes: int64") \
+      .Input("columns: int64")
+
+REGISTER_OP("Tfembed>GroupedLookup")
+    .Input("tables: T * resource") TFEMBED_FEATURE_INPUTS
+    .Output("activations: F * float") TFEMBED_FEATURE_ATTRS.SetIsStateful()
+    .SetShapeFn(GroupedLookupShape)
+    .Doc(R"doc(
+Looks up and combines the ids of all features. `tables` are tf.Variables
+[vocabulary, dim] or tables of TableCreate. A feature has `ids` [n], strings where
+its table's keys are strings, `rows` by
+its kind (dense: empty; ragged: row splits [batch + 1]; sparse: sorted indices
+[n, 2]) and `weights` [n] or [0]. A row of sparse ids has `columns` [F] places,
+any number where that is below 0. Activations are [batch, dim], or
+[batch, max_sequence_length, dim] where that is not 0. Empty rows are zeros.
+)doc");
+
+REGISTER_OP("Tfembed>GroupedLookupGradient")
+    .Input("tables: T * resource") TFEMBED_FEATURE_INPUTS
+    .Input("gradients: F * float")
+    .Output("distinct_ids: Tdistinct")
+    .Output("sums: T * float") TFEMBED_FEATURE_ATTRS
+    .Attr("Tdistinct: list({int64, string}) >= 1")
+    .SetIsStateful()
+    .SetShapeFn(GroupedGradientShape)
+    .Doc(R"doc(
+The gradient of GroupedLookup for each table: its distinct ids, integers
+ascending, strings in the order in which they first come, and the sum
+[distinct, dim] of each id's gradients over all features. `Tdistinct` is the dtype
+of each table's ids.
+)doc");
+
+// `rules` is one string, a line a table: eager TensorFlow takes two lists of
+// strings for the same kernel where they differ only in the middle of an entry
+// of over 80 characters.
+REGISTER_OP("Tfembed>GroupedUpdate")
+    .Input("tables: T * resource")
+    .Input("slots: S * resource") TFEMBED_FEATURE_INPUTS
+    .Input("gradients: F * float")
+    .Input("learning_rates: float")
+    .Output("nonfinite_rows: int64")
+    .Attr("S: int >= 0") TFEMBED_FEATURE_ATTRS.Attr("rules: string")
+    .Attr("table_names: list(string) = []")
+    .Attr("nonfinite: {'skip', 'refuse', 'allow'} = 'skip'")
+    .SetIsStateful()
+    .SetShapeFn(GroupedUpdateShape)
+    .Doc(R"doc(
+Sums the gradients of each distinct id over all features of its table and
+applies the table's rule once to its row and slots. `rules` has a line for each
+table (a list of strings would not do, since eager TensorFlow takes two of them
+for the same where only the middle of a long string differs). `slots` are the slot
+variables of the tables that are tf.Variables, table by table, in the order of
+the rule's slots. `nonfinite_rows` [T] counts sums with a NaN or an infinity,
+which `nonfinite` skips, refuses before anything is changed, or allows.
+`table_names` is what errors call the tables.
+)doc");
+
+absl::Status SplitAlignedShape(InferenceContext* context) {
+  ShapeHandle unused;
+  TF_RETURN_IF_ERROR(context->WithRank(context->input(0), 1, &unused));
+  TF_RETURN_IF_ERROR(context->WithRank(context->input(1), 1, &unused));
+  ShapeHandle sizes;
+  TF_RETURN_IF_ERROR(context->Merge(
+      context->input(1), context->Vector(context->num_outputs()), &sizes));
+  for (int i = 0; i < context->num_outputs(); ++i) {
+    context->set_output(i, context->Vector(InferenceContext::kUnknownDim));
+  }
+  return absl::OkStatus();
+}
+
+REGISTER_OP("Tfembed>SplitAligned")
+    .Input("values: int64")
+    .Input("sizes: int64")
+    .Output("parts: N * int64")
+    .Attr("N: int >= 1")
+    .SetShapeFn(SplitAlignedShape)
+    .Doc(R"doc(
+The `parts` [sizes[i]] of `values` [n]. Each begins where the last one ends, but
+at a multiple of 8 values: so all are aligned as TensorFlow wants them, and they
+are views of `values` where that itself is aligned. What is between is padding.
+
+A size below 0 and parts beyond the values are InvalidArgument.
+)doc");
+
+absl::Status TrainableRowsShape(
+    tensorflow::shape_inference::InferenceContext* context) {
+  TF_RETURN_IF_ERROR(CheckHandle(context, 0));
+  TF_RETURN_IF_ERROR(CheckRows(context, 1, 2));
+  context->set_output(0, context->input(2));
+  return absl::OkStatus();
+}
+
+REGISTER_OP("Tfembed>TrainableRows")
+    .Input("anchor: resource")
+    .Input("keys: Tkey")
+    .Input("rows: float")
+    .Output("trainable_rows: float")
+    .Attr("Tkey: {int64, string} = DT_INT64")
+    .SetIsStateful()
+    .SetShapeFn(TrainableRowsShape)
+    .Doc(R"doc(
+Hands `rows` [..., dim], looked up for `keys` [...], on unchanged. Its gradient
+goes to `anchor`, any resource handle, as IndexedSlices of the keys.
+)doc");
+
+absl::Status ExchangeLookupShape(InferenceContext* context) {
+  ShapeHandle shard;
+  ShapeHandle ids;
+  TF_RETURN_IF_ERROR(context->WithRank(context->input(0), 2, &shard));
+  TF_RETURN_IF_ERROR(context->WithRank(context->input(1), 1, &ids));
+  context->set_output(
+      0, context->Matrix(context->Dim(ids, 0), context->Dim(shard, 1)));
+  context->set_output(1, context->Scalar());
+  return absl::OkStatus();
+}
+
+absl::Status ExchangeUpdateShape(InferenceContext* context) {
+  std::vector<ShapeHandle> slots;
+  std::vector<ShapeHandle> input;
+  TF_RETURN_IF_ERROR(context->input("slots", &slots));
+  ShapeHandle shard;
+  TF_RETURN_IF_ERROR(context->WithRank(context->input(0), 2, &shard));
+  TF_RETURN_IF_ERROR(context->input("ids", &input));
+  ShapeHandle ids;
+  TF_RETURN_IF_ERROR(context->WithRank(input[0], 1, &ids));
+  TF_RETURN_IF_ERROR(context->input("gradients", &input));
+  ShapeHandle unused;
+  TF_RETURN_IF_ERROR(context->Merge(
+      input[0], context->Matrix(context->Dim(ids, 0), context->Dim(shard, 1)),
+      &unused));
+  TF_RETURN_IF_ERROR(context->input("learning_rate", &input));
+  TF_RETURN_IF_ERROR(context->WithRank(input[0], 0, &unused));
+  context->set_output(0, shard);
+  for (int s = 0; s < slots.size(); ++s) {
+    ShapeHandle slot;
+    TF_RETURN_IF_ERROR(context->WithRank(slots[s], 2, &slot));
+    DimensionHandle rows;
+    TF_RETURN_IF_ERROR(
+        context->Merge(context->Dim(slot, 0), context->Dim(shard, 0), &rows));
+    context->set_output(1 + s, slot);
+  }
+  std::vector<int64_t> table_rows;
+  TF_RETURN_IF_ERROR(context->GetAttr("table_rows", &table_rows));
+  context->set_output(1 + slots.size(), context->Scalar());
+  context->set_output(2 + slots.size(), context->Vector(table_rows.size()));
+  return absl::OkStatus();
+}
+
+REGISTER_OP("Tfembed>ExchangeLookup")
+    .Input("shard: float")
+    .Input("ids: int32")
+    .Output("rows: float")
+    .Output("rounds: int32")
+    .Attr("replicas: int >= 1")
+    .Attr("buffer: int >= 1")
+    .SetShapeFn(ExchangeLookupShape)
+    .Doc(R"doc(
+Rows [n, width] of `ids` [n]: id i is row i / replicas of `shard` [rows, width] on
+replica i % replicas. An id outside of [0, replicas * rows) gives zeros. Each
+replica sends at most `buffer` distinct ids to each other one in a round; `rounds`
+says how many it took, the same on all replicas.
+)doc");
+
+REGISTER_OP("Tfembed>ExchangeUpdate")
+    .Input("values: float")
+    .Input("slots: S * float")
+    .Input("ids: int32")
+    .Input("gradients: float")
+    .Input("learning_rate: float")
+    .Output("updated_values: float")
+    .Output("updated_slots: S * float")
+    .Output("rounds: int32")
+    .Output("nonfinite_rows: int32")
+    .Attr("S: int >= 0")
+    .Attr("rule: string")
+    .Attr("table_rows: list(int) >= 1")
+    .Attr("replicas: int >= 1")
+    .Attr("buffer: int >= 1")
+    .Attr("nonfinite: {'skip', 'allow'} = 'skip'")
+    .Attr("portable: bool = false")
+    .SetShapeFn(ExchangeUpdateShape)
+    .Doc(R"doc(
+Sums `gradients` [n, width] of each distinct id of `ids` [n] over all replicas and
+applies `rule` once to its row of `values` [rows, width] and of `slots`, [rows,
+width] or [rows, 1]. Ids and `buffer` are those of ExchangeLookup. The rows are
+those of tables one after another, `table_rows` of each. `nonfinite_rows` [tables]
+counts this replica's rows whose sum has a NaN or an infinity, which `nonfinite`
+skips or allows. On a CPU, a single replica calls this library's own loops unless the
+program is to be `portable`.
+)doc");
+
 }  // namespace
+
 }  // namespace tfembed

@@ -1,4 +1,5 @@
-// Ops on one shard of a table without a fixed vocabulary.
+// Ops on one shard of a table without a fixed vocabulary: rows by key, keys,
+// what policies keep, and rows as update rules outside of the core move them.
 #include <cstdint>
 #include <vector>
 
@@ -259,5 +260,163 @@ included, each of dim floats, but those in `row_wise` of one. The same rule agai
 changes nothing; another rule is refused.
 )doc");
 
+absl::Status KeysShape(InferenceContext* context) {
+  TF_RETURN_IF_ERROR(CheckHandle(context, 0));
+  context->set_output(0, context->Vector(InferenceContext::kUnknownDim));
+  return absl::OkStatus();
+}
+
+absl::Status ContainsShape(InferenceContext* context) {
+  TF_RETURN_IF_ERROR(CheckHandle(context, 0));
+  context->set_output(0, context->input(1));
+  return absl::OkStatus();
+}
+
+REGISTER_OP("Tfembed>TableKeys")
+    .Input("table: resource")
+    .Output("keys: Tkey")
+    .Attr(TFEMBED_KEYS_ATTR)
+    .SetIsStateful()
+    .SetShapeFn(KeysShape)
+    .Doc(R"doc(
+All `keys` [n] of the table, as of one moment and in no particular order. No
+row is read or copied.
+)doc");
+
+REGISTER_OP("Tfembed>TableContains")
+    .Input("table: resource")
+    .Input("keys: Tkey")
+    .Output("exists: bool")
+    .Attr(TFEMBED_KEYS_ATTR)
+    .SetIsStateful()
+    .SetShapeFn(ContainsShape)
+    .Doc("Which of `keys`, of any shape, are in the table. No row is read.");
+
+constexpr int64_t kUseCounts = 13;
+
+absl::Status EvictShape(InferenceContext* context) {
+  return CheckHandle(context, 0);
+}
+
+absl::Status WorthShape(InferenceContext* context) {
+  TF_RETURN_IF_ERROR(CheckHandle(context, 0));
+  const auto n = context->UnknownDim();
+  context->set_output(0, context->Vector(n));
+  context->set_output(1, context->Vector(n));
+  return absl::OkStatus();
+}
+
+absl::Status ImportWaitingShape(InferenceContext* context) {
+  TF_RETURN_IF_ERROR(CheckHandle(context, 0));
+  tensorflow::shape_inference::ShapeHandle keys, seen;
+  TF_RETURN_IF_ERROR(context->WithRank(context->input(1), 1, &keys));
+  TF_RETURN_IF_ERROR(context->WithRank(context->input(2), 1, &seen));
+  return context->Merge(keys, seen, &keys);
+}
+
+absl::Status UseShape(InferenceContext* context) {
+  TF_RETURN_IF_ERROR(CheckHandle(context, 0));
+  context->set_output(0, context->Vector(kUseCounts));
+  return absl::OkStatus();
+}
+
+REGISTER_OP("Tfembed>TableEvict")
+    .Input("table: resource")
+    .Input("keys: Tkey")
+    .Attr(TFEMBED_KEYS_ATTR)
+    .SetIsStateful()
+    .SetShapeFn(EvictShape)
+    .Doc(R"doc(
+Removes `keys`, of any shape, and counts those that were there as evicted.
+)doc");
+
+REGISTER_OP("Tfembed>TableWorth")
+    .Input("table: resource")
+    .Output("keys: Tkey")
+    .Output("worth: double")
+    .Attr("policy: string = ''")
+    .Attr(TFEMBED_KEYS_ATTR)
+    .SetIsStateful()
+    .SetShapeFn(WorthShape)
+    .Doc(R"doc(
+All `keys` [n] and what their rows are `worth` [n] by an eviction policy, as of
+one moment and in no particular order: the lowest go first. An empty `policy` is
+that of the table.
+)doc");
+
+REGISTER_OP("Tfembed>TableImportWaiting")
+    .Input("table: resource")
+    .Input("keys: Tkey")
+    .Input("seen: int32")
+    .Attr(TFEMBED_KEYS_ATTR)
+    .SetIsStateful()
+    .SetShapeFn(ImportWaitingShape)
+    .Doc(R"doc(
+Has `keys` [n] wait for the table's admission as if training had `seen` [n] each
+in so many steps, at least one; those that have a row do not, and no key of a
+table without an admission.
+)doc");
+
+REGISTER_OP("Tfembed>TableUse")
+    .Input("table: resource")
+    .Output("use: int64")
+    .SetIsStateful()
+    .SetShapeFn(UseShape)
+    .Doc(R"doc(
+How the table was used since it was made, what it takes and how it is filled, in
+this order - hits, misses, keys that training inserted, ids that it refused, keys
+evicted, rows with a NaN upserted, bytes of values, of slots, of meta words, of
+policies, places of the index, buckets read to find each key once, the most for
+one key.
+)doc");
+
+absl::Status LookupTrainedShape(InferenceContext* context) {
+  TF_RETURN_IF_ERROR(CheckHandle(context, 0));
+  int64_t width;
+  TF_RETURN_IF_ERROR(context->GetAttr("width", &width));
+  if (width < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("`width` must not be negative; got ", width, "."));
+  }
+  ShapeHandle rows;
+  TF_RETURN_IF_ERROR(RowsShape(context, context->input(1), width, &rows));
+  context->set_output(0, rows);
+  return absl::OkStatus();
+}
+
+absl::Status WriteTrainedShape(InferenceContext* context) {
+  TF_RETURN_IF_ERROR(CheckHandle(context, 0));
+  return CheckRows(context, 1, 2);
+}
+
+REGISTER_OP("Tfembed>TableLookupTrained")
+    .Input("table: resource")
+    .Input("keys: Tkey")
+    .Output("rows: float")
+    .Attr("width: int")
+    .Attr(TFEMBED_KEYS_ATTR)
+    .SetIsStateful()
+    .SetShapeFn(LookupTrainedShape)
+    .Doc(R"doc(
+Value and slots of `keys` [...] as floats, `rows` [..., width], where width is
+dim and the floats of all slots; of a missing key the initial ones, and nothing is
+inserted.
+)doc");
+
+REGISTER_OP("Tfembed>TableWriteTrained")
+    .Input("table: resource")
+    .Input("keys: Tkey")
+    .Input("rows: float")
+    .Attr("add: bool = false")
+    .Attr(TFEMBED_KEYS_ATTR)
+    .SetIsStateful()
+    .SetShapeFn(WriteTrainedShape)
+    .Doc(R"doc(
+Writes `rows` [..., dim + floats of all slots] as value and slots of `keys` [...],
+or with `add` adds to them. A missing key is inserted with its initial row and
+slots first.
+)doc");
+
 }  // namespace
+
 }  // namespace tfembed

@@ -3,28 +3,25 @@
 
 #include <variant>
 
-#include "cc/core/optimizers/adadelta.h"
-#include "cc/core/optimizers/adagrad.h"
-#include "cc/core/optimizers/adagrad_momentum.h"
-#include "cc/core/optimizers/adam.h"
-#include "cc/core/optimizers/centered_rms_prop.h"
-#include "cc/core/optimizers/ftrl.h"
-#include "cc/core/optimizers/lion.h"
-#include "cc/core/optimizers/momentum.h"
-#include "cc/core/optimizers/proximal_adagrad.h"
-#include "cc/core/optimizers/rms_prop.h"
-#include "cc/core/optimizers/row_wise_adagrad.h"
-#include "cc/core/optimizers/sgd.h"
-#include "cc/core/optimizers/yogi.h"
+#include "cc/core/optimizers/rules.inc"
 
 namespace tfembed {
 
-// A rule's own parameters, for those who do not apply it through UpdateRule but
-// compile its Step() themselves.
-using AnyFormula =
-    std::variant<Sgd, Adagrad, AdagradMomentum, Adam, Ftrl, Momentum, RmsProp,
-                 CenteredRmsProp, ProximalAdagrad, Adadelta, Lion, Yogi,
-                 RowWiseAdagrad>;
+// The types of a list that has no commas: FormulaList<>() + A() + B() + ...
+template <class... Formulas>
+struct FormulaList {
+  template <class Formula>
+  FormulaList<Formulas..., Formula> operator+(Formula) const;
+
+  using Variant = std::variant<Formulas...>;
+};
+
+// A rule's own parameters, for callers that do not apply the rule through
+// UpdateRule but compile its Step() themselves.
+#define TFEMBED_RULE(name, Type) +Type()
+using AnyFormula = decltype(FormulaList<>()
+#include "cc/core/optimizers/rules.inc"
+                                )::Variant;
 
 }  // namespace tfembed
 

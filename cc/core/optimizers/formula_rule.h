@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "cc/core/optimizers/interface.h"
-#include "cc/core/optimizers/rule_text.h"
 #include "cc/core/simd/dispatch.h"
+#include "cc/core/support/rule_text.h"
 
 namespace tfembed {
 
@@ -78,11 +78,14 @@ class FormulaRule final : public UpdateRule {
   const RuleDescription<Formula> description_;
 };
 
+// Reads what every rule knows.
+void ReadCommon(RuleText* text, CommonParameters* common);
+
 // Reads the common parameters too; the caller read and checked its own.
 template <class Formula>
 absl::StatusOr<std::unique_ptr<UpdateRule>> FinishRule(
     RuleText* text, RuleDescription<Formula> description) {
-  text->ReadCommon(&description.common);
+  ReadCommon(text, &description.common);
   text->Require(!description.moves_all_rows || description.common.accumulate,
                 "accumulate", "1 where all rows move in each step");
   const absl::Status status = text->Finish();
@@ -92,21 +95,10 @@ absl::StatusOr<std::unique_ptr<UpdateRule>> FinishRule(
       std::make_unique<FormulaRule<Formula>>(std::move(description)));
 }
 
-// One per rule, in its .cc file.
+// Makes a rule from its text: one function per rule, in the rule's .cc file.
 using RuleMaker = absl::StatusOr<std::unique_ptr<UpdateRule>>(RuleText text);
-RuleMaker MakeSgd;
-RuleMaker MakeAdagrad;
-RuleMaker MakeAdagradMomentum;
-RuleMaker MakeAdam;
-RuleMaker MakeFtrl;
-RuleMaker MakeMomentum;
-RuleMaker MakeRmsProp;
-RuleMaker MakeCenteredRmsProp;
-RuleMaker MakeProximalAdagrad;
-RuleMaker MakeAdadelta;
-RuleMaker MakeLion;
-RuleMaker MakeYogi;
-RuleMaker MakeRowWiseAdagrad;
+#define TFEMBED_RULE(name, Type) RuleMaker Make##Type;
+#include "cc/core/optimizers/rules.inc"
 
 }  // namespace tfembed
 

@@ -1,12 +1,13 @@
 #include "cc/core/optimizers/interface.h"
 
+#include <cmath>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "cc/core/optimizers/formula_rule.h"
-#include "cc/core/optimizers/rule_text.h"
+#include "cc/core/support/rule_text.h"
 
 namespace tfembed {
 namespace {
@@ -17,22 +18,27 @@ struct KnownRule {
 };
 
 constexpr KnownRule kKnownRules[] = {
-    {"sgd", &MakeSgd},
-    {"adagrad", &MakeAdagrad},
-    {"adagrad_momentum", &MakeAdagradMomentum},
-    {"adam", &MakeAdam},
-    {"ftrl", &MakeFtrl},
-    {"momentum", &MakeMomentum},
-    {"rms_prop", &MakeRmsProp},
-    {"centered_rms_prop", &MakeCenteredRmsProp},
-    {"proximal_adagrad", &MakeProximalAdagrad},
-    {"adadelta", &MakeAdadelta},
-    {"lion", &MakeLion},
-    {"yogi", &MakeYogi},
-    {"row_wise_adagrad", &MakeRowWiseAdagrad},
+#define TFEMBED_RULE(name, Type) {#name, &Make##Type},
+#include "cc/core/optimizers/rules.inc"
 };
 
 }  // namespace
+
+void ReadCommon(RuleText* text, CommonParameters* common) {
+  text->Read("clip_gradient_min", &common->clip_gradient_min);
+  text->Read("clip_gradient_max", &common->clip_gradient_max);
+  text->Require(common->clip_gradient_min <= common->clip_gradient_max,
+                "clip_gradient_min", "at most clip_gradient_max");
+  text->Read("clip_weight_min", &common->clip_weight_min);
+  text->Read("clip_weight_max", &common->clip_weight_max);
+  text->Require(common->clip_weight_min <= common->clip_weight_max,
+                "clip_weight_min", "at most clip_weight_max");
+  text->Read("weight_decay", &common->weight_decay);
+  text->Require(std::isfinite(common->weight_decay), "weight_decay", "finite");
+  text->Read("weight_decay_times_learning_rate",
+             &common->weight_decay_times_learning_rate);
+  text->Read("accumulate", &common->accumulate);
+}
 
 absl::StatusOr<std::unique_ptr<UpdateRule>> UpdateRule::Parse(
     absl::string_view text) {

@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "cc/core/optimizers/any_formula.h"
 #include "cc/core/optimizers/common_parameters.h"
-#include "cc/core/rows.h"
+#include "cc/core/rows/rows.h"
 
 namespace tfembed {
 

@@ -1,8 +1,8 @@
 #ifndef TFEMBED_CORE_OPTIMIZERS_RMS_PROP_H_
 #define TFEMBED_CORE_OPTIMIZERS_RMS_PROP_H_
 
-#include "cc/core/optimizers/decay.h"
 #include "cc/core/simd/vector.h"
+#include "cc/core/support/decay.h"
 
 namespace tfembed {
 

@@ -9,6 +9,8 @@ namespace tfembed {
 // as FBGEMM's exact row-wise Adagrad.
 struct RowWiseAdagrad {
   static constexpr int kNumSlots = 1;  // Accumulators, of one float.
+  // The slots from which RowRate takes the rate of a row.
+  static constexpr int kRowRateSlots = 1;
 
   float initial_accumulator_value = 0;
   float epsilon = 1e-8f;

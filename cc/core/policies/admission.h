@@ -48,6 +48,7 @@ class AdmissionFilter {
   // The counters that keys share, as many in each filter of a policy; none
   // where each key has its own.
   virtual absl::Span<uint8_t> shared_counters() { return {}; }
+  virtual absl::Span<const uint8_t> shared_counters() const { return {}; }
 
   // Forgets what was seen of all keys. REQUIRES: nothing is reserved.
   virtual void Clear() = 0;

@@ -64,6 +64,9 @@ class BloomFilter final : public AdmissionFilter {
   absl::Span<uint8_t> shared_counters() override {
     return {reinterpret_cast<uint8_t*>(memory_.data()), shape_.counters};
   }
+  absl::Span<const uint8_t> shared_counters() const override {
+    return {reinterpret_cast<const uint8_t*>(memory_.data()), shape_.counters};
+  }
 
   // In new memory, of which nothing is written: zeros would all be.
   void Clear() override {

@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "cc/core/optimizers/rule_text.h"
 #include "cc/core/policies/admission.h"
+#include "cc/core/support/rule_text.h"
 
 namespace tfembed {
 

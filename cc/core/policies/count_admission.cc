@@ -5,7 +5,7 @@
 #include <memory>
 #include <utility>
 
-#include "cc/core/hash_index.h"
+#include "cc/core/table/hash_index.h"
 
 namespace tfembed {
 namespace {

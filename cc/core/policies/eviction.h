@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "cc/core/value_type.h"
+#include "cc/core/rows/value_type.h"
 
 namespace tfembed {
 

@@ -3,28 +3,19 @@
 
 #include <cstdint>
 
-#include "cc/core/hash_bucket.h"
-#include "cc/core/mutable_row.h"
-#include "cc/core/optimizers/adadelta.h"
-#include "cc/core/optimizers/adagrad.h"
-#include "cc/core/optimizers/adagrad_momentum.h"
-#include "cc/core/optimizers/adam.h"
-#include "cc/core/optimizers/centered_rms_prop.h"
 #include "cc/core/optimizers/common_parameters.h"
-#include "cc/core/optimizers/ftrl.h"
-#include "cc/core/optimizers/lion.h"
-#include "cc/core/optimizers/momentum.h"
-#include "cc/core/optimizers/proximal_adagrad.h"
-#include "cc/core/optimizers/rms_prop.h"
-#include "cc/core/optimizers/row_wise_adagrad.h"
-#include "cc/core/optimizers/sgd.h"
-#include "cc/core/optimizers/yogi.h"
-#include "cc/core/row_addresses.h"
+#include "cc/core/rows/mutable_row.h"
+#include "cc/core/rows/row_addresses.h"
+#include "cc/core/simd/hash_bucket.h"
 
 // The inner loops, compiled once per instruction set (kernels.inc) and picked
 // at run time. All of them give the same bits: sums are taken in order, lane by
 // lane, and no multiply-add is fused.
 namespace tfembed {
+
+// The formulas, of which the loops alone know more.
+#define TFEMBED_RULE(name, Type) struct Type;
+#include "cc/core/optimizers/rules.inc"
 
 // Rows that will be written after a call, to be fetched meanwhile.
 struct RowsToFetch {
@@ -152,19 +143,9 @@ struct Kernels {
   int64_t (*copy_rows)(const WriteBlock& block);
   // Adds given - old to rows; new ones get the given row.
   void (*add_rows)(const WriteBlock& block);
-  ApplyFunction<Sgd> sgd;
-  ApplyFunction<Adagrad> adagrad;
-  ApplyFunction<AdagradMomentum> adagrad_momentum;
-  ApplyFunction<Adam> adam;
-  ApplyFunction<Ftrl> ftrl;
-  ApplyFunction<Momentum> momentum;
-  ApplyFunction<RmsProp> rms_prop;
-  ApplyFunction<CenteredRmsProp> centered_rms_prop;
-  ApplyFunction<ProximalAdagrad> proximal_adagrad;
-  ApplyFunction<Adadelta> adadelta;
-  ApplyFunction<Lion> lion;
-  ApplyFunction<Yogi> yogi;
-  ApplyFunction<RowWiseAdagrad> row_wise_adagrad;
+  // A member for each update rule, of the rule's name.
+#define TFEMBED_RULE(name, Type) ApplyFunction<Type> name;
+#include "cc/core/optimizers/rules.inc"
 };
 
 // The widest that the processor has, or a narrower one that the environment

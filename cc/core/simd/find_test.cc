@@ -4,11 +4,10 @@
 #include <memory>
 #include <vector>
 
-#include "cc/core/row_store.h"
 #include "cc/core/simd/dispatch.h"
 #include "cc/core/support/hash.h"
-#include "cc/core/table_find.h"
-#include "cc/core/table_stripe.h"
+#include "cc/core/table/row_store.h"
+#include "cc/core/table/table_stripe.h"
 #include "cc/core/testing/kernels_test_base.h"
 #include "gtest/gtest.h"
 

@@ -26,7 +26,7 @@ size_t SizeOf(size_t bytes) {
 void* BlockPool::Take(size_t bytes) {
   if (bytes > SIZE_MAX / 2) return nullptr;
   const size_t size = SizeOf(bytes);
-  std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   ++num_takes_;
   // The one that came last is the likeliest to be in a cache.
   const auto kept =
@@ -54,7 +54,7 @@ void* BlockPool::Take(size_t bytes) {
 
 void BlockPool::Return(void* data) {
   std::vector<MemoryBlock> dropped;
-  std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   const auto taken = taken_.find(data);
   if (taken == taken_.end()) return;
   kept_bytes_ += taken->second.size();
@@ -73,7 +73,7 @@ void BlockPool::Drop(std::vector<MemoryBlock>* dropped) {
 }
 
 size_t BlockPool::kept_bytes() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   return kept_bytes_;
 }
 

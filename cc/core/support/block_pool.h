@@ -4,11 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <mutex>
 #include <unordered_map>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "cc/core/support/memory_block.h"
+#include "cc/core/support/mutex.h"
 
 namespace tfembed {
 
@@ -46,15 +47,16 @@ class BlockPool {
   };
 
   // Moves what is not to be kept into `dropped`, whose destruction may take
-  // milliseconds. REQUIRES: the caller holds mutex_.
-  void Drop(std::vector<MemoryBlock>* dropped);
+  // milliseconds.
+  void Drop(std::vector<MemoryBlock>* dropped)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const size_t most_kept_bytes_;
-  mutable std::mutex mutex_;
-  std::unordered_map<void*, MemoryBlock> taken_;
-  std::deque<Kept> kept_;  // By time.
-  size_t kept_bytes_ = 0;
-  int64_t num_takes_ = 0;
+  mutable Mutex mutex_;
+  std::unordered_map<void*, MemoryBlock> taken_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Kept> kept_ ABSL_GUARDED_BY(mutex_);  // By time.
+  size_t kept_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t num_takes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace tfembed

@@ -9,7 +9,7 @@ absl::StatusOr<char*> ChunkPool::Take() {
   char* chunk;
   bool is_dirty;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     if (open_.empty()) {
       absl::StatusOr<MemoryBlock> memory =
           MemoryBlock::Allocate(kHugePageBytes);
@@ -35,7 +35,7 @@ absl::StatusOr<char*> ChunkPool::Take() {
 void ChunkPool::Return(char* chunk, bool is_zero) {
   const size_t at = reinterpret_cast<uintptr_t>(chunk) % kHugePageBytes;
   char* const begin = chunk - at;
-  std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   Page& page = pages_.at(begin);
   const uint32_t bit = uint32_t{1} << (at / kChunkBytes);
   page.free |= bit;
@@ -49,7 +49,7 @@ void ChunkPool::Return(char* chunk, bool is_zero) {
 }
 
 size_t ChunkPool::mapped_bytes() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   return pages_.size() * kHugePageBytes;
 }
 

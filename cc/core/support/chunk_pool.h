@@ -4,11 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <mutex>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "cc/core/support/huge_pages.h"
 #include "cc/core/support/memory_block.h"
+#include "cc/core/support/mutex.h"
 
 namespace tfembed {
 
@@ -45,11 +46,11 @@ class ChunkPool {
     uint32_t dirty = 0;  // It is free, and may hold anything.
   };
 
-  mutable std::mutex mutex_;
-  std::map<char*, Page> pages_;  // By their first byte.
+  mutable Mutex mutex_;
+  std::map<char*, Page> pages_ ABSL_GUARDED_BY(mutex_);  // By first byte.
   // Those that have a free chunk. The first ones are taken from, so that the
   // last ones come to be free.
-  std::map<char*, Page*> open_;
+  std::map<char*, Page*> open_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tfembed

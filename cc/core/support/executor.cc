@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "cc/core/support/mutex.h"
 
 namespace tfembed {
 namespace {
@@ -36,8 +37,8 @@ class Loop {
     }
     if (done == 0) return;
     if (done_.fetch_add(done, std::memory_order_acq_rel) + done == tasks_) {
-      std::lock_guard<std::mutex> lock(mutex_);
-      all_done_.notify_all();
+      const MutexLock lock(&mutex_);
+      all_done_.NotifyAll();
     }
   }
 
@@ -46,8 +47,8 @@ class Loop {
     // The last tasks of the others mostly end within microseconds.
     for (int i = 0; i < kSpins && !AllDone(); ++i) Pause();
     if (!AllDone()) {
-      std::unique_lock<std::mutex> lock(mutex_);
-      all_done_.wait(lock, [this] { return AllDone(); });
+      const MutexLock lock(&mutex_);
+      while (!AllDone()) all_done_.Wait(&mutex_);
     }
     if (thrown_ != nullptr) std::rethrow_exception(thrown_);
   }
@@ -73,8 +74,8 @@ class Loop {
   std::atomic<int64_t> done_{0};
   std::atomic<bool> has_thrown_{false};
   std::exception_ptr thrown_;  // Set before its task counts as done.
-  std::mutex mutex_;
-  std::condition_variable all_done_;
+  Mutex mutex_;
+  Condition all_done_;
 };
 
 }  // namespace
@@ -91,7 +92,7 @@ class Crew {
   // for that, each to call Help; Lack those that are not. Withdraw is to
   // follow.
   int64_t Offer(const std::shared_ptr<Loop>& loop, int64_t helpers) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     offers_.push_back({loop, helpers});
     wanted_ += helpers;
     const int64_t lacking = std::max<int64_t>(wanted_ - free_, 0);
@@ -101,13 +102,13 @@ class Crew {
 
   // Helpers that will never begin.
   void Lack(int64_t helpers) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     free_ -= helpers;
   }
 
   // Of a loop that is over.
   void Withdraw(const Loop* loop) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     const auto offer = std::find_if(
         offers_.begin(), offers_.end(),
         [&](const Offered& offered) { return offered.loop.get() == loop; });
@@ -117,20 +118,21 @@ class Crew {
   }
 
   void Help() {
-    std::unique_lock<std::mutex> lock(mutex_);
+    mutex_.lock();
     for (bool stays = true; stays || wanted_ > 0;) {
       if (const std::shared_ptr<Loop> loop = Take()) {
         --free_;
-        lock.unlock();
+        mutex_.unlock();
         loop->Work();
-        lock.lock();
+        mutex_.lock();
         ++free_;
       }
-      lock.unlock();
+      mutex_.unlock();
       stays = LookOut();
-      lock.lock();
+      mutex_.lock();
     }
     --free_;
+    mutex_.unlock();
   }
 
   // Helpers leave.
@@ -146,8 +148,8 @@ class Crew {
 
   static constexpr int kPauses = 8;  // Between looks at the clock.
 
-  // A loop that wants a helper, or null. REQUIRES: the caller holds mutex_.
-  std::shared_ptr<Loop> Take() {
+  // A loop that wants a helper, or null.
+  std::shared_ptr<Loop> Take() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (offers_.empty()) return nullptr;
     std::shared_ptr<Loop> loop = offers_.back().loop;
     if (--offers_.back().helpers == 0) offers_.pop_back();
@@ -169,10 +171,11 @@ class Crew {
   }
 
   const std::chrono::microseconds stay_;
-  std::mutex mutex_;
-  std::vector<Offered> offers_;
+  Mutex mutex_;
+  std::vector<Offered> offers_ ABSL_GUARDED_BY(mutex_);
   std::atomic<int64_t> wanted_{0};  // In all; changes under mutex_.
-  int64_t free_ = 0;                // Helpers that look out or have not begun.
+  // Helpers that look out or have not begun.
+  int64_t free_ ABSL_GUARDED_BY(mutex_) = 0;
   std::atomic<bool> is_closed_{false};
 };
 

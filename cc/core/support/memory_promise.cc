@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <mutex>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "cc/core/support/available_memory.h"
+#include "cc/core/support/mutex.h"
 
 namespace tfembed {
 namespace {
@@ -33,7 +34,7 @@ class Ledger {
   }
 
   absl::Status Take(int64_t bytes) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     if (TakeTrusted(bytes) || TakeFrom(available_(), bytes)) {
       return absl::OkStatus();
     }
@@ -41,7 +42,7 @@ class Ledger {
   }
 
   bool TakeMore(int64_t bytes) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     if (TakeTrusted(bytes)) return true;
     const bool is_new = Clock::now() < read_at_ + kMostAge;
     if (is_new && bytes > read_ - kReserve - promised_) return false;
@@ -49,19 +50,19 @@ class Ledger {
   }
 
   void Return(int64_t bytes) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     promised_ -= bytes;
   }
 
   void SetAvailable(std::function<int64_t()> available) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     available_ = std::move(available);
     trusted_bytes_ = 0;
     trusted_until_ = read_at_ = {};
   }
 
  private:
-  bool TakeTrusted(int64_t bytes) {
+  bool TakeTrusted(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (bytes > trusted_bytes_ || Clock::now() >= trusted_until_) return false;
     trusted_bytes_ -= bytes;
     promised_ += bytes;
@@ -70,7 +71,8 @@ class Ledger {
 
   // A reading lasts for what may have become of half of what it left: the one
   // half for others by its time, the other for promises by their bytes.
-  bool TakeFrom(int64_t available, int64_t bytes) {
+  bool TakeFrom(int64_t available, int64_t bytes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     read_ = available;
     read_at_ = Clock::now();
     const int64_t left = available - kReserve - promised_;
@@ -83,7 +85,8 @@ class Ledger {
     return true;
   }
 
-  absl::Status TooFew(int64_t bytes) const {
+  absl::Status TooFew(int64_t bytes) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "A table needs ", bytes, " bytes more of memory, of which ", read_,
         " are available; ", kReserve, " of them are left to the program, and ",
@@ -92,13 +95,15 @@ class Ledger {
         "the container's memory), bound the table by `max_size`, or evict."));
   }
 
-  std::mutex mutex_;
-  std::function<int64_t()> available_ = [] { return AvailableMemory(); };
-  int64_t promised_ = 0;
-  int64_t trusted_bytes_ = 0;
-  Clock::time_point trusted_until_;
-  int64_t read_ = 0;           // By the last reading,
-  Clock::time_point read_at_;  // then.
+  Mutex mutex_;
+  std::function<int64_t()> available_ ABSL_GUARDED_BY(mutex_) = [] {
+    return AvailableMemory();
+  };
+  int64_t promised_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t trusted_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  Clock::time_point trusted_until_ ABSL_GUARDED_BY(mutex_);
+  int64_t read_ ABSL_GUARDED_BY(mutex_) = 0;  // What the last reading said.
+  Clock::time_point read_at_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "cc/core/support/page_collapser.h"
 
 #include <cstdint>
+#include <mutex>
 #include <system_error>
 
 #include "cc/core/support/huge_pages.h"
@@ -26,18 +27,19 @@ PageCollapser::PageCollapser() : is_possible_(HugePagesAreAllowed()) {}
 
 PageCollapser::~PageCollapser() {
   {
-    std::lock_guard<std::mutex> lock(mu_);
+    const MutexLock lock(&mu_);
     is_over_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   if (thread_.joinable()) thread_.join();
 }
 
 void PageCollapser::Note(const void* owner, const void* data, size_t bytes) {
   if (!is_possible_ || bytes < kLeastBytes) return;
   // After a fork nobody may be there to unlock it; another step comes.
-  const std::unique_lock<std::mutex> lock(mu_, std::try_to_lock);
+  const std::unique_lock<Mutex> lock(mu_, std::try_to_lock);
   if (!lock.owns_lock()) return;
+  mu_.AssertHeld();
   const void*& last = noted_[owner];
   if (last == data) return;
   last = data;
@@ -55,33 +57,34 @@ void PageCollapser::Note(const void* owner, const void* data, size_t bytes) {
     }
   }
   waiting_.push_back({begin, end});
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void PageCollapser::Wait() {
-  std::unique_lock<std::mutex> lock(mu_);
-  changed_.wait(lock, [this] { return waiting_.empty() && !is_busy_; });
+  const MutexLock lock(&mu_);
+  while (!waiting_.empty() || is_busy_) changed_.Wait(&mu_);
 }
 
 void PageCollapser::Run() {
-  std::unique_lock<std::mutex> lock(mu_);
+  mu_.lock();
   while (true) {
-    changed_.wait(lock, [this] { return is_over_ || !waiting_.empty(); });
-    if (is_over_) return;
+    while (!is_over_ && waiting_.empty()) changed_.Wait(&mu_);
+    if (is_over_) break;
     Stretch& first = waiting_.front();
     if (first.begin >= first.end) {
       waiting_.pop_front();
-      changed_.notify_all();
+      changed_.NotifyAll();
       continue;
     }
     char* const page = first.begin;
     first.begin += kHugePageBytes;
     is_busy_ = true;
-    lock.unlock();
+    mu_.unlock();
     MoveToHugePages(page, kHugePageBytes);
-    lock.lock();
+    mu_.lock();
     is_busy_ = false;
   }
+  mu_.unlock();
 }
 
 }  // namespace tfembed

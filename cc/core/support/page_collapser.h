@@ -1,12 +1,13 @@
 #ifndef TFEMBED_CORE_SUPPORT_PAGE_COLLAPSER_H_
 #define TFEMBED_CORE_SUPPORT_PAGE_COLLAPSER_H_
 
-#include <condition_variable>
 #include <cstddef>
 #include <deque>
-#include <mutex>
 #include <thread>
 #include <unordered_map>
+
+#include "absl/base/thread_annotations.h"
+#include "cc/core/support/mutex.h"
 
 namespace tfembed {
 
@@ -41,16 +42,17 @@ class PageCollapser {
     char* end;
   };
 
-  void Run();
+  void Run() ABSL_LOCKS_EXCLUDED(mu_);
 
   const bool is_possible_;
-  std::mutex mu_;
-  std::condition_variable changed_;
-  std::unordered_map<const void*, const void*> noted_;  // Data, by owner.
-  std::deque<Stretch> waiting_;
-  bool is_busy_ = false;
-  bool is_over_ = false;
-  std::thread thread_;  // Started by the first stretch.
+  Mutex mu_;
+  Condition changed_;
+  // Data, by owner.
+  std::unordered_map<const void*, const void*> noted_ ABSL_GUARDED_BY(mu_);
+  std::deque<Stretch> waiting_ ABSL_GUARDED_BY(mu_);
+  bool is_busy_ ABSL_GUARDED_BY(mu_) = false;
+  bool is_over_ ABSL_GUARDED_BY(mu_) = false;
+  std::thread thread_;  // Started under mu_, by the first stretch.
 };
 
 }  // namespace tfembed

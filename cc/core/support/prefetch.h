@@ -18,7 +18,7 @@ inline constexpr int64_t kMostWordsAsked = 512;
 
 // Asks for the cache lines of `n` words, or of the first kMostWordsAsked. Into
 // the second cache: more lines can be under way to it than to the first, which
-// is then near enough (1.1 times as fast).
+// is then near enough.
 ABSL_ATTRIBUTE_ALWAYS_INLINE inline void PrefetchRow(const void* row,
                                                      int64_t n) {
   const int64_t bytes = (n < kMostWordsAsked ? n : kMostWordsAsked) * 4;

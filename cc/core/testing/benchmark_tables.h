@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "cc/core/embedding_table.h"
 #include "cc/core/optimizers/interface.h"
-#include "cc/core/static_table.h"
+#include "cc/core/table/embedding_table.h"
+#include "cc/core/table/static_table.h"
 #include "cc/core/testing/workload.h"
 
 namespace tfembed {

@@ -6,7 +6,7 @@
 #include <map>
 #include <vector>
 
-#include "cc/core/grouped_update.h"
+#include "cc/core/step/grouped_update.h"
 #include "cc/core/testing/near.h"
 #include "cc/core/testing/random_bags.h"
 

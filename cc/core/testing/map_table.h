@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "cc/core/rows.h"
+#include "cc/core/rows/rows.h"
 
 namespace tfembed {
 

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "cc/core/id_bags.h"
+#include "cc/core/step/id_bags.h"
 
 namespace tfembed {
 

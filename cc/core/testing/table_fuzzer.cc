@@ -4,7 +4,7 @@
 #include <limits>
 #include <utility>
 
-#include "cc/core/grouped_update.h"
+#include "cc/core/step/grouped_update.h"
 #include "gtest/gtest.h"
 
 namespace tfembed {

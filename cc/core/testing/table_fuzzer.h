@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "cc/core/embedding_table.h"
 #include "cc/core/support/executor.h"
+#include "cc/core/table/embedding_table.h"
 
 namespace tfembed {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "cc/core/embedding_table.h"
+#include "cc/core/table/embedding_table.h"
 
 namespace tfembed {
 

@@ -12,32 +12,33 @@ ThreadExecutor::ThreadExecutor(int num_threads) {
 
 ThreadExecutor::~ThreadExecutor() {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     stopping_ = true;
   }
-  wake_.notify_all();
+  wake_.NotifyAll();
   for (std::thread& thread : threads_) thread.join();
 }
 
 void ThreadExecutor::Schedule(std::function<void()> work) {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     queue_.push_back(std::move(work));
   }
-  wake_.notify_one();
+  wake_.NotifyOne();
 }
 
 void ThreadExecutor::Run() {
-  std::unique_lock<std::mutex> lock(mutex_);
+  mutex_.lock();
   for (;;) {
-    wake_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
-    if (queue_.empty()) return;
+    while (!stopping_ && queue_.empty()) wake_.Wait(&mutex_);
+    if (queue_.empty()) break;
     std::function<void()> work = std::move(queue_.front());
     queue_.pop_front();
-    lock.unlock();
+    mutex_.unlock();
     work();
-    lock.lock();
+    mutex_.lock();
   }
+  mutex_.unlock();
 }
 
 }  // namespace tfembed

@@ -1,14 +1,14 @@
 #ifndef TFEMBED_CORE_TESTING_THREAD_EXECUTOR_H_
 #define TFEMBED_CORE_TESTING_THREAD_EXECUTOR_H_
 
-#include <condition_variable>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "cc/core/support/executor.h"
+#include "cc/core/support/mutex.h"
 
 namespace tfembed {
 
@@ -27,10 +27,10 @@ class ThreadExecutor : public Executor {
  private:
   void Run();
 
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::deque<std::function<void()>> queue_;
-  bool stopping_ = false;
+  Mutex mutex_;
+  Condition wake_;
+  std::deque<std::function<void()>> queue_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };
 

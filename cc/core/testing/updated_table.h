@@ -9,8 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "cc/core/grouped_update.h"
-#include "cc/core/static_table.h"
+#include "cc/core/step/grouped_update.h"
+#include "cc/core/table/static_table.h"
 #include "cc/core/testing/gradient_features.h"
 #include "cc/core/testing/map_table.h"
 #include "cc/core/testing/near.h"

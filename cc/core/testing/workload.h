@@ -10,7 +10,7 @@
 #include <random>
 #include <vector>
 
-#include "cc/core/id_bags.h"
+#include "cc/core/step/id_bags.h"
 #include "cc/core/support/memory_block.h"
 
 namespace tfembed {

@@ -14,7 +14,7 @@ from tfembed import errors
 
 __all__ = ["RowRule", "TableRows", "check_row_local"]
 
-_MOST_SLOTS = 4  # As kMaxSlots in cc/core/mutable_row.h.
+_MOST_SLOTS = 4  # As kMaxSlots in cc/core/rows/mutable_row.h.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -1,0 +1,84 @@
+#ifndef TFEMBED_CORE_ROWS_VALUE_TYPE_H_
+#define TFEMBED_CORE_ROWS_VALUE_TYPE_H_
+
+#include <cstdint>
+
+namespace tfembed {
+
+// What the numbers of a row are.
+enum class ElementKind : uint8_t {
+  kFloat32,
+  kFloat16,
+  kBfloat16,
+  kFloat64,
+  kInt8,
+  kInt32,
+  kInt64,
+  kBool,
+};
+
+// A kind of number, and what can be done with n of them that lie one after the
+// other at any address. Cheap to copy.
+class ValueType {
+ public:
+  // Not explicit: a kind is a type.
+  constexpr ValueType(ElementKind kind = ElementKind::kFloat32) : kind_(kind) {}
+
+  constexpr ElementKind kind() const { return kind_; }
+  constexpr bool is_float32() const { return kind_ == ElementKind::kFloat32; }
+
+  // Whether it is float16 or bfloat16.
+  bool is_half() const;
+
+  // Bytes of one number.
+  int64_t size() const;
+
+  // As TensorFlow calls it: "float32".
+  const char* name() const;
+
+  // Whether update rules can train it: its numbers are floats or convert to
+  // them and back.
+  bool is_trainable() const;
+
+  // Whether numbers can be added; not where they are booleans.
+  bool has_addition() const { return kind_ != ElementKind::kBool; }
+
+  // Rounds floats to the nearest, ties to even; to integers toward zero, what
+  // does not fit to the nearest that does, NaN to 0.
+  void FromDoubles(const double* from, void* to, int64_t n) const;
+  void FromFloats(const float* from, void* to, int64_t n) const;
+
+  // REQUIRES: is_trainable().
+  void ToFloats(const void* from, float* to, int64_t n) const;
+
+  // As FromFloats, but up or down, as the random bits[i] say, with the
+  // probability that makes the mean right (support/half.h). REQUIRES:
+  // is_half().
+  void RoundByBits(const float* from, const uint16_t* bits, void* to,
+                   int64_t n) const;
+
+  // to[i] += from[i], in this type: integers wrap. REQUIRES: has_addition().
+  void Add(const void* from, void* to, int64_t n) const;
+  // to[i] += from[i] - old[i], likewise: the difference is of this type too.
+  void AddChange(const void* from, const void* old, void* to, int64_t n) const;
+
+  // Whether one of them is a NaN; none is of integers and booleans.
+  bool HasNan(const void* from, int64_t n) const;
+
+  // The sum of squares; booleans are 0 and 1.
+  double SquaredNorm(const void* from, int64_t n) const;
+
+  friend constexpr bool operator==(ValueType a, ValueType b) {
+    return a.kind_ == b.kind_;
+  }
+  friend constexpr bool operator!=(ValueType a, ValueType b) {
+    return a.kind_ != b.kind_;
+  }
+
+ private:
+  ElementKind kind_;
+};
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_CORE_ROWS_VALUE_TYPE_H_

@@ -1,0 +1,321 @@
+#include "cc/core/step/grouped_update.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "cc/core/step/step_holds.h"
+#include "cc/core/step/table_gradients.h"
+#include "cc/core/step/task_updater.h"
+#include "cc/core/support/first_error.h"
+
+namespace tfembed {
+namespace {
+
+// Fewer gradient floats than these are summed faster than a second thread wakes
+// up.
+constexpr int64_t kSerialFloats = 1 << 15;
+
+int64_t NumIds(absl::Span<const BagGradients> features) {
+  int64_t n = 0;
+  for (const BagGradients& feature : features) n += feature.bags.num_ids();
+  return n;
+}
+
+// Into how many tasks to deal `num_ids` of the step's `step_ids`: some per
+// thread in all, since they are not equally long.
+int64_t TasksOfTable(int64_t num_ids, int64_t step_ids,
+                     const Executor* executor) {
+  constexpr int64_t kTasksPerThread = 4;
+  constexpr int64_t kMinIds = 1024;
+  const int64_t threads = NumThreads(executor);
+  if (threads == 1 || step_ids == 0) return 1;
+  const int64_t share = kTasksPerThread * threads * num_ids / step_ids;
+  return std::clamp<int64_t>(share, 1, num_ids / kMinIds + 1);
+}
+
+// Which of ascending ids stand in a sorted list.
+class AscendingMembers {
+ public:
+  explicit AscendingMembers(const std::vector<int64_t>& ids) : ids_(ids) {}
+
+  bool Has(int64_t id) {
+    if (!found_first_) {
+      next_ = std::lower_bound(ids_.begin(), ids_.end(), id);
+      found_first_ = true;
+    }
+    while (next_ != ids_.end() && *next_ < id) ++next_;
+    return next_ != ids_.end() && *next_ == id;
+  }
+
+ private:
+  const std::vector<int64_t>& ids_;
+  std::vector<int64_t>::const_iterator next_;
+  bool found_first_ = false;
+};
+
+// Applies the table's rule with a gradient of 0 to all rows that the table has
+// but those of `touched`, distinct ids in any order.
+void UpdateOtherRows(const TableUpdate& table, std::vector<int64_t> touched,
+                     Executor* executor) {
+  std::sort(touched.begin(), touched.end());
+  RowSink* const sink = table.sink;
+  const int64_t dim = sink->dim();
+  const bool is_ascending = sink->rank_limit() != 0;
+  const std::vector<float> zeros(kVisitRows * dim, 0);
+  ParallelFor(executor, sink->num_slices(), [&](int64_t slice) {
+    AscendingMembers members(touched);
+    NarrowUpdate narrow(*table.rule, table.learning_rate, dim,
+                        sink->rounding());
+    sink->VisitSlice(slice, [&](absl::Span<int64_t> ids, MutableRow* rows) {
+      int64_t n = 0;
+      for (size_t i = 0; i < ids.size(); ++i) {
+        const bool is_touched =
+            is_ascending
+                ? members.Has(ids[i])
+                : std::binary_search(touched.begin(), touched.end(), ids[i]);
+        if (is_touched) continue;
+        ids[n] = ids[i];
+        rows[n++] = rows[i];
+      }
+      if (sink->rounding().type().is_float32()) {
+        table.rule->Apply(rows, zeros.data(), n, dim, table.learning_rate);
+      } else {
+        narrow.Apply(ids.data(), rows, zeros.data(), n);
+      }
+    });
+  });
+}
+
+// One call of GroupedUpdate.
+class UpdateStep {
+ public:
+  UpdateStep(absl::Span<TableUpdate> tables, NonFinite nonfinite,
+             Executor* executor)
+      : tables_(tables), nonfinite_(nonfinite), given_executor_(executor) {
+    for (TableUpdate& table : tables_) {
+      table.nonfinite_rows = 0;
+      num_ids_ += NumIds(table.features);
+      floats_ += NumIds(table.features) * table.sink->dim();
+    }
+    executor_ = floats_ < kSerialFloats ? nullptr : executor;
+  }
+
+  absl::Status Run() {
+    absl::Status status = Create();
+    if (status.ok()) status = Collect();
+    if (!status.ok()) return status;
+    for (auto& gradients : gradients_) gradients->Deal();
+    const std::vector<StepTask> all = Tasks(false);
+    const std::vector<StepTask> kept = Tasks(true);
+    For(kept, [&](const StepTask& task) {
+      gradients_[task.table]->Sort(task.part);
+      return absl::OkStatus();
+    }).IgnoreError();
+    if (nonfinite_ == NonFinite::kRefuse) status = Refuse(all);
+    if (status.ok()) status = holds_.Pin(executor_);
+    if (status.ok()) status = Reserve(kept);
+    if (!status.ok()) return status;
+    holds_.MakeRoom();
+    Update(all);
+    return absl::OkStatus();
+  }
+
+ private:
+  // A task of one table's gradients, or one of its ranges.
+  struct StepTask {
+    int64_t table;
+    int64_t part;
+  };
+
+  bool KeepsSorted(int64_t table) const {
+    return nonfinite_ == NonFinite::kRefuse || !IsDirect(*tables_[table].sink);
+  }
+
+  template <class Body>
+  absl::Status For(const std::vector<StepTask>& tasks, const Body& body) {
+    FirstError error;
+    ParallelFor(executor_, tasks.size(),
+                [&](int64_t i) { error.Update(i, body(tasks[i])); });
+    return error.status();
+  }
+
+  absl::Status Create() {
+    std::vector<IdRange> ids(tables_.size());
+    ParallelFor(executor_, tables_.size(), [&](int64_t t) {
+      if (!IsDirect(*tables_[t].sink)) ids[t] = RangeOfIds(tables_[t].features);
+    });
+    for (size_t t = 0; t < tables_.size(); ++t) {
+      const TableUpdate& table = tables_[t];
+      TableGradients::Options options;
+      options.features = table.features;
+      options.dim = table.sink->dim();
+      options.sink = table.sink;
+      options.ids = ids[t];
+      options.accumulate = table.rule->accumulate();
+      options.max_tasks =
+          TasksOfTable(NumIds(table.features), num_ids_, executor_);
+      options.keeps_sorted = KeepsSorted(t);
+      auto gradients = TableGradients::Create(options);
+      if (!gradients.ok()) return gradients.status();
+      gradients_.push_back(*std::move(gradients));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Collect() {
+    std::vector<StepTask> ranges;
+    for (size_t t = 0; t < gradients_.size(); ++t) {
+      for (int64_t r = 0; r < gradients_[t]->num_ranges(); ++r) {
+        ranges.push_back({static_cast<int64_t>(t), r});
+      }
+    }
+    return For(ranges, [&](const StepTask& range) {
+      return gradients_[range.table]->Collect(range.part);
+    });
+  }
+
+  std::vector<StepTask> Tasks(bool only_kept) const {
+    std::vector<StepTask> tasks;
+    for (size_t t = 0; t < gradients_.size(); ++t) {
+      if (only_kept && !KeepsSorted(t)) continue;
+      for (int64_t i = 0; i < gradients_[t]->num_tasks(); ++i) {
+        tasks.push_back({static_cast<int64_t>(t), i});
+      }
+    }
+    return tasks;
+  }
+
+  absl::Status Refuse(const std::vector<StepTask>& tasks) {
+    return For(tasks, [&](const StepTask& task) {
+      return RefuseNonFinite(tables_[task.table].name,
+                             *tables_[task.table].sink,
+                             gradients_[task.table]->Read(task.part).get());
+    });
+  }
+
+  // Makes all the room before anything is changed.
+  absl::Status Reserve(const std::vector<StepTask>& tasks) {
+    const absl::Status status = For(tasks, [&](const StepTask& task) {
+      return ReserveFor(task, holds_.Parts(task.table, task.part), nullptr);
+    });
+    if (!absl::IsResourceExhausted(status)) return status;
+    // Only few of the ids may be new. Reading them is as much work as the step.
+    For(tasks, [&](const StepTask& task) {
+      RowSink* sink = tables_[task.table].sink;
+      for (const auto& part : holds_.Parts(task.table, task.part)) {
+        sink->Lock(part.part);
+        sink->Unlock(part.part);  // Gives back what was kept for it.
+      }
+      return absl::OkStatus();
+    }).IgnoreError();
+    return For(tasks, [&](const StepTask& task) {
+      if (IsDirect(*tables_[task.table].sink)) return absl::OkStatus();
+      const StepHolds::TaskIds read = holds_.Trained(task.table, task.part);
+      return ReserveFor(task, read.parts, read.ids.data());
+    });
+  }
+
+  // `ids`: those of the parts, or null.
+  absl::Status ReserveFor(const StepTask& task,
+                          absl::Span<const TableGradients::PartSize> parts,
+                          const int64_t* ids) {
+    RowSink* sink = tables_[task.table].sink;
+    if (IsDirect(*sink)) return absl::OkStatus();
+    for (const auto& part : parts) {
+      const absl::Status status = sink->Reserve(part.part, ids, part.ids);
+      if (!status.ok()) return status;
+      if (ids != nullptr) ids += part.ids;
+    }
+    return absl::OkStatus();
+  }
+
+  // Cannot fail.
+  void Update(const std::vector<StepTask>& tasks) {
+    std::vector<int64_t> nonfinite_rows(tasks.size(), 0);
+    std::vector<std::vector<int64_t>> touched(tasks.size());
+    ParallelFor(executor_, tasks.size(), [&](int64_t i) {
+      const StepTask& task = tasks[i];
+      TaskUpdater updater(tables_[task.table], nonfinite_);
+      updater.Run(gradients_[task.table]->Read(task.part).get());
+      nonfinite_rows[i] = updater.nonfinite_rows();
+      touched[i] = updater.touched();
+    });
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      tables_[tasks[i].table].nonfinite_rows += nonfinite_rows[i];
+    }
+    for (size_t t = 0; t < tables_.size(); ++t) {
+      if (!tables_[t].rule->moves_all_rows()) continue;
+      std::vector<int64_t> ids;
+      for (size_t i = 0; i < tasks.size(); ++i) {
+        if (tasks[i].table != static_cast<int64_t>(t)) continue;
+        ids.insert(ids.end(), touched[i].begin(), touched[i].end());
+      }
+      UpdateOtherRows(tables_[t], std::move(ids), given_executor_);
+    }
+  }
+
+  const absl::Span<TableUpdate> tables_;
+  const NonFinite nonfinite_;
+  Executor* const given_executor_;
+  Executor* executor_ = nullptr;  // Null for a small step.
+  int64_t num_ids_ = 0;
+  int64_t floats_ = 0;
+  std::vector<std::unique_ptr<TableGradients>> gradients_;
+  StepHolds holds_{tables_, gradients_, nonfinite_ == NonFinite::kSkip};
+};
+
+// Copies a task's sums to their places.
+void CopySums(SumReader* reader, int64_t dim, int64_t* ids, float* rows) {
+  SumBlock block;
+  while (reader->Next(&block, {})) {
+    std::copy_n(block.ids.begin(), block.n, ids);
+    std::copy_n(block.sums.begin(), block.n * dim, rows);
+    ids += block.n;
+    rows += block.n * dim;
+  }
+}
+
+}  // namespace
+
+absl::Status GroupedUpdate(absl::Span<TableUpdate> tables, NonFinite nonfinite,
+                           Executor* executor) {
+  return UpdateStep(tables, nonfinite, executor).Run();
+}
+
+absl::StatusOr<SummedGradients> SumGradients(
+    absl::Span<const BagGradients> features, int64_t dim, Executor* executor) {
+  const int64_t num_ids = NumIds(features);
+  if (num_ids * dim < kSerialFloats) executor = nullptr;
+  TableGradients::Options options;
+  options.features = features;
+  options.dim = dim;
+  options.ids = RangeOfIds(features);
+  options.max_tasks = TasksOfTable(num_ids, num_ids, executor);
+  options.keeps_sorted = true;
+  const auto owner = TableGradients::Create(options);
+  if (!owner.ok()) return owner.status();
+  TableGradients& gradients = **owner;
+  ParallelFor(executor, gradients.num_ranges(), [&](int64_t range) {
+    gradients.Collect(range).IgnoreError();  // Without a sink all ids are good.
+  });
+  gradients.Deal();
+  ParallelFor(executor, gradients.num_tasks(),
+              [&](int64_t task) { gradients.Sort(task); });
+  std::vector<int64_t> starts = {0};
+  for (int64_t task = 0; task < gradients.num_tasks(); ++task) {
+    starts.push_back(starts.back() + gradients.PartSizes(task)[0].ids);
+  }
+  SummedGradients result;
+  result.ids.resize(starts.back());
+  result.rows.resize(starts.back() * dim);
+  ParallelFor(executor, gradients.num_tasks(), [&](int64_t task) {
+    CopySums(gradients.Read(task).get(), dim, result.ids.data() + starts[task],
+             result.rows.data() + starts[task] * dim);
+  });
+  return result;
+}
+
+}  // namespace tfembed

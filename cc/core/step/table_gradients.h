@@ -1,0 +1,97 @@
+#ifndef TFEMBED_CORE_STEP_TABLE_GRADIENTS_H_
+#define TFEMBED_CORE_STEP_TABLE_GRADIENTS_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "cc/core/rows/rows.h"
+#include "cc/core/simd/dispatch.h"
+#include "cc/core/step/gradient_entries.h"
+#include "cc/core/step/grouped_update.h"
+
+namespace tfembed {
+
+// Gradients of consecutive ids of one part, summed.
+struct SumBlock {
+  int part = 0;
+  int64_t n = 0;
+  std::vector<int64_t> ids;  // [n]
+  std::vector<float> sums;   // [n, dim]
+};
+
+// Reads a task's sums in the order of ranks, a block at a time.
+class SumReader {
+ public:
+  virtual ~SumReader() = default;
+
+  // False at the end. The block's vectors may be larger than its n. Fetches
+  // `to_write`, rows of earlier blocks, meanwhile.
+  virtual bool Next(SumBlock* block, const RowsToFetch& to_write) = 0;
+};
+
+// The gradients of one table's bags in one step, on their way to one sum per
+// id. They are never written out per id: an entry of 8 or 16 bytes per id of a
+// bag is sorted, and the sums are taken from the bags' own gradients.
+//
+//   Collect(r) for every range r       checks the ids (in any order, at once)
+//   Deal()                             deals the ids to tasks
+//   Sort(t) for every task t           needed where Options::keeps_sorted
+//   Read(t) for every task t           (both in any order, at once)
+//
+// An id belongs to one task; the entries of an id keep the order of features,
+// bags and ids. Nothing here depends on who runs what, or when.
+class TableGradients {
+ public:
+  struct Options {
+    absl::Span<const BagGradients> features;
+    int64_t dim = 0;
+    const RowSink* sink = nullptr;  // Null: distinct ids come out ascending.
+    IdRange ids;                    // Needed unless the sink is direct.
+    bool accumulate = true;         // False: one "sum" per occurrence.
+    int64_t max_tasks = 1;
+    // Read() sorts on its own, into the thread's scratch memory, unless the
+    // sorted entries are kept from Sort() on.
+    bool keeps_sorted = false;
+  };
+
+  // InvalidArgument: more than 2^32 bags or ids.
+  static absl::StatusOr<std::unique_ptr<TableGradients>> Create(
+      const Options& options);
+
+  virtual ~TableGradients() = default;
+
+  virtual int64_t num_ids() const = 0;
+  virtual int64_t num_ranges() const = 0;
+  virtual absl::Status Collect(int64_t range) = 0;
+
+  virtual void Deal() = 0;
+  virtual int64_t num_tasks() const = 0;  // After Deal(): at most max_tasks.
+
+  // Distinct ids of a task's parts.
+  struct PartSize {
+    int part;
+    int64_t ids;
+  };
+  virtual void Sort(int64_t task) = 0;
+  virtual const std::vector<PartSize>& PartSizes(int64_t task) const = 0;
+
+  // At most one reader per thread at a time.
+  virtual std::unique_ptr<SumReader> Read(int64_t task) = 0;
+};
+
+// Takes the sums with a NaN or an infinity, and their ids, out of a block of
+// rows of `dim` floats; returns how many.
+int64_t DropNonFinite(int64_t dim, SumBlock* block);
+
+// InvalidArgument where a reader has such a sum, naming its id and `table`.
+absl::Status RefuseNonFinite(absl::string_view table, const RowSink& sink,
+                             SumReader* reader);
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_CORE_STEP_TABLE_GRADIENTS_H_

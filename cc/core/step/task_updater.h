@@ -1,0 +1,112 @@
+#ifndef TFEMBED_CORE_STEP_TASK_UPDATER_H_
+#define TFEMBED_CORE_STEP_TASK_UPDATER_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "cc/core/optimizers/interface.h"
+#include "cc/core/rows/mutable_row.h"
+#include "cc/core/rows/row_rounding.h"
+#include "cc/core/rows/rows.h"
+#include "cc/core/step/grouped_update.h"
+#include "cc/core/step/table_gradients.h"
+
+namespace tfembed {
+
+// Applies an update rule, which works on floats, to rows of float16 or
+// bfloat16: the values of a block of rows become floats, are moved and rounded
+// back. Slots are floats. For one task of an update; borrows the rule.
+class NarrowUpdate {
+ public:
+  NarrowUpdate(const UpdateRule& rule, float learning_rate, int64_t dim,
+               const RowRounding& rounding)
+      : rule_(rule),
+        learning_rate_(learning_rate),
+        dim_(dim),
+        rounding_(rounding) {}
+
+  // As UpdateRule::Apply; rows[i] is that of ids[i], and its value `dim`
+  // numbers of the rounding's type. Equal ids follow each other, in this call
+  // and from call to call; each of them finds the row as the one before has
+  // rounded it.
+  void Apply(const int64_t* ids, const MutableRow* rows, const float* gradients,
+             int64_t n);
+
+ private:
+  void ApplyDistinct(const int64_t* ids, const MutableRow* rows,
+                     const float* gradients, int64_t n);
+
+  const UpdateRule& rule_;
+  const float learning_rate_;
+  const int64_t dim_;
+  const RowRounding rounding_;
+  std::vector<float> values_;
+  std::vector<MutableRow> rows_;
+  bool has_last_ = false;
+  int64_t last_id_ = 0;
+  uint64_t occurrence_ = 0;  // Of the last id.
+};
+
+// Whether rows are there already and need no room; see RowSink::rank_limit.
+inline bool IsDirect(const RowSink& sink) { return sink.rank_limit() != 0; }
+
+// Updates the rows of one task of a step: while the rows of a block arrive, the
+// next one is summed. To be used once, by one thread.
+class TaskUpdater {
+ public:
+  // Borrows the table, whose sink has room for all ids that train.
+  TaskUpdater(const TableUpdate& table, NonFinite nonfinite);
+  TaskUpdater(const TaskUpdater&) = delete;
+  TaskUpdater& operator=(const TaskUpdater&) = delete;
+  ~TaskUpdater() { LeavePart(); }
+
+  void Run(SumReader* reader);
+
+  int64_t nonfinite_rows() const { return nonfinite_rows_; }
+
+  // The ids of the task, where the rule moves all other rows too.
+  const std::vector<int64_t>& touched() const { return touched_; }
+
+ private:
+  // Sums and their rows, which are on their way from memory.
+  struct PendingBlock {
+    SumBlock sums;
+    std::vector<MutableRow> rows;  // One per sum.
+  };
+  // A thread's buffers, kept from step to step.
+  struct Scratch {
+    PendingBlock blocks[2];
+    std::vector<int64_t> new_ids;
+    std::vector<MutableRow> new_rows;
+  };
+  static Scratch& ThreadScratch();
+
+  void EnterPart(int part, PendingBlock* last);
+  void LeavePart();
+  void Find(PendingBlock* block);
+  void FindOccurrences(PendingBlock* block);
+  void DropRefused(PendingBlock* block);
+  void Apply(PendingBlock* block);
+
+  static constexpr int kNoPart = -1;
+
+  const TableUpdate& table_;
+  const int64_t dim_;
+  const NonFinite nonfinite_;
+  Scratch& scratch_;
+  NarrowUpdate narrow_;
+  const bool is_narrow_;
+  int part_ = kNoPart;
+  int64_t nonfinite_rows_ = 0;
+  std::vector<int64_t> touched_;
+  // The last id that was looked for without accumulation, and its row.
+  bool has_last_ = false;
+  int64_t last_id_ = 0;
+  MutableRow last_row_;
+};
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_CORE_STEP_TASK_UPDATER_H_

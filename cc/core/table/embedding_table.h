@@ -1,0 +1,599 @@
+#ifndef TFEMBED_CORE_TABLE_EMBEDDING_TABLE_H_
+#define TFEMBED_CORE_TABLE_EMBEDDING_TABLE_H_
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <shared_mutex>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "cc/core/policies/eviction.h"
+#include "cc/core/rows/initial_rows.h"
+#include "cc/core/rows/row_layout.h"
+#include "cc/core/rows/row_rounding.h"
+#include "cc/core/rows/rows.h"
+#include "cc/core/support/executor.h"
+#include "cc/core/support/memory_promise.h"
+#include "cc/core/support/mutex.h"
+#include "cc/core/support/row_copy.h"
+#include "cc/core/table/key_partition.h"
+#include "cc/core/table/key_source.h"
+#include "cc/core/table/row_store.h"
+#include "cc/core/table/string_keys.h"
+#include "cc/core/table/table_stripe.h"
+
+namespace tfembed {
+
+// Slots kept in each row beside its value, as an update rule asks for them.
+struct SlotLayout {
+  std::string owner;                  // The update rule's name, e.g. "adagrad".
+  std::vector<std::string> names;     // E.g. {"accumulators"}.
+  std::vector<float> initial_values;  // One per slot.
+  SlotSet row_wise = 0;               // Those of one float a row, not `dim`.
+};
+
+// The most values of a row.
+inline constexpr int64_t kMaxDim = int64_t{1} << 30;
+
+// InvalidArgument: rows of `type` cannot have such slots.
+absl::Status CheckSlotLayout(const SlotLayout& layout, ValueType type);
+
+// What the keys of a table are outside; inside they are int64.
+enum class KeyKind : uint8_t { kInt64, kInt32, kString };
+
+// What a table holds and takes, in keys and bytes.
+struct TableStats {
+  int64_t size = 0;         // Keys.
+  int64_t capacity = 0;     // Keys that fit before the index grows.
+  int64_t index_bytes = 0;  // The hash index, keys included.
+  int64_t row_bytes = 0;    // Slabs: values, slots, free rows.
+};
+
+// How a table was used since it was made, and what it takes by kind.
+struct TableUse {
+  int64_t hits = 0;      // Keys of lookups that were there,
+  int64_t misses = 0;    // and that were not.
+  int64_t admitted = 0;  // Keys that training steps inserted,
+  int64_t refused = 0;   // and that they did not: not admitted yet.
+  int64_t evicted = 0;   // Keys that Evict removed.
+  int64_t nan_rows = 0;  // Rows with a NaN that were upserted.
+
+  int64_t value_bytes = 0;  // Of rows in use; the rest of the slabs is free.
+  int64_t slot_bytes = 0;
+  int64_t meta_bytes = 0;
+  int64_t policy_bytes = 0;  // Beside rows and index.
+
+  int64_t places = 0;         // Of keys in the index, free ones included.
+  int64_t probes = 0;         // Buckets read to find each key once.
+  int64_t longest_probe = 0;  // Of one key.
+};
+
+// One shard of a table without a fixed vocabulary: int64 keys, each with a row
+// of `dim` numbers and the slots of at most one update rule, floats. No key
+// value is reserved. Thread-safe: any number of threads read at once; writers
+// lock a part of the keys or all, so a key's row is whole at any moment. Batch
+// calls take keys in any order, repeated or not; with repeats the last one wins
+// in Upsert. A failed call leaves the table as it was.
+//
+// In a table of bounded size one batch of writes runs at a time; it must not
+// have more distinct keys than the bound (InvalidArgument), and evicts none of
+// them. Import is the exception: of too many rows the last ones written stay.
+//
+// Memory: the row (row_layout.h) and at most 24 bytes beside it per key. Rows
+// lie in slabs on huge pages and never move when the table grows.
+//
+// Locks. Readers hold the locks of all stripes, shared. Writers lock one stripe
+// at a time, exclusively; WriteInOrder locks all of them, where it need not
+// wait for any. Writes of rows and updates (Sink) hold batches_, shared, from
+// the reservation of room to the last write; removals need not. Clear, SetSlots
+// and SetSeed hold batches_ and then all stripes, exclusively. In a table of
+// bounded size all writers, updates and removals included, hold batches_
+// exclusively: nothing else changes while a batch counts its new keys, evicts
+// and writes. whole() comes before batches_, batches_ before stripes, and
+// stripes are locked in order, so no two calls can wait for each other. A lock
+// that is held is never asked for again.
+//
+// The methods are in embedding_table.cc (creation, sizes, slots),
+// table_read.cc, table_write.cc, table_write_in_order.cc, table_update.cc
+// (training), table_policies.cc and table_snapshot.cc.
+class EmbeddingTable {
+ public:
+  struct Options {
+    int64_t dim = 0;  // 0: keys without a value.
+    KeyKind keys = KeyKind::kInt64;
+    ValueType type;
+    int64_t meta_words = 0;        // Kept behind value and slots of each row.
+    int64_t initial_capacity = 0;  // Keys to make room for at once.
+    std::string admission;         // See AdmissionPolicy::Parse; "": all keys.
+    std::string eviction;          // See EvictionPolicy::Parse; "": none.
+    // Keys that are never exceeded: what an insert has no room for it makes by
+    // eviction, sampled. 0: no bound; else `eviction` must be there.
+    int64_t max_size = 0;
+    // What all columns of missing keys read in place of their initial row.
+    std::optional<float> missing_value;
+    // Whether what is trained or added is rounded up or down by chance
+    // (row_rounding.h); float16 and bfloat16 rows only.
+    bool stochastic_rounding = false;
+  };
+
+  // InvalidArgument: a policy that cannot be read or, with `max_size`, admits
+  // keys by counters that they share; dim < 0, meta_words < 0 or
+  // initial_capacity < 0, initial rows of another width or type, or stochastic
+  // rounding to another type than halves.
+  // ResourceExhausted.
+  static absl::StatusOr<std::unique_ptr<EmbeddingTable>> Create(
+      const Options& options, InitialRows initial_rows);
+
+  EmbeddingTable(const EmbeddingTable&) = delete;
+  EmbeddingTable& operator=(const EmbeddingTable&) = delete;
+
+  // Readers of all that the table holds take this lock shared; whoever replaces
+  // the content in several calls takes it exclusively. See LockWhole.
+  SharedMutex& whole() const ABSL_LOCK_RETURNED(whole_) { return whole_; }
+
+  int64_t dim() const { return dim_; }
+  KeyKind key_kind() const { return key_kind_; }
+
+  // Which int64 stands for a string; null unless key_kind() is kString.
+  StringKeys* strings() const { return strings_.get(); }
+
+  ValueType type() const { return type_; }
+  RowLayout layout() const;
+  int64_t size() const;
+  int64_t max_size() const { return max_size_; }  // 0: no bound.
+  TableStats stats() const;
+  TableUse use() const;  // Walks through the index.
+  SlotLayout slots() const;
+  uint64_t seed() const;  // Of the initial rows.
+
+  // What the eviction policy notes of each row (EvictionPolicy::notes), "" for
+  // nothing.
+  absl::string_view notes() const {
+    return touches_ ? eviction_->notes() : absl::string_view();
+  }
+
+  // `values`, here and below: dim() numbers of type() for each key, as
+  // TensorFlow lays them out.
+
+  // values[i] = row of keys[i], or its initial row; exists[i] says which
+  // (null: not asked). Inserts nothing.
+  void LookupFrom(KeySource* keys, void* values, bool* exists,
+                  Executor* executor) const;
+  void Lookup(absl::Span<const int64_t> keys, void* values, bool* exists,
+              Executor* executor) const {
+    KeySpan span(keys);
+    LookupFrom(&span, values, exists, executor);
+  }
+
+  // Writes the rows of `keys`; new keys get initial slots.
+  absl::Status Upsert(absl::Span<const int64_t> keys, const void* values,
+                      Executor* executor);
+
+  // Where exists[i] and the key is there: adds values[i] - old_values[i] to its
+  // row (null: values[i]). Where neither: inserts values[i]. Else ignores it
+  // (someone came between). InvalidArgument where the type has no addition.
+  absl::Status Accum(absl::Span<const int64_t> keys, const void* values,
+                     const void* old_values, const bool* exists,
+                     Executor* executor);
+
+  // What update rules move: value and slots as (1 + slots) * dim floats.
+  int64_t trained_width() const { return dim() + layout().slot_words(); }
+
+  // The trained rows of `keys`, of a missing key the initial ones.
+  // FailedPrecondition: `width` is not trained_width(), or the type is none
+  // that can be trained.
+  absl::Status LookupTrained(absl::Span<const int64_t> keys, int64_t width,
+                             float* rows, Executor* executor) const;
+
+  // Writes trained rows, or with `add` adds to them, each occurrence of a
+  // repeated key; missing keys are inserted first. Errors as LookupTrained and
+  // Upsert.
+  absl::Status WriteTrained(absl::Span<const int64_t> keys, int64_t width,
+                            const float* rows, bool add, Executor* executor);
+
+  // Keys that are not there are ignored.
+  void Remove(absl::Span<const int64_t> keys, Executor* executor);
+
+  // As Remove; counts the keys that were there as evicted.
+  void Evict(absl::Span<const int64_t> keys, Executor* executor);
+
+  // All keys of one moment and what their rows are worth by `policy`, or where
+  // that is "" by the table's own: the lowest go first. `allocate` as for
+  // ExportKeys. InvalidArgument: a policy that cannot be read or that needs
+  // words which the rows do not have.
+  struct WorthBuffers {
+    int64_t* keys;
+    double* worth;
+  };
+  absl::Status ExportWorth(
+      const std::string& policy,
+      const std::function<absl::StatusOr<WorthBuffers>(int64_t n)>& allocate,
+      Executor* executor) const;
+
+  // Keys that admission keeps waiting, where it counts each by itself.
+  int64_t num_waiting() const;
+
+  // Which keys have a row or wait for one.
+  void IsKnown(absl::Span<const int64_t> keys, bool* known) const;
+
+  // Has keys wait that training has seen in so many steps, each below 2^24;
+  // those that have a row do not. Nothing happens without an admission policy.
+  // InvalidArgument: a number below 1, and nothing is changed;
+  // ResourceExhausted: some may wait.
+  absl::Status ImportWaiting(absl::Span<const int64_t> keys,
+                             absl::Span<const int32_t> seen);
+
+  // Replaces the notes of rows, as Snapshot::Note gives them, where there are
+  // any; keys without a row are ignored. ResourceExhausted: nothing is changed.
+  absl::Status ImportNotes(absl::Span<const int64_t> keys,
+                           absl::Span<const uint32_t> notes);
+
+  // What admission has counted where keys share counters: a table has
+  // `num_blocks` blocks of `block_bytes` bytes; none otherwise. Those of two
+  // tables with equal shapes mean the same.
+  struct CountersShape {
+    std::string kind;
+    int64_t num_blocks = 0;
+    int64_t block_bytes = 0;
+
+    bool operator!=(const CountersShape& other) const {
+      return kind != other.kind || num_blocks != other.num_blocks ||
+             block_bytes != other.block_bytes;
+    }
+  };
+  const CountersShape& counters_shape() const { return counters_shape_; }
+
+  // Replaces a block. REQUIRES: it is one of those, of this size.
+  void ImportCounters(int64_t block, absl::Span<const uint8_t> counters);
+
+  // Gives the memory back to the system.
+  void Clear();
+
+  // The same, with room for `keys` keys (no more than the bound), in the memory
+  // that is there as far as it goes: a system may take seconds a GB for what it
+  // hands out anew. ResourceExhausted: the table has been cleared.
+  absl::Status ClearFor(int64_t keys);
+
+  // Lays slots out in every row, present rows included (slab by slab, never a
+  // second copy of the table). Same owner and names again: rows stay, and
+  // new ones start from these initial values. FailedPrecondition where another
+  // rule's slots are there; InvalidArgument where rows of this type cannot be
+  // trained.
+  absl::Status SetSlots(const SlotLayout& layout);
+
+  // Draws the initial rows of missing keys from another seed.
+  void SetSeed(uint64_t seed);
+
+  // Full rows, here and below, are rows as they lie in memory: this many words,
+  // by row_layout.h; with float32 and no meta words (1 + slots) * dim floats.
+  int64_t full_width() const { return layout().width(); }
+
+  // The table as of one moment: read locks on all stripes while it lives, so
+  // writers wait and readers do not; whoever holds it must not ask the table
+  // itself for what changes. Borrows the table.
+  class Snapshot {
+   public:
+    explicit Snapshot(const EmbeddingTable& table);
+
+    int64_t size() const;
+    uint64_t seed() const;
+    const SlotLayout& slots() const;
+    const RowLayout& layout() const;
+
+    // What is noted of a full row, as EvictionPolicy::Saved. REQUIRES: the
+    // table's notes() are not "".
+    uint32_t Note(const float* full_row) const;
+
+    // Calls visit(keys, full rows) for chunks of `chunk_rows` keys, the last of
+    // fewer, one after the other until all were seen or visit returns an error,
+    // which is passed on. With an executor one thread copies the next chunk's
+    // rows while another visits this one: it may be any. ResourceExhausted: no
+    // memory for two chunks. InvalidArgument: chunk_rows < 1.
+    using Visitor = std::function<absl::Status(absl::Span<const int64_t> keys,
+                                               const float* full_rows)>;
+    absl::Status Visit(int64_t chunk_rows, const Visitor& visit,
+                       Executor* executor) const;
+
+    // Calls visit(first, keys, rows) for all keys, some hundred at a time, from
+    // as many threads as there are: rows[i] is the full row of keys[i], which
+    // is key `first` + i of the table's size(), in no particular order.
+    using BlockVisitor =
+        std::function<void(int64_t first, absl::Span<const int64_t> keys,
+                           const float* const* full_rows)>;
+    void VisitBlocks(const BlockVisitor& visit, Executor* executor) const;
+
+    // As ImportWaiting takes them, in chunks of `chunk_keys`, the last one of
+    // fewer.
+    using WaitingVisitor = std::function<absl::Status(
+        absl::Span<const int64_t> keys, absl::Span<const int32_t> seen)>;
+    int64_t num_waiting() const;
+    absl::Status VisitWaiting(int64_t chunk_keys,
+                              const WaitingVisitor& visit) const;
+
+    // A block of the table's counters_shape().
+    absl::Span<const uint8_t> counters(int64_t block) const;
+
+   private:
+    const EmbeddingTable& table_;
+    const SharedLocks locks_;
+    const Moment now_;
+  };
+  std::unique_ptr<Snapshot> Freeze() const;
+
+  // All keys of one moment. `allocate(n)`, called once, with every stripe
+  // read-locked, so it must not ask this table, returns where to write n keys.
+  absl::Status ExportKeys(
+      const std::function<absl::StatusOr<int64_t*>(int64_t n)>& allocate,
+      Executor* executor) const;
+
+  // exists[i] says whether keys[i] is there. Touches no row.
+  void Contains(absl::Span<const int64_t> keys, bool* exists,
+                Executor* executor) const;
+
+  // Upsert of full rows of `width` words. FailedPrecondition where the table's
+  // rows have another width, as after SetSlots. A meta word is a note as
+  // Snapshot::Note gives it, 0 for a row that counts as touched once, now. No
+  // step of the table's clock.
+  absl::Status Import(absl::Span<const int64_t> keys, int64_t width,
+                      const float* full_rows, Executor* executor);
+
+  // For grouped lookups: read locks on all stripes while it lives.
+  std::unique_ptr<RowSource> Read() const;
+
+  // For grouped updates. The sink borrows the table.
+  std::unique_ptr<RowSink> Write();
+
+ private:
+  class Source;        // table_read.cc
+  class Sink;          // table_update.cc
+  class Bound;         // table_bound.h
+  class OrderedWrite;  // table_write_in_order.cc
+  struct RowWrites;    // row_writes.h
+  struct GroupBlock;   // table_write.cc
+
+  // The rows of the store have the layout's width.
+  EmbeddingTable(const RowLayout& layout, KeyKind key_kind,
+                 InitialRows initial_rows, std::unique_ptr<RowStore> store);
+
+  // What Create does once, before the table is used. ResourceExhausted,
+  // InvalidArgument.
+  absl::Status ReserveKeys(int64_t keys);
+  absl::Status SetAdmission(const std::string& policy, int64_t max_size);
+  void SetEviction(std::unique_ptr<EvictionPolicy> policy, int64_t max_size);
+
+  absl::Status ClearRowsFor(int64_t keys);
+
+  int64_t CountWaiting() const ABSL_SHARED_LOCKS_REQUIRED(stripes_);
+  void ForEachWaiting(const AdmissionFilter::WaitingVisitor& visit) const
+      ABSL_SHARED_LOCKS_REQUIRED(stripes_);
+
+  // What a batch has reserved.
+  struct Reservations {
+    Reservations() { keys.fill(-1); }
+
+    std::array<int64_t, kNumStripes> keys;  // By stripe; -1: nothing.
+    std::array<int, kNumStripes> order;     // Stripes that may grow come first.
+    MemoryPromise memory;                   // Of new rows.
+  };
+
+  absl::Status WriteRows(absl::Span<const int64_t> keys, RowWrites writes,
+                         Executor* executor);
+  absl::Status WriteBounded(absl::Span<const int64_t> keys, RowWrites writes,
+                            Executor* executor);
+  absl::Status PinWrites(Bound* bound, RowWrites* writes,
+                         absl::Span<const int64_t>* keys) const;
+  static absl::Status NoMemoryToPin(int64_t keys);
+  // Writes a batch all of whose rows are there, if such a batch is faster this
+  // way; false: nothing was done.
+  bool WriteInOrder(absl::Span<const int64_t> keys, RowWrites writes,
+                    Executor* executor) ABSL_SHARED_LOCKS_REQUIRED(batches_);
+  // A table of bounded size is held by `bound`.
+  absl::Status WriteHeld(absl::Span<const int64_t> keys, RowWrites writes,
+                         Bound* bound, Executor* executor)
+      ABSL_SHARED_LOCKS_REQUIRED(batches_);
+  int64_t value_bytes() const { return dim_ * type_.size(); }
+
+  bool Streams(const RowWrites& writes, int64_t n) const
+      ABSL_SHARED_LOCKS_REQUIRED(stripes_.any());
+  absl::Status ReserveGroups(const KeyPartition& partition,
+                             const RowWrites& writes, const Bound* bound,
+                             int64_t fresh_bytes, Executor* executor,
+                             Reservations* reservations)
+      ABSL_SHARED_LOCKS_REQUIRED(batches_);
+  absl::StatusOr<int64_t> ReserveGroupsOnce(const KeyPartition& partition,
+                                            const RowWrites& writes,
+                                            const Bound* bound, bool counts_all,
+                                            Executor* executor,
+                                            Reservations* reservations)
+      ABSL_SHARED_LOCKS_REQUIRED(batches_);
+  void ReleaseGroups(Reservations* reservations);
+  absl::Status ReserveMissing(const KeyGroup& group, const RowWrites& writes,
+                              int64_t leaving, TableStripe* stripe,
+                              int64_t* reserved, int64_t* fresh_rows);
+  static int64_t CountMissing(const KeyGroup& group, const RowWrites& writes,
+                              const TableStripe& stripe)
+      ABSL_SHARED_LOCKS_REQUIRED(stripe.mutex());
+  // `written`: for policies that count, room for an address a key.
+  void WriteGroup(const KeyGroup& group, const RowWrites& writes,
+                  float** written, TableStripe* stripe)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe->mutex())
+          ABSL_SHARED_LOCKS_REQUIRED(stripes_.any());
+  void BeginBlock(const KeyGroup& group, int64_t begin,
+                  const TableStripe& stripe, GroupBlock* block) const
+      ABSL_SHARED_LOCKS_REQUIRED(stripe.mutex());
+  void FindOrMakeRows(const RowWrites& writes, TableStripe* stripe,
+                      GroupBlock* block)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe->mutex())
+          ABSL_SHARED_LOCKS_REQUIRED(stripes_.any());
+  int64_t FloatsToFetch(const RowWrites& writes) const
+      ABSL_SHARED_LOCKS_REQUIRED(stripes_.any());
+  // Return how many rows have a NaN, and ask for the homes of the next block.
+  // By the kernel: upserts and accums of float32.
+  int64_t WriteByKernel(const RowWrites& writes, const GroupBlock& block,
+                        const GroupBlock& next) const;
+  int64_t WriteRowByRow(const RowWrites& writes, const GroupBlock& block,
+                        const GroupBlock& next) const
+      ABSL_SHARED_LOCKS_REQUIRED(stripes_.any());
+  void AskForGiven(const RowWrites& writes, uint32_t position) const;
+  // `position`: of the key in its batch.
+  void WriteTrainedRow(const RowWrites& writes, uint32_t position, int64_t key,
+                       bool is_new, float* row) const
+      ABSL_SHARED_LOCKS_REQUIRED(stripes_.any());
+  void AddValue(const RowWrites& writes, uint32_t position, int64_t key,
+                float* row) const;
+
+  std::unique_lock<SharedMutex> HoldIfBounded();
+  // Return how many keys were there.
+  int64_t RemoveKeys(absl::Span<const int64_t> keys, Executor* executor);
+  int64_t EraseGroup(const KeyGroup& group, TableStripe* stripe)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe->mutex());
+
+  Moment Now() const;
+  Moment Tick();  // Begins a batch of writes.
+
+  // REQUIRES: the lock of the row's stripe.
+  double RowWorth(const EvictionPolicy& policy, uint32_t row,
+                  const Moment& now) const
+      ABSL_SHARED_LOCKS_REQUIRED(stripes_.any());
+
+  // All keys of a locked stripe, and what their rows are worth.
+  void JudgeRows(const HashIndex& index, const EvictionPolicy& policy,
+                 const Moment& now, WorthBuffers to) const
+      ABSL_SHARED_LOCKS_REQUIRED(stripes_.any());
+
+  template <int64_t kBytes>
+  void LookupRange(const StripeIndexes& indexes, const KeySource& keys,
+                   int64_t first, int64_t last, char* values, bool* exists,
+                   bool streams) const ABSL_SHARED_LOCKS_REQUIRED(stripes_)
+      ABSL_SHARED_LOCKS_REQUIRED(stripes_.any());
+
+  TableStripe& stripe(uint64_t hash) { return stripes_[StripeOf(hash)]; }
+
+  // What missing keys read.
+  const InitialRows& missing_rows() const
+      ABSL_SHARED_LOCKS_REQUIRED(stripes_.any()) {
+    return missing_rows_.has_value() ? *missing_rows_ : initial_rows_;
+  }
+
+  // How the batch that began at `now` rounds what it trains or adds.
+  RowRounding Rounding(const Moment& now) const {
+    if (!rounds_by_chance_) return RowRounding(type_);
+    return RowRounding(type_, seed(), now.step);
+  }
+
+  // The eviction policy's word of a row. REQUIRES, here and below: touches_.
+  uint32_t Note(const float* row) const
+      ABSL_SHARED_LOCKS_REQUIRED(stripes_.any()) {
+    uint32_t word;
+    std::memcpy(&word, row + layout_.width() - 1, sizeof(word));
+    return word;
+  }
+  void SetNote(uint32_t word, float* row) const
+      ABSL_SHARED_LOCKS_REQUIRED(stripes_.any()) {
+    std::memcpy(row + layout_.width() - 1, &word, sizeof(word));
+  }
+
+  // Notes in a row that it is written.
+  void Touch(const Moment& now, float* row) const
+      ABSL_SHARED_LOCKS_REQUIRED(stripes_.any()) {
+    SetNote(eviction_->Touch(Note(row), now), row);
+  }
+
+  // Makes an imported note the table's own.
+  void TakeNote(const Moment& now, float* row) const
+      ABSL_SHARED_LOCKS_REQUIRED(stripes_.any()) {
+    SetNote(eviction_->Restored(Note(row), now), row);
+  }
+
+  // FailedPrecondition where such rows have not `width` floats, or words.
+  absl::Status CheckTrained(int64_t width) const
+      ABSL_SHARED_LOCKS_REQUIRED(stripes_.any());
+  absl::Status CheckFullWidth(int64_t width) const
+      ABSL_SHARED_LOCKS_REQUIRED(stripes_.any());
+  void ReadTrained(const float* row, float* to) const
+      ABSL_SHARED_LOCKS_REQUIRED(stripes_.any());
+
+  // Writes what follows the value in a new row: initial slots, meta words of 0.
+  void FillNewTail(float* row) const
+      ABSL_SHARED_LOCKS_REQUIRED(stripes_.any()) {
+    CopyRow(new_tail_.data(), row + layout_.slots_begin(), new_tail_.size());
+  }
+
+  // Added to once for some hundreds of keys.
+  struct alignas(64) Counter {
+    std::atomic<int64_t> value{0};
+
+    void Add(int64_t n) {
+      if (n != 0) value.fetch_add(n, std::memory_order_relaxed);
+    }
+  };
+
+  mutable SharedMutex whole_;
+  mutable SharedMutex batches_ ABSL_ACQUIRED_AFTER(whole_);
+  TableStripes stripes_;
+
+  // Set by Create.
+  const int64_t dim_;
+  const KeyKind key_kind_;
+  const ValueType type_;
+  const std::unique_ptr<RowStore> store_;
+  std::unique_ptr<StringKeys> strings_;       // Null unless keys are strings.
+  std::unique_ptr<EvictionPolicy> eviction_;  // Or null.
+  bool admits_all_ = true;                    // No stripe has a filter.
+  CountersShape counters_shape_;              // Of the filters, a block each.
+  int64_t max_size_ = 0;                      // 0: no bound.
+  bool touches_ = false;  // The last word of a row is the eviction policy's.
+  bool rounds_by_chance_ = false;            // To halves.
+  std::optional<InitialRows> missing_rows_;  // In place of initial_rows_.
+
+  // The layout of rows, and what new rows hold.
+  // Whoever holds batches_ may read them too.
+  RowLayout layout_ ABSL_GUARDED_BY(stripes_.any());
+  SlotLayout slots_ ABSL_GUARDED_BY(stripes_.any());
+  std::vector<float> new_tail_ ABSL_GUARDED_BY(stripes_.any());
+  InitialRows initial_rows_ ABSL_GUARDED_BY(stripes_.any());
+
+  int64_t hand_ ABSL_GUARDED_BY(batches_) = 0;  // See Bound.
+  std::atomic<uint32_t> steps_{0};
+  mutable Counter hits_, misses_;
+  Counter admitted_, refused_, evicted_, nan_rows_;
+};
+
+// Several tables as of one moment, that of its return; see Freeze.
+inline std::vector<std::unique_ptr<EmbeddingTable::Snapshot>> FreezeAll(
+    absl::Span<const EmbeddingTable* const> tables) {
+  std::vector<std::unique_ptr<EmbeddingTable::Snapshot>> frozen;
+  for (const EmbeddingTable* table : tables) frozen.push_back(table->Freeze());
+  return frozen;
+}
+
+// Locks EmbeddingTable::whole() of several tables, in the order of addresses,
+// so that no two can wait for each other. REQUIRES: the caller holds no lock of
+// the tables.
+template <typename Lock>
+std::vector<Lock> LockWhole(absl::Span<const EmbeddingTable* const> tables) {
+  std::vector<Lock> locks;
+  const std::set<const EmbeddingTable*> sorted(tables.begin(), tables.end());
+  for (const EmbeddingTable* table : sorted) locks.emplace_back(table->whole());
+  return locks;
+}
+
+// By who takes all that tables hold, and by who replaces it.
+using WholeTables = std::vector<std::shared_lock<SharedMutex>>;
+using ReplacedTables = std::vector<std::unique_lock<SharedMutex>>;
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_CORE_TABLE_EMBEDDING_TABLE_H_

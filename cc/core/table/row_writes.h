@@ -1,0 +1,44 @@
+#ifndef TFEMBED_CORE_TABLE_ROW_WRITES_H_
+#define TFEMBED_CORE_TABLE_ROW_WRITES_H_
+
+#include <cstdint>
+
+#include "cc/core/rows/row_rounding.h"
+#include "cc/core/table/embedding_table.h"
+
+namespace tfembed {
+
+// What a batch of writes does with its rows. Borrows them.
+struct EmbeddingTable::RowWrites {
+  enum class Kind { kUpsert, kAccum, kTrained, kAddTrained, kImport };
+
+  Kind kind;
+  const void* rows;
+  int64_t bytes;                   // Of a row: value; trained row; full row.
+  const bool* exists = nullptr;    // kAccum's.
+  const void* old_rows = nullptr;  // kAccum's: what to subtract from `rows`.
+  Moment now = {};
+  RowRounding rounding = RowRounding(ValueType());
+  bool streams = false;  // New rows go past the caches; see WriteBlock, too.
+
+  const char* row(int64_t position) const {
+    return static_cast<const char*>(rows) + position * bytes;
+  }
+
+  const char* old_row(int64_t position) const {
+    return static_cast<const char*>(old_rows) + position * bytes;
+  }
+
+  bool is_trained() const {
+    return kind == Kind::kTrained || kind == Kind::kAddTrained;
+  }
+
+  // Whether the key at `position`, if it is not there, is to be inserted.
+  bool Inserts(uint32_t position) const {
+    return kind != Kind::kAccum || !exists[position];
+  }
+};
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_CORE_TABLE_ROW_WRITES_H_

@@ -1,0 +1,95 @@
+#ifndef TFEMBED_CORE_TABLE_TABLE_BOUND_H_
+#define TFEMBED_CORE_TABLE_TABLE_BOUND_H_
+
+#include <array>
+#include <cstdint>
+#include <mutex>
+#include <shared_mutex>
+#include <vector>
+
+#include "cc/core/table/embedding_table.h"
+
+namespace tfembed {
+
+// A batch's hold on a table of bounded size: `batches_`, exclusive, from Pin to
+// the end of its life.
+//
+// Rows are evicted by sampling. A hand goes round all buckets of all stripes,
+// and each time takes the next 8 rows for every one that has to go (all rows
+// where there are fewer), without those of the batch; the rows of the lowest
+// worth among them go. They are chosen by Pin and go in MakeRoom, so that the
+// batch can reserve what else it needs, and fail, in between. Buckets are in
+// the order of salted hashes, so that neighbours have nothing in common, and
+// every row's turn comes.
+class EmbeddingTable::Bound final : public TableHold {
+ public:
+  // `trains`: whether the table's admission policy decides on new keys.
+  Bound(EmbeddingTable* table, bool trains) : table_(*table), trains_(trains) {}
+  Bound(const Bound&) = delete;
+  Bound& operator=(const Bound&) = delete;
+  ~Bound() override { table_.store_->Withdraw(promised_); }
+
+  uintptr_t order() const override {
+    return reinterpret_cast<uintptr_t>(&table_);
+  }
+  bool is_bounded() const override { return true; }
+  absl::Status Pin(absl::Span<const int64_t> ids) override {
+    return Pin(ids, ids);
+  }
+  // The same, for a batch that inserts only some of its keys where missing.
+  // ResourceExhausted leaves the table as it was, here as above.
+  absl::Status Pin(absl::Span<const int64_t> keys,
+                   absl::Span<const int64_t> inserts);
+  void MakeRoom() override;
+
+  // How many keys of a stripe MakeRoom is going to evict.
+  int64_t leaving(int stripe) const { return leaving_[stripe]; }
+
+  // Whether Pin was called, which has the store promise all rows.
+  bool is_held() const { return hold_.owns_lock(); }
+
+  // How many more places in the index up to `keys` distinct keys of a stripe
+  // need. Before Pin: all of them.
+  int64_t Places(int stripe, int64_t keys) const;
+
+ private:
+  // A key, in the order of hashes.
+  struct Id {
+    uint64_t hash;
+    int64_t key;
+
+    bool operator<(const Id& other) const { return hash < other.hash; }
+    bool operator==(const Id& other) const { return hash == other.hash; }
+  };
+  struct Candidate {
+    double worth;
+    int64_t key;
+  };
+  using Counts = std::array<int64_t, kNumStripes>;
+
+  // Throws std::bad_alloc.
+  absl::Status TryPin(absl::Span<const int64_t> keys,
+                      absl::Span<const int64_t> inserts);
+
+  static std::vector<Id> Distinct(absl::Span<const int64_t> keys);
+  Counts CountNew(const std::vector<Id>& ids) const;
+  void ChooseLeaving(int64_t new_keys);
+  absl::Status AskForMemory(int64_t fresh_bytes);
+  std::vector<Candidate> Sample(int64_t wanted);
+  void AddCandidates(const TableStripe& stripe, int64_t bucket,
+                     const Moment& now, std::vector<Candidate>* to) const;
+
+  EmbeddingTable& table_;
+  const bool trains_;
+  std::unique_lock<SharedMutex> hold_;
+  std::vector<Id> pinned_;
+  Counts new_ = {};       // Keys that the batch inserts.
+  int64_t promised_ = 0;  // Rows, by the store.
+  MemoryPromise memory_;  // Of these.
+  Counts leaving_ = {};
+  std::vector<int64_t> leaving_keys_;
+};
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_CORE_TABLE_TABLE_BOUND_H_

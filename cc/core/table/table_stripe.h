@@ -1,0 +1,287 @@
+#ifndef TFEMBED_CORE_TABLE_TABLE_STRIPE_H_
+#define TFEMBED_CORE_TABLE_TABLE_STRIPE_H_
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "cc/core/policies/admission.h"
+#include "cc/core/simd/dispatch.h"
+#include "cc/core/simd/hash_bucket.h"
+#include "cc/core/support/hash.h"
+#include "cc/core/support/mutex.h"
+#include "cc/core/table/hash_index.h"
+#include "cc/core/table/row_store.h"
+
+namespace tfembed {
+
+// One of the kNumStripes parts of a table. The lock guards all the rest.
+class TableStripe {
+ public:
+  SharedMutex& mutex() const ABSL_LOCK_RETURNED(mutex_) { return mutex_; }
+
+  const HashIndex& index() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return index_;
+  }
+  int64_t bytes() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return index_.bytes() + pool_.bytes();
+  }
+
+  // Lets the index grow at a time of its own, in memory that it shares with the
+  // other stripes; see HashIndex.
+  void Join(double growth_phase, std::shared_ptr<ChunkPool> pool)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    index_.set_growth_phase(growth_phase);
+    index_.set_pool(std::move(pool));
+  }
+
+  // Room for `keys` keys in all.
+  absl::Status ReserveIndex(int64_t keys)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return index_.Reserve(keys);
+  }
+
+  // A reservation is room for `keys` new keys in the index, kept for its owner
+  // until released, so that a batch over many stripes fails before its first
+  // write though it locks one stripe at a time. Rows: RowStore::Promise.
+  // ResourceExhausted: nothing is reserved, the content is as it was.
+  absl::Status Reserve(int64_t keys) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Release(int64_t keys) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // As Reserve, but the owner calls Grow before its first insert. When the last
+  // owner releases its keys and nobody has called Grow, the room is withdrawn.
+  absl::Status Promise(int64_t keys) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Grow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { index_.Grow(); }
+
+  // Promises where there is room already; else returns false.
+  bool PromiseFromRoom(int64_t keys) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // How many of `keys` more new keys, beside those that are reserved, need a
+  // row that no removed key has left behind.
+  int64_t CountFreshRows(int64_t keys) const
+      ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    const int64_t lacks = std::max<int64_t>(0, reserved_ - pool_.num_free());
+    return std::max<int64_t>(0, reserved_ + keys - pool_.num_free()) - lacks;
+  }
+
+  uint32_t Find(uint64_t hash, int64_t key) const
+      ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return index_.Find(hash, key);
+  }
+
+  // Sets *inserted. REQUIRES: reserved index and promised row, if it may
+  // insert.
+  uint32_t FindOrInsert(uint64_t hash, int64_t key, RowStore* store,
+                        bool* inserted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    *inserted = false;
+    RowPool* const pool = &pool_;
+    return index_.FindOrInsert(hash, key, [pool, store, inserted] {
+      *inserted = true;
+      return pool->Take(store);
+    });
+  }
+
+  // Whether the key was there.
+  bool Erase(uint64_t hash, int64_t key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // Forgets keys, rows and their memory. REQUIRES: no reservations.
+  void Clear() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // The same, with room for `keys` keys; see HashIndex.
+  absl::Status ClearFor(int64_t keys) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // Decides which new keys training inserts; null: all of them.
+  const AdmissionFilter* filter() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return filter_.get();
+  }
+  AdmissionFilter* mutable_filter() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return filter_.get();
+  }
+  void SetFilter(std::unique_ptr<AdmissionFilter> filter)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    filter_ = std::move(filter);
+  }
+
+ private:
+  mutable SharedMutex mutex_;
+  HashIndex index_ ABSL_GUARDED_BY(mutex_);
+  RowPool pool_ ABSL_GUARDED_BY(mutex_);
+  int64_t reserved_ ABSL_GUARDED_BY(mutex_) = 0;      // Keys.
+  int64_t reservations_ ABSL_GUARDED_BY(mutex_) = 0;  // Owners of reserved_.
+  std::unique_ptr<AdmissionFilter> filter_ ABSL_GUARDED_BY(mutex_);
+};
+
+// The stripes of one table. Their indexes share memory, and grow at different
+// times. To the analysis of locks the stripes as a whole are a lock too:
+// SharedLocks and ExclusiveLocks take it with the locks of all stripes.
+class ABSL_LOCKABLE TableStripes {
+ public:
+  TableStripes();
+
+  TableStripe& operator[](int64_t s) { return stripes_[s]; }
+  const TableStripe& operator[](int64_t s) const { return stripes_[s]; }
+  TableStripe* begin() { return stripes_.data(); }
+  TableStripe* end() { return stripes_.data() + kNumStripes; }
+
+  // The role of whoever holds the lock of any stripe: nobody else holds all of
+  // them exclusively.
+  const LockRole& any() const ABSL_LOCK_RETURNED(any_) { return any_; }
+
+  // No code; see mutex.h.
+  void AssertReaderHeld() const ABSL_ASSERT_SHARED_LOCK() {}
+
+  // What can be asked under the locks of all stripes.
+  const HashIndex& index(int64_t s) const ABSL_SHARED_LOCKS_REQUIRED(this) {
+    stripes_[s].mutex().AssertReaderHeld();
+    return stripes_[s].index();
+  }
+  const AdmissionFilter* filter(int64_t s) const
+      ABSL_SHARED_LOCKS_REQUIRED(this) {
+    stripes_[s].mutex().AssertReaderHeld();
+    return stripes_[s].filter();
+  }
+  int64_t bytes() const ABSL_SHARED_LOCKS_REQUIRED(this);
+
+  // Where the keys of each stripe begin among those of all, and how many keys
+  // there are.
+  std::array<int64_t, kNumStripes + 1> FirstKeys() const
+      ABSL_SHARED_LOCKS_REQUIRED(this);
+
+  // Where the searches in all stripes begin, as long as the locks are held.
+  StripeIndexes Indexes() const ABSL_SHARED_LOCKS_REQUIRED(this);
+
+ private:
+  std::array<TableStripe, kNumStripes> stripes_;
+  LockRole any_;
+};
+
+// Hold the lock of one stripe while they live.
+class ABSL_SCOPED_LOCKABLE StripeLock {
+ public:
+  StripeLock(const TableStripes& stripes, const TableStripe& stripe)
+      ABSL_EXCLUSIVE_LOCK_FUNCTION(stripe.mutex())
+          ABSL_SHARED_LOCK_FUNCTION(stripes.any())
+      : mutex_(stripe.mutex()) {
+    mutex_.lock();
+  }
+  StripeLock(const StripeLock&) = delete;
+  StripeLock& operator=(const StripeLock&) = delete;
+  ~StripeLock() ABSL_UNLOCK_FUNCTION() { mutex_.unlock(); }
+
+ private:
+  SharedMutex& mutex_;
+};
+
+class ABSL_SCOPED_LOCKABLE StripeReaderLock {
+ public:
+  StripeReaderLock(const TableStripes& stripes, const TableStripe& stripe)
+      ABSL_SHARED_LOCK_FUNCTION(stripe.mutex(), stripes.any())
+      : mutex_(stripe.mutex()) {
+    mutex_.lock_shared();
+  }
+  StripeReaderLock(const StripeReaderLock&) = delete;
+  StripeReaderLock& operator=(const StripeReaderLock&) = delete;
+  ~StripeReaderLock() ABSL_UNLOCK_FUNCTION() { mutex_.unlock_shared(); }
+
+ private:
+  SharedMutex& mutex_;
+};
+
+// Hold the locks of all stripes while they live. The analysis does not follow
+// loops over locks.
+class ABSL_SCOPED_LOCKABLE SharedLocks {
+ public:
+  explicit SharedLocks(const TableStripes& stripes)
+      ABSL_SHARED_LOCK_FUNCTION(stripes, stripes.any())
+      : stripes_(stripes) {
+    for (int s = 0; s < kNumStripes; ++s) stripes_[s].mutex().lock_shared();
+  }
+  SharedLocks(const SharedLocks&) = delete;
+  SharedLocks& operator=(const SharedLocks&) = delete;
+  ~SharedLocks() ABSL_UNLOCK_FUNCTION() {
+    for (int s = 0; s < kNumStripes; ++s) stripes_[s].mutex().unlock_shared();
+  }
+
+ private:
+  const TableStripes& stripes_;
+};
+
+class ABSL_SCOPED_LOCKABLE ExclusiveLocks {
+ public:
+  explicit ExclusiveLocks(const TableStripes& stripes)
+      ABSL_EXCLUSIVE_LOCK_FUNCTION(stripes, stripes.any())
+      : stripes_(stripes) {
+    for (; held_ < kNumStripes; ++held_) stripes_[held_].mutex().lock();
+  }
+  // Takes all locks, or none where somebody holds one: all_held().
+  ExclusiveLocks(const TableStripes& stripes, std::try_to_lock_t)
+      ABSL_EXCLUSIVE_LOCK_FUNCTION(stripes, stripes.any())
+      : stripes_(stripes) {
+    while (held_ < kNumStripes && TryLock(&stripes_[held_].mutex())) ++held_;
+    if (!all_held()) Unlock();
+  }
+  ExclusiveLocks(const ExclusiveLocks&) = delete;
+  ExclusiveLocks& operator=(const ExclusiveLocks&) = delete;
+  ~ExclusiveLocks() ABSL_UNLOCK_FUNCTION() { Unlock(); }
+
+  bool all_held() const { return held_ == kNumStripes; }
+
+ private:
+  // By a time limit that has passed: after a try_lock the C library may leave
+  // readers asleep that wait for the lock (glibc's bug 23844, before 2.30).
+  static bool TryLock(SharedMutex* mutex) {
+    constexpr timespec kPast = {0, 0};
+    auto* const lock = static_cast<pthread_rwlock_t*>(mutex->native_handle());
+    return pthread_rwlock_timedwrlock(lock, &kPast) == 0;
+  }
+
+  void Unlock() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    while (held_ > 0) stripes_[--held_].mutex().unlock();
+  }
+
+  const TableStripes& stripes_;
+  int held_ = 0;  // Locks of the first stripes.
+};
+
+// Lookups and training look for some keys at a time, by the loops of
+// simd/find.inc: a key costs two misses, its bucket and its row, and a core has
+// some 24 of them under way at once. First all buckets are asked for, then all
+// of them are read and the rows asked for, then come the few keys that lie
+// elsewhere. Smaller blocks leave the memory idle too often, while the last
+// bucket of each is awaited; larger ones leave the caches
+// (docs/lab/loops.md).
+inline constexpr int64_t kFindKeys = FindBlock::kMostKeys;
+
+// Sets what the kernels find keys by; `rows`, `floats_to_fetch` and `next` are
+// left as they are. REQUIRES: n <= kFindKeys.
+void SetKeys(const RowStore& store, const StripeIndexes& indexes,
+             const int64_t* keys, int64_t n, FindBlock* block);
+
+// Sets block->rows, and asks for the first `floats_to_fetch` of each. Returns
+// how many keys were found. REQUIRES: all `homes` of the block are set.
+int64_t FindAskedFor(const TableStripes& stripes, const RowStore& store,
+                     FindBlock* block) ABSL_SHARED_LOCKS_REQUIRED(stripes);
+
+// Asks for the buckets that the keys may be in which find_at_homes did not
+// find. For writes, which may go on to insert these keys; reads look past few
+// homes, and at once.
+void AskPastHomes(const FindBlock& block, int64_t num_unsettled);
+
+// Sets rows[i] to the row of keys[i], or to null, and asks for its first
+// `floats`. Returns how many keys were found. REQUIRES: n <= kFindKeys.
+int64_t FindRows(const TableStripes& stripes, const RowStore& store,
+                 const StripeIndexes& indexes, const int64_t* keys, int64_t n,
+                 int64_t floats, const float** rows)
+    ABSL_SHARED_LOCKS_REQUIRED(stripes);
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_CORE_TABLE_TABLE_STRIPE_H_
