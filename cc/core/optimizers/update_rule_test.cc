@@ -1,5 +1,7 @@
 #include <cmath>
+#include <iterator>
 #include <memory>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -66,6 +68,9 @@ const char* const kCommon[] = {
     "weight_decay=0.125 weight_decay_times_learning_rate=1",
     "accumulate=0",
 };
+
+// Rules that a suite of their own compares with their formula.
+const char* const kRowWiseRules[] = {"row_wise_adagrad"};
 
 std::unique_ptr<UpdateRule> Parse(const std::string& text) {
   return UpdateRule::Parse(text).value();
@@ -296,6 +301,19 @@ INSTANTIATE_TEST_SUITE_P(
                 "`clip_weight_min` must be at most clip_weight_max"},
         BadText{"sgd weight_decay=inf", "`weight_decay` must be finite"},
         BadText{"sgd accumulate=yes", "`accumulate` must be 0 or 1"}));
+
+TEST(UpdateRuleList, EveryRuleIsComparedWithItsFormula) {
+  std::set<std::string> compared(std::begin(kRowWiseRules),
+                                 std::end(kRowWiseRules));
+  for (const char* rule : kRules) {
+    compared.insert(std::string(Parse(rule)->name()));
+  }
+  const std::set<std::string> listed = {
+#define TFEMBED_RULE(name, Type) #name,
+#include "cc/core/optimizers/rules.inc"
+  };
+  EXPECT_EQ(compared, listed);
+}
 
 }  // namespace
 }  // namespace tfembed

@@ -22,8 +22,6 @@ constexpr int64_t kKeys = 200000;
 // their home, and the indexes have several chunks.
 class FindTest : public KernelsTestBase<const char*> {
  protected:
-  FindTest() { JoinStripes(stripes_.get()); }
-
   void Fill(int64_t width) {
     for (TableStripe& stripe : *stripes_) stripe.Clear();
     store_ = RowStore::Create(width).value();
@@ -79,7 +77,7 @@ TEST_P(FindTest, KeysAreFoundAtHomeAndTheOthersListed) {
   for (const int64_t width : kWidths) {
     SCOPED_TRACE(width);
     Fill(width);
-    const StripeIndexes indexes = IndexesOf(*stripes_);
+    const StripeIndexes indexes = stripes_->Indexes();
     const int64_t next_keys[] = {0, 1, 7, 14, -1};
     int64_t num_past = 0;
     for (int64_t begin = 0; begin < 7 * kKeys; begin += 7 * 60) {
@@ -126,7 +124,7 @@ TEST_P(FindTest, FindRowsLooksPastTheHomesToo) {
   for (const int64_t width : kWidths) {
     SCOPED_TRACE(width);
     Fill(width);
-    const StripeIndexes indexes = IndexesOf(*stripes_);
+    const StripeIndexes indexes = stripes_->Indexes();
     for (int64_t begin = 0; begin < 7 * kKeys; begin += 97) {
       int64_t keys[97];
       const float* rows[97];
@@ -146,8 +144,8 @@ TEST_P(FindTest, EmptyIndexesHaveNoKeys) {
   store_ = RowStore::Create(8).value();
   const int64_t keys[] = {0, -1, std::numeric_limits<int64_t>::min(), 42};
   const float* rows[4];
-  EXPECT_EQ(
-      FindRows(*stripes_, *store_, IndexesOf(*stripes_), keys, 4, 8, rows), 0);
+  EXPECT_EQ(FindRows(*stripes_, *store_, stripes_->Indexes(), keys, 4, 8, rows),
+            0);
   for (const float* row : rows) EXPECT_EQ(row, nullptr);
 }
 
