@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import tfembed.dynamic_embedding as de
 from tfembed import errors
-from tfembed.dynamic_embedding.lookups import watched_rows
+from tfembed.dynamic_embedding.lookups import trainable
 from tfembed.ops import trainable_rows
 
 SHARDS = pytest.mark.parametrize("shards", [1, 3])
@@ -88,7 +88,7 @@ def test_a_lookup_that_no_tape_sees_makes_no_gradient_ops(monkeypatch):
         watched.append(anchor)
         return trainable_rows(anchor, keys, rows)
 
-    monkeypatch.setattr(watched_rows, "trainable_rows", spy)
+    monkeypatch.setattr(trainable, "trainable_rows", spy)
     rows = de.embedding_lookup(v, [4], name="x")
     assert not watched
     with tf.GradientTape():

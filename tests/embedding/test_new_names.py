@@ -12,7 +12,7 @@ import tfembed
 from embedding import marks
 from tfembed import errors
 from tfembed.embedding import eager_calls
-from tfembed.embedding.steps.recent_names import RecentNames
+from tfembed.embedding.steps.step_forms import RecentNames
 from tfembed.embedding.steps.step_queue import StepQueue
 
 _STEPS = 300

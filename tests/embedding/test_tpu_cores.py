@@ -61,7 +61,7 @@ def test_a_batch_is_split_over_the_cores_as_tensorflow_does(make):
 
 
 def test_a_core_gets_its_samples_in_their_order():
-    from tfembed.embedding.core_shares import split_over_cores
+    from tfembed.embedding.replicas import split_over_cores
 
     parts = split_over_cores(
         [tf.constant(IDS), _sparse(), None], ["a", "b", "c"], 2

@@ -12,7 +12,7 @@ import tfembed
 from proof.paper_tpu import traced_on_paper
 from tfembed import errors
 from tfembed.embedding import private
-from tfembed.embedding.tpu.table import TpuTable
+from tfembed.embedding.tpu.engine import TpuTable
 
 THEIRS = tf.tpu.experimental.embedding
 

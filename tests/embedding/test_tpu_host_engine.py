@@ -15,7 +15,7 @@ from proof.paper_tpu import paper_strategy
 from tfembed import errors
 from tfembed.embedding import replicas
 from tfembed.embedding.engines import choice as engine_choice
-from tfembed.embedding.replica_shares import ReplicaShare
+from tfembed.embedding.replicas import ReplicaShare
 from tfembed.embedding.tpu import host_engine as tpu_host_engine
 
 REPLICAS = 3

@@ -11,15 +11,14 @@ import tensorflow as tf
 import tfembed
 from embedding.marks import NEEDS_XLA
 from proof.paper_tpu import traced_on_paper
-from tfembed.embedding.engine_options import EngineOptions
+from tfembed.embedding.engines.engine import EngineOptions
 from tfembed.embedding.plan import make_plan
 from tfembed.embedding.steps.step_queue import QueueBound
 from tfembed.embedding.xla import engine as xla_engine
 from tfembed.embedding.xla.entries import entries_of
+from tfembed.embedding.xla.program import XlaSteps
 from tfembed.embedding.xla.sharded_engine import XlaShardedEngine
-from tfembed.embedding.xla.stack import stacks_of
-from tfembed.embedding.xla.stack_variables import StackVariables
-from tfembed.embedding.xla.steps import XlaSteps
+from tfembed.embedding.xla.stack import StackVariables, stacks_of
 from tfembed.ops import FeaturePlan, exchange, feature_ids
 
 REPLICAS, ROWS, BUFFER = 2, 16, 4

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tfembed.checkpoint import private
 from tfembed.tables import StringTable
-from tfembed.tables.string_shard import StringShard
+from tfembed.tables.string_table import StringShard
 
 __all__ = ["register"]
 

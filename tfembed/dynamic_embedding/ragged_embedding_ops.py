@@ -7,17 +7,15 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.dynamic_embedding.lookups.bags import (
+from tfembed.dynamic_embedding.lookups.lookup import (
     Bags,
     check_bags,
     check_combiner,
     default_key,
     look_up_bags,
+    single_weights,
 )
-from tfembed.dynamic_embedding.lookups.lookup import single_weights
-from tfembed.dynamic_embedding.variables.embedding_weights import (
-    EmbeddingWeights,
-)
+from tfembed.dynamic_embedding.variables.arguments import EmbeddingWeights
 
 __all__ = ["embedding_lookup_sparse", "safe_embedding_lookup_sparse"]
 

@@ -8,8 +8,10 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.dynamic_embedding.lookups.distributed import HvdVariable
-from tfembed.dynamic_embedding.lookups.shadow_variable import ShadowVariable
+from tfembed.dynamic_embedding.lookups.shadow_variable import (
+    HvdVariable,
+    ShadowVariable,
+)
 from tfembed.dynamic_embedding.variables import arguments
 
 __all__ = [

@@ -5,13 +5,15 @@ from tfembed.embedding.features.packed_features import (
     pack_features,
 )
 from tfembed.embedding.host.tables import TableSize
-from tfembed.embedding.serving import serving_embedding_lookup
 from tfembed.embedding.sparse_core import (
     SparseCoreEmbeddingConfig,
     TPUEmbeddingV2,
 )
 from tfembed.embedding.tpu_embedding import TPUEmbedding
-from tfembed.embedding.tpu_embedding_for_serving import TPUEmbeddingForServing
+from tfembed.embedding.tpu_embedding_for_serving import (
+    TPUEmbeddingForServing,
+    serving_embedding_lookup,
+)
 from tfembed.embedding.tpu_embedding_v0 import TPUEmbeddingV0
 
 __all__ = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ import tensorflow as tf
 from tfembed import errors, optimizers
 from tfembed.config.table_config import check_table_options
 
-__all__ = ["EmbeddingPlan", "feature_paths", "make_plan"]
+__all__ = ["EmbeddingPlan", "MAKING", "feature_paths", "make_plan"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -239,3 +240,10 @@ def _difference(expected: Any, given: Any) -> str:
     added = [path for path in found if path not in wanted]
     text = f"Missing: {missing}. " if missing else ""
     return text + (f"Not among the features: {added}. " if added else "")
+
+
+# One thread at a time makes tables, whichever object's they are.
+#
+# Not one lock for each object: objects with locks cannot be copied.
+
+MAKING = threading.RLock()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,20 +10,33 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.embedding import private
+from tfembed.embedding.features.packed_features import PackedFeatures, unpacked
+from tfembed.embedding.plan import EmbeddingPlan
+from tfembed.ops.private import traced_for_xla
 
-__all__ = ["THIS_REPLICA", "Replicas", "cores_of", "is_tpu", "public_name"]
+__all__ = [
+    "ReplicaShare",
+    "Replicas",
+    "THIS_REPLICA",
+    "cores_of",
+    "is_tpu",
+    "public_name",
+    "replica_shares",
+    "split_over_cores",
+    "summed_over_replicas",
+]
 
 # One trace of a TPUStrategy's function serves all replicas: which of them runs
 # is known on the device alone.
 THIS_REPLICA = -1
 
 _TPU = (tf.distribute.TPUStrategy, tf.distribute.experimental.TPUStrategy)
+
 _SUPPORTED = (
     tf.distribute.OneDeviceStrategy,
     tf.distribute.MirroredStrategy,
     *_TPU,
 )
-
 
 # What users call strategies whose classes have other names.
 _PUBLIC_NAMES = {
@@ -224,3 +238,194 @@ def _spec(device: str) -> tuple[str, int, int]:
             f"got {device!r}."
         ) from None
     return (spec.device_type or "CPU", spec.task or 0, spec.device_index or 0)
+
+
+# FOLDED core_shares: A replica's batch in parts, for the TPU cores that it is spread over (SPMD).
+
+
+def split_over_cores(
+    values: Sequence[Any], paths: Sequence[str], cores: int
+) -> list[list[Any]]:
+    """Per core its part of each value: as many samples, in their order.
+
+    Args:
+      values: Tensors [B, ...], SparseTensors and None.
+      paths: what errors call them.
+      cores: how many.
+
+    Raises:
+      tfembed.errors.ArgumentError: a RaggedTensor, or a batch that is not a
+        multiple of `cores`.
+    """
+    parts = [
+        _split(value, path, cores)
+        for value, path in zip(values, paths, strict=True)
+    ]
+    return [list(of_core) for of_core in zip(*parts, strict=True)]
+
+
+def _split(value: Any, path: str, cores: int) -> list[Any]:
+    if value is None:
+        return [None] * cores
+    if not isinstance(value, (tf.Tensor, tf.SparseTensor)):
+        raise errors.ArgumentError(
+            "SPMD does not support raggedTensor yet: a replica of this "
+            f"TPUStrategy has {cores} cores, and input {path} is of type "
+            f"{type(value)}. Give a Tensor or a SparseTensor."
+        )
+    samples = value.shape[0] if value.shape.rank else None
+    if samples is None or samples % cores:
+        raise errors.ArgumentError(
+            f"Input {path} has {samples} samples; the {cores} cores of a replica "
+            "need a number that they divide, known when it is traced."
+        )
+    if isinstance(value, tf.Tensor):
+        return tf.split(value, cores)
+    # The parts' own shapes are not known before they run.
+    shape = tf.concat(
+        [[tf.constant(samples // cores, tf.int64)], value.dense_shape[1:]], 0
+    )
+    return [
+        tf.SparseTensor(part.indices, part.values, shape)
+        for part in tf.sparse.split(value, cores, axis=0)
+    ]
+
+
+# FOLDED replica_shares: Which replica gets which part of what is enqueued.
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ReplicaShare:
+    """The batch of a replica, or of one of its cores where it has several.
+
+    Attributes:
+      replica: its number.
+      values: per feature its ids.
+      weights: per feature they, or None.
+      device: where it goes; None inside of a TPUStrategy's run.
+    """
+
+    replica: int
+    values: list[Any]
+    weights: list[Any]
+    device: str | None = None
+
+
+def replica_shares(
+    plan: EmbeddingPlan,
+    replicas: Replicas,
+    features: Any,
+    weights: Any,
+    device: str | None,
+) -> list[ReplicaShare]:
+    """The batches of the replicas that a call of enqueue is for.
+
+    Args:
+      plan: of the features.
+      replicas: of the strategy.
+      features, weights, device: as for `TPUEmbedding.enqueue`.
+
+    Raises:
+      tfembed.errors.ArgumentError: a device without a replica, packed features
+        of something else, or what cannot be split over a replica's cores.
+      ValueError, TypeError: a structure that does not match.
+    """
+    if isinstance(replicas.split([features])[0][0], PackedFeatures):
+        if replicas.current() == THIS_REPLICA:
+            raise errors.ArgumentError(
+                "Packed features are taken apart on the host: under a "
+                "TPUStrategy, enqueue them outside of strategy.run."
+            )
+        shares = [
+            ReplicaShare(
+                replica, *unpacked(packed, plan.feature_config, weights), name
+            )
+            for replica, name, (packed,) in _split_replica_shares(
+                replicas, [features], device
+            )
+        ]
+    else:
+        values = plan.flatten(features, "features")
+        weight_values = [None] * len(values)
+        if weights is not None:
+            weight_values = plan.flatten(weights, "weights")
+        n = len(values)
+        shares = [
+            ReplicaShare(replica, share[:n], share[n:], name)
+            for replica, name, share in _split_replica_shares(
+                replicas, values + weight_values, device
+            )
+        ]
+    if replicas.cores == 1 or device is not None:
+        return shares
+    return _of_cores(plan, replicas, shares)
+
+
+def _of_cores(
+    plan: EmbeddingPlan, replicas: Replicas, shares: Sequence[ReplicaShare]
+) -> list[ReplicaShare]:
+    """A share for each core of the replicas."""
+    if replicas.current() == THIS_REPLICA:
+        raise errors.UnsupportedError(
+            f"A replica of this TPUStrategy has {replicas.cores} cores: enqueue "
+            "outside of strategy.run, where its batch is split over them."
+        )
+    return [
+        ReplicaShare(share.replica, values, weights, core)
+        for share in shares
+        for values, weights, core in zip(
+            split_over_cores(share.values, plan.paths, replicas.cores),
+            split_over_cores(share.weights, plan.paths, replicas.cores),
+            replicas.devices[share.replica],
+            strict=True,
+        )
+    ]
+
+
+def _split_replica_shares(
+    replicas: Replicas, values: Sequence[Any], device: str | None
+) -> list[tuple[int, str | None, list[Any]]]:
+    """Replicas, their devices and what they get."""
+    if device is not None:
+        return [(*replicas.of_device(device), list(values))]
+    if replicas.is_inside_run():
+        return [(replicas.current_for("enqueue"), None, list(values))]
+    return [
+        (replica, names[0], share)
+        for replica, (names, share) in enumerate(
+            zip(replicas.devices, replicas.split(values), strict=True)
+        )
+    ]
+
+
+# FOLDED replica_sums: The gradient of a mirrored table, with each row of the global batch once.
+
+
+def summed_over_replicas(gradient: Any) -> Any:
+    """What optimizers, which add up over replicas, take for one gradient a row.
+
+    The first replica has the sums of all, the others have no entries. An
+    optimizer that takes the square of each replica's gradient by itself then
+    takes that of the sum.
+
+    Args:
+      gradient: of this replica. Anything but tf.IndexedSlices inside of
+        strategy.run of several replicas, other than TPUs', passes as it is, and
+        so does all in programs for XLA.
+    """
+    context = tf.distribute.get_replica_context()
+    if (
+        not isinstance(gradient, tf.IndexedSlices)
+        or context is None
+        or not isinstance(context.strategy, tf.distribute.MirroredStrategy)
+        or context.num_replicas_in_sync == 1
+        or traced_for_xla()
+    ):
+        return gradient
+    of_all = context.all_reduce(tf.distribute.ReduceOp.SUM, gradient)
+    ids, places = tf.unique(of_all.indices)
+    sums = tf.math.unsorted_segment_sum(of_all.values, places, tf.size(ids))
+    replica = tf.get_static_value(context.replica_id_in_sync_group)
+    if replica:
+        ids, sums = ids[:0], sums[:0]
+    return tf.IndexedSlices(sums, ids, of_all.dense_shape)

@@ -14,11 +14,14 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.embedding.direct_lookup import check_input
-from tfembed.embedding.features.static_rows import gathered_once
-from tfembed.embedding.taped_input import read_taped
-from tfembed.embedding.xla.entries import Entries, entries_of
-from tfembed.embedding.xla.inputs import require_known_number
-from tfembed.embedding.xla.pooling import pool
+from tfembed.embedding.features.pooling import gathered_once
+from tfembed.embedding.fused_lookup import read_taped
+from tfembed.embedding.xla.entries import (
+    Entries,
+    entries_of,
+    pool,
+    require_known_number,
+)
 from tfembed.ops import FeatureIds, FeaturePlan
 
 __all__ = ["FindRows", "look_up_static", "rows_of_whole_tables"]

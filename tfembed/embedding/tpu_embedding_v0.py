@@ -10,7 +10,7 @@ from tfembed.embedding.direct_lookup import V0, look_up
 from tfembed.embedding.features.packed_features import PackedFeatures, unpacked
 from tfembed.embedding.fused_lookup import look_up_fused
 from tfembed.embedding.host.tables import HostTable
-from tfembed.embedding.replica_sums import summed_over_replicas
+from tfembed.embedding.replicas import summed_over_replicas
 from tfembed.embedding.static_lookup import (
     look_up_static,
     rows_of_whole_tables,

@@ -14,11 +14,14 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.embedding.engines.router import EngineRouter
-from tfembed.embedding.features.dense_bags import as_bag
-from tfembed.embedding.features.inputs import check_combines, read_input
+from tfembed.embedding.features.inputs import (
+    as_bag,
+    check_combines,
+    op_combiner,
+    read_input,
+)
 from tfembed.embedding.features.output_shapes import is_sequence
 from tfembed.embedding.features.packed_features import PackedFeatures, unpacked
-from tfembed.embedding.features.step_format import op_combiner
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.replicas import Replicas
 from tfembed.ops import FeatureIds, FeaturePlan

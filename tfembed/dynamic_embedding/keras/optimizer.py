@@ -12,8 +12,10 @@ import tensorflow as tf
 from tfembed import errors
 from tfembed.dynamic_embedding.keras.table_variable import TableVariable
 from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
-from tfembed.dynamic_embedding.training.inner_attribute import inner_attribute
-from tfembed.dynamic_embedding.training.optimizer import TableOptimizer
+from tfembed.dynamic_embedding.training.optimizer import (
+    TableOptimizer,
+    inner_attribute,
+)
 from tfembed.dynamic_embedding.variables.variable import Variable
 
 __all__ = ["KerasTableOptimizer"]

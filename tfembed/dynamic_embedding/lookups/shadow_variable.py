@@ -7,21 +7,63 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.dynamic_embedding.lookups.lookup_buffer import buffer
-from tfembed.dynamic_embedding.lookups.model_mode import ModelMode
-from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
-from tfembed.dynamic_embedding.lookups.watched_rows import (
+from tfembed.dynamic_embedding.lookups.trainable import (
+    TrainableWrapper,
+    buffer,
     check_max_norm,
     clip_rows,
     watch,
 )
 from tfembed.dynamic_embedding.variables import arguments
-from tfembed.dynamic_embedding.variables.embedding_weights import (
-    EmbeddingWeights,
-)
+from tfembed.dynamic_embedding.variables.arguments import EmbeddingWeights
 from tfembed.dynamic_embedding.variables.variable import Variable
 
-__all__ = ["ShadowVariable", "TableShadow"]
+__all__ = [
+    "DistributedVariableWrapper",
+    "HvdVariable",
+    "ModelMode",
+    "ShadowVariable",
+    "TableShadow",
+    "enable_inference_mode",
+    "enable_train_mode",
+    "get_model_mode",
+]
+
+# FOLDED model_mode: Whether shadow lookups train or only read.
+
+
+class ModelMode:
+    """The modes of a program; one holds for all of it.
+
+    In train mode a lookup through a `ShadowVariable` carries a gradient and
+    leaves its ids and rows in the shadow. In inference mode it does neither, so
+    that any number of threads may look up through one shadow. A tf.function
+    keeps the mode that it was traced in. Other lookups are the same in both.
+
+    Attributes:
+      TRAIN: "train".
+      INFERENCE: "inference".
+      CURRENT_SETTING: the mode that holds.
+    """
+
+    TRAIN = "train"
+    INFERENCE = "inference"
+    CURRENT_SETTING = TRAIN
+
+
+def enable_train_mode() -> None:
+    """Lets lookups train, as they do from the start."""
+    ModelMode.CURRENT_SETTING = ModelMode.TRAIN
+
+
+def enable_inference_mode() -> None:
+    """Lets lookups only read; call it before functions are traced."""
+    ModelMode.CURRENT_SETTING = ModelMode.INFERENCE
+
+
+def get_model_mode() -> str:
+    """The mode that holds, "train" or "inference"."""
+    return ModelMode.CURRENT_SETTING
 
 
 class ShadowVariable(TrainableWrapper, EmbeddingWeights):
@@ -177,4 +219,37 @@ def _check_type(argument: str, value: Any, expected: type) -> None:
             f"`{argument}` of a ShadowVariable must be a "
             f"{expected.__module__.partition('.')[0]} {expected.__name__}; got "
             f"{type(value).__name__}."
+        )
+
+
+# FOLDED distributed: TFRA's names of lookups over several processes or replicas.
+
+
+class HvdVariable:
+    """Not in this release: ids dealt to Horovod's workers.
+
+    Raises:
+      tfembed.errors.UnsupportedError: always.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise errors.UnsupportedError(
+            "HvdVariable needs Horovod, which this release does not use. Look "
+            "up through the ShadowVariable itself; its table may have several "
+            "`devices`."
+        )
+
+
+class DistributedVariableWrapper:
+    """Not in this release: a shadow for each replica of a strategy.
+
+    Raises:
+      tfembed.errors.UnsupportedError: always.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise errors.UnsupportedError(
+            "DistributedVariableWrapper is not in this release: dynamic "
+            "variables do not run on several replicas. Use a ShadowVariable on "
+            "one, or tfembed.TPUEmbedding under a strategy."
         )

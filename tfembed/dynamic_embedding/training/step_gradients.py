@@ -2,30 +2,259 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence, Set
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
 from tfembed import errors
 from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
-from tfembed.dynamic_embedding.training.graph_gradients import (
+from tfembed.dynamic_embedding.tensorflow1.graph_gradients import (
     GraphOptions,
     graph_gradients,
 )
-from tfembed.dynamic_embedding.training.key_sums import TableGradient
-from tfembed.dynamic_embedding.training.table_gradient import table_gradient
+from tfembed.dynamic_embedding.variables import arguments
 from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.ops.private import in_session_graph
 
 __all__ = [
+    "TableGradient",
     "check_counter",
     "check_finite",
+    "check_finite_key_sums",
+    "checks_at_run_time",
+    "count_not_finite",
+    "finite_rows",
+    "finite_sums",
+    "insert_drawn",
+    "insert_missing",
     "is_of_a_table",
     "loss_gradients",
     "sort_gradients",
+    "sum_by_key",
+    "table_gradient",
     "variable_of",
 ]
+
+# FOLDED table_gradient: What a table's gradient must be, checked before a step changes anything.
+
+
+def table_gradient(gradient: Any, params: Variable) -> TableGradient:
+    """A table's gradient, with tensors for keys and values.
+
+    int32 keys are int64 inside, and tapes give them so. Hence a table takes
+    integers of both dtypes, those that its own can hold.
+
+    Args:
+      gradient: keys of any shape, and values, keys.shape + [dim].
+      params: the variable whose rows they are for.
+
+    Raises:
+      tfembed.errors.ArgumentError: no IndexedSlices, or values of a shape that
+        cannot be right.
+      tfembed.errors.DtypeError: keys of another dtype, or that do not fit.
+    """
+    if not isinstance(gradient, tf.IndexedSlices):
+        raise errors.ArgumentError(
+            f"The gradient of '{params.name}' must be tf.IndexedSlices by key, as "
+            f"`tape.gradient` gives; got {type(gradient).__name__}."
+        )
+    keys = _key_tensor(gradient.indices, params)
+    values = tf.convert_to_tensor(gradient.values)
+    if not _may_fit(keys, values, params.dim):
+        wanted = keys.shape.concatenate([params.dim])
+        raise errors.ArgumentError(
+            f"The gradient of '{params.name}' must have values of shape "
+            f"{wanted}, one row of width {params.dim} for each of its keys of "
+            f"shape {keys.shape}; got values of shape {values.shape}."
+        )
+    if keys is not gradient.indices or values is not gradient.values:
+        gradient = tf.IndexedSlices(values, keys, gradient.dense_shape)
+    return gradient, params
+
+
+def checks_at_run_time(gradients: Sequence[TableGradient]) -> list[Any]:
+    """What must run before the update, where a function or graph is made.
+
+    They fail with tf.errors.InvalidArgumentError where `table_gradient` raises.
+
+    Args:
+      gradients: from `table_gradient`.
+    """
+    checks = []
+    for slices, params in gradients if not tf.executing_eagerly() else []:
+        checks += _shape_checks(slices, params)
+        if _may_be_wider(slices.indices, params):
+            checks.append(
+                tf.debugging.Assert(
+                    tf.reduce_all(_fit_int32(slices.indices)),
+                    [_no_int32(params)],
+                )
+            )
+    return [check for check in checks if check is not None]
+
+
+def _key_tensor(keys: Any, params: Variable) -> tf.Tensor:
+    if not tf.is_tensor(keys) or {keys.dtype, params.key_dtype} != {
+        tf.int32,
+        tf.int64,
+    }:
+        return arguments.key_tensor(keys, params, errors.DtypeError)
+    if keys.dtype == tf.int64:
+        known = tf.get_static_value(keys)
+        if known is not None and not _fit_int32(known).all():
+            raise errors.DtypeError(_no_int32(params))
+    return keys
+
+
+def _may_fit(keys: tf.Tensor, values: tf.Tensor, dim: int) -> bool:
+    """Whether the static shapes let `values` be keys.shape + [dim]."""
+    if tf.executing_eagerly():
+        # Lists compare in a fraction of the time that TensorShapes take.
+        wanted = [*keys.shape.as_list(), dim]
+        return bool(values.shape.as_list() == wanted)
+    shape = keys.shape.concatenate([dim])
+    return bool(values.shape.is_compatible_with(shape))
+
+
+def _may_be_wider(keys: tf.Tensor, params: Variable) -> bool:
+    """Whether only a run says that keys are right."""
+    is_wide = keys.dtype == tf.int64 and params.key_dtype == tf.int32
+    return is_wide and tf.get_static_value(keys) is None
+
+
+def _fit_int32(keys: Any) -> Any:
+    return (keys >= tf.int32.min) & (keys <= tf.int32.max)
+
+
+def _no_int32(params: Variable) -> str:
+    return (
+        f"Keys of table '{params.name}' must be int32; its gradient has int64 "
+        "keys that do not fit."
+    )
+
+
+def _shape_checks(slices: tf.IndexedSlices, params: Variable) -> list[Any]:
+    keys, values = slices.indices, slices.values
+    if keys.shape.is_fully_defined() and values.shape.is_fully_defined():
+        return []
+    text = (
+        f"The gradient of '{params.name}' must have values of shape keys.shape "
+        f"+ [{params.dim}]"
+    )
+    checks = []
+    if keys.shape.rank is None or values.shape.rank is None:
+        # Shapes of other ranks would be broadcast.
+        checks.append(
+            tf.debugging.assert_equal(tf.rank(values), tf.rank(keys) + 1, text)
+        )
+    with tf.control_dependencies(checks):
+        wanted = tf.concat([tf.shape(keys), [params.dim]], 0)
+        found = tf.shape(values)
+        return [*checks, tf.debugging.assert_equal(found, wanted, text)]
+
+
+# FOLDED key_sums: Gradients of tables, summed by key.
+
+TableGradient: TypeAlias = tuple[tf.IndexedSlices, Variable]
+
+
+def sum_by_key(gradients: Sequence[TableGradient]) -> list[TableGradient]:
+    """One entry for each variable, with distinct keys and their sums.
+
+    Args:
+      gradients: by key; keys may repeat and a variable may come several times.
+
+    Returns:
+      Per variable, in the order in which they first come, indices [n] and
+      values float32 [n, dim].
+    """
+    parts: dict[int, list[tf.IndexedSlices]] = {}
+    variables: dict[int, Variable] = {}
+    for slices, params in gradients:
+        variables[id(params)] = params
+        parts.setdefault(id(params), []).append(slices)
+    return [
+        (_sum(parts[place], params), params)
+        for place, params in variables.items()
+    ]
+
+
+def finite_rows(values: tf.Tensor) -> tf.Tensor:
+    """Which rows [n, dim] have no NaN and no infinity, bool [n]."""
+    return tf.reduce_all(tf.math.is_finite(values), axis=-1)
+
+
+def finite_sums(slices: tf.IndexedSlices) -> tf.IndexedSlices:
+    """Those of a variable's sums that are finite."""
+    keep = tf.where(finite_rows(slices.values))[:, 0]
+    return tf.IndexedSlices(
+        tf.gather(slices.values, keep), tf.gather(slices.indices, keep)
+    )
+
+
+def count_not_finite(slices: tf.IndexedSlices) -> tf.Tensor:
+    """How many of a variable's sums are not finite, int64 []."""
+    is_bad = tf.logical_not(finite_rows(slices.values))
+    return tf.math.count_nonzero(is_bad, dtype=tf.int64)
+
+
+def check_finite_key_sums(
+    slices: tf.IndexedSlices, params: Variable
+) -> tf.Operation | None:
+    """Fails, as `nonfinite="refuse"` asks, where a sum is not finite."""
+    return tf.debugging.assert_equal(
+        count_not_finite(slices),
+        tf.constant(0, tf.int64),
+        f"The summed gradient of a key of '{params.name}' is not finite, and "
+        "nonfinite='refuse'",
+    )
+
+
+def insert_drawn(
+    gradients: Sequence[TableGradient], nonfinite: str
+) -> list[tf.Operation]:
+    """Inserts the keys of a step whose initial rows a Python function draws.
+
+    Args:
+      gradients: as for `sum_by_key`.
+      nonfinite: "skip", "refuse" or "allow".
+
+    Returns:
+      What must run before the update.
+    """
+    sums = sum_by_key([pair for pair in gradients if pair[1].table.is_drawn])
+    checks = []
+    if nonfinite == "refuse":
+        checks = [check_finite_key_sums(*pair) for pair in sums]
+    with tf.control_dependencies([c for c in checks if c is not None]):
+        if nonfinite == "skip":
+            sums = [(finite_sums(slices), params) for slices, params in sums]
+        return insert_missing(sums)
+
+
+def insert_missing(sums: Sequence[TableGradient]) -> list[tf.Operation]:
+    """`HashTable.insert_missing` of the keys of each variable's sums.
+
+    Returns:
+      What must run before rows are read or updated.
+    """
+    inserted = [
+        params.table.insert_missing(slices.indices) for slices, params in sums
+    ]
+    return [operation for operation in inserted if operation is not None]
+
+
+def _sum(parts: list[tf.IndexedSlices], params: Variable) -> tf.IndexedSlices:
+    keys = tf.concat([tf.reshape(part.indices, [-1]) for part in parts], 0)
+    if keys.dtype != params.key_dtype:
+        keys = tf.cast(keys, params.key_dtype)
+    rows = [tf.reshape(part.values, [-1, params.dim]) for part in parts]
+    values = tf.concat([tf.cast(part, tf.float32) for part in rows], 0)
+    distinct, places = tf.unique(keys)
+    sums = tf.math.unsorted_segment_sum(values, places, tf.size(distinct))
+    return tf.IndexedSlices(tf.ensure_shape(sums, [None, params.dim]), distinct)
+
 
 _OF_TABLES = (Variable, TrainableWrapper)
 

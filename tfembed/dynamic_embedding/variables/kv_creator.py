@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import Any
+import enum
+from typing import Any, NoReturn
 
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.dynamic_embedding.files.file_system_saver import (
-    DynamicEmbeddingSaver,
-)
+from tfembed.dynamic_embedding.files.table_files import DynamicEmbeddingSaver
 from tfembed.dynamic_embedding.variables.cuckoo_hash_table import (
     CuckooHashTable,
 )
@@ -19,7 +18,14 @@ from tfembed.dynamic_embedding.variables.cuckoo_hash_table import (
 __all__ = [
     "CuckooHashTableConfig",
     "CuckooHashTableCreator",
+    "HkvEvictStrategy",
+    "HkvHashTable",
+    "HkvHashTableConfig",
+    "HkvHashTableCreator",
     "KVCreator",
+    "RedisTable",
+    "RedisTableConfig",
+    "RedisTableCreator",
     "check_kv_creator",
 ]
 
@@ -119,3 +125,69 @@ def check_kv_creator(kv_creator: Any) -> None:
         f"`kv_creator` {type(kv_creator).__name__} is not in this release; rows "
         "are kept in host memory. Leave it None, or use CuckooHashTableCreator()."
     )
+
+
+# FOLDED other_stores: TFRA's names of stores that this release does not have.
+
+
+class HkvEvictStrategy(enum.IntEnum):
+    """Names of TFRA's strategies; nothing here takes one."""
+
+    LRU = 0
+    LFU = 1
+    EPOCHLRU = 2
+    EPOCHLFU = 3
+    CUSTOMIZED = 4
+
+
+class _OtherStore:
+    """Raises when it is made."""
+
+    _way_out: str
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise errors.UnsupportedError(
+            f"{type(self).__name__} is not in this release; rows are kept in "
+            f"host memory. {self._way_out}"
+        )
+
+
+class _Hkv(_OtherStore):
+    _way_out = (
+        "Leave `kv_creator` None: a model on a GPU reads and trains such a "
+        "variable, too. `restrict_policy` bounds it."
+    )
+
+
+class _Redis(_OtherStore):
+    _way_out = (
+        "Leave `kv_creator` None, and share rows between processes by "
+        "`tf.train.Checkpoint` or `save_to_file_system`."
+    )
+
+
+class HkvHashTableConfig(_Hkv):
+    """Not in this release: raises UnsupportedError."""
+
+
+class HkvHashTableCreator(_Hkv):
+    """Not in this release: raises UnsupportedError."""
+
+
+class HkvHashTable(_Hkv):
+    """Not in this release: raises UnsupportedError."""
+
+
+class RedisTableConfig(_Redis):
+    """Not in this release: raises UnsupportedError."""
+
+
+class RedisTableCreator(_Redis):
+    """Not in this release: raises UnsupportedError."""
+
+
+class RedisTable(_Redis):
+    """Not in this release: raises UnsupportedError."""

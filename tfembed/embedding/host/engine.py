@@ -2,27 +2,159 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from tfembed import errors
 from tfembed.embedding import private
-from tfembed.embedding.engine_options import EngineOptions
-from tfembed.embedding.features import step_format
+from tfembed.embedding.engines.engine import EngineOptions
+from tfembed.embedding.features import inputs
+from tfembed.embedding.features.inputs import StepFormat, lookup_plans
 from tfembed.embedding.features.output_shapes import OutputShapes
-from tfembed.embedding.features.step_format import StepFormat
-from tfembed.embedding.host.fused_step import FusedStep
-from tfembed.embedding.host.learning_rates import learning_rates, rules_of
-from tfembed.embedding.host.row_features import RowFeatures
-from tfembed.embedding.host.table_update import update_tables
+from tfembed.embedding.host.row_feature import RowFeature, RowFeatures
+from tfembed.embedding.host.table_update import fused_arguments, update_tables
 from tfembed.embedding.host.tables import HostTable, TableSize, make_table
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.steps.batch_queue import HOST, Batch
 from tfembed.embedding.steps.named_steps import NamedSteps
 from tfembed.embedding.steps.step_forms import StepName
+from tfembed.embedding.steps.step_queue import StepQueue
+from tfembed.ops import FeaturePlan
 
-__all__ = ["HostEngine"]
+__all__ = ["FusedStep", "HostEngine", "learning_rates", "rules_of"]
+
+# FOLDED learning_rates: The learning rates of a step: numbers, or what functions give now.
+
+
+def rules_of(plan: EmbeddingPlan) -> list[Any]:
+    """The update rule of each table.
+
+    Raises:
+      tfembed.errors.StateError: a table has none.
+    """
+    for config, rule in zip(plan.tables, plan.optimizers, strict=True):
+        if rule is None:
+            raise errors.StateError(
+                f"Table '{config.name}' has no optimizer, so "
+                "apply_gradients cannot train it. Give one to its "
+                "TableConfig or to TPUEmbedding."
+            )
+    return list(plan.optimizers)
+
+
+def learning_rates(rules: Sequence[Any], names: Sequence[str]) -> list[Any]:
+    """Float32 [], one per table. A function that tables share is called once.
+
+    Args:
+      rules: the tables' optimizers.
+      names: of the tables.
+
+    Raises:
+      tfembed.errors.ArgumentError: a function that gives no number.
+    """
+    rates: dict[Any, Any] = {}
+    for rule, name in zip(rules, names, strict=True):
+        rate = rule.learning_rate
+        if rate not in rates:
+            rates[rate] = _called(rate, name) if callable(rate) else rate
+    return [tf.cast(rates[rule.learning_rate], tf.float32) for rule in rules]
+
+
+def _called(rate: Callable[[], Any], name: str) -> Any:
+    value = rate()
+    if value is not None:
+        value = tf.convert_to_tensor(value)
+        is_number = value.dtype.is_floating or value.dtype.is_integer
+        if is_number and value.shape.rank in (None, 0):
+            return value
+    raise errors.ArgumentError(
+        f"The learning rate of table {name!r} must be one number in every step; "
+        f"the function {rate!r} gave {value!r}."
+    )
+
+
+# FOLDED fused_step: Steps whose batches go from their queue to the tables and back in one op each.
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FusedStep:
+    """The steps of one name.
+
+    Attributes:
+      plan: of the embedding.
+      tables: its tables.
+      formats: how the features of the name's batches are read.
+    """
+
+    plan: EmbeddingPlan
+    tables: Sequence[HostTable]
+    formats: Sequence[StepFormat]
+
+    @property
+    def looks_up(self) -> bool:
+        """Whether the op can combine all features."""
+        configs, plans = self.plan.tables, self._plans
+        return not any(
+            RowFeature.needed(configs[plan.table], plan, one.kind)
+            for plan, one in zip(plans, self.formats, strict=True)
+        )
+
+    @property
+    def updates(self) -> bool:
+        """Whether the op can also update all tables.
+
+        Raises:
+          tfembed.errors.StateError: a table has no optimizer.
+        """
+        return self.looks_up and all(
+            rule.is_fused for rule in rules_of(self.plan)
+        )
+
+    def look_up(self, queue: StepQueue) -> list[tf.Tensor]:
+        """Per feature the activations of the next batch, without a gradient.
+
+        Raises:
+          tf.errors.InvalidArgumentError: as `StepQueue.look_up`; when it runs.
+        """
+        tables = [table.parameters for table in self.tables]
+        return queue.look_up(tables, self.plan.dims, self._plans)
+
+    def update(
+        self,
+        queues: Sequence[StepQueue],
+        gradients: Sequence[tf.Tensor],
+        rates: tf.Tensor,
+        nonfinite: str,
+    ) -> tf.Tensor:
+        """Updates the rows of the batches that were looked up last.
+
+        Args:
+          queues: of the replicas.
+          gradients: per replica and feature, one behind the other.
+          rates: float32, one per table.
+          nonfinite: "skip", "refuse" or "allow".
+
+        Returns:
+          int64 [tables]: the rows whose summed gradient has a NaN or an infinity.
+
+        Raises:
+          tf.errors.InvalidArgumentError: as `StepQueue.update`; when it runs.
+        """
+        return StepQueue.update(
+            queues,
+            self._plans,
+            gradients=gradients,
+            learning_rates=rates,
+            nonfinite=nonfinite,
+            **fused_arguments(self.plan, self.tables, rules_of(self.plan)),
+        )
+
+    @property
+    def _plans(self) -> list[FeaturePlan]:
+        return lookup_plans(self.plan, self.formats)
 
 
 class HostEngine:
@@ -270,7 +402,7 @@ class HostEngine:
         self.update(batch.features, plans * replicas, gradients, rates)
 
     def _plans(self, name: StepName) -> list[Any]:
-        return step_format.lookup_plans(self._plan, self._steps.formats(name))
+        return inputs.lookup_plans(self._plan, self._steps.formats(name))
 
     def formats(self, name: StepName) -> list[StepFormat]:
         """How the features that are enqueued under `name` are read.

@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.embedding.features import step_format
-from tfembed.embedding.features.step_format import StepFormat
+from tfembed.embedding.features import inputs
+from tfembed.embedding.features.inputs import StepFormat
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.steps.batch_queue import Batch, BatchForm
 from tfembed.embedding.steps.pipeline import (
@@ -57,7 +57,7 @@ class NamedSteps:
         """
         known = self._formats.get(name, formats[0])
         for one in formats:
-            step_format.check_same_format(self._plan.paths, known, one)
+            inputs.check_same_format(self._plan.paths, known, one)
         self._formats.setdefault(name, known)
         self._note_use(name)
 
@@ -83,7 +83,7 @@ class NamedSteps:
           tfembed.errors.ArgumentError: their formats differ.
         """
         for name in names:
-            step_format.check_same_format(
+            inputs.check_same_format(
                 self._plan.paths, self.formats(names[0]), self.formats(name)
             )
         return names[0]

@@ -8,10 +8,10 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import dynamic_embedding, errors, optimizers
+from tfembed.dynamic_embedding.tensorflow1.v1_rows import V1Rows
+from tfembed.dynamic_embedding.tensorflow1.v2_private import base_of
+from tfembed.dynamic_embedding.tensorflow1.v2_rows import V2Rows
 from tfembed.dynamic_embedding.training.families.keras_rows import KerasRows
-from tfembed.dynamic_embedding.training.families.v1_rows import V1Rows
-from tfembed.dynamic_embedding.training.families.v2_private import base_of
-from tfembed.dynamic_embedding.training.families.v2_rows import V2Rows
 from tfembed.dynamic_embedding.training.families.variable_rows import (
     VariableRows,
 )
@@ -20,11 +20,11 @@ from tfembed.dynamic_embedding.training.families.wrapped_optimizer import (
     WrappedOptimizer,
 )
 from tfembed.dynamic_embedding.training.fused_rule import FusedRule
-from tfembed.dynamic_embedding.training.row_rule import RowRule
+from tfembed.dynamic_embedding.training.row_update import RowRule
 from tfembed.embedding import private
+from tfembed.embedding.xla.sharded_table import TrainedTable
 from tfembed.embedding.xla.stack import StackRows
 from tfembed.embedding.xla.taped_shards import TapedShards
-from tfembed.embedding.xla.trained_table import TrainedTable
 
 __all__ = [
     "TapedTraining",

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfembed import embedding, errors, ops
 from tfembed.dynamic_embedding.keras import row_files
-from tfembed.embedding.features.dense_bags import weights_in_bags
+from tfembed.embedding.features.inputs import weights_in_bags
 from tfembed.keras import descriptions, float_ids, packed_inputs
 from tfembed.keras.layer_tables import LayerTables
 from tfembed.keras.output_specs import output_specs

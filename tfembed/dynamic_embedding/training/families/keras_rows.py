@@ -11,13 +11,13 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.dynamic_embedding.training import private
-from tfembed.dynamic_embedding.training.row_rule import (
+from tfembed.dynamic_embedding.training.row_update import (
     RowRule,
+    RowValues,
     TableRows,
     check_row_local,
     constant_of,
 )
-from tfembed.dynamic_embedding.training.row_values import RowValues
 
 __all__ = ["KerasRows"]
 

@@ -10,9 +10,9 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.dynamic_embedding.tensorflow1.graph_place import current_graph
 from tfembed.dynamic_embedding.training import private
-from tfembed.dynamic_embedding.training.graph_place import current_graph
-from tfembed.dynamic_embedding.training.row_rule import (
+from tfembed.dynamic_embedding.training.row_update import (
     RowRule,
     TableRows,
     check_row_local,

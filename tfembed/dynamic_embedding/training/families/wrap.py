@@ -7,19 +7,17 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors, optimizers
-from tfembed.dynamic_embedding.training.families import v2_private
-from tfembed.dynamic_embedding.training.families.wrapped_description import (
-    WrappedDescription,
-)
+from tfembed.dynamic_embedding.tensorflow1 import v2_private
+from tfembed.dynamic_embedding.tensorflow1.graph_place import current_graph
+from tfembed.dynamic_embedding.tensorflow1.v1_family import WrappedV1
+from tfembed.dynamic_embedding.tensorflow1.v2_family import WrappedV2
 from tfembed.dynamic_embedding.training.families.wrapped_keras import (
     WrappedKeras,
 )
 from tfembed.dynamic_embedding.training.families.wrapped_optimizer import (
+    WrappedDescription,
     WrappedOptimizer,
 )
-from tfembed.dynamic_embedding.training.families.wrapped_v1 import WrappedV1
-from tfembed.dynamic_embedding.training.families.wrapped_v2 import WrappedV2
-from tfembed.dynamic_embedding.training.graph_place import current_graph
 
 __all__ = ["wrap"]
 

@@ -9,13 +9,14 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfembed import errors, optimizers
 from tfembed.dynamic_embedding.training.clipping import GradientClipping
 from tfembed.dynamic_embedding.training.fused_rule import (
     FusedRule,
 )
-from tfembed.dynamic_embedding.training.row_rule import RowRule
+from tfembed.dynamic_embedding.training.row_update import RowRule
 
-__all__ = ["WrappedOptimizer", "counter", "takes_step"]
+__all__ = ["WrappedDescription", "WrappedOptimizer", "counter", "takes_step"]
 
 
 class WrappedOptimizer(abc.ABC):
@@ -82,3 +83,37 @@ def takes_step(rate: Callable[..., Any]) -> bool:
     return any(
         p.kind in positional and p.default is p.empty for p in parameters
     )
+
+
+# FOLDED wrapped_description: A description of `tfembed.optimizers`, wrapped.
+
+
+class WrappedDescription(WrappedOptimizer):
+    """A description of `tfembed.optimizers`, which moves tables only."""
+
+    moves_dense = False
+
+    def __init__(self, opt: optimizers.Optimizer) -> None:
+        self._opt = opt
+        self.rule = FusedRule(opt)
+        self.name = type(opt).__name__
+        self.iterations = counter("iterations")
+
+    def learning_rate(self) -> tf.Tensor:
+        """That of the next step."""
+        rate: Any = self._opt.learning_rate
+        if callable(rate):
+            rate = rate(self.iterations) if takes_step(rate) else rate()
+        return tf.cast(tf.convert_to_tensor(rate), tf.float32)
+
+    def apply_dense(self, pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
+        """Refuses: a description moves tables only."""
+        raise errors.UnsupportedError(
+            f"{self.name} of tfembed.optimizers moves tables only; got "
+            f"{pairs[0][1]!r}. Give DynamicEmbeddingOptimizer a Keras "
+            "optimizer, or dense variables an optimizer of their own."
+        )
+
+    def finish(self) -> None:
+        """Counts the step."""
+        self.iterations.assign_add(1)
