@@ -13,7 +13,7 @@ import tensorflow as tf
 from tfembed import errors, optimizers
 from tfembed.config.table_config import check_table_options
 
-__all__ = ["EmbeddingPlan", "MAKING", "feature_paths", "make_plan"]
+__all__ = ["EmbeddingPlan", "MAKING", "feature_paths", "PlanNames", "make_plan"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -247,3 +247,27 @@ def _difference(expected: Any, given: Any) -> str:
 # Not one lock for each object: objects with locks cannot be copied.
 
 MAKING = threading.RLock()
+
+
+class PlanNames:
+    """Base of the embedding classes: TensorFlow's private names for a plan.
+
+    Layers and tests of other libraries read these names.
+    """
+
+    _plan: EmbeddingPlan
+
+    @property
+    def _feature_config(self) -> Any:
+        return self._plan.feature_config
+
+    @property
+    def _table_config(self) -> list[Any]:
+        return list(self._plan.tables)
+
+    def _variables_of(self, tables: Sequence[Any]) -> dict[str, dict[str, Any]]:
+        """By table and "parameters" or slot, of `tables`, one for each."""
+        return {
+            config.name: {"parameters": table.parameters, **table.slots}
+            for config, table in zip(self._plan.tables, tables, strict=True)
+        }

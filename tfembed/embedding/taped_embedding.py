@@ -21,10 +21,9 @@ from tfembed.embedding.engines.choice import (
     check_fixed_size,
 )
 from tfembed.embedding.host.tables import HostTable, make_static_table
-from tfembed.embedding.plan import MAKING, EmbeddingPlan, make_plan
+from tfembed.embedding.plan import MAKING, EmbeddingPlan, PlanNames, make_plan
 from tfembed.embedding.private import Untracked
 from tfembed.embedding.replicas import Replicas, is_tpu
-from tfembed.embedding.tpu_embedding import PlanNames
 from tfembed.embedding.xla.stack import check_rows
 from tfembed.embedding.xla.taped_shards import are_sharded
 

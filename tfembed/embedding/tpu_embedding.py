@@ -21,6 +21,7 @@ from tfembed.embedding.host.tables import TableSize
 from tfembed.embedding.plan import (
     MAKING,
     EmbeddingPlan,
+    PlanNames,
     check_all_train,
     make_plan,
 )
@@ -33,51 +34,325 @@ from tfembed.embedding.tpu.plumbing import check_plumbing
 from tfembed.embedding.trained_lookup import TrainedLookup
 
 __all__ = [
-    "EngineOwner",
-    "PlanNames",
-    "StepCalls",
     "TPUEmbedding",
-    "TensorFlowNames",
 ]
-
-# What TensorFlow's TPUEmbedding calls its parts, for layers on top of it.
-#
-# Private names there; layers and tests of other libraries read them.
-
-
-class PlanNames:
-    """Those of what was planned. Base of all classes of embeddings."""
-
-    _plan: EmbeddingPlan
-
-    @property
-    def _feature_config(self) -> Any:
-        return self._plan.feature_config
-
-    @property
-    def _table_config(self) -> list[Any]:
-        return list(self._plan.tables)
-
-    def _variables_of(self, tables: Sequence[Any]) -> dict[str, dict[str, Any]]:
-        """By table and "parameters" or slot, of `tables`, one for each."""
-        return {
-            config.name: {"parameters": table.parameters, **table.slots}
-            for config, table in zip(self._plan.tables, tables, strict=True)
-        }
-
 
 # FOLDED owner: The engines of an object: made once, described, emptied.
 
 
-class EngineOwner(tf.__internal__.tracking.AutoTrackable):
-    """Has the engines that its tables live in. Base of `TPUEmbedding`."""
+def _handle(resource: Any) -> tf.Tensor:
+    """Of a variable, or of a queue."""
+    if isinstance(resource, tf.Variable):
+        return resource.handle
+    return resource.resource_handle
 
+
+# FOLDED step_calls: The calls of a step: enqueue, dequeue and apply_gradients.
+
+# Users' functions are converted by AutoGraph; this has nothing to convert.
+_not_converted = tf.autograph.experimental.do_not_convert
+
+
+class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
+    """Looks features up in embedding tables and trains the tables.
+
+    The calls are those of `tf.tpu.experimental.embedding.TPUEmbedding`, with its
+    configs or tfembed's, under the default strategy, OneDeviceStrategy,
+    MirroredStrategy and TPUStrategy, eagerly and in functions:
+
+        embedding = tfembed.TPUEmbedding(feature_config, tfembed.SGD(0.1))
+
+        @tf.function
+        def step(features, labels):
+            embedding.enqueue(features)
+            activations = embedding.dequeue()
+            with tf.GradientTape() as tape:
+                tape.watch(activations)
+                loss = ...
+            embedding.apply_gradients(tape.gradient(loss, activations))
+
+    Every enqueue is followed by one dequeue, and with `training=True` by one
+    apply_gradients, of the same name and replica. They pair in the order in
+    which they run, wherever they were traced. The gradients of a row are summed
+    over all features and replicas of a step, and applied once.
+
+    All activations have static shapes, so all batches have the same size. Tables
+    live where their engine keeps them (`engine`). They are saved with
+    `tf.train.Checkpoint(embedding=embedding)`; those with a vocabulary under
+    TensorFlow's keys, so that its checkpoints restore here and ours there, into
+    any engine.
+
+    Args:
+      feature_config: a FeatureConfig or a `tf.nest` structure of them. Features
+        with the same TableConfig object share a table.
+      optimizer: of tables that have none; None for tables that are never
+        trained, but not under a TPUStrategy.
+      pipeline_execution_with_tensor_core: whether the tables work while the
+        model computes (in functions; eagerly one thing follows the other): a
+        step's update runs beside the next step's model, and a batch that is
+        enqueued ahead is looked up beside the model too. Activations are then
+        one step stale, as on a TPU: they show all updates but the last. `flush`
+        applies that one; reading `embedding_tables`, saving a checkpoint and
+        enqueueing with training=False do it by themselves.
+      nonfinite: what to do with a row whose summed gradient has a NaN or an
+        infinity: "skip" it and count it in `sizes`, "refuse" the step before
+        anything is changed, or "allow" it as TensorFlow does.
+      engine: where the tables live: "host" in host memory, once, for all
+        replicas; "xla" in device memory, rows sharded over the replicas; "tpu"
+        in the TPU's embedding engine; "auto" chooses for each table, and
+        `describe` says what and why. Those without a vocabulary are always on
+        the host.
+      max_enqueued, enqueue_timeout: where this many batches of a name, replica
+        and type of input were not dequeued, enqueue waits for another thread to
+        do that, at most this many seconds, and then raises.
+      strict_tpu: whether enqueue refuses under any strategy what a TPUStrategy
+        refuses: ids that are computed inside of strategy.run or are not on the
+        host, and control flow around enqueue inside of strategy.run.
+
+    Raises:
+      tfembed.errors.ArgumentError: a config or optimizer that is not allowed,
+        or a table name used twice.
+      tfembed.errors.UnsupportedError: what is not in this release.
+    """
+
+    _eager_calls: EagerCalls
+    _forms: StepForms
+    _names: RecentNames
+    _strict_tpu: bool
+    # With False, enqueue does not build: the shapes must be known before.
+    _verify_output_shapes_on_enqueue = True
     _plan: EmbeddingPlan
     _choices: EngineChoices
     _options: EngineOptions
     _replicas: Replicas
     _shapes: OutputShapes
     _engine: EngineRouter | None = None
+
+    def __init__(
+        self,
+        feature_config: Any,
+        optimizer: Any = None,
+        pipeline_execution_with_tensor_core: bool = False,
+        *,
+        engine: str = "auto",
+        nonfinite: str = "skip",
+        max_enqueued: int = 64,
+        enqueue_timeout: float = 60.0,
+        strict_tpu: bool = False,
+    ) -> None:
+        self._options = EngineOptions(
+            nonfinite=nonfinite,
+            bound=QueueBound(max_enqueued, enqueue_timeout),
+            is_pipelined=bool(pipeline_execution_with_tensor_core),
+        )
+        self._replicas = Replicas(type(self).__name__)
+        self._plan = make_plan(feature_config, optimizer)
+        if is_tpu(self._replicas.strategy):
+            check_all_train(self._plan)
+        self._choices = choose_engines(
+            self._plan, engine, self._replicas.strategy, nonfinite
+        )
+        self._shapes = OutputShapes.configured(
+            self._plan.features, self._plan.paths
+        )
+        # What is looked up inside of a TPU's step may be computed there.
+        self._strict_tpu = strict_tpu or (
+            is_tpu(self._replicas.strategy)
+            and any(one.engine != "xla" for one in self._choices.of_tables)
+        )
+        self._eager_calls = EagerCalls(
+            self._plan,
+            self._choices,
+            is_pipelined=self._options.is_pipelined,
+        )
+        self._names = RecentNames(self._forget)
+        self._forms = StepForms(
+            max_enqueued,
+            takes_several=self._choices.all_on_host
+            and not self._choices.on_tpu
+            and not self._options.is_pipelined,
+        )
+
+    def build(
+        self,
+        per_replica_input_shapes: Any = None,
+        per_replica_batch_size: int | None = None,
+    ) -> None:
+        """Settles the shapes of batches, and makes the tables.
+
+        The first enqueue does both where nobody did. Once the shapes are known,
+        another call does nothing.
+
+        Args:
+          per_replica_input_shapes: the tf.TensorShapes of one replica's inputs,
+            structured as the features, or listed in the order of
+            `tf.nest.flatten`; or the batch size as an int.
+          per_replica_batch_size: the samples of one replica.
+
+        Raises:
+          tfembed.errors.ArgumentError: shapes that contradict the configs or
+            leave a dimension open. Without either argument, the first input
+            settles the shapes.
+          ValueError, TypeError: a structure that does not match.
+        """
+        if self._engine is not None and self._shapes.are_defined:
+            return
+        if not isinstance(
+            per_replica_input_shapes, (numbers.Integral, type(None))
+        ):
+            per_replica_input_shapes = self._plan.flatten_shapes(
+                per_replica_input_shapes, "per_replica_input_shapes"
+            )
+        shapes = self._shapes.with_given(
+            per_replica_input_shapes, per_replica_batch_size
+        )
+        self._engine_or_new(shapes)
+        self._shapes = shapes
+
+    @_not_converted
+    def enqueue(
+        self,
+        features: Any,
+        weights: Any = None,
+        training: bool = True,
+        name: str | None = None,
+        device: str | None = None,
+    ) -> None:
+        """Takes a batch in.
+
+        Inside of strategy.run: this replica's batch. Outside: distributed
+        values give each replica its share; plain tensors are every replica's,
+        or with `device` that one's.
+
+        Args:
+          features: integer ids, or strings where the table's key_dtype is
+            tf.string, structured as feature_config: Tensors [B], [..., 1];
+            SparseTensors of rank 2 or above, of which the last dimension is
+            combined; RaggedTensors of rank 2. Or all of them as `pack_features`
+            gives them.
+          weights: None, or a structure of None and float tensors of the type
+            and structure of `features`.
+          training: whether apply_gradients follows; else dequeue alone, which
+            is allowed with True too where there is a name.
+          name: pairs the calls of one of several lookups in a step.
+          device: of a replica.
+
+        Raises:
+          tfembed.errors.ArgumentError: an input or shape that is not allowed.
+          tfembed.errors.DtypeError: ids that are not of their table's dtype.
+          tfembed.errors.StateError: another strategy than the object's.
+          ValueError, TypeError: a structure that does not match.
+          tf.errors.InvalidArgumentError: when it runs: `max_enqueued`.
+        """
+        self._replicas.check_strategy("enqueue")
+        self._check_shapes_are_known()
+        if not tf.is_symbolic_tensor(training):
+            training = bool(training)
+        if self._strict_tpu:
+            check_plumbing(features, self._replicas.strategy)
+        with self._names.using(name):
+            step = self._eager_calls.enqueue(
+                self._enqueue, features, weights, training, name, device
+            )
+            if step is None:
+                step = self._enqueue(features, weights, training, name, device)
+            self._forms.note_enqueued(name, *step)
+
+    @_not_converted
+    def dequeue(self, name: str | None = None) -> Any:
+        """The activations of the oldest batch that was enqueued.
+
+        Call it inside of strategy.run, where there are several replicas.
+
+        Returns:
+          Structured as feature_config, float32 [*output_shape, dim].
+
+        Raises:
+          tfembed.errors.StateError: before build and enqueue, or outside of
+            strategy.run.
+          tf.errors.InvalidArgumentError: when it runs: no batch is there, the
+            last one's gradients were not applied, or an id cannot be in its
+            table; it names the feature.
+        """
+        engine = self._built_engine("dequeue")
+        replica = self._replicas.current_for("dequeue")
+        with self._names.using(name):
+            step = self._forms.dequeue(
+                name, replica, lambda step: engine.waiting(replica, step)
+            )
+            try:
+                for other in self._forms.left(name, replica, step):
+                    engine.drop_idle(replica, other)
+                activations = self._dequeue_step(engine, replica, step)
+            except BaseException:
+                self._forms.put_back(name, replica, step)
+                raise
+            self._forms.note_dequeued(name, replica, step)
+            return activations
+
+    @_not_converted
+    def apply_gradients(self, gradients: Any, name: str | None = None) -> None:
+        """Updates the tables for the batch that was dequeued.
+
+        Inside of strategy.run, every replica must call it, and not inside of a
+        conditional or loop of the replica's function.
+
+        Args:
+          gradients: structured as feature_config: with respect to the
+            activations, in their shape. None is a gradient of 0, which still
+            decays what an optimizer decays.
+          name: that of this replica's dequeue.
+
+        Raises:
+          tfembed.errors.StateError: before build and enqueue, outside of
+            strategy.run, or a table has no optimizer.
+          tfembed.errors.ArgumentError, DtypeError: a gradient that is no tensor
+            of numbers or has another shape.
+          tf.errors.InvalidArgumentError: when it runs: no batch was dequeued
+            for training, or a gradient that is not finite is refused.
+        """
+        engine = self._built_engine("apply_gradients")
+        replica = self._replicas.current_for("apply_gradients")
+        flat = self._plan.flatten(gradients, "gradients")
+        with self._names.using(name):
+            self._apply_flat(engine, flat, self._forms.apply(name, replica))
+
+    def flush(self) -> None:
+        """Applies the update that waits for the next step.
+
+        Only with `pipeline_execution_with_tensor_core` does one. Inside of
+        strategy.run, every replica must call it.
+        """
+        if not self._options.is_pipelined:
+            return
+        if (engine := self._engine) is not None:
+            self._replicas.merge(lambda per_replica: engine.flush(), [])
+        elif not tf.executing_eagerly():
+            warn_of_early_flush()
+
+    def reset_steps(self) -> None:
+        """Forgets the batches that are enqueued or wait for their gradients.
+
+        Call it after a step that failed half-way. Eager only.
+        """
+        self._forms.clear()
+        if self._engine is not None:
+            self._engine.reset()
+
+    @property
+    def embedding_tables(self) -> dict[Any, Any]:
+        """By TableConfig: a tf.Variable [vocabulary_size, dim] or a HashTable."""
+        tables = self._engine_or_new().tables
+        self._bring_up_to_date()
+        return {
+            config: table.parameters
+            for config, table in zip(self._plan.tables, tables, strict=True)
+        }
+
+    @property
+    def feature_config(self) -> Any:
+        """The structure of FeatureConfigs, as it was given."""
+        return self._plan.feature_config
 
     def describe(self) -> str:
         """A table of text: per table its engine, and why it is that one."""
@@ -110,69 +385,117 @@ class EngineOwner(tf.__internal__.tracking.AutoTrackable):
             return {}
         return self._engine.exchange_rounds()
 
-    def flush(self) -> None:
-        """Applies the update that waits for the next step.
+    def trained_lookup(self) -> TrainedLookup:
+        """Lookups whose gradient trains the tables, for layers."""
+        return TrainedLookup(self._plan, self._engine_or_new(), self._replicas)
 
-        Only with `pipeline_execution_with_tensor_core` does one. Inside of
-        strategy.run, every replica must call it.
+    def __deepcopy__(self, memo: Any) -> TPUEmbedding:
+        raise errors.StateError(
+            "A TPUEmbedding cannot be copied in memory: its tables exist once. "
+            "Make another one, and bring the tables over by "
+            "tf.train.Checkpoint."
+        )
+
+    def __reduce__(self) -> Any:
+        raise errors.StateError(
+            "A TPUEmbedding cannot be pickled. Save it by tf.train.Checkpoint, "
+            "and restore that into another one."
+        )
+
+    def _create_copy_for_async_checkpoint(
+        self,
+        feature_config: Any,
+        optimizer: Any,
+        pipeline_execution_with_tensor_core: bool,
+    ) -> TPUEmbedding:
+        """One of the same configs, without tables.
+
+        tf.train.Checkpoint asks for it, and knows embeddings by this name.
         """
-        if not self._options.is_pipelined:
-            return
-        if (engine := self._engine) is not None:
-            self._replicas.merge(lambda per_replica: engine.flush(), [])
-        elif not tf.executing_eagerly():
-            warn_of_early_flush()
+        # The tables have theirs; TensorFlow passes a TableConfig here.
+        del optimizer
+        return TPUEmbedding(
+            feature_config,
+            None,
+            pipeline_execution_with_tensor_core,
+        )
 
-    def reset_steps(self) -> None:
-        """Forgets the batches that are enqueued or wait for their gradients.
+    def _enqueue(
+        self,
+        features: Any,
+        weights: Any,
+        training: Any,
+        name: str | None,
+        device: str | None,
+    ) -> tuple[list[int], int]:
+        """Takes a batch in, for which replicas and of which form it tells."""
+        if training is False:
+            self.flush()
+        shares = replica_shares(
+            self._plan, self._replicas, features, weights, device
+        )
+        shapes = self._shapes
+        for share in shares:
+            shapes = shapes.with_values(share.values)
+        batches = [
+            places.read(training, shares, shapes)
+            for places in places_of(self._plan, self._choices)
+        ]
+        engine = self._engine_or_new(shapes)
+        form = self._forms.place_of(name, engine.form_of(batches))
+        engine.enqueue(self._forms.step(name, form), batches)
+        self._shapes = shapes
+        return list({share.replica: None for share in shares}), form
 
-        Call it after a step that failed half-way. Eager only.
-        """
-        if self._engine is not None:
-            self._engine.reset()
+    @property
+    def _replica_shapes(self) -> OutputShapes:
+        """Of activations: what enqueue sees is a core's part of a replica."""
+        return self._shapes.of_cores(self._replicas.cores)
 
-    def _built_engine(self, call: str) -> EngineRouter:
-        if self._engine is None:
-            raise errors.StateError(
-                f"{call} called on unbuilt TPUEmbedding object. Please either "
-                "call enqueue first or manually call the build method."
+    def _dequeue_step(self, engine: Any, replica: int, step: StepName) -> Any:
+        """By a function, where there is one for it."""
+        function = self._eager_calls.find(
+            ("dequeue", step), lambda: self._dequeue(engine, replica, step)
+        )
+        if function is not None:
+            return function()
+        return self._dequeue(engine, replica, step)
+
+    def _dequeue(self, engine: Any, replica: int, step: StepName) -> Any:
+        shapes = self._replica_shapes.shapes
+        return self._plan.pack(
+            [
+                shaping.with_shape(
+                    one, shapes[i].concatenate(self._plan.dim(i))
+                )
+                for i, one in enumerate(engine.dequeue(replica, step))
+            ]
+        )
+
+    def _apply_flat(
+        self, engine: Any, flat: Sequence[Any], step: StepName
+    ) -> None:
+        def apply(*parts: Any) -> None:
+            checked = engine.read_gradients(step, parts, self._replica_shapes)
+            self._replicas.merge(
+                lambda per_replica: engine.apply_gradients(
+                    [name for name, *_ in per_replica],
+                    [gradients for _, *gradients in per_replica],
+                ),
+                [step, *checked],
             )
-        return self._engine
 
-    def _engine_or_new(
-        self, shapes: OutputShapes | None = None
-    ) -> EngineRouter:
-        if self._engine is not None:
-            return self._engine
-        with MAKING:
-            if self._engine is None:
-                with tf.init_scope():
-                    self._engine = EngineRouter(
-                        self,
-                        self._plan,
-                        places_of(self._plan, self._choices),
-                        self._options,
-                        self._shapes if shapes is None else shapes,
-                    )
-            return self._engine
+        if not self._eager_calls.apply_gradients(apply, flat, step):
+            apply(*flat)
 
-    def _retrieve_variables(self) -> None:
-        """Brings the variables up to the last step."""
-        self.flush()
-        if self._engine is not None:
-            self._engine.retrieve()
-
-    def _bring_up_to_date(self) -> None:
-        # A function that is traced reads them as they are when it runs.
-        if tf.executing_eagerly():
-            self._retrieve_variables()
-
-
-class TensorFlowNames(PlanNames, EngineOwner):
-    """The private names. Base of `TPUEmbedding`."""
-
-    # With False, enqueue does not build: the shapes must be known before.
-    _verify_output_shapes_on_enqueue = True
+    def _forget(self, name: str) -> bool:
+        """Whether nothing is known any more of what was called `name`."""
+        if self._engine is None:
+            return False
+        if not self._engine.forget(self._forms.steps(name)):
+            return False
+        self._forms.forget(name)
+        return True
 
     @property
     def _built(self) -> bool:
@@ -256,414 +579,41 @@ class TensorFlowNames(PlanNames, EngineOwner):
                 "initialize the embedding for inference."
             )
 
-
-def _handle(resource: Any) -> tf.Tensor:
-    """Of a variable, or of a queue."""
-    if isinstance(resource, tf.Variable):
-        return resource.handle
-    return resource.resource_handle
-
-
-# FOLDED step_calls: The calls of a step: enqueue, dequeue and apply_gradients.
-
-# Users' functions are converted by AutoGraph; this has nothing to convert.
-_not_converted = tf.autograph.experimental.do_not_convert
-
-
-class StepCalls(TensorFlowNames):
-    """Takes batches in, hands activations out, updates. Base of `TPUEmbedding`."""
-
-    _eager_calls: EagerCalls
-    _forms: StepForms
-    _names: RecentNames
-    _strict_tpu: bool
-
-    @_not_converted
-    def enqueue(
-        self,
-        features: Any,
-        weights: Any = None,
-        training: bool = True,
-        name: str | None = None,
-        device: str | None = None,
-    ) -> None:
-        """Takes a batch in.
-
-        Inside of strategy.run: this replica's batch. Outside: distributed
-        values give each replica its share; plain tensors are every replica's,
-        or with `device` that one's.
-
-        Args:
-          features: integer ids, or strings where the table's key_dtype is
-            tf.string, structured as feature_config: Tensors [B], [..., 1];
-            SparseTensors of rank 2 or above, of which the last dimension is
-            combined; RaggedTensors of rank 2. Or all of them as `pack_features`
-            gives them.
-          weights: None, or a structure of None and float tensors of the type
-            and structure of `features`.
-          training: whether apply_gradients follows; else dequeue alone, which
-            is allowed with True too where there is a name.
-          name: pairs the calls of one of several lookups in a step.
-          device: of a replica.
-
-        Raises:
-          tfembed.errors.ArgumentError: an input or shape that is not allowed.
-          tfembed.errors.DtypeError: ids that are not of their table's dtype.
-          tfembed.errors.StateError: another strategy than the object's.
-          ValueError, TypeError: a structure that does not match.
-          tf.errors.InvalidArgumentError: when it runs: `max_enqueued`.
-        """
-        self._replicas.check_strategy("enqueue")
-        self._check_shapes_are_known()
-        if not tf.is_symbolic_tensor(training):
-            training = bool(training)
-        if self._strict_tpu:
-            check_plumbing(features, self._replicas.strategy)
-        with self._names.using(name):
-            step = self._eager_calls.enqueue(
-                self._enqueue, features, weights, training, name, device
-            )
-            if step is None:
-                step = self._enqueue(features, weights, training, name, device)
-            self._forms.note_enqueued(name, *step)
-
-    def _enqueue(
-        self,
-        features: Any,
-        weights: Any,
-        training: Any,
-        name: str | None,
-        device: str | None,
-    ) -> tuple[list[int], int]:
-        """Takes a batch in, for which replicas and of which form it tells."""
-        if training is False:
-            self.flush()
-        shares = replica_shares(
-            self._plan, self._replicas, features, weights, device
-        )
-        shapes = self._shapes
-        for share in shares:
-            shapes = shapes.with_values(share.values)
-        batches = [
-            places.read(training, shares, shapes)
-            for places in places_of(self._plan, self._choices)
-        ]
-        engine = self._engine_or_new(shapes)
-        form = self._forms.place_of(name, engine.form_of(batches))
-        engine.enqueue(self._forms.step(name, form), batches)
-        self._shapes = shapes
-        return list({share.replica: None for share in shares}), form
-
-    @_not_converted
-    def dequeue(self, name: str | None = None) -> Any:
-        """The activations of the oldest batch that was enqueued.
-
-        Call it inside of strategy.run, where there are several replicas.
-
-        Returns:
-          Structured as feature_config, float32 [*output_shape, dim].
-
-        Raises:
-          tfembed.errors.StateError: before build and enqueue, or outside of
-            strategy.run.
-          tf.errors.InvalidArgumentError: when it runs: no batch is there, the
-            last one's gradients were not applied, or an id cannot be in its
-            table; it names the feature.
-        """
-        engine = self._built_engine("dequeue")
-        replica = self._replicas.current_for("dequeue")
-        with self._names.using(name):
-            step = self._forms.dequeue(
-                name, replica, lambda step: engine.waiting(replica, step)
-            )
-            try:
-                for other in self._forms.left(name, replica, step):
-                    engine.drop_idle(replica, other)
-                activations = self._dequeue_step(engine, replica, step)
-            except BaseException:
-                self._forms.put_back(name, replica, step)
-                raise
-            self._forms.note_dequeued(name, replica, step)
-            return activations
-
-    @property
-    def _replica_shapes(self) -> OutputShapes:
-        """Of activations: what enqueue sees is a core's part of a replica."""
-        return self._shapes.of_cores(self._replicas.cores)
-
-    def _dequeue_step(self, engine: Any, replica: int, step: StepName) -> Any:
-        """By a function, where there is one for it."""
-        function = self._eager_calls.find(
-            ("dequeue", step), lambda: self._dequeue(engine, replica, step)
-        )
-        if function is not None:
-            return function()
-        return self._dequeue(engine, replica, step)
-
-    def _dequeue(self, engine: Any, replica: int, step: StepName) -> Any:
-        shapes = self._replica_shapes.shapes
-        return self._plan.pack(
-            [
-                shaping.with_shape(
-                    one, shapes[i].concatenate(self._plan.dim(i))
-                )
-                for i, one in enumerate(engine.dequeue(replica, step))
-            ]
-        )
-
-    @_not_converted
-    def apply_gradients(self, gradients: Any, name: str | None = None) -> None:
-        """Updates the tables for the batch that was dequeued.
-
-        Inside of strategy.run, every replica must call it, and not inside of a
-        conditional or loop of the replica's function.
-
-        Args:
-          gradients: structured as feature_config: with respect to the
-            activations, in their shape. None is a gradient of 0, which still
-            decays what an optimizer decays.
-          name: that of this replica's dequeue.
-
-        Raises:
-          tfembed.errors.StateError: before build and enqueue, outside of
-            strategy.run, or a table has no optimizer.
-          tfembed.errors.ArgumentError, DtypeError: a gradient that is no tensor
-            of numbers or has another shape.
-          tf.errors.InvalidArgumentError: when it runs: no batch was dequeued
-            for training, or a gradient that is not finite is refused.
-        """
-        engine = self._built_engine("apply_gradients")
-        replica = self._replicas.current_for("apply_gradients")
-        flat = self._plan.flatten(gradients, "gradients")
-        with self._names.using(name):
-            self._apply_flat(engine, flat, self._forms.apply(name, replica))
-
-    def _apply_flat(
-        self, engine: Any, flat: Sequence[Any], step: StepName
-    ) -> None:
-        def apply(*parts: Any) -> None:
-            checked = engine.read_gradients(step, parts, self._replica_shapes)
-            self._replicas.merge(
-                lambda per_replica: engine.apply_gradients(
-                    [name for name, *_ in per_replica],
-                    [gradients for _, *gradients in per_replica],
-                ),
-                [step, *checked],
-            )
-
-        if not self._eager_calls.apply_gradients(apply, flat, step):
-            apply(*flat)
-
-    def _forget(self, name: str) -> bool:
-        """Whether nothing is known any more of what was called `name`."""
+    def _built_engine(self, call: str) -> EngineRouter:
         if self._engine is None:
-            return False
-        if not self._engine.forget(self._forms.steps(name)):
-            return False
-        self._forms.forget(name)
-        return True
-
-    def reset_steps(self) -> None:
-        """Forgets the batches that are enqueued or wait for their gradients.
-
-        Call it after a step that failed half-way. Eager only.
-        """
-        self._forms.clear()
-        super().reset_steps()
-
-
-class TPUEmbedding(StepCalls):
-    """Looks features up in embedding tables and trains the tables.
-
-    The calls are those of `tf.tpu.experimental.embedding.TPUEmbedding`, with its
-    configs or tfembed's, under the default strategy, OneDeviceStrategy,
-    MirroredStrategy and TPUStrategy, eagerly and in functions:
-
-        embedding = tfembed.TPUEmbedding(feature_config, tfembed.SGD(0.1))
-
-        @tf.function
-        def step(features, labels):
-            embedding.enqueue(features)
-            activations = embedding.dequeue()
-            with tf.GradientTape() as tape:
-                tape.watch(activations)
-                loss = ...
-            embedding.apply_gradients(tape.gradient(loss, activations))
-
-    Every enqueue is followed by one dequeue, and with `training=True` by one
-    apply_gradients, of the same name and replica. They pair in the order in
-    which they run, wherever they were traced. The gradients of a row are summed
-    over all features and replicas of a step, and applied once.
-
-    All activations have static shapes, so all batches have the same size. Tables
-    live where their engine keeps them (`engine`). They are saved with
-    `tf.train.Checkpoint(embedding=embedding)`; those with a vocabulary under
-    TensorFlow's keys, so that its checkpoints restore here and ours there, into
-    any engine.
-
-    Args:
-      feature_config: a FeatureConfig or a `tf.nest` structure of them. Features
-        with the same TableConfig object share a table.
-      optimizer: of tables that have none; None for tables that are never
-        trained, but not under a TPUStrategy.
-      pipeline_execution_with_tensor_core: whether the tables work while the
-        model computes (in functions; eagerly one thing follows the other): a
-        step's update runs beside the next step's model, and a batch that is
-        enqueued ahead is looked up beside the model too. Activations are then
-        one step stale, as on a TPU: they show all updates but the last. `flush`
-        applies that one; reading `embedding_tables`, saving a checkpoint and
-        enqueueing with training=False do it by themselves.
-      nonfinite: what to do with a row whose summed gradient has a NaN or an
-        infinity: "skip" it and count it in `sizes`, "refuse" the step before
-        anything is changed, or "allow" it as TensorFlow does.
-      engine: where the tables live: "host" in host memory, once, for all
-        replicas; "xla" in device memory, rows sharded over the replicas; "tpu"
-        in the TPU's embedding engine; "auto" chooses for each table, and
-        `describe` says what and why. Those without a vocabulary are always on
-        the host.
-      max_enqueued, enqueue_timeout: where this many batches of a name, replica
-        and type of input were not dequeued, enqueue waits for another thread to
-        do that, at most this many seconds, and then raises.
-      strict_tpu: whether enqueue refuses under any strategy what a TPUStrategy
-        refuses: ids that are computed inside of strategy.run or are not on the
-        host, and control flow around enqueue inside of strategy.run.
-
-    Raises:
-      tfembed.errors.ArgumentError: a config or optimizer that is not allowed,
-        or a table name used twice.
-      tfembed.errors.UnsupportedError: what is not in this release.
-    """
-
-    def __init__(
-        self,
-        feature_config: Any,
-        optimizer: Any = None,
-        pipeline_execution_with_tensor_core: bool = False,
-        *,
-        engine: str = "auto",
-        nonfinite: str = "skip",
-        max_enqueued: int = 64,
-        enqueue_timeout: float = 60.0,
-        strict_tpu: bool = False,
-    ) -> None:
-        self._options = EngineOptions(
-            nonfinite=nonfinite,
-            bound=QueueBound(max_enqueued, enqueue_timeout),
-            is_pipelined=bool(pipeline_execution_with_tensor_core),
-        )
-        self._replicas = Replicas(type(self).__name__)
-        self._plan = make_plan(feature_config, optimizer)
-        if is_tpu(self._replicas.strategy):
-            check_all_train(self._plan)
-        self._choices = choose_engines(
-            self._plan, engine, self._replicas.strategy, nonfinite
-        )
-        self._shapes = OutputShapes.configured(
-            self._plan.features, self._plan.paths
-        )
-        # What is looked up inside of a TPU's step may be computed there.
-        self._strict_tpu = strict_tpu or (
-            is_tpu(self._replicas.strategy)
-            and any(one.engine != "xla" for one in self._choices.of_tables)
-        )
-        self._eager_calls = EagerCalls(
-            self._plan,
-            self._choices,
-            is_pipelined=self._options.is_pipelined,
-        )
-        self._names = RecentNames(self._forget)
-        self._forms = StepForms(
-            max_enqueued,
-            takes_several=self._choices.all_on_host
-            and not self._choices.on_tpu
-            and not self._options.is_pipelined,
-        )
-
-    def build(
-        self,
-        per_replica_input_shapes: Any = None,
-        per_replica_batch_size: int | None = None,
-    ) -> None:
-        """Settles the shapes of batches, and makes the tables.
-
-        The first enqueue does both where nobody did. Once the shapes are known,
-        another call does nothing.
-
-        Args:
-          per_replica_input_shapes: the tf.TensorShapes of one replica's inputs,
-            structured as the features, or listed in the order of
-            `tf.nest.flatten`; or the batch size as an int.
-          per_replica_batch_size: the samples of one replica.
-
-        Raises:
-          tfembed.errors.ArgumentError: shapes that contradict the configs or
-            leave a dimension open. Without either argument, the first input
-            settles the shapes.
-          ValueError, TypeError: a structure that does not match.
-        """
-        if self._engine is not None and self._shapes.are_defined:
-            return
-        if not isinstance(
-            per_replica_input_shapes, (numbers.Integral, type(None))
-        ):
-            per_replica_input_shapes = self._plan.flatten_shapes(
-                per_replica_input_shapes, "per_replica_input_shapes"
+            raise errors.StateError(
+                f"{call} called on unbuilt TPUEmbedding object. Please either "
+                "call enqueue first or manually call the build method."
             )
-        shapes = self._shapes.with_given(
-            per_replica_input_shapes, per_replica_batch_size
-        )
-        self._engine_or_new(shapes)
-        self._shapes = shapes
+        return self._engine
 
-    @property
-    def embedding_tables(self) -> dict[Any, Any]:
-        """By TableConfig: a tf.Variable [vocabulary_size, dim] or a HashTable."""
-        tables = self._engine_or_new().tables
-        self._bring_up_to_date()
-        return {
-            config: table.parameters
-            for config, table in zip(self._plan.tables, tables, strict=True)
-        }
+    def _engine_or_new(
+        self, shapes: OutputShapes | None = None
+    ) -> EngineRouter:
+        if self._engine is not None:
+            return self._engine
+        with MAKING:
+            if self._engine is None:
+                with tf.init_scope():
+                    self._engine = EngineRouter(
+                        self,
+                        self._plan,
+                        places_of(self._plan, self._choices),
+                        self._options,
+                        self._shapes if shapes is None else shapes,
+                    )
+            return self._engine
 
-    @property
-    def feature_config(self) -> Any:
-        """The structure of FeatureConfigs, as it was given."""
-        return self._plan.feature_config
+    def _retrieve_variables(self) -> None:
+        """Brings the variables up to the last step."""
+        self.flush()
+        if self._engine is not None:
+            self._engine.retrieve()
 
-    def __deepcopy__(self, memo: Any) -> TPUEmbedding:
-        raise errors.StateError(
-            "A TPUEmbedding cannot be copied in memory: its tables exist once. "
-            "Make another one, and bring the tables over by "
-            "tf.train.Checkpoint."
-        )
-
-    def __reduce__(self) -> Any:
-        raise errors.StateError(
-            "A TPUEmbedding cannot be pickled. Save it by tf.train.Checkpoint, "
-            "and restore that into another one."
-        )
-
-    def _create_copy_for_async_checkpoint(
-        self,
-        feature_config: Any,
-        optimizer: Any,
-        pipeline_execution_with_tensor_core: bool,
-    ) -> TPUEmbedding:
-        """One of the same configs, without tables.
-
-        tf.train.Checkpoint asks for it, and knows embeddings by this name.
-        """
-        # The tables have theirs; TensorFlow passes a TableConfig here.
-        del optimizer
-        return TPUEmbedding(
-            feature_config,
-            None,
-            pipeline_execution_with_tensor_core,
-        )
-
-    def trained_lookup(self) -> TrainedLookup:
-        """Lookups whose gradient trains the tables, for layers."""
-        return TrainedLookup(self._plan, self._engine_or_new(), self._replicas)
+    def _bring_up_to_date(self) -> None:
+        # A function that is traced reads them as they are when it runs.
+        if tf.executing_eagerly():
+            self._retrieve_variables()
 
 
 private.note_callback_of(TPUEmbedding)

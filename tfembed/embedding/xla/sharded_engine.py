@@ -60,7 +60,7 @@ class XlaShardedEngine(XlaEngine):
         )
 
     def exchange_rounds(self) -> dict[tuple[str, ...], int]:
-        """As EngineOwner's."""
+        """As TPUEmbedding's."""
         return {
             tuple(self._plan.tables[i].name for i in one.stack.tables): int(n)
             for one, n in zip(self._made, self._rounds.numpy(), strict=True)
