@@ -28,32 +28,673 @@ from tfembed.tables.arguments import (
     place,
     table_dtypes,
 )
-from tfembed.tables.followed_table import FollowedTable, group
+from tfembed.tables.followers import Followers, group
 from tfembed.tables.partition import Partitioner
 from tfembed.tables.seeded_rows import SeededRows, draws_by_seed
-from tfembed.tables.sharded_table import ShardOptions, TableShard
+from tfembed.tables.sharded_table import (
+    ShardedTable,
+    ShardOptions,
+    TableShard,
+)
 from tfembed.tables.table_stats import TableStats
 
 __all__ = [
     "EvictedRows",
-    "EvictingTable",
     "HashTable",
     "TableContent",
     "TableStats",
-    "TrainedTable",
     "take",
 ]
 
 
-class EvictingTable(FollowedTable):
-    """Rows that a policy judges and removes. Base of `HashTable`."""
+class TableContent(NamedTuple):
+    """What a table held; a second copy of it.
 
+    Attributes:
+      columns: keys [n], values [n, dim], and the rows of each slot,
+        [n, dim or 1]; shard after shard.
+      notes: what its policies noted, as the last attributes of
+        `tfembed.ops.snapshot.TableSnapshot`, from `notes` on.
+    """
+
+    columns: list[tf.Tensor]
+    notes: list[tf.Tensor]
+
+
+def take(
+    table: Any, shards: Sequence[TableShard], *, only_rows: bool = False
+) -> TableContent:
+    """Copies `shards` of a `HashTable`, all of one moment.
+
+    A kernel sees the shards of its own device alone. Where they lie on several,
+    as on parameter servers, those that follow one another on one device are of
+    one moment.
+
+    Args:
+      table: their table.
+      shards: what is copied.
+      only_rows: whether to leave the policies' notes out: they are empty then.
+    """
+    with tf.control_dependencies(table.lay_out_slots()):
+        taken = [
+            snapshot_ops.take(
+                [shard.resource_handle for shard in together],
+                key_dtype=table.key_dtype,
+                value_dtype=table.value_dtype,
+                only_rows=only_rows,
+            )
+            for _, together in itertools.groupby(
+                shards, key=lambda shard: place(shard.resource_handle.device)
+            )
+        ]
+    whole = taken[0]
+    if len(taken) > 1:
+        *parts, kinds = zip(*taken, strict=True)
+        whole = snapshot_ops.TableSnapshot._make(
+            [*(tf.concat(part, 0) for part in parts), kinds[0]]
+        )
+    keys, values, slots, *notes = whole
+    columns = [keys, values]
+    if table.slot_names:
+        columns += tf.split(slots, table.slot_widths, 1)
+    return TableContent(columns, notes)
+
+
+class EvictedRows(NamedTuple):
+    """What was removed.
+
+    Attributes:
+      keys: of the table's key dtype, [n].
+      values: of its value dtype, [n, dim]; None where they were not asked for.
+    """
+
+    keys: tf.Tensor
+    values: tf.Tensor | None
+
+
+class HashTable(ShardedTable):
+    """Maps keys to rows of `dim` numbers.
+
+    A missing key reads as its initial row, a function of the table's seed and
+    the key alone. Rows hold the slots of one optimizer beside their value.
+    `tf.train.Checkpoint` and `tf.saved_model.save` of any object that has the
+    table as an attribute save it. Methods work eagerly, in `tf.function` and in
+    `tf.data` maps; keys may have any shape and any value.
+
+    Args:
+      dim: width of a row; 0 keeps keys alone.
+      key_dtype, value_dtype: a pair that `tfembed.tables.arguments` lists. int32
+        keys take the place of int64 ones.
+      name: the table's name in errors and, without a seed, in its seed.
+      initializer: what `tfembed.initializers.row_initializer` accepts, or a
+        function as `SeededRows` says; the rows of that are drawn in Python, by
+        lookups and `insert_missing`.
+      seed: of the initial rows. None: the initializer's own; else from
+        TensorFlow's global seed and the name, until a checkpoint with another
+        one is restored.
+      devices: one host device per shard.
+      partitioner: (flat keys [n], number of shards) -> shard of each key [n];
+        None: floormod(key, number of shards).
+      init_size: keys to make room for at once, over all shards.
+      admission: which new keys training inserts, of `tfembed.policies`; None:
+        all.
+      eviction: what judges the rows for `evict` and `expire`, of
+        `tfembed.policies`; None: nothing is noted of them.
+      expiry: when rows expire by themselves; None: when `expire` is called.
+      max_size: keys that the table never exceeds, each shard its share: inserts
+        make room by evicting rows that are not of their batch, by the eviction
+        policy, the worst of a sample of eight for each. None: no bound.
+      stochastic_rounding: whether what training and `accum` make of rows of
+        float16 or bfloat16 is rounded up or down by chance, with the right
+        mean, in place of to the nearest, so that small updates are not lost.
+        The chance depends on seed, key, column and how many batches a shard has
+        written alone; of what `accum` adds on the place in the batch too.
+
+    Raises:
+      tfembed.errors.DtypeError: dtypes that do not go together.
+      tfembed.errors.ArgumentError: a width, name, seed, size, initializer, list
+        of devices or rounding that is not allowed.
+      tfembed.errors.UnsupportedError: a device that is no CPU, `max_size` with
+        BloomAdmission, or such a function with a policy.
+    """
+
+    # None where no optimizer is attached, as in a table from a SavedModel.
+    _optimizer: Any = None
+    _drawn_rows: SeededRows | None = None
     # None in a table from a SavedModel, which nobody trains.
     _admission: AdmissionPolicy | None = None
     _eviction: EvictionPolicy | None = None
     _expiry: Expiry | None = None
     _trained_steps: Any = None  # A variable, where the expiry counts steps.
     _is_exporting = False
+    _followers: Followers | None = None
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        key_dtype: Any = tf.int64,
+        value_dtype: Any = tf.float32,
+        name: str,
+        initializer: Any = None,
+        seed: int | None = None,
+        devices: Sequence[str] = ("/CPU:0",),
+        partitioner: Partitioner | None = None,
+        init_size: int = 0,
+        admission: AdmissionPolicy | None = None,
+        eviction: EvictionPolicy | None = None,
+        expiry: Expiry | None = None,
+        max_size: int | None = None,
+        stochastic_rounding: bool = False,
+    ) -> None:
+        arguments.check_name(name)
+        keys, values = table_dtypes(key_dtype, value_dtype)
+        if values == tf.string:
+            raise errors.DtypeError(
+                f"Rows of strings are kept by a StringTable; got value_dtype "
+                f"string for HashTable '{name}'."
+            )
+        dim = checks.integer(dim, "dim", least=0, owner=f"table '{name}'")
+        devices = arguments.check_devices(devices, name)
+        drawn = None
+        if draws_by_seed(initializer, dim):
+            policies = (admission, eviction, expiry, max_size)
+            arguments.check_drawn_alone(policies, name)
+            drawn = SeededRows(initializer, dim, values, name)
+        described = row_initializer(None if drawn else initializer, dim)
+        arguments.check_initializer(described, values, name)
+        seed = described.seed if seed is None else seed
+        options = ShardOptions(
+            name=name,
+            dim=dim,
+            initializer=dataclasses.replace(described, seed=None),
+            seed=arguments.table_seed(seed, name),
+            init_size=arguments.rows_per_shard(init_size, len(devices), name),
+            key_dtype=keys.name,
+            value_dtype=values.name,
+            stochastic_rounding=arguments.check_rounding(
+                stochastic_rounding, values, name
+            ),
+            **arguments.policy_options(admission, eviction, expiry, name),
+        )
+        arguments.check_bounded_admission(max_size, admission, name)
+        bounds = arguments.shard_bounds(max_size, eviction, len(devices), name)
+        shards = [
+            TableShard(dataclasses.replace(options, max_size=bound), device)
+            for bound, device in zip(bounds, devices, strict=True)
+        ]
+        super().__init__(shards, partitioner, seed_is_given=seed is not None)
+        self._drawn_rows = drawn
+        self._admission = admission
+        self._eviction = eviction
+        self._expiry = expiry
+        if expiry is not None and expiry.every is not None:
+            with tf.init_scope():
+                self._trained_steps = private.single_variable(
+                    initial_value=tf.constant(0, tf.int64),
+                    trainable=False,
+                    name="trained_steps",
+                )
+
+    def lookup(self, keys: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        """The rows of `keys`; inserts nothing.
+
+        Args:
+          keys: of `key_dtype`, any shape.
+
+        Returns:
+          values: of `value_dtype`, keys.shape + [dim]; a missing key's initial row.
+          exists: bool, keys.shape.
+
+        Raises:
+          tfembed.errors.DtypeError: keys of another dtype.
+        """
+        keys = self._key_tensor(keys)
+        parts = self.partition(keys)
+        found = [
+            table_ops.lookup(
+                handle, part, dim=self.dim, value_dtype=self.value_dtype
+            )
+            for handle, part in zip(
+                self.handles, parts.split(keys), strict=True
+            )
+        ]
+        values, exists = (parts.merge(x) for x in zip(*found, strict=True))
+        return self.with_drawn_rows(keys, values, exists), exists
+
+    def lookup_trained(self, keys: Any, shard: int | None = None) -> tf.Tensor:
+        """Value and slots of `keys`; inserts nothing.
+
+        Args:
+          keys: of `key_dtype`, any shape.
+          shard: the one to look in; None: in each for the keys that are its own.
+
+        Returns:
+          float32, keys.shape + [trained_width]; of a missing key the initial
+          ones.
+        """
+        keys, width = self._key_tensor(keys), self.trained_width
+
+        def read(handle: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
+            if not self.is_drawn:
+                return table_ops.lookup_trained(handle, keys, width=width)
+            # Asked first: the value of a key that comes meanwhile is as it was.
+            there = table_ops.contains(handle, keys)
+            with tf.control_dependencies([there]):
+                rows = table_ops.lookup_trained(handle, keys, width=width)
+            return self.with_drawn_rows(keys, rows, there)
+
+        with tf.control_dependencies(self.lay_out_slots()):
+            if shard is not None:
+                return read(self.handles[shard], keys)
+            parts = self.partition(keys)
+            shards = zip(self.handles, parts.split(keys), strict=True)
+            return parts.merge([read(*each) for each in shards])
+
+    def upsert(self, keys: Any, values: Any) -> tf.Operation | None:
+        """Writes the rows of `keys`; of a repeated key the last one stays.
+
+        Args:
+          keys: of `key_dtype`, any shape.
+          values: of `value_dtype`, keys.shape + [dim].
+
+        Raises:
+          tfembed.errors.DtypeError: another dtype.
+          tf.errors.InvalidArgumentError: values of another shape. Nothing is
+            changed.
+        """
+        keys, values = self._keys_and_rows(keys, values)
+        return self._write(table_ops.upsert, keys, values)
+
+    def accum(
+        self,
+        keys: Any,
+        values_or_deltas: Any,
+        exists: Any,
+        old_values: Any = None,
+    ) -> tf.Operation | None:
+        """Adds to rows that are there, inserts rows that are not.
+
+        Args:
+          keys: of `key_dtype`, any shape.
+          values_or_deltas: of `value_dtype`, keys.shape + [dim]: a delta where `exists`,
+            else a value.
+          exists: bool, keys.shape: what a lookup said. Where it no longer
+            holds, the key is left alone.
+          old_values: of `value_dtype`, keys.shape + [dim]: then what comes
+            first are values, and deltas are their difference from these.
+
+        Raises:
+          As `upsert`.
+        """
+        keys, rows = self._keys_and_rows(keys, values_or_deltas)
+        exists = tf.convert_to_tensor(exists, tf.bool)
+        checks.shape("exists", exists, keys.shape)
+        batch = [keys, rows, exists]
+        if old_values is not None:
+            batch.append(self._keys_and_rows(keys, old_values)[1])
+        return self._write(table_ops.accum, *batch)
+
+    def remove(self, keys: Any) -> tf.Operation | None:
+        """Removes `keys`, of any shape; those not there are ignored.
+
+        Followers lose them too, whether the table held them or not.
+        """
+        keys = self._key_tensor(keys)
+        return group([self.remove_alone(keys), *self.followers.forget(keys)])
+
+    def remove_alone(self, keys: tf.Tensor) -> tf.Operation | None:
+        """Removes `keys` from this table, and not from its followers."""
+        parts = self.partition(keys)
+        shards = zip(self.handles, parts.split(keys), strict=True)
+        return group([table_ops.remove(*shard) for shard in shards])
+
+    def clear(self) -> tf.Operation | None:
+        """Removes all keys, of followers too, and gives their memory back."""
+        handles = [h for t in [self, *self.followers] for h in t.handles]
+        return group(
+            [
+                table_ops.clear([handles[i] for i in together])
+                for together in by_place(handles)
+            ]
+        )
+
+    def size(self, shard: int | None = None) -> tf.Tensor:
+        """The number of keys, int64 [], of one shard or of all."""
+        if shard is not None:
+            return table_ops.size(self.handles[shard])
+        return tf.add_n([table_ops.size(h) for h in self.handles])
+
+    def export(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """All keys [n] and values [n, dim], shard after shard, of one moment.
+
+        Of all shards together, where they lie on one device. It makes a second
+        copy of the table; checkpoints do not.
+        """
+        keys, values, *_ = self.export_columns()
+        return keys, values
+
+    @property
+    def max_size(self) -> int | None:
+        """Keys that the table never exceeds; None: no bound."""
+        return sum(shard.options.max_size for shard in self.shards) or None
+
+    @property
+    def followers(self) -> Followers:
+        """The tables that lose the keys that this one loses."""
+        if self._followers is None:
+            self._followers = Followers(self)
+        return self._followers
+
+    def let_follow(self, follower: HashTable) -> None:
+        """Has `follower`, a table of the same keys, lose what this one loses."""
+        self.followers.add(follower)
+
+    def contains(self, keys: Any) -> tf.Tensor:
+        """Says which of `keys`, of any shape, are there: bool, keys.shape."""
+        keys = self._key_tensor(keys)
+        parts = self.partition(keys)
+        shards = zip(self.handles, parts.split(keys), strict=True)
+        return parts.merge([table_ops.contains(*shard) for shard in shards])
+
+    def keys(self) -> tf.Tensor:
+        """All keys [n], shard after shard; no row is copied."""
+        return tf.concat(
+            [
+                table_ops.keys(handle, key_dtype=self.key_dtype)
+                for handle in self.handles
+            ],
+            0,
+        )
+
+    def stats(self) -> TableStats:
+        """What the table holds, takes and was used for; eager only.
+
+        It walks through the indexes, 20 bytes a key.
+
+        Raises:
+          tfembed.errors.UnsupportedError: in a function or a graph.
+        """
+        if not tf.executing_eagerly():
+            raise errors.UnsupportedError(
+                f"`stats` of table '{self.name}' are Python numbers; ask for "
+                "them in eager mode, outside of tf.function. `size` works "
+                "everywhere."
+            )
+        return TableStats.of_shards(
+            TableStats(
+                *(int(n) for n in table_ops.stats(handle)),
+                *table_ops.use(handle).numpy().tolist(),
+            )
+            for handle in self.handles
+        )
+
+    @property
+    def bytes_per_key(self) -> float:
+        """`stats().bytes_per_key`."""
+        return self.stats().bytes_per_key
+
+    def export_slots(
+        self, shard: int | None = None
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """All keys [n], or a shard's, and each slot's rows, by the slot's name.
+
+        A slot's rows are [n, dim], or [n, 1] where it is one float a row.
+        """
+        keys, _, *columns = self.export_columns(shard)
+        return keys, dict(zip(self.slot_names, columns, strict=True))
+
+    def export_columns(self, shard: int | None = None) -> list[tf.Tensor]:
+        """Keys [n], values [n, dim], and the rows of each slot.
+
+        Of one shard or of all, of one moment as `table_snapshot.take` says; a
+        second copy of the table.
+        """
+        shards = self.shards if shard is None else [self.shards[shard]]
+        return take(self, shards, only_rows=True).columns
+
+    def replace(
+        self, keys: tf.Tensor, columns: Sequence[tf.Tensor]
+    ) -> tf.Operation:
+        """Has the table hold these rows and no others; for graphs.
+
+        What follows the table is restored by itself, before or after, or else
+        loses what the table does not hold.
+
+        Args:
+          keys: distinct ones [n].
+          columns: values [n, dim], and nothing or the rows of all slots.
+        """
+        values, *slots = columns
+        partition = self.partition(keys)
+        parts = partition.split(keys)
+        checks = self.check_bounds(parts, even_alone=True)
+        rows = values
+        if slots:
+            rows = tf.concat([tf.cast(values, tf.float32), *slots], 1)
+        each = list(
+            zip(self.handles, parts, partition.split(rows), strict=True)
+        )
+        with tf.control_dependencies([*checks, *self.lay_out_slots()]):
+            written = [
+                table_ops.replace(
+                    *zip(*(each[i] for i in together), strict=True),
+                    trained=bool(slots),
+                )
+                for together in by_place(self.handles)
+            ]
+        with tf.control_dependencies(written):
+            dropped = [f.followers.drop_stale() for f in self.followers]
+        return tf.group(*written, *dropped)
+
+    @property
+    def optimizer(self) -> Any:
+        """The attached optimizer, or None."""
+        return self._optimizer
+
+    def attach(self, optimizer: Any) -> None:
+        """Lays the slots of `optimizer` out beside each row.
+
+        Args:
+          optimizer: a `tfembed.optimizers` description. One with the same rule
+            and parameters may come again.
+
+        Raises:
+          tfembed.errors.ArgumentError: the table has another optimizer, or the
+            slots of another one from a checkpoint.
+          tfembed.errors.DtypeError: (also TypeError) rows that are not float32,
+            float16 or bfloat16.
+          tfembed.errors.UnsupportedError: rows of width 0.
+        """
+        check_trained(self.value_dtype, self.name)
+        if self.dim == 0:
+            raise errors.UnsupportedError(
+                f"Table '{self.name}' has dim 0: its rows have no numbers to "
+                "train. Make it with a dim of at least 1."
+            )
+        rule = optimizer.rule_text()
+        if isinstance(optimizer, optimizers.Optimizer):
+            optimizer.check_fits_table(self.name, has_vocabulary=False)
+        if self._optimizer is not None and self._optimizer.rule_text() != rule:
+            raise errors.ArgumentError(
+                f"Table '{self.name}' has optimizer "
+                f"'{self._optimizer.rule_text()}' and cannot take '{rule}' as a "
+                "second one. Train with one of them, or use two tables."
+            )
+        if self._optimizer is None:
+            if not self.shards[0].is_in_graph:
+                with tf.init_scope():
+                    self._set_slots(optimizer)
+            self._optimizer = optimizer
+            row_wise = getattr(optimizer, "row_wise_slots", ())
+            self._slot_names = tuple(optimizer.slot_names)
+            self._slot_widths = tuple(
+                1 if slot in row_wise else self.dim for slot in self._slot_names
+            )
+
+    def lay_out_slots(self) -> list[tf.Operation]:
+        """Lays the attached optimizer's slots out in a table of a graph.
+
+        `attach` does it in eager mode. A server makes a graph's table when a
+        session first asks for it, so whatever uses slots there lays them out
+        first; again is harmless.
+
+        Returns:
+          What must run before slots are used; outside of functions it does not
+          run by itself.
+        """
+        if self._optimizer is None or not self.shards[0].is_in_graph:
+            return []
+        return self._set_slots(self._optimizer)
+
+    def apply_gradients(
+        self,
+        keys: Any,
+        gradients: Any,
+        learning_rate: Any = None,
+        nonfinite: str = "skip",
+    ) -> tf.Tensor:
+        """Updates the rows of `keys` by the attached optimizer, once per key.
+
+        Args:
+          keys: of `key_dtype`, any shape; the gradients of a repeated key are
+            summed.
+          gradients: float32, keys.shape + [dim].
+          learning_rate: number or scalar; None: the optimizer's.
+          nonfinite: what to do with a summed gradient that is not finite:
+            "skip", "refuse" or "allow".
+
+        Returns:
+          The number of keys whose summed gradient is not finite, int64 []; 0
+          with "allow", which looks at none.
+
+        Raises:
+          tfembed.errors.StateError: no optimizer is attached, or one whose
+            update is not fused, or a Python function draws initial rows.
+          tf.errors.InvalidArgumentError: shapes that do not fit, or a gradient
+            that is refused. Nothing is changed.
+        """
+        if self._optimizer is None:
+            raise errors.StateError(
+                f"Table '{self.name}' has no optimizer; call `attach` first."
+            )
+        rate = getattr(self._optimizer, "learning_rate", None)
+        if rate is None or not getattr(self._optimizer, "is_fused", True):
+            raise errors.StateError(
+                f"Table '{self.name}' is trained by the own update of "
+                f"{self._optimizer.rule_text().split()[0]}; call that "
+                "DynamicEmbeddingOptimizer's `apply_gradients`."
+            )
+        if self.is_drawn:
+            raise errors.StateError(
+                f"The initial rows of table '{self.name}' are drawn by a Python "
+                "function; train it by a DynamicEmbeddingOptimizer, which "
+                "inserts them first."
+            )
+        rate = rate if learning_rate is None else learning_rate
+        keys, rows = self._keys_and_rows(keys, gradients, tf.float32)
+        rows = self._of_known_width(keys, rows)
+        parts = self.partition(keys)
+        n = len(self.shards)
+        features = [
+            grouped.feature_ids(tf.reshape(part, [-1]))
+            for part in parts.split(keys)
+        ]
+        with tf.control_dependencies(self.lay_out_slots()):
+            counts = grouped.grouped_update(
+                self.handles,
+                [],
+                [self.dim] * n,
+                features,
+                [
+                    grouped.FeaturePlan(table=i, combiner="sum")
+                    for i in range(n)
+                ],
+                [tf.reshape(x, [-1, self.dim]) for x in parts.split(rows)],
+                rules=[self._optimizer.rule_text()] * n,
+                learning_rates=[rate() if callable(rate) else rate] * n,
+                nonfinite=nonfinite,
+                table_names=[self.name] * n,
+            )
+        self.note_training_step()
+        return tf.reduce_sum(counts)
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether a Python function draws the rows of missing keys."""
+        return self._drawn_rows is not None
+
+    @property
+    def trained_width(self) -> int:
+        """Numbers of a row with its slots."""
+        return self.dim + sum(self.slot_widths)
+
+    def with_drawn_rows(
+        self, keys: tf.Tensor, rows: tf.Tensor, exists: tf.Tensor
+    ) -> tf.Tensor:
+        """`rows`, but of missing keys what a Python initializer draws.
+
+        Args:
+          keys: of any shape.
+          rows: keys.shape + [dim or more]: values and what comes after them.
+          exists: bool, keys.shape.
+        """
+        if self._drawn_rows is None or self.dim == 0:
+            return rows
+        width = rows.shape[-1]
+        missing = tf.where(tf.logical_not(tf.reshape(exists, [-1])))
+        drawn = self._drawn_rows.of_keys(
+            tf.gather_nd(tf.reshape(keys, [-1]), missing),
+            table_ops.seed(self.handle),
+        )
+        flat = tf.reshape(rows, [-1, width])
+        rest = tf.gather_nd(flat, missing)[:, self.dim :]
+        filled = tf.tensor_scatter_nd_update(
+            flat, missing, tf.concat([tf.cast(drawn, flat.dtype), rest], 1)
+        )
+        filled = tf.reshape(filled, tf.shape(rows))
+        filled.set_shape(rows.shape)
+        return filled
+
+    def insert_missing(self, keys: tf.Tensor) -> tf.Operation | None:
+        """Inserts those of `keys` [n] that are missing, as a function draws them.
+
+        Called before an update, which knows nothing of Python. Nothing is done
+        in a table that draws its rows by itself.
+        """
+        if self._drawn_rows is None:
+            return None
+        distinct = tf.unique(tf.reshape(keys, [-1])).y
+        is_missing = tf.logical_not(self.contains(distinct))
+        missing = tf.boolean_mask(distinct, is_missing)
+        seed = table_ops.seed(self.handle)
+        rows = self._drawn_rows.of_keys(missing, seed)
+        return self.accum(missing, rows, tf.zeros_like(missing, tf.bool))
+
+    def write_trained(
+        self, keys: Any, rows: tf.Tensor, *, add: bool = False
+    ) -> tf.Operation | None:
+        """Writes value and slots of `keys`, or with `add` adds to them.
+
+        What is added to a missing key is added to its initial row and slots.
+
+        Args:
+          keys: of `key_dtype`, any shape.
+          rows: float32, keys.shape + [trained_width].
+          add: whether they are differences.
+
+        Returns:
+          The op in a graph, None in eager mode.
+        """
+        keys = self._key_tensor(keys)
+        parts = self.partition(keys)
+        of_shards = parts.split(keys)
+        shards = zip(self.handles, of_shards, parts.split(rows), strict=True)
+        checks = self.check_bounds(of_shards)
+        with tf.control_dependencies([*checks, *self.lay_out_slots()]):
+            return group(
+                [table_ops.write_trained(*shard, add=add) for shard in shards]
+            )
 
     @property
     def admission(self) -> AdmissionPolicy | None:
@@ -69,40 +710,6 @@ class EvictingTable(FollowedTable):
     def expiry(self) -> Expiry | None:
         """When rows expire by themselves; None: when `expire` is called."""
         return self._expiry
-
-    def set_policies(
-        self,
-        admission: AdmissionPolicy | None,
-        eviction: EvictionPolicy | None,
-        expiry: Expiry | None,
-    ) -> None:
-        """Notes what the shards were made with; for `HashTable`."""
-        self._admission = admission
-        self._eviction = eviction
-        self._expiry = expiry
-        if expiry is not None and expiry.every is not None:
-            with tf.init_scope():
-                self._trained_steps = private.single_variable(
-                    initial_value=tf.constant(0, tf.int64),
-                    trainable=False,
-                    name="trained_steps",
-                )
-
-    def _trackable_children(
-        self, save_type: str = "checkpoint", **kwargs: Any
-    ) -> dict[str, Any]:
-        children = super()._trackable_children(save_type, **kwargs)
-        # So that a training that is often resumed comes to its expiries too; of a
-        # model, functions that train count on.
-        if self._trained_steps is not None:
-            children["trained_steps"] = self._trained_steps
-        return children
-
-    def _add_trackable_child(self, name: str, value: Any) -> None:
-        if name == "trained_steps":
-            self._trained_steps = value
-        else:
-            super()._add_trackable_child(name, value)
 
     def note_training_step(self) -> None:
         """Counts a training step, and expires rows where it is time to."""
@@ -255,252 +862,18 @@ class EvictingTable(FollowedTable):
         keys, worth = (tf.concat(x, 0) for x in zip(*each, strict=True))
         return keys, worth
 
-    def _judging(self, policy: EvictionPolicy | None) -> EvictionPolicy:
-        judge = policy or self._eviction
-        if judge is None:
-            raise errors.ArgumentError(
-                f"Table '{self.name}' has no eviction policy; make it with "
-                "`eviction=`, or give `policy=SmallestNorm()`."
-            )
-        if judge != self._eviction and not isinstance(judge, SmallestNorm):
-            raise errors.ArgumentError(
-                f"The rows of table '{self.name}' keep no notes for {judge!r}; "
-                f"its policy is {self._eviction!r}. Give none, or "
-                "SmallestNorm()."
-            )
-        return judge
-
-    def _evict_keys(self, keys: tf.Tensor, return_values: bool) -> EvictedRows:
-        parts = self.partition(keys)
-        shards = list(zip(self.handles, parts.split(keys), strict=True))
-        values = None
-        if return_values:
-            found = [
-                table_ops.lookup(
-                    handle, part, dim=self.dim, value_dtype=self.value_dtype
-                )
-                for handle, part in shards
-            ]
-            values = parts.merge([values for values, _ in found])
-        with tf.control_dependencies(
-            [x for x in (keys, values) if x is not None]
-        ):
-            done = [table_ops.evict(handle, part) for handle, part in shards]
-            done += self.forget(keys)
-        with tf.control_dependencies([op for op in done if op is not None]):
-            return EvictedRows(
-                tf.identity(keys),
-                None if values is None else tf.identity(values),
-            )
-
-
-# FOLDED trained_table: How one optimizer trains the rows of a hash table.
-
-
-class TrainedTable(EvictingTable):
-    """Rows with the slots of at most one optimizer. Base of `HashTable`."""
-
-    # None where no optimizer is attached, as in a table from a SavedModel.
-    _optimizer: Any = None
-    _drawn_rows: SeededRows | None = None
-
-    @property
-    def optimizer(self) -> Any:
-        """The attached optimizer, or None."""
-        return self._optimizer
-
-    def attach(self, optimizer: Any) -> None:
-        """Lays the slots of `optimizer` out beside each row.
-
-        Args:
-          optimizer: a `tfembed.optimizers` description. One with the same rule
-            and parameters may come again.
-
-        Raises:
-          tfembed.errors.ArgumentError: the table has another optimizer, or the
-            slots of another one from a checkpoint.
-          tfembed.errors.DtypeError: (also TypeError) rows that are not float32,
-            float16 or bfloat16.
-          tfembed.errors.UnsupportedError: rows of width 0.
-        """
-        check_trained(self.value_dtype, self.name)
-        if self.dim == 0:
-            raise errors.UnsupportedError(
-                f"Table '{self.name}' has dim 0: its rows have no numbers to "
-                "train. Make it with a dim of at least 1."
-            )
-        rule = optimizer.rule_text()
-        if isinstance(optimizer, optimizers.Optimizer):
-            optimizer.check_fits_table(self.name, has_vocabulary=False)
-        if self._optimizer is not None and self._optimizer.rule_text() != rule:
-            raise errors.ArgumentError(
-                f"Table '{self.name}' has optimizer "
-                f"'{self._optimizer.rule_text()}' and cannot take '{rule}' as a "
-                "second one. Train with one of them, or use two tables."
-            )
-        if self._optimizer is None:
-            if not self.shards[0].is_in_graph:
-                with tf.init_scope():
-                    self._set_slots(optimizer)
-            self._optimizer = optimizer
-            row_wise = getattr(optimizer, "row_wise_slots", ())
-            self._slot_names = tuple(optimizer.slot_names)
-            self._slot_widths = tuple(
-                1 if slot in row_wise else self.dim for slot in self._slot_names
-            )
-
-    def lay_out_slots(self) -> list[tf.Operation]:
-        """Lays the attached optimizer's slots out in a table of a graph.
-
-        `attach` does it in eager mode. A server makes a graph's table when a
-        session first asks for it, so whatever uses slots there lays them out
-        first; again is harmless.
-
-        Returns:
-          What must run before slots are used; outside of functions it does not
-          run by itself.
-        """
-        if self._optimizer is None or not self.shards[0].is_in_graph:
-            return []
-        return self._set_slots(self._optimizer)
-
-    def apply_gradients(
-        self,
-        keys: Any,
-        gradients: Any,
-        learning_rate: Any = None,
-        nonfinite: str = "skip",
-    ) -> tf.Tensor:
-        """Updates the rows of `keys` by the attached optimizer, once per key.
-
-        Args:
-          keys: of `key_dtype`, any shape; the gradients of a repeated key are
-            summed.
-          gradients: float32, keys.shape + [dim].
-          learning_rate: number or scalar; None: the optimizer's.
-          nonfinite: what to do with a summed gradient that is not finite:
-            "skip", "refuse" or "allow".
-
-        Returns:
-          The number of keys whose summed gradient is not finite, int64 []; 0
-          with "allow", which looks at none.
-
-        Raises:
-          tfembed.errors.StateError: no optimizer is attached, or one whose
-            update is not fused, or a Python function draws initial rows.
-          tf.errors.InvalidArgumentError: shapes that do not fit, or a gradient
-            that is refused. Nothing is changed.
-        """
-        if self._optimizer is None:
-            raise errors.StateError(
-                f"Table '{self.name}' has no optimizer; call `attach` first."
-            )
-        rate = getattr(self._optimizer, "learning_rate", None)
-        if rate is None or not getattr(self._optimizer, "is_fused", True):
-            raise errors.StateError(
-                f"Table '{self.name}' is trained by the own update of "
-                f"{self._optimizer.rule_text().split()[0]}; call that "
-                "DynamicEmbeddingOptimizer's `apply_gradients`."
-            )
-        if self.is_drawn:
-            raise errors.StateError(
-                f"The initial rows of table '{self.name}' are drawn by a Python "
-                "function; train it by a DynamicEmbeddingOptimizer, which "
-                "inserts them first."
-            )
-        rate = rate if learning_rate is None else learning_rate
-        keys, rows = self._keys_and_rows(keys, gradients, tf.float32)
-        rows = self._of_known_width(keys, rows)
-        parts = self.partition(keys)
-        n = len(self.shards)
-        features = [
-            grouped.feature_ids(tf.reshape(part, [-1]))
-            for part in parts.split(keys)
-        ]
-        with tf.control_dependencies(self.lay_out_slots()):
-            counts = grouped.grouped_update(
-                self.handles,
-                [],
-                [self.dim] * n,
-                features,
-                [
-                    grouped.FeaturePlan(table=i, combiner="sum")
-                    for i in range(n)
-                ],
-                [tf.reshape(x, [-1, self.dim]) for x in parts.split(rows)],
-                rules=[self._optimizer.rule_text()] * n,
-                learning_rates=[rate() if callable(rate) else rate] * n,
-                nonfinite=nonfinite,
-                table_names=[self.name] * n,
-            )
-        self.note_training_step()
-        return tf.reduce_sum(counts)
-
-    @property
-    def is_drawn(self) -> bool:
-        """Whether a Python function draws the rows of missing keys."""
-        return self._drawn_rows is not None
-
-    @property
-    def trained_width(self) -> int:
-        """Numbers of a row with its slots."""
-        return self.dim + sum(self.slot_widths)
-
-    def lookup_trained(self, keys: Any, shard: int | None = None) -> tf.Tensor:
-        """Value and slots of `keys`; inserts nothing.
-
-        Args:
-          keys: of `key_dtype`, any shape.
-          shard: the one to look in; None: in each for the keys that are its own.
-
-        Returns:
-          float32, keys.shape + [trained_width]; of a missing key the initial
-          ones.
-        """
-        keys, width = self._key_tensor(keys), self.trained_width
-
-        def read(handle: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
-            if not self.is_drawn:
-                return table_ops.lookup_trained(handle, keys, width=width)
-            # Asked first: the value of a key that comes meanwhile is as it was.
-            there = table_ops.contains(handle, keys)
-            with tf.control_dependencies([there]):
-                rows = table_ops.lookup_trained(handle, keys, width=width)
-            return self.with_drawn_rows(keys, rows, there)
-
-        with tf.control_dependencies(self.lay_out_slots()):
-            if shard is not None:
-                return read(self.handles[shard], keys)
-            parts = self.partition(keys)
-            shards = zip(self.handles, parts.split(keys), strict=True)
-            return parts.merge([read(*each) for each in shards])
-
-    def with_drawn_rows(
-        self, keys: tf.Tensor, rows: tf.Tensor, exists: tf.Tensor
-    ) -> tf.Tensor:
-        """`rows`, but of missing keys what a Python initializer draws.
-
-        Args:
-          keys: of any shape.
-          rows: keys.shape + [dim or more]: values and what comes after them.
-          exists: bool, keys.shape.
-        """
-        if self._drawn_rows is None or self.dim == 0:
-            return rows
-        width = rows.shape[-1]
-        missing = tf.where(tf.logical_not(tf.reshape(exists, [-1])))
-        drawn = self._drawn_rows.of_keys(
-            tf.gather_nd(tf.reshape(keys, [-1]), missing),
-            table_ops.seed(self.handle),
-        )
-        flat = tf.reshape(rows, [-1, width])
-        rest = tf.gather_nd(flat, missing)[:, self.dim :]
-        filled = tf.tensor_scatter_nd_update(
-            flat, missing, tf.concat([tf.cast(drawn, flat.dtype), rest], 1)
-        )
-        filled = tf.reshape(filled, tf.shape(rows))
-        filled.set_shape(rows.shape)
-        return filled
+    def _write(self, op: Any, *batch: tf.Tensor) -> Any:
+        """Runs `op` for each shard on its part of `batch`: keys, then rows."""
+        parts = self.partition(batch[0])
+        split = [parts.split(tensor) for tensor in batch]
+        # Where there are followers, before they are changed.
+        checks = self.check_bounds(split[0], even_alone=len(self.followers) > 0)
+        with tf.control_dependencies(checks):
+            forgotten = self.followers.forget_evicted(batch[0])
+        with tf.control_dependencies([*checks, *forgotten]):
+            shards = zip(self.handles, *split, strict=True)
+            written = group([op(*shard) for shard in shards])
+        return self.followers.swept(written)
 
     def _trackable_children(
         self, save_type: str = "checkpoint", **kwargs: Any
@@ -508,55 +881,19 @@ class TrainedTable(EvictingTable):
         children = super()._trackable_children(save_type, **kwargs)
         if save_type == "savedmodel" and self._drawn_rows is not None:
             children["drawn_rows"] = self._drawn_rows.saved
+        # So that a training that is often resumed comes to its expiries too; of a
+        # model, functions that train count on.
+        if self._trained_steps is not None:
+            children["trained_steps"] = self._trained_steps
         return children
 
     @classmethod
-    def _deserialize_from_proto(cls, **kwargs: Any) -> TrainedTable:
+    def _deserialize_from_proto(cls, **kwargs: Any) -> HashTable:
         table = super()._deserialize_from_proto(**kwargs)
         traced = kwargs["dependencies"].get("drawn_rows")
         if traced is not None:
             table._drawn_rows = SeededRows.from_saved(traced)
         return table
-
-    def insert_missing(self, keys: tf.Tensor) -> tf.Operation | None:
-        """Inserts those of `keys` [n] that are missing, as a function draws them.
-
-        Called before an update, which knows nothing of Python. Nothing is done
-        in a table that draws its rows by itself.
-        """
-        if self._drawn_rows is None:
-            return None
-        distinct = tf.unique(tf.reshape(keys, [-1])).y
-        is_missing = tf.logical_not(self.contains(distinct))
-        missing = tf.boolean_mask(distinct, is_missing)
-        seed = table_ops.seed(self.handle)
-        rows = self._drawn_rows.of_keys(missing, seed)
-        return self.accum(missing, rows, tf.zeros_like(missing, tf.bool))
-
-    def write_trained(
-        self, keys: Any, rows: tf.Tensor, *, add: bool = False
-    ) -> tf.Operation | None:
-        """Writes value and slots of `keys`, or with `add` adds to them.
-
-        What is added to a missing key is added to its initial row and slots.
-
-        Args:
-          keys: of `key_dtype`, any shape.
-          rows: float32, keys.shape + [trained_width].
-          add: whether they are differences.
-
-        Returns:
-          The op in a graph, None in eager mode.
-        """
-        keys = self._key_tensor(keys)
-        parts = self.partition(keys)
-        of_shards = parts.split(keys)
-        shards = zip(self.handles, of_shards, parts.split(rows), strict=True)
-        checks = self.check_bounds(of_shards)
-        with tf.control_dependencies([*checks, *self.lay_out_slots()]):
-            return group(
-                [table_ops.write_trained(*shard, add=add) for shard in shards]
-            )
 
     def _keys_and_rows(
         self, keys: Any, rows: Any, dtype: tf.DType | None = None
@@ -613,374 +950,46 @@ class TrainedTable(EvictingTable):
                 f"{error.message}"
             ) from error
 
+    def _add_trackable_child(self, name: str, value: Any) -> None:
+        if name == "trained_steps":
+            self._trained_steps = value
+        else:
+            super()._add_trackable_child(name, value)
 
-# FOLDED table_snapshot: All shards of a table in tensors, as of one moment.
-
-
-class TableContent(NamedTuple):
-    """What a table held; a second copy of it.
-
-    Attributes:
-      columns: keys [n], values [n, dim], and the rows of each slot,
-        [n, dim or 1]; shard after shard.
-      notes: what its policies noted, as the last attributes of
-        `tfembed.ops.snapshot.TableSnapshot`, from `notes` on.
-    """
-
-    columns: list[tf.Tensor]
-    notes: list[tf.Tensor]
-
-
-def take(
-    table: Any, shards: Sequence[TableShard], *, only_rows: bool = False
-) -> TableContent:
-    """Copies `shards` of a `TrainedTable`, all of one moment.
-
-    A kernel sees the shards of its own device alone. Where they lie on several,
-    as on parameter servers, those that follow one another on one device are of
-    one moment.
-
-    Args:
-      table: their table.
-      shards: what is copied.
-      only_rows: whether to leave the policies' notes out: they are empty then.
-    """
-    with tf.control_dependencies(table.lay_out_slots()):
-        taken = [
-            snapshot_ops.take(
-                [shard.resource_handle for shard in together],
-                key_dtype=table.key_dtype,
-                value_dtype=table.value_dtype,
-                only_rows=only_rows,
+    def _judging(self, policy: EvictionPolicy | None) -> EvictionPolicy:
+        judge = policy or self._eviction
+        if judge is None:
+            raise errors.ArgumentError(
+                f"Table '{self.name}' has no eviction policy; make it with "
+                "`eviction=`, or give `policy=SmallestNorm()`."
             )
-            for _, together in itertools.groupby(
-                shards, key=lambda shard: place(shard.resource_handle.device)
+        if judge != self._eviction and not isinstance(judge, SmallestNorm):
+            raise errors.ArgumentError(
+                f"The rows of table '{self.name}' keep no notes for {judge!r}; "
+                f"its policy is {self._eviction!r}. Give none, or "
+                "SmallestNorm()."
             )
-        ]
-    whole = taken[0]
-    if len(taken) > 1:
-        *parts, kinds = zip(*taken, strict=True)
-        whole = snapshot_ops.TableSnapshot._make(
-            [*(tf.concat(part, 0) for part in parts), kinds[0]]
-        )
-    keys, values, slots, *notes = whole
-    columns = [keys, values]
-    if table.slot_names:
-        columns += tf.split(slots, table.slot_widths, 1)
-    return TableContent(columns, notes)
+        return judge
 
-
-class HashTable(TrainedTable):
-    """Maps keys to rows of `dim` numbers.
-
-    A missing key reads as its initial row, a function of the table's seed and
-    the key alone. Rows hold the slots of one optimizer beside their value.
-    `tf.train.Checkpoint` and `tf.saved_model.save` of any object that has the
-    table as an attribute save it. Methods work eagerly, in `tf.function` and in
-    `tf.data` maps; keys may have any shape and any value.
-
-    Args:
-      dim: width of a row; 0 keeps keys alone.
-      key_dtype, value_dtype: a pair that `tfembed.tables.arguments` lists. int32
-        keys take the place of int64 ones.
-      name: the table's name in errors and, without a seed, in its seed.
-      initializer: what `tfembed.initializers.row_initializer` accepts, or a
-        function as `SeededRows` says; the rows of that are drawn in Python, by
-        lookups and `insert_missing`.
-      seed: of the initial rows. None: the initializer's own; else from
-        TensorFlow's global seed and the name, until a checkpoint with another
-        one is restored.
-      devices: one host device per shard.
-      partitioner: (flat keys [n], number of shards) -> shard of each key [n];
-        None: floormod(key, number of shards).
-      init_size: keys to make room for at once, over all shards.
-      admission: which new keys training inserts, of `tfembed.policies`; None:
-        all.
-      eviction: what judges the rows for `evict` and `expire`, of
-        `tfembed.policies`; None: nothing is noted of them.
-      expiry: when rows expire by themselves; None: when `expire` is called.
-      max_size: keys that the table never exceeds, each shard its share: inserts
-        make room by evicting rows that are not of their batch, by the eviction
-        policy, the worst of a sample of eight for each. None: no bound.
-      stochastic_rounding: whether what training and `accum` make of rows of
-        float16 or bfloat16 is rounded up or down by chance, with the right
-        mean, in place of to the nearest, so that small updates are not lost.
-        The chance depends on seed, key, column and how many batches a shard has
-        written alone; of what `accum` adds on the place in the batch too.
-
-    Raises:
-      tfembed.errors.DtypeError: dtypes that do not go together.
-      tfembed.errors.ArgumentError: a width, name, seed, size, initializer, list
-        of devices or rounding that is not allowed.
-      tfembed.errors.UnsupportedError: a device that is no CPU, `max_size` with
-        BloomAdmission, or such a function with a policy.
-    """
-
-    def __init__(
-        self,
-        dim: int,
-        *,
-        key_dtype: Any = tf.int64,
-        value_dtype: Any = tf.float32,
-        name: str,
-        initializer: Any = None,
-        seed: int | None = None,
-        devices: Sequence[str] = ("/CPU:0",),
-        partitioner: Partitioner | None = None,
-        init_size: int = 0,
-        admission: AdmissionPolicy | None = None,
-        eviction: EvictionPolicy | None = None,
-        expiry: Expiry | None = None,
-        max_size: int | None = None,
-        stochastic_rounding: bool = False,
-    ) -> None:
-        arguments.check_name(name)
-        keys, values = table_dtypes(key_dtype, value_dtype)
-        if values == tf.string:
-            raise errors.DtypeError(
-                f"Rows of strings are kept by a StringTable; got value_dtype "
-                f"string for HashTable '{name}'."
-            )
-        dim = checks.integer(dim, "dim", least=0, owner=f"table '{name}'")
-        devices = arguments.check_devices(devices, name)
-        drawn = None
-        if draws_by_seed(initializer, dim):
-            policies = (admission, eviction, expiry, max_size)
-            arguments.check_drawn_alone(policies, name)
-            drawn = SeededRows(initializer, dim, values, name)
-        described = row_initializer(None if drawn else initializer, dim)
-        arguments.check_initializer(described, values, name)
-        seed = described.seed if seed is None else seed
-        options = ShardOptions(
-            name=name,
-            dim=dim,
-            initializer=dataclasses.replace(described, seed=None),
-            seed=arguments.table_seed(seed, name),
-            init_size=arguments.rows_per_shard(init_size, len(devices), name),
-            key_dtype=keys.name,
-            value_dtype=values.name,
-            stochastic_rounding=arguments.check_rounding(
-                stochastic_rounding, values, name
-            ),
-            **arguments.policy_options(admission, eviction, expiry, name),
-        )
-        arguments.check_bounded_admission(max_size, admission, name)
-        bounds = arguments.shard_bounds(max_size, eviction, len(devices), name)
-        shards = [
-            TableShard(dataclasses.replace(options, max_size=bound), device)
-            for bound, device in zip(bounds, devices, strict=True)
-        ]
-        super().__init__(shards, partitioner, seed_is_given=seed is not None)
-        self.set_policies(admission, eviction, expiry)
-        self._drawn_rows = drawn
-
-    def lookup(self, keys: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        """The rows of `keys`; inserts nothing.
-
-        Args:
-          keys: of `key_dtype`, any shape.
-
-        Returns:
-          values: of `value_dtype`, keys.shape + [dim]; a missing key's initial row.
-          exists: bool, keys.shape.
-
-        Raises:
-          tfembed.errors.DtypeError: keys of another dtype.
-        """
-        keys = self._key_tensor(keys)
+    def _evict_keys(self, keys: tf.Tensor, return_values: bool) -> EvictedRows:
         parts = self.partition(keys)
-        found = [
-            table_ops.lookup(
-                handle, part, dim=self.dim, value_dtype=self.value_dtype
-            )
-            for handle, part in zip(
-                self.handles, parts.split(keys), strict=True
-            )
-        ]
-        values, exists = (parts.merge(x) for x in zip(*found, strict=True))
-        return self.with_drawn_rows(keys, values, exists), exists
-
-    def upsert(self, keys: Any, values: Any) -> tf.Operation | None:
-        """Writes the rows of `keys`; of a repeated key the last one stays.
-
-        Args:
-          keys: of `key_dtype`, any shape.
-          values: of `value_dtype`, keys.shape + [dim].
-
-        Raises:
-          tfembed.errors.DtypeError: another dtype.
-          tf.errors.InvalidArgumentError: values of another shape. Nothing is
-            changed.
-        """
-        keys, values = self._keys_and_rows(keys, values)
-        return self._write(table_ops.upsert, keys, values)
-
-    def accum(
-        self,
-        keys: Any,
-        values_or_deltas: Any,
-        exists: Any,
-        old_values: Any = None,
-    ) -> tf.Operation | None:
-        """Adds to rows that are there, inserts rows that are not.
-
-        Args:
-          keys: of `key_dtype`, any shape.
-          values_or_deltas: of `value_dtype`, keys.shape + [dim]: a delta where `exists`,
-            else a value.
-          exists: bool, keys.shape: what a lookup said. Where it no longer
-            holds, the key is left alone.
-          old_values: of `value_dtype`, keys.shape + [dim]: then what comes
-            first are values, and deltas are their difference from these.
-
-        Raises:
-          As `upsert`.
-        """
-        keys, rows = self._keys_and_rows(keys, values_or_deltas)
-        exists = tf.convert_to_tensor(exists, tf.bool)
-        checks.shape("exists", exists, keys.shape)
-        batch = [keys, rows, exists]
-        if old_values is not None:
-            batch.append(self._keys_and_rows(keys, old_values)[1])
-        return self._write(table_ops.accum, *batch)
-
-    def remove(self, keys: Any) -> tf.Operation | None:
-        """Removes `keys`, of any shape; those not there are ignored.
-
-        Followers lose them too, whether the table held them or not.
-        """
-        keys = self._key_tensor(keys)
-        return group([self._remove(keys), *self.forget(keys)])
-
-    def clear(self) -> tf.Operation | None:
-        """Removes all keys, of followers too, and gives their memory back."""
-        handles = [h for t in [self, *self.followers] for h in t.handles]
-        return group(
-            [
-                table_ops.clear([handles[i] for i in together])
-                for together in by_place(handles)
-            ]
-        )
-
-    def size(self, shard: int | None = None) -> tf.Tensor:
-        """The number of keys, int64 [], of one shard or of all."""
-        if shard is not None:
-            return table_ops.size(self.handles[shard])
-        return tf.add_n([table_ops.size(h) for h in self.handles])
-
-    def stats(self) -> TableStats:
-        """What the table holds, takes and was used for; eager only.
-
-        It walks through the indexes, 20 bytes a key.
-
-        Raises:
-          tfembed.errors.UnsupportedError: in a function or a graph.
-        """
-        if not tf.executing_eagerly():
-            raise errors.UnsupportedError(
-                f"`stats` of table '{self.name}' are Python numbers; ask for "
-                "them in eager mode, outside of tf.function. `size` works "
-                "everywhere."
-            )
-        return TableStats.of_shards(
-            TableStats(
-                *(int(n) for n in table_ops.stats(handle)),
-                *table_ops.use(handle).numpy().tolist(),
-            )
-            for handle in self.handles
-        )
-
-    @property
-    def bytes_per_key(self) -> float:
-        """`stats().bytes_per_key`."""
-        return self.stats().bytes_per_key
-
-    def export(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """All keys [n] and values [n, dim], shard after shard, of one moment.
-
-        Of all shards together, where they lie on one device. It makes a second
-        copy of the table; checkpoints do not.
-        """
-        keys, values, *_ = self.export_columns()
-        return keys, values
-
-    def export_slots(
-        self, shard: int | None = None
-    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """All keys [n], or a shard's, and each slot's rows, by the slot's name.
-
-        A slot's rows are [n, dim], or [n, 1] where it is one float a row.
-        """
-        keys, _, *columns = self.export_columns(shard)
-        return keys, dict(zip(self.slot_names, columns, strict=True))
-
-    def export_columns(self, shard: int | None = None) -> list[tf.Tensor]:
-        """Keys [n], values [n, dim], and the rows of each slot.
-
-        Of one shard or of all, of one moment as `table_snapshot.take` says; a
-        second copy of the table.
-        """
-        shards = self.shards if shard is None else [self.shards[shard]]
-        return take(self, shards, only_rows=True).columns
-
-    def replace(
-        self, keys: tf.Tensor, columns: Sequence[tf.Tensor]
-    ) -> tf.Operation:
-        """Has the table hold these rows and no others; for graphs.
-
-        What follows the table is restored by itself, before or after, or else
-        loses what the table does not hold.
-
-        Args:
-          keys: distinct ones [n].
-          columns: values [n, dim], and nothing or the rows of all slots.
-        """
-        values, *slots = columns
-        partition = self.partition(keys)
-        parts = partition.split(keys)
-        checks = self.check_bounds(parts, even_alone=True)
-        rows = values
-        if slots:
-            rows = tf.concat([tf.cast(values, tf.float32), *slots], 1)
-        each = list(
-            zip(self.handles, parts, partition.split(rows), strict=True)
-        )
-        with tf.control_dependencies([*checks, *self.lay_out_slots()]):
-            written = [
-                table_ops.replace(
-                    *zip(*(each[i] for i in together), strict=True),
-                    trained=bool(slots),
+        shards = list(zip(self.handles, parts.split(keys), strict=True))
+        values = None
+        if return_values:
+            found = [
+                table_ops.lookup(
+                    handle, part, dim=self.dim, value_dtype=self.value_dtype
                 )
-                for together in by_place(self.handles)
+                for handle, part in shards
             ]
-        with tf.control_dependencies(written):
-            dropped = [follower.drop_stale() for follower in self.followers]
-        return tf.group(*written, *dropped)
-
-    def _write(self, op: Any, *batch: tf.Tensor) -> Any:
-        """Runs `op` for each shard on its part of `batch`: keys, then rows."""
-        parts = self.partition(batch[0])
-        split = [parts.split(tensor) for tensor in batch]
-        # Where there are followers, before they are changed.
-        checks = self.check_bounds(split[0], even_alone=bool(self.followers))
-        with tf.control_dependencies(checks):
-            forgotten = self.forget_evicted(batch[0])
-        with tf.control_dependencies([*checks, *forgotten]):
-            shards = zip(self.handles, *split, strict=True)
-            written = group([op(*shard) for shard in shards])
-        return self._swept(written)
-
-
-# FOLDED evicting_table: How keys leave a hash table by a policy.
-
-
-class EvictedRows(NamedTuple):
-    """What was removed.
-
-    Attributes:
-      keys: of the table's key dtype, [n].
-      values: of its value dtype, [n, dim]; None where they were not asked for.
-    """
-
-    keys: tf.Tensor
-    values: tf.Tensor | None
+            values = parts.merge([values for values, _ in found])
+        with tf.control_dependencies(
+            [x for x in (keys, values) if x is not None]
+        ):
+            done = [table_ops.evict(handle, part) for handle, part in shards]
+            done += self.followers.forget(keys)
+        with tf.control_dependencies([op for op in done if op is not None]):
+            return EvictedRows(
+                tf.identity(keys),
+                None if values is None else tf.identity(values),
+            )

@@ -13,7 +13,7 @@ from google.protobuf import wrappers_pb2
 
 from tfembed import checks, errors
 from tfembed.tables import arguments
-from tfembed.tables.followed_table import group
+from tfembed.tables.followers import group
 from tfembed.tables.partition import Partitioner
 from tfembed.tables.sharded_table import ShardedTable, TableShard
 

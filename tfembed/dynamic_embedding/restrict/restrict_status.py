@@ -25,7 +25,7 @@ class StatusPolicy(RestrictPolicy):
     The status has the keys' dtype and the shards of the variable, and is called
     `status/<variable>/<kind>`. It is a table of its own, since keys may be noted
     before the variable holds them. It follows the variable's: keys that leave
-    that, however they do, lose their status (`tfembed.tables.followed_table`).
+    that, however they do, lose their status (`tfembed.tables.followers`).
 
     Args:
       var: the `Variable` to follow.
@@ -116,7 +116,7 @@ class StatusPolicy(RestrictPolicy):
         # still or not.
         writes = [table.remove(removed)]
         with tf.control_dependencies([w for w in writes if w is not None]):
-            writes = [status.drop_stale()]
+            writes = [status.followers.drop_stale()]
         with tf.control_dependencies([w for w in writes if w is not None]):
             return tf.identity(excess)
 

@@ -118,7 +118,7 @@ def forget_evicted(gradients: TableGradients) -> None:
       gradients: by key; a variable may come several times.
     """
     for params, keys in _keys_by_variable(gradients):
-        params.table.forget_evicted(keys)
+        params.table.followers.forget_evicted(keys)
 
 
 def note_updates(gradients: TableGradients) -> None:
