@@ -39,37 +39,132 @@ from tfembed.tables.arguments import table_dtypes
 
 __all__ = [
     "Variable",
-    "VariableFiles",
-    "VariableLookups",
-    "VariableRows",
     "load_de_variable_from_file_system",
 ]
 
-# FOLDED variable_rows: The row methods of `Variable`: read, write, count, hand out.
+# A variable remembers the names of its last lookups, this many.
+_MOST_NAMES = 1000
 
 
-class VariableRows(tf.__internal__.tracking.Trackable):
-    """Rows by key, over the shards of one table. Base of `Variable`.
+_DEFAULT_INIT_SIZE = 8192
 
-    Attributes:
-      name: the table's name, in messages.
-      key_dtype: of its keys.
-      value_dtype: of its rows.
-      dim: width of a row.
-      shard_num: how many shards there are.
+Partitioner = Callable[[tf.Tensor, int], tf.Tensor]
+
+
+class Variable(tf.__internal__.tracking.Trackable, EmbeddingWeights):
+    """A map from keys to rows of `dim` numbers.
+
+    Reading a missing key gives its initial row and inserts nothing; the row is
+    inserted by `upsert`, `accum` or the optimizer. Rows are trained by
+    differentiating a lookup: `tape.gradient(loss, variable)` gives the
+    `tf.IndexedSlices` of all lookups since the tape began, and
+    `DynamicEmbeddingOptimizer` applies them, repeated keys summed.
+
+    The constructor's signature is TensorFlow Recommenders Addons'.
+
+    Args:
+      key_dtype: tf.int64, tf.string, or tf.int32 with values of float32, int32,
+        float64 or bfloat16.
+      value_dtype: tf.float32, float16, bfloat16, int32, int8, int64 or float64;
+        bool too for string keys, string for int64 keys (not trained).
+      dim: numbers per row; 0 keeps keys alone.
+      devices: a device or a list of them, one shard each (`["/CPU:0"] * 3` is
+        three shards). Default: one shard on the CPU.
+      partitioner: `partitioner(keys, shard_num)` gives the int32 shard of each
+        key, in the keys' shape.
+      shared_name: accepted for TFRA's sake; tables are found by object.
+      name: the table's name, in messages and seeds.
+      initializer: what missing keys read, see `initializers.row_initializer`.
+      trainable: whether lookups carry gradients.
+      checkpoint: whether `tf.train.Checkpoint` saves the rows.
+      init_size: keys to make room for at once. 0: the environment's
+        TF_HASHTABLE_INIT_SIZE, else 8192.
+      kv_creator: None or a `CuckooHashTableCreator`: host memory.
+      restrict_policy: a class derived from `RestrictPolicy`; None: none.
+      bp_v2: for asynchronous training, as of `DynamicEmbeddingOptimizer`.
+      short_file_name: whether `get_variable` leaves the variable scopes out of
+        the name, and `create_slots` the optimizer.
+      admission: which new keys training inserts, of `tfembed.policies`; None:
+        all. Not TFRA's, as the four below.
+      eviction: what judges the rows for `table.evict` and `table.expire`, of
+        `tfembed.policies`; None: nothing is noted of them.
+      expiry: when rows expire by themselves, every so many steps; None: when
+        `table.expire` is called.
+      max_size: keys that are never exceeded, see `HashTable`; None: no bound.
+      stochastic_rounding: whether trained rows of float16 or bfloat16 are
+        rounded up or down by chance, see `HashTable`, so that small updates are
+        not lost.
+
+    Raises:
+      tfembed.errors.DtypeError: (also TypeError) other dtypes, or a
+        `restrict_policy` that is no class of policies.
+      tfembed.errors.ArgumentError: (also ValueError) `dim`, `init_size`,
+        `devices` or `initializer` that are not allowed.
+      tfembed.errors.UnsupportedError: what later releases bring.
     """
 
+    _optimizer: Any = None  # A weak reference, once there is one.
+    # Gradient tapes treat the variable as they treat tf.Variables: lookups hand
+    # their gradients to its handle.
+    _should_act_as_resource_variable = True
     name: str
     key_dtype: tf.DType
     value_dtype: tf.DType
     dim: int
     shard_num: int
     _table: Any  # A HashTable or, where rows are strings, a StringTable.
+    _trainables: Any = None
 
-    @functools.cached_property
-    def _sizes(self) -> dict[int | None, tf.Tensor]:
-        """By shard, None: all; of the graph of TensorFlow 1 with the table."""
-        return {}
+    def __init__(
+        self,
+        key_dtype: Any = tf.int64,
+        value_dtype: Any = tf.float32,
+        dim: int = 1,
+        devices: str | Sequence[str] | None = None,
+        partitioner: Partitioner = default_partition_fn,
+        shared_name: str | None = None,
+        name: str = "DynamicEmbedding_Variable",
+        initializer: Any = None,
+        trainable: bool = True,
+        checkpoint: bool = True,
+        init_size: int = 0,
+        kv_creator: Any = None,
+        restrict_policy: Any = None,
+        bp_v2: bool = False,
+        short_file_name: bool = False,
+        *,
+        admission: AdmissionPolicy | None = None,
+        eviction: EvictionPolicy | None = None,
+        expiry: Expiry | None = None,
+        max_size: int | None = None,
+        stochastic_rounding: bool = False,
+    ) -> None:
+        self.key_dtype, self.value_dtype = table_dtypes(key_dtype, value_dtype)
+        check_kv_creator(kv_creator)
+        arguments.check_partitioner(partitioner)
+        self.dim = checks.integer(dim, "dim", least=0)
+        self.devices = arguments.device_list(devices)
+        self.shard_num = len(self.devices)
+        self.partition_fn = partitioner
+        self.name = name
+        self.shared_name = shared_name
+        self.initializer = initializer
+        self.trainable = bool(trainable)
+        self.checkpoint = bool(checkpoint)
+        self.init_size = checks.integer(init_size, "init_size", least=0)
+        self.kv_creator = kv_creator
+        self.bp_v2 = bool(bp_v2)
+        self.short_file_name = bool(short_file_name)
+        self._set_up(
+            admission=admission,
+            eviction=eviction,
+            expiry=expiry,
+            max_size=max_size,
+            stochastic_rounding=stochastic_rounding,
+        )
+        self._restrict_policy = make_policy(restrict_policy, self)
+        if self.checkpoint and self._restrict_policy is not None:
+            self._track_trackable(self._restrict_policy, "restrict_policy")
 
     def upsert(self, keys: Any, values: Any, name: str | None = None) -> Any:
         """Writes the rows of `keys`; of a repeated key the last one stays.
@@ -150,6 +245,26 @@ class VariableRows(tf.__internal__.tracking.Trackable):
             values, exists = self._table.lookup(keys)
             return (values, exists) if return_exists else values
 
+    def embedding_lookup(
+        self,
+        ids: Any,
+        name: str | None = None,
+        max_norm: float | None = None,
+        return_trainable: bool = False,
+    ) -> Any:
+        """The rows of `ids`, differentiable: `embedding_lookup` as a method.
+
+        Args:
+          ids: keys of any shape.
+          name: of the lookup.
+          max_norm: rows longer than this (L2) are scaled to it.
+          return_trainable: whether to return a `TrainableWrapper` too.
+
+        Returns:
+          Rows, ids.shape + [dim]; with `return_trainable` a pair.
+        """
+        return look_up(self, ids, name, max_norm, return_trainable)
+
     def remove(self, keys: Any, name: str | None = None) -> Any:
         """Removes `keys`, of any shape; those not there are ignored.
 
@@ -164,6 +279,33 @@ class VariableRows(tf.__internal__.tracking.Trackable):
         """Removes all keys."""
         with tf.name_scope(name or "clear"):
             return self._table.clear()
+
+    def size(
+        self, index: int | None = None, name: str | None = None
+    ) -> tf.Tensor:
+        """The number of keys, int64 [], of shard `index` or of all shards.
+
+        In a graph of TensorFlow 1 it is made once, but where `name` or
+        tf.control_dependencies ask for one of its own: programs that ask for it
+        in each step, or when the graph is finished, add nothing to the graph.
+        """
+        if index is not None and not 0 <= index < self.shard_num:
+            raise errors.ArgumentError(
+                f"`index` must be a shard in [0, {self.shard_num}); got {index}."
+            )
+        is_shared = name is None and private.waits_for_nothing()
+        if is_shared and index in self._sizes:
+            return self._sizes[index]
+        with tf.name_scope(name or "size"):
+            size = self._table.size(index)
+        if is_shared:
+            self._sizes[index] = size
+        return size
+
+    @property
+    def size_ops(self) -> list[tf.Tensor]:
+        """The number of keys of each shard, int64 []."""
+        return [self.size(i) for i in range(self.shard_num)]
 
     def export(self, name: str | None = None) -> tuple[tf.Tensor, tf.Tensor]:
         """All keys [n] and values [n, dim], shard after shard.
@@ -199,142 +341,26 @@ class VariableRows(tf.__internal__.tracking.Trackable):
         with tf.name_scope(name or "export_keys_and_scores"):
             return self._table.worth()
 
-    @property
-    def size_ops(self) -> list[tf.Tensor]:
-        """The number of keys of each shard, int64 []."""
-        return [self.size(i) for i in range(self.shard_num)]
-
-    def size(
-        self, index: int | None = None, name: str | None = None
-    ) -> tf.Tensor:
-        """The number of keys, int64 [], of shard `index` or of all shards.
-
-        In a graph of TensorFlow 1 it is made once, but where `name` or
-        tf.control_dependencies ask for one of its own: programs that ask for it
-        in each step, or when the graph is finished, add nothing to the graph.
-        """
-        if index is not None and not 0 <= index < self.shard_num:
-            raise errors.ArgumentError(
-                f"`index` must be a shard in [0, {self.shard_num}); got {index}."
-            )
-        is_shared = name is None and private.waits_for_nothing()
-        if is_shared and index in self._sizes:
-            return self._sizes[index]
-        with tf.name_scope(name or "size"):
-            size = self._table.size(index)
-        if is_shared:
-            self._sizes[index] = size
-        return size
-
-
-# FOLDED variable_lookups: The lookup methods of `Variable`.
-
-_MOST_NAMES = (
-    1000  # Of lookups; whoever makes up a name for each keeps the last.
-)
-
-
-class VariableLookups(EmbeddingWeights):
-    """Differentiable lookups, found again by name. Base of `Variable`."""
-
-    _trainables: Any = None
-
-    @functools.cached_property
-    def _lookup_names(self) -> dict[str, None]:
-        return {}
-
-    def embedding_lookup(
-        self,
-        ids: Any,
-        name: str | None = None,
-        max_norm: float | None = None,
-        return_trainable: bool = False,
-    ) -> Any:
-        """The rows of `ids`, differentiable: `embedding_lookup` as a method.
+    def restrict(self, num_reserved: int, **kwargs: Any) -> Any:
+        """Has the restrict policy remove keys; without one it only warns.
 
         Args:
-          ids: keys of any shape.
-          name: of the lookup.
-          max_norm: rows longer than this (L2) are scaled to it.
-          return_trainable: whether to return a `TrainableWrapper` too.
+          num_reserved: how many keys to keep.
+          **kwargs: the policy's. The built-in ones take `trigger`: leave a
+            variable of at most that many keys alone.
 
         Returns:
-          Rows, ids.shape + [dim]; with `return_trainable` a pair.
+          What the policy returns: how many keys were removed, int64 []. None
+          without a policy.
         """
-        return look_up(self, ids, name, max_norm, return_trainable)
-
-    def remember_trainable(
-        self, trainable: Any, name: str | None = None
-    ) -> None:
-        """Lets `get_trainable_by_name` find a lookup or shadow while it lives.
-
-        Args:
-          trainable: the wrapper or shadow.
-          name: the lookup's; None: the wrapper's own.
-        """
-        # In one go: of two threads that are here, neither is forgotten.
-        known = self.__dict__.setdefault(
-            "_trainables", weakref.WeakValueDictionary()
-        )
-        # In a graph each lookup has one, also where several share a name.
-        known[trainable.name] = trainable
-        known[name or trainable.name] = trainable
-
-    def note_lookup(self, name: str) -> None:
-        """Lets `get_trainable_by_name` find what lookups of `name` train."""
-        if name not in self._lookup_names:
-            if len(self._lookup_names) >= _MOST_NAMES:
-                self._lookup_names = {}
-            self._lookup_names[name] = None
-
-    def note_step(self) -> None:
-        """Lets the values of lookups and shadows follow a step in eager mode."""
-        for trainable in self._living():
-            trainable.note_step()
-
-    def get_trainable_by_name(self, name: str) -> Any:
-        """What to differentiate by for the lookups called `name`.
-
-        The wrapper or shadow of that name, while it lives. For lookups without
-        `return_trainable`, in eager mode or in a tf.function that was traced,
-        the variable itself, which stands for all of its lookups. None where
-        there are none of that name.
-
-        Raises:
-          tfembed.errors.DtypeError: (also TypeError) `name` is no string.
-        """
-        if not isinstance(name, str):
-            raise errors.DtypeError(f"`name` must be a string; got {name!r}.")
-        found = (self._trainables or {}).get(name)
-        return self if found is None and name in self._lookup_names else found
-
-    @property
-    def trainable_store(self) -> dict[str, Any]:
-        """What to differentiate by for all lookups so far, by name; a copy.
-
-        The wrappers and shadows that live; once there was a lookup without
-        `return_trainable`, the variable alone, under the first such name.
-        """
-        for name in self._lookup_names:
-            return {name: self}
-        return {trainable.name: trainable for trainable in self._living()}
-
-    def _living(self) -> list[Any]:
-        """The wrappers and shadows that live; another thread may add some."""
-        if self._trainables is None:
-            return []
-        found = [reference() for reference in self._trainables.valuerefs()]
-        return [trainable for trainable in found if trainable is not None]
-
-    # TFRA's documentation calls it so.
-    get_eager_trainable_by_name = get_trainable_by_name
-
-
-# FOLDED variable_files: The variable's rows in raw files, as TFRA's FileSystemSaver has them.
-
-
-class VariableFiles(VariableRows):
-    """Saving to and loading from raw files. Base of `Variable`."""
+        if self._restrict_policy is None:
+            warnings.warn(
+                f"'{self.name}' has no restrict policy; restrict({num_reserved})"
+                " leaves it as it is.",
+                stacklevel=2,
+            )
+            return None
+        return self._restrict_policy.apply_restriction(num_reserved, **kwargs)
 
     def save_to_file_system(
         self,
@@ -491,145 +517,129 @@ class VariableFiles(VariableRows):
             select=None if is_own or proc_size == 1 else is_for_rank,
         )
 
-    def _check_has_raw_form(self) -> None:
-        if self.value_dtype == tf.string:
-            raise errors.UnsupportedError(
-                f"'{self.name}' has rows of strings, which raw files do not "
-                "hold; save it with tf.train.Checkpoint."
+    def get_slot_variables(self, optimizer: Any) -> Any:
+        """Views of the slots that `optimizer` keeps beside the rows.
+
+        Args:
+          optimizer: a `DynamicEmbeddingOptimizer`.
+
+        Returns:
+          A list of `SlotVariable`, of this variable alone; empty before the
+          first step that moves it, and for an optimizer that never does.
+
+        Raises:
+          tfembed.errors.DtypeError: (also TypeError) `optimizer` is none.
+        """
+        if not hasattr(optimizer, "apply_gradients"):
+            raise errors.DtypeError(
+                "`optimizer` must be a DynamicEmbeddingOptimizer; got "
+                f"{type(optimizer).__name__}."
             )
+        slots_of = getattr(optimizer, "slots_of", None)
+        return slots_of(self) if slots_of else []
 
-    def _stems(self, proc_size: int, proc_rank: int) -> list[FileStem]:
-        size = checks.integer(proc_size, "proc_size", least=1)
-        rank = checks.integer(proc_rank, "proc_rank", least=0)
-        if rank >= size:
-            raise errors.ArgumentError(
-                f"`proc_rank` must be in [0, {size}), since `proc_size` is "
-                f"{size}; got {rank}."
-            )
-        n = self.shard_num
-        return [FileStem(self.name, n, size, rank, i) for i in range(n)]
+    @property
+    def optimizer_vars(self) -> list[Any]:
+        """`get_slot_variables` of the optimizer that trains the variable.
 
+        Empty before one does, and when it is gone.
+        """
+        optimizer = self._optimizer and self._optimizer()
+        return self.get_slot_variables(optimizer) if optimizer else []
 
-def load_de_variable_from_file_system(
-    de_variable: VariableFiles,
-    dirpath: Any,
-    proc_size: int = 1,
-    proc_rank: int = 0,
-    buffer_size: int = BUFFER_SIZE,
-) -> Any:
-    """`de_variable.load_from_file_system_with_restore_function(...)`."""
-    return de_variable.load_from_file_system_with_restore_function(
-        dirpath, proc_size, proc_rank, buffer_size
-    )
+    @property
+    def dtype(self) -> tf.DType:
+        """The rows' dtype."""
+        return self.value_dtype
 
+    @property
+    def handle(self) -> tf.Tensor:
+        """The resource that gradients of lookups go to."""
+        return self._table.handle
 
-_DEFAULT_INIT_SIZE = 8192
+    @property
+    def table(self) -> Any:
+        """The rows: a `HashTable`; where they are strings, a `StringTable`."""
+        return self._table
 
-Partitioner = Callable[[tf.Tensor, int], tf.Tensor]
+    @property
+    def tables(self) -> tuple[VariableShard, ...]:
+        """Views of the shards, with TFRA's methods of a table."""
+        return tuple(VariableShard(self, i) for i in range(self.shard_num))
 
+    @property
+    def restrict_policy(self) -> RestrictPolicy | None:
+        """What follows the use of keys; made from the argument of that name."""
+        return self._restrict_policy
 
-class Variable(VariableFiles, VariableLookups):
-    """A map from keys to rows of `dim` numbers.
+    def remember_optimizer(self, optimizer: Any) -> None:
+        """Notes whose slots lie beside the rows; for the optimizer."""
+        self._optimizer = weakref.ref(optimizer)
 
-    Reading a missing key gives its initial row and inserts nothing; the row is
-    inserted by `upsert`, `accum` or the optimizer. Rows are trained by
-    differentiating a lookup: `tape.gradient(loss, variable)` gives the
-    `tf.IndexedSlices` of all lookups since the tape began, and
-    `DynamicEmbeddingOptimizer` applies them, repeated keys summed.
-
-    The constructor's signature is TensorFlow Recommenders Addons'.
-
-    Args:
-      key_dtype: tf.int64, tf.string, or tf.int32 with values of float32, int32,
-        float64 or bfloat16.
-      value_dtype: tf.float32, float16, bfloat16, int32, int8, int64 or float64;
-        bool too for string keys, string for int64 keys (not trained).
-      dim: numbers per row; 0 keeps keys alone.
-      devices: a device or a list of them, one shard each (`["/CPU:0"] * 3` is
-        three shards). Default: one shard on the CPU.
-      partitioner: `partitioner(keys, shard_num)` gives the int32 shard of each
-        key, in the keys' shape.
-      shared_name: accepted for TFRA's sake; tables are found by object.
-      name: the table's name, in messages and seeds.
-      initializer: what missing keys read, see `initializers.row_initializer`.
-      trainable: whether lookups carry gradients.
-      checkpoint: whether `tf.train.Checkpoint` saves the rows.
-      init_size: keys to make room for at once. 0: the environment's
-        TF_HASHTABLE_INIT_SIZE, else 8192.
-      kv_creator: None or a `CuckooHashTableCreator`: host memory.
-      restrict_policy: a class derived from `RestrictPolicy`; None: none.
-      bp_v2: for asynchronous training, as of `DynamicEmbeddingOptimizer`.
-      short_file_name: whether `get_variable` leaves the variable scopes out of
-        the name, and `create_slots` the optimizer.
-      admission: which new keys training inserts, of `tfembed.policies`; None:
-        all. Not TFRA's, as the four below.
-      eviction: what judges the rows for `table.evict` and `table.expire`, of
-        `tfembed.policies`; None: nothing is noted of them.
-      expiry: when rows expire by themselves, every so many steps; None: when
-        `table.expire` is called.
-      max_size: keys that are never exceeded, see `HashTable`; None: no bound.
-      stochastic_rounding: whether trained rows of float16 or bfloat16 are
-        rounded up or down by chance, see `HashTable`, so that small updates are
-        not lost.
-
-    Raises:
-      tfembed.errors.DtypeError: (also TypeError) other dtypes, or a
-        `restrict_policy` that is no class of policies.
-      tfembed.errors.ArgumentError: (also ValueError) `dim`, `init_size`,
-        `devices` or `initializer` that are not allowed.
-      tfembed.errors.UnsupportedError: what later releases bring.
-    """
-
-    def __init__(
-        self,
-        key_dtype: Any = tf.int64,
-        value_dtype: Any = tf.float32,
-        dim: int = 1,
-        devices: str | Sequence[str] | None = None,
-        partitioner: Partitioner = default_partition_fn,
-        shared_name: str | None = None,
-        name: str = "DynamicEmbedding_Variable",
-        initializer: Any = None,
-        trainable: bool = True,
-        checkpoint: bool = True,
-        init_size: int = 0,
-        kv_creator: Any = None,
-        restrict_policy: Any = None,
-        bp_v2: bool = False,
-        short_file_name: bool = False,
-        *,
-        admission: AdmissionPolicy | None = None,
-        eviction: EvictionPolicy | None = None,
-        expiry: Expiry | None = None,
-        max_size: int | None = None,
-        stochastic_rounding: bool = False,
+    def remember_trainable(
+        self, trainable: Any, name: str | None = None
     ) -> None:
-        self.key_dtype, self.value_dtype = table_dtypes(key_dtype, value_dtype)
-        check_kv_creator(kv_creator)
-        arguments.check_partitioner(partitioner)
-        self.dim = checks.integer(dim, "dim", least=0)
-        self.devices = arguments.device_list(devices)
-        self.shard_num = len(self.devices)
-        self.partition_fn = partitioner
-        self.name = name
-        self.shared_name = shared_name
-        self.initializer = initializer
-        self.trainable = bool(trainable)
-        self.checkpoint = bool(checkpoint)
-        self.init_size = checks.integer(init_size, "init_size", least=0)
-        self.kv_creator = kv_creator
-        self.bp_v2 = bool(bp_v2)
-        self.short_file_name = bool(short_file_name)
-        self._set_up(
-            admission=admission,
-            eviction=eviction,
-            expiry=expiry,
-            max_size=max_size,
-            stochastic_rounding=stochastic_rounding,
+        """Lets `get_trainable_by_name` find a lookup or shadow while it lives.
+
+        Args:
+          trainable: the wrapper or shadow.
+          name: the lookup's; None: the wrapper's own.
+        """
+        # In one go: of two threads that are here, neither is forgotten.
+        known = self.__dict__.setdefault(
+            "_trainables", weakref.WeakValueDictionary()
         )
-        self._restrict_policy = make_policy(restrict_policy, self)
-        if self.checkpoint and self._restrict_policy is not None:
-            self._track_trackable(self._restrict_policy, "restrict_policy")
+        # In a graph each lookup has one, also where several share a name.
+        known[trainable.name] = trainable
+        known[name or trainable.name] = trainable
+
+    def note_lookup(self, name: str) -> None:
+        """Lets `get_trainable_by_name` find what lookups of `name` train."""
+        if name not in self._lookup_names:
+            if len(self._lookup_names) >= _MOST_NAMES:
+                self._lookup_names = {}
+            self._lookup_names[name] = None
+
+    def note_step(self) -> None:
+        """Lets the values of lookups and shadows follow a step in eager mode."""
+        for trainable in self._living():
+            trainable.note_step()
+
+    def get_trainable_by_name(self, name: str) -> Any:
+        """What to differentiate by for the lookups called `name`.
+
+        The wrapper or shadow of that name, while it lives. For lookups without
+        `return_trainable`, in eager mode or in a tf.function that was traced,
+        the variable itself, which stands for all of its lookups. None where
+        there are none of that name.
+
+        Raises:
+          tfembed.errors.DtypeError: (also TypeError) `name` is no string.
+        """
+        if not isinstance(name, str):
+            raise errors.DtypeError(f"`name` must be a string; got {name!r}.")
+        found = (self._trainables or {}).get(name)
+        return self if found is None and name in self._lookup_names else found
+
+    # TFRA's documentation calls it so.
+    get_eager_trainable_by_name = get_trainable_by_name
+
+    @property
+    def trainable_store(self) -> dict[str, Any]:
+        """What to differentiate by for all lookups so far, by name; a copy.
+
+        The wrappers and shadows that live; once there was a lookup without
+        `return_trainable`, the variable alone, under the first such name.
+        """
+        for name in self._lookup_names:
+            return {name: self}
+        return {trainable.name: trainable for trainable in self._living()}
+
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__name__} '{self.name}' of {self.key_dtype.name} -> "
+            f"{self.value_dtype.name} [{self.dim}], {self.shard_num} shard(s)>"
+        )
 
     def _set_up(self, **options: Any) -> None:
         # A HashTable deals by remainder by itself, in C++ where it can.
@@ -666,12 +676,6 @@ class Variable(VariableFiles, VariableLookups):
                 saveables, self.saveable
             )
 
-    _optimizer: Any = None  # A weak reference, once there is one.
-
-    # Gradient tapes treat the variable as they treat tf.Variables: lookups hand
-    # their gradients to its handle.
-    _should_act_as_resource_variable = True
-
     def _write_object_proto(self, proto: Any, options: Any) -> None:
         """Tells a SavedModel that this is an object with a table, no variable."""
         del options
@@ -679,93 +683,54 @@ class Variable(VariableFiles, VariableLookups):
         proto.user_object.version.producer = 1
         proto.user_object.version.min_consumer = 1
 
-    def __repr__(self) -> str:
-        return (
-            f"<{type(self).__name__} '{self.name}' of {self.key_dtype.name} -> "
-            f"{self.value_dtype.name} [{self.dim}], {self.shard_num} shard(s)>"
-        )
-
-    @property
-    def dtype(self) -> tf.DType:
-        """The rows' dtype."""
-        return self.value_dtype
-
-    @property
-    def handle(self) -> tf.Tensor:
-        """The resource that gradients of lookups go to."""
-        return self._table.handle
-
-    @property
-    def table(self) -> Any:
-        """The rows: a `HashTable`; where they are strings, a `StringTable`."""
-        return self._table
-
-    @property
-    def tables(self) -> tuple[VariableShard, ...]:
-        """Views of the shards, with TFRA's methods of a table."""
-        return tuple(VariableShard(self, i) for i in range(self.shard_num))
-
-    @property
-    def restrict_policy(self) -> RestrictPolicy | None:
-        """What follows the use of keys; made from the argument of that name."""
-        return self._restrict_policy
-
-    def restrict(self, num_reserved: int, **kwargs: Any) -> Any:
-        """Has the restrict policy remove keys; without one it only warns.
-
-        Args:
-          num_reserved: how many keys to keep.
-          **kwargs: the policy's. The built-in ones take `trigger`: leave a
-            variable of at most that many keys alone.
-
-        Returns:
-          What the policy returns: how many keys were removed, int64 []. None
-          without a policy.
-        """
-        if self._restrict_policy is None:
-            warnings.warn(
-                f"'{self.name}' has no restrict policy; restrict({num_reserved})"
-                " leaves it as it is.",
-                stacklevel=2,
+    def _check_has_raw_form(self) -> None:
+        if self.value_dtype == tf.string:
+            raise errors.UnsupportedError(
+                f"'{self.name}' has rows of strings, which raw files do not "
+                "hold; save it with tf.train.Checkpoint."
             )
-            return None
-        return self._restrict_policy.apply_restriction(num_reserved, **kwargs)
 
-    def remember_optimizer(self, optimizer: Any) -> None:
-        """Notes whose slots lie beside the rows; for the optimizer."""
-        self._optimizer = weakref.ref(optimizer)
-
-    @property
-    def optimizer_vars(self) -> list[Any]:
-        """`get_slot_variables` of the optimizer that trains the variable.
-
-        Empty before one does, and when it is gone.
-        """
-        optimizer = self._optimizer and self._optimizer()
-        return self.get_slot_variables(optimizer) if optimizer else []
-
-    def get_slot_variables(self, optimizer: Any) -> Any:
-        """Views of the slots that `optimizer` keeps beside the rows.
-
-        Args:
-          optimizer: a `DynamicEmbeddingOptimizer`.
-
-        Returns:
-          A list of `SlotVariable`, of this variable alone; empty before the
-          first step that moves it, and for an optimizer that never does.
-
-        Raises:
-          tfembed.errors.DtypeError: (also TypeError) `optimizer` is none.
-        """
-        if not hasattr(optimizer, "apply_gradients"):
-            raise errors.DtypeError(
-                "`optimizer` must be a DynamicEmbeddingOptimizer; got "
-                f"{type(optimizer).__name__}."
+    def _stems(self, proc_size: int, proc_rank: int) -> list[FileStem]:
+        size = checks.integer(proc_size, "proc_size", least=1)
+        rank = checks.integer(proc_rank, "proc_rank", least=0)
+        if rank >= size:
+            raise errors.ArgumentError(
+                f"`proc_rank` must be in [0, {size}), since `proc_size` is "
+                f"{size}; got {rank}."
             )
-        slots_of = getattr(optimizer, "slots_of", None)
-        return slots_of(self) if slots_of else []
+        n = self.shard_num
+        return [FileStem(self.name, n, size, rank, i) for i in range(n)]
+
+    @functools.cached_property
+    def _sizes(self) -> dict[int | None, tf.Tensor]:
+        """By shard, None: all; of the graph of TensorFlow 1 with the table."""
+        return {}
+
+    @functools.cached_property
+    def _lookup_names(self) -> dict[str, None]:
+        return {}
+
+    def _living(self) -> list[Any]:
+        """The wrappers and shadows that live; another thread may add some."""
+        if self._trainables is None:
+            return []
+        found = [reference() for reference in self._trainables.valuerefs()]
+        return [trainable for trainable in found if trainable is not None]
 
 
 def _default_init_size() -> int:
     text = os.environ.get("TF_HASHTABLE_INIT_SIZE", "")
     return int(text) if text.isdigit() and int(text) else _DEFAULT_INIT_SIZE
+
+
+def load_de_variable_from_file_system(
+    de_variable: Variable,
+    dirpath: Any,
+    proc_size: int = 1,
+    proc_rank: int = 0,
+    buffer_size: int = BUFFER_SIZE,
+) -> Any:
+    """`de_variable.load_from_file_system_with_restore_function(...)`."""
+    return de_variable.load_from_file_system_with_restore_function(
+        dirpath, proc_size, proc_rank, buffer_size
+    )
