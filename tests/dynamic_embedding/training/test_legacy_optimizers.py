@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import tfembed.dynamic_embedding as de
 from dynamic_embedding.optimizer_makers import legacy
-from tfembed.dynamic_embedding.training.fused_rule import FusedRule
+from tfembed.foreign_optimizers.fused_rule import FusedRule
 
 tf_keras = pytest.importorskip("tf_keras")
 L = legacy()

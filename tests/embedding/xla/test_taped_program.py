@@ -10,13 +10,13 @@ import tensorflow as tf
 import tfembed
 from dynamic_embedding.optimizer_makers import legacy
 from embedding.marks import NEEDS_XLA
-from tfembed.dynamic_embedding.tensorflow1.v1_rows import V1Rows
-from tfembed.dynamic_embedding.tensorflow1.v2_rows import V2Rows
-from tfembed.dynamic_embedding.training.families.keras_rows import KerasRows
-from tfembed.dynamic_embedding.training.fused_rule import FusedRule
 from tfembed.embedding.plan import make_plan
 from tfembed.embedding.xla.stack import StackRows, stacks_of
 from tfembed.embedding.xla.taped_program import TapedProgram
+from tfembed.foreign_optimizers.fused_rule import FusedRule
+from tfembed.foreign_optimizers.keras_family import KerasRows
+from tfembed.foreign_optimizers.v1_family import V1Rows
+from tfembed.foreign_optimizers.v2_family import V2Rows
 from tfembed.ops import exchange
 
 pytestmark = NEEDS_XLA

@@ -7,10 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed.dynamic_embedding.training.families.wrapped_optimizer import (
-    WrappedOptimizer,
-)
-from tfembed.dynamic_embedding.training.step_gradients import TableGradient
+from tfembed.foreign_optimizers.key_sums import TableGradient
+from tfembed.foreign_optimizers.wrapped_optimizer import WrappedOptimizer
 from tfembed.ops.private import in_order
 
 __all__ = ["graph_step"]

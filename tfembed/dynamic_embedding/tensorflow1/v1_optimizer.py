@@ -8,7 +8,6 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed.dynamic_embedding.tensorflow1.graph_gradients import GraphOptions
-from tfembed.dynamic_embedding.tensorflow1.graph_place import check_graph
 from tfembed.dynamic_embedding.training.optimizer import TableOptimizer
 from tfembed.dynamic_embedding.training.slot_variable import slot_called
 from tfembed.dynamic_embedding.training.step_gradients import (
@@ -16,6 +15,7 @@ from tfembed.dynamic_embedding.training.step_gradients import (
     loss_gradients,
     variable_of,
 )
+from tfembed.ops.graph_place import check_graph
 
 __all__ = ["V1TableOptimizer"]
 

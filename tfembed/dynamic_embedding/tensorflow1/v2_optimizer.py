@@ -11,7 +11,6 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.dynamic_embedding.tensorflow1 import v2_private
 from tfembed.dynamic_embedding.training.optimizer import (
     TableOptimizer,
     inner_attribute,
@@ -22,6 +21,7 @@ from tfembed.dynamic_embedding.training.step_gradients import (
     variable_of,
 )
 from tfembed.dynamic_embedding.variables.variable import Variable
+from tfembed.foreign_optimizers import private
 
 __all__ = ["base_for", "v2_table_optimizer"]
 
@@ -31,7 +31,7 @@ def base_for(opt: Any) -> Any:
 
     None where there is no such class.
     """
-    legacy = v2_private.base_of(opt)
+    legacy = private.base_of(opt)
     if legacy is not None:
         return legacy
     tf_keras = sys.modules.get("tf_keras")
@@ -82,9 +82,9 @@ class _Front:
     global_clipnorm = _of_inner("global_clipnorm")
 
     def __init__(self, engine: TableOptimizer) -> None:
-        name = v2_private.name_of(engine.optimizer)
+        name = private.name_of(engine.optimizer)
         super().__init__(name)  # type: ignore[call-arg]
-        v2_private.track(self, "engine", engine)
+        private.track(self, "engine", engine)
         self.engine = engine
         self.inner_optimizer = engine.optimizer
 
@@ -211,7 +211,7 @@ class _Front:
         targets = [_table_or_self(v) for v in var_list]
         self.engine.attach(v for v in targets if is_of_a_table(v))
         dense = [v for v in targets if not is_of_a_table(v)]
-        v2_private.build(self.inner_optimizer, dense)
+        private.build(self.inner_optimizer, dense)
 
 
 def _table_or_self(variable: Any) -> Any:

@@ -9,18 +9,8 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
-from tfembed.dynamic_embedding.tensorflow1.graph_place import (
-    check_graph,
-    current_graph,
-)
 from tfembed.dynamic_embedding.tensorflow1.graph_step import graph_step
-from tfembed.dynamic_embedding.training.families.wrap import wrap
-from tfembed.dynamic_embedding.training.families.wrapped_optimizer import (
-    counter,
-)
-from tfembed.dynamic_embedding.training.fused_rule import FusedRule
 from tfembed.dynamic_embedding.training.row_update import (
-    RowRule,
     check_no_admission,
     update_rows,
 )
@@ -29,7 +19,6 @@ from tfembed.dynamic_embedding.training.slot_variable import (
     slots_of,
 )
 from tfembed.dynamic_embedding.training.step_gradients import (
-    TableGradient,
     check_counter,
     check_finite,
     checks_at_run_time,
@@ -43,6 +32,12 @@ from tfembed.dynamic_embedding.training.table_update import (
     update_tables,
 )
 from tfembed.dynamic_embedding.variables.variable import Variable
+from tfembed.foreign_optimizers.fused_rule import FusedRule
+from tfembed.foreign_optimizers.key_sums import TableGradient
+from tfembed.foreign_optimizers.row_rule import RowRule
+from tfembed.foreign_optimizers.wrap import wrap
+from tfembed.foreign_optimizers.wrapped_optimizer import counter
+from tfembed.ops.graph_place import check_graph, current_graph
 from tfembed.ops.private import in_session_graph
 
 __all__ = ["TableOptimizer", "check_replicas", "inner_attribute", "once"]

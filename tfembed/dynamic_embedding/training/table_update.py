@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import ops
-from tfembed.dynamic_embedding.training.step_gradients import insert_drawn
 from tfembed.dynamic_embedding.variables.variable import Variable
+from tfembed.foreign_optimizers.key_sums import insert_drawn
 from tfembed.tables.arguments import place
 
 __all__ = ["forget_evicted", "note_updates", "update_tables"]

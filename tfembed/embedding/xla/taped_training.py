@@ -8,23 +8,19 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import dynamic_embedding, errors, optimizers
-from tfembed.dynamic_embedding.tensorflow1.v1_rows import V1Rows
-from tfembed.dynamic_embedding.tensorflow1.v2_private import base_of
-from tfembed.dynamic_embedding.tensorflow1.v2_rows import V2Rows
-from tfembed.dynamic_embedding.training.families.keras_rows import KerasRows
-from tfembed.dynamic_embedding.training.families.variable_rows import (
-    VariableRows,
-)
-from tfembed.dynamic_embedding.training.families.wrap import wrap
-from tfembed.dynamic_embedding.training.families.wrapped_optimizer import (
-    WrappedOptimizer,
-)
-from tfembed.dynamic_embedding.training.fused_rule import FusedRule
-from tfembed.dynamic_embedding.training.row_update import RowRule
 from tfembed.embedding import private
 from tfembed.embedding.xla.sharded_table import TrainedTable
 from tfembed.embedding.xla.stack import StackRows
 from tfembed.embedding.xla.taped_shards import TapedShards
+from tfembed.foreign_optimizers.fused_rule import FusedRule
+from tfembed.foreign_optimizers.keras_family import KerasRows
+from tfembed.foreign_optimizers.private import base_of
+from tfembed.foreign_optimizers.row_rule import RowRule
+from tfembed.foreign_optimizers.v1_family import V1Rows
+from tfembed.foreign_optimizers.v2_family import V2Rows
+from tfembed.foreign_optimizers.variable_rows import VariableRows
+from tfembed.foreign_optimizers.wrap import wrap
+from tfembed.foreign_optimizers.wrapped_optimizer import WrappedOptimizer
 
 __all__ = [
     "TapedTraining",

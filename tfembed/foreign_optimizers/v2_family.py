@@ -8,21 +8,79 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors, optimizers
-from tfembed.dynamic_embedding.tensorflow1 import v2_private
-from tfembed.dynamic_embedding.tensorflow1.v2_rows import V2Rows
-from tfembed.dynamic_embedding.training.clipping import GradientClipping
-from tfembed.dynamic_embedding.training.families.wrapped_optimizer import (
-    WrappedOptimizer,
-)
-from tfembed.dynamic_embedding.training.fused_rule import (
+from tfembed.foreign_optimizers import private
+from tfembed.foreign_optimizers.clipping import GradientClipping
+from tfembed.foreign_optimizers.fused_rule import (
     FusedRule,
     adagrad_rule,
     adam_rule,
     check_unchanged,
     ftrl_rule,
 )
+from tfembed.foreign_optimizers.variable_rows import VariableRows
+from tfembed.foreign_optimizers.wrapped_optimizer import WrappedOptimizer
 
-__all__ = ["WrappedV2", "fused_v2_rule"]
+__all__ = ["V2Rows", "WrappedV2", "fused_v2_rule"]
+
+# FOLDED v2_rows: The own update of any legacy optimizer of Keras, on rows of tables.
+
+
+class V2Rows(VariableRows):
+    """Moves rows by `_resource_apply_dense` of an `OptimizerV2`.
+
+    What the optimizer keeps beside slots (Nadam's momentum cache) moves once a
+    step, with dense variables or in `finish`; the tables' part of the step sees
+    it moved and puts it back.
+
+    Args:
+      opt: an `OptimizerV2` of tf_keras, Keras 2 or tensorflow.python.keras.
+
+    Raises:
+      tfembed.errors.UnsupportedError: it moves no single rows.
+    """
+
+    def __init__(self, opt: Any) -> None:
+        options = private.options(opt)
+        words = [f"{name}={value}" for name, value in options.items()]
+        self._text = " ".join([f"v2.{type(opt).__name__}", *words])
+        super().__init__(opt)
+
+    def rule_text(self) -> str:
+        """The optimizer's class and its numbers."""
+        return self._text
+
+    def prepare(self, variable: tf.Variable) -> None:
+        """Nothing: all was made with the twin."""
+
+    def finish(self) -> None:
+        """Ends a step in which no dense variable moved."""
+        if private.state(self._opt):
+            rows = private.local_variable(tf.zeros([1, 1]), "rows")
+            private.begin(self._twin, [rows])
+            private.destroy(rows)
+
+    def _new_twin(
+        self, opt: Any, start_slot: Callable[[str, Any], None]
+    ) -> Any:
+        return private.twin(opt, start_slot)
+
+    def _eager_copy(self, opt: Any) -> Any:
+        return private.eager_copy(opt)
+
+    def _begin(self, variables: Sequence[tf.Variable]) -> tuple[Any, list[Any]]:
+        before = [v.read_value() for v in private.state(self._opt)]
+        return private.begin(self._twin, variables), before
+
+    def _update(
+        self, gradients: Any, rows: tf.Variable, step: tuple[Any, list[Any]]
+    ) -> Any:
+        return private.update(self._twin, gradients, rows, step[0])
+
+    def _end(self, step: tuple[Any, list[Any]]) -> None:
+        state = private.state(self._opt)
+        for variable, value in zip(state, step[1], strict=True):
+            variable.assign(value)
+
 
 # FOLDED v2_rules: Legacy optimizers of Keras as the fused rules of tables.
 
@@ -50,21 +108,21 @@ def fused_v2_rule(optimizer: Any) -> FusedRule | None:
       starts from 0 or near to epsilon, and numbers that functions or tensors
       give.
     """
-    if not v2_private.is_of_a_library(type(optimizer)):
+    if not private.is_of_a_library(type(optimizer)):
         return None
     known = _RULES.get(type(optimizer).__name__)
     return known(optimizer) if known else None
 
 
 def _sgd(optimizer: Any) -> FusedRule | None:
-    momentum = v2_private.number(optimizer, "momentum")
+    momentum = private.number(optimizer, "momentum")
     return FusedRule(optimizers.SGD()) if momentum == 0 else None
 
 
 def _adagrad(optimizer: Any) -> FusedRule | None:
     # w -= lr g / (sqrt(a) + epsilon), and `a` never falls.
-    start = v2_private.constant(optimizer, "_initial_accumulator_value")
-    epsilon = v2_private.constant(optimizer, "epsilon")
+    start = private.constant(optimizer, "_initial_accumulator_value")
+    epsilon = private.constant(optimizer, "epsilon")
     if start is None or epsilon is None:
         return None
     if epsilon > _MOST_EPSILON * start**0.5:
@@ -73,9 +131,9 @@ def _adagrad(optimizer: Any) -> FusedRule | None:
 
 
 def _adam(optimizer: Any) -> FusedRule | None:
-    beta_1 = v2_private.number(optimizer, "beta_1")
-    beta_2 = v2_private.number(optimizer, "beta_2")
-    epsilon = v2_private.constant(optimizer, "epsilon")
+    beta_1 = private.number(optimizer, "beta_1")
+    beta_2 = private.number(optimizer, "beta_2")
+    epsilon = private.constant(optimizer, "epsilon")
     if beta_1 is None or beta_2 is None or epsilon is None:
         return None
     if optimizer.amsgrad:
@@ -85,7 +143,7 @@ def _adam(optimizer: Any) -> FusedRule | None:
 
 def _ftrl(optimizer: Any) -> FusedRule | None:
     shrinkage = "_l2_shrinkage_regularization_strength"
-    if v2_private.constant(optimizer, shrinkage) != 0:
+    if private.constant(optimizer, shrinkage) != 0:
         return None
     names = (
         "learning_rate_power",
@@ -93,8 +151,8 @@ def _ftrl(optimizer: Any) -> FusedRule | None:
         "l2_regularization_strength",
         "beta",
     )
-    options = {name: v2_private.number(optimizer, name) for name in names}
-    start = v2_private.constant(optimizer, "_initial_accumulator_value")
+    options = {name: private.number(optimizer, name) for name in names}
+    start = private.constant(optimizer, "_initial_accumulator_value")
     options["initial_accumulator_value"] = start
     if None in options.values():
         return None
@@ -116,8 +174,8 @@ class WrappedV2(WrappedOptimizer):
         _check_whole_steps(opt)
         self._opt = opt
         self.rule = fused_v2_rule(opt) or V2Rows(opt)
-        v2_private.create_weights(opt)
-        self.name = v2_private.name_of(opt)
+        private.create_weights(opt)
+        self.name = private.name_of(opt)
         self.iterations = opt.iterations
 
     @property
@@ -134,11 +192,11 @@ class WrappedV2(WrappedOptimizer):
         # Traced, they are no numbers.
         if isinstance(self.rule, FusedRule) and tf.executing_eagerly():
             now = fused_v2_rule(self._opt)
-            check_unchanged(self.rule, now, self._opt, v2_private.options)
+            check_unchanged(self.rule, now, self._opt, private.options)
 
     def learning_rate(self) -> tf.Tensor:
         """That of the next step."""
-        return v2_private.decayed_rate(self._opt)
+        return private.decayed_rate(self._opt)
 
     def apply_dense(self, pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
         """Moves dense variables and counts the step."""
@@ -160,7 +218,7 @@ def _check_whole_steps(opt: Any) -> None:
             "and scale the loss and its gradients yourself, or train with the "
             "policy 'mixed_bfloat16', which needs no scale."
         )
-    step = v2_private.overridden_step(opt)
+    step = private.overridden_step(opt)
     if step is not None:
         raise errors.UnsupportedError(
             f"{name} cannot train tables: it has a `{step}` of its own, of which "
@@ -168,7 +226,7 @@ def _check_whole_steps(opt: Any) -> None:
             "`_resource_apply_dense`, and change gradients before "
             "`apply_gradients`."
         )
-    if opt.gradient_transformers or not v2_private.aggregates_as_usual(opt):
+    if opt.gradient_transformers or not private.aggregates_as_usual(opt):
         raise errors.UnsupportedError(
             f"{name} cannot train tables: its `gradient_transformers` or "
             "`gradient_aggregator` would see the gradients of dense variables "

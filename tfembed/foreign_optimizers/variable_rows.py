@@ -10,14 +10,14 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.dynamic_embedding.tensorflow1.graph_place import current_graph
-from tfembed.dynamic_embedding.training import private
-from tfembed.dynamic_embedding.training.row_update import (
+from tfembed.foreign_optimizers import private
+from tfembed.foreign_optimizers.row_rule import (
     RowRule,
     TableRows,
     check_row_local,
     constant_of,
 )
+from tfembed.ops.graph_place import current_graph
 
 __all__ = ["VariableRows"]
 

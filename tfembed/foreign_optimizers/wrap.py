@@ -7,17 +7,15 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors, optimizers
-from tfembed.dynamic_embedding.tensorflow1 import v2_private
-from tfembed.dynamic_embedding.tensorflow1.graph_place import current_graph
-from tfembed.dynamic_embedding.tensorflow1.v1_family import WrappedV1
-from tfembed.dynamic_embedding.tensorflow1.v2_family import WrappedV2
-from tfembed.dynamic_embedding.training.families.wrapped_keras import (
-    WrappedKeras,
-)
-from tfembed.dynamic_embedding.training.families.wrapped_optimizer import (
+from tfembed.foreign_optimizers import private
+from tfembed.foreign_optimizers.keras_family import WrappedKeras
+from tfembed.foreign_optimizers.v1_family import WrappedV1
+from tfembed.foreign_optimizers.v2_family import WrappedV2
+from tfembed.foreign_optimizers.wrapped_optimizer import (
     WrappedDescription,
     WrappedOptimizer,
 )
+from tfembed.ops.graph_place import current_graph
 
 __all__ = ["wrap"]
 
@@ -33,7 +31,7 @@ def wrap(opt: Any) -> WrappedOptimizer:
         return WrappedDescription(opt)
     if isinstance(opt, tf.compat.v1.train.Optimizer):
         return WrappedV1(opt)
-    if v2_private.base_of(opt) is not None:
+    if private.base_of(opt) is not None:
         return WrappedV2(opt)
     if _is_of_keras(opt):
         if current_graph() is not None:

@@ -10,11 +10,9 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors, optimizers
-from tfembed.dynamic_embedding.training.clipping import GradientClipping
-from tfembed.dynamic_embedding.training.fused_rule import (
-    FusedRule,
-)
-from tfembed.dynamic_embedding.training.row_update import RowRule
+from tfembed.foreign_optimizers.clipping import GradientClipping
+from tfembed.foreign_optimizers.fused_rule import FusedRule
+from tfembed.foreign_optimizers.row_rule import RowRule
 
 __all__ = ["WrappedDescription", "WrappedOptimizer", "counter", "takes_step"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed.dynamic_embedding.training.step_gradients import (
+from tfembed.foreign_optimizers.key_sums import (
     TableGradient,
     finite_rows,
     sum_by_key,
