@@ -11,7 +11,7 @@ import tensorflow as tf
 import tfembed
 from proof.programs import LEARNING_RATE, Program
 from proof.steps import Step
-from tfembed.embedding.static_lookup import look_up_static
+from tfembed.embedding.lookups.static_lookup import look_up_static
 from tfembed.embedding.xla.stack import StackRows
 from tfembed.embedding.xla.taped_program import TapedProgram
 from tfembed.foreign_optimizers.keras_family import FusedRule, KerasRows

@@ -11,13 +11,13 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.embedding import private
-from tfembed.embedding.eager_calls import EagerCalls
 from tfembed.embedding.engines.choice import EngineChoices, choose_engines
 from tfembed.embedding.engines.engine import EngineOptions
 from tfembed.embedding.engines.router import EngineRouter, places_of
 from tfembed.embedding.features import activations as shaping
 from tfembed.embedding.features.output_shapes import OutputShapes
 from tfembed.embedding.host.tables import TableSize
+from tfembed.embedding.lookups.trained_lookup import TrainedLookup
 from tfembed.embedding.plan import (
     MAKING,
     EmbeddingPlan,
@@ -26,12 +26,12 @@ from tfembed.embedding.plan import (
     make_plan,
 )
 from tfembed.embedding.replicas import Replicas, is_tpu, replica_shares
+from tfembed.embedding.steps.eager_calls import EagerCalls
 from tfembed.embedding.steps.pipeline import warn_of_early_flush
 from tfembed.embedding.steps.step_forms import RecentNames, StepForms, StepName
 from tfembed.embedding.steps.step_queue import QueueBound
 from tfembed.embedding.tpu.config_proto import config_proto
 from tfembed.embedding.tpu.plumbing import check_plumbing
-from tfembed.embedding.trained_lookup import TrainedLookup
 
 __all__ = [
     "TPUEmbedding",

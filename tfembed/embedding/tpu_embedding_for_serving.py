@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.embedding import private
-from tfembed.embedding.direct_lookup import SERVING, look_up
 from tfembed.embedding.features.packed_features import PackedFeatures, unpacked
+from tfembed.embedding.lookups.direct_lookup import SERVING, look_up
 from tfembed.embedding.plan import feature_paths
 from tfembed.embedding.private import Untracked
 from tfembed.embedding.taped_embedding import TapedEmbedding

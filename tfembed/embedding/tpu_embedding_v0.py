@@ -6,15 +6,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tfembed import errors
-from tfembed.embedding.direct_lookup import V0, look_up
 from tfembed.embedding.features.packed_features import PackedFeatures, unpacked
-from tfembed.embedding.fused_lookup import look_up_fused
 from tfembed.embedding.host.tables import HostTable
-from tfembed.embedding.replicas import summed_over_replicas
-from tfembed.embedding.static_lookup import (
+from tfembed.embedding.lookups.direct_lookup import V0, look_up
+from tfembed.embedding.lookups.fused_lookup import look_up_fused
+from tfembed.embedding.lookups.static_lookup import (
     look_up_static,
     rows_of_whole_tables,
 )
+from tfembed.embedding.replicas import summed_over_replicas
 from tfembed.embedding.taped_embedding import TapedEmbedding
 from tfembed.embedding.xla.taped_shards import TapedShards, are_sharded
 from tfembed.embedding.xla.taped_training import (

@@ -9,7 +9,7 @@ import tensorflow as tf
 import tfembed
 from embedding.marks import NEEDS_XLA
 from tfembed import errors
-from tfembed.embedding import eager_calls
+from tfembed.embedding.steps import eager_calls
 
 RAGGED = tf.RaggedTensor.from_row_splits([1, 2, 3], [0, 2, 3])
 INPUTS = {

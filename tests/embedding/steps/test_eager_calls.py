@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed
-from tfembed.embedding import eager_calls
+from tfembed.embedding.steps import eager_calls
 
 _STEPS = 30
 

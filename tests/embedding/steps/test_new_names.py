@@ -11,7 +11,7 @@ import tensorflow as tf
 import tfembed
 from embedding import marks
 from tfembed import errors
-from tfembed.embedding import eager_calls
+from tfembed.embedding.steps import eager_calls
 from tfembed.embedding.steps.step_forms import RecentNames
 from tfembed.embedding.steps.step_queue import StepQueue
 

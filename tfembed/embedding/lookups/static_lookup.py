@@ -13,9 +13,9 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.embedding.direct_lookup import check_input
 from tfembed.embedding.features.pooling import gathered_once
-from tfembed.embedding.fused_lookup import read_taped
+from tfembed.embedding.lookups.direct_lookup import check_input
+from tfembed.embedding.lookups.fused_lookup import read_taped
 from tfembed.embedding.xla.entries import (
     Entries,
     entries_of,

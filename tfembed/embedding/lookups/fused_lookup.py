@@ -16,7 +16,6 @@ import tensorflow as tf
 
 from tfembed import ops
 from tfembed.checkpoint.private import exporting_saved_model
-from tfembed.embedding.direct_lookup import V0, check_input, is_static, look_up
 from tfembed.embedding.features.inputs import op_combiner, read_input
 from tfembed.embedding.features.output_shapes import (
     is_sequence,
@@ -28,6 +27,12 @@ from tfembed.embedding.features.pooling import (
     sequence_length_of,
 )
 from tfembed.embedding.host.row_feature import places_of
+from tfembed.embedding.lookups.direct_lookup import (
+    V0,
+    check_input,
+    is_static,
+    look_up,
+)
 from tfembed.ops import FeatureIds, FeaturePlan
 from tfembed.ops.private import traced_for_xla
 from tfembed.ops.weight_gradients import with_weight_gradient
