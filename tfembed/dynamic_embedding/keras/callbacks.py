@@ -8,6 +8,7 @@ from typing import Any
 import keras as _keras
 
 from tfembed import errors
+from tfembed.not_in_release import absent
 
 __all__ = [
     "DEHvdBroadcastGlobalVariablesCallback",
@@ -16,36 +17,6 @@ __all__ = [
     "ModelCheckpoint",
     "check_one_process",
 ]
-
-# FOLDED horovod: Names of what TensorFlow Recommenders Addons does over Horovod.
-
-
-class HvdAllToAllEmbedding:
-    """Not in this release: ids dealt to Horovod's workers.
-
-    Raises:
-      tfembed.errors.UnsupportedError: always.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise errors.UnsupportedError(
-            "HvdAllToAllEmbedding (Horovod) is not in this release; use "
-            "Embedding, whose table may have several `devices`."
-        )
-
-
-class DEHvdBroadcastGlobalVariablesCallback:
-    """Not in this release: Horovod's broadcast.
-
-    Raises:
-      tfembed.errors.UnsupportedError: always.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise errors.UnsupportedError(
-            "DEHvdBroadcastGlobalVariablesCallback (Horovod) is not in this "
-            "release; leave it out where one process trains."
-        )
 
 
 def check_one_process(what: str) -> None:
@@ -67,5 +38,10 @@ def check_one_process(what: str) -> None:
 
 # Its files hold the tables' rows: `.keras` and `.weights.h5` both.
 ModelCheckpoint = _keras.callbacks.ModelCheckpoint
+
+DEHvdBroadcastGlobalVariablesCallback = absent(
+    "DEHvdBroadcastGlobalVariablesCallback", __name__
+)
+HvdAllToAllEmbedding = absent("HvdAllToAllEmbedding", __name__)
 
 DEHvdModelCheckpoint = ModelCheckpoint  # Where one process trains.

@@ -17,6 +17,7 @@ from tfembed.dynamic_embedding.lookups.trainable import (
 from tfembed.dynamic_embedding.variables import arguments
 from tfembed.dynamic_embedding.variables.arguments import EmbeddingWeights
 from tfembed.dynamic_embedding.variables.variable import Variable
+from tfembed.not_in_release import absent
 
 __all__ = [
     "DistributedVariableWrapper",
@@ -222,34 +223,5 @@ def _check_type(argument: str, value: Any, expected: type) -> None:
         )
 
 
-# FOLDED distributed: TFRA's names of lookups over several processes or replicas.
-
-
-class HvdVariable:
-    """Not in this release: ids dealt to Horovod's workers.
-
-    Raises:
-      tfembed.errors.UnsupportedError: always.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise errors.UnsupportedError(
-            "HvdVariable needs Horovod, which this release does not use. Look "
-            "up through the ShadowVariable itself; its table may have several "
-            "`devices`."
-        )
-
-
-class DistributedVariableWrapper:
-    """Not in this release: a shadow for each replica of a strategy.
-
-    Raises:
-      tfembed.errors.UnsupportedError: always.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise errors.UnsupportedError(
-            "DistributedVariableWrapper is not in this release: dynamic "
-            "variables do not run on several replicas. Use a ShadowVariable on "
-            "one, or tfembed.TPUEmbedding under a strategy."
-        )
+HvdVariable = absent("HvdVariable", __name__)
+DistributedVariableWrapper = absent("DistributedVariableWrapper", __name__)

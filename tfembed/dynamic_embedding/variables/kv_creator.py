@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import enum
-from typing import Any, NoReturn
+from typing import Any
 
 import tensorflow as tf
 
@@ -14,6 +14,7 @@ from tfembed.dynamic_embedding.files.table_files import DynamicEmbeddingSaver
 from tfembed.dynamic_embedding.variables.cuckoo_hash_table import (
     CuckooHashTable,
 )
+from tfembed.not_in_release import absent
 
 __all__ = [
     "CuckooHashTableConfig",
@@ -127,9 +128,6 @@ def check_kv_creator(kv_creator: Any) -> None:
     )
 
 
-# FOLDED other_stores: TFRA's names of stores that this release does not have.
-
-
 class HkvEvictStrategy(enum.IntEnum):
     """Names of TFRA's strategies; nothing here takes one."""
 
@@ -140,54 +138,9 @@ class HkvEvictStrategy(enum.IntEnum):
     CUSTOMIZED = 4
 
 
-class _OtherStore:
-    """Raises when it is made."""
-
-    _way_out: str
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._refuse()
-
-    def _refuse(self) -> NoReturn:
-        raise errors.UnsupportedError(
-            f"{type(self).__name__} is not in this release; rows are kept in "
-            f"host memory. {self._way_out}"
-        )
-
-
-class _Hkv(_OtherStore):
-    _way_out = (
-        "Leave `kv_creator` None: a model on a GPU reads and trains such a "
-        "variable, too. `restrict_policy` bounds it."
-    )
-
-
-class _Redis(_OtherStore):
-    _way_out = (
-        "Leave `kv_creator` None, and share rows between processes by "
-        "`tf.train.Checkpoint` or `save_to_file_system`."
-    )
-
-
-class HkvHashTableConfig(_Hkv):
-    """Not in this release: raises UnsupportedError."""
-
-
-class HkvHashTableCreator(_Hkv):
-    """Not in this release: raises UnsupportedError."""
-
-
-class HkvHashTable(_Hkv):
-    """Not in this release: raises UnsupportedError."""
-
-
-class RedisTableConfig(_Redis):
-    """Not in this release: raises UnsupportedError."""
-
-
-class RedisTableCreator(_Redis):
-    """Not in this release: raises UnsupportedError."""
-
-
-class RedisTable(_Redis):
-    """Not in this release: raises UnsupportedError."""
+HkvHashTable = absent("HkvHashTable", __name__)
+HkvHashTableConfig = absent("HkvHashTableConfig", __name__)
+HkvHashTableCreator = absent("HkvHashTableCreator", __name__)
+RedisTable = absent("RedisTable", __name__)
+RedisTableConfig = absent("RedisTableConfig", __name__)
+RedisTableCreator = absent("RedisTableCreator", __name__)
