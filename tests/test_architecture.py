@@ -6,6 +6,7 @@ The rooms and their height are read from docs/architecture.md.
 from __future__ import annotations
 
 import ast
+import importlib.util
 import pathlib
 import re
 import statistics
@@ -139,3 +140,15 @@ def test_the_median_source_file_stays_under_250_lines():
     lines = [len(path.read_text().splitlines()) for path in paths]
 
     assert statistics.median(lines) < 250
+
+
+def test_the_page_of_ops_is_made_from_their_own_docs():
+    spec = importlib.util.spec_from_file_location(
+        "op_tables", ROOT / "scripts" / "op_tables.py"
+    )
+    op_tables = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(op_tables)
+
+    assert (ROOT / "docs" / "ops.md").read_text() == op_tables.page(), (
+        "docs/ops.md is not up to date: run python scripts/op_tables.py"
+    )
