@@ -5,8 +5,9 @@ from __future__ import annotations
 import pathlib
 import re
 
-import fresh_process
 import numpy as np
+
+import fresh_process
 
 README = pathlib.Path(__file__).resolve().parents[1] / "README.md"
 NUMBER = re.compile(r"-?\d+\.\d+")
