@@ -177,15 +177,10 @@ def _look_up_in_queues(queues, variable, wrap):
     """Traces lookups of queues in one table, each made by `wrap(function)()`."""
 
     def look_up(queue):
-        return step.lookup(
-            queue,
-            [variable],
-            [1],
-            ["dense"],
-            [tf.int64],
-            [1],
-            [FeaturePlan(0, "sum")],
+        attrs = step.step_attrs(
+            [1], ["dense"], [tf.int64], [1], [FeaturePlan(0, "sum")]
         )
+        return step.lookup(queue, [variable], attrs)
 
     @tf.function
     def run():

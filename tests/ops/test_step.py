@@ -52,11 +52,8 @@ def of_features(features, **changed):
 
 
 def look_up(queue, tables, features, **changed):
-    return step.lookup(
-        queue,
-        tables,
-        **of_features(features, **changed),
-    )
+    attrs = step.step_attrs(**of_features(features, **changed))
+    return step.lookup(queue, tables, attrs)
 
 
 def update(queues, tables, features, gradients, **changed):
@@ -64,8 +61,8 @@ def update(queues, tables, features, gradients, **changed):
         queues,
         tables,
         [],
-        **of_features(features, **changed),
-        gradients=gradients,
+        gradients,
+        step.step_attrs(**of_features(features, **changed)),
         rules=["sgd"] * len(tables),
         learning_rates=tf.fill([len(tables)], RATE),
         nonfinite="skip",

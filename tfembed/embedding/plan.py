@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import threading
 from collections.abc import Sequence
@@ -36,14 +37,19 @@ class EmbeddingPlan:
     table_ids: tuple[int, ...]
     optimizers: tuple[optimizers.Optimizer | None, ...]
 
-    @property
+    @functools.cached_property
     def dims(self) -> list[int]:
         """The width of each table."""
         return [table.dim for table in self.tables]
 
+    @functools.cached_property
+    def feature_dims(self) -> list[int]:
+        """The width of each feature's table."""
+        return [self.dims[table] for table in self.table_ids]
+
     def dim(self, feature: int) -> int:
         """The width of a feature's table."""
-        return self.dims[self.table_ids[feature]]
+        return self.feature_dims[feature]
 
     def part(self, tables: Sequence[int]) -> EmbeddingPlan:
         """The plan of some tables: those features, in a list."""

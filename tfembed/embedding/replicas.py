@@ -68,38 +68,33 @@ class Replicas:
     Args:
       owner: what errors call the object.
 
+    Attributes:
+      strategy: the strategy.
+      count: the number of replicas.
+      cores: the cores of a replica, as `cores_of` says.
+      is_tpu: whether the strategy is a TPUStrategy.
+      devices: for each replica, the devices of its cores.
+
     Raises:
       tfembed.errors.UnsupportedError: a strategy that no engine supports yet.
     """
 
     def __init__(self, owner: str) -> None:
         self._owner = owner
-        self._strategy = tf.distribute.get_strategy()
-        self._check_supported(self._strategy)
+        # Read once: the calls of every step ask for them.
+        self.strategy = tf.distribute.get_strategy()
+        self._check_supported(self.strategy)
+        self.count = int(self.strategy.num_replicas_in_sync)
+        self.cores = cores_of(self.strategy)
+        self.is_tpu = is_tpu(self.strategy)
+        self.devices = self._devices()
 
-    @property
-    def strategy(self) -> tf.distribute.Strategy:
-        """The strategy."""
-        return self._strategy
-
-    @property
-    def count(self) -> int:
-        """The number of replicas."""
-        return int(self._strategy.num_replicas_in_sync)
-
-    @property
-    def cores(self) -> int:
-        """`cores_of` the strategy."""
-        return cores_of(self._strategy)
-
-    @property
-    def devices(self) -> list[list[str]]:
-        """Per replica, the devices of its cores."""
-        if not isinstance(self._strategy, _SUPPORTED):  # The default one.
+    def _devices(self) -> list[list[str]]:
+        if not isinstance(self.strategy, _SUPPORTED):  # The default one.
             return [["/device:CPU:0"]]
         if self.cores > 1:
-            return private.tpu_devices(self._strategy)
-        return [[name] for name in self._strategy.extended.worker_devices]
+            return private.tpu_devices(self.strategy)
+        return [[name] for name in self.strategy.extended.worker_devices]
 
     def check_strategy(self, call: str) -> None:
         """Raises where a call runs under another strategy than this one.
@@ -109,13 +104,15 @@ class Replicas:
           tfembed.errors.UnsupportedError: it does, under one that no engine
             supports yet.
         """
+        if not tf.distribute.has_strategy():
+            return
         current = tf.distribute.get_strategy()
-        if tf.distribute.has_strategy() and current is not self._strategy:
+        if current is not self.strategy:
             self._check_supported(current)
-            others = "another" if type(current) is type(self._strategy) else "a"
+            others = "another" if type(current) is type(self.strategy) else "a"
             raise errors.StateError(
                 f"{call} is called under {others} {public_name(current)}, but "
-                f"the object was made under {_description(self._strategy)}. Make "
+                f"the object was made under {_description(self.strategy)}. Make "
                 "it inside of strategy.scope() of the strategy that runs it."
             )
 
@@ -135,12 +132,12 @@ class Replicas:
 
         Inside of a TPUStrategy's function it is THIS_REPLICA.
         """
-        if self.count == 1 and not is_tpu(self._strategy):
+        if self.count == 1 and not self.is_tpu:
             return 0
         context = tf.distribute.get_replica_context()
-        if context is None or context.strategy is not self._strategy:
+        if context is None or context.strategy is not self.strategy:
             return None
-        if is_tpu(self._strategy):
+        if self.is_tpu:
             return THIS_REPLICA
         return int(tf.get_static_value(context.replica_id_in_sync_group))
 
@@ -156,14 +153,14 @@ class Replicas:
         if replica is None:
             raise errors.StateError(
                 f"{call} must be called inside of strategy.run: the "
-                f"{type(self._strategy).__name__} has {self.count} replicas, "
+                f"{type(self.strategy).__name__} has {self.count} replicas, "
                 "each with activations of its own."
             )
         return replica
 
     def is_inside_run(self) -> bool:
         """Whether this call runs inside of strategy.run of several replicas."""
-        is_one = self.count == 1 and not is_tpu(self._strategy)
+        is_one = self.count == 1 and not self.is_tpu
         return not is_one and self.current() is not None
 
     def of_device(self, device: str) -> tuple[int, str]:
@@ -172,7 +169,7 @@ class Replicas:
         Raises:
           tfembed.errors.ArgumentError: there is none.
         """
-        if is_tpu(self._strategy) and _spec(device)[0] != "TPU":
+        if self.is_tpu and _spec(device)[0] != "TPU":
             raise errors.ArgumentError(
                 f"Non-TPU device {device} passed to enqueue."
             )
@@ -190,12 +187,17 @@ class Replicas:
 
         Values that are not distributed belong to every replica.
         """
+        if self.count == 1 and not any(
+            isinstance(value, tf.distribute.DistributedValues)
+            for value in values
+        ):
+            return [list(values)]
         shares = [self._shares(value) for value in values]
         return [[share[i] for share in shares] for i in range(self.count)]
 
     def _shares(self, value: Any) -> Sequence[Any]:
         if isinstance(value, tf.distribute.DistributedValues):
-            local: Sequence[Any] = self._strategy.experimental_local_results(
+            local: Sequence[Any] = self.strategy.experimental_local_results(
                 value
             )
             if len(local) == self.count:
@@ -211,7 +213,7 @@ class Replicas:
         conditionals and loops that the replica's function has itself. Under a
         TPUStrategy each replica calls the function, with its own values.
         """
-        if is_tpu(self._strategy) or not self.is_inside_run():
+        if self.is_tpu or self.count == 1 or not self.is_inside_run():
             function([values])
             return
 

@@ -152,6 +152,7 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
         self._choices = choose_engines(
             self._plan, engine, self._replicas.strategy, nonfinite
         )
+        self._places = places_of(self._plan, self._choices)
         self._shapes = OutputShapes.configured(
             self._plan.features, self._plan.paths
         )
@@ -438,8 +439,7 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
         for share in shares:
             shapes = shapes.with_values(share.values)
         batches = [
-            places.read(training, shares, shapes)
-            for places in places_of(self._plan, self._choices)
+            places.read(training, shares, shapes) for places in self._places
         ]
         engine = self._engine_or_new(shapes)
         form = self._forms.place_of(name, engine.form_of(batches))
@@ -598,7 +598,7 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
                     self._engine = EngineRouter(
                         self,
                         self._plan,
-                        places_of(self._plan, self._choices),
+                        self._places,
                         self._options,
                         self._shapes if shapes is None else shapes,
                     )

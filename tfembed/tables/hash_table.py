@@ -711,6 +711,11 @@ class HashTable(ShardedTable):
         """When rows expire by themselves; None: when `expire` is called."""
         return self._expiry
 
+    @property
+    def counts_steps(self) -> bool:
+        """Whether rows expire after so many training steps."""
+        return self._expiry is not None and self._expiry.every is not None
+
     def note_training_step(self) -> None:
         """Counts a training step, and expires rows where it is time to."""
         expiry = self._expiry

@@ -6,6 +6,7 @@ Most objects have one engine, to which everything passes as it is.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -37,19 +38,23 @@ class EnginePlaces:
     Attributes:
       engine: its name in the registry.
       features, tables: the places.
+      has_all: whether no other engine has any.
     """
 
     engine: str
     features: tuple[int, ...]
     tables: tuple[int, ...]
+    has_all: bool = False
 
-    @property
+    @functools.cached_property
     def takes_shares(self) -> bool:
         """Whether the engine reads the users' tensors as they are."""
         return hasattr(engine_class(self.engine), TakesShares.METHOD)
 
     def pick(self, values: Sequence[Any]) -> list[Any]:
-        """Of a value per feature, this engine's."""
+        """Picks this engine's values from a list with one value per feature."""
+        if self.has_all:
+            return list(values)
         return [values[i] for i in self.features]
 
     def read(
@@ -68,23 +73,26 @@ class EnginePlaces:
         Raises:
           As `inputs.read_batch`.
         """
-        own = [
-            dataclasses.replace(
-                share,
-                values=self.pick(share.values),
-                weights=self.pick(share.weights),
-            )
-            for share in shares
-        ]
+        own, own_shapes = shares, shapes
+        if not self.has_all:
+            own_shapes = shapes.part(self.features)
+            own = [
+                dataclasses.replace(
+                    share,
+                    values=self.pick(share.values),
+                    weights=self.pick(share.weights),
+                )
+                for share in shares
+            ]
         if self.takes_shares:
-            return (training, own, shapes.part(self.features))
+            return (training, own, own_shapes)
         batches, formats = {}, []
         for share in own:
-            batch = inputs.read_batch(
-                share.values, share.weights, shapes.part(self.features)
+            ids, read = inputs.read_batch(
+                share.values, share.weights, own_shapes
             )
-            batches[share.replica] = Batch(training, batch.ids)
-            formats.append(batch.formats)
+            batches[share.replica] = Batch(training, ids)
+            formats.append(read)
         return (batches, formats)
 
 
@@ -94,7 +102,8 @@ def places_of(
     """Per engine in use, what is its own."""
     found = []
     # "tpu" comes before "xla": its ops stand at the head of a TPU's step.
-    for name in sorted({one.engine for one in choices.of_tables}):
+    names = sorted({one.engine for one in choices.of_tables})
+    for name in names:
         tables = tuple(
             i for i, one in enumerate(choices.of_tables) if one.engine == name
         )
@@ -103,7 +112,7 @@ def places_of(
         )
         # On a TPU's host the engine has to work from inside of the TPU's step.
         engine = _ON_TPU.get(name, name) if choices.on_tpu else name
-        found.append(EnginePlaces(engine, features, tables))
+        found.append(EnginePlaces(engine, features, tables, len(names) == 1))
     return tuple(found)
 
 
@@ -161,8 +170,10 @@ class EngineRouter:
     def form_of(self, batches: Sequence[tuple[Any, ...]]) -> Hashable:
         """What is the same of all batches that one queue takes."""
         return tuple(
-            None if part.places.takes_shares else tuple(own[1][0])
-            for part, own in zip(self._parts, batches, strict=True)
+            [
+                None if part.places.takes_shares else tuple(own[1][0])
+                for part, own in zip(self._parts, batches, strict=True)
+            ]
         )
 
     def waiting(self, replica: int, step: StepName) -> int:
@@ -202,6 +213,8 @@ class EngineRouter:
 
     def dequeue(self, replica: int, name: StepName) -> list[tf.Tensor]:
         """Per feature, the activations of the oldest batch."""
+        if len(self._parts) == 1:
+            return list(self._parts[0].engine.dequeue(replica, name))
         found: dict[int, tf.Tensor] = {}
         for part in self._parts:
             activations = part.engine.dequeue(replica, name)

@@ -18,7 +18,6 @@ from tfembed.ops import FeatureIds, FeaturePlan, feature_ids
 from tfembed.ops.private import traced_for_xla
 
 __all__ = [
-    "BatchInput",
     "StepFormat",
     "as_bag",
     "at_places_of",
@@ -264,30 +263,18 @@ def lookup_plans(
     ]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class BatchInput:
-    """One replica's batch.
-
-    Attributes:
-      ids: the features' tensors.
-      formats: how they are read.
-      shapes: the output shapes, now that an input was seen.
-    """
-
-    ids: list[FeatureIds]
-    formats: list[StepFormat]
-    shapes: OutputShapes
-
-
 def read_batch(
     values: Sequence[Any], weights: Sequence[Any], shapes: OutputShapes
-) -> BatchInput:
+) -> tuple[list[FeatureIds], list[StepFormat]]:
     """Reads one replica's batch and checks all of it.
 
     Args:
       values: per feature what `read_input` takes.
       weights: per feature None or its weights.
-      shapes: what is known before.
+      shapes: the output shapes, as `OutputShapes.with_values` settles them.
+
+    Returns:
+      Per feature its tensors, and how they are read.
 
     Raises:
       tfembed.errors.ArgumentError: an input or a shape that is not allowed.
@@ -295,7 +282,6 @@ def read_batch(
         that are no numbers.
     """
     features, paths = shapes.features, shapes.paths
-    shapes = shapes.with_values(values)
     ids, formats = [], []
     for i, (value, weight) in enumerate(zip(values, weights, strict=True)):
         one, checked = format_of(
@@ -309,7 +295,7 @@ def read_batch(
             check_combines(features[i], weight, paths[i])
         formats.append(one)
         ids.append(checked)
-    return BatchInput(ids, formats, shapes)
+    return ids, formats
 
 
 def check_combines(feature: Any, weights: Any, path: str) -> None:

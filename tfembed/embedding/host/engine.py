@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from tfembed.embedding.host.row_feature import RowFeature, RowFeatures
 from tfembed.embedding.host.table_update import fused_arguments, update_tables
 from tfembed.embedding.host.tables import HostTable, TableSize, make_table
 from tfembed.embedding.plan import EmbeddingPlan
-from tfembed.embedding.steps.batch_queue import HOST, Batch
+from tfembed.embedding.steps.batch_queue import HOST, Batch, BatchForm
 from tfembed.embedding.steps.named_steps import NamedSteps
 from tfembed.embedding.steps.step_forms import StepName
 from tfembed.embedding.steps.step_queue import StepQueue
@@ -81,28 +82,32 @@ def _called(rate: Callable[[], Any], name: str) -> Any:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FusedStep:
-    """The steps of one name.
+    """The steps of one name, each lookup one op and each update another.
+
+    What the ops take beside batches and gradients is put together once.
 
     Attributes:
-      plan: of the embedding.
-      tables: its tables.
+      plan: the features and tables.
+      tables: the tables of the plan.
       formats: how the features of the name's batches are read.
+      form: the form of the batches.
     """
 
     plan: EmbeddingPlan
     tables: Sequence[HostTable]
     formats: Sequence[StepFormat]
+    form: BatchForm
 
-    @property
+    @functools.cached_property
     def looks_up(self) -> bool:
         """Whether the op can combine all features."""
-        configs, plans = self.plan.tables, self._plans
+        configs = self.plan.tables
         return not any(
             RowFeature.needed(configs[plan.table], plan, one.kind)
-            for plan, one in zip(plans, self.formats, strict=True)
+            for plan, one in zip(self.plans, self.formats, strict=True)
         )
 
-    @property
+    @functools.cached_property
     def updates(self) -> bool:
         """Whether the op can also update all tables.
 
@@ -113,14 +118,18 @@ class FusedStep:
             rule.is_fused for rule in rules_of(self.plan)
         )
 
+    @functools.cached_property
+    def plans(self) -> list[FeaturePlan]:
+        """What the ops are told of each feature."""
+        return lookup_plans(self.plan, self.formats)
+
     def look_up(self, queue: StepQueue) -> list[tf.Tensor]:
         """Per feature the activations of the next batch, without a gradient.
 
         Raises:
           tf.errors.InvalidArgumentError: as `StepQueue.look_up`; when it runs.
         """
-        tables = [table.parameters for table in self.tables]
-        return queue.look_up(tables, self.plan.dims, self._plans)
+        return queue.look_up(self._handles, self._attrs(1))
 
     def update(
         self,
@@ -145,16 +154,37 @@ class FusedStep:
         """
         return StepQueue.update(
             queues,
-            self._plans,
             gradients=gradients,
+            attrs=self._attrs(len(queues)),
             learning_rates=rates,
             nonfinite=nonfinite,
-            **fused_arguments(self.plan, self.tables, rules_of(self.plan)),
+            **self._update_arguments,
         )
 
-    @property
-    def _plans(self) -> list[FeaturePlan]:
-        return lookup_plans(self.plan, self.formats)
+    @functools.cached_property
+    def _handles(self) -> list[tf.Tensor]:
+        # Handles, not variables: tapes and functions need not watch them.
+        return [table.parameters.handle for table in self.tables]
+
+    @functools.cached_property
+    def _update_arguments(self) -> dict[str, Any]:
+        arguments = fused_arguments(self.plan, self.tables, rules_of(self.plan))
+        del arguments["dims"]  # Among the attributes.
+        return arguments
+
+    @functools.cached_property
+    def _attrs_by_replicas(self) -> dict[int, dict[str, Any]]:
+        return {}
+
+    def _attrs(self, replicas: int) -> dict[str, Any]:
+        """What the ops are told in attributes, of so many batches as one."""
+        known = self._attrs_by_replicas
+        if replicas not in known:
+            form = self.form if replicas == 1 else self.form.times(replicas)
+            known[replicas] = form.step_attrs(
+                self.plan.dims, self.plans * replicas
+            )
+        return known[replicas]
 
 
 class HostEngine:
@@ -184,6 +214,9 @@ class HostEngine:
         self._steps = NamedSteps(plan, options.bound)
         self.tables: list[HostTable] = self._make_tables(owner)
         self._row_features = RowFeatures(owner, plan, self.tables)
+        self._fused_steps: dict[StepName, FusedStep] = {}
+        # The tables whose rows expire by themselves: they count their steps.
+        self._counting = [table for table in self.tables if table.counts_steps]
         self._nonfinite_rows = self._new_counts()
 
     @property
@@ -249,6 +282,7 @@ class HostEngine:
 
     def forget(self, name: StepName) -> None:
         """Forgets an idle name; eager."""
+        self._fused_steps.pop(name, None)
         self._steps.forget(name)
 
     def dequeue(self, replica: int, name: StepName) -> list[tf.Tensor]:
@@ -382,12 +416,19 @@ class HostEngine:
 
     def _note(self, nonfinite: tf.Tensor) -> None:
         self._nonfinite_rows.assign_add(nonfinite)
-        for table in self.tables:
+        for table in self._counting:
             table.note_training_step()
 
     def _fused(self, name: StepName) -> FusedStep | None:
         """The steps of a name whose batches may stay in their queue's ops."""
-        return FusedStep(self._plan, self.tables, self._steps.formats(name))
+        if name not in self._fused_steps:
+            self._fused_steps[name] = FusedStep(
+                self._plan,
+                self.tables,
+                self._steps.formats(name),
+                self._steps.form(name),
+            )
+        return self._fused_steps[name]
 
     def _look_up(self, name: StepName, batch: Batch) -> list[tf.Tensor]:
         return self.look_up(batch.features, self._plans(name))
@@ -447,5 +488,13 @@ class HostEngine:
         Raises:
           tfembed.errors.StateError: a table has no optimizer.
         """
+        rules = self._rules
+        numbers = [rule.learning_rate for rule in rules]
+        if all(type(number) is float for number in numbers):
+            return tf.constant(numbers, tf.float32)
         names = [config.name for config in self._plan.tables]
-        return tf.stack(learning_rates(rules_of(self._plan), names))
+        return tf.stack(learning_rates(rules, names))
+
+    @functools.cached_property
+    def _rules(self) -> list[Any]:
+        return rules_of(self._plan)

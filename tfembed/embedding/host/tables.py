@@ -157,10 +157,15 @@ class HostTable:
     parameters: Any
     slots: dict[str, Any]
 
+    @property
+    def counts_steps(self) -> bool:
+        """Whether rows expire after so many training steps."""
+        table = self.parameters
+        return isinstance(table, HashTable) and table.counts_steps
+
     def note_training_step(self) -> None:
-        """Lets the rows of a table without a vocabulary expire in time."""
-        if isinstance(self.parameters, HashTable):
-            self.parameters.note_training_step()
+        """Counts a step of a table that `counts_steps`; rows expire in time."""
+        self.parameters.note_training_step()
 
     def size(self, nonfinite_rows: int) -> TableSize:
         """Rows and bytes; eager only."""

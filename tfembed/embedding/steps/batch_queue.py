@@ -13,7 +13,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed.ops import FeatureIds
+from tfembed import ops
+from tfembed.ops import FeatureIds, FeaturePlan
 
 __all__ = ["HOST", "Batch", "BatchForm", "BatchQueue"]
 
@@ -78,6 +79,14 @@ class BatchForm:
                 for dtype, _ in _FIELDS[kind].values()
             ],
         ]
+
+    def step_attrs(
+        self, dims: Sequence[int], plans: Sequence[FeaturePlan]
+    ) -> dict[str, Any]:
+        """What the ops of a step are told of such batches in attributes."""
+        return ops.step.step_attrs(
+            dims, self.kinds, self.id_dtypes, self.batch_sizes, plans
+        )
 
     def flat(self, batch: Batch) -> list[tf.Tensor]:
         """The tensors of a batch that travel."""

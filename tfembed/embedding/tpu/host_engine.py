@@ -93,11 +93,11 @@ class TpuHostEngine:
         """
 
         def put(share: ReplicaShare) -> Any:
-            batch = inputs.read_batch(share.values, share.weights, shapes)
-            self._steps.settle_formats(name, [batch.formats])
-            return self._queue(share.replica, name).put(
-                Batch(training, batch.ids)
+            ids, formats = inputs.read_batch(
+                share.values, share.weights, shapes
             )
+            self._steps.settle_formats(name, [formats])
+            return self._queue(share.replica, name).put(Batch(training, ids))
 
         for share in shares:
             self._on_host(put, share)
