@@ -180,7 +180,7 @@ def _look_up_in_queues(queues, variable, wrap):
         attrs = step.step_attrs(
             [1], ["dense"], [tf.int64], [1], [FeaturePlan(0, "sum")]
         )
-        return step.lookup(queue, [variable], attrs)
+        return step.lookup(queue, [variable.handle], attrs)
 
     @tf.function
     def run():

@@ -53,13 +53,13 @@ def of_features(features, **changed):
 
 def look_up(queue, tables, features, **changed):
     attrs = step.step_attrs(**of_features(features, **changed))
-    return step.lookup(queue, tables, attrs)
+    return step.lookup(queue, grouped.handles(tables), attrs)
 
 
 def update(queues, tables, features, gradients, **changed):
     return step.update(
         queues,
-        tables,
+        grouped.handles(tables),
         [],
         gradients,
         step.step_attrs(**of_features(features, **changed)),

@@ -88,6 +88,7 @@ class Replicas:
         self.cores = cores_of(self.strategy)
         self.is_tpu = is_tpu(self.strategy)
         self.devices = self._devices()
+        self._is_one = self.count == 1 and not self.is_tpu
 
     def _devices(self) -> list[list[str]]:
         if not isinstance(self.strategy, _SUPPORTED):  # The default one.
@@ -132,7 +133,7 @@ class Replicas:
 
         Inside of a TPUStrategy's function it is THIS_REPLICA.
         """
-        if self.count == 1 and not self.is_tpu:
+        if self._is_one:
             return 0
         context = tf.distribute.get_replica_context()
         if context is None or context.strategy is not self.strategy:
@@ -149,6 +150,8 @@ class Replicas:
             strategy.
         """
         self.check_strategy(call)
+        if self._is_one:
+            return 0
         replica = self.current()
         if replica is None:
             raise errors.StateError(
@@ -160,8 +163,7 @@ class Replicas:
 
     def is_inside_run(self) -> bool:
         """Whether this call runs inside of strategy.run of several replicas."""
-        is_one = self.count == 1 and not self.is_tpu
-        return not is_one and self.current() is not None
+        return not self._is_one and self.current() is not None
 
     def of_device(self, device: str) -> tuple[int, str]:
         """The replica that has `device`, and the device's full name.
@@ -187,11 +189,6 @@ class Replicas:
 
         Values that are not distributed belong to every replica.
         """
-        if self.count == 1 and not any(
-            isinstance(value, tf.distribute.DistributedValues)
-            for value in values
-        ):
-            return [list(values)]
         shares = [self._shares(value) for value in values]
         return [[share[i] for share in shares] for i in range(self.count)]
 
@@ -332,7 +329,11 @@ def replica_shares(
         of something else, or what cannot be split over a replica's cores.
       ValueError, TypeError: a structure that does not match.
     """
-    if isinstance(replicas.split([features])[0][0], PackedFeatures):
+    is_packed = isinstance(features, PackedFeatures)
+    if isinstance(features, tf.distribute.DistributedValues):
+        ((first, *_), *_) = replicas.split([features])
+        is_packed = isinstance(first, PackedFeatures)
+    if is_packed:
         if replicas.current() == THIS_REPLICA:
             raise errors.ArgumentError(
                 "Packed features are taken apart on the host: under a "

@@ -243,15 +243,22 @@ def feature_attrs(
     dims: Sequence[int], kinds: Sequence[str], plans: Sequence[FeaturePlan]
 ) -> dict[str, Any]:
     """What an op is told of its tables and features in attributes."""
-    return {
+    attrs: dict[str, Any] = {
         "dims": list(dims),
         "kinds": list(kinds),
-        "table_ids": [p.table for p in plans],
-        "combiners": [p.combiner for p in plans],
-        "max_sequence_lengths": [p.max_sequence_length for p in plans],
-        "validate": [p.validate for p in plans],
-        "feature_names": [p.name for p in plans],
+        "table_ids": [],
+        "combiners": [],
+        "max_sequence_lengths": [],
+        "validate": [],
+        "feature_names": [],
     }
+    for plan in plans:
+        attrs["table_ids"].append(plan.table)
+        attrs["combiners"].append(plan.combiner)
+        attrs["max_sequence_lengths"].append(plan.max_sequence_length)
+        attrs["validate"].append(plan.validate)
+        attrs["feature_names"].append(plan.name)
+    return attrs
 
 
 def _check_rank(rank: int | None, allowed: tuple[int, ...], name: str) -> None:

@@ -140,7 +140,7 @@ def lookup(
 
     Args:
       queue: its handle.
-      tables: as for `grouped_lookup`.
+      tables: the handles of the tables.
       attrs: as `step_attrs` makes them.
 
     Returns:
@@ -152,7 +152,7 @@ def lookup(
     """
     found: list[tf.Tensor] = library.load().tfembed_step_lookup(
         queue,
-        handles(tables),
+        list(tables),
         F=len(attrs["kinds"]),
         **attrs,
     )
@@ -177,7 +177,8 @@ def update(
 
     Args:
       queues: handles, one per replica.
-      tables, slots, gradients, rules, nonfinite, table_names: as for
+      tables: the handles of the tables.
+      slots, gradients, rules, nonfinite, table_names: as for
         `grouped_update`. Features are the first queue's, then the next one's.
       attrs: as `step_attrs` makes them, for the features of all queues.
       learning_rates: float32 [tables].
@@ -190,7 +191,7 @@ def update(
     """
     return library.load().tfembed_step_update(
         list(queues),
-        handles(tables),
+        list(tables),
         handles(slots),
         gradients,
         learning_rates,

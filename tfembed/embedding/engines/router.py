@@ -6,7 +6,6 @@ Most objects have one engine, to which everything passes as it is.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -38,18 +37,15 @@ class EnginePlaces:
     Attributes:
       engine: its name in the registry.
       features, tables: the places.
+      takes_shares: whether the engine reads the users' tensors as they are.
       has_all: whether no other engine has any.
     """
 
     engine: str
     features: tuple[int, ...]
     tables: tuple[int, ...]
+    takes_shares: bool = False
     has_all: bool = False
-
-    @functools.cached_property
-    def takes_shares(self) -> bool:
-        """Whether the engine reads the users' tensors as they are."""
-        return hasattr(engine_class(self.engine), TakesShares.METHOD)
 
     def pick(self, values: Sequence[Any]) -> list[Any]:
         """Picks this engine's values from a list with one value per feature."""
@@ -112,7 +108,11 @@ def places_of(
         )
         # On a TPU's host the engine has to work from inside of the TPU's step.
         engine = _ON_TPU.get(name, name) if choices.on_tpu else name
-        found.append(EnginePlaces(engine, features, tables, len(names) == 1))
+        takes_shares = hasattr(engine_class(engine), TakesShares.METHOD)
+        has_all = len(names) == 1
+        found.append(
+            EnginePlaces(engine, features, tables, takes_shares, has_all)
+        )
     return tuple(found)
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.config.custom_combiner import is_custom
 from tfembed.embedding import private
 from tfembed.embedding.engines.engine import EngineOptions
 from tfembed.embedding.features import inputs
@@ -23,7 +22,6 @@ from tfembed.embedding.steps.batch_queue import HOST, Batch, BatchForm
 from tfembed.embedding.steps.named_steps import NamedSteps
 from tfembed.embedding.steps.step_forms import StepName
 from tfembed.embedding.steps.step_queue import StepQueue
-from tfembed.ops import FeaturePlan
 
 __all__ = ["FusedStep", "HostEngine", "learning_rates", "rules_of"]
 
@@ -80,48 +78,74 @@ def _called(rate: Callable[[], Any], name: str) -> Any:
 # FOLDED fused_step: Steps whose batches go from their queue to the tables and back in one op each.
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+class FusedTables:
+    """What the ops of all steps are told of the tables, put together once.
+
+    Args:
+      plan: the features and tables.
+      tables: the tables of the plan.
+    """
+
+    def __init__(
+        self, plan: EmbeddingPlan, tables: Sequence[HostTable]
+    ) -> None:
+        self.plan = plan
+        # Handles, not variables: tapes and functions need not watch them.
+        self.handles = [table.parameters.handle for table in tables]
+        self.are_plain = not any(
+            is_custom(config.combiner) or config.quantization_config is not None
+            for config in plan.tables
+        )
+        self.are_trained = all(
+            rule is not None and rule.is_fused for rule in plan.optimizers
+        )
+        self.update_arguments: dict[str, Any] = {}
+        if self.are_trained:
+            self.update_arguments = fused_arguments(
+                plan, tables, rules_of(plan)
+            )
+            del self.update_arguments["dims"]  # Among a step's attributes.
+
+
 class FusedStep:
     """The steps of one name, each lookup one op and each update another.
 
-    What the ops take beside batches and gradients is put together once.
-
-    Attributes:
-      plan: the features and tables.
-      tables: the tables of the plan.
+    Args:
+      tables: what the ops are told of the tables.
       formats: how the features of the name's batches are read.
       form: the form of the batches.
+
+    Attributes:
+      looks_up: whether the op can combine all features.
     """
 
-    plan: EmbeddingPlan
-    tables: Sequence[HostTable]
-    formats: Sequence[StepFormat]
-    form: BatchForm
-
-    @functools.cached_property
-    def looks_up(self) -> bool:
-        """Whether the op can combine all features."""
-        configs = self.plan.tables
-        return not any(
-            RowFeature.needed(configs[plan.table], plan, one.kind)
-            for plan, one in zip(self.plans, self.formats, strict=True)
+    def __init__(
+        self,
+        tables: FusedTables,
+        formats: Sequence[StepFormat],
+        form: BatchForm,
+    ) -> None:
+        plan = tables.plan
+        self._tables = tables
+        self._form = form
+        self._plans = lookup_plans(plan, formats)
+        self.looks_up = tables.are_plain or not any(
+            RowFeature.needed(plan.tables[one.table], one, kind)
+            for one, kind in zip(self._plans, form.kinds, strict=True)
         )
+        self._attrs = {1: form.step_attrs(plan.dims, self._plans)}
 
-    @functools.cached_property
+    @property
     def updates(self) -> bool:
         """Whether the op can also update all tables.
 
         Raises:
           tfembed.errors.StateError: a table has no optimizer.
         """
-        return self.looks_up and all(
-            rule.is_fused for rule in rules_of(self.plan)
-        )
-
-    @functools.cached_property
-    def plans(self) -> list[FeaturePlan]:
-        """What the ops are told of each feature."""
-        return lookup_plans(self.plan, self.formats)
+        if self._tables.are_trained:
+            return self.looks_up
+        rules_of(self._tables.plan)  # Raises.
+        return False
 
     def look_up(self, queue: StepQueue) -> list[tf.Tensor]:
         """Per feature the activations of the next batch, without a gradient.
@@ -129,7 +153,7 @@ class FusedStep:
         Raises:
           tf.errors.InvalidArgumentError: as `StepQueue.look_up`; when it runs.
         """
-        return queue.look_up(self._handles, self._attrs(1))
+        return queue.look_up(self._tables.handles, self._attrs[1])
 
     def update(
         self,
@@ -152,39 +176,20 @@ class FusedStep:
         Raises:
           tf.errors.InvalidArgumentError: as `StepQueue.update`; when it runs.
         """
+        n = len(queues)
+        if n not in self._attrs:
+            dims = self._tables.plan.dims
+            self._attrs[n] = self._form.times(n).step_attrs(
+                dims, self._plans * n
+            )
         return StepQueue.update(
             queues,
             gradients=gradients,
-            attrs=self._attrs(len(queues)),
+            attrs=self._attrs[n],
             learning_rates=rates,
             nonfinite=nonfinite,
-            **self._update_arguments,
+            **self._tables.update_arguments,
         )
-
-    @functools.cached_property
-    def _handles(self) -> list[tf.Tensor]:
-        # Handles, not variables: tapes and functions need not watch them.
-        return [table.parameters.handle for table in self.tables]
-
-    @functools.cached_property
-    def _update_arguments(self) -> dict[str, Any]:
-        arguments = fused_arguments(self.plan, self.tables, rules_of(self.plan))
-        del arguments["dims"]  # Among the attributes.
-        return arguments
-
-    @functools.cached_property
-    def _attrs_by_replicas(self) -> dict[int, dict[str, Any]]:
-        return {}
-
-    def _attrs(self, replicas: int) -> dict[str, Any]:
-        """What the ops are told in attributes, of so many batches as one."""
-        known = self._attrs_by_replicas
-        if replicas not in known:
-            form = self.form if replicas == 1 else self.form.times(replicas)
-            known[replicas] = form.step_attrs(
-                self.plan.dims, self.plans * replicas
-            )
-        return known[replicas]
 
 
 class HostEngine:
@@ -214,7 +219,11 @@ class HostEngine:
         self._steps = NamedSteps(plan, options.bound)
         self.tables: list[HostTable] = self._make_tables(owner)
         self._row_features = RowFeatures(owner, plan, self.tables)
+        self._fused_tables = self._new_fused_tables()
         self._fused_steps: dict[StepName, FusedStep] = {}
+        rates = [getattr(r, "learning_rate", None) for r in plan.optimizers]
+        is_constant = all(type(rate) is float for rate in rates)
+        self._constant_rates = rates if is_constant else None
         # The tables whose rows expire by themselves: they count their steps.
         self._counting = [table for table in self.tables if table.counts_steps]
         self._nonfinite_rows = self._new_counts()
@@ -223,6 +232,10 @@ class HostEngine:
     def _device(self) -> str:
         """Where the tables are."""
         return HOST
+
+    def _new_fused_tables(self) -> FusedTables | None:
+        """What the ops of a step take; None where a program does the steps."""
+        return FusedTables(self._plan, self.tables)
 
     def _new_counts(self) -> Any:
         with tf.device(self._device):
@@ -421,10 +434,11 @@ class HostEngine:
 
     def _fused(self, name: StepName) -> FusedStep | None:
         """The steps of a name whose batches may stay in their queue's ops."""
+        if self._fused_tables is None:
+            return None
         if name not in self._fused_steps:
             self._fused_steps[name] = FusedStep(
-                self._plan,
-                self.tables,
+                self._fused_tables,
                 self._steps.formats(name),
                 self._steps.form(name),
             )
@@ -488,13 +502,7 @@ class HostEngine:
         Raises:
           tfembed.errors.StateError: a table has no optimizer.
         """
-        rules = self._rules
-        numbers = [rule.learning_rate for rule in rules]
-        if all(type(number) is float for number in numbers):
-            return tf.constant(numbers, tf.float32)
+        if self._constant_rates is not None:
+            return tf.constant(self._constant_rates, tf.float32)
         names = [config.name for config in self._plan.tables]
-        return tf.stack(learning_rates(rules, names))
-
-    @functools.cached_property
-    def _rules(self) -> list[Any]:
-        return rules_of(self._plan)
+        return tf.stack(learning_rates(rules_of(self._plan), names))

@@ -60,6 +60,12 @@ class BatchForm:
     batch_sizes: tuple[int, ...]
     id_dtypes: tuple[tf.DType, ...]
 
+    @classmethod
+    def of(cls, formats: Sequence[Any]) -> BatchForm:
+        """The form of batches that are read so: one StepFormat per feature."""
+        parts = [(one.kind, one.batch_size, one.id_dtype) for one in formats]
+        return cls(*zip(*parts, strict=True))
+
     def times(self, n: int) -> BatchForm:
         """The form of the batches of n replicas as one."""
         return BatchForm(

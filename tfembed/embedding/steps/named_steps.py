@@ -61,11 +61,7 @@ class NamedSteps:
             if one != known:
                 inputs.check_same_format(self._plan.paths, known, one)
         if name not in self._formats:
-            self._forms[name] = BatchForm(
-                tuple(one.kind for one in known),
-                tuple(one.batch_size for one in known),
-                tuple(one.id_dtype for one in known),
-            )
+            self._forms[name] = BatchForm.of(known)
             self._formats[name] = known
         self._note_use(name)
 

@@ -264,6 +264,9 @@ _MOST = 64
 _LOOKED_AT = 2  # Old names, for each new one: those that stay cost little.
 
 
+_NOTHING = contextlib.nullcontext()
+
+
 class RecentNames:
     """The names that calls used, and those that calls use now.
 
@@ -278,12 +281,15 @@ class RecentNames:
         self._users: dict[str, int] = {}  # Calls that run now.
         self._lock = threading.Lock()
 
-    @contextlib.contextmanager
-    def using(self, name: str | None) -> Iterator[None]:
+    def using(
+        self, name: str | None
+    ) -> contextlib.AbstractContextManager[None]:
         """Keeps a name while a call uses it; may forget others before."""
-        if name is None:  # The one that is always there.
-            yield
-            return
+        # No name is one that is always there.
+        return _NOTHING if name is None else self._using(name)
+
+    @contextlib.contextmanager
+    def _using(self, name: str) -> Iterator[None]:
         with self._lock:
             is_new = name not in self._users
             self._users[name] = self._users.pop(name, 0) + 1

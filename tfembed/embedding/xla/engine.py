@@ -170,7 +170,7 @@ class XlaEngine(HostEngine):
         features = self._traced.finish(name).features
         self.update(features, self._plans(name), gradients[0])
 
-    def _fused(self, name: StepName) -> None:
+    def _new_fused_tables(self) -> None:
         """Nothing: a program takes a batch's ids, and no queue."""
 
     def look_up(
