@@ -189,6 +189,13 @@ class Replicas:
 
         Values that are not distributed belong to every replica.
         """
+        if self.count == 1:
+            only = []
+            for value in values:
+                if isinstance(value, tf.distribute.DistributedValues):
+                    value = self._shares(value)[0]
+                only.append(value)
+            return [only]
         shares = [self._shares(value) for value in values]
         return [[share[i] for share in shares] for i in range(self.count)]
 

@@ -435,22 +435,24 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
         shares = replica_shares(
             self._plan, self._replicas, features, weights, device
         )
-        shapes = self._shapes
+        shapes, of_replicas = self._shapes, {}
         for share in shares:
             shapes = shapes.with_values(share.values)
-        batches = [
-            places.read(training, shares, shapes) for places in self._places
-        ]
+            of_replicas[share.replica] = share
+        batches = []
+        for places in self._places:
+            batches.append(places.read(training, shares, shapes))
         engine = self._engine_or_new(shapes)
         form = self._forms.place_of(name, engine.form_of(batches))
         engine.enqueue(self._forms.step(name, form), batches)
         self._shapes = shapes
-        return list({share.replica: None for share in shares}), form
+        return list(of_replicas), form
 
     @property
     def _replica_shapes(self) -> OutputShapes:
         """Of activations: what enqueue sees is a core's part of a replica."""
-        return self._shapes.of_cores(self._replicas.cores)
+        cores = self._replicas.cores
+        return self._shapes if cores == 1 else self._shapes.of_cores(cores)
 
     def _dequeue_step(self, engine: Any, replica: int, step: StepName) -> Any:
         """By a function, where there is one for it."""
@@ -462,15 +464,15 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
         return self._dequeue(engine, replica, step)
 
     def _dequeue(self, engine: Any, replica: int, step: StepName) -> Any:
-        shapes = self._replica_shapes.shapes
-        return self._plan.pack(
-            [
-                shaping.with_shape(
-                    one, shapes[i].concatenate(self._plan.dim(i))
-                )
-                for i, one in enumerate(engine.dequeue(replica, step))
-            ]
-        )
+        shaped = []
+        for one, shape, dim in zip(
+            engine.dequeue(replica, step),
+            self._replica_shapes.shapes,
+            self._plan.feature_dims,
+            strict=True,
+        ):
+            shaped.append(shaping.with_shape(one, shape.concatenate(dim)))
+        return self._plan.pack(shaped)
 
     def _apply_flat(
         self, engine: Any, flat: Sequence[Any], step: StepName

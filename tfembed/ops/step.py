@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed.ops import library, private
-from tfembed.ops.grouped import FeaturePlan, feature_attrs, handles
+from tfembed.ops.grouped import FeaturePlan, feature_attrs
 
 __all__ = [
     "clear",
@@ -177,9 +177,8 @@ def update(
 
     Args:
       queues: handles, one per replica.
-      tables: the handles of the tables.
-      slots, gradients, rules, nonfinite, table_names: as for
-        `grouped_update`. Features are the first queue's, then the next one's.
+      tables, slots: the handles of the tables, and of the slot variables.
+      gradients, rules, nonfinite, table_names: as for `grouped_update`. Features are the first queue's, then the next one's.
       attrs: as `step_attrs` makes them, for the features of all queues.
       learning_rates: float32 [tables].
 
@@ -192,7 +191,7 @@ def update(
     return library.load().tfembed_step_update(
         list(queues),
         list(tables),
-        handles(slots),
+        list(slots),
         gradients,
         learning_rates,
         rules="\n".join(rules),

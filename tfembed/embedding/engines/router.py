@@ -49,8 +49,6 @@ class EnginePlaces:
 
     def pick(self, values: Sequence[Any]) -> list[Any]:
         """Picks this engine's values from a list with one value per feature."""
-        if self.has_all:
-            return list(values)
         return [values[i] for i in self.features]
 
     def read(
@@ -231,14 +229,16 @@ class EngineRouter:
           tfembed.errors.DtypeError: no real numbers.
           tfembed.errors.StateError: nothing was enqueued under this name.
         """
-        expected = [
-            shape.concatenate(self._plan.dim(i))
-            for i, shape in enumerate(shapes.shapes)
-        ]
-        for gradient, shape, path in zip(
-            gradients, expected, self._plan.paths, strict=True
+        expected = []
+        for gradient, shape, dim, path in zip(
+            gradients,
+            shapes.shapes,
+            self._plan.feature_dims,
+            self._plan.paths,
+            strict=True,
         ):
-            shaping.check_gradient(gradient, shape, path)
+            expected.append(shape.concatenate(dim))
+            shaping.check_gradient(gradient, expected[-1], path)
         found: dict[int, tf.Tensor] = {}
         for part in self._parts:
             lengths = [0] * len(part.places.features)
@@ -262,7 +262,9 @@ class EngineRouter:
     ) -> None:
         """Updates all tables, as each engine does."""
         for part in self._parts:
-            own = [part.places.pick(of_replica) for of_replica in gradients]
+            own = gradients
+            if not part.places.has_all:
+                own = [part.places.pick(one) for one in gradients]
             part.engine.apply_gradients(names, own)
 
     def look_up(

@@ -105,6 +105,8 @@ class FusedTables:
                 plan, tables, rules_of(plan)
             )
             del self.update_arguments["dims"]  # Among a step's attributes.
+            slots = self.update_arguments["slots"]
+            self.update_arguments["slots"] = [slot.handle for slot in slots]
 
 
 class FusedStep:

@@ -134,8 +134,14 @@ class EagerCalls:
             matter of the key too. So a call need not look for the trace that
             fits it, nor check what fits it, which takes longer than the call.
         """
-        if not self._is_on():
-            return None
+        return self._find(key, body, specs) if self._is_on() else None
+
+    def _find(
+        self,
+        key: Hashable,
+        body: Callable[..., Any],
+        specs: Callable[[], Sequence[tf.TensorSpec]],
+    ) -> Callable[..., Any] | None:
         function = self._functions.get(key)
         if function is not None:
             return function
@@ -235,7 +241,7 @@ class EagerCalls:
         def noted(*values: Any) -> None:
             traced.append(body(*values))
 
-        function = self.find(key, noted, specs)
+        function = self._find(key, noted, specs)
         if function is None:
             return None
         if traced:
@@ -247,15 +253,17 @@ class EagerCalls:
         self, apply: Callable[..., None], flat: Sequence[Any], step: StepName
     ) -> bool:
         """Whether gradients, flat, were applied by a function."""
-        if not self._is_on() or not all(
-            isinstance(gradient, tf.Tensor) for gradient in flat
-        ):
+        if not self._is_on():
             return False
-        # Numbers: TensorFlow's own shapes and specs are slow to compare.
-        shapes = [tuple(one.shape.as_list()) for one in flat]
-        dtypes = [one.dtype.as_datatype_enum for one in flat]
-        function = self.find(
-            ("apply_gradients", step, *shapes, *dtypes),
+        key: list[Hashable] = ["apply_gradients", step]
+        for one in flat:
+            if not isinstance(one, tf.Tensor):
+                return False
+            # Numbers: TensorFlow's own shapes and specs are slow to compare.
+            key.append(tuple(one.shape.as_list()))
+            key.append(one.dtype.as_datatype_enum)
+        function = self._find(
+            tuple(key),
             apply,
             lambda: [tf.TensorSpec(one.shape, one.dtype) for one in flat],
         )
