@@ -321,8 +321,6 @@ def _is(place: tuple[str, str], file: str, name: str) -> bool:
     return name == function and path in file
 
 
-# FOLDED untracked: Keeps objects out of what TensorFlow tracks of an attribute.
-
 _T = TypeVar("_T")
 
 

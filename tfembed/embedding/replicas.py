@@ -246,9 +246,6 @@ def _spec(device: str) -> tuple[str, int, int]:
     return (spec.device_type or "CPU", spec.task or 0, spec.device_index or 0)
 
 
-# FOLDED core_shares: A replica's batch in parts, for the TPU cores that it is spread over (SPMD).
-
-
 def split_over_cores(
     values: Sequence[Any], paths: Sequence[str], cores: int
 ) -> list[list[Any]]:
@@ -295,9 +292,6 @@ def _split(value: Any, path: str, cores: int) -> list[Any]:
         tf.SparseTensor(part.indices, part.values, shape)
         for part in tf.sparse.split(value, cores, axis=0)
     ]
-
-
-# FOLDED replica_shares: Which replica gets which part of what is enqueued.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -406,9 +400,6 @@ def _split_replica_shares(
             zip(replicas.devices, replicas.split(values), strict=True)
         )
     ]
-
-
-# FOLDED replica_sums: The gradient of a mirrored table, with each row of the global batch once.
 
 
 def summed_over_replicas(gradient: Any) -> Any:

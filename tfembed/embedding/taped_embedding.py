@@ -29,7 +29,6 @@ from tfembed.embedding.xla.taped_shards import are_sharded
 
 __all__ = ["TAPED_ENGINES", "TapedEmbedding", "choose_taped_engines"]
 
-# FOLDED taped_engine_choice: Which engine looks up the tables that a tape trains, and why.
 
 TAPED_ENGINES = ("auto", "host", "replicated", "xla")
 

@@ -37,8 +37,6 @@ __all__ = [
     "TPUEmbedding",
 ]
 
-# FOLDED owner: The engines of an object: made once, described, emptied.
-
 
 def _handle(resource: Any) -> tf.Tensor:
     """Of a variable, or of a queue."""
@@ -46,8 +44,6 @@ def _handle(resource: Any) -> tf.Tensor:
         return resource.handle
     return resource.resource_handle
 
-
-# FOLDED step_calls: The calls of a step: enqueue, dequeue and apply_gradients.
 
 # Users' functions are converted by AutoGraph; this has nothing to convert.
 _not_converted = tf.autograph.experimental.do_not_convert

@@ -151,9 +151,6 @@ def _unstacked(stacked: tf.Tensor, layout: Any, name: str) -> tf.Tensor:
     return tf.reshape(tf.transpose(parts, [1, 0, 2]), [-1, dim])[:vocabulary]
 
 
-# FOLDED serving: Lookups for serving, in tables that somebody else trained.
-
-
 def serving_embedding_lookup(
     inputs: Any, weights: Any, tables: Mapping[Any, Any], feature_config: Any
 ) -> Any:

@@ -33,7 +33,6 @@ from tfembed.foreign_optimizers.wrapped_optimizer import (
 
 __all__ = ["KerasRows", "WrappedKeras", "fused_rule"]
 
-# FOLDED keras_rows: The own update of any Keras optimizer, on rows of tables.
 
 # Why optimizers that could be tried on rows by mistake are not.
 _REASONS = {
@@ -206,9 +205,6 @@ def _each(
 def _takes_rate(update_step: Callable[..., Any]) -> bool:
     """Keras 3 hands the learning rate to `update_step`; tf_keras does not."""
     return "learning_rate" in inspect.signature(update_step).parameters
-
-
-# FOLDED keras_rules: Keras' optimizers as the fused rules of tables.
 
 
 def fused_rule(optimizer: Any) -> FusedRule | None:

@@ -147,9 +147,6 @@ def _moved(rule: RowRule, rows: list[Any]) -> list[Any]:
     return [x.numpy() for x in (after.values, *after.slots)]
 
 
-# FOLDED row_values: What an optimizer takes for its variable while it moves rows of a table.
-
-
 class RowValues:
     """Rows [n, dim] that an optimizer assigns to as it does to a variable.
 

@@ -23,8 +23,6 @@ from tfembed.foreign_optimizers.wrapped_optimizer import (
 
 __all__ = ["V1Rows", "WrappedV1", "fused_v1_rule"]
 
-# FOLDED v1_rows: The own update of any tf.compat.v1 optimizer, on rows of tables.
-
 
 class V1Rows(VariableRows):
     """Moves rows by `_resource_apply_dense` of a tf.compat.v1 optimizer.
@@ -69,8 +67,6 @@ class V1Rows(VariableRows):
         """What a step does once, it does in `finish` or for dense variables."""
         del step  # AutoGraph cannot parse a method that is its docstring alone.
 
-
-# FOLDED v1_rules: Optimizers of tf.compat.v1 as the fused rules of tables.
 
 _v1 = tf.compat.v1.train
 

@@ -22,8 +22,6 @@ from tfembed.foreign_optimizers.wrapped_optimizer import WrappedOptimizer
 
 __all__ = ["V2Rows", "WrappedV2", "fused_v2_rule"]
 
-# FOLDED v2_rows: The own update of any legacy optimizer of Keras, on rows of tables.
-
 
 class V2Rows(VariableRows):
     """Moves rows by `_resource_apply_dense` of an `OptimizerV2`.
@@ -81,8 +79,6 @@ class V2Rows(VariableRows):
         for variable, value in zip(state, step[1], strict=True):
             variable.assign(value)
 
-
-# FOLDED v2_rules: Legacy optimizers of Keras as the fused rules of tables.
 
 # Of a sum of squares' root: what it adds is less than a float can tell.
 _MOST_EPSILON = 1e-6

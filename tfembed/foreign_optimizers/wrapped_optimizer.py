@@ -83,9 +83,6 @@ def takes_step(rate: Callable[..., Any]) -> bool:
     )
 
 
-# FOLDED wrapped_description: A description of `tfembed.optimizers`, wrapped.
-
-
 class WrappedDescription(WrappedOptimizer):
     """A description of `tfembed.optimizers`, which moves tables only."""
 

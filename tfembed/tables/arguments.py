@@ -362,9 +362,6 @@ def _nature(dtype: tf.DType) -> str:
     return "integers" if dtype.is_integer else "booleans"
 
 
-# FOLDED devices: Where shards lie, by the names of their devices.
-
-
 @functools.lru_cache
 def place(device: str) -> tuple[str, int, int, int]:
     """What tells one host device from another; an op runs on one of them.
@@ -392,8 +389,6 @@ def by_place(handles: Sequence[tf.Tensor]) -> list[list[int]]:
         places.setdefault(place(handle.device), []).append(i)
     return list(places.values())
 
-
-# FOLDED dtypes: Which dtypes of keys and values go together in a table.
 
 _TRAINED = ("float32", "float16", "bfloat16")
 

@@ -19,8 +19,6 @@ from tfembed.tables.partition import KeyPartition, Partitioner, shard_of
 
 __all__ = ["CheckpointMark", "ShardOptions", "ShardedTable", "TableShard"]
 
-# FOLDED table_shard: One shard of a hash table: an EmbeddingTable behind a resource handle.
-
 
 @dataclasses.dataclass(frozen=True)
 class ShardOptions:
@@ -123,9 +121,6 @@ class TableShard(tf.saved_model.experimental.TrackableResource):
 
     def _add_trackable_child(self, name: str, value: Any) -> None:
         """Leaves the functions that a SavedModel keeps of a resource alone."""
-
-
-# FOLDED checkpoint_mark: What tells TensorFlow's checkpoints that a table is, or was, among them.
 
 
 class CheckpointMark(tf.__internal__.tracking.Trackable):

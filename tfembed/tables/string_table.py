@@ -19,8 +19,6 @@ from tfembed.tables.sharded_table import ShardedTable, TableShard
 
 __all__ = ["StringOptions", "StringShard", "StringTable"]
 
-# FOLDED string_shard: One shard of a table of strings: TensorFlow's own hash table.
-
 
 @dataclasses.dataclass(frozen=True)
 class StringOptions:

@@ -24,7 +24,6 @@ from tfembed.tpu.step import TablesStep, ids_per_sample
 
 __all__ = ["MEMORY", "Topology", "estimate"]
 
-# FOLDED topology: Names of TPU topologies, such as "v5p:4x4x4".
 
 # Bytes of a chip's memory (HBM), from Google Cloud's pages of each version.
 MEMORY = {

@@ -29,8 +29,6 @@ __all__ = [
     "save",
 ]
 
-# FOLDED folders: What the callers of savers to and loaders of raw files may give.
-
 
 def folder(dirpath: Any, dirpath_env: str | None) -> tf.Tensor:
     """The folder, a string scalar: the environment's, if set, else `dirpath`.
@@ -159,9 +157,6 @@ def load(
             buffer_size=rows(buffer_size),
             select=select,
         )
-
-
-# FOLDED file_system_saver: TFRA's savers of a `KVCreator`: here, checkpoints stream by themselves.
 
 
 class DynamicEmbeddingSaver:

@@ -26,8 +26,6 @@ __all__ = [
     "reduce_pooling",
 ]
 
-# FOLDED squashed_embedding: The layer that gives one row for each example.
-
 
 @keras.saving.register_keras_serializable(package="tfembed")
 class SquashedEmbedding(TableLayer):
@@ -61,9 +59,6 @@ class SquashedEmbedding(TableLayer):
         """[batch, size], or [size]."""
         batch = input_shape[:1] if len(input_shape) > 1 else ()
         return (*batch, self.embedding_size)
-
-
-# FOLDED field_wise_embedding: The layer that gives one row for each field of each example.
 
 
 @keras.saving.register_keras_serializable(package="tfembed")
@@ -170,9 +165,6 @@ class FieldWiseEmbedding(TableLayer):
         )
         with tf.control_dependencies([check]):
             return tf.identity(slots)
-
-
-# FOLDED embedding: The layer that gives one row for each id.
 
 
 @keras.saving.register_keras_serializable(package="tfembed")

@@ -27,7 +27,6 @@ from tfembed.dynamic_embedding.variables.variable import Variable
 
 __all__ = ["LayerOptions", "TableLayer"]
 
-# FOLDED layer_options: What layers take by keyword alone: TFRA's options, and a table's policies.
 
 _POLICIES = ("admission", "eviction", "expiry")
 

@@ -28,8 +28,6 @@ __all__ = [
     "safe_embedding_lookup_sparse",
 ]
 
-# FOLDED sparse_lookup: Looking rows up by sparse ids and combining them row by row.
-
 
 def embedding_lookup_sparse(
     params: Any,
@@ -204,8 +202,6 @@ def single_weights(params: Any) -> EmbeddingWeights:
         )
     return params
 
-
-# FOLDED bags: Bags of ids, sparse or ragged, and how the rows of a bag are combined.
 
 _COMBINERS = ("mean", "sqrtn", "sum")
 
@@ -412,9 +408,6 @@ def _combine(
             divisor = tf.sqrt(divisor)
         combined = tf.math.divide_no_nan(combined, divisor[:, tf.newaxis])
     return tf.cast(combined, dtype)
-
-
-# FOLDED safe_lookup: Sparse lookups that take any input: empty bags, weights <= 0, more ranks.
 
 
 def safe_embedding_lookup_sparse(

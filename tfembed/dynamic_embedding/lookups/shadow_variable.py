@@ -30,8 +30,6 @@ __all__ = [
     "get_model_mode",
 ]
 
-# FOLDED model_mode: Whether shadow lookups train or only read.
-
 
 class ModelMode:
     """The modes of a program; one holds for all of it.

@@ -26,8 +26,6 @@ __all__ = [
     "watch",
 ]
 
-# FOLDED watched_rows: Rows whose gradients go to a variable, and the limit of their lengths.
-
 
 def watch(
     rows: tf.Tensor, ids: tf.Tensor, params: Any, wrapper: Any = None
@@ -97,9 +95,6 @@ def clip_rows(
     return tf.clip_by_norm(rows, max_norm, axes=[-1])
 
 
-# FOLDED refused_uses: What rows of a table cannot be used for, though variables can.
-
-
 class RefusedUses:
     """Says what to do instead to what takes rows of a table for a variable.
 
@@ -167,8 +162,6 @@ class RefusedUses:
         """Not there: rows are read by key, with `embedding_lookup`."""
         raise AttributeError(f"'{self.name}' has no gather_nd.")
 
-
-# FOLDED lookup_buffer: A variable whose value is the rows of the last lookup.
 
 _VALUE_KEY = "VARIABLE_VALUE"  # What savers call a variable's tensor.
 
@@ -626,9 +619,6 @@ def _wrapper_of(
         return TrainableWrapper(params, ids, max_norm, name=name)
     found.max_norm = max_norm
     return found
-
-
-# FOLDED wrapper_filter: Telling what stands for tables from dense variables.
 
 
 def trainable_wrapper_filter(

@@ -127,9 +127,6 @@ class StatusPolicy(RestrictPolicy):
         return tf.convert_to_tensor(ids, self._variable.key_dtype)
 
 
-# FOLDED frequency_restrict_policy: Keeps the keys that are used most.
-
-
 class FrequencyRestrictPolicy(StatusPolicy):
     """Removes the keys that were updated least often.
 
@@ -166,9 +163,6 @@ class FrequencyRestrictPolicy(StatusPolicy):
         # Never past the largest int32.
         new = old + tf.minimum(added[:, tf.newaxis], tf.int32.max - old)
         return self._status.accum(keys, old, new, exists)
-
-
-# FOLDED timestamp_restrict_policy: Keeps the keys that were used last.
 
 
 class TimestampRestrictPolicy(StatusPolicy):

@@ -34,9 +34,6 @@ def trainable_variables() -> list[Any]:
     ]
 
 
-# FOLDED graph_keys: TFRA's names of graph collections.
-
-
 class GraphKeys:
     """Collections that programs of TensorFlow 1 may put variables into.
 

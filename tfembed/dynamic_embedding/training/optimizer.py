@@ -42,8 +42,6 @@ from tfembed.ops.private import in_session_graph
 
 __all__ = ["TableOptimizer", "check_replicas", "inner_attribute", "once"]
 
-# FOLDED replica_step: Steps of several replicas: what they add up to is applied once.
-
 
 def check_replicas(counter: tf.Variable, *, are_summed: bool) -> None:
     """Refuses a step that replicas cannot take together.
@@ -127,9 +125,6 @@ def _of_each(strategy: Any, part: Any) -> tuple[Any, ...]:
     if isinstance(part, tf.distribute.DistributedValues):
         return found
     return found * strategy.num_replicas_in_sync
-
-
-# FOLDED inner_attribute: Attributes of a wrapped optimizer, asked of what wraps it.
 
 
 def inner_attribute(front: Any, holder: str, name: str) -> Any:

@@ -22,8 +22,6 @@ from tfembed.foreign_optimizers.row_rule import RowRule, TableRows, _overload
 
 __all__ = ["check_no_admission", "update_rows"]
 
-# FOLDED row_rule: How an optimizer that is not fused moves rows: by its own update.
-
 
 def update_rows(
     gradients: Sequence[TableGradient],

@@ -27,8 +27,6 @@ __all__ = [
     "slots_of",
 ]
 
-# FOLDED slot_shard: One shard of a slot, with those of TFRA's methods that a slot can have.
-
 
 class SlotShard(tf.__internal__.tracking.Trackable):
     """A view of one shard of a slot: what `SlotVariable.tables` lists.

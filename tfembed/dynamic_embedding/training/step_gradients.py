@@ -29,8 +29,6 @@ __all__ = [
     "variable_of",
 ]
 
-# FOLDED table_gradient: What a table's gradient must be, checked before a step changes anything.
-
 
 def table_gradient(gradient: Any, params: Variable) -> TableGradient:
     """A table's gradient, with tensors for keys and values.
@@ -145,9 +143,6 @@ def _shape_checks(slices: tf.IndexedSlices, params: Variable) -> list[Any]:
         wanted = tf.concat([tf.shape(keys), [params.dim]], 0)
         found = tf.shape(values)
         return [*checks, tf.debugging.assert_equal(found, wanted, text)]
-
-
-# FOLDED key_sums: Gradients of tables, summed by key.
 
 
 _OF_TABLES = (Variable, TrainableWrapper)

@@ -106,8 +106,6 @@ def _by_shard(
     return list(zip(parts.split(keys), parts.split(values), strict=True))
 
 
-# FOLDED key_use: What the policies of variables are told of a training step.
-
 TableGradients = Iterable[tuple[tf.IndexedSlices, Variable]]
 
 

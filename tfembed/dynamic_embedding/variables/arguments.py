@@ -172,9 +172,6 @@ def _become(shape: tf.TensorShape, rows: tf.TensorShape) -> bool:
     return bool(both.is_compatible_with(rows))
 
 
-# FOLDED embedding_weights: What rows can be looked up in: the base of variables and their shadows.
-
-
 class EmbeddingWeights(abc.ABC):
     """Rows by key, differentiable.
 
@@ -222,9 +219,6 @@ class EmbeddingWeights(abc.ABC):
                 f"{what} for '{self.name}' must be {dtype.name}; got "
                 f"{tf.as_dtype(value.dtype).name}. Cast them first."
             )
-
-
-# FOLDED partition: Which shard a key lives in.
 
 
 def default_partition_fn(keys: tf.Tensor, shard_num: int) -> tf.Tensor:

@@ -27,7 +27,6 @@ __all__ = [
     "missing",
 ]
 
-# FOLDED registry: The engines that tfembed has, and whether they were built.
 
 # Loaded when they are needed: a program without TPUs pays for none of them.
 _CLASSES = {

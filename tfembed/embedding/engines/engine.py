@@ -135,8 +135,6 @@ class TakesShares(Protocol):
         """Takes over what `tables` hold now; eager only."""
 
 
-# FOLDED engine_options: How an engine works, whichever it is.
-
 _NONFINITE = ("skip", "refuse", "allow")
 
 

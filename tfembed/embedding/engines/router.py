@@ -24,7 +24,6 @@ from tfembed.embedding.steps.step_forms import StepName
 
 __all__ = ["EnginePlaces", "EngineRouter", "places_of"]
 
-# FOLDED places: Which features and tables of an embedding are whose engine's.
 
 # Engines that are others under a TPUStrategy.
 _ON_TPU = {"host": "tpu_host", "xla": "tpu_xla"}

@@ -33,8 +33,6 @@ __all__ = [
     "weights_in_bags",
 ]
 
-# FOLDED weight_places: Weights stand where the ids stand that they belong to.
-
 
 def at_places_of(ids: Any, weights: Any, path: str) -> Any:
     """The weights, once it is known that they have the places of `ids`.
@@ -108,8 +106,6 @@ def _places(value: Any) -> tf.Tensor:
         return value.indices
     return value.row_splits
 
-
-# FOLDED step_format: What the input of a feature looks like, the same in every batch of a queue.
 
 _TYPES = {"dense": "Tensor", "sparse": "SparseTensor", "ragged": "RaggedTensor"}
 
@@ -409,9 +405,6 @@ def checked_weights(value: Any, weights: Any, path: str) -> Any:
         )
     weights = at_places_of(value, weights, path)
     return weights.with_values(tf.cast(weights.values, tf.float32))
-
-
-# FOLDED dense_bags: Dense ids of a layer: one of each sample, or a bag of several.
 
 
 def as_bag(

@@ -37,8 +37,6 @@ __all__ = [
     "split_strings",
 ]
 
-# FOLDED packed_parts: One feature as tensors of rank 1, and back.
-
 
 def parts_of(value: Any, weights: Any, path: str) -> tuple[Any, ...]:
     """Kind, ids, rows and weights of one feature, each of rank 1.
@@ -141,7 +139,6 @@ def _sizes_of(shape: tf.TensorShape) -> Sequence[int]:
 
 _FEATURES = {"dense": _dense, "ragged": _ragged, "sparse": _sparse}
 
-# FOLDED packed_layout: How the parts of a packed batch lie in their tensor.
 
 # Of values, sizes and the number of parts.
 Split = Callable[[tf.Tensor, tf.Tensor, int], list[tf.Tensor]]

@@ -309,9 +309,6 @@ def combine(
     return tf.cast(total, rows.dtype)
 
 
-# FOLDED static_rows: Rows of a variable or tensor [vocabulary_size, dim], by stock TensorFlow ops.
-
-
 def static_rows(
     table: Any,
     wanted: Sequence[tuple[str, tf.Tensor]],

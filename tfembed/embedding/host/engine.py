@@ -25,8 +25,6 @@ from tfembed.embedding.steps.step_queue import StepQueue
 
 __all__ = ["FusedStep", "HostEngine", "learning_rates", "rules_of"]
 
-# FOLDED learning_rates: The learning rates of a step: numbers, or what functions give now.
-
 
 def rules_of(plan: EmbeddingPlan) -> list[Any]:
     """The update rule of each table.
@@ -73,9 +71,6 @@ def _called(rate: Callable[[], Any], name: str) -> Any:
         f"The learning rate of table {name!r} must be one number in every step; "
         f"the function {rate!r} gave {value!r}."
     )
-
-
-# FOLDED fused_step: Steps whose batches go from their queue to the tables and back in one op each.
 
 
 class FusedTables:

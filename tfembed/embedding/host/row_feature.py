@@ -259,8 +259,6 @@ def _kept(
 
 _sums: Callable[..., tf.Tensor] = tf.math.unsorted_segment_sum
 
-# FOLDED combiner_weights: The trained weights of CustomCombiners.
-
 
 def make_combiner_weights(owner: Any, config: Any) -> Any:
     """The variable [num_weights] of a table's combiner, or None.
@@ -334,9 +332,6 @@ def train_combiner_weights(
     rate = as_combiner(config.combiner).combiner_weights_learning_rate
     rate = tf.cast(rate() if callable(rate) else rate, tf.float32)
     weights.assign_sub(rate * gradient)
-
-
-# FOLDED row_features: The features of a step, those that the grouped op cannot combine among them.
 
 
 class RowFeatures:

@@ -22,8 +22,6 @@ __all__ = [
     "update_tables",
 ]
 
-# FOLDED custom_update: Updates by functions that users write: a CustomOptimizer's tables.
-
 
 def finite_sums(
     ids: tf.Tensor, sums: tf.Tensor, nonfinite: str, table: str

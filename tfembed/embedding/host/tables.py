@@ -24,8 +24,6 @@ __all__ = [
     "make_table",
 ]
 
-# FOLDED created_slots: Slots that a user's `slot_variable_creation_fn` makes.
-
 
 def create(
     owner: Any,

@@ -39,8 +39,6 @@ from tfembed.ops.weight_gradients import with_weight_gradient
 
 __all__ = ["TapedInput", "look_up_fused", "read_taped"]
 
-# FOLDED taped_input: One feature's input, as V0 reads it for an op of its own or for a program.
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TapedInput:

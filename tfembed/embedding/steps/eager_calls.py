@@ -22,8 +22,6 @@ from tfembed.embedding.steps.step_forms import StepName
 
 __all__ = ["EagerCalls", "InputSpecs"]
 
-# FOLDED input_specs: The tensors of an input, and the specification of all inputs like it.
-
 
 class InputSpecs:
     """Inputs as users have them, taken apart for a call of a function.

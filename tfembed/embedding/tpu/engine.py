@@ -25,8 +25,6 @@ from tfembed.embedding.steps.step_forms import StepName
 
 __all__ = ["TpuEngine", "TpuTable"]
 
-# FOLDED table: A table of a TPU's embedding engine in checkpoints: one logical tensor.
-
 
 class TpuTable(private.Folder):
     """Saves and restores the shards that lie on the hosts.

@@ -222,9 +222,6 @@ def _ragged_places(
     return sample, place, keep
 
 
-# FOLDED inputs: Batches on their way into programs of static shape.
-
-
 class XlaInputs:
     """Reads batches.
 
@@ -358,9 +355,6 @@ def _rounded_up(sizes: tf.Tensor) -> tf.Tensor:
         tf.int32,
     )
     return (sizes + unit - 1) // unit * unit
-
-
-# FOLDED pooling: Between rows and activations: pure functions that XLA compiles well.
 
 
 def combine(rows: tf.Tensor, entries: Entries, config: Any) -> tf.Tensor:

@@ -136,9 +136,6 @@ def _size(part: tf.Tensor) -> Any:
     return tf.size(part) if size is None else size
 
 
-# FOLDED steps: Lookups and updates of stacked tables, compiled by XLA.
-
-
 class XlaSteps:
     """A part of the program around it, or compiled functions of their own.
 

@@ -115,8 +115,6 @@ def _as_tensor(
 
 tf.register_tensor_conversion_function(ShardedTable, _as_tensor)
 
-# FOLDED sharded_variables: Variables of which each replica has its own, and tables that lie in them.
-
 
 class ShardedVariables:
     """Makes them for one object.
@@ -175,9 +173,6 @@ class ShardedVariables:
             table.assign(initializer(shape, dtype=tf.float32))
         # A checkpoint that waits for it is restored here.
         return private.track(self._owner, name, table)
-
-
-# FOLDED trained_table: A sharded table as a gradient tape sees it.
 
 
 class TrainedTable(ShardedTable):

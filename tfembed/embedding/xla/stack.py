@@ -184,9 +184,6 @@ def check_rows(config: Any) -> None:
     )
 
 
-# FOLDED stack_variables: A stack's rows in variables.
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class StackVariables:
     """What an engine keeps of a stack.

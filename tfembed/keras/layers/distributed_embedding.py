@@ -16,8 +16,6 @@ from tfembed.keras import descriptions, float_ids, packed_inputs
 
 __all__ = ["DistributedEmbedding", "LayerTables", "output_specs", "with_tuples"]
 
-# FOLDED layer_tables: The tables of a layer, as files and exported functions hold them.
-
 
 class LayerTables(tf.__internal__.tracking.AutoTrackable):
     """Tracks an embedding's tables, for files under a name that is always one.
@@ -63,9 +61,6 @@ class LayerTables(tf.__internal__.tracking.AutoTrackable):
         proto.user_object.identifier = "_generic_user_object"
         proto.user_object.version.producer = 1
         proto.user_object.version.min_consumer = 1
-
-
-# FOLDED output_specs: The shapes of activations, for Keras' functional models.
 
 
 def output_specs(feature_config: Any, inputs: Any, dtype: str) -> Any:
@@ -115,9 +110,6 @@ def _shape(feature: Any, value: Any, path: str) -> tuple[Any, ...]:
 def _is_composite(value: Any) -> bool:
     # Older releases of Keras have no ragged ones.
     return value.sparse or getattr(value, "ragged", False)
-
-
-# FOLDED structures: Structures of inputs as Keras gives them back from a file.
 
 
 def with_tuples(inputs: Any, feature_config: Any) -> Any:
