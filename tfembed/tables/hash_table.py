@@ -11,9 +11,10 @@ import tensorflow as tf
 
 from tfembed import checks, errors, optimizers
 from tfembed.initializers import row_initializer
-from tfembed.ops import grouped, private
+from tfembed.ops import check_forward_mode, grouped, private
 from tfembed.ops import snapshot as snapshot_ops
 from tfembed.ops import table as table_ops
+from tfembed.ops.private import number_tensor
 from tfembed.policies import (
     AdmissionPolicy,
     EvictionPolicy,
@@ -225,7 +226,7 @@ class EvictingTable(FollowedTable):
           tfembed.errors.ArgumentError: `limit` is no number from 0 on, or there
             is no policy.
         """
-        check_limit(limit)
+        limit = check_limit(limit)
         judge = self._judging(policy)
         keys, worth = self.worth(judge)
         past = -worth >= limit if judge.limit_is_age else worth < limit
@@ -409,6 +410,7 @@ class TrainedTable(EvictingTable):
                 "inserts them first."
             )
         rate = rate if learning_rate is None else learning_rate
+        rate = number_tensor(rate() if callable(rate) else rate)
         keys, rows = self._keys_and_rows(keys, gradients, tf.float32)
         rows = self._of_known_width(keys, rows)
         parts = self.partition(keys)
@@ -429,9 +431,8 @@ class TrainedTable(EvictingTable):
                 ],
                 [tf.reshape(x, [-1, self.dim]) for x in parts.split(rows)],
                 rules=[self._optimizer.rule_text()] * n,
-                learning_rates=[rate() if callable(rate) else rate] * n,
+                learning_rates=[rate] * n,
                 nonfinite=nonfinite,
-                table_names=[self.name] * n,
             )
         self.note_training_step()
         return tf.reduce_sum(counts)
@@ -552,7 +553,7 @@ class TrainedTable(EvictingTable):
         parts = self.partition(keys)
         of_shards = parts.split(keys)
         shards = zip(self.handles, of_shards, parts.split(rows), strict=True)
-        checks = self.check_bounds(of_shards)
+        checks = [*parts.checks, *self.check_bounds(of_shards)]
         with tf.control_dependencies([*checks, *self.lay_out_slots()]):
             return group(
                 [table_ops.write_trained(*shard, add=add) for shard in shards]
@@ -786,8 +787,10 @@ class HashTable(TrainedTable):
 
         Raises:
           tfembed.errors.DtypeError: keys of another dtype.
+          tfembed.errors.UnsupportedError: an accumulator of forward mode.
         """
         keys = self._key_tensor(keys)
+        check_forward_mode([self.handle])
         parts = self.partition(keys)
         found = [
             table_ops.lookup(
@@ -962,7 +965,10 @@ class HashTable(TrainedTable):
         parts = self.partition(batch[0])
         split = [parts.split(tensor) for tensor in batch]
         # Where there are followers, before they are changed.
-        checks = self.check_bounds(split[0], even_alone=bool(self.followers))
+        checks = [
+            *parts.checks,
+            *self.check_bounds(split[0], even_alone=bool(self.followers)),
+        ]
         with tf.control_dependencies(checks):
             forgotten = self.forget_evicted(batch[0])
         with tf.control_dependencies([*checks, *forgotten]):

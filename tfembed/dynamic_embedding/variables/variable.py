@@ -16,6 +16,7 @@ from tfembed.checkpoint import row_files
 from tfembed.checkpoint.row_files import FileStem
 from tfembed.dynamic_embedding.files import table_files
 from tfembed.dynamic_embedding.files.table_files import BUFFER_SIZE
+from tfembed.dynamic_embedding.lookups.gradient_source import TableSource
 from tfembed.dynamic_embedding.lookups.trainable import look_up
 from tfembed.dynamic_embedding.restrict.restrict_policy import (
     RestrictPolicy,
@@ -234,7 +235,7 @@ _MOST_NAMES = (
 )
 
 
-class VariableLookups(EmbeddingWeights):
+class VariableLookups(EmbeddingWeights, TableSource):
     """Differentiable lookups, found again by name. Base of `Variable`."""
 
     _trainables: Any = None
@@ -372,6 +373,9 @@ class VariableFiles(VariableRows):
         Raises:
           tfembed.errors.ArgumentError: an argument that is not allowed.
           tfembed.errors.UnsupportedError: rows of strings.
+          tf.errors.AlreadyExistsError: the files hold the rows of a table of
+            another name, or of another variable of this name that lives and
+            whose rows were not loaded into this one.
           tf.errors.OpError: the files cannot be written, or, to append to,
             cannot be read. They are as they were.
         """
@@ -734,6 +738,11 @@ class Variable(VariableFiles, VariableLookups):
     def remember_optimizer(self, optimizer: Any) -> None:
         """Notes whose slots lie beside the rows; for the optimizer."""
         self._optimizer = weakref.ref(optimizer)
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether an optimizer has trained the variable, or has been asked to."""
+        return self._optimizer is not None
 
     @property
     def optimizer_vars(self) -> list[Any]:

@@ -13,6 +13,7 @@ from tfembed.dynamic_embedding.training.clipping import GradientClipping
 from tfembed.dynamic_embedding.training.families.keras_rows import KerasRows
 from tfembed.dynamic_embedding.training.families.wrapped_optimizer import (
     WrappedOptimizer,
+    lasting_name,
     takes_step,
 )
 from tfembed.dynamic_embedding.training.fused_rule import (
@@ -22,6 +23,7 @@ from tfembed.dynamic_embedding.training.fused_rule import (
     check_unchanged,
     ftrl_rule,
 )
+from tfembed.ops.private import number_tensor
 
 __all__ = ["WrappedKeras", "fused_rule"]
 
@@ -120,7 +122,7 @@ class WrappedKeras(WrappedOptimizer):
                 )
         self._opt = opt
         self.rule = fused_rule(opt) or KerasRows(opt)
-        self.name = opt.name
+        self.name = lasting_name(opt, opt.name)
         self.iterations = opt.iterations
 
     @property
@@ -147,7 +149,7 @@ class WrappedKeras(WrappedOptimizer):
         schedule = private.keras_schedule(self._opt)
         if callable(schedule) and takes_step(schedule):
             rate = schedule(self.iterations)  # tf_keras' own lags by a step.
-        return tf.cast(tf.convert_to_tensor(rate), tf.float32)
+        return tf.cast(number_tensor(rate), tf.float32)
 
     def apply_dense(self, pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
         """Moves dense variables and counts the step."""
