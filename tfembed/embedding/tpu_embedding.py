@@ -32,6 +32,7 @@ from tfembed.embedding.steps.step_forms import RecentNames, StepForms, StepName
 from tfembed.embedding.steps.step_queue import QueueBound
 from tfembed.embedding.tpu.config_proto import config_proto
 from tfembed.embedding.tpu.plumbing import check_plumbing
+from tfembed.ops.private import is_recomputed
 
 __all__ = [
     "TPUEmbedding",
@@ -162,6 +163,7 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
             self._choices,
             is_pipelined=self._options.is_pipelined,
         )
+        self._tables_with_gradients: set[str] = set()
         self._names = RecentNames(self._forget)
         self._forms = StepForms(
             max_enqueued,
@@ -267,10 +269,19 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
         Raises:
           tfembed.errors.StateError: before build and enqueue, or outside of
             strategy.run.
+          tfembed.errors.UnsupportedError: inside of tf.recompute_grad, which
+            would dequeue again for the gradient.
           tf.errors.InvalidArgumentError: when it runs: no batch is there, the
             last one's gradients were not applied, or an id cannot be in its
             table; it names the feature.
         """
+        if is_recomputed():
+            raise errors.UnsupportedError(
+                "`dequeue` is inside of tf.recompute_grad (keras.remat, "
+                "keras.RematScope), which calls it again for the gradient: that "
+                "would take another batch. Dequeue before, and give the "
+                "activations to the function as an argument."
+            )
         engine = self._built_engine("dequeue")
         replica = self._replicas.current_for("dequeue")
         with self._names.using(name):
@@ -384,7 +395,12 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
 
     def trained_lookup(self) -> TrainedLookup:
         """Lookups whose gradient trains the tables, for layers."""
-        return TrainedLookup(self._plan, self._engine_or_new(), self._replicas)
+        return TrainedLookup(
+            self._plan,
+            self._engine_or_new(),
+            self._replicas,
+            self._tables_with_gradients,
+        )
 
     def __deepcopy__(self, memo: Any) -> TPUEmbedding:
         raise errors.StateError(

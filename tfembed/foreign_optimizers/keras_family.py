@@ -28,8 +28,10 @@ from tfembed.foreign_optimizers.row_rule import (
 )
 from tfembed.foreign_optimizers.wrapped_optimizer import (
     WrappedOptimizer,
+    lasting_name,
     takes_step,
 )
+from tfembed.ops.private import number_tensor
 
 __all__ = ["KerasRows", "WrappedKeras", "fused_rule"]
 
@@ -299,7 +301,7 @@ class WrappedKeras(WrappedOptimizer):
                 )
         self._opt = opt
         self.rule = fused_rule(opt) or KerasRows(opt)
-        self.name = opt.name
+        self.name = lasting_name(opt, opt.name)
         self.iterations = opt.iterations
 
     @property
@@ -326,7 +328,7 @@ class WrappedKeras(WrappedOptimizer):
         schedule = private.keras_schedule(self._opt)
         if callable(schedule) and takes_step(schedule):
             rate = schedule(self.iterations)  # tf_keras' own lags by a step.
-        return tf.cast(tf.convert_to_tensor(rate), tf.float32)
+        return tf.cast(number_tensor(rate), tf.float32)
 
     def apply_dense(self, pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
         """Moves dense variables and counts the step."""

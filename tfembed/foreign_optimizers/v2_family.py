@@ -18,7 +18,10 @@ from tfembed.foreign_optimizers.fused_rule import (
     ftrl_rule,
 )
 from tfembed.foreign_optimizers.variable_rows import VariableRows
-from tfembed.foreign_optimizers.wrapped_optimizer import WrappedOptimizer
+from tfembed.foreign_optimizers.wrapped_optimizer import (
+    WrappedOptimizer,
+    lasting_name,
+)
 
 __all__ = ["V2Rows", "WrappedV2", "fused_v2_rule"]
 
@@ -171,7 +174,7 @@ class WrappedV2(WrappedOptimizer):
         self._opt = opt
         self.rule = fused_v2_rule(opt) or V2Rows(opt)
         private.create_weights(opt)
-        self.name = private.name_of(opt)
+        self.name = lasting_name(opt, private.name_of(opt))
         self.iterations = opt.iterations
 
     @property

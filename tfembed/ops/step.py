@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed.ops import library, private
-from tfembed.ops.grouped import FeaturePlan, feature_attrs
+from tfembed.ops.grouped import FeaturePlan, feature_attrs, named_in_errors
 
 __all__ = [
     "clear",
@@ -188,17 +188,18 @@ def update(
     Raises:
       tf.errors.InvalidArgumentError: as `finish` and `grouped_update`.
     """
-    return library.load().tfembed_step_update(
-        list(queues),
-        list(tables),
-        list(slots),
-        gradients,
-        learning_rates,
-        rules="\n".join(rules),
-        nonfinite=nonfinite,
-        table_names=list(table_names),
-        **attrs,
-    )
+    with named_in_errors(table_names) as names:
+        return library.load().tfembed_step_update(
+            list(queues),
+            list(tables),
+            list(slots),
+            gradients,
+            learning_rates,
+            rules="\n".join(rules),
+            nonfinite=nonfinite,
+            table_names=names,
+            **attrs,
+        )
 
 
 # Tables are trained by `update`, not by tapes.

@@ -11,9 +11,10 @@ import tensorflow as tf
 
 from tfembed import checks, errors, optimizers
 from tfembed.initializers import row_initializer
-from tfembed.ops import grouped, private
+from tfembed.ops import check_forward_mode, grouped, private
 from tfembed.ops import snapshot as snapshot_ops
 from tfembed.ops import table as table_ops
+from tfembed.ops.private import number_tensor
 from tfembed.policies import (
     AdmissionPolicy,
     EvictionPolicy,
@@ -248,8 +249,10 @@ class HashTable(ShardedTable):
 
         Raises:
           tfembed.errors.DtypeError: keys of another dtype.
+          tfembed.errors.UnsupportedError: an accumulator of forward mode.
         """
         keys = self._key_tensor(keys)
+        check_forward_mode([self.handle])
         parts = self.partition(keys)
         found = [
             table_ops.lookup(
@@ -592,6 +595,7 @@ class HashTable(ShardedTable):
                 "inserts them first."
             )
         rate = rate if learning_rate is None else learning_rate
+        rate = number_tensor(rate() if callable(rate) else rate)
         keys, rows = self._keys_and_rows(keys, gradients, tf.float32)
         rows = self._of_known_width(keys, rows)
         parts = self.partition(keys)
@@ -612,9 +616,8 @@ class HashTable(ShardedTable):
                 ],
                 [tf.reshape(x, [-1, self.dim]) for x in parts.split(rows)],
                 rules=[self._optimizer.rule_text()] * n,
-                learning_rates=[rate() if callable(rate) else rate] * n,
+                learning_rates=[rate] * n,
                 nonfinite=nonfinite,
-                table_names=[self.name] * n,
             )
         self.note_training_step()
         return tf.reduce_sum(counts)
@@ -690,7 +693,7 @@ class HashTable(ShardedTable):
         parts = self.partition(keys)
         of_shards = parts.split(keys)
         shards = zip(self.handles, of_shards, parts.split(rows), strict=True)
-        checks = self.check_bounds(of_shards)
+        checks = [*parts.checks, *self.check_bounds(of_shards)]
         with tf.control_dependencies([*checks, *self.lay_out_slots()]):
             return group(
                 [table_ops.write_trained(*shard, add=add) for shard in shards]
@@ -837,7 +840,7 @@ class HashTable(ShardedTable):
           tfembed.errors.ArgumentError: `limit` is no number from 0 on, or there
             is no policy.
         """
-        check_limit(limit)
+        limit = check_limit(limit)
         judge = self._judging(policy)
         keys, worth = self.worth(judge)
         past = -worth >= limit if judge.limit_is_age else worth < limit
@@ -872,7 +875,10 @@ class HashTable(ShardedTable):
         parts = self.partition(batch[0])
         split = [parts.split(tensor) for tensor in batch]
         # Where there are followers, before they are changed.
-        checks = self.check_bounds(split[0], even_alone=len(self.followers) > 0)
+        checks = [
+            *parts.checks,
+            *self.check_bounds(split[0], even_alone=len(self.followers) > 0),
+        ]
         with tf.control_dependencies(checks):
             forgotten = self.followers.forget_evicted(batch[0])
         with tf.control_dependencies([*checks, *forgotten]):

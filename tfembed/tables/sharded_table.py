@@ -20,6 +20,13 @@ from tfembed.tables.partition import KeyPartition, Partitioner, shard_of
 __all__ = ["CheckpointMark", "ShardOptions", "ShardedTable", "TableShard"]
 
 
+# What the tables of a graph are called. Not by the graph's `unique_name`: other
+# ops and the number of a name scope would be in it, and workers whose graphs
+# differ in these would share no tables. No string: a Saver tries to write what
+# collections of such names hold into its meta graph.
+_USED_NAMES = ("tfembed_table_names",)
+
+
 @dataclasses.dataclass(frozen=True)
 class ShardOptions:
     """What a shard is created from; all shards of a table share it."""
@@ -101,10 +108,15 @@ class TableShard(tf.saved_model.experimental.TrackableResource):
 
     def _name_in_graph(self) -> str:
         name = f"tfembed_{self.options.name}"
-        if self._is_in_graph:
-            graph = tf.compat.v1.get_default_graph()
-            return str(graph.unique_name(name))
-        return f"{name}_{uuid.uuid4().hex}"
+        if not self._is_in_graph:
+            return f"{name}_{uuid.uuid4().hex}"
+        used = tf.compat.v1.get_collection_ref(_USED_NAMES)
+        chosen, i = name, 0
+        while chosen in used:
+            i += 1
+            chosen = f"{name}#{i}"
+        used.append(chosen)
+        return chosen
 
     def _serialize_to_proto(
         self, object_proto: Any = None, **kwargs: Any
@@ -167,6 +179,7 @@ class ShardedTable(tf.__internal__.tracking.Trackable):
     # What the Savers of the table's graph save, and tf.train.Checkpoint there;
     # None in eager mode, where a saver of our own does.
     saveable: Any = None
+    _file_owner: str | None = None
 
     def __init__(
         self,
@@ -186,6 +199,13 @@ class ShardedTable(tf.__internal__.tracking.Trackable):
     def name(self) -> str:
         """The table's name."""
         return self._shards[0].options.name
+
+    @property
+    def file_owner(self) -> str:
+        """An id, which no other table has, for the ops that write row files."""
+        if self._file_owner is None:
+            self._file_owner = uuid.uuid4().hex
+        return self._file_owner
 
     @property
     def dim(self) -> int:

@@ -9,12 +9,16 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors, ops
-from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
+from tfembed.dynamic_embedding.lookups.trainable import (
+    TrainableWrapper,
+    note_lookup,
+)
 from tfembed.dynamic_embedding.variables import arguments
 from tfembed.dynamic_embedding.variables.arguments import EmbeddingWeights
 from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.ops import private
 from tfembed.ops.weight_gradients import with_weight_gradient
+from tfembed.ops.weight_places import weights_like
 
 __all__ = [
     "Bags",
@@ -68,6 +72,8 @@ def embedding_lookup_sparse(
       tfembed.errors.DtypeError: (also TypeError) `sp_ids` or `sp_weights` is no
         SparseTensor, ids or weights of another dtype, or a `max_norm` for rows
         that are no floats.
+      tf.errors.InvalidArgumentError: weights that do not stand where their ids
+        stand, when the op runs.
     """
     del partition_strategy
     params = single_weights(params)
@@ -75,6 +81,8 @@ def embedding_lookup_sparse(
     check_bags(params, tf.SparseTensor, sp_ids, sp_weights)
     name = name or "embedding_lookup_sparse"
     with tf.name_scope(name):
+        if sp_weights is not None:
+            sp_weights = weights_like(sp_ids, sp_weights, params.name)
         bags = Bags(
             _of_rank_2(sp_ids),
             None if sp_weights is None else _of_rank_2(sp_weights),
@@ -358,6 +366,7 @@ def _fused(params: Any, bags: Bags, combiner: str, name: str) -> tf.Tensor:
     """One op call for lookup and combination; one for its gradient."""
     feature = ops.feature_ids(bags.ids, bags.weights, name=params.name)
     plan = ops.FeaturePlan(table=0, combiner=combiner, validate=False)
+    note_lookup(params)
     source = params if params.trainable else params.handle
     if params.trainable and private.in_session_graph():
         # What trainable_variables() lists.
@@ -458,15 +467,17 @@ def safe_embedding_lookup_sparse(
         ids = _as_matrix(sparse_ids, shape)
         weights = None
         if sparse_weights is not None:
-            weights = _as_matrix(sparse_weights, shape)
+            weights = weights_like(sparse_ids, sparse_weights, params.name)
+            weights = ids.with_values(weights.values)
         if weights is not None and combiner != "sum":
             positive = weights.values > 0
             ids = tf.sparse.retain(ids, positive)
-            weights = tf.sparse.retain(weights, positive)
+            weights = ids.with_values(tf.boolean_mask(weights.values, positive))
         if key is not None:
             ids = _fill(ids, key)
             if weights is not None:
-                weights = _fill(weights, tf.ones([], weights.dtype))
+                filled = _fill(weights, tf.ones([], weights.dtype))
+                weights = ids.with_values(filled.values)
         found = embedding_lookup_sparse(
             params,
             ids,

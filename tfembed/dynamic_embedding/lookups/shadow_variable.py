@@ -131,19 +131,9 @@ class ShadowVariable(TrainableWrapper, EmbeddingWeights):
             self.exists = buffer(tf.bool, f"{name}-exists")
 
     @property
-    def key_dtype(self) -> tf.DType:
-        """Dtype of the keys."""
-        return self.params.key_dtype
-
-    @property
-    def value_dtype(self) -> tf.DType:
-        """Dtype of the rows."""
-        return self.params.value_dtype
-
-    @property
-    def dim(self) -> int:
-        """Width of a row."""
-        return self.params.dim
+    def as_keys(self) -> Any:
+        """What makes keys of ids, where a layer has the table; or None."""
+        return self.params.as_keys
 
     def embedding_lookup(
         self,
@@ -205,6 +195,10 @@ class TableShadow(ShadowVariable):
     def handle(self) -> tf.Tensor:
         """The resource that gradients of all lookups go to."""
         return self.params.handle
+
+    @property
+    def read_variable(self) -> None:
+        """None: gradients go to the table."""
 
     def _watch(self, rows: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
         if not self.trainable:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tfembed import errors
+from tfembed import checks, errors
+from tfembed.dynamic_embedding.lookups.gradient_source import GradientSource
 from tfembed.dynamic_embedding.tensorflow1.graph_rows import GraphRows
 from tfembed.dynamic_embedding.variables import arguments
 from tfembed.dynamic_embedding.variables.arguments import EmbeddingWeights
-from tfembed.ops import private, tape_records, trainable_rows
+from tfembed.ops import private, record_access, tape_records, trainable_rows
 
 __all__ = [
+    "LISTENERS",
     "LookupBuffer",
     "RefusedUses",
     "TrainableWrapper",
@@ -22,9 +23,20 @@ __all__ = [
     "check_max_norm",
     "clip_rows",
     "look_up",
+    "note_lookup",
     "trainable_wrapper_filter",
     "watch",
 ]
+
+
+# Each is called with the table of every lookup that may be trained.
+LISTENERS: list[Callable[[Any], None]] = []
+
+
+def note_lookup(table: Any) -> None:
+    """Tells who listens that a `Variable`, or a tf.Variable, is looked up."""
+    for listener in LISTENERS:
+        listener(table)
 
 
 def watch(
@@ -41,9 +53,15 @@ def watch(
       params: the `Variable`.
       wrapper: what stands for this lookup or for a part of all lookups.
     """
-    if tf.executing_eagerly() and not tape_records():
-        return rows  # A third of the time of an eager lookup of a few keys.
+    if wrapper is None or wrapper.trainable:
+        note_lookup(params)
     anchors = [a for a in (params, wrapper) if a is not None and a.trainable]
+    if tf.executing_eagerly() and not tape_records():
+        # A third of the time of an eager lookup of a few keys. What recomputes
+        # it later, under a tape, asks now which variables it uses.
+        for anchor in anchors:
+            record_access(anchor)
+        return rows
     dtype = rows.dtype
     if not anchors or not dtype.is_floating:
         return rows
@@ -74,8 +92,8 @@ def check_max_norm(max_norm: Any, params: Any) -> None:
         )
     if tf.is_tensor(max_norm):
         return
-    is_number = isinstance(max_norm, numbers.Real)
-    if not is_number or isinstance(max_norm, bool) or not max_norm > 0:
+    number = checks.number(max_norm)
+    if number is None or not number > 0:
         raise errors.ArgumentError(
             f"`max_norm` must be a number above 0, or None; got {max_norm!r}."
         )
@@ -166,7 +184,7 @@ class RefusedUses:
 _VALUE_KEY = "VARIABLE_VALUE"  # What savers call a variable's tensor.
 
 
-class LookupBuffer(RefusedUses, tf.Variable):
+class LookupBuffer(RefusedUses, GradientSource, tf.Variable):
     """Stands for rows of a table where a tf.Variable is asked for.
 
     It is a source of gradients, and `tf.Module.trainable_variables` lists it.
@@ -189,8 +207,9 @@ class LookupBuffer(RefusedUses, tf.Variable):
       tfembed.errors.DtypeError: a `max_norm`, and rows that are no floats.
     """
 
-    # Gradient tapes take it for its handle.
+    # Gradient tapes take it for its handle, and ask for its dtype.
     _should_act_as_resource_variable = True
+    is_tensor_like = True
 
     @classmethod
     def _variable_call(cls, *args: Any, **kwargs: Any) -> None:
@@ -238,6 +257,21 @@ class LookupBuffer(RefusedUses, tf.Variable):
         return self._buffer.device
 
     @property
+    def key_dtype(self) -> tf.DType:
+        """Dtype of the keys."""
+        return self.params.key_dtype
+
+    @property
+    def value_dtype(self) -> tf.DType:
+        """Dtype of the rows in the table."""
+        return self.params.value_dtype
+
+    @property
+    def dim(self) -> int:
+        """Width of a row."""
+        return self.params.dim
+
+    @property
     def trainable(self) -> bool:
         """Whether this and the variable are."""
         return self._trainable
@@ -246,6 +280,15 @@ class LookupBuffer(RefusedUses, tf.Variable):
     def handle(self) -> tf.Tensor:
         """The resource that gradients go to."""
         return self._buffer.handle
+
+    @property
+    def read_variable(self) -> tf.Variable | None:
+        """What lookups read, so that their gradients go to it.
+
+        None in a graph of TensorFlow 1, and for rows that are not float32.
+        """
+        is_read = not self._in_graph_mode and self.dtype == tf.float32
+        return self._buffer if is_read else None
 
     @property
     def _handle(self) -> tf.Tensor:
@@ -341,8 +384,11 @@ def buffer(
     whom it was looked up for last.
     """
     empty = tf.zeros([0, *row_shape], dtype)
-    variable = tf.Variable(
-        empty, trainable=False, shape=tf.TensorShape(None), name=name
+    variable = private.unnamed_variable(
+        name,
+        initial_value=empty,
+        trainable=False,
+        shape=tf.TensorShape(None),
     )
     # No checkpoint saves it, so this is for SavedModels alone.
     variable._serialize_to_tensors = lambda: {_VALUE_KEY: tf.identity(empty)}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfembed import checks, errors
@@ -13,6 +14,7 @@ from tfembed.tables import arguments
 
 __all__ = [
     "EmbeddingWeights",
+    "STAND_INS",
     "check_addition",
     "check_no_options",
     "check_partitioner",
@@ -26,6 +28,10 @@ __all__ = [
     "with_defaults",
 ]
 
+# Each is called with floats that are looked up and the table's variable, and gives
+# keys where only a model's shapes are being found.
+STAND_INS: list[Callable[[tf.Tensor, Any], Any]] = []
+
 
 def device_list(devices: str | Sequence[str] | None) -> list[str]:
     """The device of each shard; one CPU where none is given.
@@ -37,7 +43,8 @@ def device_list(devices: str | Sequence[str] | None) -> list[str]:
         return ["/CPU:0"]
     if isinstance(devices, str):
         return [devices]
-    if not isinstance(devices, Iterable):
+    # A set has no order, in which keys are dealt to shards.
+    if not isinstance(devices, Iterable) or isinstance(devices, Set | Mapping):
         raise errors.DtypeError(
             f"`devices` must be a device or a list of them; got {devices!r}."
         )
@@ -99,9 +106,23 @@ def check_no_options(options: dict[str, Any], name: str) -> None:
             )
 
 
-def id_tensor(ids: Any, params: Any) -> tf.Tensor:
-    """`key_tensor` for lookups, which raise DtypeError (a TypeError)."""
-    return key_tensor(ids, params, errors.DtypeError)
+def id_tensor(
+    ids: Any,
+    params: Any,
+    error: type[errors.TfembedError] = errors.DtypeError,
+) -> tf.Tensor:
+    """`key_tensor` for lookups, which raise DtypeError (a TypeError).
+
+    Tensors for a layer's table are widened, as the layer does.
+    """
+    if tf.is_tensor(ids) or isinstance(ids, np.ndarray):
+        as_keys = getattr(params, "as_keys", None)
+        if as_keys is not None:
+            ids = as_keys(ids)
+        elif tf.as_dtype(ids.dtype).is_floating:
+            for stand_in in STAND_INS:
+                ids = stand_in(ids, params)
+    return key_tensor(ids, params, error)
 
 
 def value_tensor(values: Any, params: Any) -> tf.Tensor:
@@ -180,12 +201,14 @@ class EmbeddingWeights(abc.ABC):
       key_dtype: dtype of the keys.
       value_dtype: dtype of the rows.
       dim: width of a row.
+      as_keys: of a layer's table, what makes keys of the ids that come.
     """
 
     name: Any
     key_dtype: Any
     value_dtype: Any
     dim: Any
+    as_keys: Any = None
 
     @abc.abstractmethod
     def embedding_lookup(

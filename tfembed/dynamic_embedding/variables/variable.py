@@ -16,6 +16,7 @@ from tfembed.checkpoint import row_files
 from tfembed.checkpoint.row_files import FileStem
 from tfembed.dynamic_embedding.files import table_files
 from tfembed.dynamic_embedding.files.table_files import BUFFER_SIZE
+from tfembed.dynamic_embedding.lookups.gradient_source import TableSource
 from tfembed.dynamic_embedding.lookups.trainable import look_up
 from tfembed.dynamic_embedding.restrict.restrict_policy import (
     RestrictPolicy,
@@ -51,7 +52,9 @@ _DEFAULT_INIT_SIZE = 8192
 Partitioner = Callable[[tf.Tensor, int], tf.Tensor]
 
 
-class Variable(tf.__internal__.tracking.Trackable, EmbeddingWeights):
+class Variable(
+    tf.__internal__.tracking.Trackable, EmbeddingWeights, TableSource
+):
     """A map from keys to rows of `dim` numbers.
 
     Reading a missing key gives its initial row and inserts nothing; the row is
@@ -398,6 +401,9 @@ class Variable(tf.__internal__.tracking.Trackable, EmbeddingWeights):
         Raises:
           tfembed.errors.ArgumentError: an argument that is not allowed.
           tfembed.errors.UnsupportedError: rows of strings.
+          tf.errors.AlreadyExistsError: the files hold the rows of a table of
+            another name, or of another variable of this name that lives and
+            whose rows were not loaded into this one.
           tf.errors.OpError: the files cannot be written, or, to append to,
             cannot be read. They are as they were.
         """
@@ -537,6 +543,11 @@ class Variable(tf.__internal__.tracking.Trackable, EmbeddingWeights):
             )
         slots_of = getattr(optimizer, "slots_of", None)
         return slots_of(self) if slots_of else []
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether an optimizer has trained the variable, or has been asked to."""
+        return self._optimizer is not None
 
     @property
     def optimizer_vars(self) -> list[Any]:

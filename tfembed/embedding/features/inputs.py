@@ -15,12 +15,11 @@ from tfembed.embedding.features import output_shapes
 from tfembed.embedding.features.output_shapes import OutputShapes, is_sequence
 from tfembed.embedding.plan import EmbeddingPlan, feature_paths
 from tfembed.ops import FeatureIds, FeaturePlan, feature_ids
-from tfembed.ops.private import traced_for_xla
+from tfembed.ops.weight_places import at_places_of
 
 __all__ = [
     "StepFormat",
     "as_bag",
-    "at_places_of",
     "check_combines",
     "check_ids",
     "check_same_format",
@@ -32,79 +31,6 @@ __all__ = [
     "read_input",
     "weights_in_bags",
 ]
-
-
-def at_places_of(ids: Any, weights: Any, path: str) -> Any:
-    """The weights, once it is known that they have the places of `ids`.
-
-    Nearly free where they were made of the ids, by `ids.with_values`. Of another
-    number than the ids they pass, if there are some: whoever pairs them tells,
-    but takes none for ones. In a program for XLA, which cannot raise, they pass
-    too.
-
-    Args:
-      ids: a SparseTensor, or a RaggedTensor of rank 2.
-      weights: of the same type.
-      path: what errors call the feature.
-
-    Raises:
-      tf.errors.InvalidArgumentError: when it runs: other indices or row splits,
-        or no weights for ids that there are.
-    """
-    if traced_for_xla():
-        return weights
-    weights = _given(ids, weights, path)
-    own, others = _places(weights), _places(ids)
-    if own is others:
-        return weights
-    # Compared up to the shorter one, so that the number may differ.
-    least = tf.minimum(tf.shape(own)[0], tf.shape(others)[0])
-    # Not ==, which compares objects in a graph of TensorFlow 1.
-    is_same = tf.not_equal(
-        tf.size(weights.values), tf.size(ids.values)
-    ) | tf.reduce_all(
-        tf.equal(
-            tf.cast(own, tf.int64)[:least], tf.cast(others, tf.int64)[:least]
-        )
-    )
-    check = tf.debugging.Assert(
-        is_same,
-        [
-            f"The weights of {path} must have the indices, or row splits, of its "
-            "ids. Make them by ids.with_values. Those of the weights, the ids:",
-            own,
-            others,
-        ],
-    )
-    return _after(check, weights)
-
-
-def _given(ids: Any, weights: Any, path: str) -> Any:
-    """The weights, once it is known that some are there, if there are ids."""
-    n = weights.values.shape.num_elements()
-    if n is not None and (n > 0 or n == ids.values.shape.num_elements()):
-        return weights
-    is_given = (tf.size(weights.values) > 0) | tf.equal(tf.size(ids.values), 0)
-    check = tf.debugging.Assert(
-        is_given,
-        [
-            f"There are no weights of {path} for its ids. Give each id one, or "
-            "None for all. Ids:",
-            tf.size(ids.values),
-        ],
-    )
-    return _after(check, weights)
-
-
-def _after(check: Any, weights: Any) -> Any:
-    with tf.control_dependencies([] if check is None else [check]):
-        return weights.with_values(tf.identity(weights.values))
-
-
-def _places(value: Any) -> tf.Tensor:
-    if isinstance(value, tf.SparseTensor):
-        return value.indices
-    return value.row_splits
 
 
 _TYPES = {"dense": "Tensor", "sparse": "SparseTensor", "ragged": "RaggedTensor"}

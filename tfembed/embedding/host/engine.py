@@ -22,6 +22,7 @@ from tfembed.embedding.steps.batch_queue import HOST, Batch, BatchForm
 from tfembed.embedding.steps.named_steps import NamedSteps
 from tfembed.embedding.steps.step_forms import StepName
 from tfembed.embedding.steps.step_queue import StepQueue
+from tfembed.ops.private import number_tensor
 
 __all__ = ["FusedStep", "HostEngine", "learning_rates", "rules_of"]
 
@@ -63,7 +64,7 @@ def learning_rates(rules: Sequence[Any], names: Sequence[str]) -> list[Any]:
 def _called(rate: Callable[[], Any], name: str) -> Any:
     value = rate()
     if value is not None:
-        value = tf.convert_to_tensor(value)
+        value = number_tensor(value)
         is_number = value.dtype.is_floating or value.dtype.is_integer
         if is_number and value.shape.rank in (None, 0):
             return value

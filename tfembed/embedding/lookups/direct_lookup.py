@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from tfembed import dynamic_embedding, errors
 from tfembed.config.custom_combiner import is_custom
-from tfembed.embedding.features.inputs import at_places_of, check_ids
+from tfembed.embedding.features.inputs import check_ids
 from tfembed.embedding.features.output_shapes import (
     is_sequence,
     warn_if_ignored,
@@ -28,6 +28,7 @@ from tfembed.embedding.features.pooling import (
     want_ragged,
     want_sparse,
 )
+from tfembed.ops.weight_places import at_places_of
 from tfembed.tables import HashTable
 
 __all__ = [

@@ -7,12 +7,14 @@ the update, which runs when a tape differentiates the activations.
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.checkpoint.private import exporting_saved_model
 from tfembed.embedding.engines.router import EngineRouter
 from tfembed.embedding.features.inputs import (
     as_bag,
@@ -25,8 +27,31 @@ from tfembed.embedding.features.packed_features import PackedFeatures, unpacked
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.replicas import Replicas
 from tfembed.ops import FeatureIds, FeaturePlan
+from tfembed.ops.gradients import check_forward_mode
+from tfembed.ops.private import (
+    control_flow_left,
+    in_order,
+    is_vectorized,
+    orders_by_itself,
+)
 
 __all__ = ["TrainedLookup"]
+
+_SECOND_ORDER = (
+    "Lookups that train their tables have no second-order gradients. Take the "
+    "gradient of the activations (`tape.watch(activations)`); that can be "
+    "differentiated again."
+)
+_LEFT = (
+    "Lookups that train their tables are inside of a {0}, and the tape is around "
+    "it: TensorFlow lets no update out. Call the layer before the {0}, or open "
+    "the tape inside of it."
+)
+_VECTORIZED = (
+    "Lookups that train their tables have no jacobian: each of its rows would "
+    "train them. Take that of the activations: `tape.jacobian(target, "
+    "activations)`."
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -37,11 +62,14 @@ class TrainedLookup:
       plan: its features and tables.
       engine: it.
       replicas: of its strategy.
+      known: names of tables that got a gradient in eager mode, or of which was
+        said that they get none.
     """
 
     plan: EmbeddingPlan
     engine: EngineRouter
     replicas: Replicas
+    known: set[str] = dataclasses.field(default_factory=set)
 
     def look_up(
         self,
@@ -138,23 +166,67 @@ class TrainedLookup:
         trap: tf.Tensor,
         scale: Callable[[], Any],
     ) -> list[tf.Tensor]:
+        reached: set[int] = set()
+        # Its transposed gradient would update the tables.
+        check_forward_mode([trap])
+        if is_vectorized():
+            raise errors.UnsupportedError(_LEFT.format("loop"))
+
         @tf.custom_gradient
         def activations_of(trap: tf.Tensor) -> Any:
             activations = self.engine.look_up(ids, plans)
+            graph = tf.compat.v1.get_default_graph()
 
             def gradient(*upstream: tf.Tensor) -> tf.Tensor:
+                if exporting_saved_model():
+                    # Exports bring custom gradients along; an update they do not.
+                    return tf.zeros_like(trap)
+                left = control_flow_left(graph)
+                if left:
+                    raise errors.UnsupportedError(_LEFT.format(left))
+                if is_vectorized():
+                    raise errors.UnsupportedError(_VECTORIZED)
+                self._warn_of_unused(reached)
                 factor = 1.0 / tf.cast(scale(), tf.float32)
                 gradients = [tf.cast(g, tf.float32) * factor for g in upstream]
-                self._update(ids, plans, gradients)
-                return tf.raw_ops.PreventGradient(
-                    input=0.0 * trap,
-                    message="Lookups that train their tables have no "
-                    "second-order gradients.",
-                )
+
+                def of_trap() -> tf.Tensor:
+                    self._update(ids, plans, gradients)
+                    return tf.raw_ops.PreventGradient(
+                        input=0.0 * trap, message=_SECOND_ORDER
+                    )
+
+                # Of a function that a tape is around, TensorFlow runs what the
+                # gradients are made of, and no update beside them.
+                return of_trap() if orders_by_itself() else in_order(of_trap)
 
             return activations, gradient
 
-        return list(activations_of(trap))
+        activations = list(activations_of(trap))
+        if tf.executing_eagerly() and len(self.known) == len(self.plan.tables):
+            return activations
+        return [_noted(one, i, reached) for i, one in enumerate(activations)]
+
+    def _warn_of_unused(self, reached: set[int]) -> None:
+        """Names the tables that a step leaves alone, as Keras names variables.
+
+        Args:
+          reached: the features whose activations have a gradient. The others
+            come as zeros.
+        """
+        tables = [config.name for config in self.plan.tables]
+        used = {tables[self.plan.table_ids[i]] for i in reached}
+        known = self.known if tf.executing_eagerly() else set()
+        unused = [t for t in tables if t not in used and t not in known]
+        if tf.executing_eagerly():
+            self.known.update(tables)
+        if unused:
+            warnings.warn(
+                f"Gradients do not exist for tables {unused} when minimizing "
+                "the loss, which uses no activations of their features: their "
+                "gradients are zeros.",
+                stacklevel=2,
+            )
 
     def _update(
         self,
@@ -204,3 +276,17 @@ def _lead(value: Any) -> tf.Tensor | None:
     if isinstance(value, tf.SparseTensor) and value.shape.rank > 2:
         return value.dense_shape[:-1]
     return None
+
+
+def _noted(activation: tf.Tensor, feature: int, reached: set[int]) -> tf.Tensor:
+    """`activation`, whose gradient adds `feature` to those `reached`."""
+
+    @tf.custom_gradient
+    def identity(x: tf.Tensor) -> Any:
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            reached.add(feature)
+            return upstream
+
+        return tf.identity(x), gradient
+
+    return identity(activation)

@@ -10,9 +10,12 @@ import tensorflow as tf
 
 from tfembed import embedding, errors, ops
 from tfembed.dynamic_embedding.keras import row_files
+from tfembed.dynamic_embedding.keras.layer_config import is_below
+from tfembed.dynamic_embedding.keras.table_variable import SourceWeight
 from tfembed.embedding.features.inputs import weights_in_bags
 from tfembed.embedding.plan import feature_names
 from tfembed.keras import descriptions, float_ids, packed_inputs
+from tfembed.ops.private import is_recomputed
 
 __all__ = ["DistributedEmbedding", "LayerTables", "output_specs", "with_tuples"]
 
@@ -142,6 +145,19 @@ _ROWS_IN_ASSETS = "rows_in_assets"
 _OF_KERAS_RS = ("table_stacking", "update_stats")
 
 
+class _TrapWeight(SourceWeight):
+    """A layer's only weight: tables move when a tape differentiates for it."""
+
+    @property
+    def watched(self) -> Any:
+        """What a tape watches for it."""
+        return self.value
+
+    def zero_gradient(self) -> tf.Tensor:
+        """What a tape gives with unconnected_gradients=ZERO."""
+        return tf.zeros_like(self.value)
+
+
 @keras.saving.register_keras_serializable(package="tfembed")
 class DistributedEmbedding(keras.layers.Layer):
     """Looks all features of a model up, and trains their tables by itself.
@@ -209,9 +225,15 @@ class DistributedEmbedding(keras.layers.Layer):
         self._optimizer, self._nonfinite = optimizer, nonfinite
         self._awaits_assets = False
         self.loss_scale_optimizer: Any = None
-        self._trap = self.add_weight(
-            name="trap", shape=(), initializer="zeros", autocast=False
-        )
+        with keras.name_scope(self.name):
+            self._trap = _TrapWeight(
+                initializer="zeros",
+                shape=(),
+                dtype=self.variable_dtype,
+                trainable=self.trainable,
+                autocast=False,
+                name="trap",
+            )
         self._tables = LayerTables(self.name, self.embedding, self._trap.value)
         self.built = True
 
@@ -238,8 +260,8 @@ class DistributedEmbedding(keras.layers.Layer):
             what `preprocess` returns.
           weights: None, or a structure like `inputs` of None and float tensors of
             the type and shape of the ids.
-          training: whether a tape's gradients move the tables. None: where a
-            tape is open when this is called, or traced.
+          training: whether a tape's gradients move the tables. None: in a
+            function, and where a tape is open when this is called.
 
         Returns:
           Structured as the features: [B, dim], or [B, max_sequence_length, dim].
@@ -257,8 +279,14 @@ class DistributedEmbedding(keras.layers.Layer):
             )
         self._tables.record_access()
         if training is None:
-            # In an exported function, say, none does: no update goes with it.
-            training = ops.tape_records()
+            # A tape may be around what is traced now, and what recomputes the
+            # call pauses the tapes. An update is made with a gradient alone, so
+            # none goes with an exported function.
+            training = (
+                not tf.executing_eagerly()
+                or ops.tape_records()
+                or is_recomputed()
+            )
         is_trained = self.trainable and training
         lookup = self.embedding.trained_lookup()
         activations = lookup.look_up(
@@ -305,14 +333,20 @@ class DistributedEmbedding(keras.layers.Layer):
         return {config.name: table for config, table in tables.items()}
 
     def compute_output_spec(
-        self, inputs: Any, weights: Any = None, training: Any = None
+        self, inputs: Any, *args: Any, **kwargs: Any
     ) -> Any:
         """What a functional model gets.
+
+        A `call` of a class that users derive is traced: its input need be no
+        ids, its output no activations.
 
         Raises:
           As `output_specs`.
         """
-        del weights, training
+        if is_below(type(self), "call", "compute_output_spec"):
+            return keras.Operation.compute_output_spec(
+                self, inputs, *args, **kwargs
+            )
         inputs = self._structured(inputs)
         if packed_inputs.is_packed(inputs):
             inputs = packed_inputs.input_shapes(
