@@ -192,19 +192,14 @@ def test_features_whose_paths_read_alike_have_their_own_configs():
 
 
 @pytest.mark.parametrize(
-    ("structure", "error"),
-    [
-        (lambda ids: (ids, ids), TypeError),
-        (lambda ids: [ids], ValueError),
-        (lambda ids: {0: ids, 1: ids}, (TypeError, ValueError)),
-        (lambda ids: ids, (TypeError, ValueError)),
-    ],
-    ids=["tuple", "shorter", "dict", "leaf"],
+    "structure",
+    [lambda ids: [ids] * 3, lambda ids: {2: ids}, lambda ids: ids],
+    ids=["longer", "dict", "leaf"],
 )
-def test_another_structure_than_the_features_is_refused(structure, error):
+def test_another_structure_than_the_features_is_refused(structure):
     table = tfembed.TableConfig(4, 2, name="t")
     feature = tfembed.FeatureConfig(table)
-    with pytest.raises(error):
+    with pytest.raises(errors.ArgumentError, match="not in feature_config"):
         tfembed.serving_embedding_lookup(
             structure(tf.constant([1])),
             None,

@@ -23,8 +23,10 @@ def serving_embedding_lookup(
     Args:
       inputs: integer ids, or strings where the table has them: Tensors,
         SparseTensors of rank 2 or above, and RaggedTensors of rank 2, structured
-        as feature_config, whose dicts may leave features out; or all of them
-        as `pack_features` gives them.
+        as feature_config or as a part of it: features are matched by their keys
+        in the structure, as of TensorFlow 2.21. So dicts may leave features out,
+        tuples the last ones, and `{1: ids}` is the second feature of a tuple. Or
+        all of them as `pack_features` gives them.
       weights: None, or a structure like `inputs` of None and float tensors of
         the type and structure of the ids.
       tables: by TableConfig: a tf.Variable or Tensor [vocabulary_size, dim] of
@@ -47,12 +49,12 @@ def serving_embedding_lookup(
         for XLA also sequences of ragged input and sparse input of a rank above 2.
       tfembed.errors.DtypeError: ids that are not of their table's dtype, or rows
         to combine that are no floats.
-      ValueError, TypeError: a structure that does not match.
+      ValueError, TypeError: weights that are not structured as `inputs`.
       tf.errors.InvalidArgumentError: an id outside of a static table.
     """
     if isinstance(inputs, PackedFeatures):
         return _serve_packed(inputs, weights, tables, feature_config)
-    asked_for = _asked_for(inputs, feature_config, feature_config)
+    asked_for = _asked_for(inputs, feature_config)
     values = tf.nest.flatten(inputs)
     weight_values = [None] * len(values)
     if weights is not None:
@@ -62,7 +64,7 @@ def serving_embedding_lookup(
         [
             (path or "the only feature", feature)
             for path, feature in zip(
-                feature_paths(inputs), tf.nest.flatten(asked_for), strict=True
+                feature_paths(inputs), asked_for, strict=True
             )
         ],
         values,
@@ -73,21 +75,32 @@ def serving_embedding_lookup(
     return tf.nest.pack_sequence_as(inputs, outputs)
 
 
-def _asked_for(inputs: Any, configs: Any, feature_config: Any) -> Any:
-    """The FeatureConfigs of `inputs`, structured so: dicts may leave some out."""
-    if not (isinstance(inputs, Mapping) and isinstance(configs, Mapping)):
-        tf.nest.assert_same_structure(inputs, configs)
-        return configs
-    unknown = [key for key in inputs if key not in configs]
+def _asked_for(inputs: Any, feature_config: Any) -> list[Any]:
+    """The FeatureConfig of each input, found by the keys that lead to it."""
+    features = tf.nest.flatten(feature_config)
+    paths = feature_paths(feature_config)
+    # The last of two that have one path, as TensorFlow; but where the keys are
+    # the same (not "a/b" and "a" with "b" in it), there is no doubt.
+    by_path = dict(zip(paths, features, strict=True))
+    by_keys = dict(zip(_keys(feature_config), features, strict=True))
+    wanted = feature_paths(inputs)
+    unknown = [path for path in wanted if path not in by_path]
     if unknown:
         raise errors.ArgumentError(
             f"Inputs {unknown} are not in feature_config, whose features are "
-            f"{feature_paths(feature_config)}."
+            f"{paths}. An input without keys is ''. Give the inputs, or a part "
+            "of them, structured as feature_config."
         )
-    return {
-        key: _asked_for(value, configs[key], feature_config)
-        for key, value in inputs.items()
-    }
+    return [
+        by_keys.get(keys, by_path[path])
+        for keys, path in zip(_keys(inputs), wanted, strict=True)
+    ]
+
+
+def _keys(structure: Any) -> list[tuple[str, ...]]:
+    """The keys of each leaf of a `tf.nest` structure."""
+    found = tf.__internal__.nest.yield_flat_paths(structure)
+    return [tuple(map(str, keys)) for keys in found]
 
 
 def _serve_packed(

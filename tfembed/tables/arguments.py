@@ -17,6 +17,7 @@ from tfembed.policies import (
     EvictionPolicy,
     Expiry,
 )
+from tfembed.tables.devices import place
 
 __all__ = [
     "check_bounded_admission",
@@ -38,16 +39,20 @@ _NO_DEVICE = "no device"
 
 def _device_type(device: Any) -> str | None:
     try:
-        return str(tf.DeviceSpec.from_string(device).device_type or "CPU")
+        spec = tf.DeviceSpec.from_string(device)
     except (AttributeError, TypeError, ValueError):
         return _NO_DEVICE
+    if not spec.to_string():  # As of "", which names nothing.
+        return _NO_DEVICE
+    return str(spec.device_type or "CPU")
 
 
 def check_devices(devices: Sequence[str], table: str) -> tuple[str, ...]:
     """The device of each shard.
 
     Raises:
-      tfembed.errors.ArgumentError: no list of devices, or an empty one.
+      tfembed.errors.ArgumentError: no list of devices, or an empty one; in eager
+        mode also a device that this process does not have.
       tfembed.errors.UnsupportedError: a device that is no CPU.
     """
     is_list = isinstance(devices, Sequence) and not isinstance(devices, str)
@@ -63,7 +68,34 @@ def check_devices(devices: Sequence[str], table: str) -> tuple[str, ...]:
                 f"Hash tables live in host memory; got device {device!r} for "
                 f"table '{table}'. Use '/CPU:0': a model on a GPU reads it too."
             )
-    return tuple(devices)
+    with tf.init_scope():
+        if tf.executing_eagerly():  # A graph may be for any machines.
+            _check_present(devices, table)
+    return tuple(str(device) for device in devices)
+
+
+def _check_present(devices: Sequence[str], table: str) -> None:
+    """Refuses devices that are not there.
+
+    TensorFlow's soft placement would put their tables on the first CPU.
+    """
+    cpus = [device.name for device in tf.config.list_logical_devices("CPU")]
+    for device in devices:
+        if not any(_may_be(device, cpu) for cpu in cpus):
+            raise errors.ArgumentError(
+                f"`devices` must be among the CPUs of this process, {cpus}; got "
+                f"{device!r} for table '{table}'. More of them are made with "
+                "tf.config.set_logical_device_configuration."
+            )
+
+
+def _may_be(device: str, cpu: str) -> bool:
+    """Whether `device`, which may leave parts out, names `cpu`."""
+    spec = tf.DeviceSpec.from_string(device)
+    given = (spec.job, spec.replica, spec.task, spec.device_index)
+    return all(
+        part in (None, own) for part, own in zip(given, place(cpu), strict=True)
+    )
 
 
 def check_name(name: Any) -> None:

@@ -214,7 +214,7 @@ class EvictingTable(FollowedTable):
           tfembed.errors.ArgumentError: `limit` is no number from 0 on, or there
             is no policy.
         """
-        check_limit(limit)
+        limit = check_limit(limit)
         judge = self._judging(policy)
         keys, worth = self.worth(judge)
         past = -worth >= limit if judge.limit_is_age else worth < limit

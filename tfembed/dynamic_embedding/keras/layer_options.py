@@ -7,13 +7,14 @@ from typing import Any
 
 import keras
 
-from tfembed import errors
+from tfembed import checks, errors
 from tfembed.dynamic_embedding.keras import layer_config
 from tfembed.dynamic_embedding.variables.partition import default_partition_fn
 
 __all__ = ["LayerOptions"]
 
 _POLICIES = ("admission", "eviction", "expiry")
+_INTEGERS = {"init_capacity": 0, "max_size": 1}  # And the least of each.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +55,12 @@ class LayerOptions:
         kwargs.pop("keep_distribution", None)  # Devices are always kept.
         names = [field.name for field in dataclasses.fields(cls)]
         options = {name: kwargs.pop(name) for name in names if name in kwargs}
+        for name, least in _INTEGERS.items():
+            if options.get(name) is not None:
+                options[name] = checks.integer(options[name], name, least=least)
+        if options.get("max_norm") is not None:
+            # As Python's, so that it is JSON; `check_max_norm` tells of others.
+            options["max_norm"] = checks.scalar(options["max_norm"])
         for name in ("partitioner", "restrict_policy"):
             options[name] = layer_config.object_of(options.get(name), name)
         if options["partitioner"] is default_partition_fn:

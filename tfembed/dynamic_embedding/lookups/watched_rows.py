@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import numbers
 from typing import Any
 
 import tensorflow as tf
 
-from tfembed import errors
+from tfembed import checks, errors
 from tfembed.ops import tape_records, trainable_rows
 
 __all__ = ["check_max_norm", "clip_rows", "watch"]
@@ -60,8 +59,8 @@ def check_max_norm(max_norm: Any, params: Any) -> None:
         )
     if tf.is_tensor(max_norm):
         return
-    is_number = isinstance(max_norm, numbers.Real)
-    if not is_number or isinstance(max_norm, bool) or not max_norm > 0:
+    number = checks.number(max_norm)
+    if number is None or not number > 0:
         raise errors.ArgumentError(
             f"`max_norm` must be a number above 0, or None; got {max_norm!r}."
         )

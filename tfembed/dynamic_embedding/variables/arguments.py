@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import tensorflow as tf
@@ -33,7 +33,8 @@ def device_list(devices: str | Sequence[str] | None) -> list[str]:
         return ["/CPU:0"]
     if isinstance(devices, str):
         return [devices]
-    if not isinstance(devices, Iterable):
+    # A set has no order, in which keys are dealt to shards.
+    if not isinstance(devices, Iterable) or isinstance(devices, Set | Mapping):
         raise errors.DtypeError(
             f"`devices` must be a device or a list of them; got {devices!r}."
         )

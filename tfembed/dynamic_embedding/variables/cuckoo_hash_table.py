@@ -61,7 +61,7 @@ class CuckooHashTable(tf.Module):
             value_dtype=value_dtype,
             name=name,
             initializer=row,
-            devices=(device or "/CPU:0",),
+            devices=("/CPU:0" if device in ("", None) else device,),
             init_size=init_size,
         )
         self._table = table if checkpoint else self._no_dependency(table)
