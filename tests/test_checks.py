@@ -13,8 +13,20 @@ from tfembed import checks, errors
 
 @pytest.mark.parametrize(
     "value",
-    [2, 9, np.int8(2), np.uint64(9), 2.0, np.float32(3), np.array(4.0)]
-    + [np.array(5), tf.constant(6), tf.constant(7.0), 8 / 1, np.longdouble(9)],
+    [
+        2,
+        9,
+        np.int8(2),
+        np.uint64(9),
+        2.0,
+        np.float32(3),
+        np.array(4.0),
+        np.array(5),
+        tf.constant(6),
+        tf.constant(7.0),
+        8 / 1,
+        np.longdouble(9),
+    ],
 )
 def test_an_integer_within_its_limits_is_an_int(value):
     found = checks.integer(value, "n", least=2, most=9)
@@ -24,8 +36,22 @@ def test_an_integer_within_its_limits_is_an_int(value):
 
 @pytest.mark.parametrize(
     "value",
-    [1, 10, 2.5, True, "3", None, [3], np.float32(3.5), np.bool_(True)]
-    + [np.array(True), np.array([3]), float("nan"), math.inf, tf.constant(2.5)],
+    [
+        1,
+        10,
+        2.5,
+        True,
+        "3",
+        None,
+        [3],
+        np.float32(3.5),
+        np.bool_(True),
+        np.array(True),
+        np.array([3]),
+        float("nan"),
+        math.inf,
+        tf.constant(2.5),
+    ],
 )
 def test_anything_else_is_refused(value):
     with pytest.raises(errors.ArgumentError) as caught:

@@ -12,8 +12,8 @@ import pytest
 import tensorflow as tf
 
 import tfembed
-from tfembed import errors, initializers, policies, tables
 from tfembed import dynamic_embedding as de
+from tfembed import errors, initializers, policies, tables
 
 WHOLE = [4.0, np.float32(4), np.int64(4), np.array(4), np.array(4.0)]
 WHOLE += [tf.constant(4), tf.constant(4.0)]
@@ -197,8 +197,16 @@ def test_the_device_of_a_cuckoo_table_is_a_cpu(device):
 
 @pytest.mark.parametrize(
     "devices",
-    ["CPU:0", "/cpu:0", "cpu", "/device:CPU:0", np.array(["/CPU:0"]), None]
-    + ["/job:localhost/replica:0/task:0/device:CPU:0", ("/CPU:0", "CPU:0")],
+    [
+        "CPU:0",
+        "/cpu:0",
+        "cpu",
+        "/device:CPU:0",
+        np.array(["/CPU:0"]),
+        None,
+        "/job:localhost/replica:0/task:0/device:CPU:0",
+        ("/CPU:0", "CPU:0"),
+    ],
 )
 def test_a_cpu_may_be_named_in_any_of_tensorflows_ways(devices):
     variable = de.Variable(devices=devices, dim=2)

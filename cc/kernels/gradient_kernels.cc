@@ -1,4 +1,4 @@
-// Kernel of Tfembed>TrainableRows.
+// Kernel of Tfembed>TrainableRows and Tfembed>TrainableRowsOf.
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -29,6 +29,9 @@ class TrainableRowsOp : public OpKernel {
 
 REGISTER_KERNEL_BUILDER(
     Name("Tfembed>TrainableRows").Device(tensorflow::DEVICE_CPU),
+    TrainableRowsOp);
+REGISTER_KERNEL_BUILDER(
+    Name("Tfembed>TrainableRowsOf").Device(tensorflow::DEVICE_CPU),
     TrainableRowsOp);
 
 }  // namespace

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import pathlib
 
 import pytest
@@ -137,6 +138,44 @@ def test_a_tape_watches_a_variable_that_was_accessed():
     with tf.GradientTape() as tape:
         private.variable_accessed(variable)
     assert tape.watched_variables()[0] is variable
+
+
+def test_a_function_lists_a_stand_in_and_its_calls_tell_tapes_of_the_table():
+    variable = tf.Variable(2.0)
+
+    @tf.function
+    def doubled():
+        private.table_accessed(variable)
+        return 2.0 * tf.raw_ops.ReadVariableOp(
+            resource=variable.handle, dtype=tf.float32
+        )
+
+    outer = tf.function(lambda: doubled() + 1.0)
+    (listed,) = outer.get_concrete_function().variables
+    assert listed.handle is not variable.handle
+    assert listed.anchor is variable
+    assert listed.trainable
+    assert listed.name == variable.name
+    with tf.GradientTape() as tape:
+        result = outer()
+    assert tape.watched_variables()[0] is variable
+    assert len(tape.watched_variables()) == 1
+    assert tape.gradient(result, listed) == 2.0
+
+
+def test_a_function_whose_table_is_gone_says_so():
+    class Anchor:
+        _should_act_as_resource_variable = True
+        trainable = False
+
+    owner = [Anchor()]
+    function = tf.function(lambda: private.table_accessed(owner[0]))
+    (listed,) = function.get_concrete_function().variables
+    del function
+    owner.clear()
+    gc.collect()
+    with pytest.raises(AssertionError, match="deleted"):
+        _ = listed.trainable
 
 
 def test_a_tape_watches_what_it_was_told_to_and_what_is_made_of_it():

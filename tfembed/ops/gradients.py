@@ -41,6 +41,8 @@ def trainable_rows(anchor: Any, keys: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
         `handle`, `trainable` and `_should_act_as_resource_variable`, hashable
         and weakly referenceable. Tapes watch such an object by themselves, and
         `tape.gradient` and `optimizer.apply_gradients` take it as a source.
+        Where it has an `empty_variable`, of float32, with the same handle, that
+        is read, so that freezing makes a constant of it.
       keys: int64, int32 or string [...].
       rows: float32 [..., dim], what `keys` looked up.
 
@@ -51,10 +53,13 @@ def trainable_rows(anchor: Any, keys: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
       passed through it before hand the same gradient to their anchor too.
     """
     if private.acts_as_variable(anchor):
-        private.variable_accessed(anchor)
-    return library.load().tfembed_trainable_rows(
-        getattr(anchor, "handle", anchor), as_keys(keys, "keys"), rows
-    )
+        private.table_accessed(anchor)
+    module, keys = library.load(), as_keys(keys, "keys")
+    empty = getattr(anchor, "empty_variable", None)
+    if empty is not None:
+        return module.tfembed_trainable_rows_of(empty.read_value(), keys, rows)
+    handle = getattr(anchor, "handle", anchor)
+    return module.tfembed_trainable_rows(handle, keys, rows)
 
 
 def record_access(anchor: Any) -> None:
@@ -65,7 +70,7 @@ def record_access(anchor: Any) -> None:
     Args:
       anchor: an object that acts as a variable, as for `trainable_rows`.
     """
-    private.variable_accessed(anchor)
+    private.table_accessed(anchor)
 
 
 def tape_records() -> bool:
@@ -78,6 +83,7 @@ def tape_records() -> bool:
 
 
 @tf.RegisterGradient("Tfembed>TrainableRows")
+@tf.RegisterGradient("Tfembed>TrainableRowsOf")
 def _trainable_rows_gradient(op: Any, gradient: tf.Tensor) -> list[Any]:
     if _is_looped(op):
         raise errors.UnsupportedError(_LOOPED)

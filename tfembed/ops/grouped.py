@@ -141,7 +141,7 @@ def grouped_lookup(
     """
     for table in tables:
         if private.acts_as_variable(table):
-            private.variable_accessed(table)
+            private.table_accessed(table)
     return library.load().tfembed_grouped_lookup(
         handles(tables), *_inputs(features), **_attrs(dims, features, plans)
     )

@@ -6,11 +6,12 @@ every supported version.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.eager import record
+from tensorflow.python.eager import record, tape
 from tensorflow.python.framework import (
     auto_control_deps,
     auto_control_deps_utils,
@@ -23,6 +24,8 @@ from tensorflow.python.ops import (
     handle_data_util,
     resource_variable_ops,
 )
+
+_STAND_IN = "_tfembed_stand_in"
 
 
 def set_handle_shape(
@@ -54,6 +57,106 @@ def variable_accessed(variable: Any) -> None:
     `_should_act_as_resource_variable`.
     """
     resource_variable_ops.variable_accessed(variable)
+
+
+def table_accessed(anchor: Any) -> None:
+    """The same for what is handed to an op of ours by its handle.
+
+    The function that is being traced keeps a stand-in, so that freezing it
+    (`convert_variables_to_constants_v2`) leaves the handle what it is: no op of
+    ours takes a constant in its place.
+    """
+    graph: Any = tf.compat.v1.get_default_graph()
+    if hasattr(graph, "watch_variable"):
+        graph.watch_variable(_stand_in(anchor))
+    if anchor.trainable:
+        tape.variable_accessed(anchor)
+
+
+class _StandIn(tf.__internal__.tracking.Trackable):
+    """What functions list among their variables for something with a handle.
+
+    TensorFlow makes a constant of each input of a function that is the very
+    handle of one of its variables. This has a handle of the same number alone,
+    by which tapes know tensors.
+
+    Args:
+      anchor: what it stands for, which keeps it alive.
+    """
+
+    _should_act_as_resource_variable = True
+
+    def __init__(self, anchor: Any) -> None:
+        self._anchor = weakref.ref(anchor)
+
+    @property
+    def anchor(self) -> Any:
+        """What it stands for."""
+        anchor = self._anchor()
+        if anchor is None:
+            raise AssertionError(
+                "A function was called that uses a table which has been deleted. "
+                "Keep a reference to the table."
+            )
+        return anchor
+
+    @property
+    def trainable(self) -> bool:
+        """Whether that is.
+
+        A call of the function asks for it, and then tells tapes of this object
+        if it is. They keep what they are told of first for a handle, and are told
+        of the anchor here, so that `watched_variables` lists that.
+        """
+        anchor = self.anchor
+        if anchor.trainable:
+            tape.variable_accessed(anchor)
+        return bool(anchor.trainable)
+
+    @property
+    def handle(self) -> Any:
+        """What tapes take for the anchor's handle."""
+        return _HandleNumber(self.anchor.handle._id)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.anchor, name)
+
+    def _trackable_children(
+        self, save_type: str = "checkpoint", **kwargs: Any
+    ) -> dict[str, Any]:
+        del save_type, kwargs
+        return {"anchor": self.anchor}
+
+    def _write_object_proto(self, proto: Any, options: Any) -> None:
+        """Tells a SavedModel that this is an object, no variable."""
+        del options
+        proto.user_object.identifier = "_generic_user_object"
+        proto.user_object.version.producer = 1
+        proto.user_object.version.min_consumer = 1
+
+
+class _HandleNumber(tf.__internal__.types.Tensor):
+    """To a tape a resource handle, by its number."""
+
+    def __init__(self, number: int) -> None:
+        self._id = number
+
+    @property
+    def dtype(self) -> tf.DType:
+        """That of handles."""
+        return tf.resource
+
+
+def _stand_in(anchor: Any) -> _StandIn:
+    """The only one of `anchor`."""
+    found = anchor.__dict__.get(_STAND_IN)
+    if found is None:
+        found = _StandIn(anchor)
+        # Past the tracking of attributes, for which it would be a child.
+        object.__setattr__(anchor, _STAND_IN, found)
+    return found
 
 
 def tape_records() -> bool:

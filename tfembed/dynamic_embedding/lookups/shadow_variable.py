@@ -165,6 +165,10 @@ class TableShadow(ShadowVariable):
         """The resource that gradients of all lookups go to."""
         return self.params.handle
 
+    @property
+    def empty_variable(self) -> None:
+        """None: gradients go to the table."""
+
     def _watch(self, rows: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
         if not self.trainable:
             return rows
