@@ -101,7 +101,7 @@ def test_some_of_the_part_may_have_no_weights():
         {"a": BAGS, "c": IDS},
         {"a": WEIGHTS, "c": None},
         ROWS,
-        dict(a=A, b=B, c=C),
+        {"a": A, "b": B, "c": C},
     )
     np.testing.assert_array_equal(outputs["c"], _rows(2))
     np.testing.assert_allclose(outputs["a"][0], [5, 6])

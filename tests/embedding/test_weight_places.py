@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed
-from tfembed.embedding.features.weight_places import at_places_of
+from tfembed.ops.weight_places import at_places_of
 
 IDS = tf.constant([1, 2, 3], tf.int64)
 WEIGHTS = tf.constant([0.5, 1.0, 2.0])

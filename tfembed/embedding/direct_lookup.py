@@ -28,7 +28,7 @@ from tfembed.embedding.features.pooling import (
     want_sparse,
 )
 from tfembed.embedding.features.static_rows import static_rows
-from tfembed.embedding.features.weight_places import at_places_of
+from tfembed.ops.weight_places import at_places_of
 from tfembed.tables import HashTable
 
 __all__ = [

@@ -15,6 +15,7 @@ from tfembed.dynamic_embedding.lookups.lookup import single_weights
 from tfembed.dynamic_embedding.lookups.sparse_lookup import (
     embedding_lookup_sparse,
 )
+from tfembed.ops.weight_places import weights_like
 
 __all__ = ["safe_embedding_lookup_sparse"]
 
@@ -67,15 +68,17 @@ def safe_embedding_lookup_sparse(
         ids = _as_matrix(sparse_ids, shape)
         weights = None
         if sparse_weights is not None:
-            weights = _as_matrix(sparse_weights, shape)
+            weights = weights_like(sparse_ids, sparse_weights, params.name)
+            weights = ids.with_values(weights.values)
         if weights is not None and combiner != "sum":
             positive = weights.values > 0
             ids = tf.sparse.retain(ids, positive)
-            weights = tf.sparse.retain(weights, positive)
+            weights = ids.with_values(tf.boolean_mask(weights.values, positive))
         if key is not None:
             ids = _fill(ids, key)
             if weights is not None:
-                weights = _fill(weights, tf.ones([], weights.dtype))
+                filled = _fill(weights, tf.ones([], weights.dtype))
+                weights = ids.with_values(filled.values)
         found = embedding_lookup_sparse(
             params,
             ids,

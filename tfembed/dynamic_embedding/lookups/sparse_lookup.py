@@ -13,6 +13,7 @@ from tfembed.dynamic_embedding.lookups.bags import (
     look_up_bags,
 )
 from tfembed.dynamic_embedding.lookups.lookup import single_weights
+from tfembed.ops.weight_places import weights_like
 
 __all__ = ["embedding_lookup_sparse"]
 
@@ -56,6 +57,8 @@ def embedding_lookup_sparse(
       tfembed.errors.DtypeError: (also TypeError) `sp_ids` or `sp_weights` is no
         SparseTensor, ids or weights of another dtype, or a `max_norm` for rows
         that are no floats.
+      tf.errors.InvalidArgumentError: weights that do not stand where their ids
+        stand, when the op runs.
     """
     del partition_strategy
     params = single_weights(params)
@@ -63,6 +66,8 @@ def embedding_lookup_sparse(
     check_bags(params, tf.SparseTensor, sp_ids, sp_weights)
     name = name or "embedding_lookup_sparse"
     with tf.name_scope(name):
+        if sp_weights is not None:
+            sp_weights = weights_like(sp_ids, sp_weights, params.name)
         bags = Bags(
             _of_rank_2(sp_ids),
             None if sp_weights is None else _of_rank_2(sp_weights),

@@ -13,8 +13,8 @@ from tfembed import errors
 from tfembed.config.custom_combiner import is_custom
 from tfembed.embedding.features.output_shapes import OutputShapes
 from tfembed.embedding.features.step_format import StepFormat, format_of
-from tfembed.embedding.features.weight_places import at_places_of
 from tfembed.ops import FeatureIds, feature_ids
+from tfembed.ops.weight_places import at_places_of
 
 __all__ = [
     "BatchInput",
