@@ -317,7 +317,10 @@ class HashTable(TrainedTable):
         parts = self.partition(batch[0])
         split = [parts.split(tensor) for tensor in batch]
         # Where there are followers, before they are changed.
-        checks = self.check_bounds(split[0], even_alone=bool(self.followers))
+        checks = [
+            *parts.checks,
+            *self.check_bounds(split[0], even_alone=bool(self.followers)),
+        ]
         with tf.control_dependencies(checks):
             forgotten = self.forget_evicted(batch[0])
         with tf.control_dependencies([*checks, *forgotten]):
