@@ -210,11 +210,8 @@ def config(
     return {"ids": configs.FeatureConfig(table)}
 
 
-def step(
-    embedding: tfembed.TPUEmbedding, name: str | None = None, size: int = 4
-) -> None:
-    ids = tf.constant(np.arange(size) % 50)
-    embedding.enqueue({"ids": ids}, name=name)
+def step(embedding: tfembed.TPUEmbedding, name: str | None = None) -> None:
+    embedding.enqueue({"ids": IDS}, name=name)
     activations = embedding.dequeue(name=name)
     embedding.apply_gradients(activations, name=name)
 
@@ -227,12 +224,12 @@ def embedding_steps(*, new_names: bool) -> Callable[[], Repeat]:
     return make
 
 
-def embedding_steps_of_new_numbers() -> Repeat:
+def embedding_steps_of_new_rates() -> Repeat:
     rates = iter(1 / (100 + n) for n in range(10**9))
     embedding = tfembed.TPUEmbedding(
         config("0"), tfembed.Adagrad(lambda: next(rates))
     )
-    return lambda i: step(embedding, size=1 + i % 97)
+    return lambda i: step(embedding)
 
 
 def embeddings(*, grows: bool) -> Callable[[], Repeat]:
@@ -510,6 +507,17 @@ def failures() -> Repeat:
     return repeat
 
 
+def stock_failures() -> Repeat:
+    """An eager op that fails and has a list of inputs: TensorFlow keeps these."""
+
+    def repeat(i: int) -> None:
+        for _ in range(2):  # So many of ours have one.
+            with contextlib.suppress(tf.errors.InvalidArgumentError):
+                tf.concat([tf.ones([2, 3]), tf.ones([3, 2])], 0)
+
+    return repeat
+
+
 def evictions() -> Repeat:
     table = de.Variable(
         dim=8, name="soak", eviction=policies.LeastRecent(), max_size=5000
@@ -610,9 +618,7 @@ KINDS: dict[str, Kind] = {
     "optimizers": Kind(optimizers_of_ours, cost=15),
     "Keras optimizers": Kind(optimizers_of_keras, stock_optimizers, cost=30),
     "embedding steps": Kind(embedding_steps(new_names=False), cost=4),
-    "embedding steps of new numbers": Kind(
-        embedding_steps_of_new_numbers, cost=20
-    ),
+    "embedding steps of new rates": Kind(embedding_steps_of_new_rates, cost=20),
     "embedding steps by new names": Kind(
         embedding_steps(new_names=True), cost=20
     ),
@@ -639,7 +645,7 @@ KINDS: dict[str, Kind] = {
         saved_models(served), saved_models(stock_served), cost=200
     ),
     "graphs": Kind(graph(graph_rows), graph(stock_graph_rows), cost=100),
-    "failures": Kind(failures, cost=20),
+    "failures": Kind(failures, stock_failures, cost=20),
     "evictions": Kind(evictions, cost=4),
     "keys that are strings": Kind(string_keys, cost=4),
     "threads": Kind(threads, stock_threads, cost=4),

@@ -34,9 +34,9 @@ def run(kinds: list[str], steps: int) -> dict[str, dict[str, object]]:
             TF_CPP_MIN_LOG_LEVEL="3",
             TMPDIR=folder,
         )
+        measuring = ["-m", MODULE, "--measure", "--steps", str(steps)]
         process = subprocess.run(
-            [sys.executable, "-m", MODULE]
-            + ["--measure", "--steps", str(steps), *kinds],
+            [sys.executable, *measuring, *kinds],
             cwd=ROOT,
             env=environment,
             stdout=subprocess.PIPE,
