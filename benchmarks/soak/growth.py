@@ -18,6 +18,7 @@ BYTES_AT_ALL = 24 << 10
 RESIDENT_BYTES_AT_ALL = 6 << 20  # Pages come and go; leaks of tables are more.
 
 _MOST_ROUNDS = 8
+_numbers = itertools.count()  # What has a number's name was never met before.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +61,7 @@ def measure(
     repetitions: int,
     beside: Growth | None = None,
 ) -> Growth:
-    """Calls repeat(0), repeat(1) ... and says what the last round of calls left.
+    """Calls `repeat` again and again and says what the last round of calls left.
 
     What threads and caches take at first comes to an end, what a repetition
     leaves does not: rounds go on until one is flat. Of none, the one that left
@@ -71,11 +72,10 @@ def measure(
       repetitions: calls in a round. The first round is not measured.
       beside: as of `Growth.is_flat`.
     """
-    numbers = itertools.count()
 
     def call() -> None:
         for _ in range(repetitions):
-            repeat(next(numbers))
+            repeat(next(_numbers))
 
     call()
     _bytes()  # What looking takes when it is done first.
@@ -99,11 +99,10 @@ def kept_objects(
 
     Says where to look, once `measure` found that something is kept.
     """
-    first = 10**6  # After all that were measured.
-    repeat(first)
+    repeat(next(_numbers))
     before = _counted()
-    for i in range(first + 1, first + 1 + repetitions):
-        repeat(i)
+    for _ in range(repetitions):
+        repeat(next(_numbers))
     grown = _counted() - before
     return {
         name: n / repetitions

@@ -622,7 +622,7 @@ KINDS: dict[str, Kind] = {
     "embedding steps by new names": Kind(
         embedding_steps(new_names=True), cost=20
     ),
-    "embeddings": Kind(embeddings(grows=False), stock_variables(2), cost=40),
+    "embeddings": Kind(embeddings(grows=False), cost=40),
     "growing embeddings": Kind(embeddings(grows=True), cost=40),
     "embeddings by new names": Kind(
         embeddings_by_new_names, stock_variables(2), cost=40
