@@ -9,7 +9,7 @@ CXX_FILES = $(shell git ls-files '*.cc' '*.h' '*.inc')
 export TF DATA
 
 .PHONY: help setup demo test test-python test-full lint format wheel bench \
-  bench-engines bench-lookup bench-table fuzz soak tpu-proof clean
+  bench-engines bench-lookup bench-table fuzz soak soak-memory tpu-proof clean
 
 help:
 	@echo 'make demo [DATA=path-or-glob]  set up, then train, resume, export, serve'
@@ -23,6 +23,7 @@ help:
 	@echo 'make bench-engines             one step by each engine; judges'
 	@echo 'make bench-table               hash tables beside their peers; judges'
 	@echo 'make fuzz | soak               random operations | churn, at full length'
+	@echo 'make soak-memory [ARGS=kind]   bytes kept for good, by what is repeated'
 	@echo 'make tpu-proof [FULL=1]        what is proven about TPUs without one'
 	@echo 'make setup | clean             environment and build | remove both'
 	@echo 'TF=2.16.2 | TF=2.21.0          with another TensorFlow (now $(TF))'
@@ -80,6 +81,9 @@ fuzz: setup
 
 soak: setup
 	$(PY) -m benchmarks.soak $(ARGS)
+
+soak-memory: setup
+	$(PY) -m benchmarks.soak.memory $(ARGS)
 
 tpu-proof: setup
 	$(PY) -m proof $(if $(FULL),--full) $(ARGS)

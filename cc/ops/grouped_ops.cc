@@ -228,7 +228,8 @@ for the same where only the middle of a long string differs). `slots` are the sl
 variables of the tables that are tf.Variables, table by table, in the order of
 the rule's slots. `nonfinite_rows` [T] counts sums with a NaN or an infinity,
 which `nonfinite` skips, refuses before anything is changed, or allows.
-`table_names` is what errors call the tables.
+`table_names` is what errors call the tables; '', or no names: a table that is no
+tf.Variable by its own name, others by their places.
 )doc");
 
 }  // namespace

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -180,17 +182,41 @@ def grouped_update(
       int64 [tables]: the rows whose sums had one.
     """
     rates = [tf.cast(rate, tf.float32) for rate in learning_rates]
-    return library.load().tfembed_grouped_update(
-        handles(tables),
-        handles(slots),
-        *_inputs(features),
-        gradients,
-        tf.stack(rates),
-        rules="\n".join(rules),
-        nonfinite=nonfinite,
-        table_names=list(table_names),
-        **_attrs(dims, features, plans),
-    )
+    with named_in_errors(table_names) as names:
+        return library.load().tfembed_grouped_update(
+            handles(tables),
+            handles(slots),
+            *_inputs(features),
+            gradients,
+            tf.stack(rates),
+            rules="\n".join(rules),
+            nonfinite=nonfinite,
+            table_names=names,
+            **_attrs(dims, features, plans),
+        )
+
+
+@contextlib.contextmanager
+def named_in_errors(table_names: Sequence[str]) -> Iterator[list[str]]:
+    """Gives the names for the op, and has eager errors call tables by them.
+
+    Eager TensorFlow keeps a kernel for each value of an attribute, for ever, so
+    there the op gets none and calls a table by its place.
+    """
+    if not tf.executing_eagerly():
+        yield list(table_names)
+        return
+    try:
+        yield []
+    except tf.errors.OpError as error:
+        named = re.sub(
+            r"\btable (\d+)\b",
+            lambda found: f"table '{table_names[int(found[1])]}'",
+            error.message if table_names else "",
+        )
+        if not named:
+            raise
+        raise type(error)(error.node_def, error.op, named) from None
 
 
 def grouped_lookup_gradient(

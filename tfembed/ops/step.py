@@ -15,7 +15,12 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed.ops import library, private
-from tfembed.ops.grouped import FeaturePlan, feature_attrs, handles
+from tfembed.ops.grouped import (
+    FeaturePlan,
+    feature_attrs,
+    handles,
+    named_in_errors,
+)
 
 __all__ = [
     "clear",
@@ -179,19 +184,20 @@ def update(
     Raises:
       tf.errors.InvalidArgumentError: as `finish` and `grouped_update`.
     """
-    return library.load().tfembed_step_update(
-        list(queues),
-        handles(tables),
-        handles(slots),
-        gradients,
-        learning_rates,
-        Tids=list(id_dtypes),
-        batch_sizes=list(batch_sizes),
-        rules="\n".join(rules),
-        nonfinite=nonfinite,
-        table_names=list(table_names),
-        **feature_attrs(dims, kinds, plans),
-    )
+    with named_in_errors(table_names) as names:
+        return library.load().tfembed_step_update(
+            list(queues),
+            handles(tables),
+            handles(slots),
+            gradients,
+            learning_rates,
+            Tids=list(id_dtypes),
+            batch_sizes=list(batch_sizes),
+            rules="\n".join(rules),
+            nonfinite=nonfinite,
+            table_names=names,
+            **feature_attrs(dims, kinds, plans),
+        )
 
 
 # Tables are trained by `update`, not by tapes.

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tfembed import errors, optimizers
 from tfembed.ops import grouped
 from tfembed.ops import table as table_ops
+from tfembed.ops.private import number_tensor
 from tfembed.tables import arguments, batches
 from tfembed.tables.dtypes import check_trained
 from tfembed.tables.evicting_table import EvictingTable
@@ -130,6 +131,7 @@ class TrainedTable(EvictingTable):
                 "inserts them first."
             )
         rate = rate if learning_rate is None else learning_rate
+        rate = number_tensor(rate() if callable(rate) else rate)
         keys, rows = self._keys_and_rows(keys, gradients, tf.float32)
         rows = self._of_known_width(keys, rows)
         parts = self.partition(keys)
@@ -150,9 +152,8 @@ class TrainedTable(EvictingTable):
                 ],
                 [tf.reshape(x, [-1, self.dim]) for x in parts.split(rows)],
                 rules=[self._optimizer.rule_text()] * n,
-                learning_rates=[rate() if callable(rate) else rate] * n,
+                learning_rates=[rate] * n,
                 nonfinite=nonfinite,
-                table_names=[self.name] * n,
             )
         self.note_training_step()
         return tf.reduce_sum(counts)

@@ -11,6 +11,7 @@ from tfembed import errors
 from tfembed.dynamic_embedding.lookups.graph_rows import GraphRows
 from tfembed.dynamic_embedding.lookups.refused_uses import RefusedUses
 from tfembed.dynamic_embedding.lookups.watched_rows import check_max_norm
+from tfembed.ops import private
 
 __all__ = ["LookupBuffer", "buffer"]
 
@@ -207,8 +208,11 @@ def buffer(
     whom it was looked up for last.
     """
     empty = tf.zeros([0, *row_shape], dtype)
-    variable = tf.Variable(
-        empty, trainable=False, shape=tf.TensorShape(None), name=name
+    variable = private.unnamed_variable(
+        name,
+        initial_value=empty,
+        trainable=False,
+        shape=tf.TensorShape(None),
     )
     # No checkpoint saves it, so this is for SavedModels alone.
     variable._serialize_to_tensors = lambda: {_VALUE_KEY: tf.identity(empty)}

@@ -57,7 +57,6 @@ def update_tables(
                     rules=[rule] * len(update.handles),
                     learning_rates=[learning_rate] * len(update.handles),
                     nonfinite=nonfinite,
-                    table_names=update.names,
                 )
             )
             for update in updates.values()
@@ -69,7 +68,6 @@ class _Update:
     """What one op call takes: shards of one device, parallel lists."""
 
     def __init__(self) -> None:
-        self.names: list[str] = []
         self.handles: list[Any] = []
         self.dims: list[int] = []
         self.features: list[ops.FeatureIds] = []
@@ -85,11 +83,8 @@ class _Update:
         if place == len(self.handles):
             self.handles.append(params.table.shards[shard].resource_handle)
             self.dims.append(params.dim)
-            self.names.append(params.name)
         self.features.append(ops.feature_ids(keys, name=params.name))
-        self.plans.append(
-            ops.FeaturePlan(table=place, combiner="sum", name=params.name)
-        )
+        self.plans.append(ops.FeaturePlan(table=place, combiner="sum"))
         self.summands.append(values)
 
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.embedding.plan import EmbeddingPlan
+from tfembed.ops.private import number_tensor
 
 __all__ = ["learning_rates", "rules_of"]
 
@@ -50,7 +51,7 @@ def learning_rates(rules: Sequence[Any], names: Sequence[str]) -> list[Any]:
 def _called(rate: Callable[[], Any], name: str) -> Any:
     value = rate()
     if value is not None:
-        value = tf.convert_to_tensor(value)
+        value = number_tensor(value)
         is_number = value.dtype.is_floating or value.dtype.is_integer
         if is_number and value.shape.rank in (None, 0):
             return value

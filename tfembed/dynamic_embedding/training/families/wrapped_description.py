@@ -16,6 +16,7 @@ from tfembed.dynamic_embedding.training.families.wrapped_optimizer import (
 from tfembed.dynamic_embedding.training.fused_rule import (
     FusedRule,
 )
+from tfembed.ops.private import number_tensor
 
 __all__ = ["WrappedDescription"]
 
@@ -36,7 +37,7 @@ class WrappedDescription(WrappedOptimizer):
         rate: Any = self._opt.learning_rate
         if callable(rate):
             rate = rate(self.iterations) if takes_step(rate) else rate()
-        return tf.cast(tf.convert_to_tensor(rate), tf.float32)
+        return tf.cast(number_tensor(rate), tf.float32)
 
     def apply_dense(self, pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
         """Refuses: a description moves tables only."""

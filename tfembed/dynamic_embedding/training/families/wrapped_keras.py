@@ -20,6 +20,7 @@ from tfembed.dynamic_embedding.training.fused_rule import (
     FusedRule,
     check_unchanged,
 )
+from tfembed.ops.private import number_tensor
 
 __all__ = ["WrappedKeras"]
 
@@ -72,7 +73,7 @@ class WrappedKeras(WrappedOptimizer):
         schedule = private.keras_schedule(self._opt)
         if callable(schedule) and takes_step(schedule):
             rate = schedule(self.iterations)  # tf_keras' own lags by a step.
-        return tf.cast(tf.convert_to_tensor(rate), tf.float32)
+        return tf.cast(number_tensor(rate), tf.float32)
 
     def apply_dense(self, pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
         """Moves dense variables and counts the step."""

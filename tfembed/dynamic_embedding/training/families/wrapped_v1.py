@@ -14,6 +14,7 @@ from tfembed.dynamic_embedding.training.families.wrapped_optimizer import (
     WrappedOptimizer,
     counter,
 )
+from tfembed.ops.private import number_tensor
 
 __all__ = ["WrappedV1"]
 
@@ -32,7 +33,7 @@ class WrappedV1(WrappedOptimizer):
         rate = private.v1_option(self._opt, "lr", "learning_rate")
         if rate is None:  # Of a user's own optimizer, which knows it.
             return tf.constant(float("nan"))
-        return tf.cast(tf.convert_to_tensor(rate), tf.float32)
+        return tf.cast(number_tensor(rate), tf.float32)
 
     def apply_dense(self, pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
         """Moves dense variables and counts the step."""
