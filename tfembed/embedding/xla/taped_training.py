@@ -18,6 +18,7 @@ from tfembed.dynamic_embedding.training.families.variable_rows import (
 from tfembed.dynamic_embedding.training.families.wrap import wrap
 from tfembed.dynamic_embedding.training.families.wrapped_optimizer import (
     WrappedOptimizer,
+    lasting_name,
 )
 from tfembed.dynamic_embedding.training.fused_rule import FusedRule
 from tfembed.dynamic_embedding.training.row_rule import RowRule
@@ -171,7 +172,8 @@ class Trainings:
             if name in (one.name for one in self._known.values()):
                 raise errors.ArgumentError(
                     f"Another optimizer named {name!r} trains these tables, and "
-                    "slots are saved by that name. Give one of them a `name`."
+                    "slots are saved by that name. Give one of them a `name`, "
+                    "not that of its class with a number."
                 )
             known = made_for_all_replicas(
                 lambda: TapedTraining(owner, shards, optimizer)
@@ -202,7 +204,8 @@ def name_of(optimizer: Any) -> str:
     """What slots are saved by."""
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
         return str(optimizer.get_name())
-    return str(getattr(optimizer, "name", type(optimizer).__name__))
+    name = str(getattr(optimizer, "name", type(optimizer).__name__))
+    return lasting_name(optimizer, name)
 
 
 def sort_gradients(
