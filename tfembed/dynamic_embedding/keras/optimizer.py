@@ -185,6 +185,10 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
     def get_config(self) -> dict[str, Any]:
         """The arguments of `DynamicEmbeddingOptimizer`."""
         inner = keras.saving.serialize_keras_object(self.inner_optimizer)
+        named = inner["config"]
+        if "name" in named:
+            lasting = lasting_name(self.inner_optimizer, named["name"])
+            inner["config"] = {**named, "name": lasting}
         return {
             "name": self.name,
             "inner_optimizer": inner,

@@ -172,8 +172,7 @@ class Trainings:
             if name in (one.name for one in self._known.values()):
                 raise errors.ArgumentError(
                     f"Another optimizer named {name!r} trains these tables, and "
-                    "slots are saved by that name. Give one of them a `name`, "
-                    "not that of its class with a number."
+                    "slots are saved by that name. Give one of them a `name`."
                 )
             known = made_for_all_replicas(
                 lambda: TapedTraining(owner, shards, optimizer)

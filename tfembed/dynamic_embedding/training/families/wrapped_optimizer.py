@@ -83,9 +83,7 @@ def lasting_name(opt: Any, name: str) -> str:
 
     Keras numbers the optimizers of a class that were given no name ("adagrad_2"
     for the third in the process), those of its own from 3.15 on. The number is
-    left out, and Keras' own are called as in 3.12. A name that was given stays;
-    one of that form cannot be told from Keras' where that numbers them, and
-    loses its number too, since a file that was loaded gives it as well.
+    left out, and Keras' own are called as in 3.12. A name that was given stays.
 
     Args:
       opt: of Keras 3, or of tf_keras.
@@ -93,35 +91,38 @@ def lasting_name(opt: Any, name: str) -> str:
     """
     cls = type(opt)
     counted = re.fullmatch(r"(.+)_(\d+)", name)
-    plain = next(
-        (
-            one
-            for one in (name, counted and counted[1])
-            if one and _letters(one) == _letters(cls.__name__)
-        ),
-        None,
-    )
-    if plain is None:
-        return name
     default = inspect.signature(cls).parameters.get("name")
-    if default is not None and isinstance(default.default, str):
-        # Then only who asks for a number, by name=None, gets one.
-        is_numbered = (
-            counted is not None
-            and plain == counted[1]
-            and int(counted[2]) < private.keras_numbered(plain)
-        )
-        return plain if is_numbered else name
+    is_named = default is not None and isinstance(default.default, str)
+    if counted is not None and _is_after(counted[1], cls):
+        plain, number = counted[1], int(counted[2])
+        if not _was_numbered(cls, plain, number, is_named):
+            return name
+    elif is_named or not _is_after(name, cls):
+        return name
+    else:
+        plain = name
     maker = next(one for one in cls.__mro__ if "__init__" in vars(one))
-    is_keras_own = maker.__module__.partition(".")[0] == "keras"
-    if not is_keras_own or maker.__name__.endswith("Optimizer"):
+    is_own = _is_of_keras_3(maker) and not maker.__name__.endswith("Optimizer")
+    if is_named or not is_own:
         return plain
     return _NAMES.get(maker.__name__, maker.__name__.lower())
 
 
-def _letters(name: str) -> str:
-    """A name without what its two spellings differ in."""
-    return re.sub(r"[\W_]", "", name).lower()
+def _was_numbered(cls: type, plain: str, number: int, is_named: bool) -> bool:
+    """Whether Keras made `plain` and a number of the class' name."""
+    if any(_is_of_keras_3(one) for one in cls.__mro__):
+        return number < private.keras_numbered(plain)
+    return not is_named  # Of tf_keras, which numbers what has no name.
+
+
+def _is_after(name: str, cls: type) -> bool:
+    """Whether `name` is the class', however Keras puts its words apart."""
+    plain, own = (re.sub(r"[\W_]", "", x) for x in (name, cls.__name__))
+    return plain.lower() == own.lower()
+
+
+def _is_of_keras_3(cls: type) -> bool:
+    return cls.__module__.partition(".")[0] == "keras"
 
 
 def takes_step(rate: Callable[..., Any]) -> bool:
