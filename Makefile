@@ -2,11 +2,14 @@
 TF ?= 2.20.0
 VENV := $(if $(filter 2.20.0,$(TF)),.venv,.venv-$(TF))
 PY := $(VENV)/bin/python
+# KERAS=3.15.1 selects another Keras, which lies beside the environment's.
+KERAS ?=
+KERAS_PATH := $(if $(KERAS),PYTHONPATH=$(CURDIR)/$(VENV)/keras-$(KERAS))
 # A test is Python on one core, mostly; each process needs about 1 GB.
-PYTEST := $(PY) -m pytest --numprocesses 2
+PYTEST := $(KERAS_PATH) $(PY) -m pytest --numprocesses 2
 BAZEL := $(PY) build_tools/bazel.py
 CXX_FILES = $(shell git ls-files '*.cc' '*.h' '*.inc')
-export TF DATA
+export TF KERAS DATA
 
 .PHONY: help setup demo test test-python test-full lint format wheel bench \
   bench-engines bench-lookup bench-table fuzz soak soak-memory tpu-proof clean
@@ -27,6 +30,7 @@ help:
 	@echo 'make tpu-proof [FULL=1]        what is proven about TPUs without one'
 	@echo 'make setup | clean             environment and build | remove both'
 	@echo 'TF=2.16.2 | TF=2.21.0          with another TensorFlow (now $(TF))'
+	@echo 'KERAS=3.15.1                   with another Keras, for tests'
 
 setup:
 	@scripts/setup

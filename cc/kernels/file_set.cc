@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -20,7 +21,8 @@ namespace tfembed {
 namespace {
 
 constexpr absl::string_view kFormat = "tfembed.row_files";
-constexpr absl::string_view kHead = "tfembed.row_files 1";
+constexpr absl::string_view kHead = "tfembed.row_files 2";
+constexpr absl::string_view kHead1 = "tfembed.row_files 1";
 constexpr absl::string_view kManifestPrefix = ".tfembed.";
 constexpr absl::string_view kPendingPrefix = ".tfembed_new.";
 constexpr absl::string_view kEnd = "end ";
@@ -52,6 +54,8 @@ absl::Status ParseLine(absl::string_view line, Manifest* manifest) {
   bool fits;
   if (field == "save") {
     fits = absl::SimpleHexAtoi(line, &manifest->save_id);
+  } else if (field == "table") {
+    fits = absl::CUnescape(line, &manifest->table);
   } else if (field == "keys") {
     fits = TakeDtype(line, &manifest->format.key_dtype);
   } else if (field == "values") {
@@ -97,9 +101,10 @@ std::string RowFormat::DebugString() const {
 std::string Manifest::ToText() const {
   std::string text =
       absl::StrCat(kHead, "\nsave ", absl::Hex(save_id, absl::kZeroPad16),
-                   "\nkeys ", tensorflow::DataTypeString(format.key_dtype),
-                   "\nvalues ", tensorflow::DataTypeString(format.value_dtype),
-                   "\ndim ", format.dim, "\n");
+                   "\ntable ", absl::CEscape(table), "\nkeys ",
+                   tensorflow::DataTypeString(format.key_dtype), "\nvalues ",
+                   tensorflow::DataTypeString(format.value_dtype), "\ndim ",
+                   format.dim, "\n");
   for (const auto& [name, entry] : files) {
     absl::StrAppend(&text, "file ", entry.bytes, " ",
                     absl::Hex(entry.checksum, absl::kZeroPad8), " ", name,
@@ -112,11 +117,13 @@ std::string Manifest::ToText() const {
 
 absl::StatusOr<Manifest> Manifest::Parse(absl::string_view text) {
   const absl::string_view head = text.substr(0, text.find('\n'));
-  if (head != kHead && absl::StartsWith(head, kFormat)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the manifest is '", head, "'; this release reads '", kHead, "'"));
+  const bool is_known = head == kHead || head == kHead1;
+  if (!is_known && absl::StartsWith(head, kFormat)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the manifest is '", head, "'; this release reads '",
+                     kHead1, "' and '", kHead, "'"));
   }
-  if (head != kHead) return Damaged("it does not begin with its format");
+  if (!is_known) return Damaged("it does not begin with its format");
   TF_RETURN_IF_ERROR(TakeEnd(&text));
   text.remove_prefix(kHead.size() + 1);
   Manifest manifest;

@@ -53,6 +53,7 @@ struct FileEntry {
 // The files that are committed together.
 struct Manifest {
   uint64_t save_id = 0;
+  std::string table;  // Whose rows they are; "": unknown, as in version 1.
   RowFormat format;
   std::map<std::string, FileEntry> files;  // By name, without the folder.
 

@@ -57,13 +57,15 @@ REGISTER_OP("Tfembed>TableSaveFiles")
     .Attr("N: int >= 1")
     .Attr("buffer_size: int >= 1")
     .Attr("append: bool = false")
+    .Attr("owner: string = ''")
     .SetIsStateful()
     .SetShapeFn(SaveFilesShape)
     .Doc(R"doc(
 Writes the shards `tables` as pairs of raw files in `folder`, `stems`[i]-keys
 and `stems`[i]-values, in place of what is there or, with `append`, behind it.
 Copies `buffer_size` rows at a time; all rows are of one moment. Files that were
-there stay whole until all new ones are.
+there stay whole until all new ones are. AlreadyExists where they hold rows of
+another table: `owner` is an id of the table that all `tables` are shards of.
 )doc");
 
 REGISTER_OP("Tfembed>RowFilesCheck")
@@ -76,6 +78,7 @@ REGISTER_OP("Tfembed>RowFilesCheck")
     .Attr("key_dtype: type")
     .Attr("value_dtype: type")
     .Attr("dim: int >= 0")
+    .Attr("owner: string = ''")
     .SetIsStateful()
     .SetShapeFn(CheckFilesShape)
     .Doc(R"doc(
@@ -83,6 +86,7 @@ Finds the pairs of raw files `stems` [m] in `folder` and checks that each holds
 `dim` values for each of its keys and, where a manifest says so, is unchanged.
 `paths` [m, 2] and `sizes` [m, 2], in bytes, are those of keys and values. The
 `tables` are those that rows will go to: a function orders its ops by them.
+`owner` is an id of the table whose shards they are.
 )doc");
 
 REGISTER_OP("Tfembed>RowFilesRead")

@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfembed import errors
 from tfembed.checkpoint import policy_tensors, private
 from tfembed.checkpoint.row_files import FileStem
 from tfembed.ops import checkpoint as checkpoint_ops
@@ -17,6 +18,10 @@ __all__ = ["TableSaveable", "add_to_savers", "saveables"]
 
 # In names of tensors that `tf.train.Checkpoint` gives, and in no Saver's.
 _OF_CHECKPOINTS = ".ATTRIBUTES/"
+
+# What each Saver of a graph restores. No string: a Saver tries to write what
+# collections of such names hold into its meta graph.
+_RESTORED = ("tfembed_restored_tables",)
 
 
 class TableSaveable(private.SaveableObject):
@@ -87,9 +92,17 @@ class TableSaveable(private.SaveableObject):
     def restore(
         self, restored_tensors: Sequence[tf.Tensor], restored_shapes: Any
     ) -> tf.Operation:
-        """Replaces the content, once it is known to fit."""
+        """Replaces the content, once it is known to fit.
+
+        A Saver calls this when it is made, before it saves anything.
+
+        Raises:
+          tfembed.errors.ArgumentError: the Saver has another table whose
+            tensors have these names.
+        """
         del restored_shapes
         table = self._table
+        self._check_alone(restored_tensors[0].op.inputs[0])
         noted = self._read_noted(restored_tensors[0].op)
         keys, *columns = restored_tensors
         widths = [table.dim, *table.slot_widths[: len(columns) - 1]]
@@ -113,6 +126,21 @@ class TableSaveable(private.SaveableObject):
         with tf.control_dependencies([replaced]):
             return tf.group(
                 replaced, *policy_tensors.restore(table, keys, noted)
+            )
+
+    def _check_alone(self, prefix: tf.Tensor) -> None:
+        """Refuses a second table of one name in the Saver that reads `prefix`."""
+        graph = prefix.graph
+        restored = graph.get_collection_ref(_RESTORED)
+        if not restored:
+            restored.append({})
+        other = restored[0].setdefault((prefix.name, self._stem), self._table)
+        if other is not self._table:
+            raise errors.ArgumentError(
+                f"A Saver cannot save two tables as '{self._stem}': "
+                f"'{other.name}' and '{self._table.name}' ('/' counts as '_'). "
+                "Give each Variable a `name` of its own, or give the Saver a "
+                "dict of them by the names to save them under."
             )
 
     def _read_noted(self, restore: tf.Operation) -> list[tf.Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import uuid
 from typing import Any
 
 import tensorflow as tf
@@ -34,6 +35,7 @@ class ShardedTable(tf.__internal__.tracking.Trackable):
     # What the Savers of the table's graph save, and tf.train.Checkpoint there;
     # None in eager mode, where a saver of our own does.
     saveable: Any = None
+    _file_owner: str | None = None
 
     def __init__(
         self,
@@ -53,6 +55,13 @@ class ShardedTable(tf.__internal__.tracking.Trackable):
     def name(self) -> str:
         """The table's name."""
         return self._shards[0].options.name
+
+    @property
+    def file_owner(self) -> str:
+        """An id, which no other table has, for the ops that write row files."""
+        if self._file_owner is None:
+            self._file_owner = uuid.uuid4().hex
+        return self._file_owner
 
     @property
     def dim(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -31,7 +32,8 @@ def save(
     """Writes a pair of files for each shard: docs/formats/row_files.md.
 
     Args:
-      table: what has the `handles` of a table or of one of its shards.
+      table: what has the `handles` of a table or of one of its shards, and
+        the table's `file_owner`.
       folder: string scalar.
       stems: the name of each shard's pair.
       append: whether rows go behind those that are there.
@@ -40,16 +42,29 @@ def save(
 
     Returns:
       The op in a graph, None in eager mode.
+
+    Raises:
+      tf.errors.AlreadyExistsError: the files hold rows of another table.
     """
     check_one_device(table.handles, table.name)
-    with tf.name_scope(name or "save_to_file_system"):
-        saved = file_ops.save(
+
+    def write() -> tf.Operation | None:
+        return file_ops.save(
             table.handles,
             folder,
             [str(stem) for stem in stems],
             buffer_size=folders.rows(buffer_size),
             append=append,
+            owner=table.file_owner,
         )
+
+    with tf.name_scope(name or "save_to_file_system"):
+        try:
+            saved = write()
+        except tf.errors.AlreadyExistsError:
+            # A table that nothing but a cycle of references keeps is no other.
+            gc.collect()
+            saved = write()
     return None if orders_by_itself() else saved
 
 

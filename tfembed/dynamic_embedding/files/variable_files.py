@@ -56,6 +56,9 @@ class VariableFiles(VariableRows):
         Raises:
           tfembed.errors.ArgumentError: an argument that is not allowed.
           tfembed.errors.UnsupportedError: rows of strings.
+          tf.errors.AlreadyExistsError: the files hold the rows of a table of
+            another name, or of another variable of this name that lives and
+            whose rows were not loaded into this one.
           tf.errors.OpError: the files cannot be written, or, to append to,
             cannot be read. They are as they were.
         """

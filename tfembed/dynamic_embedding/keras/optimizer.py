@@ -12,6 +12,9 @@ import tensorflow as tf
 from tfembed import errors
 from tfembed.dynamic_embedding.keras.table_variable import TableVariable
 from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
+from tfembed.dynamic_embedding.training.families.wrapped_optimizer import (
+    lasting_name,
+)
 from tfembed.dynamic_embedding.training.inner_attribute import inner_attribute
 from tfembed.dynamic_embedding.training.optimizer import TableOptimizer
 from tfembed.dynamic_embedding.variables.variable import Variable
@@ -32,7 +35,8 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
 
     Args:
       engine: what does a step.
-      name: as of any Keras optimizer.
+      name: as of any Keras optimizer; None: the inner one's, without what
+        Keras numbers it by.
 
     Attributes:
       engine: as given.
@@ -40,9 +44,11 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
     """
 
     def __init__(self, engine: TableOptimizer, name: str | None = None) -> None:
+        inner = engine.optimizer
+        name = name or lasting_name(inner, inner.name)
         super().__init__(learning_rate=0.0, name=name)
         self.engine = engine
-        self.inner_optimizer = engine.optimizer
+        self.inner_optimizer = inner
 
     def __setattr__(self, attribute: str, value: Any) -> None:
         # LossScaleOptimizer sets it on what it wraps. It sums up gradients'
@@ -179,6 +185,10 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
     def get_config(self) -> dict[str, Any]:
         """The arguments of `DynamicEmbeddingOptimizer`."""
         inner = keras.saving.serialize_keras_object(self.inner_optimizer)
+        named = inner["config"]
+        if "name" in named:
+            lasting = lasting_name(self.inner_optimizer, named["name"])
+            inner["config"] = {**named, "name": lasting}
         return {
             "name": self.name,
             "inner_optimizer": inner,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -94,6 +95,15 @@ def keras_decays(optimizer: Any, variable: Any) -> bool:
 def keras_schedule(optimizer: Any) -> Any:
     """The learning rate as it was given: a number's variable or a schedule."""
     return getattr(optimizer, "_learning_rate", None)
+
+
+def keras_numbered(prefix: str) -> int:
+    """How many names that begin with `prefix` Keras 3 has numbered so far."""
+    module = sys.modules.get("keras.src.backend.common.global_state")
+    if module is None:
+        return 0
+    numbers = module.get_global_attribute("object_name_uids") or {}
+    return int(numbers.get(prefix, 0))
 
 
 _ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"  # ResourceHandle's own.

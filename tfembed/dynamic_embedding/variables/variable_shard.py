@@ -53,6 +53,11 @@ class VariableShard(tf.__internal__.tracking.Trackable):
         """The one handle, as a table has several."""
         return (self.resource_handle,)
 
+    @property
+    def file_owner(self) -> str:
+        """The id of the variable's table, for row files."""
+        return str(self._variable.table.file_owner)
+
     def size(self, name: str | None = None) -> tf.Tensor:
         """The number of keys in the shard, int64 []."""
         return self._variable.size(self._index, name)

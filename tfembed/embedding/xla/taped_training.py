@@ -18,6 +18,7 @@ from tfembed.dynamic_embedding.training.families.variable_rows import (
 from tfembed.dynamic_embedding.training.families.wrap import wrap
 from tfembed.dynamic_embedding.training.families.wrapped_optimizer import (
     WrappedOptimizer,
+    lasting_name,
 )
 from tfembed.dynamic_embedding.training.fused_rule import FusedRule
 from tfembed.dynamic_embedding.training.row_rule import RowRule
@@ -202,7 +203,8 @@ def name_of(optimizer: Any) -> str:
     """What slots are saved by."""
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
         return str(optimizer.get_name())
-    return str(getattr(optimizer, "name", type(optimizer).__name__))
+    name = str(getattr(optimizer, "name", type(optimizer).__name__))
+    return lasting_name(optimizer, name)
 
 
 def sort_gradients(

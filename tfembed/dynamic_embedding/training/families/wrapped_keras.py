@@ -14,6 +14,7 @@ from tfembed.dynamic_embedding.training.families.keras_rows import KerasRows
 from tfembed.dynamic_embedding.training.families.keras_rules import fused_rule
 from tfembed.dynamic_embedding.training.families.wrapped_optimizer import (
     WrappedOptimizer,
+    lasting_name,
     takes_step,
 )
 from tfembed.dynamic_embedding.training.fused_rule import (
@@ -46,7 +47,7 @@ class WrappedKeras(WrappedOptimizer):
                 )
         self._opt = opt
         self.rule = fused_rule(opt) or KerasRows(opt)
-        self.name = opt.name
+        self.name = lasting_name(opt, opt.name)
         self.iterations = opt.iterations
 
     @property

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import abc
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from tfembed.dynamic_embedding.training import private
 from tfembed.dynamic_embedding.training.clipping import GradientClipping
 from tfembed.dynamic_embedding.training.fused_rule import (
     FusedRule,
 )
 from tfembed.dynamic_embedding.training.row_rule import RowRule
 
-__all__ = ["WrappedOptimizer", "counter", "takes_step"]
+__all__ = ["WrappedOptimizer", "counter", "lasting_name", "takes_step"]
+
+# What Keras 3.12 calls its own optimizers, where that is not the class in lower
+# case. Newer ones put words apart: "adam_w", "rm_sprop".
+_NAMES = {"SGD": "SGD"}
 
 
 class WrappedOptimizer(abc.ABC):
@@ -70,6 +76,53 @@ def counter(name: str) -> tf.Variable:
             name=f"dynamic_embedding_optimizer/{name}",
             aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
         )
+
+
+def lasting_name(opt: Any, name: str) -> str:
+    """What files and checkpoints call a Keras optimizer: nothing that counts.
+
+    Keras numbers the optimizers of a class that were given no name ("adagrad_2"
+    for the third in the process), those of its own from 3.15 on. The number is
+    left out, and Keras' own are called as in 3.12. A name that was given stays.
+
+    Args:
+      opt: of Keras 3, or of tf_keras.
+      name: what it is called.
+    """
+    cls = type(opt)
+    counted = re.fullmatch(r"(.+)_(\d+)", name)
+    default = inspect.signature(cls).parameters.get("name")
+    is_named = default is not None and isinstance(default.default, str)
+    if counted is not None and _is_after(counted[1], cls):
+        plain, number = counted[1], int(counted[2])
+        if not _was_numbered(cls, plain, number, is_named):
+            return name
+    elif is_named or not _is_after(name, cls):
+        return name
+    else:
+        plain = name
+    maker = next(one for one in cls.__mro__ if "__init__" in vars(one))
+    is_own = _is_of_keras_3(maker) and not maker.__name__.endswith("Optimizer")
+    if is_named or not is_own:
+        return plain
+    return _NAMES.get(maker.__name__, maker.__name__.lower())
+
+
+def _was_numbered(cls: type, plain: str, number: int, is_named: bool) -> bool:
+    """Whether Keras made `plain` and a number of the class' name."""
+    if any(_is_of_keras_3(one) for one in cls.__mro__):
+        return number < private.keras_numbered(plain)
+    return not is_named  # Of tf_keras, which numbers what has no name.
+
+
+def _is_after(name: str, cls: type) -> bool:
+    """Whether `name` is the class', however Keras puts its words apart."""
+    plain, own = (re.sub(r"[\W_]", "", x) for x in (name, cls.__name__))
+    return plain.lower() == own.lower()
+
+
+def _is_of_keras_3(cls: type) -> bool:
+    return cls.__module__.partition(".")[0] == "keras"
 
 
 def takes_step(rate: Callable[..., Any]) -> bool:

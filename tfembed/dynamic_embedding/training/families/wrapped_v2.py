@@ -14,6 +14,7 @@ from tfembed.dynamic_embedding.training.families.v2_rows import V2Rows
 from tfembed.dynamic_embedding.training.families.v2_rules import fused_v2_rule
 from tfembed.dynamic_embedding.training.families.wrapped_optimizer import (
     WrappedOptimizer,
+    lasting_name,
 )
 from tfembed.dynamic_embedding.training.fused_rule import (
     FusedRule,
@@ -31,7 +32,7 @@ class WrappedV2(WrappedOptimizer):
         self._opt = opt
         self.rule = fused_v2_rule(opt) or V2Rows(opt)
         v2_private.create_weights(opt)
-        self.name = v2_private.name_of(opt)
+        self.name = lasting_name(opt, v2_private.name_of(opt))
         self.iterations = opt.iterations
 
     @property
