@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfembed import checks, errors
@@ -95,9 +96,19 @@ def check_no_options(options: dict[str, Any], name: str) -> None:
             )
 
 
-def id_tensor(ids: Any, params: Any) -> tf.Tensor:
-    """`key_tensor` for lookups, which raise DtypeError (a TypeError)."""
-    return key_tensor(ids, params, errors.DtypeError)
+def id_tensor(
+    ids: Any,
+    params: Any,
+    error: type[errors.TfembedError] = errors.DtypeError,
+) -> tf.Tensor:
+    """`key_tensor` for lookups, which raise DtypeError (a TypeError).
+
+    Tensors for a layer's table are widened, as the layer does.
+    """
+    as_keys = getattr(params, "as_keys", None)
+    if as_keys is not None and (tf.is_tensor(ids) or isinstance(ids, np.ndarray)):
+        ids = as_keys(ids)
+    return key_tensor(ids, params, error)
 
 
 def value_tensor(values: Any, params: Any) -> tf.Tensor:
