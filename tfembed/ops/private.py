@@ -171,6 +171,24 @@ def in_order(make: Callable[[], tf.Tensor]) -> tf.Tensor:
         graph._add_control_dependencies = False
 
 
+def when_traced(callback: Callable[[], None]) -> bool:
+    """Has `callback` called once the outermost function that is traced is made.
+
+    Returns:
+      Whether one is.
+    """
+    graph: Any = tf.compat.v1.get_default_graph()
+    outermost = None
+    while not tf.executing_eagerly() and isinstance(
+        graph, func_graph.FuncGraph
+    ):
+        outermost, graph = graph, graph.outer_graph
+    if outermost is None:
+        return False
+    outermost._add_scope_exit_callback(callback)
+    return True
+
+
 def is_in_loop(op: tf.Operation) -> bool:
     """Whether a loop repeats `op`: tf.while_loop, tf.map_fn and such.
 

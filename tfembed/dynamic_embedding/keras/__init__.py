@@ -8,5 +8,13 @@ Importing it registers the layers and the optimizer, so that
 
 from tfembed.dynamic_embedding.keras import callbacks, layers, models
 from tfembed.dynamic_embedding.keras import optimizer as _optimizer  # noqa: F401 - registers it
+from tfembed.dynamic_embedding.keras.bare_table import (
+    note_lookup as _note_lookup,
+)
+from tfembed.dynamic_embedding.lookups.watched_rows import (
+    LISTENERS as _LISTENERS,
+)
+
+_LISTENERS.append(_note_lookup)
 
 __all__ = ["callbacks", "layers", "models"]

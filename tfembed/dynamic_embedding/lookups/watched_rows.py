@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -10,7 +11,10 @@ import tensorflow as tf
 from tfembed import errors
 from tfembed.ops import tape_records, trainable_rows
 
-__all__ = ["check_max_norm", "clip_rows", "watch"]
+__all__ = ["LISTENERS", "check_max_norm", "clip_rows", "watch"]
+
+# Each is called with the `Variable` of every lookup that may be trained.
+LISTENERS: list[Callable[[Any], None]] = []
 
 
 def watch(
@@ -27,6 +31,9 @@ def watch(
       params: the `Variable`.
       wrapper: what stands for this lookup or for a part of all lookups.
     """
+    if wrapper is None or wrapper.trainable:
+        for listener in LISTENERS:
+            listener(params)
     if tf.executing_eagerly() and not tape_records():
         return rows  # A third of the time of an eager lookup of a few keys.
     anchors = [a for a in (params, wrapper) if a is not None and a.trainable]

@@ -25,6 +25,7 @@ __all__ = [
     "is_of_a_table",
     "loss_gradients",
     "sort_gradients",
+    "table_or_self",
     "variable_of",
     "warn_without_gradients",
 ]
@@ -46,7 +47,7 @@ def sort_gradients(
         in a graph, might, or as `table_gradient`.
       tfembed.errors.DtypeError: as `table_gradient`.
     """
-    given = list(grads_and_vars)
+    given = _with_tables(grads_and_vars)
     pairs = _once_for_each_name([(g, v) for g, v in given if g is not None])
     if not pairs:
         raise errors.ArgumentError(
@@ -115,6 +116,13 @@ def is_of_a_table(variable: Any) -> bool:
     return isinstance(variable, _OF_TABLES)
 
 
+def table_or_self(variable: Any) -> Any:
+    """The table of a weight of one of tfembed's Keras layers."""
+    params = getattr(variable, "params", None)
+    is_weight = isinstance(params, Variable) and not is_of_a_table(variable)
+    return params if is_weight else variable
+
+
 def variable_of(variable: Variable | TrainableWrapper) -> Variable:
     """The variable that holds the rows."""
     return variable if isinstance(variable, Variable) else variable.params
@@ -169,6 +177,29 @@ def _name_of(variable: Any) -> str:
         return f"{variable.name} of table {variable.params.name}"
     # Weights of Keras have a path, tf.Variables do not.
     return str(getattr(variable, "path", variable.name))
+
+
+def _with_tables(
+    grads_and_vars: Iterable[tuple[Any, Any]],
+) -> list[tuple[Any, Any]]:
+    """The pairs, with tables in place of Keras' weights that stand for them.
+
+    A weight that a layer did not make is left out where its table comes too.
+    """
+    pairs = [
+        (g, table_or_self(v), getattr(v, "is_implied", False))
+        for g, v in grads_and_vars
+    ]
+    given = {
+        id(variable_of(v))
+        for _, v, is_implied in pairs
+        if is_of_a_table(v) and not is_implied
+    }
+    return [
+        (g, v)
+        for g, v, is_implied in pairs
+        if not is_implied or id(v) not in given
+    ]
 
 
 def _listed(var_list: Any) -> list[Any] | None:

@@ -17,6 +17,7 @@ from tfembed.dynamic_embedding.training.optimizer import TableOptimizer
 from tfembed.dynamic_embedding.training.slot_variable import slot_called
 from tfembed.dynamic_embedding.training.step_gradients import (
     is_of_a_table,
+    table_or_self,
     variable_of,
 )
 from tfembed.dynamic_embedding.variables.variable import Variable
@@ -144,15 +145,8 @@ class _Front:
         global_step: Any = None,
     ) -> Any:
         """Takes one step: `TableOptimizer.minimize`."""
-
-        def targets() -> Any:
-            given = var_list() if callable(var_list) else var_list
-            if given is None:
-                return None
-            return tf.nest.map_structure(_table_or_self, given)
-
         return self.engine.minimize(
-            loss, targets, grad_loss, name, tape, global_step=global_step
+            loss, var_list, grad_loss, name, tape, global_step=global_step
         )
 
     def apply_gradients(
@@ -162,10 +156,7 @@ class _Front:
         **options: Any,
     ) -> Any:
         """Takes one step: `TableOptimizer.apply_gradients`."""
-        pairs = [
-            (gradient, _table_or_self(v)) for gradient, v in grads_and_vars
-        ]
-        return self.engine.apply_gradients(pairs, name, **options)
+        return self.engine.apply_gradients(grads_and_vars, name, **options)
 
     def slots_of(self, params: Variable) -> list[Any]:
         """Views of the slots beside a table's rows; for the `Variable`."""
@@ -177,7 +168,7 @@ class _Front:
         `get_slot_names` lists none, as those of dense variables are saved by
         the inner optimizer, whose method lists them.
         """
-        var = _table_or_self(var)
+        var = table_or_self(var)
         if not is_of_a_table(var):
             return self.inner_optimizer.get_slot(var, slot_name)
         return slot_called(self.engine, variable_of(var), slot_name)
@@ -206,17 +197,10 @@ class _Front:
 
     def _create_all_weights(self, var_list: Sequence[Any]) -> None:
         """Makes slots, as Keras asks before it loads weights."""
-        targets = [_table_or_self(v) for v in var_list]
+        targets = [table_or_self(v) for v in var_list]
         self.engine.attach(v for v in targets if is_of_a_table(v))
         dense = [v for v in targets if not is_of_a_table(v)]
         v2_private.build(self.inner_optimizer, dense)
-
-
-def _table_or_self(variable: Any) -> Any:
-    """The table of a weight of one of tfembed's Keras layers."""
-    params = getattr(variable, "params", None)
-    is_weight = isinstance(params, Variable) and not is_of_a_table(variable)
-    return params if is_weight else variable
 
 
 @functools.cache

@@ -106,7 +106,9 @@ def id_tensor(
     Tensors for a layer's table are widened, as the layer does.
     """
     as_keys = getattr(params, "as_keys", None)
-    if as_keys is not None and (tf.is_tensor(ids) or isinstance(ids, np.ndarray)):
+    if as_keys is not None and (
+        tf.is_tensor(ids) or isinstance(ids, np.ndarray)
+    ):
         ids = as_keys(ids)
     return key_tensor(ids, params, error)
 

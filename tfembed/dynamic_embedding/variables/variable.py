@@ -242,6 +242,11 @@ class Variable(VariableFiles, VariableLookups):
         self._optimizer = weakref.ref(optimizer)
 
     @property
+    def is_attached(self) -> bool:
+        """Whether an optimizer has trained the variable, or has been asked to."""
+        return self._optimizer is not None
+
+    @property
     def optimizer_vars(self) -> list[Any]:
         """`get_slot_variables` of the optimizer that trains the variable.
 
