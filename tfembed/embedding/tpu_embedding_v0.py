@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tfembed import errors
+from tfembed.dynamic_embedding.lookups.watched_rows import note_lookup
 from tfembed.dynamic_embedding.training.step_gradients import (
     warn_without_gradients,
 )
@@ -133,6 +134,8 @@ class TPUEmbeddingV0(TapedEmbedding):
             zip(self._plan.paths, self._plan.features, strict=True)
         )
         tables = self.embedding_tables
+        for table in tables.values():
+            note_lookup(table)
         if self._shards is not None:
             self._shards.check_inside_run("A lookup")
             outputs = look_up_static(

@@ -19,19 +19,22 @@ import keras
 import numpy as np
 import tensorflow as tf
 from keras.src.backend.common import global_state
+from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 
 from tfembed import ops
 from tfembed.dynamic_embedding.keras import row_files
+from tfembed.dynamic_embedding.keras.float_ids import LayerKeys
 from tfembed.dynamic_embedding.keras.optimizer import KerasTableOptimizer
 from tfembed.dynamic_embedding.keras.table_layer import TableLayer
 from tfembed.dynamic_embedding.keras.table_variable import TableVariable
 from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.ops import private
 
-__all__ = ["BareTable", "note_lookup"]
+__all__ = ["BareTable", "keys_to_build_with", "note_lookup"]
 
 _NO_ROWS = "no_rows"
 _MAKING = threading.RLock()
+_TOLD: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
 
 
 class BareTable(keras.layers.Layer):
@@ -55,6 +58,9 @@ class BareTable(keras.layers.Layer):
             params, trainable=True, name="rows", is_implied=True
         )
         self._models: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._steps: weakref.WeakKeyDictionary[Any, int] = (
+            weakref.WeakKeyDictionary()
+        )
         self._told: weakref.WeakSet[Any] = weakref.WeakSet()
         self._is_held = False
         self.built = True
@@ -84,7 +90,6 @@ class BareTable(keras.layers.Layer):
         self._is_held = self._is_held or _holds(layer, self.params)
         self._is_held = self._is_held or _holds(model, self.params)
         self._models.add(model)
-        # Keras makes no more weights once a layer is built; this is none of its.
         known = vars(layer).setdefault("_bare_tables", [])
         if any(table is self for table in known):
             return
@@ -108,21 +113,26 @@ class BareTable(keras.layers.Layer):
             or isinstance(optimizer, KerasTableOptimizer)
             or model in self._told
             or not (layer.trainable and ops.tape_records())
-            or not any(_steps_of(model))
+            or not any(_owners_of(model.train_step))
         ):
             return
-        self._told.add(model)
 
         def tell() -> None:
-            # A step of users' own may have another optimizer for tables.
+            self._told.add(model)
             if is_keras_step or not self.params.is_attached:
                 warnings.warn(
                     _complaint(self.params, layer, model), stacklevel=2
                 )
 
+        # A step of users' own may have another optimizer for tables: what the
+        # first step did is known once it is traced; in eager mode, in the next.
         is_keras_step = type(model).train_step is keras.Model.train_step
-        if is_keras_step or not private.when_traced(tell):
+        if is_keras_step:
             tell()
+        elif not private.when_traced(tell):
+            step = int(optimizer.iterations)
+            if self._steps.setdefault(model, step) != step:
+                tell()
 
     def save_own_variables(self, store: Any) -> None:
         """Writes the rows of a table that a layer holds."""
@@ -144,19 +154,29 @@ class BareTable(keras.layers.Layer):
             row_files.read_store(self.params, store)
 
 
-def note_lookup(params: Variable) -> None:
-    """Shows a table to the model whose call looks it up; for each lookup."""
+def note_lookup(params: Any) -> None:
+    """Shows a table to the model whose call looks it up; for each lookup.
+
+    Args:
+      params: a `Variable`; a tf.Variable, which Keras knows as little, can only
+        be warned of.
+    """
     context = global_state.get_global_attribute("current_call_ctx")
     if context is not None:
         layer, model = _innermost_layer(), context.entry_layer
-    elif not tf.executing_eagerly() and ops.tape_records():
-        # Such as a `compute_loss` of users' own.
-        layer = model = next(_steps_of(None), None)
+    elif in_symbolic_scope():  # A model is built, when it is loaded.
+        layer = model = next(_owners_of(keras.Model.build_from_config), None)
+    elif ops.tape_records():  # Such as a `compute_loss` of users' own.
+        layer = model = next(_owners_of(keras.Model.train_step), None)
     else:
         return
-    if layer is None or not _can_train(params):
+    if layer is None:
         return
-    if isinstance(layer, TableLayer) and layer.params is params:
+    if not isinstance(params, Variable):
+        _warn_of_variable(params, layer)
+        return
+    is_own = isinstance(layer, TableLayer) and layer.params is params
+    if is_own or not (params.trainable and params.value_dtype.is_floating):
         return
     with _MAKING:
         table = vars(params).get("_bare_table")
@@ -167,8 +187,32 @@ def note_lookup(params: Variable) -> None:
     table.check_optimizer(layer, model)
 
 
-def _can_train(params: Any) -> bool:
-    return bool(params.trainable and params.value_dtype.is_floating)
+def keys_to_build_with(ids: Any, params: Any) -> Any:
+    """Keys in place of floats, by which Keras builds what has no keras.Input."""
+    context = global_state.get_global_attribute("current_call_ctx")
+    is_built_now = in_symbolic_scope() and (
+        context is None or isinstance(context.entry_layer, keras.Model)
+    )
+    return (
+        LayerKeys(params.name, params.key_dtype)(ids) if is_built_now else ids
+    )
+
+
+def _warn_of_variable(variable: Any, layer: Any) -> None:
+    """Warns in the first step of Keras' own, which cannot train it."""
+    model = next(_owners_of(keras.Model.train_step), None)
+    if model is None or not (layer.trainable and ops.tape_records()):
+        return
+    told = _TOLD.setdefault(model, set())
+    if variable.name not in told:
+        told.add(variable.name)
+        warnings.warn(
+            f"Table '{variable.name}' is not trained: layer '{layer.name}' of "
+            f"model '{model.name}' looks it up, and the training step of Keras "
+            "knows no tf.Variables. Take its gradient in a `train_step` of your "
+            "own, or use tfembed.keras.layers.DistributedEmbedding.",
+            stacklevel=2,
+        )
 
 
 def _innermost_layer() -> Any:
@@ -180,16 +224,10 @@ def _innermost_layer() -> Any:
     )
 
 
-def _steps_of(model: Any) -> Iterator[Any]:
-    """Models whose training step is running.
-
-    Args:
-      model: of which the step may be users' own; None: any model, in the step
-        that Keras has for all.
-    """
-    given = keras.Model if model is None else model
-    step: Any = inspect.unwrap(given.train_step)
-    code = getattr(getattr(step, "__func__", step), "__code__", None)
+def _owners_of(method: Any) -> Iterator[Any]:
+    """Models of which a method is running, in this thread."""
+    function: Any = inspect.unwrap(method)
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
     frame: Any = sys._getframe(1)
     while frame is not None:
         if frame.f_code is code:

@@ -11,10 +11,22 @@ import tensorflow as tf
 from tfembed import errors
 from tfembed.ops import tape_records, trainable_rows
 
-__all__ = ["LISTENERS", "check_max_norm", "clip_rows", "watch"]
+__all__ = [
+    "LISTENERS",
+    "check_max_norm",
+    "clip_rows",
+    "note_lookup",
+    "watch",
+]
 
-# Each is called with the `Variable` of every lookup that may be trained.
+# Each is called with the table of every lookup that may be trained.
 LISTENERS: list[Callable[[Any], None]] = []
+
+
+def note_lookup(table: Any) -> None:
+    """Tells who listens that a `Variable`, or a tf.Variable, is looked up."""
+    for listener in LISTENERS:
+        listener(table)
 
 
 def watch(
@@ -32,8 +44,7 @@ def watch(
       wrapper: what stands for this lookup or for a part of all lookups.
     """
     if wrapper is None or wrapper.trainable:
-        for listener in LISTENERS:
-            listener(params)
+        note_lookup(params)
     if tf.executing_eagerly() and not tape_records():
         return rows  # A third of the time of an eager lookup of a few keys.
     anchors = [a for a in (params, wrapper) if a is not None and a.trainable]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from tfembed import checks, errors
 from tfembed.tables import batches
 
 __all__ = [
+    "STAND_INS",
     "check_addition",
     "check_no_options",
     "check_partitioner",
@@ -22,6 +23,11 @@ __all__ = [
     "value_tensor",
     "with_defaults",
 ]
+
+
+# Each is called with floats that are looked up and the table's variable, and gives
+# keys where only a model's shapes are being found.
+STAND_INS: list[Callable[[tf.Tensor, Any], Any]] = []
 
 
 def device_list(devices: str | Sequence[str] | None) -> list[str]:
@@ -105,11 +111,13 @@ def id_tensor(
 
     Tensors for a layer's table are widened, as the layer does.
     """
-    as_keys = getattr(params, "as_keys", None)
-    if as_keys is not None and (
-        tf.is_tensor(ids) or isinstance(ids, np.ndarray)
-    ):
-        ids = as_keys(ids)
+    if tf.is_tensor(ids) or isinstance(ids, np.ndarray):
+        as_keys = getattr(params, "as_keys", None)
+        if as_keys is not None:
+            ids = as_keys(ids)
+        elif tf.as_dtype(ids.dtype).is_floating:
+            for stand_in in STAND_INS:
+                ids = stand_in(ids, params)
     return key_tensor(ids, params, error)
 
 
