@@ -23,6 +23,7 @@ from tensorflow.python.ops import (
     handle_data_util,
     resource_variable_ops,
 )
+from tensorflow.python.util import object_identity
 
 
 def set_handle_shape(
@@ -95,6 +96,11 @@ def outside_function(handle: tf.Tensor) -> tf.Tensor:
 def acts_as_variable(value: Any) -> bool:
     """Whether tapes take `value` for its `handle`."""
     return resource_variable_ops.is_resource_variable(value)
+
+
+def reference(value: Any) -> Any:
+    """What `ref()` of TensorFlow's variables gives: compared as the object."""
+    return object_identity.Reference(value)
 
 
 def register_read_only(op_type: str) -> None:

@@ -27,6 +27,11 @@ from tfembed.dynamic_embedding.keras.float_ids import LayerKeys
 from tfembed.dynamic_embedding.keras.optimizer import KerasTableOptimizer
 from tfembed.dynamic_embedding.keras.table_layer import TableLayer
 from tfembed.dynamic_embedding.keras.table_variable import TableVariable
+from tfembed.dynamic_embedding.training.v2_optimizer import (
+    frozen_tables,
+    is_front,
+    stepping_model,
+)
 from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.ops import private
 
@@ -168,6 +173,8 @@ def note_lookup(params: Any) -> None:
         layer = model = next(_owners_of(keras.Model.build_from_config), None)
     elif ops.tape_records():  # Such as a `compute_loss` of users' own.
         layer = model = next(_owners_of(keras.Model.train_step), None)
+        if layer is None:
+            _check_tf_keras(params)
     else:
         return
     if layer is None:
@@ -196,6 +203,24 @@ def keys_to_build_with(ids: Any, params: Any) -> Any:
     return (
         LayerKeys(params.name, params.key_dtype)(ids) if is_built_now else ids
     )
+
+
+def _check_tf_keras(params: Any) -> None:
+    """Warns in a step of tf_keras whose optimizer trains no tables."""
+    model = stepping_model() if isinstance(params, Variable) else None
+    tf_keras: Any = sys.modules.get("tf_keras")
+    if (
+        model is None
+        or not params.trainable
+        or type(model).train_step is not tf_keras.Model.train_step
+        or is_front(model.optimizer)
+        or any(params is one for one in frozen_tables(model))
+    ):
+        return
+    told = _TOLD.setdefault(model, set())
+    if params.name not in told:
+        told.add(params.name)
+        warnings.warn(_complaint(params, model, model), stacklevel=2)
 
 
 def _warn_of_variable(variable: Any, layer: Any) -> None:
