@@ -17,7 +17,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 from keras.src.backend.common import global_state
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 
@@ -37,6 +36,7 @@ from tfembed.ops import private
 
 __all__ = ["BareTable", "keys_to_build_with", "note_lookup"]
 
+_JOINED = "_bare_tables"  # What a layer has of these.
 _NO_ROWS = "no_rows"
 _MAKING = threading.RLock()
 _TOLD: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
@@ -95,7 +95,7 @@ class BareTable(keras.layers.Layer):
         self._is_held = self._is_held or _holds(layer, self.params)
         self._is_held = self._is_held or _holds(model, self.params)
         self._models.add(model)
-        known = vars(layer).setdefault("_bare_tables", [])
+        known = vars(layer).setdefault(_JOINED, [])
         if any(table is self for table in known):
             return
         known.append(self)  # Where Keras looks for what it saves.
@@ -123,8 +123,9 @@ class BareTable(keras.layers.Layer):
             return
 
         def tell() -> None:
+            is_told = model in self._told
             self._told.add(model)
-            if is_keras_step or not self.params.is_attached:
+            if not is_told and (is_keras_step or not self.params.is_attached):
                 warnings.warn(
                     _complaint(self.params, layer, model), stacklevel=2
                 )
@@ -262,9 +263,11 @@ def _owners_of(method: Any) -> Iterator[Any]:
 
 def _holds(layer: Any, params: Variable) -> bool:
     """Whether an attribute of a layer is the table, or stands for it."""
-    found = tf.nest.flatten([list(_members(v)) for v in vars(layer).values()])
+    found = [one for value in vars(layer).values() for one in _members(value)]
     return any(
-        v is params or getattr(v, "params", None) is params for v in found
+        one is params or getattr(one, "params", None) is params
+        for one in found
+        if not isinstance(one, BareTable)
     )
 
 
