@@ -190,7 +190,8 @@ def note_lookup(params: Any) -> None:
         table = vars(params).get("_bare_table")
         if table is None:
             # Not tracked: the table is no part of its variable in checkpoints.
-            table = vars(params)["_bare_table"] = BareTable(params)
+            table = BareTable(params)
+            params.__dict__["_bare_table"] = table
         table.join(layer, model)
     table.check_optimizer(layer, model)
 
