@@ -350,3 +350,29 @@ def test_ops_of_a_loop_are_told_from_others():
         "branch": False,
         "function": False,
     }
+
+
+def test_what_waits_for_a_trace_is_called_once_the_outermost_is_made():
+    called = []
+
+    @tf.function
+    def inner():
+        assert private.when_traced(lambda: called.append("end"))
+        called.append("inner")
+
+    @tf.function
+    def outer():
+        inner()
+        called.append("outer")
+
+    outer()
+    outer()
+
+    assert called == ["inner", "outer", "end"]
+    assert not private.when_traced(lambda: None)
+
+
+def test_references_to_one_object_are_one():
+    value, other = object(), object()
+    assert private.reference(value) == private.reference(value)
+    assert private.reference(value) != private.reference(other)

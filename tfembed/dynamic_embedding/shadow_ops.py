@@ -57,7 +57,7 @@ def embedding_lookup(
         return ids.with_flat_values(
             embedding_lookup(shadow, ids.flat_values, name=name)
         )
-    ids = arguments.key_tensor(ids, shadow)
+    ids = arguments.id_tensor(ids, shadow, errors.ArgumentError)
     return shadow.embedding_lookup(ids, name)
 
 
@@ -90,7 +90,7 @@ def embedding_lookup_unique(
             f"{shadow.dim}; got {embedding_size!r}."
         )
     if not isinstance(ids, tf.RaggedTensor):
-        ids = arguments.key_tensor(ids, shadow)
+        ids = arguments.id_tensor(ids, shadow, errors.ArgumentError)
     return embedding_lookup_unique_base(
         ids,
         embedding_size,

@@ -121,6 +121,7 @@ class TPUEmbedding(StepCalls):
             self._choices,
             is_pipelined=self._options.is_pipelined,
         )
+        self._tables_with_gradients: set[str] = set()
         self._names = RecentNames(self._forget)
         self._forms = StepForms(
             max_enqueued,
@@ -213,7 +214,12 @@ class TPUEmbedding(StepCalls):
 
     def trained_lookup(self) -> TrainedLookup:
         """Lookups whose gradient trains the tables, for layers."""
-        return TrainedLookup(self._plan, self._engine_or_new(), self._replicas)
+        return TrainedLookup(
+            self._plan,
+            self._engine_or_new(),
+            self._replicas,
+            self._tables_with_gradients,
+        )
 
 
 private.note_callback_of(TPUEmbedding)

@@ -7,6 +7,7 @@ the update, which runs when a tape differentiates the activations.
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -34,11 +35,14 @@ class TrainedLookup:
       plan: its features and tables.
       engine: it.
       replicas: of its strategy.
+      known: names of tables that got a gradient in eager mode, or of which was
+        said that they get none.
     """
 
     plan: EmbeddingPlan
     engine: EngineRouter
     replicas: Replicas
+    known: set[str] = dataclasses.field(default_factory=set)
 
     def look_up(
         self,
@@ -135,11 +139,14 @@ class TrainedLookup:
         trap: tf.Tensor,
         scale: Callable[[], Any],
     ) -> list[tf.Tensor]:
+        reached: set[int] = set()
+
         @tf.custom_gradient
         def activations_of(trap: tf.Tensor) -> Any:
             activations = self.engine.look_up(ids, plans)
 
             def gradient(*upstream: tf.Tensor) -> tf.Tensor:
+                self._warn_of_unused(reached)
                 factor = 1.0 / tf.cast(scale(), tf.float32)
                 gradients = [tf.cast(g, tf.float32) * factor for g in upstream]
                 self._update(ids, plans, gradients)
@@ -151,7 +158,31 @@ class TrainedLookup:
 
             return activations, gradient
 
-        return list(activations_of(trap))
+        activations = list(activations_of(trap))
+        if tf.executing_eagerly() and len(self.known) == len(self.plan.tables):
+            return activations
+        return [_noted(one, i, reached) for i, one in enumerate(activations)]
+
+    def _warn_of_unused(self, reached: set[int]) -> None:
+        """Names the tables that a step leaves alone, as Keras names variables.
+
+        Args:
+          reached: the features whose activations have a gradient. The others
+            come as zeros.
+        """
+        tables = [config.name for config in self.plan.tables]
+        used = {tables[self.plan.table_ids[i]] for i in reached}
+        known = self.known if tf.executing_eagerly() else set()
+        unused = [t for t in tables if t not in used and t not in known]
+        if tf.executing_eagerly():
+            self.known.update(tables)
+        if unused:
+            warnings.warn(
+                f"Gradients do not exist for tables {unused} when minimizing "
+                "the loss, which uses no activations of their features: their "
+                "gradients are zeros.",
+                stacklevel=2,
+            )
 
     def _update(
         self,
@@ -201,3 +232,17 @@ def _lead(value: Any) -> tf.Tensor | None:
     if isinstance(value, tf.SparseTensor) and value.shape.rank > 2:
         return value.dense_shape[:-1]
     return None
+
+
+def _noted(activation: tf.Tensor, feature: int, reached: set[int]) -> tf.Tensor:
+    """`activation`, whose gradient adds `feature` to those `reached`."""
+
+    @tf.custom_gradient
+    def identity(x: tf.Tensor) -> Any:
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            reached.add(feature)
+            return upstream
+
+        return tf.identity(x), gradient
+
+    return identity(activation)

@@ -25,6 +25,7 @@ from tensorflow.python.ops import (
     handle_data_util,
     resource_variable_ops,
 )
+from tensorflow.python.util import object_identity
 
 _STAND_IN = "_tfembed_stand_in"
 
@@ -201,6 +202,11 @@ def acts_as_variable(value: Any) -> bool:
     return resource_variable_ops.is_resource_variable(value)
 
 
+def reference(value: Any) -> Any:
+    """What `ref()` of TensorFlow's variables gives: compared as the object."""
+    return object_identity.Reference(value)
+
+
 def register_read_only(op_type: str) -> None:
     """Lets a tf.function run ops of this type on one table side by side."""
     auto_control_deps_utils.register_read_only_resource_op(op_type)
@@ -273,6 +279,24 @@ def in_order(make: Callable[[], tf.Tensor]) -> tf.Tensor:
             return ordered.mark_as_return(make())
     finally:
         graph._add_control_dependencies = False
+
+
+def when_traced(callback: Callable[[], None]) -> bool:
+    """Has `callback` called once the outermost function that is traced is made.
+
+    Returns:
+      Whether one is.
+    """
+    graph: Any = tf.compat.v1.get_default_graph()
+    outermost = None
+    while not tf.executing_eagerly() and isinstance(
+        graph, func_graph.FuncGraph
+    ):
+        outermost, graph = graph, graph.outer_graph
+    if outermost is None:
+        return False
+    outermost._add_scope_exit_callback(callback)
+    return True
 
 
 def is_in_loop(op: tf.Operation) -> bool:

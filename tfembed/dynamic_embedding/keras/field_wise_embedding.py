@@ -78,7 +78,7 @@ class FieldWiseEmbedding(TableLayer):
             )
         if isinstance(ids, tf.RaggedTensor):
             flat, examples, batch = (
-                ids.flat_values,
+                self._keys(ids.flat_values),
                 ids.value_rowids(),
                 ids.nrows(),
             )
@@ -86,7 +86,7 @@ class FieldWiseEmbedding(TableLayer):
             shape = tf.shape(ids, tf.int64)
             batch = shape[0]
             examples = tf.repeat(tf.range(batch), shape[1])
-            flat = tf.reshape(ids, [-1])
+            flat = tf.reshape(self._keys(ids), [-1])
         bags = examples * self.nslots + self._slots(flat)
         combined = combiners.combine_bags(
             self.look_up(flat), bags, batch * self.nslots, self.combiner

@@ -17,6 +17,9 @@ from tfembed.dynamic_embedding.training.families.wrapped_optimizer import (
 )
 from tfembed.dynamic_embedding.training.inner_attribute import inner_attribute
 from tfembed.dynamic_embedding.training.optimizer import TableOptimizer
+from tfembed.dynamic_embedding.training.step_gradients import (
+    table_or_self,
+)
 from tfembed.dynamic_embedding.variables.variable import Variable
 
 __all__ = ["KerasTableOptimizer"]
@@ -103,7 +106,7 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
         tables: list[Any] = []
         dense: list[Any] = []
         for variable in variables:
-            target = _table_or_self(variable)
+            target = table_or_self(variable)
             is_table = isinstance(target, (Variable, TrainableWrapper))
             (tables if is_table else dense).append(target)
         self.engine.attach(tables)
@@ -135,11 +138,7 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
         pairs = list(grads_and_vars)
         if not self.built:
             self.build([variable for _, variable in pairs])
-        self.engine.apply_gradients(
-            [(gradient, _table_or_self(v)) for gradient, v in pairs],
-            name=name,
-            **options,
-        )
+        self.engine.apply_gradients(pairs, name=name, **options)
 
     def minimize(self, loss: Any, var_list: Any, **options: Any) -> tf.Tensor:
         """Takes one step: `TableOptimizer.minimize`.
@@ -152,12 +151,7 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
                 "`var_list` must be variables, such as "
                 "`model.trainable_variables`, or a function of them; got None."
             )
-
-        def targets() -> list[Any]:
-            given = var_list() if callable(var_list) else var_list
-            return [_table_or_self(variable) for variable in given]
-
-        return self.engine.minimize(loss, targets, **options)
+        return self.engine.minimize(loss, var_list, **options)
 
     def slots_of(self, params: Variable) -> list[Any]:
         """Views of the slots beside a table's rows; for the `Variable`."""
@@ -206,7 +200,3 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
             options.pop("inner_optimizer"), custom_objects=custom_objects
         )
         return cls(TableOptimizer(inner, **options), name)
-
-
-def _table_or_self(variable: Any) -> Any:
-    return variable.params if isinstance(variable, TableVariable) else variable

@@ -13,7 +13,8 @@ import tensorflow as tf
 
 from tfembed import checks, errors, ops
 from tfembed.dynamic_embedding.keras import layer_config, row_files
-from tfembed.dynamic_embedding.keras.float_ids import stand_in
+from tfembed.dynamic_embedding.keras.float_ids import LayerKeys
+from tfembed.dynamic_embedding.keras.layer_config import is_below
 from tfembed.dynamic_embedding.keras.layer_options import LayerOptions
 from tfembed.dynamic_embedding.keras.table_variable import TableVariable
 from tfembed.dynamic_embedding.lookups.lookup import (
@@ -88,6 +89,8 @@ class TableLayer(keras.layers.Layer):
             stochastic_rounding=options.stochastic_rounding,
         )
         check_max_norm(options.max_norm, self.params)
+        self._keys = LayerKeys(self.name, self.params.key_dtype)
+        self.params.as_keys = self._keys
         with keras.name_scope(self.name):
             self._weight = TableVariable(
                 self.params, trainable=self.trainable, name="rows"
@@ -125,18 +128,11 @@ class TableLayer(keras.layers.Layer):
         """Views of the slots beside the rows: `Variable.optimizer_vars`."""
         return self.params.optimizer_vars
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls the layer; the first argument, the ids, as keys.
-
-        So that a `call` of a class that users derive may look them up as they
-        come, also where Keras builds a model by tracing it with floats.
-        """
-        if args and isinstance(args[0], (tf.Tensor, np.ndarray)):
-            args = (self._keys(args[0]), *args[1:])
-        return super().__call__(*args, **kwargs)
-
     def look_up(self, ids: Any) -> Any:
         """The rows of `ids`, ids.shape + [size], in the layer's compute dtype.
+
+        A `call` of a class that users derive gets what they pass. It looks up
+        what it makes of that by this method, by `super().call` or in `shadow`.
 
         Args:
           ids: a tensor of any shape, or a tf.RaggedTensor.
@@ -171,34 +167,17 @@ class TableLayer(keras.layers.Layer):
         rows = rows if self.trainable else tf.stop_gradient(rows)
         return tf.cast(rows, self.compute_dtype)
 
-    def compute_output_spec(self, ids: Any) -> Any:
-        """What a functional model gets; refuses ids that are no keys early."""
-        if not self._are_keys(tf.as_dtype(ids.dtype)):
-            raise errors.DtypeError(self._complaint(ids.dtype))
-        return super().compute_output_spec(ids)
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        """What a functional model gets; refuses ids that are no keys early.
 
-    def _keys(self, ids: Any) -> tf.Tensor:
-        if isinstance(ids, tf.SparseTensor):
-            raise errors.DtypeError(
-                f"Ids of layer '{self.name}' must be dense or ragged; got a "
-                "SparseTensor. Give it tf.RaggedTensor.from_sparse(ids)."
-            )
-        ids, key_dtype = tf.convert_to_tensor(ids), self.params.key_dtype
-        if self._are_keys(ids.dtype):
-            return tf.cast(ids, key_dtype) if ids.dtype != key_dtype else ids
-        return stand_in(ids, key_dtype, self._complaint(ids.dtype.name))
-
-    def _are_keys(self, dtype: tf.DType) -> bool:
-        key_dtype = self.params.key_dtype
-        return dtype == key_dtype or (dtype.is_integer and key_dtype.is_integer)
-
-    def _complaint(self, dtype: str) -> str:
-        wanted = self.params.key_dtype.name
-        return (
-            f"Ids of layer '{self.name}' must be {wanted}; got {dtype}. Begin the "
-            f"model, a Sequential one too, with keras.Input(shape, "
-            f"dtype='{wanted}')."
-        )
+        A `call` of a class that users derive is traced: its input need be no
+        ids, its output no rows.
+        """
+        if is_below(type(self), "call", "compute_output_shape"):
+            return keras.Operation.compute_output_spec(self, *args, **kwargs)
+        for ids in args[:1]:
+            self._keys.check(tf.as_dtype(ids.dtype))
+        return super().compute_output_spec(*args, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the layer.

@@ -27,10 +27,21 @@ class TableVariable(keras.Variable):
       params: the table.
       trainable: whether the layer is.
       name: of the weight.
+      is_implied: whether the table is no weight that a layer made, but one that
+        a layer looks up. Optimizers leave such a weight out where the table is
+        given too.
     """
 
-    def __init__(self, params: Variable, *, trainable: bool, name: str) -> None:
+    def __init__(
+        self,
+        params: Variable,
+        *,
+        trainable: bool,
+        name: str,
+        is_implied: bool = False,
+    ) -> None:
         self._params = params
+        self.is_implied = is_implied
         super().__init__(
             initializer="zeros",
             shape=(0, params.dim),
@@ -59,8 +70,11 @@ class TableVariable(keras.Variable):
 
         Raises:
           tfembed.errors.UnsupportedError: a gradient, from an optimizer that
-            does not train tables.
+            does not train tables. For a weight that `is_implied` a warning.
         """
+        if isinstance(value, tf.IndexedSlices) and self.is_implied:
+            warnings.warn(self._not_alone(), stacklevel=2)
+            return self
         if isinstance(value, tf.IndexedSlices):
             raise errors.UnsupportedError(self._not_alone())
         warnings.warn(

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfembed import errors, ops
 from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
+from tfembed.dynamic_embedding.lookups.watched_rows import note_lookup
 from tfembed.dynamic_embedding.variables import arguments
 from tfembed.dynamic_embedding.variables.embedding_weights import (
     EmbeddingWeights,
@@ -179,6 +180,7 @@ def _fused(params: Any, bags: Bags, combiner: str, name: str) -> tf.Tensor:
     """One op call for lookup and combination; one for its gradient."""
     feature = ops.feature_ids(bags.ids, bags.weights, name=params.name)
     plan = ops.FeaturePlan(table=0, combiner=combiner, validate=False)
+    note_lookup(params)
     source = params if params.trainable else params.handle
     if params.trainable and private.in_session_graph():
         # What trainable_variables() lists.

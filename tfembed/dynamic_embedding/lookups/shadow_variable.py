@@ -95,6 +95,11 @@ class ShadowVariable(TrainableWrapper, EmbeddingWeights):
         return self.params.key_dtype
 
     @property
+    def as_keys(self) -> Any:
+        """What makes keys of ids, where a layer has the table; or None."""
+        return self.params.as_keys
+
+    @property
     def value_dtype(self) -> tf.DType:
         """Dtype of the rows."""
         return self.params.value_dtype

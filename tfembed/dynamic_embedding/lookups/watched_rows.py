@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -9,7 +10,22 @@ import tensorflow as tf
 from tfembed import checks, errors
 from tfembed.ops import tape_records, trainable_rows
 
-__all__ = ["check_max_norm", "clip_rows", "watch"]
+__all__ = [
+    "LISTENERS",
+    "check_max_norm",
+    "clip_rows",
+    "note_lookup",
+    "watch",
+]
+
+# Each is called with the table of every lookup that may be trained.
+LISTENERS: list[Callable[[Any], None]] = []
+
+
+def note_lookup(table: Any) -> None:
+    """Tells who listens that a `Variable`, or a tf.Variable, is looked up."""
+    for listener in LISTENERS:
+        listener(table)
 
 
 def watch(
@@ -26,6 +42,8 @@ def watch(
       params: the `Variable`.
       wrapper: what stands for this lookup or for a part of all lookups.
     """
+    if wrapper is None or wrapper.trainable:
+        note_lookup(params)
     if tf.executing_eagerly() and not tape_records():
         return rows  # A third of the time of an eager lookup of a few keys.
     anchors = [a for a in (params, wrapper) if a is not None and a.trainable]

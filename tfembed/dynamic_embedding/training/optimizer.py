@@ -176,7 +176,8 @@ class TableOptimizer(tf.Module):
 
         Args:
           grads_and_vars: pairs of a gradient and its `Variable`,
-            `TrainableWrapper` or dense variable. Pairs with None are left out.
+            `TrainableWrapper` or dense variable. Pairs with None are left out,
+            with a warning that names their variables.
           name: of the step.
           global_step: a variable that counts steps too.
           skip_gradients_aggregation, experimental_aggregate_gradients: whether

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
+import warnings
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Any
 
 import tensorflow as tf
@@ -24,7 +25,9 @@ __all__ = [
     "is_of_a_table",
     "loss_gradients",
     "sort_gradients",
+    "table_or_self",
     "variable_of",
+    "warn_without_gradients",
 ]
 
 _OF_TABLES = (Variable, TrainableWrapper)
@@ -36,22 +39,23 @@ def sort_gradients(
     """The gradients of tables and those of dense variables.
 
     A table may come several times, with gradients of several batches or of
-    several lookups: all of them count.
+    several lookups: all of them count. Variables without a gradient are left
+    out, with a warning.
 
     Raises:
       tfembed.errors.ArgumentError: no gradient, one that would count twice or,
         in a graph, might, or as `table_gradient`.
       tfembed.errors.DtypeError: as `table_gradient`.
     """
-    pairs = _once_for_each_name(
-        [(g, v) for g, v in grads_and_vars if g is not None]
-    )
+    given = _with_tables(grads_and_vars)
+    pairs = _once_for_each_name([(g, v) for g, v in given if g is not None])
     if not pairs:
         raise errors.ArgumentError(
             "No variable has a gradient. Look rows up, and compute the loss, "
             "inside the tape; in a graph of TensorFlow 1, give the variables "
             "that the loss uses."
         )
+    warn_without_gradients([v for g, v in given if g is None])
     sparse, dense = [], []
     for gradient, variable in pairs:
         if is_of_a_table(variable):
@@ -112,9 +116,38 @@ def is_of_a_table(variable: Any) -> bool:
     return isinstance(variable, _OF_TABLES)
 
 
+def table_or_self(variable: Any) -> Any:
+    """The table of a weight of one of tfembed's Keras layers."""
+    params = getattr(variable, "params", None)
+    is_weight = isinstance(params, Variable) and not is_of_a_table(variable)
+    return params if is_weight else variable
+
+
 def variable_of(variable: Variable | TrainableWrapper) -> Variable:
     """The variable that holds the rows."""
     return variable if isinstance(variable, Variable) else variable.params
+
+
+def warn_without_gradients(variables: Sequence[Any]) -> None:
+    """Names variables that a step leaves as they are, as Keras does.
+
+    The warning comes with each call in eager mode, and once where a function is
+    traced. Python shows one text once. A graph of TensorFlow 1 lists all dense
+    variables that there are, so its step names tables alone.
+
+    Args:
+      variables: tables, what stands for them, and dense variables.
+    """
+    if in_session_graph():
+        variables = [v for v in variables if is_of_a_table(v)]
+    names = list(dict.fromkeys(_name_of(v) for v in variables))
+    if names:
+        warnings.warn(
+            f"Gradients do not exist for variables {names} when minimizing the "
+            "loss: the step leaves them as they are. Does the loss use what was "
+            "looked up, and was it looked up inside the tape?",
+            stacklevel=2,
+        )
 
 
 def check_counter(global_step: Any) -> None:
@@ -136,6 +169,37 @@ def check_finite(gradient: Any) -> tf.Tensor:
         values,
         "A dense variable's gradient is not finite, and nonfinite='refuse'",
     )
+
+
+def _name_of(variable: Any) -> str:
+    """What a variable is called; of what stands for a table, the table too."""
+    if isinstance(variable, TrainableWrapper):
+        return f"{variable.name} of table {variable.params.name}"
+    # Weights of Keras have a path, tf.Variables do not.
+    return str(getattr(variable, "path", variable.name))
+
+
+def _with_tables(
+    grads_and_vars: Iterable[tuple[Any, Any]],
+) -> list[tuple[Any, Any]]:
+    """The pairs, with tables in place of Keras' weights that stand for them.
+
+    A weight that a layer did not make is left out where its table comes too.
+    """
+    pairs = [
+        (g, table_or_self(v), getattr(v, "is_implied", False))
+        for g, v in grads_and_vars
+    ]
+    given = {
+        id(variable_of(v))
+        for _, v, is_implied in pairs
+        if is_of_a_table(v) and not is_implied
+    }
+    return [
+        (g, v)
+        for g, v, is_implied in pairs
+        if not is_implied or id(v) not in given
+    ]
 
 
 def _listed(var_list: Any) -> list[Any] | None:

@@ -17,11 +17,18 @@ from tfembed.dynamic_embedding.training.optimizer import TableOptimizer
 from tfembed.dynamic_embedding.training.slot_variable import slot_called
 from tfembed.dynamic_embedding.training.step_gradients import (
     is_of_a_table,
+    table_or_self,
     variable_of,
 )
 from tfembed.dynamic_embedding.variables.variable import Variable
 
-__all__ = ["base_for", "v2_table_optimizer"]
+__all__ = [
+    "base_for",
+    "frozen_tables",
+    "is_front",
+    "stepping_model",
+    "v2_table_optimizer",
+]
 
 
 def base_for(opt: Any) -> Any:
@@ -58,6 +65,11 @@ def _of_inner(name: str) -> property:
         lambda front: getattr(vars(front).get("inner_optimizer"), name, None),
         lambda front, value: None,
     )
+
+
+def is_front(optimizer: Any) -> bool:
+    """Whether an optimizer is of `v2_table_optimizer`."""
+    return isinstance(optimizer, _Front)
 
 
 class _Front:
@@ -143,16 +155,15 @@ class _Front:
         *,
         global_step: Any = None,
     ) -> Any:
-        """Takes one step: `TableOptimizer.minimize`."""
+        """Takes one step: `TableOptimizer.minimize`.
 
-        def targets() -> Any:
-            given = var_list() if callable(var_list) else var_list
-            if given is None:
-                return None
-            return tf.nest.map_structure(_table_or_self, given)
-
+        In a model's training step, all of its variables stand for the tables
+        that its layers look up too: tf_keras knows no `Variable` as a weight.
+        """
+        if tape is not None:
+            var_list = _with_looked_up(var_list, tape)
         return self.engine.minimize(
-            loss, targets, grad_loss, name, tape, global_step=global_step
+            loss, var_list, grad_loss, name, tape, global_step=global_step
         )
 
     def apply_gradients(
@@ -162,10 +173,7 @@ class _Front:
         **options: Any,
     ) -> Any:
         """Takes one step: `TableOptimizer.apply_gradients`."""
-        pairs = [
-            (gradient, _table_or_self(v)) for gradient, v in grads_and_vars
-        ]
-        return self.engine.apply_gradients(pairs, name, **options)
+        return self.engine.apply_gradients(grads_and_vars, name, **options)
 
     def slots_of(self, params: Variable) -> list[Any]:
         """Views of the slots beside a table's rows; for the `Variable`."""
@@ -177,7 +185,7 @@ class _Front:
         `get_slot_names` lists none, as those of dense variables are saved by
         the inner optimizer, whose method lists them.
         """
-        var = _table_or_self(var)
+        var = table_or_self(var)
         if not is_of_a_table(var):
             return self.inner_optimizer.get_slot(var, slot_name)
         return slot_called(self.engine, variable_of(var), slot_name)
@@ -206,17 +214,51 @@ class _Front:
 
     def _create_all_weights(self, var_list: Sequence[Any]) -> None:
         """Makes slots, as Keras asks before it loads weights."""
-        targets = [_table_or_self(v) for v in var_list]
+        targets = [table_or_self(v) for v in var_list]
         self.engine.attach(v for v in targets if is_of_a_table(v))
         dense = [v for v in targets if not is_of_a_table(v)]
         v2_private.build(self.inner_optimizer, dense)
 
 
-def _table_or_self(variable: Any) -> Any:
-    """The table of a weight of one of tfembed's Keras layers."""
-    params = getattr(variable, "params", None)
-    is_weight = isinstance(params, Variable) and not is_of_a_table(variable)
-    return params if is_weight else variable
+def _with_looked_up(var_list: Any, tape: Any) -> Any:
+    """Adds what a tape saw of tables to all trainable variables of a model."""
+    model = stepping_model()
+    given = var_list() if callable(var_list) else var_list
+    if model is None or not isinstance(given, (list, tuple)):
+        return given
+    of_model = {id(v) for v in model.trainable_variables}
+    if {id(v) for v in given} != of_model:
+        return given  # Users choose some.
+    tables = [table_or_self(v) for v in given]
+    known = {id(variable_of(v)) for v in tables if is_of_a_table(v)}
+    known |= {id(v) for v in frozen_tables(model)}
+    seen = tape.watched_variables()
+    return [
+        *given,
+        *(v for v in seen if isinstance(v, Variable) and id(v) not in known),
+    ]
+
+
+def stepping_model() -> Any:
+    """The model of tf_keras whose training step is running, or None."""
+    tf_keras = sys.modules.get("tf_keras")
+    frame: Any = sys._getframe(1) if tf_keras is not None else None
+    while frame is not None:
+        found = frame.f_locals.get("self")
+        is_step = frame.f_code.co_name == "train_step"
+        if is_step and isinstance(found, tf_keras.Model):  # type: ignore[union-attr]
+            return found
+        frame = frame.f_back
+    return None
+
+
+def frozen_tables(model: Any) -> list[Variable]:
+    """The tables that are attributes of a model's layers which do not train."""
+    layers = [
+        one for one in model.submodules if not getattr(one, "trainable", 1)
+    ]
+    found = [v for one in layers for v in vars(one).values()]
+    return [v for v in found if isinstance(v, Variable)]
 
 
 @functools.cache

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfembed import checks, errors
 from tfembed.tables import batches
 
 __all__ = [
+    "STAND_INS",
     "check_addition",
     "check_no_options",
     "check_partitioner",
@@ -21,6 +23,11 @@ __all__ = [
     "value_tensor",
     "with_defaults",
 ]
+
+
+# Each is called with floats that are looked up and the table's variable, and gives
+# keys where only a model's shapes are being found.
+STAND_INS: list[Callable[[tf.Tensor, Any], Any]] = []
 
 
 def device_list(devices: str | Sequence[str] | None) -> list[str]:
@@ -96,9 +103,23 @@ def check_no_options(options: dict[str, Any], name: str) -> None:
             )
 
 
-def id_tensor(ids: Any, params: Any) -> tf.Tensor:
-    """`key_tensor` for lookups, which raise DtypeError (a TypeError)."""
-    return key_tensor(ids, params, errors.DtypeError)
+def id_tensor(
+    ids: Any,
+    params: Any,
+    error: type[errors.TfembedError] = errors.DtypeError,
+) -> tf.Tensor:
+    """`key_tensor` for lookups, which raise DtypeError (a TypeError).
+
+    Tensors for a layer's table are widened, as the layer does.
+    """
+    if tf.is_tensor(ids) or isinstance(ids, np.ndarray):
+        as_keys = getattr(params, "as_keys", None)
+        if as_keys is not None:
+            ids = as_keys(ids)
+        elif tf.as_dtype(ids.dtype).is_floating:
+            for stand_in in STAND_INS:
+                ids = stand_in(ids, params)
+    return key_tensor(ids, params, error)
 
 
 def value_tensor(values: Any, params: Any) -> tf.Tensor:

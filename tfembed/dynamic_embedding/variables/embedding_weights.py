@@ -20,12 +20,14 @@ class EmbeddingWeights(abc.ABC):
       key_dtype: dtype of the keys.
       value_dtype: dtype of the rows.
       dim: width of a row.
+      as_keys: of a layer's table, what makes keys of the ids that come.
     """
 
     name: Any
     key_dtype: Any
     value_dtype: Any
     dim: Any
+    as_keys: Any = None
 
     @abc.abstractmethod
     def embedding_lookup(

@@ -24,6 +24,7 @@ from tfembed.dynamic_embedding.variables.graph_variables import note_variable
 from tfembed.dynamic_embedding.variables.kv_creator import check_kv_creator
 from tfembed.dynamic_embedding.variables.partition import default_partition_fn
 from tfembed.dynamic_embedding.variables.variable_shard import VariableShard
+from tfembed.ops import private
 from tfembed.policies import AdmissionPolicy, EvictionPolicy, Expiry
 from tfembed.tables.dtypes import table_dtypes
 
@@ -191,6 +192,10 @@ class Variable(VariableFiles, VariableLookups):
             f"{self.value_dtype.name} [{self.dim}], {self.shard_num} shard(s)>"
         )
 
+    def ref(self) -> Any:
+        """A hashable reference, as tf.Variable's; tf_keras asks for it."""
+        return private.reference(self)
+
     @property
     def dtype(self) -> tf.DType:
         """The rows' dtype."""
@@ -240,6 +245,11 @@ class Variable(VariableFiles, VariableLookups):
     def remember_optimizer(self, optimizer: Any) -> None:
         """Notes whose slots lie beside the rows; for the optimizer."""
         self._optimizer = weakref.ref(optimizer)
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether an optimizer has trained the variable, or has been asked to."""
+        return self._optimizer is not None
 
     @property
     def optimizer_vars(self) -> list[Any]:

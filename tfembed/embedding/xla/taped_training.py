@@ -212,8 +212,12 @@ def sort_gradients(
 ) -> tuple[dict[int, tf.IndexedSlices], list[tuple[Any, Any]]]:
     """The gradients of tables by their places, and the pairs of others.
 
+    Args:
+      shards: the tables.
+      pairs: gradients, none of which is None, and their variables.
+
     Raises:
-      tfembed.errors.ArgumentError: no gradient, a table's that is no
+      tfembed.errors.ArgumentError: a table's gradient that is no
         tf.IndexedSlices, a table twice, or a table of another object.
     """
     gradients: dict[int, tf.IndexedSlices] = {}
@@ -225,8 +229,6 @@ def sort_gradients(
                 f"Table {variable.name!r} is another object's. Call "
                 "apply_optimizer of that one, with an optimizer of its own."
             )
-        if gradient is None:
-            continue
         if place is None:
             others.append((gradient, variable))
             continue
@@ -242,11 +244,6 @@ def sort_gradients(
                 "gradient is that of all lookups."
             )
         gradients[place] = gradient
-    if not gradients and not others:
-        raise errors.ArgumentError(
-            "No variable has a gradient. Look features up, and compute the "
-            "loss, inside the tape."
-        )
     return gradients, others
 
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfembed import embedding, errors, ops
 from tfembed.dynamic_embedding.keras import row_files
+from tfembed.dynamic_embedding.keras.layer_config import is_below
 from tfembed.embedding.features.dense_bags import weights_in_bags
 from tfembed.keras import descriptions, float_ids, packed_inputs
 from tfembed.keras.layer_tables import LayerTables
@@ -187,14 +188,20 @@ class DistributedEmbedding(keras.layers.Layer):
         return {config.name: table for config, table in tables.items()}
 
     def compute_output_spec(
-        self, inputs: Any, weights: Any = None, training: Any = None
+        self, inputs: Any, *args: Any, **kwargs: Any
     ) -> Any:
         """What a functional model gets.
+
+        A `call` of a class that users derive is traced: its input need be no
+        ids, its output no activations.
 
         Raises:
           As `output_specs`.
         """
-        del weights, training
+        if is_below(type(self), "call", "compute_output_spec"):
+            return keras.Operation.compute_output_spec(
+                self, inputs, *args, **kwargs
+            )
         inputs = self._structured(inputs)
         if packed_inputs.is_packed(inputs):
             inputs = packed_inputs.input_shapes(
