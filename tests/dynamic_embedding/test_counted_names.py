@@ -207,3 +207,19 @@ def test_an_optimizer_of_a_numbered_one_s_config_has_its_name_for_files():
     assert again.name == optimizer.name != "mine"
     for one in (again, optimizer):
         assert de.DynamicEmbeddingOptimizer(one).name == "mine"
+
+
+def test_a_graph_s_table_is_called_the_same_whatever_was_made_before_it():
+    def names(others):
+        with tf.Graph().as_default():
+            for _ in range(others):
+                with tf.name_scope("model"):
+                    tf.constant(1, name="tfembed_users")
+                de.Variable(dim=2, name="another")
+            with tf.name_scope("model"):
+                tables = [de.Variable(dim=2, name="users") for _ in range(2)]
+            handles = [v.handle.op for v in tables]
+            return [op.get_attr("shared_name") for op in handles]
+
+    assert names(2) == names(0)
+    assert len(set(names(0))) == 2

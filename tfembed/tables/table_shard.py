@@ -15,6 +15,12 @@ from tfembed.ops import table as table_ops
 
 __all__ = ["ShardOptions", "TableShard"]
 
+# What the tables of a graph are called. Not by the graph's `unique_name`: other
+# ops and the number of a name scope would be in it, and workers whose graphs
+# differ in these would share no tables. No string: a Saver tries to write what
+# collections of such names hold into its meta graph.
+_USED_NAMES = ("tfembed_table_names",)
+
 
 @dataclasses.dataclass(frozen=True)
 class ShardOptions:
@@ -97,10 +103,15 @@ class TableShard(tf.saved_model.experimental.TrackableResource):
 
     def _name_in_graph(self) -> str:
         name = f"tfembed_{self.options.name}"
-        if self._is_in_graph:
-            graph = tf.compat.v1.get_default_graph()
-            return str(graph.unique_name(name))
-        return f"{name}_{uuid.uuid4().hex}"
+        if not self._is_in_graph:
+            return f"{name}_{uuid.uuid4().hex}"
+        used = tf.compat.v1.get_collection_ref(_USED_NAMES)
+        chosen, i = name, 0
+        while chosen in used:
+            i += 1
+            chosen = f"{name}#{i}"
+        used.append(chosen)
+        return chosen
 
     def _serialize_to_proto(
         self, object_proto: Any = None, **kwargs: Any
