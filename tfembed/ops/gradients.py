@@ -41,7 +41,7 @@ def trainable_rows(anchor: Any, keys: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
         `handle`, `trainable` and `_should_act_as_resource_variable`, hashable
         and weakly referenceable. Tapes watch such an object by themselves, and
         `tape.gradient` and `optimizer.apply_gradients` take it as a source.
-        Where it has an `empty_variable`, of float32, with the same handle, that
+        Where it has a `read_variable`, of float32, with the same handle, that
         is read, so that freezing makes a constant of it.
       keys: int64, int32 or string [...].
       rows: float32 [..., dim], what `keys` looked up.
@@ -55,9 +55,9 @@ def trainable_rows(anchor: Any, keys: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
     if private.acts_as_variable(anchor):
         private.table_accessed(anchor)
     module, keys = library.load(), as_keys(keys, "keys")
-    empty = getattr(anchor, "empty_variable", None)
-    if empty is not None:
-        return module.tfembed_trainable_rows_of(empty.read_value(), keys, rows)
+    source = getattr(anchor, "read_variable", None)
+    if source is not None:
+        return module.tfembed_trainable_rows_of(source.read_value(), keys, rows)
     handle = getattr(anchor, "handle", anchor)
     return module.tfembed_trainable_rows(handle, keys, rows)
 

@@ -138,19 +138,18 @@ class StringTable(ShardedTable):
             there = tf.fill(tf.concat([tf.shape(keys), [1]], 0), _THERE)
             rows = tf.concat([rows, there], -1)
         parts = self.partition(keys)
-        return group(
-            [
-                tf.raw_ops.LookupTableInsertV2(
-                    table_handle=handle, keys=part, values=part_rows
-                )
-                for handle, part, part_rows in zip(
-                    self.handles,
-                    parts.split(keys),
-                    parts.split(rows),
-                    strict=True,
-                )
-            ]
+        shards = zip(
+            self.handles, parts.split(keys), parts.split(rows), strict=True
         )
+        with tf.control_dependencies(parts.checks):
+            return group(
+                [
+                    tf.raw_ops.LookupTableInsertV2(
+                        table_handle=handle, keys=part, values=part_rows
+                    )
+                    for handle, part, part_rows in shards
+                ]
+            )
 
     def remove(self, keys: Any) -> tf.Operation | None:
         """Removes `keys`, of any shape; those not there are ignored."""

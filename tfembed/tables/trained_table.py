@@ -274,7 +274,7 @@ class TrainedTable(EvictingTable):
         parts = self.partition(keys)
         of_shards = parts.split(keys)
         shards = zip(self.handles, of_shards, parts.split(rows), strict=True)
-        checks = self.check_bounds(of_shards)
+        checks = [*parts.checks, *self.check_bounds(of_shards)]
         with tf.control_dependencies([*checks, *self.lay_out_slots()]):
             return group(
                 [table_ops.write_trained(*shard, add=add) for shard in shards]

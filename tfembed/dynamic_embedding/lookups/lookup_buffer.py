@@ -63,10 +63,8 @@ class LookupBuffer(RefusedUses, tf.Variable):
         self._name = name
         self._trainable = bool(trainable) and params.trainable
         self._buffer: Any = graph_rows
-        self._empty: tf.Variable | None = None
         if graph_rows is None:
             self._buffer = buffer(params.value_dtype, name, [params.dim])
-            self._empty = buffer(tf.float32, f"{name}-gradients", [params.dim])
         # As of TensorFlow's variables: whether a graph of TensorFlow 1 has it.
         self._in_graph_mode = graph_rows is not None
         self._track_trackable(params, "params")
@@ -99,23 +97,21 @@ class LookupBuffer(RefusedUses, tf.Variable):
     @property
     def handle(self) -> tf.Tensor:
         """The resource that gradients go to."""
-        return (
-            self._buffer.handle if self._empty is None else self._empty.handle
-        )
+        return self._buffer.handle
 
     @property
-    def empty_variable(self) -> tf.Variable | None:
+    def read_variable(self) -> tf.Variable | None:
         """What lookups read, so that their gradients go to it.
 
-        Not the value, of which freezing would make a constant as large as the
-        last lookup. None in a graph of TensorFlow 1.
+        None in a graph of TensorFlow 1, and for rows that are not float32.
         """
-        return self._empty
+        is_read = not self._in_graph_mode and self.dtype == tf.float32
+        return self._buffer if is_read else None
 
     @property
     def _handle(self) -> tf.Tensor:
-        """That of the value, which TensorFlow reads where it takes variables."""
-        return self._buffer.handle
+        """`handle`, as TensorFlow's own variables call it inside."""
+        return self.handle
 
     @property
     def op(self) -> tf.Operation:
@@ -187,9 +183,7 @@ class LookupBuffer(RefusedUses, tf.Variable):
 
     def _buffers(self) -> dict[str, tf.Variable]:
         """The variables that lookups write, by name."""
-        if self._empty is None:
-            return {"rows": self._buffer}
-        return {"rows": self._buffer, "gradients": self._empty}
+        return {"rows": self._buffer}
 
     def _write_object_proto(self, proto: Any, options: Any) -> None:
         """Tells a SavedModel that this is an object with a table, no variable."""

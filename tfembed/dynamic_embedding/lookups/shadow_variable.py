@@ -171,7 +171,7 @@ class TableShadow(ShadowVariable):
         return self.params.handle
 
     @property
-    def empty_variable(self) -> None:
+    def read_variable(self) -> None:
         """None: gradients go to the table."""
 
     def _watch(self, rows: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
