@@ -6,6 +6,7 @@ every supported version.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,9 +21,13 @@ from tensorflow.python.framework import (
 from tensorflow.python.ops import (
     control_flow_util,
     control_flow_v2_func_graphs,
+    custom_gradient,
     handle_data_util,
     resource_variable_ops,
 )
+from tensorflow.python.util import dispatch, object_identity
+
+Reference: Any = object_identity.Reference  # What `tf.Variable.ref` gives.
 
 
 def set_handle_shape(
@@ -66,6 +71,26 @@ def tape_watches(tensor: tf.Tensor) -> bool:
     return bool(record.should_record_backprop([tensor]))
 
 
+def asked_by_custom_gradient() -> bool:
+    """Whether who called the caller is tf.custom_gradient itself."""
+    asking = sys._getframe(2)
+    return asking.f_globals.get("__name__") == custom_gradient.__name__
+
+
+def is_recomputed() -> bool:
+    """Whether tf.recompute_grad calls this, and will again for a gradient."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if (
+            code.co_name in ("inner", "inner_recompute_grad")
+            and frame.f_globals.get("__name__") == custom_gradient.__name__
+        ):
+            return True
+        frame = frame.f_back
+    return False
+
+
 def captured(handle: tf.Tensor) -> tf.Tensor:
     """`handle` as an input of the function, branch or loop that is traced."""
     graph: Any = tf.compat.v1.get_default_graph()
@@ -90,6 +115,11 @@ def outside_function(handle: tf.Tensor) -> tf.Tensor:
         if inner is handle and not hasattr(outer, "op"):
             return outer
     return handle
+
+
+def register_dispatchable(cls: type) -> type:
+    """Lets tf.experimental.dispatch_for_api tell objects of `cls`; returns it."""
+    return dispatch.register_dispatchable_type(cls)
 
 
 def acts_as_variable(value: Any) -> bool:

@@ -89,21 +89,6 @@ class ShadowVariable(TrainableWrapper, EmbeddingWeights):
         if exists is None:
             self.exists = buffer(tf.bool, f"{name}-exists")
 
-    @property
-    def key_dtype(self) -> tf.DType:
-        """Dtype of the keys."""
-        return self.params.key_dtype
-
-    @property
-    def value_dtype(self) -> tf.DType:
-        """Dtype of the rows."""
-        return self.params.value_dtype
-
-    @property
-    def dim(self) -> int:
-        """Width of a row."""
-        return self.params.dim
-
     def embedding_lookup(
         self,
         ids: Any,

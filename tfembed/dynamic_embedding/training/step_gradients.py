@@ -8,6 +8,10 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.dynamic_embedding.lookups.gradient_source import (
+    StandIn,
+    WatchedTable,
+)
 from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
 from tfembed.dynamic_embedding.training.graph_gradients import (
     GraphOptions,
@@ -44,7 +48,7 @@ def sort_gradients(
       tfembed.errors.DtypeError: as `table_gradient`.
     """
     pairs = _once_for_each_name(
-        [(g, v) for g, v in grads_and_vars if g is not None]
+        [(g, _source_of(v)) for g, v in grads_and_vars if g is not None]
     )
     if not pairs:
         raise errors.ArgumentError(
@@ -151,13 +155,22 @@ def _listed(var_list: Any) -> list[Any] | None:
 
 def _used_variables(tape: tf.GradientTape) -> list[Any]:
     """The trainable variables that a tape has seen; of a table, the table."""
-    used = [v for v in tape.watched_variables() if v.trainable]
-    tables = {id(v) for v in used if isinstance(v, Variable)}
+    watched = [_source_of(v) for v in tape.watched_variables()]
+    # A table that is watched by name and looked up in comes as two variables.
+    used = {id(v): v for v in watched if v.trainable}
+    tables = {id(v) for v in used.values() if isinstance(v, Variable)}
     return [
         v
-        for v in used
+        for v in used.values()
         if not (isinstance(v, TrainableWrapper) and id(v.params) in tables)
     ]
+
+
+def _source_of(variable: Any) -> Any:
+    """The table, or what it is else, that TensorFlow's tapes know as another."""
+    if isinstance(variable, WatchedTable):
+        return variable.params
+    return variable.source if isinstance(variable, StandIn) else variable
 
 
 def _once_for_each_name(
