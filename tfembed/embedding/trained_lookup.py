@@ -22,8 +22,16 @@ from tfembed.embedding.features.step_format import op_combiner
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.replicas import Replicas
 from tfembed.ops import FeatureIds, FeaturePlan
+from tfembed.ops.gradients import check_forward_mode
+from tfembed.ops.private import in_order, orders_by_itself
 
 __all__ = ["TrainedLookup"]
+
+_SECOND_ORDER = (
+    "Lookups that train their tables have no second-order gradients. Take the "
+    "gradient of the activations (`tape.watch(activations)`); that can be "
+    "differentiated again."
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -135,6 +143,9 @@ class TrainedLookup:
         trap: tf.Tensor,
         scale: Callable[[], Any],
     ) -> list[tf.Tensor]:
+        # Its transposed gradient would update the tables.
+        check_forward_mode([trap])
+
         @tf.custom_gradient
         def activations_of(trap: tf.Tensor) -> Any:
             activations = self.engine.look_up(ids, plans)
@@ -142,12 +153,16 @@ class TrainedLookup:
             def gradient(*upstream: tf.Tensor) -> tf.Tensor:
                 factor = 1.0 / tf.cast(scale(), tf.float32)
                 gradients = [tf.cast(g, tf.float32) * factor for g in upstream]
-                self._update(ids, plans, gradients)
-                return tf.raw_ops.PreventGradient(
-                    input=0.0 * trap,
-                    message="Lookups that train their tables have no "
-                    "second-order gradients.",
-                )
+
+                def of_trap() -> tf.Tensor:
+                    self._update(ids, plans, gradients)
+                    return tf.raw_ops.PreventGradient(
+                        input=0.0 * trap, message=_SECOND_ORDER
+                    )
+
+                # Of a function that a tape is around, TensorFlow runs what the
+                # gradients are made of, and no update beside them.
+                return of_trap() if orders_by_itself() else in_order(of_trap)
 
             return activations, gradient
 

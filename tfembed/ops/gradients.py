@@ -15,10 +15,17 @@ import tensorflow as tf
 from tfembed import errors
 from tfembed.ops import library, private
 from tfembed.ops.ids import as_keys, id_dtypes
+from tfembed.ops.packed_slices import unpacked_slices
 
 _SECOND_ORDER = (
     "tfembed's lookups have no second-order gradients: what `tape.gradient` "
-    "gave for a table cannot be differentiated again."
+    "gave for a table cannot be differentiated again. Take the gradient of the "
+    "rows that were looked up (`tape.watch(rows)`); that can be."
+)
+_FORWARD = (
+    "tfembed's lookups have no derivative in forward mode, which "
+    "tf.autodiff.ForwardAccumulator asks for. Use tf.GradientTape; or watch the "
+    "rows: look them up first, and give these to the accumulator as primals."
 )
 _LOOPED = (
     "Lookups inside of a loop (tf.while_loop, a `for` over tensors, tf.map_fn, "
@@ -52,9 +59,40 @@ def trainable_rows(anchor: Any, keys: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
     """
     if private.acts_as_variable(anchor):
         private.variable_accessed(anchor)
+    handle = getattr(anchor, "handle", anchor)
+    check_forward_mode([handle])
     return library.load().tfembed_trainable_rows(
-        getattr(anchor, "handle", anchor), as_keys(keys, "keys"), rows
+        handle, as_keys(keys, "keys"), rows
     )
+
+
+def check_forward_mode(handles: Sequence[tf.Tensor]) -> None:
+    """Raises UnsupportedError where an accumulator has a tangent for a table.
+
+    TensorFlow makes derivatives of forward mode by differentiating gradients,
+    and fails on slices with errors that say nothing.
+    """
+    if private.have_tangents(handles):
+        raise errors.UnsupportedError(_FORWARD)
+
+
+def stand_in_rows(anchor: Any, key_dtype: tf.DType, dim: int) -> tf.Tensor:
+    """A tensor without elements, whose gradient is for `anchor`.
+
+    The gradient is slices by key, or what `packed_slices` made of them.
+
+    Args:
+      anchor: an object that acts as a variable, as for `trainable_rows`.
+      key_dtype: of its keys.
+      dim: width of its rows.
+    """
+    # No lookup has such keys; they tell the gradient what it is.
+    keys = tf.zeros([0, 0, dim], tf.string if key_dtype == tf.string else tf.int64)
+    # Of no known shape: TensorFlow gives its gradient that one.
+    rows = tf.compat.v1.placeholder_with_default(
+        tf.zeros([0, 0, dim, 1]), tf.TensorShape(None)
+    )
+    return trainable_rows(anchor, keys, rows)
 
 
 def record_access(anchor: Any) -> None:
@@ -82,6 +120,10 @@ def _trainable_rows_gradient(op: Any, gradient: tf.Tensor) -> list[Any]:
     if _is_looped(op):
         raise errors.UnsupportedError(_LOOPED)
     _check_branch(op, [op.inputs[0]], [op.inputs[1]])
+    shape = op.inputs[1].shape
+    if shape.rank == 3 and shape.as_list()[:2] == [0, 0]:  # `stand_in_rows`.
+        slices = unpacked_slices(gradient, op.inputs[1].dtype, shape[2])
+        return [slices, None, None]
     keys = tf.reshape(op.inputs[1], [-1])
     dim = tf.shape(gradient)[-1]
     values = tf.reshape(gradient, tf.stack([tf.size(keys), dim]))

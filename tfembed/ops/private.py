@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.eager import record
+from tensorflow.python.eager import forwardprop_util, record
 from tensorflow.python.framework import (
     auto_control_deps,
     auto_control_deps_utils,
@@ -69,6 +69,14 @@ def tape_records() -> bool:
 def tape_watches(tensor: tf.Tensor) -> bool:
     """Whether a gradient tape of this thread follows `tensor`."""
     return bool(record.should_record_backprop([tensor]))
+
+
+def have_tangents(tensors: Sequence[tf.Tensor]) -> bool:
+    """Whether a ForwardAccumulator of this thread follows one of `tensors`."""
+    if not tape_records():
+        return False
+    inside = [captured(tensor) for tensor in tensors]
+    return bool(forwardprop_util.pack_tangents(inside).tangents)
 
 
 def asked_by_custom_gradient() -> bool:

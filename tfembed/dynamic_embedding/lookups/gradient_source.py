@@ -15,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed import errors
+from tfembed import errors, ops
 from tfembed.ops import private
 
 __all__ = [
@@ -25,9 +25,6 @@ __all__ = [
     "WatchedTable",
     "no_slices",
 ]
-
-_PART_BITS = 16  # Of a key, in one float32: exact, and never a NaN.
-_MARK = 29533.0  # Another number says that a gradient was changed.
 
 
 @private.register_dispatchable
@@ -49,6 +46,10 @@ class GradientSource:
     def ref(self) -> Any:
         """A hashable reference, whose `deref()` is this object."""
         return _Reference(self)
+
+    def zero_gradient(self) -> Any:
+        """What a tape gives with unconnected_gradients=ZERO."""
+        return no_slices(self)
 
 
 class TableSource(GradientSource):
@@ -178,10 +179,10 @@ class StandIn(tf.__internal__.CompositeTensor):
     ) -> tf.Tensor:
         """No rows, whose gradient goes to the source."""
         del dtype, name
-        return _packable(self.source)
+        return ops.stand_in_rows(self.source, self.source.key_dtype, self.source.dim)
 
     def __repr__(self) -> str:
-        return f"<StandIn of {self.source!r}>"
+        return repr(self.source)
 
 
 class _Reference(private.Reference):
@@ -248,7 +249,7 @@ class PackableSlices(tf.IndexedSlices):
         self, dtype: tf.DType | None = None, name: str | None = None
     ) -> tf.Tensor:
         del dtype, name
-        return _packed(self)
+        return ops.packed_slices(self)
 
 
 def no_slices(source: Any) -> tf.IndexedSlices:
@@ -265,77 +266,7 @@ def no_slices(source: Any) -> tf.IndexedSlices:
 )
 def _zeros_like_source(
     tensor: Any, dtype: Any = None, name: Any = None, optimize: Any = True
-) -> tf.IndexedSlices:
-    """What a tape gives with unconnected_gradients=ZERO."""
+) -> Any:
+    """What tapes call for unconnected_gradients=ZERO."""
     del dtype, name, optimize
-    return no_slices(tensor)
-
-
-def _packable(source: Any) -> tf.Tensor:
-    """A tensor of no rows, float32; slices go to `source` by its gradient."""
-
-    @tf.custom_gradient
-    def stand_in(handle: tf.Tensor) -> Any:
-        # Of no known shape: its gradient would be given that.
-        rows = tf.compat.v1.placeholder_with_default(
-            tf.zeros([0, 0]), [None, None]
-        )
-        return rows, lambda packed: _unpacked(packed, source)
-
-    private.variable_accessed(source)  # As by any read: tapes watch it.
-    return stand_in(source.handle)
-
-
-def _packed(slices: tf.IndexedSlices) -> tf.Tensor:
-    """Slices as one float32 tensor [n, ...]: a mark, the rows, the keys."""
-    keys = tf.reshape(slices.indices, [-1])
-    if keys.dtype == tf.string:
-        parts = _letters(keys)
-    else:
-        whole = tf.bitcast(tf.cast(keys, tf.int64), tf.uint16)
-        parts = tf.cast(whole, tf.float32)
-    mark = tf.fill([tf.size(keys), 1], _MARK)
-    rows = tf.cast(slices.values, tf.float32)
-    return tf.concat([mark, rows, parts], 1)
-
-
-def _unpacked(packed: Any, source: Any) -> Any:
-    """The slices that `_packed` had; what are slices, as they are."""
-    if packed is None or isinstance(packed, tf.IndexedSlices):
-        return packed
-    number, dim = tf.shape(packed)[0], source.dim
-    checks = [
-        tf.debugging.assert_equal(
-            packed[:, :1],
-            _MARK,
-            f"The gradient of '{source.name}' was changed as a tensor, inside "
-            "of tf.custom_gradient. Change its `values`, and return "
-            "tf.IndexedSlices(values, indices).",
-        )
-    ]
-    with tf.control_dependencies([one for one in checks if one is not None]):
-        rows = tf.reshape(packed[:, 1 : dim + 1], [number, dim])
-        parts = packed[:, dim + 1 :]
-    if source.key_dtype == tf.string:
-        return tf.IndexedSlices(rows, _words(parts))
-    parts = tf.reshape(parts, [number, 64 // _PART_BITS])
-    keys = tf.bitcast(tf.cast(parts, tf.uint16), tf.int64)
-    return tf.IndexedSlices(rows, keys)
-
-
-def _letters(keys: tf.Tensor) -> tf.Tensor:
-    """Strings [n] as float32 [n, 1 + the longest's length]: lengths, bytes."""
-    lengths = tf.strings.length(keys)
-    longest = tf.reduce_max(tf.concat([lengths, [1]], 0))
-    letters = tf.io.decode_raw(keys, tf.uint8, fixed_length=longest)
-    parts = tf.concat([lengths[:, None], tf.cast(letters, tf.int32)], 1)
-    return tf.cast(parts, tf.float32)
-
-
-def _words(parts: tf.Tensor) -> tf.Tensor:
-    """The strings that `_letters` took apart."""
-    parts = tf.cast(parts, tf.int32)
-    alphabet = tf.constant([bytes([i]) for i in range(256)])
-    words = tf.strings.reduce_join(tf.gather(alphabet, parts[:, 1:]), 1)
-    lengths = tf.reduce_sum(parts[:, :1], 1)
-    return tf.strings.substr(words, tf.zeros_like(lengths), lengths)
+    return tensor.zero_gradient()
