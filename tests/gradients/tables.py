@@ -7,7 +7,6 @@ watches the rows that came out, and the step is told their gradient.
 
 from __future__ import annotations
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -32,9 +31,11 @@ class Table:
     Attributes:
       sources: what a tape differentiates for.
       takes_rows: whether that is the rows that came out, instead.
+      tangent_shape: of a tangent for a source.
     """
 
     takes_rows = False
+    tangent_shape = ROWS.shape
 
     def __init__(self):
         self.sources = []
@@ -104,7 +105,9 @@ class Grown(Table):
     def __init__(self, look_up=None):
         self.v = filled()
         self.sources = [self.v]
-        self.fetch = look_up or (lambda v, ids: de.embedding_lookup(v, ids, name="x"))
+        self.fetch = look_up or (
+            lambda v, ids: de.embedding_lookup(v, ids, name="x")
+        )
         self.optimizer = de.DynamicEmbeddingOptimizer(
             tf.keras.optimizers.SGD(RATE)
         )
@@ -113,7 +116,9 @@ class Grown(Table):
         return self.fetch(self.v, tf.cast(ids, tf.int64))
 
     def apply(self, gradients):
-        self.optimizer.apply_gradients(zip(gradients, self.sources, strict=True))
+        self.optimizer.apply_gradients(
+            zip(gradients, self.sources, strict=True)
+        )
 
     def rows(self):
         return self.v.lookup(tf.range(SIZE, dtype=tf.int64)).numpy()
@@ -300,6 +305,8 @@ class TableLayer(Grown):
 
 class DistributedLayer(Table):
     """`keras.layers.DistributedEmbedding`, which moves its tables by itself."""
+
+    tangent_shape = ()
 
     def __init__(self):
         self.layer = tfembed.keras.layers.DistributedEmbedding(

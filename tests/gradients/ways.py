@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from gradients.tables import ASKED, DIM, IDS, ROWS
+from gradients.tables import ASKED, DIM, IDS
 
 SCALE = np.array([1.0, -2.0], np.float32)
 WAYS = {}
@@ -116,7 +116,7 @@ def zero_connected(table):
 @way("unconnected_gradients=ZERO, not connected")
 def zero_unconnected(table):
     with Recorded(table) as tape:
-        rows = tape.rows(table.look_up(ids()))
+        tape.rows(table.look_up(ids()))
         other = tf.constant(1.0)
         tape.tape.watch(other)
         loss = other * 2.0
@@ -274,7 +274,10 @@ def accumulated(table, look_up):
     with Recorded(table) as tape:
         rows = tape.rows(table.look_up(ids())) if table.takes_rows else None
     sources = tape.sources
-    tangents = [tf.ones(ROWS.shape if len(s.shape) else []) for s in sources]
+    tangents = [
+        tf.ones_like(s) if table.takes_rows else tf.ones(table.tangent_shape)
+        for s in sources
+    ]
     with tf.autodiff.ForwardAccumulator(sources, tangents) as accumulator:
         loss = loss_of(look_up(ids()) if rows is None else rows)
     slope = accumulator.jvp(loss)
@@ -315,6 +318,17 @@ def cond(table):
             lambda: table.look_up(ids),
             lambda: 3.0 * table.look_up(ids),
         )
+
+    plainly(table, found)
+
+
+@way("tape around tf.cond that calls a tf.function")
+def cond_function(table):
+    look_up = tf.function(table.look_up)
+
+    def found(ids):
+        zeros = tf.zeros([4, DIM])
+        return tf.cond(tf.size(ids) > 2, lambda: look_up(ids), lambda: zeros)
 
     plainly(table, found)
 
@@ -372,7 +386,7 @@ def while_loop_function(table):
 def inside_while_loop(table):
     def body(i):
         plainly(table, table.look_up)
-        return i + 1
+        return [i + 1]
 
     tf.while_loop(lambda i: i < 2, body, [0])
 

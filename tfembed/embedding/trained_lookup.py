@@ -23,7 +23,12 @@ from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.replicas import Replicas
 from tfembed.ops import FeatureIds, FeaturePlan
 from tfembed.ops.gradients import check_forward_mode
-from tfembed.ops.private import in_order, orders_by_itself
+from tfembed.ops.private import (
+    control_flow_left,
+    in_order,
+    is_vectorized,
+    orders_by_itself,
+)
 
 __all__ = ["TrainedLookup"]
 
@@ -31,6 +36,16 @@ _SECOND_ORDER = (
     "Lookups that train their tables have no second-order gradients. Take the "
     "gradient of the activations (`tape.watch(activations)`); that can be "
     "differentiated again."
+)
+_LEFT = (
+    "Lookups that train their tables are inside of a {0}, and the tape is around "
+    "it: TensorFlow lets no update out. Call the layer before the {0}, or open "
+    "the tape inside of it."
+)
+_VECTORIZED = (
+    "Lookups that train their tables have no jacobian: each of its rows would "
+    "train them. Take that of the activations: `tape.jacobian(target, "
+    "activations)`."
 )
 
 
@@ -145,12 +160,20 @@ class TrainedLookup:
     ) -> list[tf.Tensor]:
         # Its transposed gradient would update the tables.
         check_forward_mode([trap])
+        if is_vectorized():
+            raise errors.UnsupportedError(_LEFT.format("loop"))
 
         @tf.custom_gradient
         def activations_of(trap: tf.Tensor) -> Any:
             activations = self.engine.look_up(ids, plans)
+            graph = tf.compat.v1.get_default_graph()
 
             def gradient(*upstream: tf.Tensor) -> tf.Tensor:
+                left = control_flow_left(graph)
+                if left:
+                    raise errors.UnsupportedError(_LEFT.format(left))
+                if is_vectorized():
+                    raise errors.UnsupportedError(_VECTORIZED)
                 factor = 1.0 / tf.cast(scale(), tf.float32)
                 gradients = [tf.cast(g, tf.float32) * factor for g in upstream]
 

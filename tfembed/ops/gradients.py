@@ -32,6 +32,10 @@ _LOOPED = (
     "tf.scan, tf.vectorized_map) have no gradient. Look all ids up before the "
     "loop, in one call, and take rows of the result inside."
 )
+_VECTORIZED = (
+    "A table has no jacobian: TensorFlow makes it of dense gradients. Look rows "
+    "up, and take the jacobian of these: `tape.jacobian(target, rows)`."
+)
 _BRANCHED = (
     "Lookups inside of a branch of tf.cond or tf.switch_case have no gradient for "
     "a tape that is around it where their keys are strings, or the control flow "
@@ -87,7 +91,9 @@ def stand_in_rows(anchor: Any, key_dtype: tf.DType, dim: int) -> tf.Tensor:
       dim: width of its rows.
     """
     # No lookup has such keys; they tell the gradient what it is.
-    keys = tf.zeros([0, 0, dim], tf.string if key_dtype == tf.string else tf.int64)
+    keys = tf.zeros(
+        [0, 0, dim], tf.string if key_dtype == tf.string else tf.int64
+    )
     # Of no known shape: TensorFlow gives its gradient that one.
     rows = tf.compat.v1.placeholder_with_default(
         tf.zeros([0, 0, dim, 1]), tf.TensorShape(None)
@@ -119,6 +125,8 @@ def tape_records() -> bool:
 def _trainable_rows_gradient(op: Any, gradient: tf.Tensor) -> list[Any]:
     if _is_looped(op):
         raise errors.UnsupportedError(_LOOPED)
+    if private.is_vectorized():
+        raise errors.UnsupportedError(_VECTORIZED)
     _check_branch(op, [op.inputs[0]], [op.inputs[1]])
     shape = op.inputs[1].shape
     if shape.rank == 3 and shape.as_list()[:2] == [0, 0]:  # `stand_in_rows`.
@@ -158,8 +166,11 @@ def _grouped_lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[Any]:
     ids, rows, weights = (
         rest[i * num_features : (i + 1) * num_features] for i in range(3)
     )
-    if _is_looped(op) and not all(_has_vocabulary(t) for t in tables):
-        raise errors.UnsupportedError(_LOOPED)
+    if not all(_has_vocabulary(t) for t in tables):
+        if _is_looped(op):
+            raise errors.UnsupportedError(_LOOPED)
+        if private.is_vectorized():
+            raise errors.UnsupportedError(_VECTORIZED)
     _check_branch(op, tables, ids)
     table_ids = op.get_attr("table_ids")
     result = library.load().tfembed_grouped_lookup_gradient(
@@ -191,11 +202,16 @@ def _is_looped(op: Any) -> bool:
     variable's shape, which a table without a fixed vocabulary does not have.
     """
     # What an eager tape recorded is no operation of a graph.
-    return isinstance(op, tf.Operation) and private.is_in_loop(op)
+    return isinstance(op, tf.Operation) and (
+        private.is_in_loop(op) or private.control_flow_left(op.graph) == "loop"
+    )
 
 
 def _leaves_branch(op: Any) -> bool:
-    return isinstance(op, tf.Operation) and private.leaves_branch(op)
+    return (
+        isinstance(op, tf.Operation)
+        and private.control_flow_left(op.graph) == "branch"
+    )
 
 
 def _check_branch(

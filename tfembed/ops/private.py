@@ -19,12 +19,15 @@ from tensorflow.python.framework import (
     ops,
 )
 from tensorflow.python.ops import (
+    cond_v2,
     control_flow_util,
     control_flow_v2_func_graphs,
     custom_gradient,
     handle_data_util,
     resource_variable_ops,
+    while_v2,
 )
+from tensorflow.python.ops.parallel_for import control_flow_ops as parallel_for
 from tensorflow.python.util import dispatch, object_identity
 
 Reference: Any = object_identity.Reference  # What `tf.Variable.ref` gives.
@@ -94,6 +97,18 @@ def is_recomputed() -> bool:
             code.co_name in ("inner", "inner_recompute_grad")
             and frame.f_globals.get("__name__") == custom_gradient.__name__
         ):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def is_vectorized() -> bool:
+    """Whether what is traced runs many times: tf.vectorized_map, tape.jacobian."""
+    if tf.executing_eagerly():
+        return False  # TensorFlow traces what it vectorizes.
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__") == parallel_for.__name__:
             return True
         frame = frame.f_back
     return False
@@ -223,20 +238,33 @@ def is_in_loop(op: tf.Operation) -> bool:
     return isinstance(graph, control_flow_v2_func_graphs.WhileBodyFuncGraph)
 
 
-def leaves_branch(op: tf.Operation) -> bool:
-    """Whether the gradient that is being made of `op` is to leave a branch.
+def control_flow_left(graph: Any) -> str:
+    """What a gradient that is being made of ops of `graph` leaves, if anything.
 
-    That of a tf.cond or tf.switch_case with `op` in it, where the tape is around.
-    Not said of an op of a tf.function that a branch calls.
+    So do those of a function that a branch or loop calls, where TensorFlow makes
+    them with the branch's or loop's own.
+
+    Args:
+      graph: where the ops are; the default graph when they were made.
+
+    Returns:
+      "branch", "loop" or "": neither.
     """
-    if not isinstance(
-        op.graph, control_flow_v2_func_graphs.CondBranchFuncGraph
-    ):
-        return False
-    graph: Any = tf.compat.v1.get_default_graph()
-    while graph is not None and graph is not op.graph:
-        graph = getattr(graph, "outer_graph", None)
-    return graph is None
+    left = ""
+    if isinstance(graph, control_flow_v2_func_graphs.WhileBodyFuncGraph):
+        left = "loop"
+    elif isinstance(graph, control_flow_v2_func_graphs.CondBranchFuncGraph):
+        left = "branch"
+    here: Any = tf.compat.v1.get_default_graph()
+    while here is not None:
+        if here is graph:
+            return ""
+        if isinstance(here, while_v2._WhileBodyGradFuncGraph):
+            left = "loop"
+        elif isinstance(here, cond_v2._CondGradFuncGraph):
+            left = left or "branch"
+        here = getattr(here, "outer_graph", None)
+    return left
 
 
 def leaves_old_branch(op: tf.Operation) -> bool:

@@ -179,7 +179,9 @@ class StandIn(tf.__internal__.CompositeTensor):
     ) -> tf.Tensor:
         """No rows, whose gradient goes to the source."""
         del dtype, name
-        return ops.stand_in_rows(self.source, self.source.key_dtype, self.source.dim)
+        return ops.stand_in_rows(
+            self.source, self.source.key_dtype, self.source.dim
+        )
 
     def __repr__(self) -> str:
         return repr(self.source)
