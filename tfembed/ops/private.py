@@ -90,7 +90,7 @@ def asked_by_custom_gradient() -> bool:
 
 def is_recomputed() -> bool:
     """Whether tf.recompute_grad calls this, and will again for a gradient."""
-    frame = sys._getframe(1)
+    frame: Any = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
         if (
@@ -106,7 +106,7 @@ def is_vectorized() -> bool:
     """Whether what is traced runs many times: tf.vectorized_map, tape.jacobian."""
     if tf.executing_eagerly():
         return False  # TensorFlow traces what it vectorizes.
-    frame = sys._getframe(1)
+    frame: Any = sys._getframe(1)
     while frame is not None:
         if frame.f_globals.get("__name__") == parallel_for.__name__:
             return True

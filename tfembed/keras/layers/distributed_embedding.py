@@ -141,8 +141,8 @@ class DistributedEmbedding(keras.layers.Layer):
             what `preprocess` returns.
           weights: None, or a structure like `inputs` of None and float tensors of
             the type and shape of the ids.
-          training: whether a tape's gradients move the tables. None: where a
-            tape is open when this is called, or traced.
+          training: whether a tape's gradients move the tables. None: in a
+            function, and where a tape is open when this is called.
 
         Returns:
           Structured as the features: [B, dim], or [B, max_sequence_length, dim].
@@ -160,9 +160,9 @@ class DistributedEmbedding(keras.layers.Layer):
             )
         self._tables.record_access()
         if training is None:
-            # In an exported function, say, none does: no update goes with it.
-            # A tape may be around a function that is traced now; and what
-            # recomputes the call pauses the tapes.
+            # A tape may be around what is traced now, and what recomputes the
+            # call pauses the tapes. An update is made with a gradient alone, so
+            # none goes with an exported function.
             training = (
                 not tf.executing_eagerly()
                 or ops.tape_records()
