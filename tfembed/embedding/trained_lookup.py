@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.checkpoint.private import exporting_saved_model
 from tfembed.embedding.engines.router import EngineRouter
 from tfembed.embedding.features.dense_bags import as_bag
 from tfembed.embedding.features.inputs import check_combines, read_input
@@ -169,6 +170,9 @@ class TrainedLookup:
             graph = tf.compat.v1.get_default_graph()
 
             def gradient(*upstream: tf.Tensor) -> tf.Tensor:
+                if exporting_saved_model():
+                    # Exports bring custom gradients along; an update they do not.
+                    return tf.zeros_like(trap)
                 left = control_flow_left(graph)
                 if left:
                     raise errors.UnsupportedError(_LEFT.format(left))

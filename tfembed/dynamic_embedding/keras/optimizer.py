@@ -14,6 +14,7 @@ from tfembed.dynamic_embedding.keras.table_variable import TableVariable
 from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
 from tfembed.dynamic_embedding.training.inner_attribute import inner_attribute
 from tfembed.dynamic_embedding.training.optimizer import TableOptimizer
+from tfembed.dynamic_embedding.training.step_gradients import source_of
 from tfembed.dynamic_embedding.variables.variable import Variable
 
 __all__ = ["KerasTableOptimizer"]
@@ -199,4 +200,6 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
 
 
 def _table_or_self(variable: Any) -> Any:
-    return variable.params if isinstance(variable, TableVariable) else variable
+    if isinstance(variable, TableVariable):
+        return variable.params
+    return source_of(variable)

@@ -215,6 +215,19 @@ class _SourceSpec(tf.TypeSpec):
     def _component_specs(self) -> list[Any]:
         return [tf.TensorSpec([], tf.resource)]
 
+    def most_specific_common_supertype(
+        self, others: Sequence[Any]
+    ) -> _SourceSpec | None:
+        """Itself, where all are of the same source."""
+        return self if all(self.is_subtype_of(one) for one in others) else None
+
+    def is_subtype_of(self, other: Any) -> bool:
+        """Whether both are of the same source."""
+        return isinstance(other, _SourceSpec) and other._source is self._source
+
+    def _without_tensor_names(self) -> _SourceSpec:
+        return self
+
     def _serialize(self) -> tuple[Any, ...]:
         return (id(self._source),)
 

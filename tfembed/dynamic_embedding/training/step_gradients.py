@@ -11,6 +11,7 @@ from tfembed import errors
 from tfembed.dynamic_embedding.lookups.gradient_source import (
     StandIn,
     WatchedTable,
+    no_slices,
 )
 from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
 from tfembed.dynamic_embedding.training.graph_gradients import (
@@ -28,6 +29,7 @@ __all__ = [
     "is_of_a_table",
     "loss_gradients",
     "sort_gradients",
+    "source_of",
     "variable_of",
 ]
 
@@ -48,7 +50,11 @@ def sort_gradients(
       tfembed.errors.DtypeError: as `table_gradient`.
     """
     pairs = _once_for_each_name(
-        [(g, _source_of(v)) for g, v in grads_and_vars if g is not None]
+        [
+            (_with_slices(g, source_of(v)), source_of(v))
+            for g, v in grads_and_vars
+            if g is not None
+        ]
     )
     if not pairs:
         raise errors.ArgumentError(
@@ -121,6 +127,13 @@ def variable_of(variable: Variable | TrainableWrapper) -> Variable:
     return variable if isinstance(variable, Variable) else variable.params
 
 
+def source_of(variable: Any) -> Any:
+    """The table or shadow of what stands in for it; another thing itself."""
+    if isinstance(variable, WatchedTable):
+        return variable.params
+    return variable.source if isinstance(variable, StandIn) else variable
+
+
 def check_counter(global_step: Any) -> None:
     """Raises DtypeError where no step can be counted in it; None can be given."""
     counts = hasattr(global_step, "assign_add")
@@ -142,6 +155,14 @@ def check_finite(gradient: Any) -> tf.Tensor:
     )
 
 
+def _with_slices(gradient: Any, variable: Any) -> Any:
+    """A table's gradient; slices of no row for TensorFlow's zeros."""
+    is_tensor = is_of_a_table(variable) and isinstance(gradient, tf.Tensor)
+    if is_tensor and gradient.shape == [0, variable.dim]:
+        return no_slices(variable)
+    return gradient
+
+
 def _listed(var_list: Any) -> list[Any] | None:
     """The variables, of one alone, a list, a structure or a function; or None."""
     if callable(var_list):
@@ -155,7 +176,7 @@ def _listed(var_list: Any) -> list[Any] | None:
 
 def _used_variables(tape: tf.GradientTape) -> list[Any]:
     """The trainable variables that a tape has seen; of a table, the table."""
-    watched = [_source_of(v) for v in tape.watched_variables()]
+    watched = [source_of(v) for v in tape.watched_variables()]
     # A table that is watched by name and looked up in comes as two variables.
     used = {id(v): v for v in watched if v.trainable}
     tables = {id(v) for v in used.values() if isinstance(v, Variable)}
@@ -164,13 +185,6 @@ def _used_variables(tape: tf.GradientTape) -> list[Any]:
         for v in used.values()
         if not (isinstance(v, TrainableWrapper) and id(v.params) in tables)
     ]
-
-
-def _source_of(variable: Any) -> Any:
-    """The table, or what it is else, that TensorFlow's tapes know as another."""
-    if isinstance(variable, WatchedTable):
-        return variable.params
-    return variable.source if isinstance(variable, StandIn) else variable
 
 
 def _once_for_each_name(

@@ -8,7 +8,6 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.dynamic_embedding.lookups.gradient_source import no_slices
 from tfembed.dynamic_embedding.training.key_sums import TableGradient
 from tfembed.dynamic_embedding.variables import arguments
 from tfembed.dynamic_embedding.variables.variable import Variable
@@ -31,8 +30,6 @@ def table_gradient(gradient: Any, params: Variable) -> TableGradient:
         cannot be right.
       tfembed.errors.DtypeError: keys of another dtype, or that do not fit.
     """
-    if tf.is_tensor(gradient) and gradient.shape == [0, params.dim]:
-        gradient = no_slices(params)  # TensorFlow's zeros for no lookup.
     if not isinstance(gradient, tf.IndexedSlices):
         raise errors.ArgumentError(
             f"The gradient of '{params.name}' must be tf.IndexedSlices by key, as "
