@@ -117,7 +117,7 @@ def whole(value: Any) -> int | None:
     if isinstance(value, numbers.Real):
         # What is neither finite nor whole has no equal integer.
         is_whole = value % 1 == 0
-        return int(value) if is_whole else None
+        return int(value) if is_whole else None  # type: ignore[call-overload]
     try:
         return operator.index(value)
     except TypeError:
@@ -132,7 +132,7 @@ def number(value: Any) -> float | None:
     """
     value = scalar(value)
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    return value if is_number else None  # type: ignore[return-value]
+    return value if is_number else None
 
 
 def scalar(value: Any) -> Any:

@@ -102,7 +102,11 @@ def test_a_graph_runs_in_order_what_it_is_told_to():
 @pytest.mark.parametrize("old", [False, True])
 def test_a_gradient_leaves_the_branch_that_its_tape_is_around(old):
     seen = {}
-    leaves = private.leaves_old_branch if old else private.leaves_branch
+
+    def leaves(op):
+        if old:
+            return private.leaves_old_branch(op)
+        return private.control_flow_left(op.graph) == "branch"
 
     def square(x):
         y = x * x
@@ -372,7 +376,104 @@ def test_what_waits_for_a_trace_is_called_once_the_outermost_is_made():
     assert not private.when_traced(lambda: None)
 
 
-def test_references_to_one_object_are_one():
-    value, other = object(), object()
-    assert private.reference(value) == private.reference(value)
-    assert private.reference(value) != private.reference(other)
+def test_a_gradient_leaves_the_loop_or_branch_that_its_tape_is_around():
+    found = []
+
+    @tf.custom_gradient
+    def noted(x):
+        graph = tf.compat.v1.get_default_graph()
+
+        def gradient(upstream):
+            found.append(private.control_flow_left(graph))
+            return upstream
+
+        return 2.0 * x, gradient
+
+    @tf.function(autograph=False)
+    def trace(x, wrapped):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = wrapped(x)
+        return tape.gradient(y, x)
+
+    def in_loop(x):
+        return tf.while_loop(lambda y: y < 4.0, noted, [x])
+
+    def in_branch(x):
+        return tf.cond(x > 0.0, lambda: noted(x), lambda: x)
+
+    for wrapped in (noted, in_branch, in_loop):
+        trace(tf.constant(1.0), wrapped)
+    assert list(dict.fromkeys(found)) == ["", "branch", "loop"]
+
+
+def test_an_accumulator_is_known_by_what_it_follows():
+    variable, other = tf.Variable(1.0), tf.Variable(1.0)
+    assert not private.have_tangents([variable.handle])
+    with tf.autodiff.ForwardAccumulator(variable, tf.constant(1.0)):
+        assert private.have_tangents([variable.handle])
+        assert not private.have_tangents([other.handle])
+    with tf.GradientTape():
+        assert not private.have_tangents([variable.handle])
+
+
+def test_what_is_recomputed_or_vectorized_is_told():
+    seen = []
+
+    def note(x):
+        seen.append((private.is_recomputed(), private.is_vectorized()))
+        return 2.0 * x
+
+    x = tf.constant([1.0])
+    note(x)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tf.recompute_grad(note)(x)
+    tape.gradient(y, x)
+    tf.vectorized_map(note, x)
+    assert seen[:3] == [(False, False), (True, False), (True, False)]
+    assert set(seen[3:]) == {(False, True)}
+
+
+def test_custom_gradients_dereference_variables_by_themselves():
+    asked = []
+
+    class Reference(private.Reference):
+        def deref(self):
+            asked.append(private.asked_by_custom_gradient())
+            return super().deref()
+
+    class Noted(tf.Module):
+        trainable, _should_act_as_resource_variable = True, True
+        variable = tf.Variable(1.0)
+        handle = variable.handle
+
+        def ref(self):
+            return Reference(self.variable)
+
+    noted = Noted()
+    Reference(1).deref()
+
+    @tf.custom_gradient
+    def use(x):
+        private.variable_accessed(noted)
+        return x, lambda upstream, variables: (upstream, [None])
+
+    use(tf.constant(1.0))
+    assert asked[0] is False
+    assert set(asked[1:]) == {True}
+
+
+def test_types_can_be_dispatched_for():
+    @private.register_dispatchable
+    class Counted:
+        pass
+
+    @tf.experimental.dispatch_for_api(
+        tf.compat.v1.zeros_like, {"tensor": Counted}
+    )
+    def zeros(tensor, dtype=None, name=None, optimize=True):
+        return "zeros"
+
+    assert tf.compat.v1.zeros_like(Counted()) == "zeros"
+    assert tf.compat.v1.zeros_like(tf.constant(1.0)).numpy() == 0.0

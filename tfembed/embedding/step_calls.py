@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfembed import errors
 from tfembed.embedding.eager_calls import EagerCalls
 from tfembed.embedding.engines.places import places_of
 from tfembed.embedding.features import activations as shaping
@@ -16,6 +17,7 @@ from tfembed.embedding.steps.recent_names import RecentNames
 from tfembed.embedding.steps.step_forms import StepForms, StepName
 from tfembed.embedding.tensorflow_names import TensorFlowNames
 from tfembed.embedding.tpu.plumbing import check_plumbing
+from tfembed.ops.private import is_recomputed
 
 __all__ = ["StepCalls"]
 
@@ -119,10 +121,19 @@ class StepCalls(TensorFlowNames):
         Raises:
           tfembed.errors.StateError: before build and enqueue, or outside of
             strategy.run.
+          tfembed.errors.UnsupportedError: inside of tf.recompute_grad, which
+            would dequeue again for the gradient.
           tf.errors.InvalidArgumentError: when it runs: no batch is there, the
             last one's gradients were not applied, or an id cannot be in its
             table; it names the feature.
         """
+        if is_recomputed():
+            raise errors.UnsupportedError(
+                "`dequeue` is inside of tf.recompute_grad (keras.remat, "
+                "keras.RematScope), which calls it again for the gradient: that "
+                "would take another batch. Dequeue before, and give the "
+                "activations to the function as an argument."
+            )
         engine = self._built_engine("dequeue")
         replica = self._replicas.current_for("dequeue")
         with self._names.using(name):

@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.checkpoint.private import exporting_saved_model
 from tfembed.embedding.engines.router import EngineRouter
 from tfembed.embedding.features.dense_bags import as_bag
 from tfembed.embedding.features.inputs import check_combines, read_input
@@ -23,8 +24,31 @@ from tfembed.embedding.features.step_format import op_combiner
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.replicas import Replicas
 from tfembed.ops import FeatureIds, FeaturePlan
+from tfembed.ops.gradients import check_forward_mode
+from tfembed.ops.private import (
+    control_flow_left,
+    in_order,
+    is_vectorized,
+    orders_by_itself,
+)
 
 __all__ = ["TrainedLookup"]
+
+_SECOND_ORDER = (
+    "Lookups that train their tables have no second-order gradients. Take the "
+    "gradient of the activations (`tape.watch(activations)`); that can be "
+    "differentiated again."
+)
+_LEFT = (
+    "Lookups that train their tables are inside of a {0}, and the tape is around "
+    "it: TensorFlow lets no update out. Call the layer before the {0}, or open "
+    "the tape inside of it."
+)
+_VECTORIZED = (
+    "Lookups that train their tables have no jacobian: each of its rows would "
+    "train them. Take that of the activations: `tape.jacobian(target, "
+    "activations)`."
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -140,21 +164,38 @@ class TrainedLookup:
         scale: Callable[[], Any],
     ) -> list[tf.Tensor]:
         reached: set[int] = set()
+        # Its transposed gradient would update the tables.
+        check_forward_mode([trap])
+        if is_vectorized():
+            raise errors.UnsupportedError(_LEFT.format("loop"))
 
         @tf.custom_gradient
         def activations_of(trap: tf.Tensor) -> Any:
             activations = self.engine.look_up(ids, plans)
+            graph = tf.compat.v1.get_default_graph()
 
             def gradient(*upstream: tf.Tensor) -> tf.Tensor:
+                if exporting_saved_model():
+                    # Exports bring custom gradients along; an update they do not.
+                    return tf.zeros_like(trap)
+                left = control_flow_left(graph)
+                if left:
+                    raise errors.UnsupportedError(_LEFT.format(left))
+                if is_vectorized():
+                    raise errors.UnsupportedError(_VECTORIZED)
                 self._warn_of_unused(reached)
                 factor = 1.0 / tf.cast(scale(), tf.float32)
                 gradients = [tf.cast(g, tf.float32) * factor for g in upstream]
-                self._update(ids, plans, gradients)
-                return tf.raw_ops.PreventGradient(
-                    input=0.0 * trap,
-                    message="Lookups that train their tables have no "
-                    "second-order gradients.",
-                )
+
+                def of_trap() -> tf.Tensor:
+                    self._update(ids, plans, gradients)
+                    return tf.raw_ops.PreventGradient(
+                        input=0.0 * trap, message=_SECOND_ORDER
+                    )
+
+                # Of a function that a tape is around, TensorFlow runs what the
+                # gradients are made of, and no update beside them.
+                return of_trap() if orders_by_itself() else in_order(of_trap)
 
             return activations, gradient
 

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfembed.errors import ArgumentError, DtypeError
 from tfembed.ops import library, private
+from tfembed.ops.gradients import check_forward_mode
 from tfembed.ops.ids import as_keys, id_dtypes
 
 
@@ -144,6 +145,7 @@ def grouped_lookup(
     for table in tables:
         if private.acts_as_variable(table):
             private.table_accessed(table)
+            check_forward_mode([table.handle])
     return library.load().tfembed_grouped_lookup(
         handles(tables), *_inputs(features), **_attrs(dims, features, plans)
     )

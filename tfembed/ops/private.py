@@ -6,13 +6,14 @@ every supported version.
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.eager import record, tape
+from tensorflow.python.eager import forwardprop_util, record, tape
 from tensorflow.python.framework import (
     auto_control_deps,
     auto_control_deps_utils,
@@ -20,12 +21,18 @@ from tensorflow.python.framework import (
     ops,
 )
 from tensorflow.python.ops import (
+    cond_v2,
     control_flow_util,
     control_flow_v2_func_graphs,
+    custom_gradient,
     handle_data_util,
     resource_variable_ops,
+    while_v2,
 )
-from tensorflow.python.util import object_identity
+from tensorflow.python.ops.parallel_for import control_flow_ops as parallel_for
+from tensorflow.python.util import dispatch, object_identity
+
+Reference: Any = object_identity.Reference  # What `tf.Variable.ref` gives.
 
 _STAND_IN = "_tfembed_stand_in"
 
@@ -171,6 +178,46 @@ def tape_watches(tensor: tf.Tensor) -> bool:
     return bool(record.should_record_backprop([tensor]))
 
 
+def have_tangents(tensors: Sequence[tf.Tensor]) -> bool:
+    """Whether a ForwardAccumulator of this thread follows one of `tensors`."""
+    if not tape_records():
+        return False
+    inside = [captured(tensor) for tensor in tensors]
+    return bool(forwardprop_util.pack_tangents(inside).tangents)
+
+
+def asked_by_custom_gradient() -> bool:
+    """Whether who called the caller is tf.custom_gradient itself."""
+    asking = sys._getframe(2)
+    return asking.f_globals.get("__name__") == custom_gradient.__name__
+
+
+def is_recomputed() -> bool:
+    """Whether tf.recompute_grad calls this, and will again for a gradient."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if (
+            code.co_name in ("inner", "inner_recompute_grad")
+            and frame.f_globals.get("__name__") == custom_gradient.__name__
+        ):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def is_vectorized() -> bool:
+    """Whether what is traced runs many times: tf.vectorized_map, tape.jacobian."""
+    if tf.executing_eagerly():
+        return False  # TensorFlow traces what it vectorizes.
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__") == parallel_for.__name__:
+            return True
+        frame = frame.f_back
+    return False
+
+
 def captured(handle: tf.Tensor) -> tf.Tensor:
     """`handle` as an input of the function, branch or loop that is traced."""
     graph: Any = tf.compat.v1.get_default_graph()
@@ -197,14 +244,14 @@ def outside_function(handle: tf.Tensor) -> tf.Tensor:
     return handle
 
 
+def register_dispatchable(cls: type) -> type:
+    """Lets tf.experimental.dispatch_for_api tell objects of `cls`; returns it."""
+    return dispatch.register_dispatchable_type(cls)
+
+
 def acts_as_variable(value: Any) -> bool:
     """Whether tapes take `value` for its `handle`."""
     return resource_variable_ops.is_resource_variable(value)
-
-
-def reference(value: Any) -> Any:
-    """What `ref()` of TensorFlow's variables gives: compared as the object."""
-    return object_identity.Reference(value)
 
 
 def register_read_only(op_type: str) -> None:
@@ -313,20 +360,33 @@ def is_in_loop(op: tf.Operation) -> bool:
     return isinstance(graph, control_flow_v2_func_graphs.WhileBodyFuncGraph)
 
 
-def leaves_branch(op: tf.Operation) -> bool:
-    """Whether the gradient that is being made of `op` is to leave a branch.
+def control_flow_left(graph: Any) -> str:
+    """What a gradient that is being made of ops of `graph` leaves, if anything.
 
-    That of a tf.cond or tf.switch_case with `op` in it, where the tape is around.
-    Not said of an op of a tf.function that a branch calls.
+    So do those of a function that a branch or loop calls, where TensorFlow makes
+    them with the branch's or loop's own.
+
+    Args:
+      graph: where the ops are; the default graph when they were made.
+
+    Returns:
+      "branch", "loop" or "": neither.
     """
-    if not isinstance(
-        op.graph, control_flow_v2_func_graphs.CondBranchFuncGraph
-    ):
-        return False
-    graph: Any = tf.compat.v1.get_default_graph()
-    while graph is not None and graph is not op.graph:
-        graph = getattr(graph, "outer_graph", None)
-    return graph is None
+    left = ""
+    if isinstance(graph, control_flow_v2_func_graphs.WhileBodyFuncGraph):
+        left = "loop"
+    elif isinstance(graph, control_flow_v2_func_graphs.CondBranchFuncGraph):
+        left = "branch"
+    here: Any = tf.compat.v1.get_default_graph()
+    while here is not None:
+        if here is graph:
+            return ""
+        if isinstance(here, while_v2._WhileBodyGradFuncGraph):
+            left = "loop"
+        elif isinstance(here, cond_v2._CondGradFuncGraph):
+            left = left or "branch"
+        here = getattr(here, "outer_graph", None)
+    return left
 
 
 def leaves_old_branch(op: tf.Operation) -> bool:

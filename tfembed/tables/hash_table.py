@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfembed import checks, errors
 from tfembed.initializers import row_initializer
+from tfembed.ops import check_forward_mode
 from tfembed.ops import table as table_ops
 from tfembed.policies import AdmissionPolicy, EvictionPolicy, Expiry
 from tfembed.tables import arguments, table_snapshot
@@ -141,8 +142,10 @@ class HashTable(TrainedTable):
 
         Raises:
           tfembed.errors.DtypeError: keys of another dtype.
+          tfembed.errors.UnsupportedError: an accumulator of forward mode.
         """
         keys = self._key_tensor(keys)
+        check_forward_mode([self.handle])
         parts = self.partition(keys)
         found = [
             table_ops.lookup(

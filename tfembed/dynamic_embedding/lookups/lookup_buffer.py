@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.dynamic_embedding.lookups.gradient_source import GradientSource
 from tfembed.dynamic_embedding.lookups.graph_rows import GraphRows
 from tfembed.dynamic_embedding.lookups.refused_uses import RefusedUses
 from tfembed.dynamic_embedding.lookups.watched_rows import check_max_norm
@@ -18,7 +19,7 @@ __all__ = ["LookupBuffer", "buffer"]
 _VALUE_KEY = "VARIABLE_VALUE"  # What savers call a variable's tensor.
 
 
-class LookupBuffer(RefusedUses, tf.Variable):
+class LookupBuffer(RefusedUses, GradientSource, tf.Variable):
     """Stands for rows of a table where a tf.Variable is asked for.
 
     It is a source of gradients, and `tf.Module.trainable_variables` lists it.
@@ -41,8 +42,9 @@ class LookupBuffer(RefusedUses, tf.Variable):
       tfembed.errors.DtypeError: a `max_norm`, and rows that are no floats.
     """
 
-    # Gradient tapes take it for its handle.
+    # Gradient tapes take it for its handle, and ask for its dtype.
     _should_act_as_resource_variable = True
+    is_tensor_like = True
 
     @classmethod
     def _variable_call(cls, *args: Any, **kwargs: Any) -> None:
@@ -88,6 +90,21 @@ class LookupBuffer(RefusedUses, tf.Variable):
     def device(self) -> str:
         """Where the value is kept."""
         return self._buffer.device
+
+    @property
+    def key_dtype(self) -> tf.DType:
+        """Dtype of the keys."""
+        return self.params.key_dtype
+
+    @property
+    def value_dtype(self) -> tf.DType:
+        """Dtype of the rows in the table."""
+        return self.params.value_dtype
+
+    @property
+    def dim(self) -> int:
+        """Width of a row."""
+        return self.params.dim
 
     @property
     def trainable(self) -> bool:

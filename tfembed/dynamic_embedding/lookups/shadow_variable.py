@@ -90,24 +90,9 @@ class ShadowVariable(TrainableWrapper, EmbeddingWeights):
             self.exists = buffer(tf.bool, f"{name}-exists")
 
     @property
-    def key_dtype(self) -> tf.DType:
-        """Dtype of the keys."""
-        return self.params.key_dtype
-
-    @property
     def as_keys(self) -> Any:
         """What makes keys of ids, where a layer has the table; or None."""
         return self.params.as_keys
-
-    @property
-    def value_dtype(self) -> tf.DType:
-        """Dtype of the rows."""
-        return self.params.value_dtype
-
-    @property
-    def dim(self) -> int:
-        """Width of a row."""
-        return self.params.dim
 
     def embedding_lookup(
         self,

@@ -7,6 +7,7 @@ import weakref
 from typing import Any
 
 from tfembed import errors
+from tfembed.dynamic_embedding.lookups.gradient_source import TableSource
 from tfembed.dynamic_embedding.lookups.trainable import look_up
 from tfembed.dynamic_embedding.variables.embedding_weights import (
     EmbeddingWeights,
@@ -19,7 +20,7 @@ _MOST_NAMES = (
 )
 
 
-class VariableLookups(EmbeddingWeights):
+class VariableLookups(EmbeddingWeights, TableSource):
     """Differentiable lookups, found again by name. Base of `Variable`."""
 
     _trainables: Any = None

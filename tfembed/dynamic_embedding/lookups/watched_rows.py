@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import checks, errors
-from tfembed.ops import tape_records, trainable_rows
+from tfembed.ops import record_access, tape_records, trainable_rows
 
 __all__ = [
     "LISTENERS",
@@ -44,9 +44,13 @@ def watch(
     """
     if wrapper is None or wrapper.trainable:
         note_lookup(params)
-    if tf.executing_eagerly() and not tape_records():
-        return rows  # A third of the time of an eager lookup of a few keys.
     anchors = [a for a in (params, wrapper) if a is not None and a.trainable]
+    if tf.executing_eagerly() and not tape_records():
+        # A third of the time of an eager lookup of a few keys. What recomputes
+        # it later, under a tape, asks now which variables it uses.
+        for anchor in anchors:
+            record_access(anchor)
+        return rows
     dtype = rows.dtype
     if not anchors or not dtype.is_floating:
         return rows

@@ -9,6 +9,11 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.dynamic_embedding.lookups.gradient_source import (
+    StandIn,
+    WatchedTable,
+    no_slices,
+)
 from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
 from tfembed.dynamic_embedding.training.graph_gradients import (
     GraphOptions,
@@ -26,6 +31,7 @@ __all__ = [
     "loss_gradients",
     "sort_gradients",
     "table_or_self",
+    "source_of",
     "variable_of",
     "warn_without_gradients",
 ]
@@ -48,7 +54,9 @@ def sort_gradients(
       tfembed.errors.DtypeError: as `table_gradient`.
     """
     given = _with_tables(grads_and_vars)
-    pairs = _once_for_each_name([(g, v) for g, v in given if g is not None])
+    pairs = _once_for_each_name(
+        [(_with_slices(g, v), v) for g, v in given if g is not None]
+    )
     if not pairs:
         raise errors.ArgumentError(
             "No variable has a gradient. Look rows up, and compute the loss, "
@@ -117,7 +125,8 @@ def is_of_a_table(variable: Any) -> bool:
 
 
 def table_or_self(variable: Any) -> Any:
-    """The table of a weight of one of tfembed's Keras layers."""
+    """The table or shadow that a variable stands for; others as they are."""
+    variable = source_of(variable)
     params = getattr(variable, "params", None)
     is_weight = isinstance(params, Variable) and not is_of_a_table(variable)
     return params if is_weight else variable
@@ -148,6 +157,13 @@ def warn_without_gradients(variables: Sequence[Any]) -> None:
             "looked up, and was it looked up inside the tape?",
             stacklevel=2,
         )
+
+
+def source_of(variable: Any) -> Any:
+    """The table or shadow of what stands in for it; another thing itself."""
+    if isinstance(variable, WatchedTable):
+        return variable.params
+    return variable.source if isinstance(variable, StandIn) else variable
 
 
 def check_counter(global_step: Any) -> None:
@@ -202,6 +218,14 @@ def _with_tables(
     ]
 
 
+def _with_slices(gradient: Any, variable: Any) -> Any:
+    """A table's gradient; slices of no row for TensorFlow's zeros."""
+    is_tensor = is_of_a_table(variable) and isinstance(gradient, tf.Tensor)
+    if is_tensor and gradient.shape == [0, variable.dim]:
+        return no_slices(variable)
+    return gradient
+
+
 def _listed(var_list: Any) -> list[Any] | None:
     """The variables, of one alone, a list, a structure or a function; or None."""
     if callable(var_list):
@@ -215,11 +239,13 @@ def _listed(var_list: Any) -> list[Any] | None:
 
 def _used_variables(tape: tf.GradientTape) -> list[Any]:
     """The trainable variables that a tape has seen; of a table, the table."""
-    used = [v for v in tape.watched_variables() if v.trainable]
-    tables = {id(v) for v in used if isinstance(v, Variable)}
+    watched = [source_of(v) for v in tape.watched_variables()]
+    # A table that is watched by name and looked up in comes as two variables.
+    used = {id(v): v for v in watched if v.trainable}
+    tables = {id(v) for v in used.values() if isinstance(v, Variable)}
     return [
         v
-        for v in used
+        for v in used.values()
         if not (isinstance(v, TrainableWrapper) and id(v.params) in tables)
     ]
 

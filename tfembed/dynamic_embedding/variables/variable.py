@@ -24,7 +24,6 @@ from tfembed.dynamic_embedding.variables.graph_variables import note_variable
 from tfembed.dynamic_embedding.variables.kv_creator import check_kv_creator
 from tfembed.dynamic_embedding.variables.partition import default_partition_fn
 from tfembed.dynamic_embedding.variables.variable_shard import VariableShard
-from tfembed.ops import private
 from tfembed.policies import AdmissionPolicy, EvictionPolicy, Expiry
 from tfembed.tables.dtypes import table_dtypes
 
@@ -191,10 +190,6 @@ class Variable(VariableFiles, VariableLookups):
             f"<{type(self).__name__} '{self.name}' of {self.key_dtype.name} -> "
             f"{self.value_dtype.name} [{self.dim}], {self.shard_num} shard(s)>"
         )
-
-    def ref(self) -> Any:
-        """A hashable reference, as tf.Variable's; tf_keras asks for it."""
-        return private.reference(self)
 
     @property
     def dtype(self) -> tf.DType:

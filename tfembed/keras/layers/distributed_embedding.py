@@ -11,11 +11,13 @@ import tensorflow as tf
 from tfembed import embedding, errors, ops
 from tfembed.dynamic_embedding.keras import row_files
 from tfembed.dynamic_embedding.keras.layer_config import is_below
+from tfembed.dynamic_embedding.keras.table_variable import SourceWeight
 from tfembed.embedding.features.dense_bags import weights_in_bags
 from tfembed.keras import descriptions, float_ids, packed_inputs
 from tfembed.keras.layer_tables import LayerTables
 from tfembed.keras.output_specs import output_specs
 from tfembed.keras.structures import with_tuples
+from tfembed.ops.private import is_recomputed
 
 __all__ = ["DistributedEmbedding"]
 
@@ -23,6 +25,19 @@ _ROWS_IN_ASSETS = "rows_in_assets"
 
 # Arguments of keras-rs' layer that say how a TPU lays tables out.
 _OF_KERAS_RS = ("table_stacking", "update_stats")
+
+
+class _TrapWeight(SourceWeight):
+    """A layer's only weight: tables move when a tape differentiates for it."""
+
+    @property
+    def watched(self) -> Any:
+        """What a tape watches for it."""
+        return self.value
+
+    def zero_gradient(self) -> tf.Tensor:
+        """What a tape gives with unconnected_gradients=ZERO."""
+        return tf.zeros_like(self.value)
 
 
 @keras.saving.register_keras_serializable(package="tfembed")
@@ -92,9 +107,15 @@ class DistributedEmbedding(keras.layers.Layer):
         self._optimizer, self._nonfinite = optimizer, nonfinite
         self._awaits_assets = False
         self.loss_scale_optimizer: Any = None
-        self._trap = self.add_weight(
-            name="trap", shape=(), initializer="zeros", autocast=False
-        )
+        with keras.name_scope(self.name):
+            self._trap = _TrapWeight(
+                initializer="zeros",
+                shape=(),
+                dtype=self.variable_dtype,
+                trainable=self.trainable,
+                autocast=False,
+                name="trap",
+            )
         self._tables = LayerTables(self.name, self.embedding, self._trap.value)
         self.built = True
 
@@ -121,8 +142,8 @@ class DistributedEmbedding(keras.layers.Layer):
             what `preprocess` returns.
           weights: None, or a structure like `inputs` of None and float tensors of
             the type and shape of the ids.
-          training: whether a tape's gradients move the tables. None: where a
-            tape is open when this is called, or traced.
+          training: whether a tape's gradients move the tables. None: in a
+            function, and where a tape is open when this is called.
 
         Returns:
           Structured as the features: [B, dim], or [B, max_sequence_length, dim].
@@ -140,8 +161,14 @@ class DistributedEmbedding(keras.layers.Layer):
             )
         self._tables.record_access()
         if training is None:
-            # In an exported function, say, none does: no update goes with it.
-            training = ops.tape_records()
+            # A tape may be around what is traced now, and what recomputes the
+            # call pauses the tapes. An update is made with a gradient alone, so
+            # none goes with an exported function.
+            training = (
+                not tf.executing_eagerly()
+                or ops.tape_records()
+                or is_recomputed()
+            )
         is_trained = self.trainable and training
         lookup = self.embedding.trained_lookup()
         activations = lookup.look_up(
