@@ -52,6 +52,9 @@ struct FileEntry {
 
 // The files that are committed together.
 struct Manifest {
+  // A longer file is no manifest: these are 20,000 shards in one process.
+  static constexpr int64_t kMostBytes = 4 << 20;
+
   uint64_t save_id = 0;
   RowFormat format;
   std::map<std::string, FileEntry> files;  // By name, without the folder.

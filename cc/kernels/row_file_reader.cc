@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "cc/kernels/regular_file.h"
 #include "cc/kernels/table_writer.h"
 #include "tensorflow/core/framework/tensor_shape.h"
 #include "tensorflow/core/framework/types.h"
@@ -70,16 +71,31 @@ class Input {
 };
 
 absl::StatusOr<int64_t> SizeOf(Env* env, const std::string& path) {
-  tensorflow::uint64 bytes = 0;
-  const absl::Status status = env->GetFileSize(path, &bytes);
-  if (absl::IsNotFound(status)) {
-    return absl::NotFoundError(
-        absl::StrCat("There is no file '", path,
-                     "'. Rows lie in pairs of "
-                     "files, '...-keys' and '...-values'."));
+  const absl::StatusOr<int64_t> bytes = RegularFileSize(env, path);
+  if (!absl::IsNotFound(bytes.status())) return bytes;
+  return absl::NotFoundError(
+      absl::StrCat("There is no file '", path,
+                   "'. Rows lie in pairs of "
+                   "files, '...-keys' and '...-values'."));
+}
+
+// A byte that is neither 0 nor 1 is no bool.
+absl::Status CheckBools(Env* env, const std::string& path, int64_t bytes,
+                        DataType dtype) {
+  if (dtype != tensorflow::DT_BOOL) return absl::OkStatus();
+  Input input;
+  TF_RETURN_IF_ERROR(input.Open(env, path));
+  std::vector<uint8_t> block(std::min(bytes, kBlockBytes));
+  for (int64_t at = 0; at < bytes; at += kBlockBytes) {
+    const int64_t n = std::min(kBlockBytes, bytes - at);
+    TF_RETURN_IF_ERROR(input.Read(n, block.data()));
+    const auto found = std::find_if(block.begin(), block.begin() + n,
+                                    [](uint8_t byte) { return byte > 1; });
+    if (found == block.begin() + n) continue;
+    return Damaged(path, absl::StrCat("has a bool that is ", *found,
+                                      " in place of 0 or 1."));
   }
-  if (!status.ok()) return status;
-  return static_cast<int64_t>(bytes);
+  return absl::OkStatus();
 }
 
 // The values, `dtype` ones, that a file holds; strings are counted one by one.
@@ -87,7 +103,10 @@ absl::StatusOr<int64_t> CountValues(Env* env, const std::string& path,
                                     int64_t bytes, DataType dtype) {
   if (dtype != DT_STRING) {
     const int64_t size = tensorflow::DataTypeSize(dtype);
-    if (bytes % size == 0) return bytes / size;
+    if (bytes % size == 0) {
+      TF_RETURN_IF_ERROR(CheckBools(env, path, bytes, dtype));
+      return bytes / size;
+    }
     return Damaged(
         path, absl::StrCat("has ", bytes,
                            " bytes, which do not divide by "
@@ -114,14 +133,17 @@ absl::Status CheckCounts(Env* env, const RowFilePair& pair,
   const auto values =
       CountValues(env, pair.values_path, pair.values_bytes, format.value_dtype);
   if (!values.ok()) return values.status();
-  if (*values == *keys * format.dim) return absl::OkStatus();
+  const bool fits = format.dim == 0 ? *values == 0
+                                    : *values % format.dim == 0 &&
+                                          *values / format.dim == *keys;
+  if (fits) return absl::OkStatus();
   return Damaged(
       pair.values_path,
-      absl::StrCat("has ", *values, " values; the ", *keys, " keys of '",
-                   pair.keys_path, "' with ", format.DebugString(), " need ",
-                   *keys * format.dim,
-                   ". One of them was cut off, or they are of another width "
-                   "or dtype."));
+      absl::StrCat(
+          "has ", *values, " values; the ", *keys, " keys of '", pair.keys_path,
+          "' with ", format.DebugString(), " need ", format.dim,
+          " each. One of them was cut off, or they are of another width "
+          "or dtype."));
 }
 
 absl::Status CheckFile(const FileFolder& folder, const std::string& set,
@@ -192,6 +214,23 @@ absl::StatusOr<int64_t> NextRows(Env* env, const RowFilePair& pair,
   return n;
 }
 
+// Memory is held against the bytes that are left: the files may have changed
+// since they were checked.
+absl::Status CheckLeft(const RowFilePair& pair, const RowFormat& format,
+                       int64_t rows, const RowFileOffsets& offsets) {
+  const int64_t each = format.value_dtype == DT_STRING
+                           ? kLengthBytes
+                           : tensorflow::DataTypeSize(format.value_dtype);
+  const int64_t left = pair.values_bytes - offsets.values;
+  if (format.dim == 0 || rows <= left / each / format.dim) {
+    return absl::OkStatus();
+  }
+  return Damaged(
+      pair.values_path,
+      absl::StrCat("has ", left, " bytes behind byte ", offsets.values, "; ",
+                   rows, " rows of width ", format.dim, " need more."));
+}
+
 }  // namespace
 
 absl::StatusOr<RowFilePair> CheckRowFiles(const FileFolder& folder,
@@ -237,6 +276,7 @@ absl::Status ReadRowFiles(Env* env, const RowFilePair& pair,
       std::min(max_rows, std::max<int64_t>(1, kChunkBytes / RowBytes(format)));
   const auto n = NextRows(env, pair, format, max_rows, offsets->keys);
   if (!n.ok()) return n.status();
+  TF_RETURN_IF_ERROR(CheckLeft(pair, format, *n, *offsets));
   *keys = Tensor(format.key_dtype, TensorShape({*n}));
   *values = Tensor(format.value_dtype, TensorShape({*n, format.dim}));
   if (!keys->IsInitialized() || !values->IsInitialized()) {
