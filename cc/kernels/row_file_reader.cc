@@ -1,6 +1,7 @@
 #include "cc/kernels/row_file_reader.h"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -32,6 +33,11 @@ absl::Status Damaged(const std::string& path, absl::string_view what) {
   return absl::DataLossError(absl::StrCat("'", path, "' ", what));
 }
 
+// Each value has at least so many.
+int64_t BytesOf(DataType dtype) {
+  return dtype == DT_STRING ? kLengthBytes : tensorflow::DataTypeSize(dtype);
+}
+
 // One file from an offset on.
 class Input {
  public:
@@ -53,18 +59,29 @@ class Input {
 
   absl::Status ReadString(int64_t bytes_left, tstring* text) {
     uint32_t length = 0;
-    TF_RETURN_IF_ERROR(Read(kLengthBytes, &length));
-    if (length > bytes_left - kLengthBytes) {
-      return Damaged(path_, absl::StrCat("has a string of ", length,
-                                         " bytes where ", bytes_left,
-                                         " are left; it holds no strings, or "
-                                         "was cut off."));
-    }
+    TF_RETURN_IF_ERROR(ReadLength(bytes_left, &length));
     text->resize_uninitialized(length);
     return Read(length, text->mdata());
   }
 
+  // Moves `at`, where a string of a file of so many bytes begins, behind it.
+  absl::Status SkipString(int64_t bytes, int64_t* at) {
+    uint32_t length = 0;
+    TF_RETURN_IF_ERROR(ReadLength(bytes - *at, &length));
+    *at += kLengthBytes + length;
+    return buffer_->Seek(*at);
+  }
+
  private:
+  absl::Status ReadLength(int64_t bytes_left, uint32_t* length) {
+    TF_RETURN_IF_ERROR(Read(kLengthBytes, length));
+    if (*length <= bytes_left - kLengthBytes) return absl::OkStatus();
+    return Damaged(path_, absl::StrCat("has a string of ", *length,
+                                       " bytes where ", bytes_left,
+                                       " are left; it holds no strings, or "
+                                       "was cut off."));
+  }
+
   std::string path_;
   std::unique_ptr<tensorflow::RandomAccessFile> file_;
   std::unique_ptr<tensorflow::io::InputBuffer> buffer_;
@@ -98,15 +115,14 @@ absl::Status CheckBools(Env* env, const std::string& path, int64_t bytes,
   return absl::OkStatus();
 }
 
-// The values, `dtype` ones, that a file holds; strings are counted one by one.
+// The values, `dtype` ones, that a file holds. Strings are counted one by one,
+// until there are more than `most`.
 absl::StatusOr<int64_t> CountValues(Env* env, const std::string& path,
-                                    int64_t bytes, DataType dtype) {
+                                    int64_t bytes, DataType dtype,
+                                    int64_t most) {
   if (dtype != DT_STRING) {
     const int64_t size = tensorflow::DataTypeSize(dtype);
-    if (bytes % size == 0) {
-      TF_RETURN_IF_ERROR(CheckBools(env, path, bytes, dtype));
-      return bytes / size;
-    }
+    if (bytes % size == 0) return bytes / size;
     return Damaged(
         path, absl::StrCat("has ", bytes,
                            " bytes, which do not divide by "
@@ -116,27 +132,34 @@ absl::StatusOr<int64_t> CountValues(Env* env, const std::string& path,
   }
   Input input;
   TF_RETURN_IF_ERROR(input.Open(env, path));
-  tstring text;
   int64_t count = 0;
-  for (int64_t at = 0; at < bytes; ++count) {
-    TF_RETURN_IF_ERROR(input.ReadString(bytes - at, &text));
-    at += kLengthBytes + static_cast<int64_t>(text.size());
+  for (int64_t at = 0; at < bytes && count <= most; ++count) {
+    TF_RETURN_IF_ERROR(input.SkipString(bytes, &at));
   }
   return count;
 }
 
+// Each file is read no further than the other one can be right.
 absl::Status CheckCounts(Env* env, const RowFilePair& pair,
                          const RowFormat& format) {
+  constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
+  const int64_t each = BytesOf(format.value_dtype);
+  const int64_t most =
+      format.dim == 0 ? kAll : pair.values_bytes / each / format.dim;
   const auto keys =
-      CountValues(env, pair.keys_path, pair.keys_bytes, format.key_dtype);
+      CountValues(env, pair.keys_path, pair.keys_bytes, format.key_dtype, most);
   if (!keys.ok()) return keys.status();
   const auto values =
-      CountValues(env, pair.values_path, pair.values_bytes, format.value_dtype);
+      CountValues(env, pair.values_path, pair.values_bytes, format.value_dtype,
+                  *keys > most ? 0 : *keys * format.dim);
   if (!values.ok()) return values.status();
   const bool fits = format.dim == 0 ? *values == 0
                                     : *values % format.dim == 0 &&
                                           *values / format.dim == *keys;
-  if (fits) return absl::OkStatus();
+  if (fits) {
+    return CheckBools(env, pair.values_path, pair.values_bytes,
+                      format.value_dtype);
+  }
   return Damaged(
       pair.values_path,
       absl::StrCat(
@@ -205,11 +228,9 @@ absl::StatusOr<int64_t> NextRows(Env* env, const RowFilePair& pair,
   }
   Input input;
   TF_RETURN_IF_ERROR(input.Open(env, pair.keys_path, offset));
-  tstring text;
   int64_t n = 0;
   for (int64_t at = offset; n < max_rows && at < pair.keys_bytes; ++n) {
-    TF_RETURN_IF_ERROR(input.ReadString(pair.keys_bytes - at, &text));
-    at += kLengthBytes + static_cast<int64_t>(text.size());
+    TF_RETURN_IF_ERROR(input.SkipString(pair.keys_bytes, &at));
   }
   return n;
 }
@@ -218,9 +239,7 @@ absl::StatusOr<int64_t> NextRows(Env* env, const RowFilePair& pair,
 // since they were checked.
 absl::Status CheckLeft(const RowFilePair& pair, const RowFormat& format,
                        int64_t rows, const RowFileOffsets& offsets) {
-  const int64_t each = format.value_dtype == DT_STRING
-                           ? kLengthBytes
-                           : tensorflow::DataTypeSize(format.value_dtype);
+  const int64_t each = BytesOf(format.value_dtype);
   const int64_t left = pair.values_bytes - offsets.values;
   if (format.dim == 0 || rows <= left / each / format.dim) {
     return absl::OkStatus();

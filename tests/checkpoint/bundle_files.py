@@ -58,7 +58,7 @@ def take_varint(data, at):
     """(number, the place behind it)."""
     number = shift = 0
     while True:
-        byte = data[at]
+        byte = data[at] if at < len(data) else 0
         number |= (byte & 0x7F) << shift
         at, shift = at + 1, shift + 7
         if byte < 0x80:
@@ -191,6 +191,22 @@ class Bundle:
             ),
         ]
 
+    def is_stored(self, name):
+        """Whether bytes of the data files are those of an entry, still whole."""
+        entry = self.entries[name]
+        n = 1
+        for dim in entry.shape.dim:
+            n *= dim.size
+        return (
+            not entry.slices
+            and 0 <= entry.shard_id < len(self.data)
+            and entry.offset >= 0
+            and entry.size > 0
+            and entry.offset + entry.size <= len(self.data[entry.shard_id])
+            and n >= 0
+            and (entry.dtype != STRING or n + 4 <= entry.size)
+        )
+
     def bytes_of(self, name):
         entry = self.entries[name]
         data = self.data[entry.shard_id]
@@ -221,7 +237,7 @@ class Bundle:
         for dim in self.entries[name].shape.dim:
             n *= dim.size
         lengths, at, strings = [], 0, []
-        for _ in range(n):
+        while len(lengths) < n and at < len(content):
             length, at = take_varint(content, at)
             lengths.append(length)
         at += 4

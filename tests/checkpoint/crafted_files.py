@@ -149,7 +149,9 @@ def change_header(rng, bundle):
 
 
 def change_content(rng, bundle):
-    stored = [n for n, e in bundle.entries.items() if e.size and not e.slices]
+    stored = [n for n in bundle.entries if bundle.is_stored(n)]
+    if not stored:
+        return "nothing"
     name = rng.choice(sorted(stored))
     content = bytearray(bundle.bytes_of(name))
     if bundle.entries[name].dtype == bundle_files.STRING:
@@ -169,6 +171,8 @@ def change_content(rng, bundle):
 
 def change_strings(rng, bundle, name):
     strings = list(bundle.strings_of(name))
+    if not strings:
+        return "nothing"
     kind = rng.randrange(4)
     place = rng.randrange(len(strings))
     lengths = [len(s) for s in strings]
@@ -199,7 +203,15 @@ LAYOUT_LINES = [
 
 
 def change_layout(rng, bundle):
-    layouts = [n for n in bundle.entries if n.endswith(b"/layout")]
+    layouts = [
+        name
+        for name in bundle.entries
+        if name.endswith(b"/layout")
+        and bundle.entries[name].dtype == bundle_files.STRING
+        and bundle.is_stored(name)
+    ]
+    if not layouts:
+        return change_content(rng, bundle)
     name = rng.choice(sorted(layouts))
     lines = bundle.strings_of(name)[0].split(b"\n")
     kind = rng.randrange(5)
@@ -318,7 +330,8 @@ def craft_checkpoint(rng, bundle, prefix):
     kind = rng.random()
     if kind < 0.75:
         for _ in range(rng.choice([1, 1, 1, 2, 3])):
-            done.append(rng.choice(BUNDLE_CHANGES)(rng, bundle))
+            if bundle.entries:
+                done.append(rng.choice(BUNDLE_CHANGES)(rng, bundle))
     bundle.write(prefix)
     if 0.75 <= kind < 0.93:
         what, content = crafted_index(rng, bundle)

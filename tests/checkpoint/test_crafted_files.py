@@ -141,8 +141,8 @@ def test_a_waiting_key_that_was_never_seen_is_refused(tmp_path, seen):
 
 
 def test_a_saved_bool_is_0_or_1(tmp_path):
-    table = HashTable(2, value_dtype=tf.bool, name="t")
-    table.upsert([1], [[True, False]])
+    table = HashTable(2, key_dtype=tf.string, value_dtype=tf.bool, name="t")
+    table.upsert(["a"], [[True, False]])
     bundle = write(table, tmp_path / "ckpt")
     bundle.replace(TABLE + b"values", b"\x05\0")
     bundle.write(tmp_path / "ckpt")
@@ -154,15 +154,15 @@ def test_a_saved_bool_is_0_or_1(tmp_path):
 
 
 def test_a_bool_of_a_raw_file_is_0_or_1(tmp_path):
-    v = file_variables.variable(value_dtype=tf.bool)
-    v.upsert([1], [[True, False]])
-    np.array([2], "<i8").tofile(tmp_path / file_variables.KEYS)
+    v = file_variables.variable(key_dtype=tf.string, value_dtype=tf.bool)
+    v.upsert(["a"], [[True, False]])
+    (tmp_path / file_variables.KEYS).write_bytes(b"\1\0\0\0b")
     np.array([5, 0], "u1").tofile(tmp_path / file_variables.VALUES)
 
     with pytest.raises(tf.errors.DataLossError, match="a bool that is 5"):
         v.load_from_file_system(tmp_path)
 
-    assert v.export()[0].numpy().tolist() == [1]
+    assert v.export()[0].numpy().tolist() == [b"a"]
 
 
 # Sizes against bytes.
@@ -181,6 +181,7 @@ def index_that_says(prefix, n, content=b"\0\0\0\0"):
 
 # Prints the megabytes that `program` took, or "refused" and those.
 MEASURED = """
+import sys
 import tensorflow as tf
 from checkpoint.crafted_runs import peak, reset_peak
 from tfembed import checkpoint
@@ -202,7 +203,19 @@ print(word, peak()[0] - before >> 20)
 """
 
 
-@pytest.mark.parametrize("n", [2**28, 2**40, 2**62])
+@pytest.mark.parametrize("n", [2**40, 2**62, 2**63 - 1])
+def test_a_string_tensor_has_no_more_strings_than_bytes(tmp_path, n):
+    index_that_says(tmp_path / "ckpt", n)
+    prefix = tf.constant(str(tmp_path / "ckpt"))
+
+    with pytest.raises(errors.CheckpointError, match="words': its .* elements"):
+        checkpoint.verify(tmp_path / "ckpt")
+    with pytest.raises(
+        tf.errors.DataLossError, match="words': its .* elements"
+    ):
+        checkpoint_ops.read(prefix, tensors={"words": tf.string})
+
+
 @pytest.mark.parametrize(
     "program",
     [
@@ -211,9 +224,9 @@ print(word, peak()[0] - before >> 20)
     ],
 )
 def test_a_string_tensor_takes_no_memory_that_its_bytes_do_not_pay(
-    tmp_path, program, n
+    tmp_path, program
 ):
-    index_that_says(tmp_path / "ckpt", n)
+    index_that_says(tmp_path / "ckpt", 2**28)
 
     word, megabytes = fresh_process.output_of(
         MEASURED.format(program=program), tmp_path / "ckpt"
@@ -435,6 +448,7 @@ def test_an_entry_that_does_not_parse_is_refused(tmp_path):
         (name, b"\xff\xff" if name == TABLE + b"keys" else text)
         for name, text in bundle.texts()
     ]
+    bundle.write(tmp_path / "ckpt")
     index = tmp_path / "ckpt.index"
     index.write_bytes(bundle_files.index_file(texts))
 
