@@ -127,6 +127,34 @@ std::string Printable(absl::string_view text) {
   return text.size() > kMost ? absl::StrCat(printable, "...") : printable;
 }
 
+bool IsUtf8(absl::string_view text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto first = static_cast<uint8_t>(text[i]);
+    const size_t more = first < 0x80                     ? 0
+                        : first >= 0xc2 && first <= 0xdf ? 1
+                        : first >= 0xe0 && first <= 0xef ? 2
+                        : first >= 0xf0 && first <= 0xf4 ? 3
+                                                         : text.size();
+    if (more >= text.size() - i) return false;
+    for (size_t k = 1; k <= more; ++k) {
+      const auto byte = static_cast<uint8_t>(text[i + k]);
+      // After some first bytes fewer can follow: the others were encoded
+      // too long, are halves of pairs, or beyond the last character.
+      const int lowest = k > 1           ? 0x80
+                         : first == 0xe0 ? 0xa0
+                         : first == 0xf0 ? 0x90
+                                         : 0x80;
+      const int highest = k > 1           ? 0xbf
+                          : first == 0xed ? 0x9f
+                          : first == 0xf4 ? 0x8f
+                                          : 0xbf;
+      if (byte < lowest || byte > highest) return false;
+    }
+    i += more;
+  }
+  return true;
+}
+
 absl::Status CheckpointIndex::Read(tensorflow::Env* env,
                                    const std::string& prefix) {
   const std::string path = tensorflow::MetaFilename(prefix);

@@ -16,6 +16,9 @@ namespace tfembed {
 // could not show.
 std::string Printable(absl::string_view text);
 
+// Whether a text, such as a name, can become one of Python.
+bool IsUtf8(absl::string_view text);
+
 // The index of a checkpoint, `<prefix>.index`: a header, and a text (a
 // BundleEntryProto) for every name. TensorFlow's reader ends the process at
 // some indices whose checksums hold, and takes the memory that others ask for;

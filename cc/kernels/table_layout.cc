@@ -39,35 +39,6 @@ absl::Status BadLine(absl::string_view line) {
       absl::StrCat("the layout's line '", Printable(line), "' cannot be read"));
 }
 
-// Names become strings of Python.
-bool IsUtf8(absl::string_view text) {
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto first = static_cast<uint8_t>(text[i]);
-    const size_t more = first < 0x80                     ? 0
-                        : first >= 0xc2 && first <= 0xdf ? 1
-                        : first >= 0xe0 && first <= 0xef ? 2
-                        : first >= 0xf0 && first <= 0xf4 ? 3
-                                                         : text.size();
-    if (more >= text.size() - i) return false;
-    for (size_t k = 1; k <= more; ++k) {
-      const auto byte = static_cast<uint8_t>(text[i + k]);
-      // After some first bytes fewer can follow: the others were encoded
-      // too long, are halves of pairs, or beyond the last character.
-      const int lowest = k > 1           ? 0x80
-                         : first == 0xe0 ? 0xa0
-                         : first == 0xf0 ? 0x90
-                                         : 0x80;
-      const int highest = k > 1           ? 0xbf
-                          : first == 0xed ? 0x9f
-                          : first == 0xf4 ? 0x8f
-                                          : 0xbf;
-      if (byte < lowest || byte > highest) return false;
-    }
-    i += more;
-  }
-  return true;
-}
-
 absl::Status ParseLine(absl::string_view line, TableLayout* layout) {
   const std::vector<absl::string_view> words = absl::StrSplit(line, ' ');
   const absl::string_view field = words[0];

@@ -21,7 +21,7 @@ import tensorflow as tf
 
 import tfembed.dynamic_embedding as de
 from checkpoint import bundle_files, crafted_files
-from tfembed import checkpoint, optimizers, policies
+from tfembed import checkpoint, errors, optimizers, policies
 from tfembed.checkpoint import string_saver, table_saver
 from tfembed.ops import checkpoint as checkpoint_ops
 from tfembed.ops import files, snapshot
@@ -404,7 +404,7 @@ class Runs:
             self._accepted = True
         except UnicodeError as error:
             wrong.append(f"reader {i}: {error!r}")
-        except (tf.errors.OpError, ValueError) as error:
+        except (tf.errors.OpError, errors.TfembedError, ValueError) as error:
             if not str(error):
                 wrong.append(f"reader {i}: an error without words")
         except Exception as error:

@@ -458,6 +458,15 @@ def test_an_entry_that_does_not_parse_is_refused(tmp_path):
         restore(trained_model(7).table, tmp_path / "ckpt")
 
 
+def test_a_name_that_is_no_text_is_shown(tmp_path):
+    bundle = sliced(tmp_path)
+    bundle.entries[b"nam\xff"] = bundle.entries.pop(TABLE + b"values")
+    bundle.write(tmp_path / "ckpt")
+
+    with pytest.raises(errors.CheckpointError, match=r"name 'nam\\xff' is"):
+        checkpoint.verify(tmp_path / "ckpt")
+
+
 def test_a_block_of_a_terabyte_is_refused(tmp_path):
     model = trained_model(12)
     write(model.table, tmp_path / "ckpt")
