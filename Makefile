@@ -25,7 +25,7 @@ help:
 	@echo 'make bench-lookup              lookups, training steps beside peers; judges'
 	@echo 'make bench-engines             one step by each engine; judges'
 	@echo 'make bench-table               hash tables beside their peers; judges'
-	@echo 'make fuzz | soak               random operations | churn, at full length'
+	@echo 'make fuzz | soak               random operations, files | churn, at length'
 	@echo 'make soak-memory [ARGS=kind]   bytes kept for good, by what is repeated'
 	@echo 'make tpu-proof [FULL=1]        what is proven about TPUs without one'
 	@echo 'make setup | clean             environment and build | remove both'
@@ -81,7 +81,7 @@ fuzz: setup
 	$(BAZEL) test --noshow_progress --test_env=TFEMBED_FUZZ_OPERATIONS=1000000 \
 	  --test_timeout=3600 //cc/core:table_fuzz_test
 	HYPOTHESIS_PROFILE=full $(PY) -m pytest tests/property/test_variable_fuzz.py \
-	  $(ARGS)
+	  tests/checkpoint/test_crafted_files.py $(ARGS)
 
 soak: setup
 	$(PY) -m benchmarks.soak $(ARGS)

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "cc/kernels/file_set.h"
+#include "cc/kernels/regular_file.h"
 #include "cc/kernels/row_file_owners.h"
 #include "cc/kernels/row_file_reader.h"
 #include "cc/kernels/row_file_writer.h"
@@ -196,11 +197,12 @@ class RowFilesReadOp : public OpKernel {
     const auto places = context->input(1).vec<int64_t>();
     *pair = {paths(0), paths(1), 0, 0};
     *offsets = {places(0), places(1)};
-    tensorflow::uint64 bytes;
-    TF_RETURN_IF_ERROR(context->env()->GetFileSize(pair->keys_path, &bytes));
-    pair->keys_bytes = bytes;
-    TF_RETURN_IF_ERROR(context->env()->GetFileSize(pair->values_path, &bytes));
-    pair->values_bytes = bytes;
+    const auto keys = RegularFileSize(context->env(), pair->keys_path);
+    if (!keys.ok()) return keys.status();
+    const auto values = RegularFileSize(context->env(), pair->values_path);
+    if (!values.ok()) return values.status();
+    pair->keys_bytes = *keys;
+    pair->values_bytes = *values;
     if (0 <= offsets->keys && offsets->keys <= pair->keys_bytes &&
         0 <= offsets->values && offsets->values <= pair->values_bytes) {
       return absl::OkStatus();

@@ -11,7 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "cc/kernels/checkpoint_index.h"
 #include "cc/kernels/disk_sync.h"
+#include "cc/kernels/regular_file.h"
 #include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/lib/hash/crc32c.h"
 #include "tensorflow/core/lib/io/path.h"
@@ -66,13 +68,13 @@ absl::Status ParseLine(absl::string_view line, Manifest* manifest) {
     FileEntry entry;
     fits = absl::SimpleAtoi(TakeWord(&line), &entry.bytes) &&
            absl::SimpleHexAtoi(TakeWord(&line), &entry.checksum) &&
-           !line.empty();
+           !line.empty() && line.find('/') == line.npos;
     manifest->files[std::string(line)] = entry;
   } else {
     fits = false;
   }
   return fits ? absl::OkStatus()
-              : Damaged(absl::StrCat("unknown line '", whole, "'"));
+              : Damaged(absl::StrCat("unknown line '", Printable(whole), "'"));
 }
 
 // Checks the last line, the checksum of all before it, and removes it.
@@ -120,8 +122,8 @@ absl::StatusOr<Manifest> Manifest::Parse(absl::string_view text) {
   const bool is_known = head == kHead || head == kHead1;
   if (!is_known && absl::StartsWith(head, kFormat)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the manifest is '", head, "'; this release reads '",
-                     kHead1, "' and '", kHead, "'"));
+        absl::StrCat("the manifest is '", Printable(head),
+                     "'; this release reads '", kHead1, "' and '", kHead, "'"));
   }
   if (!is_known) return Damaged("it does not begin with its format");
   TF_RETURN_IF_ERROR(TakeEnd(&text));
@@ -181,9 +183,10 @@ absl::StatusOr<std::optional<Manifest>> FileFolder::ReadManifest(
   const absl::StatusOr<bool> exists = Exists(path);
   if (!exists.ok()) return exists.status();
   if (!*exists) return std::optional<Manifest>();
-  std::string text;
-  TF_RETURN_IF_ERROR(tensorflow::ReadFileToString(env_, path, &text));
-  absl::StatusOr<Manifest> manifest = Manifest::Parse(text);
+  const absl::StatusOr<std::string> text =
+      ReadRegularFile(env_, path, Manifest::kMostBytes);
+  if (!text.ok()) return text.status();
+  absl::StatusOr<Manifest> manifest = Manifest::Parse(*text);
   if (!manifest.ok()) {
     return absl::Status(
         manifest.status().code(),

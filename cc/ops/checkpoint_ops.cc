@@ -116,6 +116,7 @@ has not.
 
 REGISTER_OP("Tfembed>CheckpointCheck")
     .Input("prefix: string")
+    .Attr("checksums: bool = true")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* context) {
       ShapeHandle unused;
@@ -123,7 +124,8 @@ REGISTER_OP("Tfembed>CheckpointCheck")
     })
     .Doc(R"doc(
 Reads all files of the checkpoint `prefix`, of any program, and compares their
-checksums. An error names the file, and the tensor where it is known.
+checksums; with `checksums` false only what the index says, with the sizes of the
+files. An error names the file, and the tensor where it is known.
 )doc");
 
 }  // namespace

@@ -19,6 +19,7 @@ from tfembed.checkpoint.row_files import FileStem
 from tfembed.dynamic_embedding.variables.graph_keys import GraphKeys
 from tfembed.dynamic_embedding.variables.graph_variables import all_variables
 from tfembed.dynamic_embedding.variables.variable import Variable
+from tfembed.ops import checkpoint as checkpoint_ops
 
 __all__ = ["WarmStartHook", "warm_start"]
 
@@ -57,6 +58,7 @@ def warm_start(
     path = ckpt_to_initialize_from
     if tf.io.gfile.isdir(path):
         path = tf.train.latest_checkpoint(path) or path
+    checkpoint_ops.check_sizes(path)
     reader = tf.train.load_checkpoint(path)
     saved = [
         _SavedRows.find(reader, path, one, previous.get(one.name, one.name))
