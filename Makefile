@@ -2,14 +2,17 @@
 TF ?= 2.20.0
 VENV := $(if $(filter 2.20.0,$(TF)),.venv,.venv-$(TF))
 PY := $(VENV)/bin/python
+# KERAS=3.15.1 selects another Keras, which lies beside the environment's.
+KERAS ?=
+KERAS_PATH := $(if $(KERAS),PYTHONPATH=$(CURDIR)/$(VENV)/keras-$(KERAS))
 # A test is Python on one core, mostly; each process needs about 1 GB.
-PYTEST := $(PY) -m pytest --numprocesses 2
+PYTEST := $(KERAS_PATH) $(PY) -m pytest --numprocesses 2
 BAZEL := $(PY) build_tools/bazel.py
 CXX_FILES = $(shell git ls-files '*.cc' '*.h' '*.inc')
-export TF DATA
+export TF KERAS DATA
 
 .PHONY: help setup demo test test-python test-full lint format wheel bench \
-  bench-engines bench-lookup bench-table fuzz soak tpu-proof clean
+  bench-engines bench-lookup bench-table fuzz soak soak-memory tpu-proof clean
 
 help:
 	@echo 'make demo [DATA=path-or-glob]  set up, then train, resume, export, serve'
@@ -22,10 +25,12 @@ help:
 	@echo 'make bench-lookup              lookups, training steps beside peers; judges'
 	@echo 'make bench-engines             one step by each engine; judges'
 	@echo 'make bench-table               hash tables beside their peers; judges'
-	@echo 'make fuzz | soak               random operations | churn, at full length'
+	@echo 'make fuzz | soak               random operations, files | churn, at length'
+	@echo 'make soak-memory [ARGS=kind]   bytes kept for good, by what is repeated'
 	@echo 'make tpu-proof [FULL=1]        what is proven about TPUs without one'
 	@echo 'make setup | clean             environment and build | remove both'
 	@echo 'TF=2.16.2 | TF=2.21.0          with another TensorFlow (now $(TF))'
+	@echo 'KERAS=3.15.1                   with another Keras, for tests'
 
 setup:
 	@scripts/setup
@@ -78,10 +83,13 @@ fuzz: setup
 	$(BAZEL) test --noshow_progress --test_env=TFEMBED_FUZZ_OPERATIONS=1000000 \
 	  --test_timeout=3600 //cc/core:table/table_fuzz_test
 	HYPOTHESIS_PROFILE=full $(PY) -m pytest tests/property/test_variable_fuzz.py \
-	  $(ARGS)
+	  tests/checkpoint/test_crafted_files.py $(ARGS)
 
 soak: setup
 	$(PY) -m benchmarks.soak $(ARGS)
+
+soak-memory: setup
+	$(PY) -m benchmarks.soak.memory $(ARGS)
 
 tpu-proof: setup
 	$(PY) -m proof $(if $(FULL),--full) $(ARGS)

@@ -11,12 +11,11 @@ import tensorflow as tf
 import tfembed
 from proof.programs import LEARNING_RATE, Program
 from proof.steps import Step
-from tfembed.dynamic_embedding.training.families.keras_rows import KerasRows
-from tfembed.dynamic_embedding.training.families.keras_rules import FusedRule
-from tfembed.dynamic_embedding.training.row_rule import RowRule
-from tfembed.embedding.static_lookup import look_up_static
+from tfembed.embedding.lookups.static_lookup import look_up_static
 from tfembed.embedding.xla.stack import StackRows
 from tfembed.embedding.xla.taped_program import TapedProgram
+from tfembed.foreign_optimizers.keras_family import FusedRule, KerasRows
+from tfembed.foreign_optimizers.row_rule import RowRule
 
 __all__ = ["TapedStep"]
 

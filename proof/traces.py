@@ -23,7 +23,7 @@ from proof.programs import programs
 from proof.results import Result, write
 from proof.steps import Step
 from proof.v0_traces import check_v0, trace_v0
-from tfembed.embedding.engines.registry import missing
+from tfembed.embedding.engines.choice import missing
 
 __all__ = ["ENGINES", "main", "trace", "trace_exchange"]
 

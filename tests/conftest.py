@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import os
 import zlib
+from collections.abc import Generator
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import hypothesis
 import pytest
 import tensorflow as tf
+
+import short_memory
 
 LOGICAL_CPUS = 4
 
@@ -34,6 +37,18 @@ hypothesis.settings.register_profile(
     "full", max_examples=2500, deadline=None, print_blob=True
 )
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call() -> Generator[None, object, object]:
+    """Skips a test that a machine short of memory cannot run, and says so."""
+    try:
+        return (yield)
+    except Exception as error:
+        said = short_memory.refusal(error)
+        if said is None:
+            raise
+        pytest.skip(f"The machine is short of memory: {said}")
 
 
 def _part(text: str) -> tuple[int, int]:

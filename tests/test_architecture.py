@@ -6,6 +6,7 @@ The rooms and their height are read from docs/architecture.md.
 from __future__ import annotations
 
 import ast
+import importlib.util
 import pathlib
 import re
 import statistics
@@ -174,3 +175,108 @@ def test_the_median_source_file_stays_under_250_lines():
     lines = [len(path.read_text().splitlines()) for path in paths]
 
     assert statistics.median(lines) < 250
+
+
+def test_the_page_of_ops_is_made_from_their_own_docs():
+    spec = importlib.util.spec_from_file_location(
+        "op_tables", ROOT / "scripts" / "op_tables.py"
+    )
+    op_tables = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(op_tables)
+
+    assert (ROOT / "docs" / "ops.md").read_text() == op_tables.page(), (
+        "docs/ops.md is not up to date: run python scripts/op_tables.py"
+    )
+
+
+def _modules() -> dict[str, pathlib.Path]:
+    """The modules of tfembed by their dotted names."""
+    return {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(
+            ".__init__"
+        ): path
+        for path in _python_files()
+    }
+
+
+def _imported_modules(path: pathlib.Path, known: set[str]) -> set[str]:
+    """The modules of tfembed that a module imports when it is imported."""
+    found: set[str] = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                found.add(full if full in known else node.module)
+    return found & known
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    modules = _modules()
+    left = {
+        name: _imported_modules(path, set(modules))
+        for name, path in modules.items()
+    }
+    while free := {name for name, needs in left.items() if not needs}:
+        left = {n: needs - free for n, needs in left.items() if n not in free}
+
+    assert left == {}
+
+
+# Bases with one child, and why each of them is one.
+ONE_CHILD = {
+    "ArgumentError": "a public name; most errors are of this class itself",
+    "DynamicEmbeddingSaver": "TFRA's public name",
+    "KVCreator": "TFRA's public name",
+    "RestrictPolicy": "users derive their own policies from it",
+    "ShadowVariable": "TFRA's public class; Keras' layers have one of a table",
+    "TrainableWrapper": "TFRA's public class; a ShadowVariable is one there",
+    "HostEngine": "the steps of engines whose batches wait on the host",
+    "XlaEngine": "one device; its child spreads tables over replicas",
+    "TableOptimizer": "a Keras-free front; its child has tf.compat.v1's methods",
+    "TableShard": "a shard of numbers; its child has strings",
+}
+
+
+def test_a_base_has_two_children_or_a_reason():
+    children: dict[str, set[str]] = {}
+    ours: set[str] = set()
+    for path in _python_files():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.ClassDef):
+                continue
+            ours.add(node.name)
+            for base in node.bases:
+                name = getattr(base, "id", getattr(base, "attr", None))
+                children.setdefault(str(name), set()).add(node.name)
+    alone = {
+        name
+        for name, found in children.items()
+        if name in ours and len(found) == 1
+    }
+
+    assert alone <= set(ONE_CHILD), "a base with one child: merge the two"
+    assert set(ONE_CHILD) <= alone, "no reason is needed any more"
+
+
+@pytest.mark.parametrize("room", ["embedding", "dynamic_embedding"])
+def test_a_large_room_has_at_most_eight_modules_at_its_root(room):
+    assert len(list((PACKAGE / room).glob("*.py"))) <= 8
+
+
+@pytest.mark.parametrize(
+    "path, method",
+    [
+        ("embedding/tpu_embedding.py", "enqueue"),
+        ("embedding/tpu_embedding.py", "apply_gradients"),
+        ("dynamic_embedding/variables/variable.py", "upsert"),
+        ("dynamic_embedding/variables/variable.py", "export"),
+        ("tables/hash_table.py", "lookup"),
+        ("tables/hash_table.py", "export"),
+    ],
+)
+def test_a_public_class_has_its_methods_in_its_own_file(path, method):
+    assert re.search(
+        rf"^    def {method}\(", (PACKAGE / path).read_text(), re.M
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,7 +11,23 @@ import tensorflow as tf
 from tfembed import checks, errors
 
 
-@pytest.mark.parametrize("value", [2, 9, np.int8(2), np.uint64(9)])
+@pytest.mark.parametrize(
+    "value",
+    [
+        2,
+        9,
+        np.int8(2),
+        np.uint64(9),
+        2.0,
+        np.float32(3),
+        np.array(4.0),
+        np.array(5),
+        tf.constant(6),
+        tf.constant(7.0),
+        8 / 1,
+        np.longdouble(9),
+    ],
+)
 def test_an_integer_within_its_limits_is_an_int(value):
     found = checks.integer(value, "n", least=2, most=9)
     assert found == value
@@ -17,7 +35,23 @@ def test_an_integer_within_its_limits_is_an_int(value):
 
 
 @pytest.mark.parametrize(
-    "value", [1, 10, 2.0, True, "3", None, [3], np.float32(3)]
+    "value",
+    [
+        1,
+        10,
+        2.5,
+        True,
+        "3",
+        None,
+        [3],
+        np.float32(3.5),
+        np.bool_(True),
+        np.array(True),
+        np.array([3]),
+        float("nan"),
+        math.inf,
+        tf.constant(2.5),
+    ],
 )
 def test_anything_else_is_refused(value):
     with pytest.raises(errors.ArgumentError) as caught:
@@ -36,10 +70,11 @@ def test_an_integer_may_have_one_limit():
 
 @pytest.mark.parametrize(
     ("value", "error"),
-    [(-1, ValueError), (1.0, TypeError), (False, TypeError), ("1", TypeError)],
+    [(-1, ValueError), (1.5, TypeError), (False, TypeError), ("1", TypeError)],
 )
 def test_a_number_of_keys_is_an_integer_that_is_not_negative(value, error):
     assert checks.key_count(np.int32(0), "keep") == 0
+    assert checks.key_count(3.0, "keep") == 3
     with pytest.raises(error, match="`keep`") as caught:
         checks.key_count(value, "keep")
     assert isinstance(caught.value, errors.TfembedError)

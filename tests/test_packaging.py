@@ -1,11 +1,17 @@
-"""Versions agree; Bazel versions are told apart; flags fit TensorFlow's."""
+"""Versions agree; Bazel versions are told apart; flags fit TensorFlow's.
+
+Kind: a build that depends on what does not matter to it (pip's PATH is another
+one each time). Looked for in: PYTHON, the build folder, LD_LIBRARY_PATH.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import pathlib
 import re
 import stat
+import subprocess
 
 import pytest
 import tensorflow as tf
@@ -102,3 +108,69 @@ def test_the_running_tensorflow_has_a_constraints_file():
     pins = (ROOT / "constraints" / f"tf-{minor}.txt").read_text()
 
     assert f"tensorflow-cpu=={tf.__version__}\n" in pins
+
+
+class _Workspace:
+    """One C++ file that is built as tfembed is."""
+
+    _RULES = ("rules_cc", "rules_java", "rules_proto", "remote_coverage_tools")
+
+    def __init__(self, folder: pathlib.Path, program: str) -> None:
+        self._folder = folder / "workspace"
+        self._folder.mkdir()
+        self._command = [
+            program,
+            f"--output_base={folder / 'base'}",
+            f"--bazelrc={ROOT / '.bazelrc'}",
+            "--max_idle_secs=30",
+        ]
+        (self._folder / "one.cc").write_text("int one() { return 1; }\n")
+        (self._folder / "BUILD").write_text(
+            'cc_library(name = "one", srcs = ["one.cc"])\n'
+        )
+        (self._folder / "WORKSPACE").write_text(
+            "".join(
+                f'local_repository(name = "{name}", '
+                f'path = "{ROOT / "third_party" / name}")\n'
+                for name in self._RULES
+            )
+        )
+
+    def run(self, *arguments: str, **environment: str) -> str:
+        result = subprocess.run(
+            [*self._command, *arguments],
+            cwd=self._folder,
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+        )
+        assert result.returncode == 0, result.stderr
+        return result.stderr
+
+    def compiles(self, **environment: str) -> bool:
+        said = self.run("build", "//:one", **environment)
+        (processes,) = re.findall(r"^INFO: \d+ process(?:es)?: .*", said, re.M)
+        return "local" in processes or "sandbox" in processes
+
+
+@pytest.mark.slow
+def test_a_build_from_pips_next_environment_compiles_nothing(
+    monkeypatch, tmp_path
+):
+    try:
+        program = _load("bazel", monkeypatch).find_bazel()
+    except LookupError as error:
+        pytest.skip(str(error))
+    workspace = _Workspace(tmp_path, program)
+    path = os.environ["PATH"]
+    try:
+        assert workspace.compiles(PATH=f"/tmp/pip-1/bin:{path}")
+        assert not workspace.compiles(
+            PATH=f"/tmp/pip-2/bin:{path}",
+            PYTHON="/usr/bin/python3",
+            LD_LIBRARY_PATH="/tmp/pip-2/lib",
+        )
+        (tmp_path / "workspace" / "one.cc").write_text("int two();\n")
+        assert workspace.compiles(PATH=path)
+    finally:
+        workspace.run("clean", "--expunge")

@@ -42,6 +42,8 @@ PUBLIC = {
 }
 # Rooms are modules of the package whether or not they are promised.
 ROOMS = {
+    "foreign_optimizers",
+    "not_in_release",
     "checks",
     "config",
     "embedding",

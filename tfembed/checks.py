@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import numbers
 import operator
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfembed import errors
 
-__all__ = ["integer", "key_count", "rows", "shape"]
+__all__ = [
+    "integer",
+    "key_count",
+    "number",
+    "rows",
+    "scalar",
+    "shape",
+    "whole",
+]
 
 
 def integer(
@@ -20,10 +30,11 @@ def integer(
     most: int | None = None,
     owner: str = "",
 ) -> int:
-    """`value`, Python's or NumPy's, as an int in [least, most].
+    """`value`, a whole number of any type, as an int in [least, most].
 
     Args:
-      value: what was given.
+      value: what was given: an integer or a whole float, of Python or NumPy, or
+        an array or eager tensor that is one.
       argument: its name.
       least, most: limits, inclusive; None: no upper one.
       owner: whose argument it is, as in "table 'users'".
@@ -31,7 +42,7 @@ def integer(
     Raises:
       tfembed.errors.ArgumentError: anything else, a boolean too.
     """
-    number = _index(value)
+    number = whole(value)
     fits = number is not None and least <= number
     if number is None or not fits or (most is not None and number > most):
         limits = f"of at least {least}" + (
@@ -51,7 +62,7 @@ def key_count(value: Any, argument: str) -> int:
       tfembed.errors.DtypeError: (also TypeError) not an integer.
       tfembed.errors.ArgumentError: a negative one.
     """
-    number = _index(value)
+    number = whole(value)
     if number is None:
         raise errors.DtypeError(
             f"`{argument}` must be an integer, a number of keys; got {value!r}."
@@ -94,14 +105,43 @@ def rows(what: str, keys: tf.Tensor, rows: tf.Tensor, dim: int) -> None:
     shape(what, rows, keys.shape.concatenate([dim]))
 
 
-def _index(value: Any) -> int | None:
-    """`value` as an int; None where it is no integer."""
+def whole(value: Any) -> int | None:
+    """`value` as an int; None where it is no whole number, or a boolean.
+
+    Users compute sizes (`2.0 * n`), so a float or an array of no dimension will
+    do where it is whole.
+    """
+    value = scalar(value)
     if isinstance(value, bool):
         return None
+    if isinstance(value, numbers.Real):
+        # What is neither finite nor whole has no equal integer.
+        is_whole = value % 1 == 0
+        return int(value) if is_whole else None  # type: ignore[call-overload]
     try:
         return operator.index(value)
     except TypeError:
         return None
+
+
+def number(value: Any) -> float | None:
+    """`value` as a number; None where it is none, or a boolean.
+
+    Numbers of Python stay what they are; those of NumPy, and arrays and eager
+    tensors of no dimension, become such.
+    """
+    value = scalar(value)
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    return value if is_number else None
+
+
+def scalar(value: Any) -> Any:
+    """A NumPy scalar, or an array or tensor of one, as Python's; or `value`."""
+    if isinstance(value, tf.Tensor):
+        value = tf.get_static_value(value)
+    if isinstance(value, (np.generic, np.ndarray)) and value.ndim == 0:
+        return value.item()
+    return value
 
 
 def _text(of: tf.TensorShape) -> str:

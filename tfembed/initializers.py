@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfembed import errors
+from tfembed import checks, errors
 
 __all__ = ["KNOWN_FORMS", "RowInitializer", "row_initializer"]
 
@@ -192,8 +192,8 @@ def _from_library(initializer: Any, dim: int) -> RowInitializer:
     seed = getattr(
         initializer, "_init_seed", getattr(initializer, "seed", None)
     )
-    if isinstance(seed, int):
-        described = dataclasses.replace(described, seed=seed)
+    if (number := checks.whole(seed)) is not None:
+        described = dataclasses.replace(described, seed=number)
     return described
 
 

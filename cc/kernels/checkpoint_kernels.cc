@@ -239,34 +239,38 @@ class CheckpointReadOp : public OpKernel {
   void Compute(OpKernelContext* context) override {
     tstring prefix;
     OP_REQUIRES_OK(context, ReadPrefix(context, 0, &prefix));
-    tensorflow::BundleReader reader(context->env(), prefix);
-    // A checkpoint of TensorFlow 1's first format is no bundle.
-    const bool is_bundle = !absl::IsNotFound(reader.status());
-    if (is_bundle) OP_REQUIRES_OK(context, reader.status());
+    CheckpointFiles files(context->env(), prefix);
+    // A checkpoint of TensorFlow 1's first format has no index.
+    const bool has_index = !absl::IsNotFound(files.status());
+    if (has_index) OP_REQUIRES_OK(context, files.status());
     for (int i = 0; i < num_outputs(); ++i) {
-      const bool has = is_bundle && reader.Contains(names_[i]);
-      OP_REQUIRES_OK(context, Read(context, i, has ? &reader : nullptr));
+      const bool has = has_index && files.Contains(names_[i]);
+      OP_REQUIRES_OK(context, Read(context, i, has ? &files : nullptr));
     }
   }
 
  private:
   absl::Status Read(OpKernelContext* context, int i,
-                    tensorflow::BundleReader* reader) const {
+                    CheckpointFiles* files) const {
     Tensor* tensor;
-    if (reader == nullptr) {
+    if (files == nullptr) {
       return context->allocate_output(i, TensorShape({0}), &tensor);
     }
-    tensorflow::DataType dtype;
-    TensorShape shape;
-    TF_RETURN_IF_ERROR(reader->LookupDtypeAndShape(names_[i], &dtype, &shape));
-    if (dtype != output_type(i)) {
+    const absl::StatusOr<SavedTensor> saved = files->Find(names_[i]);
+    if (!saved.ok()) return saved.status();
+    if (saved->dtype != output_type(i)) {
       return absl::InvalidArgumentError(absl::StrCat(
           "Tensor '", names_[i], "' of the checkpoint is ",
-          tensorflow::DataTypeString(dtype), "; the program takes ",
+          tensorflow::DataTypeString(saved->dtype), "; the program takes ",
           tensorflow::DataTypeString(output_type(i)), "."));
     }
-    TF_RETURN_IF_ERROR(context->allocate_output(i, shape, &tensor));
-    return reader->Lookup(names_[i], tensor);
+    TF_RETURN_IF_ERROR(context->allocate_output(i, saved->shape, &tensor));
+    const absl::Status status = files->Read(*saved, tensor);
+    if (status.ok()) return status;
+    return absl::Status(
+        status.code(),
+        absl::StrCat("Tensor '", names_[i], "' of checkpoint '",
+                     files->prefix(), "': ", status.message(), "."));
   }
 
   std::vector<std::string> names_;
@@ -274,13 +278,21 @@ class CheckpointReadOp : public OpKernel {
 
 class CheckpointCheckOp : public OpKernel {
  public:
-  using OpKernel::OpKernel;
+  explicit CheckpointCheckOp(OpKernelConstruction* construction)
+      : OpKernel(construction) {
+    OP_REQUIRES_OK(construction,
+                   construction->GetAttr("checksums", &checksums_));
+  }
 
   void Compute(OpKernelContext* context) override {
     tstring prefix;
     OP_REQUIRES_OK(context, ReadPrefix(context, 0, &prefix));
-    OP_REQUIRES_OK(context, CheckCheckpoint(context->env(), prefix));
+    OP_REQUIRES_OK(context,
+                   CheckCheckpoint(context->env(), prefix, checksums_));
   }
+
+ private:
+  bool checksums_ = true;
 };
 
 REGISTER_KERNEL_BUILDER(Name("Tfembed>TableSave").Device(DEVICE_CPU),

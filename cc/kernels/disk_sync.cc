@@ -17,19 +17,18 @@ namespace {
 
 constexpr int64_t kStepBytes = 8 << 20;
 
-// The path in the machine's file systems; "" if it is in another.
-std::string LocalPath(const std::string& path) {
-  absl::string_view scheme, host, local;
-  tensorflow::io::ParseURI(path, &scheme, &host, &local);
-  return scheme.empty() || scheme == "file" ? std::string(local) : "";
-}
-
 // -1: no.
 int OpenLocal(const std::string& local) {
   return ::open(local.c_str(), O_RDONLY | O_CLOEXEC);
 }
 
 }  // namespace
+
+std::string LocalPath(const std::string& path) {
+  absl::string_view scheme, host, local;
+  tensorflow::io::ParseURI(path, &scheme, &host, &local);
+  return scheme.empty() || scheme == "file" ? std::string(local) : "";
+}
 
 absl::Status SyncToDisk(const std::string& path) {
   const std::string local = LocalPath(path);

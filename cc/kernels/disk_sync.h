@@ -11,6 +11,9 @@
 
 namespace tfembed {
 
+// The path in the machine's file systems; "" if it is in another.
+std::string LocalPath(const std::string& path);
+
 // Returns when a closed file's content, or a folder's names, are on the disk as
 // they are now. (WritableFile::Sync of TensorFlow's local files only empties
 // buffers of the process.) Of other file systems than the machine's it asks

@@ -7,6 +7,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "cc/kernels/file_set.h"
+#include "cc/kernels/regular_file.h"
+#include "cc/kernels/row_file_owners.h"
 #include "cc/kernels/row_file_reader.h"
 #include "cc/kernels/row_file_writer.h"
 #include "cc/kernels/table_resource.h"
@@ -48,6 +50,14 @@ std::vector<std::string> StringsOf(const Tensor& tensor) {
   return std::vector<std::string>(texts.data(), texts.data() + texts.size());
 }
 
+// What files know of a table; `owner`: the attribute.
+RowFileUser UserOf(const TablePtr& shard, const std::string& owner) {
+  // Without an id a shard is a table of its own.
+  const std::string own = absl::StrCat(
+      "shard ", absl::Hex(reinterpret_cast<uintptr_t>(shard.get())));
+  return {shard->name(), owner.empty() ? own : owner, shard.get()};
+}
+
 absl::Status ReadFormat(OpKernelConstruction* construction, RowFormat* format) {
   TF_RETURN_IF_ERROR(construction->GetAttr("key_dtype", &format->key_dtype));
   TF_RETURN_IF_ERROR(
@@ -75,6 +85,7 @@ class TableSaveFilesOp : public OpKernel {
     OP_REQUIRES_OK(construction,
                    construction->GetAttr("buffer_size", &buffer_size_));
     OP_REQUIRES_OK(construction, construction->GetAttr("append", &append_));
+    OP_REQUIRES_OK(construction, construction->GetAttr("owner", &owner_));
   }
 
   void Compute(OpKernelContext* context) override {
@@ -89,10 +100,14 @@ class TableSaveFilesOp : public OpKernel {
     OP_REQUIRES_OK(context, CheckShape(context, num_tables + 1, "stems",
                                        TensorShape({num_tables})));
     save.stems = StringsOf(context->input(num_tables + 1));
+    save.name = tables[0]->name();
     save.buffer_rows = buffer_size_;
     save.append = append_;
     TfExecutor executor(context);
-    const absl::Status status = SaveRowFiles(context->env(), save, &executor);
+    const FileFolder folder(context->env(), save.folder);
+    RowFileClaim claim(folder, UserOf(tables[0], owner_));
+    absl::Status status = claim.Take(save.stems);
+    if (status.ok()) status = SaveRowFiles(context->env(), save, &executor);
     OP_REQUIRES(context, status.ok(),
                 absl::Status(status.code(),
                              absl::StrCat("Table '", tables[0]->name(),
@@ -103,6 +118,7 @@ class TableSaveFilesOp : public OpKernel {
  private:
   int64_t buffer_size_ = 0;
   bool append_ = false;
+  std::string owner_;
 };
 
 class RowFilesCheckOp : public OpKernel {
@@ -110,10 +126,13 @@ class RowFilesCheckOp : public OpKernel {
   explicit RowFilesCheckOp(OpKernelConstruction* construction)
       : OpKernel(construction) {
     OP_REQUIRES_OK(construction, ReadFormat(construction, &format_));
+    OP_REQUIRES_OK(construction, construction->GetAttr("owner", &owner_));
   }
 
   void Compute(OpKernelContext* context) override {
     std::string path;
+    TablePtr table;
+    OP_REQUIRES_OK(context, FindTable(context, 0, &table));
     const int last = context->num_inputs() - 1;
     OP_REQUIRES_OK(context, ReadFolder(context, last - 1, &path));
     const Tensor& stems = context->input(last);
@@ -132,10 +151,14 @@ class RowFilesCheckOp : public OpKernel {
       sizes->matrix<int64_t>()(i, 1) = pair->values_bytes;
       ++i;
     }
+    for (const std::string& stem : StringsOf(stems)) {
+      NoteLoaded(folder, stem, UserOf(table, owner_));
+    }
   }
 
  private:
   RowFormat format_;
+  std::string owner_;
 };
 
 class RowFilesReadOp : public OpKernel {
@@ -174,11 +197,12 @@ class RowFilesReadOp : public OpKernel {
     const auto places = context->input(1).vec<int64_t>();
     *pair = {paths(0), paths(1), 0, 0};
     *offsets = {places(0), places(1)};
-    tensorflow::uint64 bytes;
-    TF_RETURN_IF_ERROR(context->env()->GetFileSize(pair->keys_path, &bytes));
-    pair->keys_bytes = bytes;
-    TF_RETURN_IF_ERROR(context->env()->GetFileSize(pair->values_path, &bytes));
-    pair->values_bytes = bytes;
+    const auto keys = RegularFileSize(context->env(), pair->keys_path);
+    if (!keys.ok()) return keys.status();
+    const auto values = RegularFileSize(context->env(), pair->values_path);
+    if (!values.ok()) return values.status();
+    pair->keys_bytes = *keys;
+    pair->values_bytes = *values;
     if (0 <= offsets->keys && offsets->keys <= pair->keys_bytes &&
         0 <= offsets->values && offsets->values <= pair->values_bytes) {
       return absl::OkStatus();

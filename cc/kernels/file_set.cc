@@ -5,12 +5,15 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "cc/kernels/checkpoint_index.h"
 #include "cc/kernels/disk_sync.h"
+#include "cc/kernels/regular_file.h"
 #include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/lib/hash/crc32c.h"
 #include "tensorflow/core/lib/io/path.h"
@@ -20,7 +23,8 @@ namespace tfembed {
 namespace {
 
 constexpr absl::string_view kFormat = "tfembed.row_files";
-constexpr absl::string_view kHead = "tfembed.row_files 1";
+constexpr absl::string_view kHead = "tfembed.row_files 2";
+constexpr absl::string_view kHead1 = "tfembed.row_files 1";
 constexpr absl::string_view kManifestPrefix = ".tfembed.";
 constexpr absl::string_view kPendingPrefix = ".tfembed_new.";
 constexpr absl::string_view kEnd = "end ";
@@ -52,6 +56,8 @@ absl::Status ParseLine(absl::string_view line, Manifest* manifest) {
   bool fits;
   if (field == "save") {
     fits = absl::SimpleHexAtoi(line, &manifest->save_id);
+  } else if (field == "table") {
+    fits = absl::CUnescape(line, &manifest->table);
   } else if (field == "keys") {
     fits = TakeDtype(line, &manifest->format.key_dtype);
   } else if (field == "values") {
@@ -62,13 +68,13 @@ absl::Status ParseLine(absl::string_view line, Manifest* manifest) {
     FileEntry entry;
     fits = absl::SimpleAtoi(TakeWord(&line), &entry.bytes) &&
            absl::SimpleHexAtoi(TakeWord(&line), &entry.checksum) &&
-           !line.empty();
+           !line.empty() && line.find('/') == line.npos;
     manifest->files[std::string(line)] = entry;
   } else {
     fits = false;
   }
   return fits ? absl::OkStatus()
-              : Damaged(absl::StrCat("unknown line '", whole, "'"));
+              : Damaged(absl::StrCat("unknown line '", Printable(whole), "'"));
 }
 
 // Checks the last line, the checksum of all before it, and removes it.
@@ -97,9 +103,10 @@ std::string RowFormat::DebugString() const {
 std::string Manifest::ToText() const {
   std::string text =
       absl::StrCat(kHead, "\nsave ", absl::Hex(save_id, absl::kZeroPad16),
-                   "\nkeys ", tensorflow::DataTypeString(format.key_dtype),
-                   "\nvalues ", tensorflow::DataTypeString(format.value_dtype),
-                   "\ndim ", format.dim, "\n");
+                   "\ntable ", absl::CEscape(table), "\nkeys ",
+                   tensorflow::DataTypeString(format.key_dtype), "\nvalues ",
+                   tensorflow::DataTypeString(format.value_dtype), "\ndim ",
+                   format.dim, "\n");
   for (const auto& [name, entry] : files) {
     absl::StrAppend(&text, "file ", entry.bytes, " ",
                     absl::Hex(entry.checksum, absl::kZeroPad8), " ", name,
@@ -112,11 +119,13 @@ std::string Manifest::ToText() const {
 
 absl::StatusOr<Manifest> Manifest::Parse(absl::string_view text) {
   const absl::string_view head = text.substr(0, text.find('\n'));
-  if (head != kHead && absl::StartsWith(head, kFormat)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the manifest is '", head, "'; this release reads '", kHead, "'"));
+  const bool is_known = head == kHead || head == kHead1;
+  if (!is_known && absl::StartsWith(head, kFormat)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the manifest is '", Printable(head),
+                     "'; this release reads '", kHead1, "' and '", kHead, "'"));
   }
-  if (head != kHead) return Damaged("it does not begin with its format");
+  if (!is_known) return Damaged("it does not begin with its format");
   TF_RETURN_IF_ERROR(TakeEnd(&text));
   text.remove_prefix(kHead.size() + 1);
   Manifest manifest;
@@ -174,9 +183,10 @@ absl::StatusOr<std::optional<Manifest>> FileFolder::ReadManifest(
   const absl::StatusOr<bool> exists = Exists(path);
   if (!exists.ok()) return exists.status();
   if (!*exists) return std::optional<Manifest>();
-  std::string text;
-  TF_RETURN_IF_ERROR(tensorflow::ReadFileToString(env_, path, &text));
-  absl::StatusOr<Manifest> manifest = Manifest::Parse(text);
+  const absl::StatusOr<std::string> text =
+      ReadRegularFile(env_, path, Manifest::kMostBytes);
+  if (!text.ok()) return text.status();
+  absl::StatusOr<Manifest> manifest = Manifest::Parse(*text);
   if (!manifest.ok()) {
     return absl::Status(
         manifest.status().code(),

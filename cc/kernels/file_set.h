@@ -52,7 +52,11 @@ struct FileEntry {
 
 // The files that are committed together.
 struct Manifest {
+  // A longer file is no manifest: these are 20,000 shards in one process.
+  static constexpr int64_t kMostBytes = 4 << 20;
+
   uint64_t save_id = 0;
+  std::string table;  // Whose rows they are; "": unknown, as in version 1.
   RowFormat format;
   std::map<std::string, FileEntry> files;  // By name, without the folder.
 

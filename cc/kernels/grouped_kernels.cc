@@ -164,6 +164,9 @@ class TrainableRowsOp : public OpKernel {
 REGISTER_KERNEL_BUILDER(
     Name("Tfembed>TrainableRows").Device(tensorflow::DEVICE_CPU),
     TrainableRowsOp);
+REGISTER_KERNEL_BUILDER(
+    Name("Tfembed>TrainableRowsOf").Device(tensorflow::DEVICE_CPU),
+    TrainableRowsOp);
 
 }  // namespace
 

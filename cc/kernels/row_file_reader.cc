@@ -1,11 +1,13 @@
 #include "cc/kernels/row_file_reader.h"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "cc/kernels/regular_file.h"
 #include "cc/kernels/table_writer.h"
 #include "tensorflow/core/framework/tensor_shape.h"
 #include "tensorflow/core/framework/types.h"
@@ -31,6 +33,11 @@ absl::Status Damaged(const std::string& path, absl::string_view what) {
   return absl::DataLossError(absl::StrCat("'", path, "' ", what));
 }
 
+// Each value has at least so many.
+int64_t BytesOf(DataType dtype) {
+  return dtype == DT_STRING ? kLengthBytes : tensorflow::DataTypeSize(dtype);
+}
+
 // One file from an offset on.
 class Input {
  public:
@@ -52,39 +59,67 @@ class Input {
 
   absl::Status ReadString(int64_t bytes_left, tstring* text) {
     uint32_t length = 0;
-    TF_RETURN_IF_ERROR(Read(kLengthBytes, &length));
-    if (length > bytes_left - kLengthBytes) {
-      return Damaged(path_, absl::StrCat("has a string of ", length,
-                                         " bytes where ", bytes_left,
-                                         " are left; it holds no strings, or "
-                                         "was cut off."));
-    }
+    TF_RETURN_IF_ERROR(ReadLength(bytes_left, &length));
     text->resize_uninitialized(length);
     return Read(length, text->mdata());
   }
 
+  // Moves `at`, where a string of a file of so many bytes begins, behind it.
+  absl::Status SkipString(int64_t bytes, int64_t* at) {
+    uint32_t length = 0;
+    TF_RETURN_IF_ERROR(ReadLength(bytes - *at, &length));
+    *at += kLengthBytes + length;
+    return buffer_->Seek(*at);
+  }
+
  private:
+  absl::Status ReadLength(int64_t bytes_left, uint32_t* length) {
+    TF_RETURN_IF_ERROR(Read(kLengthBytes, length));
+    if (*length <= bytes_left - kLengthBytes) return absl::OkStatus();
+    return Damaged(path_, absl::StrCat("has a string of ", *length,
+                                       " bytes where ", bytes_left,
+                                       " are left; it holds no strings, or "
+                                       "was cut off."));
+  }
+
   std::string path_;
   std::unique_ptr<tensorflow::RandomAccessFile> file_;
   std::unique_ptr<tensorflow::io::InputBuffer> buffer_;
 };
 
 absl::StatusOr<int64_t> SizeOf(Env* env, const std::string& path) {
-  tensorflow::uint64 bytes = 0;
-  const absl::Status status = env->GetFileSize(path, &bytes);
-  if (absl::IsNotFound(status)) {
-    return absl::NotFoundError(
-        absl::StrCat("There is no file '", path,
-                     "'. Rows lie in pairs of "
-                     "files, '...-keys' and '...-values'."));
-  }
-  if (!status.ok()) return status;
-  return static_cast<int64_t>(bytes);
+  const absl::StatusOr<int64_t> bytes = RegularFileSize(env, path);
+  if (!absl::IsNotFound(bytes.status())) return bytes;
+  return absl::NotFoundError(
+      absl::StrCat("There is no file '", path,
+                   "'. Rows lie in pairs of "
+                   "files, '...-keys' and '...-values'."));
 }
 
-// The values, `dtype` ones, that a file holds; strings are counted one by one.
+// A byte that is neither 0 nor 1 is no bool.
+absl::Status CheckBools(Env* env, const std::string& path, int64_t bytes,
+                        DataType dtype) {
+  if (dtype != tensorflow::DT_BOOL) return absl::OkStatus();
+  Input input;
+  TF_RETURN_IF_ERROR(input.Open(env, path));
+  std::vector<uint8_t> block(std::min(bytes, kBlockBytes));
+  for (int64_t at = 0; at < bytes; at += kBlockBytes) {
+    const int64_t n = std::min(kBlockBytes, bytes - at);
+    TF_RETURN_IF_ERROR(input.Read(n, block.data()));
+    const auto found = std::find_if(block.begin(), block.begin() + n,
+                                    [](uint8_t byte) { return byte > 1; });
+    if (found == block.begin() + n) continue;
+    return Damaged(path, absl::StrCat("has a bool that is ", *found,
+                                      " in place of 0 or 1."));
+  }
+  return absl::OkStatus();
+}
+
+// The values, `dtype` ones, that a file holds. Strings are counted one by one,
+// until there are more than `most`.
 absl::StatusOr<int64_t> CountValues(Env* env, const std::string& path,
-                                    int64_t bytes, DataType dtype) {
+                                    int64_t bytes, DataType dtype,
+                                    int64_t most) {
   if (dtype != DT_STRING) {
     const int64_t size = tensorflow::DataTypeSize(dtype);
     if (bytes % size == 0) return bytes / size;
@@ -97,31 +132,41 @@ absl::StatusOr<int64_t> CountValues(Env* env, const std::string& path,
   }
   Input input;
   TF_RETURN_IF_ERROR(input.Open(env, path));
-  tstring text;
   int64_t count = 0;
-  for (int64_t at = 0; at < bytes; ++count) {
-    TF_RETURN_IF_ERROR(input.ReadString(bytes - at, &text));
-    at += kLengthBytes + static_cast<int64_t>(text.size());
+  for (int64_t at = 0; at < bytes && count <= most; ++count) {
+    TF_RETURN_IF_ERROR(input.SkipString(bytes, &at));
   }
   return count;
 }
 
+// Each file is read no further than the other one can be right.
 absl::Status CheckCounts(Env* env, const RowFilePair& pair,
                          const RowFormat& format) {
+  constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
+  const int64_t each = BytesOf(format.value_dtype);
+  const int64_t most =
+      format.dim == 0 ? kAll : pair.values_bytes / each / format.dim;
   const auto keys =
-      CountValues(env, pair.keys_path, pair.keys_bytes, format.key_dtype);
+      CountValues(env, pair.keys_path, pair.keys_bytes, format.key_dtype, most);
   if (!keys.ok()) return keys.status();
   const auto values =
-      CountValues(env, pair.values_path, pair.values_bytes, format.value_dtype);
+      CountValues(env, pair.values_path, pair.values_bytes, format.value_dtype,
+                  *keys > most ? 0 : *keys * format.dim);
   if (!values.ok()) return values.status();
-  if (*values == *keys * format.dim) return absl::OkStatus();
+  const bool fits = format.dim == 0 ? *values == 0
+                                    : *values % format.dim == 0 &&
+                                          *values / format.dim == *keys;
+  if (fits) {
+    return CheckBools(env, pair.values_path, pair.values_bytes,
+                      format.value_dtype);
+  }
   return Damaged(
       pair.values_path,
-      absl::StrCat("has ", *values, " values; the ", *keys, " keys of '",
-                   pair.keys_path, "' with ", format.DebugString(), " need ",
-                   *keys * format.dim,
-                   ". One of them was cut off, or they are of another width "
-                   "or dtype."));
+      absl::StrCat(
+          "has ", *values, " values; the ", *keys, " keys of '", pair.keys_path,
+          "' with ", format.DebugString(), " need ", format.dim,
+          " each. One of them was cut off, or they are of another width "
+          "or dtype."));
 }
 
 absl::Status CheckFile(const FileFolder& folder, const std::string& set,
@@ -183,13 +228,26 @@ absl::StatusOr<int64_t> NextRows(Env* env, const RowFilePair& pair,
   }
   Input input;
   TF_RETURN_IF_ERROR(input.Open(env, pair.keys_path, offset));
-  tstring text;
   int64_t n = 0;
   for (int64_t at = offset; n < max_rows && at < pair.keys_bytes; ++n) {
-    TF_RETURN_IF_ERROR(input.ReadString(pair.keys_bytes - at, &text));
-    at += kLengthBytes + static_cast<int64_t>(text.size());
+    TF_RETURN_IF_ERROR(input.SkipString(pair.keys_bytes, &at));
   }
   return n;
+}
+
+// Memory is held against the bytes that are left: the files may have changed
+// since they were checked.
+absl::Status CheckLeft(const RowFilePair& pair, const RowFormat& format,
+                       int64_t rows, const RowFileOffsets& offsets) {
+  const int64_t each = BytesOf(format.value_dtype);
+  const int64_t left = pair.values_bytes - offsets.values;
+  if (format.dim == 0 || rows <= left / each / format.dim) {
+    return absl::OkStatus();
+  }
+  return Damaged(
+      pair.values_path,
+      absl::StrCat("has ", left, " bytes behind byte ", offsets.values, "; ",
+                   rows, " rows of width ", format.dim, " need more."));
 }
 
 }  // namespace
@@ -237,6 +295,7 @@ absl::Status ReadRowFiles(Env* env, const RowFilePair& pair,
       std::min(max_rows, std::max<int64_t>(1, kChunkBytes / RowBytes(format)));
   const auto n = NextRows(env, pair, format, max_rows, offsets->keys);
   if (!n.ok()) return n.status();
+  TF_RETURN_IF_ERROR(CheckLeft(pair, format, *n, *offsets));
   *keys = Tensor(format.key_dtype, TensorShape({*n}));
   *values = Tensor(format.value_dtype, TensorShape({*n, format.dim}));
   if (!keys->IsInitialized() || !values->IsInitialized()) {

@@ -153,6 +153,7 @@ class Save {
         if ((*found)->format == format_) manifest = **std::move(found);
       }
       manifest.save_id = save_id_;
+      manifest.table = options_.name;
       manifest.format = format_;
     }
     folder_.RemoveLeftovers(names_);

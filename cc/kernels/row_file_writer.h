@@ -39,6 +39,7 @@ class CheckedFile {
 
 // Writes tables as pairs of raw files, `stems[i]` being that of tables[i].
 struct RowFileSave {
+  std::string name;  // Of the tables, which are shards of one.
   std::vector<const EmbeddingTable*> tables;
   std::string folder;
   std::vector<std::string> stems;

@@ -16,6 +16,7 @@
 #include "cc/core/table/embedding_table.h"
 #include "cc/kernels/key_batch.h"
 #include "cc/kernels/pooled_output.h"
+#include "cc/kernels/scalar_input.h"
 #include "cc/kernels/table_resource.h"
 #include "cc/kernels/tf_executor.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -40,26 +41,45 @@ class TableCreateOp : public OpKernel {
       : OpKernel(construction) {
     OP_REQUIRES_OK(construction, ReadAttributes(construction));
     // Said when the op is made, not when it first runs.
-    OP_REQUIRES_OK(construction, MakeInitialRows().status());
+    OP_REQUIRES_OK(construction, MakeInitialRows(identity_.seed).status());
   }
 
   void Compute(OpKernelContext* context) override {
-    OP_REQUIRES_OK(context, Create(context));
+    Identity identity = identity_;
+    if (num_inputs() > 0) {
+      OP_REQUIRES_OK(context, ReadIdentity(context, &identity));
+    }
+    OP_REQUIRES_OK(context, Create(context, identity));
   }
 
  private:
+  // In what tables of one kernel differ.
+  struct Identity {
+    std::string name;
+    int64_t seed = 0;
+  };
+
+  static absl::Status ReadIdentity(OpKernelContext* context,
+                                   Identity* identity) {
+    tensorflow::tstring name;
+    TF_RETURN_IF_ERROR(ReadScalar(context, 0, "table_name", &name));
+    identity->name = name;
+    return ReadScalar(context, 1, "seed", &identity->seed);
+  }
+
   absl::Status ReadAttributes(OpKernelConstruction* construction) {
     TF_RETURN_IF_ERROR(construction->GetAttr("dim", &options_.dim));
     TF_RETURN_IF_ERROR(
         construction->GetAttr("init_size", &options_.initial_capacity));
-    TF_RETURN_IF_ERROR(construction->GetAttr("table_name", &name_));
     TF_RETURN_IF_ERROR(construction->GetAttr("initializer", &initializer_));
     TF_RETURN_IF_ERROR(ReadArguments(construction));
     TF_RETURN_IF_ERROR(ReadDtypes(construction));
     TF_RETURN_IF_ERROR(construction->GetAttr("stochastic_rounding",
                                              &options_.stochastic_rounding));
-    TF_RETURN_IF_ERROR(construction->GetAttr("seed", &seed_));
     TF_RETURN_IF_ERROR(ReadPolicies(construction));
+    if (num_inputs() > 0) return absl::OkStatus();  // TableCreateV2.
+    TF_RETURN_IF_ERROR(construction->GetAttr("table_name", &identity_.name));
+    TF_RETURN_IF_ERROR(construction->GetAttr("seed", &identity_.seed));
     return construction->GetAttr("shared_name", &shared_name_);
   }
 
@@ -97,22 +117,24 @@ class TableCreateOp : public OpKernel {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<InitialRows> MakeInitialRows() const {
+  absl::StatusOr<InitialRows> MakeInitialRows(int64_t seed) const {
     return InitialRows::Create(initializer_, initializer_args_,
-                               static_cast<uint64_t>(seed_), options_.dim,
+                               static_cast<uint64_t>(seed), options_.dim,
                                options_.type);
   }
 
-  absl::Status NewTable(TableResource** resource) const {
-    auto initial_rows = MakeInitialRows();
+  absl::Status NewTable(const Identity& identity,
+                        TableResource** resource) const {
+    auto initial_rows = MakeInitialRows(identity.seed);
     if (!initial_rows.ok()) return initial_rows.status();
     auto table = EmbeddingTable::Create(options_, *std::move(initial_rows));
     if (!table.ok()) return table.status();
-    *resource = new TableResource(name_, *std::move(table));
+    *resource = new TableResource(identity.name, *std::move(table));
     return absl::OkStatus();
   }
 
-  absl::Status Create(OpKernelContext* context) const {
+  absl::Status Create(OpKernelContext* context,
+                      const Identity& identity) const {
     Tensor* handle;
     TF_RETURN_IF_ERROR(context->allocate_output(0, TensorShape({}), &handle));
     const std::vector<tensorflow::DtypeAndPartialTensorShape> rows = {
@@ -120,7 +142,7 @@ class TableCreateOp : public OpKernel {
          tensorflow::PartialTensorShape({-1, options_.dim})}};
     if (shared_name_.empty()) {
       TableResource* table;
-      TF_RETURN_IF_ERROR(NewTable(&table));
+      TF_RETURN_IF_ERROR(NewTable(identity, &table));
       handle->scalar<ResourceHandle>()() =
           ResourceHandle::MakeRefCountingHandle(
               table, context->device()->name(), rows);
@@ -128,7 +150,7 @@ class TableCreateOp : public OpKernel {
     }
     tensorflow::ContainerInfo container;
     TF_RETURN_IF_ERROR(container.Init(context->resource_manager(), def()));
-    TF_RETURN_IF_ERROR(FindOrCreate(context, container));
+    TF_RETURN_IF_ERROR(FindOrCreate(context, container, identity));
     handle->scalar<ResourceHandle>()() =
         tensorflow::MakeResourceHandle<TableResource>(
             context, container.container(), container.name(), rows);
@@ -136,12 +158,13 @@ class TableCreateOp : public OpKernel {
   }
 
   absl::Status FindOrCreate(OpKernelContext* context,
-                            const tensorflow::ContainerInfo& container) const {
+                            const tensorflow::ContainerInfo& container,
+                            const Identity& identity) const {
     TableResource* found;
     TF_RETURN_IF_ERROR(
         context->resource_manager()->LookupOrCreate<TableResource>(
             container.container(), container.name(), &found,
-            [this](TableResource** made) { return NewTable(made); }));
+            [&](TableResource** made) { return NewTable(identity, made); }));
     TablePtr table(found);
     if (table->table()->dim() != options_.dim) {
       return absl::InvalidArgumentError(
@@ -154,10 +177,9 @@ class TableCreateOp : public OpKernel {
   }
 
   EmbeddingTable::Options options_;
-  std::string name_;
+  Identity identity_;
   std::string initializer_;
   std::vector<double> initializer_args_;
-  int64_t seed_ = 0;
   std::string shared_name_;
 };
 
@@ -250,6 +272,8 @@ class TableSetSlotsOp : public OpKernel {
 };
 
 REGISTER_KERNEL_BUILDER(Name("Tfembed>TableCreate").Device(DEVICE_CPU),
+                        TableCreateOp);
+REGISTER_KERNEL_BUILDER(Name("Tfembed>TableCreateV2").Device(DEVICE_CPU),
                         TableCreateOp);
 REGISTER_KERNEL_BUILDER(Name("Tfembed>TableSize").Device(DEVICE_CPU),
                         TableNumberOp<TableSize>);

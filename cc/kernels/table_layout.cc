@@ -1,7 +1,9 @@
 #include "cc/kernels/table_layout.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <iterator>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -11,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "cc/kernels/checkpoint_index.h"
 #include "cc/kernels/key_batch.h"
 #include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/platform/errors.h"
@@ -28,12 +31,12 @@ absl::Status ParseDtype(absl::string_view word, tensorflow::DataType* dtype) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("'", word, "' is no dtype of TensorFlow"));
+      absl::StrCat("'", Printable(word), "' is no dtype of TensorFlow"));
 }
 
 absl::Status BadLine(absl::string_view line) {
   return absl::InvalidArgumentError(
-      absl::StrCat("the layout's line '", line, "' cannot be read"));
+      absl::StrCat("the layout's line '", Printable(line), "' cannot be read"));
 }
 
 absl::Status ParseLine(absl::string_view line, TableLayout* layout) {
@@ -101,13 +104,19 @@ absl::StatusOr<TableLayout> TableLayout::Parse(absl::string_view text) {
   const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
   if (std::find(std::begin(kHeads), std::end(kHeads), lines[0]) ==
       std::end(kHeads)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("its format is '", lines[0], "'; this version reads '",
-                     absl::StrJoin(kHeads, "', '"), "'"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "its format is '", Printable(lines[0]), "'; this version reads '",
+        absl::StrJoin(kHeads, "', '"), "'"));
   }
   TableLayout layout;
   layout.dim = -1;
+  std::set<absl::string_view> fields;
   for (size_t i = 1; i < lines.size(); ++i) {
+    const absl::string_view field = lines[i].substr(0, lines[i].find(' '));
+    const bool is_slot = field == "slot" || field == "row_slot";
+    if (!IsUtf8(lines[i]) || (!fields.insert(field).second && !is_slot)) {
+      return BadLine(lines[i]);
+    }
     const absl::Status status = ParseLine(lines[i], &layout);
     if (!status.ok()) return status;
   }

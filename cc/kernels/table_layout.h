@@ -23,6 +23,9 @@ namespace tfembed {
 //                            where it is one float a row)
 //   notes steps_ago         (only where an eviction policy notes something)
 struct TableLayout {
+  // No text is longer: names are attributes of Python's objects.
+  static constexpr int64_t kMostBytes = 1 << 20;
+
   int64_t dim = 0;
   KeyKind keys = KeyKind::kInt64;
   ValueType values;
@@ -32,7 +35,8 @@ struct TableLayout {
 
   std::string ToText() const;
 
-  // InvalidArgument: another kind or a later version, with what was found.
+  // InvalidArgument: another kind or a later version, a field that is there
+  // twice, a word that cannot be shown. It says what was found.
   static absl::StatusOr<TableLayout> Parse(absl::string_view text);
 };
 

@@ -12,7 +12,6 @@
 #include "cc/core/support/row_copy.h"
 #include "cc/kernels/key_batch.h"
 #include "tensorflow/core/framework/tensor_shape.h"
-#include "tensorflow/core/framework/tensor_slice.h"
 #include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/platform/errors.h"
 #include "tensorflow/core/platform/tstring.h"
@@ -23,7 +22,6 @@ namespace {
 using ::tensorflow::DataType;
 using ::tensorflow::Tensor;
 using ::tensorflow::TensorShape;
-using ::tensorflow::TensorSlice;
 
 absl::Status Damaged(absl::string_view what) {
   return absl::DataLossError(what);
@@ -60,6 +58,14 @@ void CopyNotes(const Tensor& notes, Tensor* to) {
   }
 }
 
+// True of other dtypes.
+bool AreBools(const Tensor& values) {
+  if (values.dtype() != tensorflow::DT_BOOL) return true;
+  const absl::string_view bytes = values.tensor_data();
+  return std::all_of(bytes.begin(), bytes.end(),
+                     [](char byte) { return byte == 0 || byte == 1; });
+}
+
 void FillColumns(float value, int64_t first, int64_t dim, Tensor* to) {
   const int64_t n = to->dim_size(0), width = to->dim_size(1);
   float* out = to->flat<float>().data() + first;
@@ -84,18 +90,17 @@ absl::Status TableReader::Explain(const absl::Status& status,
                          "': ", status.message(), ".", advice));
 }
 
-absl::Status TableReader::CheckTensor(const std::string& tensor, DataType dtype,
-                                      const TensorShape& shape) {
-  DataType found_dtype;
-  TensorShape found_shape;
-  const absl::Status status =
-      files_->reader()->LookupDtypeAndShape(tensor, &found_dtype, &found_shape);
-  if (!status.ok()) return Explain(status, tensor);
-  if (found_dtype == dtype && found_shape == shape) return absl::OkStatus();
+absl::Status TableReader::FindTensor(const std::string& tensor, DataType dtype,
+                                     const TensorShape& shape,
+                                     SavedTensor* saved) {
+  absl::StatusOr<SavedTensor> found = files_->Find(tensor);
+  if (!found.ok()) return Explain(found.status(), tensor);
+  *saved = *std::move(found);
+  if (saved->dtype == dtype && saved->shape == shape) return absl::OkStatus();
   return Explain(
       absl::InvalidArgumentError(absl::StrCat(
-          "it is ", tensorflow::DataTypeString(found_dtype), " ",
-          found_shape.DebugString(), "; the table takes ",
+          "it is ", tensorflow::DataTypeString(saved->dtype), " ",
+          saved->shape.DebugString(), "; the table takes ",
           tensorflow::DataTypeString(dtype), " ", shape.DebugString())),
       tensor);
 }
@@ -131,67 +136,83 @@ absl::Status TableReader::CheckFits(const EmbeddingTable& table) {
 }
 
 absl::Status TableReader::Open(const EmbeddingTable& table) {
+  TF_RETURN_IF_ERROR(ReadLayout());
+  TF_RETURN_IF_ERROR(CheckFits(table));
+  TF_RETURN_IF_ERROR(FindChunks());
+  return FindWaiting();
+}
+
+absl::Status TableReader::ReadLayout() {
   const std::string name = LayoutTensor(tensor_name_);
-  if (!files_->reader()->Contains(name)) {
+  if (!files_->Contains(name)) {
     return Explain(absl::NotFoundError(
                        "there is no such tensor, so no hash table was saved "
                        "under this name"),
                    name);
   }
-  TF_RETURN_IF_ERROR(CheckTensor(name, tensorflow::DT_STRING, {}));
+  SavedTensor saved;
+  TF_RETURN_IF_ERROR(FindTensor(name, tensorflow::DT_STRING, {}, &saved));
+  if (saved.bytes > TableLayout::kMostBytes) {
+    return Explain(absl::InvalidArgumentError(absl::StrCat(
+                       "it has ", saved.bytes, " bytes; a layout has at most ",
+                       TableLayout::kMostBytes)),
+                   name);
+  }
   Tensor text(tensorflow::DT_STRING, TensorShape({}));
-  const absl::Status status = files_->reader()->Lookup(name, &text);
-  if (!status.ok()) return Explain(status, name);
+  TF_RETURN_IF_ERROR(Explain(files_->ReadPart(saved, 0, &text), name));
   absl::StatusOr<TableLayout> layout =
       TableLayout::Parse(text.scalar<tensorflow::tstring>()());
   if (!layout.ok()) return Explain(layout.status(), name);
   layout_ = *std::move(layout);
-  TF_RETURN_IF_ERROR(CheckFits(table));
-  return FindChunks();
+  return absl::OkStatus();
 }
 
 absl::Status TableReader::FindChunks() {
   const std::string keys = KeysTensor(tensor_name_);
-  TensorShape shape;
-  absl::Status status = files_->reader()->LookupTensorShape(keys, &shape);
-  if (!status.ok()) return Explain(status, keys);
-  num_rows_ = shape.num_elements();
-  TF_RETURN_IF_ERROR(CheckTensor(keys, key_dtype(), TensorShape({num_rows_})));
+  TF_RETURN_IF_ERROR(FindKeys(keys, &keys_));
+  const int64_t n = keys_.shape.dim_size(0);
   TensorShape rows;  // What a damaged file says may be more than there is.
-  status = TensorShape::BuildTensorShape({num_rows_, layout_.dim}, &rows);
+  const absl::Status status =
+      TensorShape::BuildTensorShape({n, layout_.dim}, &rows);
   if (!status.ok()) return Explain(Damaged(status.message()), keys);
-  TF_RETURN_IF_ERROR(
-      CheckTensor(ValuesTensor(tensor_name_), value_dtype(), rows));
-  for (size_t s = 0; s < layout_.slots.names.size(); ++s) {
-    TF_RETURN_IF_ERROR(CheckTensor(
+  TF_RETURN_IF_ERROR(FindRows(ValuesTensor(tensor_name_), value_dtype(), rows,
+                              keys_, &values_));
+  slots_.resize(layout_.slots.names.size());
+  for (size_t s = 0; s < slots_.size(); ++s) {
+    TF_RETURN_IF_ERROR(FindRows(
         SlotTensor(tensor_name_, layout_.slots.names[s]), tensorflow::DT_FLOAT,
-        TensorShape({num_rows_, SavedSlotWidth(s)})));
+        TensorShape({n, SavedSlotWidth(s)}), keys_, &slots_[s]));
   }
-  if (!layout_.notes.empty()) {
-    TF_RETURN_IF_ERROR(CheckTensor(NotesTensor(tensor_name_),
-                                   tensorflow::DT_INT64,
-                                   TensorShape({num_rows_})));
-  }
-  TF_RETURN_IF_ERROR(FindSlices(keys, num_rows_, &chunks_));
-  return FindWaiting();
+  if (layout_.notes.empty()) return absl::OkStatus();
+  return FindRows(NotesTensor(tensor_name_), tensorflow::DT_INT64, keys_.shape,
+                  keys_, &notes_);
 }
 
-absl::Status TableReader::FindSlices(const std::string& vector, int64_t n,
-                                     std::vector<int64_t>* chunks) {
-  std::vector<TensorSlice> slices;
-  const absl::Status status =
-      files_->reader()->LookupTensorSlices(vector, &slices);
-  if (!status.ok()) return Explain(status, vector);
-  std::vector<int64_t> ends;
-  if (slices.empty()) ends.push_back(n);
-  for (const TensorSlice& slice : slices) ends.push_back(slice.end(0));
-  std::sort(ends.begin(), ends.end());
-  chunks->assign(1, 0);
-  chunks->insert(chunks->end(), ends.begin(), ends.end());
-  if (chunks->back() == n && chunks->at(1) >= 0) return absl::OkStatus();
-  return Explain(Damaged(absl::StrCat("its slices end at row ", chunks->back(),
-                                      " of ", n)),
-                 vector);
+absl::Status TableReader::FindKeys(const std::string& tensor,
+                                   SavedTensor* keys) {
+  absl::StatusOr<SavedTensor> found = files_->Find(tensor);
+  if (!found.ok()) return Explain(found.status(), tensor);
+  *keys = *std::move(found);
+  if (keys->dtype == key_dtype() && keys->shape.dims() == 1) {
+    return absl::OkStatus();
+  }
+  return Explain(
+      absl::InvalidArgumentError(absl::StrCat(
+          "it is ", tensorflow::DataTypeString(keys->dtype), " ",
+          keys->shape.DebugString(), "; the table takes a vector of ",
+          tensorflow::DataTypeString(key_dtype()))),
+      tensor);
+}
+
+absl::Status TableReader::FindRows(const std::string& tensor, DataType dtype,
+                                   const TensorShape& shape,
+                                   const SavedTensor& keys,
+                                   SavedTensor* saved) {
+  TF_RETURN_IF_ERROR(FindTensor(tensor, dtype, shape, saved));
+  if (shape.num_elements() == 0 || saved->rows == keys.rows) {
+    return absl::OkStatus();
+  }
+  return Explain(Damaged("its slices are not those of the keys"), tensor);
 }
 
 int64_t TableReader::SavedSlotWidth(int64_t slot) const {
@@ -199,45 +220,60 @@ int64_t TableReader::SavedSlotWidth(int64_t slot) const {
 }
 
 absl::Status TableReader::ReadSlice(const std::string& tensor,
-                                    const std::vector<int64_t>& chunks,
-                                    int64_t c, DataType dtype, int64_t width,
+                                    const SavedTensor& saved, int64_t c,
                                     Tensor* slice) {
-  const bool is_sliced = chunks.size() > 2;
-  const int64_t begin = chunks[c], n = chunks[c + 1] - begin;
-  TensorShape shape({n});
-  TensorSlice spec({{begin, n}});
-  if (width != kVector) {
-    shape.AddDim(width);
-    spec = TensorSlice({{begin, n}, {0, width}});
-  }
-  TF_RETURN_IF_ERROR(Allocate(dtype, shape, slice));
-  if (width == 0) return absl::OkStatus();
-  const CheckpointFiles::Reader reader = files_->reader();
-  absl::Status status = reader->status();
-  if (status.ok()) {
-    status = is_sliced ? reader->LookupSlice(tensor, spec, slice)
-                       : reader->Lookup(tensor, slice);
-  }
+  const bool is_empty = saved.parts.empty() || saved.shape.num_elements() == 0;
+  TensorShape shape = saved.shape;  // Of chunk 0 where it has no elements.
+  if (!is_empty) shape.set_dim(0, saved.parts[c].lengths[0]);
+  TF_RETURN_IF_ERROR(Allocate(saved.dtype, shape, slice));
+  if (is_empty) return absl::OkStatus();
+  const absl::Status status = files_->ReadPart(saved, c, slice);
   if (status.ok()) return status;
-  return Explain(Damaged(absl::StrCat("rows ", begin, " to ", begin + n, ": ",
-                                      status.message())),
-                 tensor);
+  const int64_t begin = saved.parts[c].starts[0];
+  return Explain(
+      Damaged(absl::StrCat("rows ", begin, " to ", begin + shape.dim_size(0),
+                           ": ", status.message())),
+      tensor);
+}
+
+absl::Status TableReader::ReadKeys(const std::string& tensor,
+                                   const SavedTensor& saved, int64_t c,
+                                   Tensor* keys) {
+  TF_RETURN_IF_ERROR(ReadSlice(tensor, saved, c, keys));
+  return CheckKeys(tensor, *keys);
+}
+
+absl::Status TableReader::CheckKeys(const std::string& tensor,
+                                    const Tensor& keys) {
+  using Narrow = std::numeric_limits<int32_t>;
+  if (layout_.keys != KeyKind::kInt32) return absl::OkStatus();
+  const auto all = keys.flat<int64_t>();
+  for (int64_t i = 0; i < all.size(); ++i) {
+    if (all(i) >= Narrow::min() && all(i) <= Narrow::max()) continue;
+    return Explain(
+        absl::InvalidArgumentError(absl::StrCat(
+            "it has key ", all(i), "; the table's keys are int32, from ",
+            Narrow::min(), " to ", Narrow::max())),
+        tensor);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status TableReader::VerifyChunk(int64_t c, Tensor* keys) {
   Tensor slice;
-  TF_RETURN_IF_ERROR(ReadSlice(KeysTensor(tensor_name_), chunks_, c,
-                               key_dtype(), kVector, keys));
-  TF_RETURN_IF_ERROR(ReadSlice(ValuesTensor(tensor_name_), chunks_, c,
-                               value_dtype(), layout_.dim, &slice));
-  for (size_t s = 0; s < layout_.slots.names.size(); ++s) {
+  TF_RETURN_IF_ERROR(ReadKeys(KeysTensor(tensor_name_), keys_, c, keys));
+  TF_RETURN_IF_ERROR(ReadSlice(ValuesTensor(tensor_name_), values_, c, &slice));
+  if (!AreBools(slice)) {
+    return Explain(Damaged("a bool is neither 0 nor 1"),
+                   ValuesTensor(tensor_name_));
+  }
+  for (size_t s = 0; s < slots_.size(); ++s) {
     TF_RETURN_IF_ERROR(
-        ReadSlice(SlotTensor(tensor_name_, layout_.slots.names[s]), chunks_, c,
-                  tensorflow::DT_FLOAT, SavedSlotWidth(s), &slice));
+        ReadSlice(SlotTensor(tensor_name_, layout_.slots.names[s]), slots_[s],
+                  c, &slice));
   }
   if (layout_.notes.empty()) return absl::OkStatus();
-  return ReadSlice(NotesTensor(tensor_name_), chunks_, c, tensorflow::DT_INT64,
-                   kVector, &slice);
+  return ReadSlice(NotesTensor(tensor_name_), notes_, c, &slice);
 }
 
 absl::Status TableReader::ReadChunk(int64_t c, const EmbeddingTable& table,
@@ -249,12 +285,10 @@ absl::Status TableReader::ReadChunk(int64_t c, const EmbeddingTable& table,
     return absl::AbortedError(absl::StrCat(
         "Table '", table_name_, "' was given an optimizer meanwhile."));
   }
-  const int64_t n = chunks_[c + 1] - chunks_[c];
-  TF_RETURN_IF_ERROR(ReadSlice(KeysTensor(tensor_name_), chunks_, c,
-                               key_dtype(), kVector, keys));
+  const int64_t n = keys_.rows[c + 1] - keys_.rows[c];
+  TF_RETURN_IF_ERROR(ReadKeys(KeysTensor(tensor_name_), keys_, c, keys));
   Tensor slice;
-  TF_RETURN_IF_ERROR(ReadSlice(ValuesTensor(tensor_name_), chunks_, c,
-                               value_dtype(), layout_.dim, &slice));
+  TF_RETURN_IF_ERROR(ReadSlice(ValuesTensor(tensor_name_), values_, c, &slice));
   if (value_dtype() == tensorflow::DT_FLOAT && layout.width() == layout_.dim) {
     *rows = std::move(slice);
     return absl::OkStatus();
@@ -264,8 +298,7 @@ absl::Status TableReader::ReadChunk(int64_t c, const EmbeddingTable& table,
   CopyColumns(slice, 0, rows);
   FillColumns(0, layout.meta_begin(), layout.meta_words, rows);
   if (!layout_.notes.empty() && table.notes() == layout_.notes) {
-    TF_RETURN_IF_ERROR(ReadSlice(NotesTensor(tensor_name_), chunks_, c,
-                                 tensorflow::DT_INT64, kVector, &slice));
+    TF_RETURN_IF_ERROR(ReadSlice(NotesTensor(tensor_name_), notes_, c, &slice));
     CopyNotes(slice, rows);
   }
   const auto& saved = layout_.slots.names;
@@ -285,68 +318,70 @@ absl::Status TableReader::ReadChunk(int64_t c, const EmbeddingTable& table,
               layout.slot_width(s), ", that of another optimizer")),
           SlotTensor(tensor_name_, slot));
     }
-    TF_RETURN_IF_ERROR(ReadSlice(SlotTensor(tensor_name_, slot), chunks_, c,
-                                 tensorflow::DT_FLOAT, width, &slice));
+    TF_RETURN_IF_ERROR(ReadSlice(SlotTensor(tensor_name_, slot),
+                                 slots_[found - saved.begin()], c, &slice));
     CopyColumns(slice, layout.slot_begin(s), rows);
   }
   return absl::OkStatus();
 }
 
-using ::tensorflow::Tensor;
-using ::tensorflow::TensorShape;
-using ::tensorflow::TensorSlice;
-
 absl::Status TableReader::FindWaiting() {
   const std::string keys = WaitingKeysTensor(tensor_name_);
-  if (!files_->reader()->Contains(keys)) return absl::OkStatus();
-  TensorShape shape;
-  const absl::Status status = files_->reader()->LookupTensorShape(keys, &shape);
-  if (!status.ok()) return Explain(status, keys);
-  const TensorShape vector({shape.num_elements()});
-  TF_RETURN_IF_ERROR(CheckTensor(keys, key_dtype(), vector));
-  TF_RETURN_IF_ERROR(CheckTensor(WaitingSeenTensor(tensor_name_),
-                                 tensorflow::DT_INT32, vector));
-  return FindSlices(keys, vector.num_elements(), &waiting_);
+  if (!files_->Contains(keys)) return absl::OkStatus();
+  TF_RETURN_IF_ERROR(FindKeys(keys, &waiting_keys_));
+  return FindRows(WaitingSeenTensor(tensor_name_), tensorflow::DT_INT32,
+                  waiting_keys_.shape, waiting_keys_, &waiting_seen_);
 }
 
 absl::Status TableReader::ReadWaiting(int64_t c, Tensor* keys, Tensor* seen) {
-  if (waiting_.empty()) {
+  if (waiting_keys_.rows.empty()) {
     *keys = Tensor(key_dtype(), TensorShape({0}));
     *seen = Tensor(tensorflow::DT_INT32, TensorShape({0}));
     return absl::OkStatus();
   }
-  TF_RETURN_IF_ERROR(ReadSlice(WaitingKeysTensor(tensor_name_), waiting_, c,
-                               key_dtype(), kVector, keys));
-  return ReadSlice(WaitingSeenTensor(tensor_name_), waiting_, c,
-                   tensorflow::DT_INT32, kVector, seen);
+  const std::string seen_tensor = WaitingSeenTensor(tensor_name_);
+  TF_RETURN_IF_ERROR(
+      ReadKeys(WaitingKeysTensor(tensor_name_), waiting_keys_, c, keys));
+  TF_RETURN_IF_ERROR(ReadSlice(seen_tensor, waiting_seen_, c, seen));
+  const auto times = seen->flat<int32_t>();
+  for (int64_t i = 0; i < times.size(); ++i) {
+    if (times(i) > 0) continue;
+    return Explain(
+        absl::DataLossError(absl::StrCat("a key that waits was seen ", times(i),
+                                         " times, not even once")),
+        seen_tensor);
+  }
+  return absl::OkStatus();
 }
 
-bool TableReader::HasCounters(const EmbeddingTable::CountersShape& each,
-                              int64_t num_shards) {
+absl::StatusOr<bool> TableReader::FindCounters(
+    const EmbeddingTable::CountersShape& each, int64_t num_shards) {
   if (each.num_blocks == 0) return false;
-  tensorflow::DataType dtype;
-  TensorShape shape;
-  const absl::Status status = files_->reader()->LookupDtypeAndShape(
-      WaitingCountersTensor(tensor_name_, each.kind), &dtype, &shape);
-  return status.ok() && dtype == tensorflow::DT_UINT8 &&
-         shape == TensorShape({num_shards * each.num_blocks, each.block_bytes});
+  const std::string tensor = WaitingCountersTensor(tensor_name_, each.kind);
+  if (!files_->Contains(tensor)) return false;
+  absl::StatusOr<SavedTensor> found = files_->Find(tensor);
+  if (!found.ok()) return Explain(found.status(), tensor);
+  counters_ = *std::move(found);
+  const int64_t blocks = num_shards * each.num_blocks;
+  if (counters_.dtype != tensorflow::DT_UINT8 ||
+      counters_.shape != TensorShape({blocks, each.block_bytes})) {
+    return false;
+  }
+  if (static_cast<int64_t>(counters_.parts.size()) == blocks) return true;
+  return Explain(
+      absl::DataLossError("its slices are not those of the shards' blocks"),
+      tensor);
 }
 
 absl::Status TableReader::ReadCounters(
     const EmbeddingTable::CountersShape& each, int64_t block,
     Tensor* counters) {
-  const std::string tensor = WaitingCountersTensor(tensor_name_, each.kind);
   *counters = Tensor(tensorflow::DT_UINT8, TensorShape({1, each.block_bytes}));
-  const CheckpointFiles::Reader reader = files_->reader();
-  absl::Status status = reader->status();
-  if (status.ok()) {
-    status = reader->LookupSlice(
-        tensor, TensorSlice({{block, 1}, {0, each.block_bytes}}), counters);
-  }
+  const absl::Status status = files_->ReadPart(counters_, block, counters);
   if (status.ok()) return status;
   return Explain(absl::DataLossError(
                      absl::StrCat("block ", block, ": ", status.message())),
-                 tensor);
+                 WaitingCountersTensor(tensor_name_, each.kind));
 }
 
 }  // namespace tfembed

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "cc/core/table/embedding_table.h"
 #include "cc/kernels/checkpoint_files.h"
@@ -40,7 +41,7 @@ class TableReader {
 
   // At least 1; the only chunk of an empty table is empty.
   int64_t num_chunks() const {
-    return static_cast<int64_t>(chunks_.size()) - 1;
+    return static_cast<int64_t>(keys_.rows.size()) - 1;
   }
 
   // Reads every byte of chunk c and compares checksums. `keys` are its keys.
@@ -55,7 +56,8 @@ class TableReader {
   // The same, of keys that wait for admission: the only chunk is empty where
   // the checkpoint has none.
   int64_t num_waiting_chunks() const {
-    return std::max<int64_t>(1, static_cast<int64_t>(waiting_.size()) - 1);
+    return std::max<int64_t>(
+        1, static_cast<int64_t>(waiting_keys_.rows.size()) - 1);
   }
 
   // Chunk c of them, and in how many steps each was seen.
@@ -64,29 +66,34 @@ class TableReader {
 
   // Whether the checkpoint has counters for so many shards of this shape, and
   // block number `block` of all, as a [1, block_bytes] tensor.
-  bool HasCounters(const EmbeddingTable::CountersShape& each,
-                   int64_t num_shards);
+  absl::StatusOr<bool> FindCounters(const EmbeddingTable::CountersShape& each,
+                                    int64_t num_shards);
   absl::Status ReadCounters(const EmbeddingTable::CountersShape& each,
                             int64_t block, tensorflow::Tensor* counters);
 
  private:
   absl::Status CheckFits(const EmbeddingTable& table);
-  absl::Status CheckTensor(const std::string& tensor,
-                           tensorflow::DataType dtype,
-                           const tensorflow::TensorShape& shape);
+  // Finds a tensor, which must be of this dtype and shape.
+  absl::Status FindTensor(const std::string& tensor, tensorflow::DataType dtype,
+                          const tensorflow::TensorShape& shape,
+                          SavedTensor* saved);
+  // Finds the keys, which are a vector, and whose slices are the chunks.
+  absl::Status FindKeys(const std::string& tensor, SavedTensor* keys);
+  // Finds a tensor that has these rows, in slices that are those of `keys`.
+  absl::Status FindRows(const std::string& tensor, tensorflow::DataType dtype,
+                        const tensorflow::TensorShape& shape,
+                        const SavedTensor& keys, SavedTensor* saved);
+  absl::Status ReadLayout();
   absl::Status FindChunks();
   absl::Status FindWaiting();
 
-  // Where the slices of a vector of n elements end: chunk c is elements
-  // (*chunks)[c] .. (*chunks)[c + 1].
-  absl::Status FindSlices(const std::string& vector, int64_t n,
-                          std::vector<int64_t>* chunks);
-  // Of a [n, width] tensor, or of a [n] one where `width` is kVector.
-  static constexpr int64_t kVector = -1;
-  absl::Status ReadSlice(const std::string& tensor,
-                         const std::vector<int64_t>& chunks, int64_t c,
-                         tensorflow::DataType dtype, int64_t width,
-                         tensorflow::Tensor* slice);
+  absl::Status ReadSlice(const std::string& tensor, const SavedTensor& saved,
+                         int64_t c, tensorflow::Tensor* slice);
+  absl::Status ReadKeys(const std::string& tensor, const SavedTensor& saved,
+                        int64_t c, tensorflow::Tensor* keys);
+  // Keys of 32 bits are stored wider; others cannot be the table's.
+  absl::Status CheckKeys(const std::string& tensor,
+                         const tensorflow::Tensor& keys);
   int64_t SavedSlotWidth(int64_t slot) const;
   // `status` with the table, the tensor and the checkpoint in front.
   absl::Status Explain(const absl::Status& status, absl::string_view tensor);
@@ -98,9 +105,11 @@ class TableReader {
   const std::string tensor_name_;
   CheckpointFiles* const files_;
   TableLayout layout_;
-  int64_t num_rows_ = 0;
-  std::vector<int64_t> chunks_;   // Of rows; see FindSlices.
-  std::vector<int64_t> waiting_;  // Of keys that wait; empty where none do.
+  SavedTensor keys_, values_, notes_;
+  std::vector<SavedTensor> slots_;
+  // Of keys that wait; without rows where none do.
+  SavedTensor waiting_keys_, waiting_seen_;
+  SavedTensor counters_;  // What FindCounters found.
 };
 
 }  // namespace tfembed

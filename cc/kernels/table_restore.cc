@@ -90,14 +90,6 @@ absl::Status TableRestore::Check(Executor* executor) {
   for (int64_t c = 0; c < waiting; ++c) {
     Tensor keys, seen;
     TF_RETURN_IF_ERROR(reader_->ReadWaiting(c, &keys, &seen));
-    const auto times = seen.flat<int32_t>();
-    for (int64_t i = 0; i < times.size(); ++i) {
-      if (times(i) > 0) continue;
-      return absl::DataLossError(
-          absl::StrCat("Table '", options_.table_name,
-                       "' cannot be restored: in '", options_.tensor_name,
-                       "' a key that waits was seen ", times(i), " times."));
-    }
   }
   TF_RETURN_IF_ERROR(ForEachCounters([](EmbeddingTable*, int64_t, auto) {}));
   return ForEachChunk(executor, [this](int64_t c, Executor* own) {
@@ -230,9 +222,10 @@ absl::Status TableRestore::Replace(Executor* executor) {
 absl::Status TableRestore::ForEachCounters(const CountersBody& body) {
   const auto each = options_.shards[0]->counters_shape();
   const auto num_shards = static_cast<int64_t>(options_.shards.size());
-  if (!options_.load_slots || !reader_->HasCounters(each, num_shards)) {
-    return absl::OkStatus();
-  }
+  if (!options_.load_slots) return absl::OkStatus();
+  const auto has_counters = reader_->FindCounters(each, num_shards);
+  if (!has_counters.ok()) return has_counters.status();
+  if (!*has_counters) return absl::OkStatus();
   const int64_t rows = num_shards * each.num_blocks;
   const bool keeps = rows * each.block_bytes <= kChunkBytes;
   for (int64_t row = 0; row < rows; ++row) {

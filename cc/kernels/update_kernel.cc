@@ -70,6 +70,26 @@ using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
 using ::tensorflow::TensorShape;
 
+namespace {
+
+// What errors call the tables: as they were told, or as a table that is no
+// variable is called itself, or by their places.
+absl::Status NameTables(OpKernelContext* context,
+                        const std::vector<std::string>& names,
+                        std::vector<TableUpdate>* updates) {
+  std::vector<GroupedTable> tables;
+  TF_RETURN_IF_ERROR(FindTables(context, "tables", &tables));
+  for (size_t t = 0; t < updates->size(); ++t) {
+    const bool has_own = names[t].empty() && !tables[t].is_static();
+    const std::string& name = has_own ? tables[t].table->name() : names[t];
+    (*updates)[t].name = name.empty() ? absl::StrCat("table ", t)
+                                      : absl::StrCat("table '", name, "'");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 UpdateKernel::UpdateKernel(OpKernelConstruction* construction)
     : OpKernel(construction) {
   OP_REQUIRES_OK(construction, Construct(construction));
@@ -98,7 +118,8 @@ absl::Status UpdateKernel::Construct(OpKernelConstruction* construction) {
   return absl::OkStatus();
 }
 
-// Graphs that were made before there were names have none.
+// Graphs that were made before there were names have none, nor need tables that
+// have one themselves: eager TensorFlow would keep a kernel for each.
 absl::Status UpdateKernel::ReadTableNames(OpKernelConstruction* construction) {
   TF_RETURN_IF_ERROR(construction->GetAttr("table_names", &table_names_));
   const size_t tables = spec_.dims.size();
@@ -108,17 +129,13 @@ absl::Status UpdateKernel::ReadTableNames(OpKernelConstruction* construction) {
         absl::StrCat("`table_names` must have one name for each of the ",
                      tables, " tables; got ", table_names_.size(), "."));
   }
-  for (size_t t = 0; t < tables; ++t) {
-    table_names_[t] = table_names_[t].empty()
-                          ? absl::StrCat("table ", t)
-                          : absl::StrCat("table '", table_names_[t], "'");
-  }
   return absl::OkStatus();
 }
 
 absl::Status UpdateKernel::Update(OpKernelContext* context,
                                   absl::Span<const FeatureParts> parts) const {
   std::vector<TableUpdate> updates(spec_.dims.size());
+  TF_RETURN_IF_ERROR(NameTables(context, table_names_, &updates));
   TF_RETURN_IF_ERROR(ReadLearningRates(context, &updates));
   std::vector<FeatureTensors> tensors;
   TF_RETURN_IF_ERROR(ReadFeatures(spec_, parts, &tensors));
@@ -149,7 +166,6 @@ absl::Status UpdateKernel::Apply(absl::Span<const FeatureTensors> tensors,
   TF_RETURN_IF_ERROR(BuildFeatures(spec_, tensors, sinks->fixed_vocabulary(),
                                    executor, &features));
   for (int t = 0; t < updates->size(); ++t) {
-    (*updates)[t].name = table_names_[t];
     (*updates)[t].sink = sinks->sink(t);
     (*updates)[t].rule = rules_[t].get();
   }
@@ -177,9 +193,9 @@ absl::Status UpdateKernel::ReadLearningRates(
     const float rate = rates->flat<float>()(t);
     const absl::Status status = rules_[t]->CheckLearningRate(rate);
     if (!status.ok()) {
-      return absl::Status(status.code(),
-                          absl::StrCat("The learning rate of ", table_names_[t],
-                                       " ", status.message()));
+      return absl::Status(status.code(), absl::StrCat("The learning rate of ",
+                                                      (*updates)[t].name, " ",
+                                                      status.message()));
     }
     (*updates)[t].learning_rate = rate;
   }

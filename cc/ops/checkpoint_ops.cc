@@ -118,6 +118,7 @@ has not.
 
 REGISTER_OP("Tfembed>CheckpointCheck")
     .Input("prefix: string")
+    .Attr("checksums: bool = true")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* context) {
       ShapeHandle unused;
@@ -125,7 +126,8 @@ REGISTER_OP("Tfembed>CheckpointCheck")
     })
     .Doc(R"doc(
 Reads all files of the checkpoint `prefix`, of any program, and compares their
-checksums. An error names the file, and the tensor where it is known.
+checksums; with `checksums` false only what the index says, with the sizes of the
+files. An error names the file, and the tensor where it is known.
 )doc");
 
 absl::Status SnapshotShape(InferenceContext* context) {
@@ -308,13 +310,15 @@ REGISTER_OP("Tfembed>TableSaveFiles")
     .Attr("N: int >= 1")
     .Attr("buffer_size: int >= 1")
     .Attr("append: bool = false")
+    .Attr("owner: string = ''")
     .SetIsStateful()
     .SetShapeFn(SaveFilesShape)
     .Doc(R"doc(
 Writes the shards `tables` as pairs of raw files in `folder`, `stems`[i]-keys
 and `stems`[i]-values, in place of what is there or, with `append`, behind it.
 Copies `buffer_size` rows at a time; all rows are of one moment. Files that were
-there stay whole until all new ones are.
+there stay whole until all new ones are. AlreadyExists where they hold rows of
+another table: `owner` is an id of the table that all `tables` are shards of.
 )doc");
 
 REGISTER_OP("Tfembed>RowFilesCheck")
@@ -327,6 +331,7 @@ REGISTER_OP("Tfembed>RowFilesCheck")
     .Attr("key_dtype: type")
     .Attr("value_dtype: type")
     .Attr("dim: int >= 0")
+    .Attr("owner: string = ''")
     .SetIsStateful()
     .SetShapeFn(CheckFilesShape)
     .Doc(R"doc(
@@ -334,6 +339,7 @@ Finds the pairs of raw files `stems` [m] in `folder` and checks that each holds
 `dim` values for each of its keys and, where a manifest says so, is unchanged.
 `paths` [m, 2] and `sizes` [m, 2], in bytes, are those of keys and values. The
 `tables` are those that rows will go to: a function orders its ops by them.
+`owner` is an id of the table whose shards they are.
 )doc");
 
 REGISTER_OP("Tfembed>RowFilesRead")

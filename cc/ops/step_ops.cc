@@ -447,7 +447,8 @@ for the same where only the middle of a long string differs). `slots` are the sl
 variables of the tables that are tf.Variables, table by table, in the order of
 the rule's slots. `nonfinite_rows` [T] counts sums with a NaN or an infinity,
 which `nonfinite` skips, refuses before anything is changed, or allows.
-`table_names` is what errors call the tables.
+`table_names` is what errors call the tables; '', or no names: a table that is no
+tf.Variable by its own name, others by their places.
 )doc");
 
 absl::Status SplitAlignedShape(InferenceContext* context) {
@@ -477,12 +478,15 @@ are views of `values` where that itself is aligned. What is between is padding.
 A size below 0 and parts beyond the values are InvalidArgument.
 )doc");
 
-absl::Status TrainableRowsShape(
-    tensorflow::shape_inference::InferenceContext* context) {
-  TF_RETURN_IF_ERROR(CheckHandle(context, 0));
+absl::Status TrainableRowsOfShape(InferenceContext* context) {
   TF_RETURN_IF_ERROR(CheckRows(context, 1, 2));
   context->set_output(0, context->input(2));
   return absl::OkStatus();
+}
+
+absl::Status TrainableRowsShape(InferenceContext* context) {
+  TF_RETURN_IF_ERROR(CheckHandle(context, 0));
+  return TrainableRowsOfShape(context);
 }
 
 REGISTER_OP("Tfembed>TrainableRows")
@@ -496,6 +500,18 @@ REGISTER_OP("Tfembed>TrainableRows")
     .Doc(R"doc(
 Hands `rows` [..., dim], looked up for `keys` [...], on unchanged. Its gradient
 goes to `anchor`, any resource handle, as IndexedSlices of the keys.
+)doc");
+
+REGISTER_OP("Tfembed>TrainableRowsOf")
+    .Input("anchor: float")
+    .Input("keys: Tkey")
+    .Input("rows: float")
+    .Output("trainable_rows: float")
+    .Attr("Tkey: {int64, string} = DT_INT64")
+    .SetShapeFn(TrainableRowsOfShape)
+    .Doc(R"doc(
+As TrainableRows, with what a variable reads as `anchor`, whatever it is. So the
+gradient goes to that variable, of which freezing can make a constant.
 )doc");
 
 absl::Status ExchangeLookupShape(InferenceContext* context) {
@@ -583,6 +599,7 @@ counts this replica's rows whose sum has a NaN or an infinity, which `nonfinite`
 skips or allows. On a CPU, a single replica calls this library's own loops unless the
 program is to be `portable`.
 )doc");
+
 
 }  // namespace
 

@@ -128,6 +128,29 @@ trained or added to are rounded up or down by chance, with the right mean, in
 place of to the nearest.
 )doc");
 
+REGISTER_OP("Tfembed>TableCreateV2")
+    .Input("table_name: string")
+    .Input("seed: int64")
+    .Output("table: resource")
+    .Attr("dim: int")
+    .Attr("initializer: string = 'constant'")
+    .Attr("initializer_args: list(string) = ['0']")
+    .Attr("key_dtype: " TFEMBED_KEY_DTYPES " = DT_INT64")
+    .Attr("value_dtype: " TFEMBED_VALUE_DTYPES " = DT_FLOAT")
+    .Attr("init_size: int = 0")
+    .Attr("admission: string = ''")
+    .Attr("eviction: string = ''")
+    .Attr("max_size: int = 0")
+    .Attr("missing_value: list(float) = []")
+    .Attr("stochastic_rounding: bool = false")
+    .SetIsStateful()
+    .SetShapeFn(CreateShape)
+    .Doc(R"doc(
+Makes a table as TableCreate does without a `shared_name`, for eager execution.
+That keeps a kernel of some 40 KB for each value of an attribute, for ever: so
+what differs in all tables, the scalars `table_name` and `seed`, are inputs.
+)doc");
+
 REGISTER_OP("Tfembed>TableLookup")
     .Input("table: resource")
     .Input("keys: Tkey")

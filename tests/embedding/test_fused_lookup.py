@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import tfembed
 from embedding import v0_batches
-from tfembed.embedding import direct_lookup
+from tfembed.embedding.lookups import direct_lookup
 
 SORTED = [[0, 0], [0, 2], [0, 3], [2, 0], [2, 1]]
 SHUFFLED = [SORTED[i] for i in (3, 1, 4, 0, 2)]

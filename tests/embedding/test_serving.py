@@ -1,4 +1,4 @@
-"""serving_embedding_lookup: TensorFlow's semantics, with its bugs put right."""
+"""Serving_embedding_lookup: TensorFlow's semantics, with its bugs put right."""
 
 from __future__ import annotations
 

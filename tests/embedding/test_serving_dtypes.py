@@ -1,4 +1,4 @@
-"""serving_embedding_lookup in tables that are not of float32."""
+"""Serving_embedding_lookup in tables that are not of float32."""
 
 from __future__ import annotations
 

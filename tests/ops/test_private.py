@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import pathlib
 
 import pytest
@@ -101,7 +102,11 @@ def test_a_graph_runs_in_order_what_it_is_told_to():
 @pytest.mark.parametrize("old", [False, True])
 def test_a_gradient_leaves_the_branch_that_its_tape_is_around(old):
     seen = {}
-    leaves = private.leaves_old_branch if old else private.leaves_branch
+
+    def leaves(op):
+        if old:
+            return private.leaves_old_branch(op)
+        return private.control_flow_left(op.graph) == "branch"
 
     def square(x):
         y = x * x
@@ -137,6 +142,44 @@ def test_a_tape_watches_a_variable_that_was_accessed():
     with tf.GradientTape() as tape:
         private.variable_accessed(variable)
     assert tape.watched_variables()[0] is variable
+
+
+def test_a_function_lists_a_stand_in_and_its_calls_tell_tapes_of_the_table():
+    variable = tf.Variable(2.0)
+
+    @tf.function
+    def doubled():
+        private.table_accessed(variable)
+        return 2.0 * tf.raw_ops.ReadVariableOp(
+            resource=variable.handle, dtype=tf.float32
+        )
+
+    outer = tf.function(lambda: doubled() + 1.0)
+    (listed,) = outer.get_concrete_function().variables
+    assert listed.handle is not variable.handle
+    assert listed.anchor is variable
+    assert listed.trainable
+    assert listed.name == variable.name
+    with tf.GradientTape() as tape:
+        result = outer()
+    assert tape.watched_variables()[0] is variable
+    assert len(tape.watched_variables()) == 1
+    assert tape.gradient(result, listed) == 2.0
+
+
+def test_a_function_whose_table_is_gone_says_so():
+    class Anchor:
+        _should_act_as_resource_variable = True
+        trainable = False
+
+    owner = [Anchor()]
+    function = tf.function(lambda: private.table_accessed(owner[0]))
+    (listed,) = function.get_concrete_function().variables
+    del function
+    owner.clear()
+    gc.collect()
+    with pytest.raises(AssertionError, match="deleted"):
+        _ = listed.trainable
 
 
 def test_a_tape_watches_what_it_was_told_to_and_what_is_made_of_it():
@@ -177,15 +220,10 @@ def _look_up_in_queues(queues, variable, wrap):
     """Traces lookups of queues in one table, each made by `wrap(function)()`."""
 
     def look_up(queue):
-        return step.lookup(
-            queue,
-            [variable],
-            [1],
-            ["dense"],
-            [tf.int64],
-            [1],
-            [FeaturePlan(0, "sum")],
+        attrs = step.step_attrs(
+            [1], ["dense"], [tf.int64], [1], [FeaturePlan(0, "sum")]
         )
+        return step.lookup(queue, [variable.handle], attrs)
 
     @tf.function
     def run():
@@ -311,3 +349,126 @@ def test_ops_of_a_loop_are_told_from_others():
         "branch": False,
         "function": False,
     }
+
+
+def test_what_waits_for_a_trace_is_called_once_the_outermost_is_made():
+    called = []
+
+    @tf.function
+    def inner():
+        assert private.when_traced(lambda: called.append("end"))
+        called.append("inner")
+
+    @tf.function
+    def outer():
+        inner()
+        called.append("outer")
+
+    outer()
+    outer()
+
+    assert called == ["inner", "outer", "end"]
+    assert not private.when_traced(lambda: None)
+
+
+def test_a_gradient_leaves_the_loop_or_branch_that_its_tape_is_around():
+    found = []
+
+    @tf.custom_gradient
+    def noted(x):
+        graph = tf.compat.v1.get_default_graph()
+
+        def gradient(upstream):
+            found.append(private.control_flow_left(graph))
+            return upstream
+
+        return 2.0 * x, gradient
+
+    @tf.function(autograph=False)
+    def trace(x, wrapped):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = wrapped(x)
+        return tape.gradient(y, x)
+
+    def in_loop(x):
+        return tf.while_loop(lambda y: y < 4.0, noted, [x])
+
+    def in_branch(x):
+        return tf.cond(x > 0.0, lambda: noted(x), lambda: x)
+
+    for wrapped in (noted, in_branch, in_loop):
+        trace(tf.constant(1.0), wrapped)
+    assert list(dict.fromkeys(found)) == ["", "branch", "loop"]
+
+
+def test_an_accumulator_is_known_by_what_it_follows():
+    variable, other = tf.Variable(1.0), tf.Variable(1.0)
+    assert not private.have_tangents([variable.handle])
+    with tf.autodiff.ForwardAccumulator(variable, tf.constant(1.0)):
+        assert private.have_tangents([variable.handle])
+        assert not private.have_tangents([other.handle])
+    with tf.GradientTape():
+        assert not private.have_tangents([variable.handle])
+
+
+def test_what_is_recomputed_or_vectorized_is_told():
+    seen = []
+
+    def note(x):
+        seen.append((private.is_recomputed(), private.is_vectorized()))
+        return 2.0 * x
+
+    x = tf.constant([1.0])
+    note(x)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tf.recompute_grad(note)(x)
+    tape.gradient(y, x)
+    tf.vectorized_map(note, x)
+    assert seen[:3] == [(False, False), (True, False), (True, False)]
+    assert set(seen[3:]) == {(False, True)}
+
+
+def test_custom_gradients_dereference_variables_by_themselves():
+    asked = []
+
+    class Reference(private.Reference):
+        def deref(self):
+            asked.append(private.asked_by_custom_gradient())
+            return super().deref()
+
+    class Noted(tf.Module):
+        trainable, _should_act_as_resource_variable = True, True
+        variable = tf.Variable(1.0)
+        handle = variable.handle
+
+        def ref(self):
+            return Reference(self.variable)
+
+    noted = Noted()
+    Reference(1).deref()
+
+    @tf.custom_gradient
+    def use(x):
+        private.variable_accessed(noted)
+        return x, lambda upstream, variables: (upstream, [None])
+
+    use(tf.constant(1.0))
+    assert asked[0] is False
+    assert set(asked[1:]) == {True}
+
+
+def test_types_can_be_dispatched_for():
+    @private.register_dispatchable
+    class Counted:
+        pass
+
+    @tf.experimental.dispatch_for_api(
+        tf.compat.v1.zeros_like, {"tensor": Counted}
+    )
+    def zeros(tensor, dtype=None, name=None, optimize=True):
+        return "zeros"
+
+    assert tf.compat.v1.zeros_like(Counted()) == "zeros"
+    assert tf.compat.v1.zeros_like(tf.constant(1.0)).numpy() == 0.0

@@ -52,20 +52,17 @@ def of_features(features, **changed):
 
 
 def look_up(queue, tables, features, **changed):
-    return step.lookup(
-        queue,
-        tables,
-        **of_features(features, **changed),
-    )
+    attrs = step.step_attrs(**of_features(features, **changed))
+    return step.lookup(queue, grouped.handles(tables), attrs)
 
 
 def update(queues, tables, features, gradients, **changed):
     return step.update(
         queues,
-        tables,
+        grouped.handles(tables),
         [],
-        **of_features(features, **changed),
-        gradients=gradients,
+        gradients,
+        step.step_attrs(**of_features(features, **changed)),
         rules=["sgd"] * len(tables),
         learning_rates=tf.fill([len(tables)], RATE),
         nonfinite="skip",

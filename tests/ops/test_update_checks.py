@@ -184,3 +184,46 @@ def test_long_rules_that_differ_in_the_middle_are_told_apart():
         rule = f"sgd {filler} clip_weight_max={limit} weight_decay=0 {' ' * 60}"
         dense_step(variable, -tf.ones([2, 2]), rule=rule)
         np.testing.assert_array_equal(variable[0], [limit, limit])
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, tf.function])
+def test_eager_errors_call_tables_by_the_names_that_graphs_have(wrap):
+    tables = [tf.Variable(tf.ones([4, 2])) for _ in range(2)]
+    features = [feature_ids(tf.constant([1], tf.int64)) for _ in tables]
+    plans = [FeaturePlan(table=t, combiner="sum") for t in range(2)]
+
+    @wrap
+    def update():
+        return grouped_update(
+            tables,
+            [],
+            [2, 2],
+            features,
+            plans,
+            [tf.ones([1, 2])] * 2,
+            rules=["sgd"] * 2,
+            learning_rates=[0.1, float("nan")],
+            table_names=["users", "items"],
+        )
+
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="rate of table 'items'"
+    ):
+        update()
+
+
+def test_an_update_calls_a_hash_table_by_its_own_name():
+    table = table_ops.create(2, name="users")
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="rate of table 'users'"
+    ):
+        grouped_update(
+            [table],
+            [],
+            [2],
+            [feature_ids(tf.constant([1], tf.int64))],
+            [FeaturePlan(table=0, combiner="sum")],
+            [tf.ones([1, 2])],
+            rules=["sgd"],
+            learning_rates=[float("nan")],
+        )

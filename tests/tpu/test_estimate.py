@@ -14,7 +14,7 @@ from embedding.marks import NEEDS_XLA
 from tfembed import errors
 from tfembed.tpu import Estimate, estimate
 from tfembed.tpu.compiler import interconnect_bytes
-from tfembed.tpu.topology import Topology
+from tfembed.tpu.estimate import Topology
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 JAX = ROOT / ".venv-jax" / "bin" / "python"

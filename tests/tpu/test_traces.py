@@ -6,7 +6,7 @@ import pytest
 
 from embedding.marks import NEEDS_XLA
 from proof import traces, v0_traces
-from tfembed.embedding.engines.registry import missing
+from tfembed.embedding.engines.choice import missing
 
 WITHOUT = [
     pytest.mark.skipif(

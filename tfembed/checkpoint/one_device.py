@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.tables.devices import place
+from tfembed.tables.arguments import place
 
 __all__ = ["check_one_device"]
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfembed.ops import snapshot
 from tfembed.ops import table as table_ops
-from tfembed.tables import HashTable, table_snapshot
+from tfembed.tables import HashTable, hash_table
 
 __all__ = ["assert_fit", "dtypes", "export", "restore"]
 
@@ -33,7 +33,7 @@ def export(table: HashTable) -> list[tf.Tensor]:
     """
     if not dtypes(table):
         return table.export_columns()
-    columns, notes = table_snapshot.take(table, table.shards)
+    columns, notes = hash_table.take(table, table.shards)
     return [*columns, *notes]
 
 

@@ -173,7 +173,9 @@ def load(
 
     def run() -> tf.Tensor:
         row_format = RowFormat(table.key_dtype, table.value_dtype, table.dim)
-        pairs = file_ops.check(table.handles, folder, stems, row_format)
+        pairs = file_ops.check(
+            table.handles, folder, stems, row_format, table.file_owner
+        )
         read = functools.partial(_for_each_chunk, *pairs, row_format)
         checked = tf.constant(0)
         if table.partitioner is not None:

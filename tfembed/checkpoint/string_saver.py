@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 
 from tfembed.checkpoint import private
+from tfembed.ops import checkpoint as checkpoint_ops
 from tfembed.tables import StringTable
-from tfembed.tables.string_shard import StringShard
+from tfembed.tables.string_table import StringShard
 
 __all__ = ["register"]
 
@@ -51,16 +52,23 @@ def _save(
         return tf.identity(file_prefix)
 
 
+def _read(prefix: tf.Tensor, names: Sequence[str]) -> list[tf.Tensor]:
+    """The tensors of a checkpoint, once its sizes are known to be true."""
+    checked = checkpoint_ops.check(prefix, checksums=False)
+    with tf.control_dependencies([] if checked is None else [checked]):
+        tensors: list[tf.Tensor] = tf.raw_ops.RestoreV2(
+            prefix=prefix,
+            tensor_names=names,
+            shape_and_slices=[""] * len(names),
+            dtypes=[tf.int64, tf.string] * (len(names) // 2),
+        )
+    return tensors
+
+
 def _restore(
     trackables: Mapping[str, StringTable], merged_prefix: tf.Tensor
 ) -> None:
-    names = _tensor_names(list(trackables))
-    tensors = tf.raw_ops.RestoreV2(
-        prefix=merged_prefix,
-        tensor_names=names,
-        shape_and_slices=[""] * len(names),
-        dtypes=[tf.int64, tf.string] * len(trackables),
-    )
+    tensors = _read(merged_prefix, _tensor_names(list(trackables)))
     tables = list(trackables.values())
     saved = list(zip(tables, tensors[::2], tensors[1::2], strict=True))
     checks = [

@@ -18,7 +18,7 @@ from tfembed.checkpoint.table_source import TableSource
 from tfembed.ops import checkpoint as checkpoint_ops
 from tfembed.ops.private import orders_by_itself
 from tfembed.tables import HashTable
-from tfembed.tables.table_shard import TableShard
+from tfembed.tables.sharded_table import TableShard
 
 __all__ = ["register", "tensor_prefix"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed import errors
+from tfembed import checks, errors
 
 __all__ = ["QuantizationConfig", "quantized"]
 
@@ -42,16 +42,25 @@ class QuantizationConfig:
     upper: float
 
     def __post_init__(self) -> None:
-        if self.num_buckets < 2:
+        buckets = checks.whole(self.num_buckets)
+        if buckets is None or buckets < 2:
             raise errors.ArgumentError(
                 f"num_buckets is {self.num_buckets}, must be at least 2 for "
                 "simulated quantization."
             )
-        if not -math.inf < self.lower < self.upper < math.inf:
+        lower, upper = checks.number(self.lower), checks.number(self.upper)
+        if (
+            lower is None
+            or upper is None
+            or not -math.inf < lower < upper < math.inf
+        ):
             raise errors.ArgumentError(
                 "`lower` must be less than `upper`, both finite; got "
                 f"{self.lower} and {self.upper}."
             )
+        object.__setattr__(self, "num_buckets", buckets)
+        object.__setattr__(self, "lower", lower)
+        object.__setattr__(self, "upper", upper)
 
 
 def quantized(rows: tf.Tensor, config: Any) -> tf.Tensor:

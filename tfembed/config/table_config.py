@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from tfembed import errors, initializers
+from tfembed import checks, errors, initializers
 from tfembed.config import custom_combiner
 from tfembed.policies import AdmissionPolicy, EvictionPolicy, Expiry
 from tfembed.tables import arguments
@@ -163,6 +163,11 @@ class TableConfig:
                 f"{self.seed} and vocabulary_size={self.vocabulary_size}. Give "
                 "the seed to the initializer."
             )
+        if self.seed is not None:
+            seed = arguments.table_seed(
+                self.seed, self.name or "without a name"
+            )
+            object.__setattr__(self, "seed", seed)
 
     def _check_policies(self) -> None:
         given = {
@@ -173,6 +178,10 @@ class TableConfig:
         if self.vocabulary_size is None:
             name = self.name or "without a name"
             arguments.check_policies(**given, table=name)
+            if self.max_size is not None:
+                object.__setattr__(
+                    self, "max_size", checks.whole(self.max_size)
+                )
         elif given:
             raise errors.ArgumentError(
                 f"{', '.join(f'`{name}`' for name in given)} of table "

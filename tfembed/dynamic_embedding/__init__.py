@@ -14,36 +14,26 @@ from tfembed.dynamic_embedding import (
     shadow_ops,
     train,
 )
-from tfembed.dynamic_embedding.files.file_system_saver import (
+from tfembed.dynamic_embedding.files.table_files import (
     DynamicEmbeddingSaver,
     FileSystemSaver,
     FileSystemSaverConfig,
 )
-from tfembed.dynamic_embedding.files.variable_files import (
-    load_de_variable_from_file_system,
-)
-from tfembed.dynamic_embedding.files.warm_start import WarmStartHook, warm_start
-from tfembed.dynamic_embedding.lookups.distributed import (
-    DistributedVariableWrapper,
-)
 from tfembed.dynamic_embedding.lookups.lookup import (
     embedding_lookup,
+    embedding_lookup_sparse,
     embedding_lookup_unique,
+    safe_embedding_lookup_sparse,
 )
-from tfembed.dynamic_embedding.lookups.model_mode import (
+from tfembed.dynamic_embedding.lookups.shadow_variable import (
+    DistributedVariableWrapper,
     ModelMode,
     enable_inference_mode,
     enable_train_mode,
     get_model_mode,
 )
-from tfembed.dynamic_embedding.lookups.safe_lookup import (
-    safe_embedding_lookup_sparse,
-)
-from tfembed.dynamic_embedding.lookups.sparse_lookup import (
-    embedding_lookup_sparse,
-)
-from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
-from tfembed.dynamic_embedding.lookups.wrapper_filter import (
+from tfembed.dynamic_embedding.lookups.trainable import (
+    TrainableWrapper,
     trainable_wrapper_filter,
 )
 from tfembed.dynamic_embedding.optimizer import DynamicEmbeddingOptimizer
@@ -51,44 +41,45 @@ from tfembed.dynamic_embedding.patches import (
     patch_on_tf,
     patch_on_tf_save_restore,
 )
-from tfembed.dynamic_embedding.restrict.frequency_restrict_policy import (
-    FrequencyRestrictPolicy,
-)
 from tfembed.dynamic_embedding.restrict.restrict_policy import RestrictPolicy
-from tfembed.dynamic_embedding.restrict.timestamp_restrict_policy import (
+from tfembed.dynamic_embedding.restrict.restrict_status import (
+    FrequencyRestrictPolicy,
     TimestampRestrictPolicy,
 )
 from tfembed.dynamic_embedding.shadow_ops import DEResourceVariable
+from tfembed.dynamic_embedding.tensorflow1.graph_variables import GraphKeys
+from tfembed.dynamic_embedding.tensorflow1.warm_start import (
+    WarmStartHook,
+    warm_start,
+)
 from tfembed.dynamic_embedding.training.slot_variable import (
     SlotVariable,
     create_slots,
 )
+from tfembed.dynamic_embedding.variables.arguments import (
+    EmbeddingWeights,
+    default_partition_fn,
+    make_partition,
+)
 from tfembed.dynamic_embedding.variables.cuckoo_hash_table import (
     CuckooHashTable,
 )
-from tfembed.dynamic_embedding.variables.embedding_weights import (
-    EmbeddingWeights,
-)
-from tfembed.dynamic_embedding.variables.graph_keys import GraphKeys
 from tfembed.dynamic_embedding.variables.kv_creator import (
     CuckooHashTableConfig,
     CuckooHashTableCreator,
-    KVCreator,
-)
-from tfembed.dynamic_embedding.variables.other_stores import (
     HkvEvictStrategy,
     HkvHashTable,
     HkvHashTableConfig,
     HkvHashTableCreator,
+    KVCreator,
     RedisTable,
     RedisTableConfig,
     RedisTableCreator,
 )
-from tfembed.dynamic_embedding.variables.partition import (
-    default_partition_fn,
-    make_partition,
+from tfembed.dynamic_embedding.variables.variable import (
+    Variable,
+    load_de_variable_from_file_system,
 )
-from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.dynamic_embedding.variables.variable_store import get_variable
 
 __all__ = [

@@ -8,12 +8,12 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.dynamic_embedding.training.optimizer import TableOptimizer
-from tfembed.dynamic_embedding.training.v1_optimizer import V1TableOptimizer
-from tfembed.dynamic_embedding.training.v2_optimizer import (
+from tfembed.dynamic_embedding.tensorflow1.v1_optimizer import V1TableOptimizer
+from tfembed.dynamic_embedding.tensorflow1.v2_optimizer import (
     base_for,
     v2_table_optimizer,
 )
+from tfembed.dynamic_embedding.training.optimizer import TableOptimizer
 
 __all__ = ["DynamicEmbeddingOptimizer"]
 

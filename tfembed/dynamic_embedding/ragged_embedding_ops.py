@@ -7,17 +7,16 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.dynamic_embedding.lookups.bags import (
+from tfembed.dynamic_embedding.lookups.lookup import (
     Bags,
     check_bags,
     check_combiner,
     default_key,
     look_up_bags,
+    single_weights,
 )
-from tfembed.dynamic_embedding.lookups.lookup import single_weights
-from tfembed.dynamic_embedding.variables.embedding_weights import (
-    EmbeddingWeights,
-)
+from tfembed.dynamic_embedding.variables.arguments import EmbeddingWeights
+from tfembed.ops.weight_places import weights_like
 
 __all__ = ["embedding_lookup_sparse", "safe_embedding_lookup_sparse"]
 
@@ -97,26 +96,27 @@ def safe_embedding_lookup_sparse(
         if weights is not None and combiner != "sum":
             positive = weights.with_values(weights.values > 0)
             ids = tf.ragged.boolean_mask(ids, positive)
-            weights = tf.ragged.boolean_mask(weights, positive)
+            kept = tf.boolean_mask(weights.values, positive.values)
+            weights = ids.with_values(kept)
         if key is not None:
             empty = tf.cast(ids.row_lengths() == 0, ids.row_splits.dtype)
             ids = _fill(ids, empty, key)
             if weights is not None:
                 one = tf.ones([], weights.dtype)
-                weights = _fill(weights, empty, one)
+                weights = ids.with_values(_fill(weights, empty, one).values)
         return embedding_lookup_sparse(params, ids, weights, name, combiner)
 
 
 def _bags(params: EmbeddingWeights, ids: Any, weights: Any) -> Bags:
     check_bags(params, tf.RaggedTensor, ids, weights)
     ids = _of_known_rank(ids)
-    if weights is not None:
-        weights = _of_known_rank(weights)
     if ids.shape.rank != 2:
         raise errors.ArgumentError(
             "Ragged ids must have rank 2, one row a bag; got shape "
             f"{ids.shape}. Merge dimensions with `merge_dims` first."
         )
+    if weights is not None:
+        weights = weights_like(ids, _of_known_rank(weights), params.name)
     return Bags(ids, weights)
 
 

@@ -8,8 +8,10 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.dynamic_embedding.lookups.distributed import HvdVariable
-from tfembed.dynamic_embedding.lookups.shadow_variable import ShadowVariable
+from tfembed.dynamic_embedding.lookups.shadow_variable import (
+    HvdVariable,
+    ShadowVariable,
+)
 from tfembed.dynamic_embedding.variables import arguments
 
 __all__ = [
@@ -57,7 +59,7 @@ def embedding_lookup(
         return ids.with_flat_values(
             embedding_lookup(shadow, ids.flat_values, name=name)
         )
-    ids = arguments.key_tensor(ids, shadow)
+    ids = arguments.id_tensor(ids, shadow, errors.ArgumentError)
     return shadow.embedding_lookup(ids, name)
 
 
@@ -90,7 +92,7 @@ def embedding_lookup_unique(
             f"{shadow.dim}; got {embedding_size!r}."
         )
     if not isinstance(ids, tf.RaggedTensor):
-        ids = arguments.key_tensor(ids, shadow)
+        ids = arguments.id_tensor(ids, shadow, errors.ArgumentError)
     return embedding_lookup_unique_base(
         ids,
         embedding_size,

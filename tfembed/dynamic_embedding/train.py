@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 
-from tfembed import errors
+from tfembed.not_in_release import absent
 
 __all__ = ["Checkpoint", "DECheckpoint", "DEHvdSaver"]
 
@@ -23,17 +21,4 @@ class DECheckpoint(tf.train.Checkpoint):
 Checkpoint = DECheckpoint
 
 
-class DEHvdSaver:
-    """Not in this release: raises UnsupportedError.
-
-    Raises:
-      tfembed.errors.UnsupportedError: always.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise errors.UnsupportedError(
-            "DEHvdSaver needs Horovod, which this release does not use. Save "
-            "with tf.compat.v1.train.Saver or tf.train.Checkpoint; for files of "
-            "each process call `variable.save_to_file_system(dirpath, "
-            "proc_size, proc_rank)`."
-        )
+DEHvdSaver = absent("DEHvdSaver", __name__)

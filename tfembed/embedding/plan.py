@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +14,7 @@ import tensorflow as tf
 from tfembed import errors, optimizers
 from tfembed.config.table_config import check_table_options
 
-__all__ = ["EmbeddingPlan", "feature_paths", "make_plan"]
+__all__ = ["EmbeddingPlan", "MAKING", "feature_paths", "PlanNames", "make_plan"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -35,14 +37,19 @@ class EmbeddingPlan:
     table_ids: tuple[int, ...]
     optimizers: tuple[optimizers.Optimizer | None, ...]
 
-    @property
+    @functools.cached_property
     def dims(self) -> list[int]:
         """The width of each table."""
         return [table.dim for table in self.tables]
 
+    @functools.cached_property
+    def feature_dims(self) -> list[int]:
+        """The width of each feature's table."""
+        return [self.dims[table] for table in self.table_ids]
+
     def dim(self, feature: int) -> int:
         """The width of a feature's table."""
-        return self.dims[self.table_ids[feature]]
+        return self.feature_dims[feature]
 
     def part(self, tables: Sequence[int]) -> EmbeddingPlan:
         """The plan of some tables: those features, in a list."""
@@ -239,3 +246,34 @@ def _difference(expected: Any, given: Any) -> str:
     added = [path for path in found if path not in wanted]
     text = f"Missing: {missing}. " if missing else ""
     return text + (f"Not among the features: {added}. " if added else "")
+
+
+# One thread at a time makes tables, whichever object's they are.
+#
+# Not one lock for each object: objects with locks cannot be copied.
+
+MAKING = threading.RLock()
+
+
+class PlanNames:
+    """Base of the embedding classes: TensorFlow's private names for a plan.
+
+    Layers and tests of other libraries read these names.
+    """
+
+    _plan: EmbeddingPlan
+
+    @property
+    def _feature_config(self) -> Any:
+        return self._plan.feature_config
+
+    @property
+    def _table_config(self) -> list[Any]:
+        return list(self._plan.tables)
+
+    def _variables_of(self, tables: Sequence[Any]) -> dict[str, dict[str, Any]]:
+        """By table and "parameters" or slot, of `tables`, one for each."""
+        return {
+            config.name: {"parameters": table.parameters, **table.slots}
+            for config, table in zip(self._plan.tables, tables, strict=True)
+        }

@@ -5,10 +5,11 @@ Tried by tests/embedding/test_private.py on every supported version.
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import tensorflow as tf
 from tensorflow.python.eager import context, execute
@@ -17,9 +18,10 @@ from tensorflow.python.saved_model.registration import registration
 from tfembed.ops.private import single_variable
 
 __all__ = [
-    "SINGLE_VARIABLE_ARGUMENTS",
-    "VARIABLE_VALUE",
     "Folder",
+    "SINGLE_VARIABLE_ARGUMENTS",
+    "Untracked",
+    "VARIABLE_VALUE",
     "add_variable",
     "cores_per_replica",
     "describe_table",
@@ -238,6 +240,7 @@ def parsed_layouts(text: bytes) -> list[Any]:
 # Where TensorFlow enters the function that strategy.run is given (one replica
 # on this thread, several on theirs), and where it traces a function or a branch.
 _RUN = ("tensorflow/python/distribute/", "run")
+
 _TRACE = (
     "tensorflow/python/framework/func_graph.py",
     "func_graph_from_py_func",
@@ -316,3 +319,13 @@ def _frames() -> Iterator[types.FrameType]:
 def _is(place: tuple[str, str], file: str, name: str) -> bool:
     path, function = place
     return name == function and path in file
+
+
+_T = TypeVar("_T")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Untracked(Generic[_T]):
+    """Holds what a trackable object has, but does not save by itself."""
+
+    value: _T

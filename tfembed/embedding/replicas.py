@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,20 +10,33 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.embedding import private
+from tfembed.embedding.features.packed_features import PackedFeatures, unpacked
+from tfembed.embedding.plan import EmbeddingPlan
+from tfembed.ops.private import traced_for_xla
 
-__all__ = ["THIS_REPLICA", "Replicas", "cores_of", "is_tpu", "public_name"]
+__all__ = [
+    "ReplicaShare",
+    "Replicas",
+    "THIS_REPLICA",
+    "cores_of",
+    "is_tpu",
+    "public_name",
+    "replica_shares",
+    "split_over_cores",
+    "summed_over_replicas",
+]
 
 # One trace of a TPUStrategy's function serves all replicas: which of them runs
 # is known on the device alone.
 THIS_REPLICA = -1
 
 _TPU = (tf.distribute.TPUStrategy, tf.distribute.experimental.TPUStrategy)
+
 _SUPPORTED = (
     tf.distribute.OneDeviceStrategy,
     tf.distribute.MirroredStrategy,
     *_TPU,
 )
-
 
 # What users call strategies whose classes have other names.
 _PUBLIC_NAMES = {
@@ -54,38 +68,34 @@ class Replicas:
     Args:
       owner: what errors call the object.
 
+    Attributes:
+      strategy: the strategy.
+      count: the number of replicas.
+      cores: the cores of a replica, as `cores_of` says.
+      is_tpu: whether the strategy is a TPUStrategy.
+      devices: for each replica, the devices of its cores.
+
     Raises:
       tfembed.errors.UnsupportedError: a strategy that no engine supports yet.
     """
 
     def __init__(self, owner: str) -> None:
         self._owner = owner
-        self._strategy = tf.distribute.get_strategy()
-        self._check_supported(self._strategy)
+        # Read once: the calls of every step ask for them.
+        self.strategy = tf.distribute.get_strategy()
+        self._check_supported(self.strategy)
+        self.count = int(self.strategy.num_replicas_in_sync)
+        self.cores = cores_of(self.strategy)
+        self.is_tpu = is_tpu(self.strategy)
+        self.devices = self._devices()
+        self._is_one = self.count == 1 and not self.is_tpu
 
-    @property
-    def strategy(self) -> tf.distribute.Strategy:
-        """The strategy."""
-        return self._strategy
-
-    @property
-    def count(self) -> int:
-        """The number of replicas."""
-        return int(self._strategy.num_replicas_in_sync)
-
-    @property
-    def cores(self) -> int:
-        """`cores_of` the strategy."""
-        return cores_of(self._strategy)
-
-    @property
-    def devices(self) -> list[list[str]]:
-        """Per replica, the devices of its cores."""
-        if not isinstance(self._strategy, _SUPPORTED):  # The default one.
+    def _devices(self) -> list[list[str]]:
+        if not isinstance(self.strategy, _SUPPORTED):  # The default one.
             return [["/device:CPU:0"]]
         if self.cores > 1:
-            return private.tpu_devices(self._strategy)
-        return [[name] for name in self._strategy.extended.worker_devices]
+            return private.tpu_devices(self.strategy)
+        return [[name] for name in self.strategy.extended.worker_devices]
 
     def check_strategy(self, call: str) -> None:
         """Raises where a call runs under another strategy than this one.
@@ -95,13 +105,15 @@ class Replicas:
           tfembed.errors.UnsupportedError: it does, under one that no engine
             supports yet.
         """
+        if not tf.distribute.has_strategy():
+            return
         current = tf.distribute.get_strategy()
-        if tf.distribute.has_strategy() and current is not self._strategy:
+        if current is not self.strategy:
             self._check_supported(current)
-            others = "another" if type(current) is type(self._strategy) else "a"
+            others = "another" if type(current) is type(self.strategy) else "a"
             raise errors.StateError(
                 f"{call} is called under {others} {public_name(current)}, but "
-                f"the object was made under {_description(self._strategy)}. Make "
+                f"the object was made under {_description(self.strategy)}. Make "
                 "it inside of strategy.scope() of the strategy that runs it."
             )
 
@@ -121,12 +133,12 @@ class Replicas:
 
         Inside of a TPUStrategy's function it is THIS_REPLICA.
         """
-        if self.count == 1 and not is_tpu(self._strategy):
+        if self._is_one:
             return 0
         context = tf.distribute.get_replica_context()
-        if context is None or context.strategy is not self._strategy:
+        if context is None or context.strategy is not self.strategy:
             return None
-        if is_tpu(self._strategy):
+        if self.is_tpu:
             return THIS_REPLICA
         return int(tf.get_static_value(context.replica_id_in_sync_group))
 
@@ -138,19 +150,20 @@ class Replicas:
             strategy.
         """
         self.check_strategy(call)
+        if self._is_one:
+            return 0
         replica = self.current()
         if replica is None:
             raise errors.StateError(
                 f"{call} must be called inside of strategy.run: the "
-                f"{type(self._strategy).__name__} has {self.count} replicas, "
+                f"{type(self.strategy).__name__} has {self.count} replicas, "
                 "each with activations of its own."
             )
         return replica
 
     def is_inside_run(self) -> bool:
         """Whether this call runs inside of strategy.run of several replicas."""
-        is_one = self.count == 1 and not is_tpu(self._strategy)
-        return not is_one and self.current() is not None
+        return not self._is_one and self.current() is not None
 
     def of_device(self, device: str) -> tuple[int, str]:
         """The replica that has `device`, and the device's full name.
@@ -158,7 +171,7 @@ class Replicas:
         Raises:
           tfembed.errors.ArgumentError: there is none.
         """
-        if is_tpu(self._strategy) and _spec(device)[0] != "TPU":
+        if self.is_tpu and _spec(device)[0] != "TPU":
             raise errors.ArgumentError(
                 f"Non-TPU device {device} passed to enqueue."
             )
@@ -176,12 +189,19 @@ class Replicas:
 
         Values that are not distributed belong to every replica.
         """
+        if self.count == 1:
+            only = []
+            for value in values:
+                if isinstance(value, tf.distribute.DistributedValues):
+                    value = self._shares(value)[0]
+                only.append(value)
+            return [only]
         shares = [self._shares(value) for value in values]
         return [[share[i] for share in shares] for i in range(self.count)]
 
     def _shares(self, value: Any) -> Sequence[Any]:
         if isinstance(value, tf.distribute.DistributedValues):
-            local: Sequence[Any] = self._strategy.experimental_local_results(
+            local: Sequence[Any] = self.strategy.experimental_local_results(
                 value
             )
             if len(local) == self.count:
@@ -197,7 +217,7 @@ class Replicas:
         conditionals and loops that the replica's function has itself. Under a
         TPUStrategy each replica calls the function, with its own values.
         """
-        if is_tpu(self._strategy) or not self.is_inside_run():
+        if self.is_tpu or self.count == 1 or not self.is_inside_run():
             function([values])
             return
 
@@ -224,3 +244,189 @@ def _spec(device: str) -> tuple[str, int, int]:
             f"got {device!r}."
         ) from None
     return (spec.device_type or "CPU", spec.task or 0, spec.device_index or 0)
+
+
+def split_over_cores(
+    values: Sequence[Any], paths: Sequence[str], cores: int
+) -> list[list[Any]]:
+    """Per core its part of each value: as many samples, in their order.
+
+    Args:
+      values: Tensors [B, ...], SparseTensors and None.
+      paths: what errors call them.
+      cores: how many.
+
+    Raises:
+      tfembed.errors.ArgumentError: a RaggedTensor, or a batch that is not a
+        multiple of `cores`.
+    """
+    parts = [
+        _split(value, path, cores)
+        for value, path in zip(values, paths, strict=True)
+    ]
+    return [list(of_core) for of_core in zip(*parts, strict=True)]
+
+
+def _split(value: Any, path: str, cores: int) -> list[Any]:
+    if value is None:
+        return [None] * cores
+    if not isinstance(value, (tf.Tensor, tf.SparseTensor)):
+        raise errors.ArgumentError(
+            "SPMD does not support raggedTensor yet: a replica of this "
+            f"TPUStrategy has {cores} cores, and input {path} is of type "
+            f"{type(value)}. Give a Tensor or a SparseTensor."
+        )
+    samples = value.shape[0] if value.shape.rank else None
+    if samples is None or samples % cores:
+        raise errors.ArgumentError(
+            f"Input {path} has {samples} samples; the {cores} cores of a replica "
+            "need a number that they divide, known when it is traced."
+        )
+    if isinstance(value, tf.Tensor):
+        return tf.split(value, cores)
+    # The parts' own shapes are not known before they run.
+    shape = tf.concat(
+        [[tf.constant(samples // cores, tf.int64)], value.dense_shape[1:]], 0
+    )
+    return [
+        tf.SparseTensor(part.indices, part.values, shape)
+        for part in tf.sparse.split(value, cores, axis=0)
+    ]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ReplicaShare:
+    """The batch of a replica, or of one of its cores where it has several.
+
+    Attributes:
+      replica: its number.
+      values: per feature its ids.
+      weights: per feature they, or None.
+      device: where it goes; None inside of a TPUStrategy's run.
+    """
+
+    replica: int
+    values: list[Any]
+    weights: list[Any]
+    device: str | None = None
+
+
+def replica_shares(
+    plan: EmbeddingPlan,
+    replicas: Replicas,
+    features: Any,
+    weights: Any,
+    device: str | None,
+) -> list[ReplicaShare]:
+    """The batches of the replicas that a call of enqueue is for.
+
+    Args:
+      plan: of the features.
+      replicas: of the strategy.
+      features, weights, device: as for `TPUEmbedding.enqueue`.
+
+    Raises:
+      tfembed.errors.ArgumentError: a device without a replica, packed features
+        of something else, or what cannot be split over a replica's cores.
+      ValueError, TypeError: a structure that does not match.
+    """
+    is_packed = isinstance(features, PackedFeatures)
+    if isinstance(features, tf.distribute.DistributedValues):
+        ((first, *_), *_) = replicas.split([features])
+        is_packed = isinstance(first, PackedFeatures)
+    if is_packed:
+        if replicas.current() == THIS_REPLICA:
+            raise errors.ArgumentError(
+                "Packed features are taken apart on the host: under a "
+                "TPUStrategy, enqueue them outside of strategy.run."
+            )
+        shares = [
+            ReplicaShare(
+                replica, *unpacked(packed, plan.feature_config, weights), name
+            )
+            for replica, name, (packed,) in _split_replica_shares(
+                replicas, [features], device
+            )
+        ]
+    else:
+        values = plan.flatten(features, "features")
+        weight_values = [None] * len(values)
+        if weights is not None:
+            weight_values = plan.flatten(weights, "weights")
+        n = len(values)
+        shares = [
+            ReplicaShare(replica, share[:n], share[n:], name)
+            for replica, name, share in _split_replica_shares(
+                replicas, values + weight_values, device
+            )
+        ]
+    if replicas.cores == 1 or device is not None:
+        return shares
+    return _of_cores(plan, replicas, shares)
+
+
+def _of_cores(
+    plan: EmbeddingPlan, replicas: Replicas, shares: Sequence[ReplicaShare]
+) -> list[ReplicaShare]:
+    """A share for each core of the replicas."""
+    if replicas.current() == THIS_REPLICA:
+        raise errors.UnsupportedError(
+            f"A replica of this TPUStrategy has {replicas.cores} cores: enqueue "
+            "outside of strategy.run, where its batch is split over them."
+        )
+    return [
+        ReplicaShare(share.replica, values, weights, core)
+        for share in shares
+        for values, weights, core in zip(
+            split_over_cores(share.values, plan.paths, replicas.cores),
+            split_over_cores(share.weights, plan.paths, replicas.cores),
+            replicas.devices[share.replica],
+            strict=True,
+        )
+    ]
+
+
+def _split_replica_shares(
+    replicas: Replicas, values: Sequence[Any], device: str | None
+) -> list[tuple[int, str | None, list[Any]]]:
+    """Replicas, their devices and what they get."""
+    if device is not None:
+        return [(*replicas.of_device(device), list(values))]
+    if replicas.is_inside_run():
+        return [(replicas.current_for("enqueue"), None, list(values))]
+    return [
+        (replica, names[0], share)
+        for replica, (names, share) in enumerate(
+            zip(replicas.devices, replicas.split(values), strict=True)
+        )
+    ]
+
+
+def summed_over_replicas(gradient: Any) -> Any:
+    """What optimizers, which add up over replicas, take for one gradient a row.
+
+    The first replica has the sums of all, the others have no entries. An
+    optimizer that takes the square of each replica's gradient by itself then
+    takes that of the sum.
+
+    Args:
+      gradient: of this replica. Anything but tf.IndexedSlices inside of
+        strategy.run of several replicas, other than TPUs', passes as it is, and
+        so does all in programs for XLA.
+    """
+    context = tf.distribute.get_replica_context()
+    if (
+        not isinstance(gradient, tf.IndexedSlices)
+        or context is None
+        or not isinstance(context.strategy, tf.distribute.MirroredStrategy)
+        or context.num_replicas_in_sync == 1
+        or traced_for_xla()
+    ):
+        return gradient
+    of_all = context.all_reduce(tf.distribute.ReduceOp.SUM, gradient)
+    ids, places = tf.unique(of_all.indices)
+    sums = tf.math.unsorted_segment_sum(of_all.values, places, tf.size(ids))
+    replica = tf.get_static_value(context.replica_id_in_sync_group)
+    if replica:
+        ids, sums = ids[:0], sums[:0]
+    return tf.IndexedSlices(sums, ids, of_all.dense_shape)

@@ -2,27 +2,55 @@
 
 from __future__ import annotations
 
+import dataclasses
 import numbers
+from collections.abc import Sequence
 from typing import Any
+
+import tensorflow as tf
 
 from tfembed import errors
 from tfembed.embedding import private
-from tfembed.embedding.eager_calls import EagerCalls
-from tfembed.embedding.engine_options import EngineOptions
-from tfembed.embedding.engines.choice import choose_engines
+from tfembed.embedding.engines.choice import EngineChoices, choose_engines
+from tfembed.embedding.engines.engine import EngineOptions
+from tfembed.embedding.engines.router import EngineRouter, places_of
+from tfembed.embedding.features import activations as shaping
 from tfembed.embedding.features.output_shapes import OutputShapes
-from tfembed.embedding.plan import check_all_train, make_plan
-from tfembed.embedding.replicas import Replicas, is_tpu
-from tfembed.embedding.step_calls import StepCalls
-from tfembed.embedding.steps.recent_names import RecentNames
-from tfembed.embedding.steps.step_forms import StepForms
+from tfembed.embedding.host.tables import TableSize
+from tfembed.embedding.lookups.trained_lookup import TrainedLookup
+from tfembed.embedding.plan import (
+    MAKING,
+    EmbeddingPlan,
+    PlanNames,
+    check_all_train,
+    make_plan,
+)
+from tfembed.embedding.replicas import Replicas, is_tpu, replica_shares
+from tfembed.embedding.steps.eager_calls import EagerCalls
+from tfembed.embedding.steps.pipeline import warn_of_early_flush
+from tfembed.embedding.steps.step_forms import RecentNames, StepForms, StepName
 from tfembed.embedding.steps.step_queue import QueueBound
-from tfembed.embedding.trained_lookup import TrainedLookup
+from tfembed.embedding.tpu.config_proto import config_proto
+from tfembed.embedding.tpu.plumbing import check_plumbing
+from tfembed.ops.private import is_recomputed
 
-__all__ = ["TPUEmbedding"]
+__all__ = [
+    "TPUEmbedding",
+]
 
 
-class TPUEmbedding(StepCalls):
+def _handle(resource: Any) -> tf.Tensor:
+    """Of a variable, or of a queue."""
+    if isinstance(resource, tf.Variable):
+        return resource.handle
+    return resource.resource_handle
+
+
+# Users' functions are converted by AutoGraph; this has nothing to convert.
+_not_converted = tf.autograph.experimental.do_not_convert
+
+
+class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
     """Looks features up in embedding tables and trains the tables.
 
     The calls are those of `tf.tpu.experimental.embedding.TPUEmbedding`, with its
@@ -84,6 +112,19 @@ class TPUEmbedding(StepCalls):
       tfembed.errors.UnsupportedError: what is not in this release.
     """
 
+    _eager_calls: EagerCalls
+    _forms: StepForms
+    _names: RecentNames
+    _strict_tpu: bool
+    # With False, enqueue does not build: the shapes must be known before.
+    _verify_output_shapes_on_enqueue = True
+    _plan: EmbeddingPlan
+    _choices: EngineChoices
+    _options: EngineOptions
+    _replicas: Replicas
+    _shapes: OutputShapes
+    _engine: EngineRouter | None = None
+
     def __init__(
         self,
         feature_config: Any,
@@ -108,6 +149,7 @@ class TPUEmbedding(StepCalls):
         self._choices = choose_engines(
             self._plan, engine, self._replicas.strategy, nonfinite
         )
+        self._places = places_of(self._plan, self._choices)
         self._shapes = OutputShapes.configured(
             self._plan.features, self._plan.paths
         )
@@ -121,6 +163,7 @@ class TPUEmbedding(StepCalls):
             self._choices,
             is_pipelined=self._options.is_pipelined,
         )
+        self._tables_with_gradients: set[str] = set()
         self._names = RecentNames(self._forget)
         self._forms = StepForms(
             max_enqueued,
@@ -165,6 +208,145 @@ class TPUEmbedding(StepCalls):
         self._engine_or_new(shapes)
         self._shapes = shapes
 
+    @_not_converted
+    def enqueue(
+        self,
+        features: Any,
+        weights: Any = None,
+        training: bool = True,
+        name: str | None = None,
+        device: str | None = None,
+    ) -> None:
+        """Takes a batch in.
+
+        Inside of strategy.run: this replica's batch. Outside: distributed
+        values give each replica its share; plain tensors are every replica's,
+        or with `device` that one's.
+
+        Args:
+          features: integer ids, or strings where the table's key_dtype is
+            tf.string, structured as feature_config: Tensors [B], [..., 1];
+            SparseTensors of rank 2 or above, of which the last dimension is
+            combined; RaggedTensors of rank 2. Or all of them as `pack_features`
+            gives them.
+          weights: None, or a structure of None and float tensors of the type
+            and structure of `features`.
+          training: whether apply_gradients follows; else dequeue alone, which
+            is allowed with True too where there is a name.
+          name: pairs the calls of one of several lookups in a step.
+          device: of a replica.
+
+        Raises:
+          tfembed.errors.ArgumentError: an input or shape that is not allowed.
+          tfembed.errors.DtypeError: ids that are not of their table's dtype.
+          tfembed.errors.StateError: another strategy than the object's.
+          ValueError, TypeError: a structure that does not match.
+          tf.errors.InvalidArgumentError: when it runs: `max_enqueued`.
+        """
+        self._replicas.check_strategy("enqueue")
+        self._check_shapes_are_known()
+        if not tf.is_symbolic_tensor(training):
+            training = bool(training)
+        if self._strict_tpu:
+            check_plumbing(features, self._replicas.strategy)
+        with self._names.using(name):
+            step = self._eager_calls.enqueue(
+                self._enqueue, features, weights, training, name, device
+            )
+            if step is None:
+                step = self._enqueue(features, weights, training, name, device)
+            self._forms.note_enqueued(name, *step)
+
+    @_not_converted
+    def dequeue(self, name: str | None = None) -> Any:
+        """The activations of the oldest batch that was enqueued.
+
+        Call it inside of strategy.run, where there are several replicas.
+
+        Returns:
+          Structured as feature_config, float32 [*output_shape, dim].
+
+        Raises:
+          tfembed.errors.StateError: before build and enqueue, or outside of
+            strategy.run.
+          tfembed.errors.UnsupportedError: inside of tf.recompute_grad, which
+            would dequeue again for the gradient.
+          tf.errors.InvalidArgumentError: when it runs: no batch is there, the
+            last one's gradients were not applied, or an id cannot be in its
+            table; it names the feature.
+        """
+        if is_recomputed():
+            raise errors.UnsupportedError(
+                "`dequeue` is inside of tf.recompute_grad (keras.remat, "
+                "keras.RematScope), which calls it again for the gradient: that "
+                "would take another batch. Dequeue before, and give the "
+                "activations to the function as an argument."
+            )
+        engine = self._built_engine("dequeue")
+        replica = self._replicas.current_for("dequeue")
+        with self._names.using(name):
+            step = self._forms.dequeue(
+                name, replica, lambda step: engine.waiting(replica, step)
+            )
+            try:
+                for other in self._forms.left(name, replica, step):
+                    engine.drop_idle(replica, other)
+                activations = self._dequeue_step(engine, replica, step)
+            except BaseException:
+                self._forms.put_back(name, replica, step)
+                raise
+            self._forms.note_dequeued(name, replica, step)
+            return activations
+
+    @_not_converted
+    def apply_gradients(self, gradients: Any, name: str | None = None) -> None:
+        """Updates the tables for the batch that was dequeued.
+
+        Inside of strategy.run, every replica must call it, and not inside of a
+        conditional or loop of the replica's function.
+
+        Args:
+          gradients: structured as feature_config: with respect to the
+            activations, in their shape. None is a gradient of 0, which still
+            decays what an optimizer decays.
+          name: that of this replica's dequeue.
+
+        Raises:
+          tfembed.errors.StateError: before build and enqueue, outside of
+            strategy.run, or a table has no optimizer.
+          tfembed.errors.ArgumentError, DtypeError: a gradient that is no tensor
+            of numbers or has another shape.
+          tf.errors.InvalidArgumentError: when it runs: no batch was dequeued
+            for training, or a gradient that is not finite is refused.
+        """
+        engine = self._built_engine("apply_gradients")
+        replica = self._replicas.current_for("apply_gradients")
+        flat = self._plan.flatten(gradients, "gradients")
+        with self._names.using(name):
+            self._apply_flat(engine, flat, self._forms.apply(name, replica))
+
+    def flush(self) -> None:
+        """Applies the update that waits for the next step.
+
+        Only with `pipeline_execution_with_tensor_core` does one. Inside of
+        strategy.run, every replica must call it.
+        """
+        if not self._options.is_pipelined:
+            return
+        if (engine := self._engine) is not None:
+            self._replicas.merge(lambda per_replica: engine.flush(), [])
+        elif not tf.executing_eagerly():
+            warn_of_early_flush()
+
+    def reset_steps(self) -> None:
+        """Forgets the batches that are enqueued or wait for their gradients.
+
+        Call it after a step that failed half-way. Eager only.
+        """
+        self._forms.clear()
+        if self._engine is not None:
+            self._engine.reset()
+
     @property
     def embedding_tables(self) -> dict[Any, Any]:
         """By TableConfig: a tf.Variable [vocabulary_size, dim] or a HashTable."""
@@ -179,6 +361,46 @@ class TPUEmbedding(StepCalls):
     def feature_config(self) -> Any:
         """The structure of FeatureConfigs, as it was given."""
         return self._plan.feature_config
+
+    def describe(self) -> str:
+        """A table of text: per table its engine, and why it is that one."""
+        return str(self._choices)
+
+    def sizes(self) -> dict[str, TableSize]:
+        """By table name: rows, bytes, bytes per row, skipped updates.
+
+        Eager only.
+        """
+        self.flush()
+        sizes = self._engine_or_new().sizes()
+        names = [config.name for config in self._plan.tables]
+        return dict(zip(names, sizes, strict=True))
+
+    def exchange_rounds(self) -> dict[tuple[str, ...], int]:
+        """How often replicas had to exchange ids and rows in one step, at most.
+
+        A replica sends each other one a bounded number of distinct ids at a time,
+        which is enough for one round unless many have the same owner. More rounds
+        lose nothing, and take longer. Eager only.
+
+        Returns:
+          By the names of the tables that share an exchange, the most rounds of a
+          lookup or update since the tables were made; 0 before the first. Empty
+          where nothing is exchanged: on one device, and by other engines than
+          "xla".
+        """
+        if self._engine is None:
+            return {}
+        return self._engine.exchange_rounds()
+
+    def trained_lookup(self) -> TrainedLookup:
+        """Lookups whose gradient trains the tables, for layers."""
+        return TrainedLookup(
+            self._plan,
+            self._engine_or_new(),
+            self._replicas,
+            self._tables_with_gradients,
+        )
 
     def __deepcopy__(self, memo: Any) -> TPUEmbedding:
         raise errors.StateError(
@@ -211,9 +433,201 @@ class TPUEmbedding(StepCalls):
             pipeline_execution_with_tensor_core,
         )
 
-    def trained_lookup(self) -> TrainedLookup:
-        """Lookups whose gradient trains the tables, for layers."""
-        return TrainedLookup(self._plan, self._engine_or_new(), self._replicas)
+    def _enqueue(
+        self,
+        features: Any,
+        weights: Any,
+        training: Any,
+        name: str | None,
+        device: str | None,
+    ) -> tuple[list[int], int]:
+        """Takes a batch in, for which replicas and of which form it tells."""
+        if training is False:
+            self.flush()
+        shares = replica_shares(
+            self._plan, self._replicas, features, weights, device
+        )
+        shapes, of_replicas = self._shapes, {}
+        for share in shares:
+            shapes = shapes.with_values(share.values)
+            of_replicas[share.replica] = share
+        batches = []
+        for places in self._places:
+            batches.append(places.read(training, shares, shapes))
+        engine = self._engine_or_new(shapes)
+        form = self._forms.place_of(name, engine.form_of(batches))
+        engine.enqueue(self._forms.step(name, form), batches)
+        self._shapes = shapes
+        return list(of_replicas), form
+
+    @property
+    def _replica_shapes(self) -> OutputShapes:
+        """Of activations: what enqueue sees is a core's part of a replica."""
+        cores = self._replicas.cores
+        return self._shapes if cores == 1 else self._shapes.of_cores(cores)
+
+    def _dequeue_step(self, engine: Any, replica: int, step: StepName) -> Any:
+        """By a function, where there is one for it."""
+        function = self._eager_calls.find(
+            ("dequeue", step), lambda: self._dequeue(engine, replica, step)
+        )
+        if function is not None:
+            return function()
+        return self._dequeue(engine, replica, step)
+
+    def _dequeue(self, engine: Any, replica: int, step: StepName) -> Any:
+        shaped = []
+        for one, shape, dim in zip(
+            engine.dequeue(replica, step),
+            self._replica_shapes.shapes,
+            self._plan.feature_dims,
+            strict=True,
+        ):
+            shaped.append(shaping.with_shape(one, shape.concatenate(dim)))
+        return self._plan.pack(shaped)
+
+    def _apply_flat(
+        self, engine: Any, flat: Sequence[Any], step: StepName
+    ) -> None:
+        def apply(*parts: Any) -> None:
+            checked = engine.read_gradients(step, parts, self._replica_shapes)
+            self._replicas.merge(
+                lambda per_replica: engine.apply_gradients(
+                    [name for name, *_ in per_replica],
+                    [gradients for _, *gradients in per_replica],
+                ),
+                [step, *checked],
+            )
+
+        if not self._eager_calls.apply_gradients(apply, flat, step):
+            apply(*flat)
+
+    def _forget(self, name: str) -> bool:
+        """Whether nothing is known any more of what was called `name`."""
+        if self._engine is None:
+            return False
+        if not self._engine.forget(self._forms.steps(name)):
+            return False
+        self._forms.forget(name)
+        return True
+
+    @property
+    def _built(self) -> bool:
+        return self._engine is not None
+
+    @property
+    def _output_shapes(self) -> list[tf.TensorShape]:
+        return list(self._shapes.shapes)
+
+    @_output_shapes.setter
+    def _output_shapes(self, shapes: Sequence[Any]) -> None:
+        self._shapes = dataclasses.replace(
+            self._shapes, shapes=[tf.TensorShape(shape) for shape in shapes]
+        )
+
+    @property
+    def _dynamic_learning_rates(self) -> list[Any]:
+        """The distinct functions, in the order of their first table."""
+        rates = [
+            rule.learning_rate
+            for rule in self._plan.optimizers
+            if rule is not None and callable(rule.learning_rate)
+        ]
+        return list(dict.fromkeys(rates))
+
+    @property
+    def _variables(self) -> dict[str, dict[str, Any]]:
+        engine = self._engine_or_new()
+        self._bring_up_to_date()
+        return self._variables_of(engine.tables)
+
+    @property
+    def _pipeline_execution_with_tensor_core(self) -> bool:
+        return self._options.is_pipelined
+
+    def _create_config_proto(self) -> Any:
+        """The TPUEmbeddingConfiguration of the configs and output shapes."""
+        return config_proto(
+            self._plan,
+            self._shapes,
+            self._replicas.strategy,
+            rates=self._dynamic_learning_rates,
+            is_pipelined=self._options.is_pipelined,
+        )
+
+    def _load_variables(self) -> None:
+        """Lets the engines take over what the variables hold."""
+        if self._engine is not None:
+            self._engine.load()
+
+    def _trackable_children(
+        self, save_type: str = "checkpoint", **arguments: Any
+    ) -> dict[str, Any]:
+        # Asked before a checkpoint is saved, and before one is restored.
+        self._bring_up_to_date()
+        children: dict[str, Any] = super()._trackable_children(
+            save_type, **arguments
+        )
+        if save_type == "savedmodel" and self._engine is not None:
+            # For functions of the model that train: one that has none is served
+            # by TensorFlow alone. Checkpoints have no steps.
+            captured = private.saved_captures(self, children.values())
+            resources = self._engine.resources
+            if captured is None or any(
+                id(_handle(resource)) in captured for resource in resources
+            ):
+                for i, resource in enumerate(resources):
+                    children[f"_step_resource_{i}"] = resource
+        return children
+
+    def _copy_trackable_to_cpu(self, object_map: Any) -> None:
+        # An asynchronous checkpoint asks for the children once, and for this in
+        # each save, before it copies the variables.
+        self._retrieve_variables()
+
+    def _check_shapes_are_known(self) -> None:
+        if not self._verify_output_shapes_on_enqueue and not self._built:
+            raise errors.ArgumentError(
+                "Configured not to check output shapes on each enqueue() call; "
+                "please ensure build() was called with global input shapes to "
+                "initialize the embedding for inference."
+            )
+
+    def _built_engine(self, call: str) -> EngineRouter:
+        if self._engine is None:
+            raise errors.StateError(
+                f"{call} called on unbuilt TPUEmbedding object. Please either "
+                "call enqueue first or manually call the build method."
+            )
+        return self._engine
+
+    def _engine_or_new(
+        self, shapes: OutputShapes | None = None
+    ) -> EngineRouter:
+        if self._engine is not None:
+            return self._engine
+        with MAKING:
+            if self._engine is None:
+                with tf.init_scope():
+                    self._engine = EngineRouter(
+                        self,
+                        self._plan,
+                        self._places,
+                        self._options,
+                        self._shapes if shapes is None else shapes,
+                    )
+            return self._engine
+
+    def _retrieve_variables(self) -> None:
+        """Brings the variables up to the last step."""
+        self.flush()
+        if self._engine is not None:
+            self._engine.retrieve()
+
+    def _bring_up_to_date(self) -> None:
+        # A function that is traced reads them as they are when it runs.
+        if tf.executing_eagerly():
+            self._retrieve_variables()
 
 
 private.note_callback_of(TPUEmbedding)

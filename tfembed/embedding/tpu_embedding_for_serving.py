@@ -2,21 +2,255 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfembed import errors
 from tfembed.embedding import private
-from tfembed.embedding.serving import serving_embedding_lookup
-from tfembed.embedding.stacked_tables import (
-    LAYOUTS,
-    SavedLayouts,
-    StackedTables,
-)
+from tfembed.embedding.features.packed_features import PackedFeatures, unpacked
+from tfembed.embedding.lookups.direct_lookup import SERVING, look_up
+from tfembed.embedding.plan import feature_paths
+from tfembed.embedding.private import Untracked
 from tfembed.embedding.taped_embedding import TapedEmbedding
 
-__all__ = ["TPUEmbeddingForServing"]
+__all__ = [
+    "LAYOUTS",
+    "SavedLayouts",
+    "StackedTables",
+    "TPUEmbeddingForServing",
+    "serving_embedding_lookup",
+]
+
+# Tables in checkpoints of TPUs with SparseCores, which stack and spread them.
+#
+# Row i of a table with `rotation` lies in the part of core
+# (i % cores + rotation) % cores, at place offset + i // cores: the formula of
+# TensorFlow's `map_indices_in_shard` in `tpu_embedding_v3_utils`.
+
+# The name under which TensorFlow saves the layouts of all stacks.
+LAYOUTS = "_sparse_core_table_layouts"
+
+_TOO_LATE = (
+    "The checkpoint has tables that a TPU's SparseCores stacked, or the tables "
+    "came from one, and they are made already. Restore it into a new "
+    "TPUEmbeddingForServing, before the first lookup or build(); under a strategy "
+    "with several replicas, which makes them at once, it cannot be restored."
+)
+
+
+class SavedLayouts(private.Folder):
+    """What a checkpoint says of stacks; nothing where it has none.
+
+    A checkpoint that waits for it is read while it is tracked, before tables
+    are made. Later ones with stacks are a CheckpointError.
+    """
+
+    def __init__(self) -> None:
+        self._text = b""
+        self._is_settled = False
+
+    def settle(self) -> dict[str, list[Any]]:
+        """By the name of each stack its layouts, which cannot change now."""
+        self._is_settled = True
+        stacks: dict[str, list[Any]] = {}
+        for layout in private.parsed_layouts(self._text):
+            stacks.setdefault(layout.stacked_table_name, []).append(layout)
+        return stacks
+
+    def _serialize_to_tensors(self) -> dict[str, tf.Tensor]:
+        return {private.VARIABLE_VALUE: tf.constant(self._text)}
+
+    def _restore_from_tensors(self, restored: dict[str, tf.Tensor]) -> None:
+        text = restored[private.VARIABLE_VALUE].numpy()
+        if self._is_settled and text:
+            raise errors.CheckpointError(_TOO_LATE)
+        self._text = text
+
+
+class StackedTables(private.Folder):
+    """The tables of one stack, which a checkpoint has as one tensor.
+
+    A checkpoint that waits for it is restored while it is tracked. Later ones
+    are a CheckpointError: nothing tells whether they have the stack or, since a
+    stack of one table has the table's name, that table.
+
+    Args:
+      name: of the stack.
+      layouts: of its tables, TensorFlow's SparseCoreTableLayouts.
+      configs: of the tables that are wanted, TableConfigs with names; the
+        stack's others are passed over.
+
+    Raises:
+      tfembed.errors.CheckpointError: a table that was saved with another shape.
+    """
+
+    def __init__(
+        self, name: str, layouts: Iterable[Any], configs: Sequence[Any]
+    ) -> None:
+        self._name = name
+        wanted = {config.name: config for config in configs}
+        self._layouts = Untracked(
+            [layout for layout in layouts if layout.table_name in wanted]
+        )
+        variables = {}
+        for layout in self._layouts.value:
+            config = wanted[layout.table_name]
+            shape = (config.vocabulary_size, config.dim)
+            if tuple(layout.unsharded_shape) != shape:
+                raise errors.CheckpointError(
+                    f"The checkpoint has the table {config.name!r} with shape "
+                    f"{tuple(layout.unsharded_shape)}; its TableConfig says "
+                    f"{shape}. Make the table as it was saved."
+                )
+            variables[config.name] = tf.Variable(
+                tf.zeros(shape), name=config.name
+            )
+        self._variables = Untracked(variables)
+        self._is_restored = False
+
+    @property
+    def variables(self) -> dict[str, tf.Variable]:
+        """By the table's name, [vocabulary_size, dim]."""
+        return self._variables.value
+
+    def _serialize_to_tensors(self) -> dict[str, tf.Tensor]:
+        # Tells the restore what to read; saves have the tables one by one.
+        return {private.VARIABLE_VALUE: tf.constant(0.0)}
+
+    def _restore_from_tensors(self, restored: dict[str, tf.Tensor]) -> None:
+        if self._is_restored:
+            raise errors.CheckpointError(_TOO_LATE)
+        self._is_restored = True
+        stacked = restored[private.VARIABLE_VALUE]
+        found = {
+            layout.table_name: _unstacked(stacked, layout, self._name)
+            for layout in self._layouts.value
+        }
+        for name, rows in found.items():
+            self.variables[name].assign(rows)
+
+
+def _unstacked(stacked: tf.Tensor, layout: Any, name: str) -> tf.Tensor:
+    """The rows of a table, [vocabulary_size, dim], of a stack."""
+    cores = layout.num_sparse_cores
+    vocabulary, dim = layout.unsharded_shape
+    begin = layout.sparse_core_shard_row_offset
+    end = begin + layout.unsharded_padded_shape[0] // cores
+    rows, width = stacked.shape
+    if rows % cores or rows // cores < end or width < dim:
+        raise errors.CheckpointError(
+            f"The checkpoint's stack {name!r} is {stacked.shape}, which is not "
+            f"what its layout says: {cores} equal parts with the table "
+            f"{layout.table_name!r} of width {dim} in rows {begin} to {end}. "
+            "Restore another checkpoint."
+        )
+    parts = tf.reshape(stacked, [cores, -1, width])[:, begin:end, :dim]
+    parts = tf.roll(parts, -layout.sparse_core_shard_rotation, 0)
+    return tf.reshape(tf.transpose(parts, [1, 0, 2]), [-1, dim])[:vocabulary]
+
+
+def serving_embedding_lookup(
+    inputs: Any, weights: Any, tables: Mapping[Any, Any], feature_config: Any
+) -> Any:
+    """Looks features up in given tables, as TPUEmbedding does.
+
+    Args:
+      inputs: integer ids, or strings where the table has them: Tensors,
+        SparseTensors of rank 2 or above, and RaggedTensors of rank 2, structured
+        as feature_config or as a part of it: features are matched by their keys
+        in the structure, as of TensorFlow 2.21. So dicts may leave features out,
+        tuples the last ones, and `{1: ids}` is the second feature of a tuple. Or
+        all of them as `pack_features` gives them.
+      weights: None, or a structure like `inputs` of None and float tensors of
+        the type and structure of the ids.
+      tables: by TableConfig: a tf.Variable or Tensor [vocabulary_size, dim] of
+        float32, float64, float16 or bfloat16, or a HashTable, such as
+        `TPUEmbedding.embedding_tables`.
+      feature_config: a FeatureConfig or a `tf.nest` structure of them.
+
+    Returns:
+      Structured as `inputs`: [B, dim] for Tensors [B] and [B, 1],
+      RaggedTensors and SparseTensors; [B, max_sequence_length, dim] for
+      sequence features, padded with zeros; [..., dim] for ids of higher rank.
+      Of the table's dtype, as TensorFlow's, but float32 from a table without a
+      vocabulary. Rows of float16 and bfloat16 are combined in float32.
+
+    Raises:
+      tfembed.errors.ArgumentError: inputs that are no part of feature_config,
+        or weights or types that do not fit; it names the feature.
+      tfembed.errors.MissingTableError: a table that is not in `tables`.
+      tfembed.errors.UnsupportedError: input for a CustomCombiner; in a function
+        for XLA also sequences of ragged input and sparse input of a rank above 2.
+      tfembed.errors.DtypeError: ids that are not of their table's dtype, or rows
+        to combine that are no floats.
+      ValueError, TypeError: weights that are not structured as `inputs`.
+      tf.errors.InvalidArgumentError: an id outside of a static table.
+    """
+    if isinstance(inputs, PackedFeatures):
+        return _serve_packed(inputs, weights, tables, feature_config)
+    asked_for = _asked_for(inputs, feature_config)
+    values = tf.nest.flatten(inputs)
+    weight_values = [None] * len(values)
+    if weights is not None:
+        tf.nest.assert_same_structure(inputs, weights)
+        weight_values = tf.nest.flatten(weights)
+    outputs = look_up(
+        [
+            (path or "the only feature", feature)
+            for path, feature in zip(
+                feature_paths(inputs), asked_for, strict=True
+            )
+        ],
+        values,
+        weight_values,
+        tables,
+        SERVING,
+    )
+    return tf.nest.pack_sequence_as(inputs, outputs)
+
+
+def _asked_for(inputs: Any, feature_config: Any) -> list[Any]:
+    """The FeatureConfig of each input, found by the keys that lead to it."""
+    features = tf.nest.flatten(feature_config)
+    paths = feature_paths(feature_config)
+    # The last of two that have one path, as TensorFlow; but where the keys are
+    # the same (not "a/b" and "a" with "b" in it), there is no doubt.
+    by_path = dict(zip(paths, features, strict=True))
+    by_keys = dict(zip(_keys(feature_config), features, strict=True))
+    wanted = feature_paths(inputs)
+    unknown = [path for path in wanted if path not in by_path]
+    if unknown:
+        raise errors.ArgumentError(
+            f"Inputs {unknown} are not in feature_config, whose features are "
+            f"{paths}. An input without keys is ''. Give the inputs, or a part "
+            "of them, structured as feature_config."
+        )
+    return [
+        by_keys.get(keys, by_path[path])
+        for keys, path in zip(_keys(inputs), wanted, strict=True)
+    ]
+
+
+def _keys(structure: Any) -> list[tuple[str, ...]]:
+    """The keys of each leaf of a `tf.nest` structure."""
+    found = tf.__internal__.nest.yield_flat_paths(structure)
+    return [tuple(map(str, keys)) for keys in found]
+
+
+def _serve_packed(
+    packed: PackedFeatures, weights: Any, tables: Any, feature_config: Any
+) -> Any:
+    values, weight_values = unpacked(
+        packed, feature_config, weights, by_tensorflow=True
+    )
+    return serving_embedding_lookup(
+        tf.nest.pack_sequence_as(feature_config, values),
+        tf.nest.pack_sequence_as(feature_config, weight_values),
+        tables,
+        feature_config,
+    )
 
 
 class TPUEmbeddingForServing(TapedEmbedding):

@@ -6,15 +6,19 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tfembed import errors
-from tfembed.embedding.direct_lookup import V0, look_up
+from tfembed.dynamic_embedding.lookups.trainable import note_lookup
+from tfembed.dynamic_embedding.training.step_gradients import (
+    warn_without_gradients,
+)
 from tfembed.embedding.features.packed_features import PackedFeatures, unpacked
-from tfembed.embedding.fused_lookup import look_up_fused
 from tfembed.embedding.host.tables import HostTable
-from tfembed.embedding.replica_sums import summed_over_replicas
-from tfembed.embedding.static_lookup import (
+from tfembed.embedding.lookups.direct_lookup import V0, look_up
+from tfembed.embedding.lookups.fused_lookup import look_up_fused
+from tfembed.embedding.lookups.static_lookup import (
     look_up_static,
     rows_of_whole_tables,
 )
+from tfembed.embedding.replicas import summed_over_replicas
 from tfembed.embedding.taped_embedding import TapedEmbedding
 from tfembed.embedding.xla.taped_shards import TapedShards, are_sharded
 from tfembed.embedding.xla.taped_training import (
@@ -130,6 +134,8 @@ class TPUEmbeddingV0(TapedEmbedding):
             zip(self._plan.paths, self._plan.features, strict=True)
         )
         tables = self.embedding_tables
+        for table in tables.values():
+            note_lookup(table)
         if self._shards is not None:
             self._shards.check_inside_run("A lookup")
             outputs = look_up_static(
@@ -191,7 +197,8 @@ class TPUEmbeddingV0(TapedEmbedding):
           optimizer: of Keras 3, tf_keras or tf.compat.v1.train.
           grads_and_vars: pairs of a gradient and one of `trainable_variables`,
             or another variable, which the optimizer moves by itself in the same
-            step. Tables whose gradient is None stay as they are.
+            step. Variables whose gradient is None stay as they are, with a
+            warning that names them.
 
         Raises:
           tfembed.errors.ArgumentError: no optimizer or no gradient. With rows
@@ -212,12 +219,12 @@ class TPUEmbeddingV0(TapedEmbedding):
             optimizer.apply_gradients(
                 [
                     (summed_over_replicas(g) if id(v) in own else g, v)
-                    for g, v in pairs
+                    for g, v in _with_gradients(pairs)
                 ]
             )
             return
         self._shards.check_inside_run("A step")
-        gradients, dense = sort_gradients(self._shards, pairs)
+        gradients, dense = sort_gradients(self._shards, _with_gradients(pairs))
         training = self._trainings.of(self, self._shards, optimizer)
         self._build_unbuilt(optimizer, dense)
         training.apply(gradients, dense)
@@ -253,6 +260,26 @@ class TPUEmbeddingV0(TapedEmbedding):
     @property
     def _is_static(self) -> bool:
         return self._choices.of_tables[0].engine in ("replicated", "xla")
+
+
+def _with_gradients(
+    pairs: Sequence[tuple[Any, Any]],
+) -> list[tuple[Any, Any]]:
+    """Those that have a gradient; a warning names the variables of the others.
+
+    Optimizers of tf.compat.v1 leave such pairs out without a word.
+
+    Raises:
+      tfembed.errors.ArgumentError: there is none.
+    """
+    found = [(g, v) for g, v in pairs if g is not None]
+    if not found:
+        raise errors.ArgumentError(
+            "No variable has a gradient. Look features up, and compute the "
+            "loss, inside the tape."
+        )
+    warn_without_gradients([v for g, v in pairs if g is None])
+    return found
 
 
 def _check_is_optimizer(optimizer: Any) -> None:

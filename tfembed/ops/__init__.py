@@ -13,7 +13,9 @@ _library.load_xla()
 
 from tfembed.ops import exchange, step, table  # noqa: E402 - a missing library is explained first
 from tfembed.ops.gradients import (  # noqa: E402
+    check_forward_mode,
     record_access,
+    stand_in_rows,
     tape_records,
     trainable_rows,
 )
@@ -27,19 +29,23 @@ from tfembed.ops.grouped import (  # noqa: E402
 )
 from tfembed.ops.library import on_host  # noqa: E402
 from tfembed.ops.packed import ALIGNED, split_aligned  # noqa: E402
+from tfembed.ops.packed_slices import packed_slices  # noqa: E402
 
 __all__ = [
     "ALIGNED",
     "FeatureIds",
     "FeaturePlan",
+    "check_forward_mode",
     "exchange",
     "feature_ids",
     "grouped_lookup",
     "grouped_lookup_gradient",
     "grouped_update",
     "on_host",
+    "packed_slices",
     "record_access",
     "split_aligned",
+    "stand_in_rows",
     "step",
     "table",
     "tape_records",

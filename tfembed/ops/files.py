@@ -28,6 +28,7 @@ def save(
     *,
     buffer_size: int,
     append: bool = False,
+    owner: str = "",
 ) -> tf.Operation | None:
     """Writes shards as pairs of files, `stem`-keys and `stem`-values.
 
@@ -37,13 +38,21 @@ def save(
       stems: one a shard, without a folder.
       buffer_size: rows that are copied at a time.
       append: whether they go behind the rows that the files hold.
+      owner: an id of the table whose shards they are; "": each is a table.
 
     Raises:
+      tf.errors.AlreadyExistsError: the files hold rows of another table, which
+        has written them and lives, or is called otherwise.
       tf.errors.OpError: the files cannot be written; or, with `append`, those
         there cannot be loaded. They are as they were.
     """
     return library.load().tfembed_table_save_files(
-        tables, folder, list(stems), buffer_size=buffer_size, append=append
+        tables,
+        folder,
+        list(stems),
+        buffer_size=buffer_size,
+        append=append,
+        owner=owner,
     )
 
 
@@ -52,6 +61,7 @@ def check(
     folder: tf.Tensor,
     stems: Sequence[str],
     row_format: RowFormat,
+    owner: str = "",
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Finds pairs of files and checks that each can be read.
 
@@ -61,6 +71,7 @@ def check(
       folder: string scalar.
       stems: of the pairs.
       row_format: what they must hold.
+      owner: as for `save`; it may write these files from now on.
 
     Returns:
       paths: string [m, 2], of the keys and of the values of each stem.
@@ -73,7 +84,11 @@ def check(
         what was saved.
     """
     result = library.load().tfembed_row_files_check(
-        tables, folder, list(stems), **dataclasses.asdict(row_format)
+        tables,
+        folder,
+        list(stems),
+        owner=owner,
+        **dataclasses.asdict(row_format),
     )
     return result.paths, result.sizes
 

@@ -15,15 +15,26 @@ import tensorflow as tf
 from tfembed import errors
 from tfembed.ops import library, private
 from tfembed.ops.ids import as_keys, id_dtypes
+from tfembed.ops.packed_slices import unpacked_slices
 
 _SECOND_ORDER = (
     "tfembed's lookups have no second-order gradients: what `tape.gradient` "
-    "gave for a table cannot be differentiated again."
+    "gave for a table cannot be differentiated again. Take the gradient of the "
+    "rows that were looked up (`tape.watch(rows)`); that can be."
+)
+_FORWARD = (
+    "tfembed's lookups have no derivative in forward mode, which "
+    "tf.autodiff.ForwardAccumulator asks for. Use tf.GradientTape; or watch the "
+    "rows: look them up first, and give these to the accumulator as primals."
 )
 _LOOPED = (
     "Lookups inside of a loop (tf.while_loop, a `for` over tensors, tf.map_fn, "
     "tf.scan, tf.vectorized_map) have no gradient. Look all ids up before the "
     "loop, in one call, and take rows of the result inside."
+)
+_VECTORIZED = (
+    "A table has no jacobian: TensorFlow makes it of dense gradients. Look rows "
+    "up, and take the jacobian of these: `tape.jacobian(target, rows)`."
 )
 _BRANCHED = (
     "Lookups inside of a branch of tf.cond or tf.switch_case have no gradient for "
@@ -41,6 +52,8 @@ def trainable_rows(anchor: Any, keys: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
         `handle`, `trainable` and `_should_act_as_resource_variable`, hashable
         and weakly referenceable. Tapes watch such an object by themselves, and
         `tape.gradient` and `optimizer.apply_gradients` take it as a source.
+        Where it has a `read_variable`, of float32, with the same handle, that
+        is read, so that freezing makes a constant of it.
       keys: int64, int32 or string [...].
       rows: float32 [..., dim], what `keys` looked up.
 
@@ -51,10 +64,45 @@ def trainable_rows(anchor: Any, keys: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
       passed through it before hand the same gradient to their anchor too.
     """
     if private.acts_as_variable(anchor):
-        private.variable_accessed(anchor)
-    return library.load().tfembed_trainable_rows(
-        getattr(anchor, "handle", anchor), as_keys(keys, "keys"), rows
+        private.table_accessed(anchor)
+    handle = getattr(anchor, "handle", anchor)
+    check_forward_mode([handle])
+    module, keys = library.load(), as_keys(keys, "keys")
+    source = getattr(anchor, "read_variable", None)
+    if source is not None:
+        return module.tfembed_trainable_rows_of(source.read_value(), keys, rows)
+    return module.tfembed_trainable_rows(handle, keys, rows)
+
+
+def check_forward_mode(handles: Sequence[tf.Tensor]) -> None:
+    """Raises UnsupportedError where an accumulator has a tangent for a table.
+
+    TensorFlow makes derivatives of forward mode by differentiating gradients,
+    and fails on slices with errors that say nothing.
+    """
+    if private.have_tangents(handles):
+        raise errors.UnsupportedError(_FORWARD)
+
+
+def stand_in_rows(anchor: Any, key_dtype: tf.DType, dim: int) -> tf.Tensor:
+    """A tensor without elements, whose gradient is for `anchor`.
+
+    The gradient is slices by key, or what `packed_slices` made of them.
+
+    Args:
+      anchor: an object that acts as a variable, as for `trainable_rows`.
+      key_dtype: of its keys.
+      dim: width of its rows.
+    """
+    # No lookup has such keys; they tell the gradient what it is.
+    keys = tf.zeros(
+        [0, 0, dim], tf.string if key_dtype == tf.string else tf.int64
     )
+    # Of no known shape: TensorFlow gives its gradient that one.
+    rows = tf.compat.v1.placeholder_with_default(
+        tf.zeros([0, 0, dim, 1]), tf.TensorShape(None)
+    )
+    return trainable_rows(anchor, keys, rows)
 
 
 def record_access(anchor: Any) -> None:
@@ -65,7 +113,7 @@ def record_access(anchor: Any) -> None:
     Args:
       anchor: an object that acts as a variable, as for `trainable_rows`.
     """
-    private.variable_accessed(anchor)
+    private.table_accessed(anchor)
 
 
 def tape_records() -> bool:
@@ -78,10 +126,17 @@ def tape_records() -> bool:
 
 
 @tf.RegisterGradient("Tfembed>TrainableRows")
+@tf.RegisterGradient("Tfembed>TrainableRowsOf")
 def _trainable_rows_gradient(op: Any, gradient: tf.Tensor) -> list[Any]:
     if _is_looped(op):
         raise errors.UnsupportedError(_LOOPED)
+    if private.is_vectorized():
+        raise errors.UnsupportedError(_VECTORIZED)
     _check_branch(op, [op.inputs[0]], [op.inputs[1]])
+    shape = op.inputs[1].shape
+    if shape.rank == 3 and shape.as_list()[:2] == [0, 0]:  # `stand_in_rows`.
+        slices = unpacked_slices(gradient, op.inputs[1].dtype, shape[2])
+        return [slices, None, None]
     keys = tf.reshape(op.inputs[1], [-1])
     dim = tf.shape(gradient)[-1]
     values = tf.reshape(gradient, tf.stack([tf.size(keys), dim]))
@@ -116,8 +171,11 @@ def _grouped_lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[Any]:
     ids, rows, weights = (
         rest[i * num_features : (i + 1) * num_features] for i in range(3)
     )
-    if _is_looped(op) and not all(_has_vocabulary(t) for t in tables):
-        raise errors.UnsupportedError(_LOOPED)
+    if not all(_has_vocabulary(t) for t in tables):
+        if _is_looped(op):
+            raise errors.UnsupportedError(_LOOPED)
+        if private.is_vectorized():
+            raise errors.UnsupportedError(_VECTORIZED)
     _check_branch(op, tables, ids)
     table_ids = op.get_attr("table_ids")
     result = library.load().tfembed_grouped_lookup_gradient(
@@ -149,11 +207,16 @@ def _is_looped(op: Any) -> bool:
     variable's shape, which a table without a fixed vocabulary does not have.
     """
     # What an eager tape recorded is no operation of a graph.
-    return isinstance(op, tf.Operation) and private.is_in_loop(op)
+    return isinstance(op, tf.Operation) and (
+        private.is_in_loop(op) or private.control_flow_left(op.graph) == "loop"
+    )
 
 
 def _leaves_branch(op: Any) -> bool:
-    return isinstance(op, tf.Operation) and private.leaves_branch(op)
+    return (
+        isinstance(op, tf.Operation)
+        and private.control_flow_left(op.graph) == "branch"
+    )
 
 
 def _check_branch(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfembed.errors import ArgumentError, DtypeError
 from tfembed.ops import library, private
+from tfembed.ops.gradients import check_forward_mode
 from tfembed.ops.ids import as_keys, id_dtypes
 
 
@@ -141,7 +144,8 @@ def grouped_lookup(
     """
     for table in tables:
         if private.acts_as_variable(table):
-            private.variable_accessed(table)
+            private.table_accessed(table)
+            check_forward_mode([table.handle])
     return library.load().tfembed_grouped_lookup(
         handles(tables), *_inputs(features), **_attrs(dims, features, plans)
     )
@@ -180,17 +184,41 @@ def grouped_update(
       int64 [tables]: the rows whose sums had one.
     """
     rates = [tf.cast(rate, tf.float32) for rate in learning_rates]
-    return library.load().tfembed_grouped_update(
-        handles(tables),
-        handles(slots),
-        *_inputs(features),
-        gradients,
-        tf.stack(rates),
-        rules="\n".join(rules),
-        nonfinite=nonfinite,
-        table_names=list(table_names),
-        **_attrs(dims, features, plans),
-    )
+    with named_in_errors(table_names) as names:
+        return library.load().tfembed_grouped_update(
+            handles(tables),
+            handles(slots),
+            *_inputs(features),
+            gradients,
+            tf.stack(rates),
+            rules="\n".join(rules),
+            nonfinite=nonfinite,
+            table_names=names,
+            **_attrs(dims, features, plans),
+        )
+
+
+@contextlib.contextmanager
+def named_in_errors(table_names: Sequence[str]) -> Iterator[list[str]]:
+    """Gives the names for the op, and has eager errors call tables by them.
+
+    Eager TensorFlow keeps a kernel for each value of an attribute, for ever, so
+    there the op gets none and calls a table by its place.
+    """
+    if not tf.executing_eagerly():
+        yield list(table_names)
+        return
+    try:
+        yield []
+    except tf.errors.OpError as error:
+        named = re.sub(
+            r"\btable (\d+)\b",
+            lambda found: f"table '{table_names[int(found[1])]}'",
+            error.message if table_names else "",
+        )
+        if not named:
+            raise
+        raise type(error)(error.node_def, error.op, named) from None
 
 
 def grouped_lookup_gradient(
@@ -243,15 +271,22 @@ def feature_attrs(
     dims: Sequence[int], kinds: Sequence[str], plans: Sequence[FeaturePlan]
 ) -> dict[str, Any]:
     """What an op is told of its tables and features in attributes."""
-    return {
+    attrs: dict[str, Any] = {
         "dims": list(dims),
         "kinds": list(kinds),
-        "table_ids": [p.table for p in plans],
-        "combiners": [p.combiner for p in plans],
-        "max_sequence_lengths": [p.max_sequence_length for p in plans],
-        "validate": [p.validate for p in plans],
-        "feature_names": [p.name for p in plans],
+        "table_ids": [],
+        "combiners": [],
+        "max_sequence_lengths": [],
+        "validate": [],
+        "feature_names": [],
     }
+    for plan in plans:
+        attrs["table_ids"].append(plan.table)
+        attrs["combiners"].append(plan.combiner)
+        attrs["max_sequence_lengths"].append(plan.max_sequence_length)
+        attrs["validate"].append(plan.validate)
+        attrs["feature_names"].append(plan.name)
+    return attrs
 
 
 def _check_rank(rank: int | None, allowed: tuple[int, ...], name: str) -> None:

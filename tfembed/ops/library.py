@@ -53,7 +53,11 @@ def load() -> types.ModuleType:
       UnsupportedError: a function that XLA compiles is being traced.
     """
     module = _open()
-    # Imported here, since it needs a TensorFlow that `_open` has checked.
+    # Imported here: `_open` has checked that there is a TensorFlow that fits.
+    import tensorflow as tf
+
+    if tf.executing_eagerly():  # Every eager step comes by here.
+        return module
     from tfembed.ops import private
 
     if not _on_host.get() and private.traced_for_xla():

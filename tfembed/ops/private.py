@@ -6,11 +6,14 @@ every supported version.
 
 from __future__ import annotations
 
+import sys
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
-from tensorflow.python.eager import record
+from tensorflow.python.eager import forwardprop_util, record, tape
 from tensorflow.python.framework import (
     auto_control_deps,
     auto_control_deps_utils,
@@ -18,11 +21,20 @@ from tensorflow.python.framework import (
     ops,
 )
 from tensorflow.python.ops import (
+    cond_v2,
     control_flow_util,
     control_flow_v2_func_graphs,
+    custom_gradient,
     handle_data_util,
     resource_variable_ops,
+    while_v2,
 )
+from tensorflow.python.ops.parallel_for import control_flow_ops as parallel_for
+from tensorflow.python.util import dispatch, object_identity
+
+Reference: Any = object_identity.Reference  # What `tf.Variable.ref` gives.
+
+_STAND_IN = "_tfembed_stand_in"
 
 
 def set_handle_shape(
@@ -56,6 +68,106 @@ def variable_accessed(variable: Any) -> None:
     resource_variable_ops.variable_accessed(variable)
 
 
+def table_accessed(anchor: Any) -> None:
+    """The same for what is handed to an op of ours by its handle.
+
+    The function that is being traced keeps a stand-in, so that freezing it
+    (`convert_variables_to_constants_v2`) leaves the handle what it is: no op of
+    ours takes a constant in its place.
+    """
+    graph: Any = tf.compat.v1.get_default_graph()
+    if hasattr(graph, "watch_variable"):
+        graph.watch_variable(_stand_in(anchor))
+    if anchor.trainable:
+        tape.variable_accessed(anchor)
+
+
+class _StandIn(tf.__internal__.tracking.Trackable):
+    """What functions list among their variables for something with a handle.
+
+    TensorFlow makes a constant of each input of a function that is the very
+    handle of one of its variables. This has a handle of the same number alone,
+    by which tapes know tensors.
+
+    Args:
+      anchor: what it stands for, which keeps it alive.
+    """
+
+    _should_act_as_resource_variable = True
+
+    def __init__(self, anchor: Any) -> None:
+        self._anchor = weakref.ref(anchor)
+
+    @property
+    def anchor(self) -> Any:
+        """What it stands for."""
+        anchor = self._anchor()
+        if anchor is None:
+            raise AssertionError(
+                "A function was called that uses a table which has been deleted. "
+                "Keep a reference to the table."
+            )
+        return anchor
+
+    @property
+    def trainable(self) -> bool:
+        """Whether that is.
+
+        A call of the function asks for it, and then tells tapes of this object
+        if it is. They keep what they are told of first for a handle, and are told
+        of the anchor here, so that `watched_variables` lists that.
+        """
+        anchor = self.anchor
+        if anchor.trainable:
+            tape.variable_accessed(anchor)
+        return bool(anchor.trainable)
+
+    @property
+    def handle(self) -> Any:
+        """What tapes take for the anchor's handle."""
+        return _HandleNumber(self.anchor.handle._id)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.anchor, name)
+
+    def _trackable_children(
+        self, save_type: str = "checkpoint", **kwargs: Any
+    ) -> dict[str, Any]:
+        del save_type, kwargs
+        return {"anchor": self.anchor}
+
+    def _write_object_proto(self, proto: Any, options: Any) -> None:
+        """Tells a SavedModel that this is an object, no variable."""
+        del options
+        proto.user_object.identifier = "_generic_user_object"
+        proto.user_object.version.producer = 1
+        proto.user_object.version.min_consumer = 1
+
+
+class _HandleNumber(tf.__internal__.types.Tensor):
+    """To a tape a resource handle, by its number."""
+
+    def __init__(self, number: int) -> None:
+        self._id = number
+
+    @property
+    def dtype(self) -> tf.DType:
+        """That of handles."""
+        return tf.resource
+
+
+def _stand_in(anchor: Any) -> _StandIn:
+    """The only one of `anchor`."""
+    found = anchor.__dict__.get(_STAND_IN)
+    if found is None:
+        found = _StandIn(anchor)
+        # Past the tracking of attributes, for which it would be a child.
+        object.__setattr__(anchor, _STAND_IN, found)
+    return found
+
+
 def tape_records() -> bool:
     """Whether a gradient tape of this thread is open and not paused."""
     return bool(record.could_possibly_record())
@@ -64,6 +176,46 @@ def tape_records() -> bool:
 def tape_watches(tensor: tf.Tensor) -> bool:
     """Whether a gradient tape of this thread follows `tensor`."""
     return bool(record.should_record_backprop([tensor]))
+
+
+def have_tangents(tensors: Sequence[tf.Tensor]) -> bool:
+    """Whether a ForwardAccumulator of this thread follows one of `tensors`."""
+    if not tape_records():
+        return False
+    inside = [captured(tensor) for tensor in tensors]
+    return bool(forwardprop_util.pack_tangents(inside).tangents)
+
+
+def asked_by_custom_gradient() -> bool:
+    """Whether who called the caller is tf.custom_gradient itself."""
+    asking = sys._getframe(2)
+    return asking.f_globals.get("__name__") == custom_gradient.__name__
+
+
+def is_recomputed() -> bool:
+    """Whether tf.recompute_grad calls this, and will again for a gradient."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if (
+            code.co_name in ("inner", "inner_recompute_grad")
+            and frame.f_globals.get("__name__") == custom_gradient.__name__
+        ):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def is_vectorized() -> bool:
+    """Whether what is traced runs many times: tf.vectorized_map, tape.jacobian."""
+    if tf.executing_eagerly():
+        return False  # TensorFlow traces what it vectorizes.
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__") == parallel_for.__name__:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def captured(handle: tf.Tensor) -> tf.Tensor:
@@ -90,6 +242,11 @@ def outside_function(handle: tf.Tensor) -> tf.Tensor:
         if inner is handle and not hasattr(outer, "op"):
             return outer
     return handle
+
+
+def register_dispatchable(cls: type) -> type:
+    """Lets tf.experimental.dispatch_for_api tell objects of `cls`; returns it."""
+    return dispatch.register_dispatchable_type(cls)
 
 
 def acts_as_variable(value: Any) -> bool:
@@ -171,6 +328,24 @@ def in_order(make: Callable[[], tf.Tensor]) -> tf.Tensor:
         graph._add_control_dependencies = False
 
 
+def when_traced(callback: Callable[[], None]) -> bool:
+    """Has `callback` called once the outermost function that is traced is made.
+
+    Returns:
+      Whether one is.
+    """
+    graph: Any = tf.compat.v1.get_default_graph()
+    outermost = None
+    while not tf.executing_eagerly() and isinstance(
+        graph, func_graph.FuncGraph
+    ):
+        outermost, graph = graph, graph.outer_graph
+    if outermost is None:
+        return False
+    outermost._add_scope_exit_callback(callback)
+    return True
+
+
 def is_in_loop(op: tf.Operation) -> bool:
     """Whether a loop repeats `op`: tf.while_loop, tf.map_fn and such.
 
@@ -185,20 +360,33 @@ def is_in_loop(op: tf.Operation) -> bool:
     return isinstance(graph, control_flow_v2_func_graphs.WhileBodyFuncGraph)
 
 
-def leaves_branch(op: tf.Operation) -> bool:
-    """Whether the gradient that is being made of `op` is to leave a branch.
+def control_flow_left(graph: Any) -> str:
+    """What a gradient that is being made of ops of `graph` leaves, if anything.
 
-    That of a tf.cond or tf.switch_case with `op` in it, where the tape is around.
-    Not said of an op of a tf.function that a branch calls.
+    So do those of a function that a branch or loop calls, where TensorFlow makes
+    them with the branch's or loop's own.
+
+    Args:
+      graph: where the ops are; the default graph when they were made.
+
+    Returns:
+      "branch", "loop" or "": neither.
     """
-    if not isinstance(
-        op.graph, control_flow_v2_func_graphs.CondBranchFuncGraph
-    ):
-        return False
-    graph: Any = tf.compat.v1.get_default_graph()
-    while graph is not None and graph is not op.graph:
-        graph = getattr(graph, "outer_graph", None)
-    return graph is None
+    left = ""
+    if isinstance(graph, control_flow_v2_func_graphs.WhileBodyFuncGraph):
+        left = "loop"
+    elif isinstance(graph, control_flow_v2_func_graphs.CondBranchFuncGraph):
+        left = "branch"
+    here: Any = tf.compat.v1.get_default_graph()
+    while here is not None:
+        if here is graph:
+            return ""
+        if isinstance(here, while_v2._WhileBodyGradFuncGraph):
+            left = "loop"
+        elif isinstance(here, cond_v2._CondGradFuncGraph):
+            left = left or "branch"
+        here = getattr(here, "outer_graph", None)
+    return left
 
 
 def leaves_old_branch(op: tf.Operation) -> bool:
@@ -211,6 +399,35 @@ def leaves_old_branch(op: tf.Operation) -> bool:
     while context is not None and context is not branch:
         context = context.outer_context
     return branch is not None and context is None
+
+
+def unnamed_variable(name: str, **arguments: Any) -> tf.Variable:
+    """An eager variable called `name`, by which TensorFlow keeps nothing.
+
+    It keeps a kernel of 36 KB for each name that a variable was made by, for
+    ever. So this one is made without, and called `name` after.
+
+    Args:
+      name: the variable's.
+      **arguments: the others of tf.Variable.
+    """
+    with tf.name_scope(""):  # Which is part of a name.
+        variable: Any = tf.Variable(**arguments)
+    variable._handle_name = variable.handle._name = f"{name}:0"
+    return variable
+
+
+def number_tensor(value: Any) -> tf.Tensor:
+    """`tf.convert_to_tensor(value)`, of a number that is another one each time.
+
+    Eager TensorFlow keeps a tensor of 1 KB for each number of Python's that it
+    made one of, for ever: a learning rate that declines is as many as steps.
+    """
+    if isinstance(value, float):
+        value = np.array(value, np.float32)
+    elif type(value) is int and abs(value) < 2**31:
+        value = np.array(value, np.int32)
+    return tf.convert_to_tensor(value)
 
 
 def single_variable(**arguments: Any) -> Any:

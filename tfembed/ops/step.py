@@ -9,13 +9,13 @@ sparse ones, the dense shape: fields of FeatureIds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfembed.ops import library, private
-from tfembed.ops.grouped import FeaturePlan, feature_attrs, handles
+from tfembed.ops.grouped import FeaturePlan, feature_attrs, named_in_errors
 
 __all__ = [
     "clear",
@@ -26,6 +26,7 @@ __all__ = [
     "lookup",
     "put",
     "sizes",
+    "step_attrs",
     "take",
     "update",
 ]
@@ -112,21 +113,35 @@ def clear(queue: Any) -> Any:
     return library.load().tfembed_step_clear(queue)
 
 
-def lookup(
-    queue: Any,
-    tables: Sequence[Any],
+def step_attrs(
     dims: Sequence[int],
     kinds: Sequence[str],
     id_dtypes: Sequence[tf.DType],
     batch_sizes: Sequence[int],
     plans: Sequence[FeaturePlan],
+) -> dict[str, Any]:
+    """The attributes of `lookup` and `update`, the same for all of their batches.
+
+    Args:
+      dims: per table the floats of a row.
+      kinds, id_dtypes, batch_sizes, plans: per feature, of all batches.
+    """
+    return {
+        "Tids": list(id_dtypes),
+        "batch_sizes": list(batch_sizes),
+        **feature_attrs(dims, kinds, plans),
+    }
+
+
+def lookup(
+    queue: Any, tables: Sequence[Any], attrs: Mapping[str, Any]
 ) -> list[tf.Tensor]:
     """`take`, a grouped lookup of what it took, and `hold`. Without gradients.
 
     Args:
       queue: its handle.
-      tables, dims, plans: as for `grouped_lookup`.
-      kinds, id_dtypes, batch_sizes: per feature, of all batches.
+      tables: the handles of the tables.
+      attrs: as `step_attrs` makes them.
 
     Returns:
       Per feature float32 [B, dim] or [B, max_sequence_length, dim].
@@ -137,11 +152,9 @@ def lookup(
     """
     found: list[tf.Tensor] = library.load().tfembed_step_lookup(
         queue,
-        handles(tables),
-        F=len(plans),
-        Tids=list(id_dtypes),
-        batch_sizes=list(batch_sizes),
-        **feature_attrs(dims, kinds, plans),
+        list(tables),
+        F=len(attrs["kinds"]),
+        **attrs,
     )
     if not tf.executing_eagerly():
         private.mark_read_only(found[0].op, range(1, 1 + len(tables)))
@@ -152,12 +165,8 @@ def update(
     queues: Sequence[Any],
     tables: Sequence[Any],
     slots: Sequence[Any],
-    dims: Sequence[int],
-    kinds: Sequence[str],
-    id_dtypes: Sequence[tf.DType],
-    batch_sizes: Sequence[int],
-    plans: Sequence[FeaturePlan],
     gradients: Sequence[tf.Tensor],
+    attrs: Mapping[str, Any],
     *,
     rules: Sequence[str],
     learning_rates: tf.Tensor,
@@ -168,9 +177,9 @@ def update(
 
     Args:
       queues: handles, one per replica.
-      tables, slots, dims, plans, gradients, rules, nonfinite, table_names: as
-        for `grouped_update`. Features are the first queue's, then the next one's.
-      kinds, id_dtypes, batch_sizes: per feature.
+      tables, slots: the handles of the tables, and of the slot variables.
+      gradients, rules, nonfinite, table_names: as for `grouped_update`. Features are the first queue's, then the next one's.
+      attrs: as `step_attrs` makes them, for the features of all queues.
       learning_rates: float32 [tables].
 
     Returns:
@@ -179,19 +188,18 @@ def update(
     Raises:
       tf.errors.InvalidArgumentError: as `finish` and `grouped_update`.
     """
-    return library.load().tfembed_step_update(
-        list(queues),
-        handles(tables),
-        handles(slots),
-        gradients,
-        learning_rates,
-        Tids=list(id_dtypes),
-        batch_sizes=list(batch_sizes),
-        rules="\n".join(rules),
-        nonfinite=nonfinite,
-        table_names=list(table_names),
-        **feature_attrs(dims, kinds, plans),
-    )
+    with named_in_errors(table_names) as names:
+        return library.load().tfembed_step_update(
+            list(queues),
+            list(tables),
+            list(slots),
+            gradients,
+            learning_rates,
+            rules="\n".join(rules),
+            nonfinite=nonfinite,
+            table_names=names,
+            **attrs,
+        )
 
 
 # Tables are trained by `update`, not by tapes.

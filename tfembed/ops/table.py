@@ -9,8 +9,9 @@ operation in a graph, None in eager mode.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from tfembed.ops import library, private
@@ -67,23 +68,36 @@ def create(
     Returns:
       A scalar tf.resource tensor.
     """
-    handle = library.load().tfembed_table_create(
-        dim=dim,
-        table_name=name,
-        initializer=initializer,
-        initializer_args=[repr(float(x)) for x in initializer_args],
-        key_dtype=key_dtype,
-        value_dtype=value_dtype,
-        seed=seed,
-        init_size=init_size,
-        admission=admission,
-        eviction=eviction,
-        max_size=max_size,
-        missing_value=[] if missing_value is None else [missing_value],
-        stochastic_rounding=stochastic_rounding,
-        shared_name=shared_name,
-        container=container,
-    )
+    attributes: dict[str, Any] = {
+        "dim": dim,
+        "initializer": initializer,
+        "initializer_args": [repr(float(x)) for x in initializer_args],
+        "key_dtype": key_dtype,
+        "value_dtype": value_dtype,
+        "init_size": init_size,
+        "admission": admission,
+        "eviction": eviction,
+        "max_size": max_size,
+        "missing_value": [] if missing_value is None else [missing_value],
+        "stochastic_rounding": stochastic_rounding,
+    }
+    create = library.load().tfembed_table_create
+    if tf.executing_eagerly() and not shared_name:
+        # TensorFlow keeps something for each value of an attribute, and for each
+        # number of Python's.
+        create = library.load().tfembed_table_create_v2
+        attributes |= {
+            "table_name": name,
+            "seed": np.array(seed, np.int64),
+        }
+    else:
+        attributes |= {
+            "table_name": name,
+            "seed": seed,
+            "shared_name": shared_name,
+            "container": container,
+        }
+    handle = create(**attributes)
     if tf.executing_eagerly():
         private.set_handle_shape(handle, tf.TensorShape([0, dim]), value_dtype)
     return handle

@@ -5,14 +5,12 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
-import numbers
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeAlias
 
-import numpy as np
 import tensorflow as tf
 
-from tfembed import errors
+from tfembed import checks, errors
 
 __all__ = ["ClipValue", "KeywordOptimizer", "LearningRate", "Optimizer"]
 
@@ -154,7 +152,8 @@ class Optimizer(abc.ABC):
             elif field.type == "float" or (
                 field.type == "float | None" and value is not None
             ):
-                _check_number(field.name, value)
+                number = _number(field.name, value)
+                object.__setattr__(self, field.name, number)
         rate = as_learning_rate(self.learning_rate)
         object.__setattr__(self, "learning_rate", rate)
         if not self.use_gradient_accumulation and self.clipvalue is not None:
@@ -202,11 +201,8 @@ def as_learning_rate(rate: Any) -> LearningRate:
     """
     if isinstance(rate, tf.Variable):
         return rate.read_value
-    number = rate
-    if isinstance(rate, (tf.Tensor, np.ndarray)) and rate.ndim == 0:
-        number = tf.get_static_value(rate)
-        number = None if number is None else np.asarray(number).item()
-    if not callable(number) and not isinstance(number, numbers.Real):
+    number = rate if callable(rate) else checks.number(rate)
+    if number is None:
         raise errors.ArgumentError(
             "`learning_rate` must be a number, a tf.Variable or a function "
             f"without arguments; got {rate!r}."
@@ -258,14 +254,11 @@ def check_finite(name: str, value: float) -> None:
         raise errors.ArgumentError(f"{name} must be finite; got {value}.")
 
 
-def _check_number(name: str, value: Any) -> None:
-    try:
-        if not isinstance(value, str):
-            float(value)
-            return
-    except (TypeError, ValueError):
-        pass
-    raise errors.ArgumentError(f"`{name}` must be a number; got {value!r}.")
+def _number(name: str, value: Any) -> float:
+    number = checks.number(value)
+    if number is None:
+        raise errors.ArgumentError(f"`{name}` must be a number; got {value!r}.")
+    return number
 
 
 def _check_order(name: str, low: Any, high: Any) -> None:
@@ -279,12 +272,13 @@ def _limits(clipvalue: ClipValue) -> tuple[float | None, float | None]:
     if clipvalue is None:
         return (None, None)
     if isinstance(clipvalue, tuple) and len(clipvalue) == 2:
-        for limit in clipvalue:
-            if limit is not None:
-                _check_number("clipvalue", limit)
-        return clipvalue
-    if isinstance(clipvalue, numbers.Real):
-        return (-clipvalue, clipvalue)
+        low, high = (
+            None if limit is None else _number("clipvalue", limit)
+            for limit in clipvalue
+        )
+        return (low, high)
+    if (number := checks.number(clipvalue)) is not None:
+        return (-number, number)
     raise errors.ArgumentError(
         "`clipvalue` must be None, a number or a pair (min, max); got "
         f"{clipvalue!r}."

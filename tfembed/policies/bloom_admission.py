@@ -36,13 +36,18 @@ class BloomAdmission(interface.AdmissionPolicy):
     value: float | None = None
 
     def __post_init__(self) -> None:
-        checks.integer(self.seen, "seen", least=1, most=255)
-        checks.integer(self.capacity, "capacity", least=1, most=10**11)
-        if not 1e-6 <= self.error_rate <= 0.5:
+        for name, most in (("seen", 255), ("capacity", 10**11)):
+            given = getattr(self, name)
+            count = checks.integer(given, name, least=1, most=most)
+            object.__setattr__(self, name, count)
+        rate = checks.number(self.error_rate)
+        if rate is None or not 1e-6 <= rate <= 0.5:
             raise errors.ArgumentError(
                 f"`error_rate` must be in [1e-6, 0.5]; got {self.error_rate!r}."
             )
-        interface.check_value(self.value)
+        object.__setattr__(self, "error_rate", rate)
+        value = interface.check_value(self.value)
+        object.__setattr__(self, "value", value)
 
     def policy_text(self) -> str:
         """The policy as `cc/core/policies/admission.h` reads it."""

@@ -27,8 +27,10 @@ class CountAdmission(interface.AdmissionPolicy):
     value: float | None = None
 
     def __post_init__(self) -> None:
-        checks.integer(self.seen, "seen", least=1, most=2**24)
-        interface.check_value(self.value)
+        seen = checks.integer(self.seen, "seen", least=1, most=2**24)
+        object.__setattr__(self, "seen", seen)
+        value = interface.check_value(self.value)
+        object.__setattr__(self, "value", value)
 
     def policy_text(self) -> str:
         """The policy as `cc/core/policies/admission.h` reads it."""

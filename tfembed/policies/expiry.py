@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import numbers
 
 from tfembed import checks, errors
 
@@ -34,9 +33,10 @@ class Expiry:
     at_checkpoints: bool = False
 
     def __post_init__(self) -> None:
-        check_limit(self.limit)
+        object.__setattr__(self, "limit", check_limit(self.limit))
         if self.every is not None:
-            checks.integer(self.every, "every", least=1)
+            every = checks.integer(self.every, "every", least=1)
+            object.__setattr__(self, "every", every)
         if not isinstance(self.at_checkpoints, bool):
             raise errors.ArgumentError(
                 "`at_checkpoints` must be True or False; got "
@@ -50,10 +50,15 @@ class Expiry:
             )
 
 
-def check_limit(limit: object) -> None:
-    """Raises ArgumentError where `limit` is no number from 0 on."""
-    is_number = isinstance(limit, numbers.Real) and not isinstance(limit, bool)
-    if not is_number or not 0 <= limit < math.inf:  # type: ignore[operator]
+def check_limit(limit: object) -> float:
+    """`limit` as a number.
+
+    Raises:
+      tfembed.errors.ArgumentError: it is no number from 0 on.
+    """
+    number = checks.number(limit)
+    if number is None or not 0 <= number < math.inf:
         raise errors.ArgumentError(
             f"`limit` must be a number from 0 on; got {limit!r}."
         )
+    return number

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import abc
 import math
-import numbers
 from typing import Any, ClassVar
 
-from tfembed import errors
+from tfembed import checks, errors
 
 __all__ = ["AdmissionPolicy", "EvictionPolicy"]
 
@@ -49,11 +48,17 @@ class EvictionPolicy(abc.ABC):
         """The policy as `cc/core/policies/eviction.h` reads it."""
 
 
-def check_value(value: Any) -> None:
-    """Raises ArgumentError where `value` is no finite number and not None."""
+def check_value(value: Any) -> float | None:
+    """`value` as a number; None stays None.
+
+    Raises:
+      tfembed.errors.ArgumentError: it is no finite number.
+    """
     if value is None:
-        return
-    if not isinstance(value, numbers.Real) or not math.isfinite(value):
+        return None
+    number = checks.number(value)
+    if number is None or not math.isfinite(number):
         raise errors.ArgumentError(
             f"`value` must be a finite number or None; got {value!r}."
         )
+    return number

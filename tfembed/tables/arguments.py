@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfembed import checks, errors
@@ -19,6 +21,7 @@ from tfembed.policies import (
 )
 
 __all__ = [
+    "by_place",
     "check_bounded_admission",
     "check_devices",
     "check_initializer",
@@ -26,11 +29,44 @@ __all__ = [
     "check_policies",
     "check_rounding",
     "check_rows",
+    "check_trained",
+    "key_tensor",
+    "place",
     "policy_options",
     "rows_per_shard",
     "shard_bounds",
+    "table_dtypes",
     "table_seed",
+    "value_tensor",
 ]
+
+
+@functools.lru_cache
+def place(device: str) -> tuple[str, int, int, int]:
+    """What tells one host device from another; an op runs on one of them.
+
+    Args:
+      device: its name, in part or in full; what it leaves out is the first, as
+        in "/CPU:0" and "/job:localhost/task:0/CPU:0".
+
+    Returns:
+      Job, replica, task and number.
+    """
+    spec = tf.DeviceSpec.from_string(device)
+    return (
+        spec.job or "localhost",
+        spec.replica or 0,
+        spec.task or 0,
+        spec.device_index or 0,
+    )
+
+
+def by_place(handles: Sequence[tf.Tensor]) -> list[list[int]]:
+    """The positions of handles, by the devices that they lie on."""
+    places: dict[tuple[str, int, int, int], list[int]] = {}
+    for i, handle in enumerate(handles):
+        places.setdefault(place(handle.device), []).append(i)
+    return list(places.values())
 
 
 _NO_DEVICE = "no device"
@@ -38,16 +74,20 @@ _NO_DEVICE = "no device"
 
 def _device_type(device: Any) -> str | None:
     try:
-        return str(tf.DeviceSpec.from_string(device).device_type or "CPU")
+        spec = tf.DeviceSpec.from_string(device)
     except (AttributeError, TypeError, ValueError):
         return _NO_DEVICE
+    if not spec.to_string():  # As of "", which names nothing.
+        return _NO_DEVICE
+    return str(spec.device_type or "CPU")
 
 
 def check_devices(devices: Sequence[str], table: str) -> tuple[str, ...]:
     """The device of each shard.
 
     Raises:
-      tfembed.errors.ArgumentError: no list of devices, or an empty one.
+      tfembed.errors.ArgumentError: no list of devices, or an empty one; in eager
+        mode also a device that this process does not have.
       tfembed.errors.UnsupportedError: a device that is no CPU.
     """
     is_list = isinstance(devices, Sequence) and not isinstance(devices, str)
@@ -63,7 +103,34 @@ def check_devices(devices: Sequence[str], table: str) -> tuple[str, ...]:
                 f"Hash tables live in host memory; got device {device!r} for "
                 f"table '{table}'. Use '/CPU:0': a model on a GPU reads it too."
             )
-    return tuple(devices)
+    with tf.init_scope():
+        if tf.executing_eagerly():  # A graph may be for any machines.
+            _check_present(devices, table)
+    return tuple(str(device) for device in devices)
+
+
+def _check_present(devices: Sequence[str], table: str) -> None:
+    """Refuses devices that are not there.
+
+    TensorFlow's soft placement would put their tables on the first CPU.
+    """
+    cpus = [device.name for device in tf.config.list_logical_devices("CPU")]
+    for device in devices:
+        if not any(_may_be(device, cpu) for cpu in cpus):
+            raise errors.ArgumentError(
+                f"`devices` must be among the CPUs of this process, {cpus}; got "
+                f"{device!r} for table '{table}'. More of them are made with "
+                "tf.config.set_logical_device_configuration."
+            )
+
+
+def _may_be(device: str, cpu: str) -> bool:
+    """Whether `device`, which may leave parts out, names `cpu`."""
+    spec = tf.DeviceSpec.from_string(device)
+    given = (spec.job, spec.replica, spec.task, spec.device_index)
+    return all(
+        part in (None, own) for part, own in zip(given, place(cpu), strict=True)
+    )
 
 
 def check_name(name: Any) -> None:
@@ -266,3 +333,162 @@ def shard_bounds(
         )
     share, rest = divmod(bound, num_shards)
     return [share + (i < rest) for i in range(num_shards)]
+
+
+# Keys and values of a batch, as tensors of a table's dtypes.
+#
+# A tensor must be of the dtype already. Python's and NumPy's numbers are
+# converted where they are of the same nature: integers that fit to integers,
+# integers and floats to floats.
+
+Error = type[errors.TfembedError]
+
+
+def key_tensor(
+    keys: Any,
+    dtype: tf.DType,
+    table: str,
+    error: Error = errors.DtypeError,
+) -> tf.Tensor:
+    """`keys` as a tensor of any shape.
+
+    Args:
+      keys: a tensor, a tf.Variable, or numbers; lists may hold tensors.
+      dtype: of the table's keys.
+      table: the table's name, for errors.
+      error: what to raise.
+
+    Raises:
+      error: keys of another dtype, or that do not fit into it.
+    """
+    return _tensor(keys, dtype, f"Keys of table '{table}'", error)
+
+
+def value_tensor(
+    values: Any,
+    dtype: tf.DType,
+    table: str,
+    error: Error = errors.DtypeError,
+) -> tf.Tensor:
+    """`values` as a tensor of any shape; as `key_tensor`."""
+    return _tensor(values, dtype, f"Values of table '{table}'", error)
+
+
+def _tensor(value: Any, dtype: tf.DType, what: str, error: Error) -> tf.Tensor:
+    if isinstance(value, tf.Tensor) and value.dtype == dtype:
+        return value  # Each step of an eager call of a narrow batch shows.
+    if not _is_tensor(value) and any(map(_is_tensor, tf.nest.flatten(value))):
+        value = tf.convert_to_tensor(value)
+    if _is_tensor(value):
+        if value.dtype != dtype:
+            raise error(
+                f"{what} must be {dtype.name}; got a tensor of dtype "
+                f"{tf.as_dtype(value.dtype).name}. Cast it first."
+            )
+        return tf.convert_to_tensor(value)
+    # NumPy's own strings would lose zero bytes at their ends.
+    array = np.asarray(value, object if dtype == tf.string else None)
+    if array.size and not _fits(array, dtype):
+        raise error(
+            f"{what} must be {_nature(dtype)} of {dtype.name}; got "
+            f"{array.dtype}."
+        )
+    return tf.constant(array.astype(dtype.as_numpy_dtype), dtype)
+
+
+def _is_tensor(value: Any) -> bool:
+    return tf.is_tensor(value) or isinstance(value, tf.Variable)
+
+
+def _fits(array: np.ndarray[Any, Any], dtype: tf.DType) -> bool:
+    if dtype == tf.string:
+        return all(isinstance(x, (str, bytes)) for x in array.ravel())
+    if array.dtype == dtype.as_numpy_dtype:
+        return True
+    if dtype.is_floating:
+        return array.dtype.kind in "iuf"
+    if not dtype.is_integer or array.dtype.kind not in "iu":
+        return False
+    if array.dtype == np.uint64:
+        return False
+    return dtype.min <= int(array.min()) and int(array.max()) <= dtype.max
+
+
+def _nature(dtype: tf.DType) -> str:
+    if dtype.is_floating:
+        return "numbers"
+    if dtype == tf.string:
+        return "strings"
+    return "integers" if dtype.is_integer else "booleans"
+
+
+_TRAINED = ("float32", "float16", "bfloat16")
+
+_VALUES_OF_KEYS = {
+    "int64": (
+        "float32",
+        "float16",
+        "bfloat16",
+        "int32",
+        "int8",
+        "int64",
+        "float64",
+        "string",
+    ),
+    "int32": ("float32", "int32", "float64", "bfloat16"),
+    "string": (
+        "float32",
+        "float16",
+        "bfloat16",
+        "int32",
+        "int8",
+        "int64",
+        "float64",
+        "bool",
+    ),
+}
+
+
+def table_dtypes(key_dtype: Any, value_dtype: Any) -> tuple[tf.DType, tf.DType]:
+    """The dtypes of a table's keys and values.
+
+    Args:
+      key_dtype, value_dtype: what `tf.as_dtype` takes.
+
+    Raises:
+      tfembed.errors.DtypeError: a pair that no table has; the text lists those
+        that there are.
+    """
+    try:
+        keys, values = tf.as_dtype(key_dtype), tf.as_dtype(value_dtype)
+    except TypeError:
+        raise _no_such_pair(repr(key_dtype), repr(value_dtype)) from None
+    if values.name not in _VALUES_OF_KEYS.get(keys.name, ()):
+        raise _no_such_pair(keys.name, values.name)
+    return keys, values
+
+
+def check_trained(value_dtype: tf.DType, name: str) -> None:
+    """Raises DtypeError where no optimizer moves rows of `value_dtype`.
+
+    Args:
+      value_dtype: of the rows.
+      name: the table's.
+    """
+    if value_dtype.name not in _TRAINED:
+        raise errors.DtypeError(
+            f"Table '{name}' has rows of {value_dtype.name}; only those of "
+            f"{', '.join(_TRAINED)} can be trained. Read and upsert them instead."
+        )
+
+
+def _no_such_pair(keys: str, values: str) -> errors.DtypeError:
+    valid = ", ".join(
+        f"{key}-{value}"
+        for key, those in _VALUES_OF_KEYS.items()
+        for value in those
+    )
+    return errors.DtypeError(
+        f"key_dtype-value_dtype {keys}-{values} is not supported; valid "
+        f"combinations: {valid}."
+    )

@@ -3,29 +3,117 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfembed import checks, errors
+from tfembed import checks, errors, optimizers
 from tfembed.initializers import row_initializer
+from tfembed.ops import check_forward_mode, grouped, private
+from tfembed.ops import snapshot as snapshot_ops
 from tfembed.ops import table as table_ops
-from tfembed.policies import AdmissionPolicy, EvictionPolicy, Expiry
-from tfembed.tables import arguments, table_snapshot
-from tfembed.tables.devices import by_place
-from tfembed.tables.dtypes import table_dtypes
-from tfembed.tables.followed_table import group
+from tfembed.ops.private import number_tensor
+from tfembed.policies import (
+    AdmissionPolicy,
+    EvictionPolicy,
+    Expiry,
+    SmallestNorm,
+)
+from tfembed.policies.expiry import check_limit
+from tfembed.tables import arguments
+from tfembed.tables.arguments import (
+    by_place,
+    check_trained,
+    place,
+    table_dtypes,
+)
+from tfembed.tables.followers import Followers, group
 from tfembed.tables.partition import Partitioner
 from tfembed.tables.seeded_rows import SeededRows, draws_by_seed
-from tfembed.tables.table_shard import ShardOptions, TableShard
+from tfembed.tables.sharded_table import (
+    ShardedTable,
+    ShardOptions,
+    TableShard,
+)
 from tfembed.tables.table_stats import TableStats
-from tfembed.tables.trained_table import TrainedTable
 
-__all__ = ["HashTable", "TableStats"]
+__all__ = [
+    "EvictedRows",
+    "HashTable",
+    "TableContent",
+    "TableStats",
+    "take",
+]
 
 
-class HashTable(TrainedTable):
+class TableContent(NamedTuple):
+    """What a table held; a second copy of it.
+
+    Attributes:
+      columns: keys [n], values [n, dim], and the rows of each slot,
+        [n, dim or 1]; shard after shard.
+      notes: what its policies noted, as the last attributes of
+        `tfembed.ops.snapshot.TableSnapshot`, from `notes` on.
+    """
+
+    columns: list[tf.Tensor]
+    notes: list[tf.Tensor]
+
+
+def take(
+    table: Any, shards: Sequence[TableShard], *, only_rows: bool = False
+) -> TableContent:
+    """Copies `shards` of a `HashTable`, all of one moment.
+
+    A kernel sees the shards of its own device alone. Where they lie on several,
+    as on parameter servers, those that follow one another on one device are of
+    one moment.
+
+    Args:
+      table: their table.
+      shards: what is copied.
+      only_rows: whether to leave the policies' notes out: they are empty then.
+    """
+    with tf.control_dependencies(table.lay_out_slots()):
+        taken = [
+            snapshot_ops.take(
+                [shard.resource_handle for shard in together],
+                key_dtype=table.key_dtype,
+                value_dtype=table.value_dtype,
+                only_rows=only_rows,
+            )
+            for _, together in itertools.groupby(
+                shards, key=lambda shard: place(shard.resource_handle.device)
+            )
+        ]
+    whole = taken[0]
+    if len(taken) > 1:
+        *parts, kinds = zip(*taken, strict=True)
+        whole = snapshot_ops.TableSnapshot._make(
+            [*(tf.concat(part, 0) for part in parts), kinds[0]]
+        )
+    keys, values, slots, *notes = whole
+    columns = [keys, values]
+    if table.slot_names:
+        columns += tf.split(slots, table.slot_widths, 1)
+    return TableContent(columns, notes)
+
+
+class EvictedRows(NamedTuple):
+    """What was removed.
+
+    Attributes:
+      keys: of the table's key dtype, [n].
+      values: of its value dtype, [n, dim]; None where they were not asked for.
+    """
+
+    keys: tf.Tensor
+    values: tf.Tensor | None
+
+
+class HashTable(ShardedTable):
     """Maps keys to rows of `dim` numbers.
 
     A missing key reads as its initial row, a function of the table's seed and
@@ -36,7 +124,7 @@ class HashTable(TrainedTable):
 
     Args:
       dim: width of a row; 0 keeps keys alone.
-      key_dtype, value_dtype: a pair that `tfembed.tables.dtypes` lists. int32
+      key_dtype, value_dtype: a pair that `tfembed.tables.arguments` lists. int32
         keys take the place of int64 ones.
       name: the table's name in errors and, without a seed, in its seed.
       initializer: what `tfembed.initializers.row_initializer` accepts, or a
@@ -70,6 +158,17 @@ class HashTable(TrainedTable):
       tfembed.errors.UnsupportedError: a device that is no CPU, `max_size` with
         BloomAdmission, or such a function with a policy.
     """
+
+    # None where no optimizer is attached, as in a table from a SavedModel.
+    _optimizer: Any = None
+    _drawn_rows: SeededRows | None = None
+    # None in a table from a SavedModel, which nobody trains.
+    _admission: AdmissionPolicy | None = None
+    _eviction: EvictionPolicy | None = None
+    _expiry: Expiry | None = None
+    _trained_steps: Any = None  # A variable, where the expiry counts steps.
+    _is_exporting = False
+    _followers: Followers | None = None
 
     def __init__(
         self,
@@ -126,8 +225,17 @@ class HashTable(TrainedTable):
             for bound, device in zip(bounds, devices, strict=True)
         ]
         super().__init__(shards, partitioner, seed_is_given=seed is not None)
-        self.set_policies(admission, eviction, expiry)
         self._drawn_rows = drawn
+        self._admission = admission
+        self._eviction = eviction
+        self._expiry = expiry
+        if expiry is not None and expiry.every is not None:
+            with tf.init_scope():
+                self._trained_steps = private.single_variable(
+                    initial_value=tf.constant(0, tf.int64),
+                    trainable=False,
+                    name="trained_steps",
+                )
 
     def lookup(self, keys: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """The rows of `keys`; inserts nothing.
@@ -141,8 +249,10 @@ class HashTable(TrainedTable):
 
         Raises:
           tfembed.errors.DtypeError: keys of another dtype.
+          tfembed.errors.UnsupportedError: an accumulator of forward mode.
         """
         keys = self._key_tensor(keys)
+        check_forward_mode([self.handle])
         parts = self.partition(keys)
         found = [
             table_ops.lookup(
@@ -154,6 +264,35 @@ class HashTable(TrainedTable):
         ]
         values, exists = (parts.merge(x) for x in zip(*found, strict=True))
         return self.with_drawn_rows(keys, values, exists), exists
+
+    def lookup_trained(self, keys: Any, shard: int | None = None) -> tf.Tensor:
+        """Value and slots of `keys`; inserts nothing.
+
+        Args:
+          keys: of `key_dtype`, any shape.
+          shard: the one to look in; None: in each for the keys that are its own.
+
+        Returns:
+          float32, keys.shape + [trained_width]; of a missing key the initial
+          ones.
+        """
+        keys, width = self._key_tensor(keys), self.trained_width
+
+        def read(handle: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
+            if not self.is_drawn:
+                return table_ops.lookup_trained(handle, keys, width=width)
+            # Asked first: the value of a key that comes meanwhile is as it was.
+            there = table_ops.contains(handle, keys)
+            with tf.control_dependencies([there]):
+                rows = table_ops.lookup_trained(handle, keys, width=width)
+            return self.with_drawn_rows(keys, rows, there)
+
+        with tf.control_dependencies(self.lay_out_slots()):
+            if shard is not None:
+                return read(self.handles[shard], keys)
+            parts = self.partition(keys)
+            shards = zip(self.handles, parts.split(keys), strict=True)
+            return parts.merge([read(*each) for each in shards])
 
     def upsert(self, keys: Any, values: Any) -> tf.Operation | None:
         """Writes the rows of `keys`; of a repeated key the last one stays.
@@ -205,7 +344,13 @@ class HashTable(TrainedTable):
         Followers lose them too, whether the table held them or not.
         """
         keys = self._key_tensor(keys)
-        return group([self._remove(keys), *self.forget(keys)])
+        return group([self.remove_alone(keys), *self.followers.forget(keys)])
+
+    def remove_alone(self, keys: tf.Tensor) -> tf.Operation | None:
+        """Removes `keys` from this table, and not from its followers."""
+        parts = self.partition(keys)
+        shards = zip(self.handles, parts.split(keys), strict=True)
+        return group([table_ops.remove(*shard) for shard in shards])
 
     def clear(self) -> tf.Operation | None:
         """Removes all keys, of followers too, and gives their memory back."""
@@ -222,6 +367,48 @@ class HashTable(TrainedTable):
         if shard is not None:
             return table_ops.size(self.handles[shard])
         return tf.add_n([table_ops.size(h) for h in self.handles])
+
+    def export(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """All keys [n] and values [n, dim], shard after shard, of one moment.
+
+        Of all shards together, where they lie on one device. It makes a second
+        copy of the table; checkpoints do not.
+        """
+        keys, values, *_ = self.export_columns()
+        return keys, values
+
+    @property
+    def max_size(self) -> int | None:
+        """Keys that the table never exceeds; None: no bound."""
+        return sum(shard.options.max_size for shard in self.shards) or None
+
+    @property
+    def followers(self) -> Followers:
+        """The tables that lose the keys that this one loses."""
+        if self._followers is None:
+            self._followers = Followers(self)
+        return self._followers
+
+    def let_follow(self, follower: HashTable) -> None:
+        """Has `follower`, a table of the same keys, lose what this one loses."""
+        self.followers.add(follower)
+
+    def contains(self, keys: Any) -> tf.Tensor:
+        """Says which of `keys`, of any shape, are there: bool, keys.shape."""
+        keys = self._key_tensor(keys)
+        parts = self.partition(keys)
+        shards = zip(self.handles, parts.split(keys), strict=True)
+        return parts.merge([table_ops.contains(*shard) for shard in shards])
+
+    def keys(self) -> tf.Tensor:
+        """All keys [n], shard after shard; no row is copied."""
+        return tf.concat(
+            [
+                table_ops.keys(handle, key_dtype=self.key_dtype)
+                for handle in self.handles
+            ],
+            0,
+        )
 
     def stats(self) -> TableStats:
         """What the table holds, takes and was used for; eager only.
@@ -250,15 +437,6 @@ class HashTable(TrainedTable):
         """`stats().bytes_per_key`."""
         return self.stats().bytes_per_key
 
-    def export(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """All keys [n] and values [n, dim], shard after shard, of one moment.
-
-        Of all shards together, where they lie on one device. It makes a second
-        copy of the table; checkpoints do not.
-        """
-        keys, values, *_ = self.export_columns()
-        return keys, values
-
     def export_slots(
         self, shard: int | None = None
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
@@ -276,7 +454,7 @@ class HashTable(TrainedTable):
         second copy of the table.
         """
         shards = self.shards if shard is None else [self.shards[shard]]
-        return table_snapshot.take(self, shards, only_rows=True).columns
+        return take(self, shards, only_rows=True).columns
 
     def replace(
         self, keys: tf.Tensor, columns: Sequence[tf.Tensor]
@@ -309,18 +487,520 @@ class HashTable(TrainedTable):
                 for together in by_place(self.handles)
             ]
         with tf.control_dependencies(written):
-            dropped = [follower.drop_stale() for follower in self.followers]
+            dropped = [f.followers.drop_stale() for f in self.followers]
         return tf.group(*written, *dropped)
+
+    @property
+    def optimizer(self) -> Any:
+        """The attached optimizer, or None."""
+        return self._optimizer
+
+    def attach(self, optimizer: Any) -> None:
+        """Lays the slots of `optimizer` out beside each row.
+
+        Args:
+          optimizer: a `tfembed.optimizers` description. One with the same rule
+            and parameters may come again.
+
+        Raises:
+          tfembed.errors.ArgumentError: the table has another optimizer, or the
+            slots of another one from a checkpoint.
+          tfembed.errors.DtypeError: (also TypeError) rows that are not float32,
+            float16 or bfloat16.
+          tfembed.errors.UnsupportedError: rows of width 0.
+        """
+        check_trained(self.value_dtype, self.name)
+        if self.dim == 0:
+            raise errors.UnsupportedError(
+                f"Table '{self.name}' has dim 0: its rows have no numbers to "
+                "train. Make it with a dim of at least 1."
+            )
+        rule = optimizer.rule_text()
+        if isinstance(optimizer, optimizers.Optimizer):
+            optimizer.check_fits_table(self.name, has_vocabulary=False)
+        if self._optimizer is not None and self._optimizer.rule_text() != rule:
+            raise errors.ArgumentError(
+                f"Table '{self.name}' has optimizer "
+                f"'{self._optimizer.rule_text()}' and cannot take '{rule}' as a "
+                "second one. Train with one of them, or use two tables."
+            )
+        if self._optimizer is None:
+            if not self.shards[0].is_in_graph:
+                with tf.init_scope():
+                    self._set_slots(optimizer)
+            self._optimizer = optimizer
+            row_wise = getattr(optimizer, "row_wise_slots", ())
+            self._slot_names = tuple(optimizer.slot_names)
+            self._slot_widths = tuple(
+                1 if slot in row_wise else self.dim for slot in self._slot_names
+            )
+
+    def lay_out_slots(self) -> list[tf.Operation]:
+        """Lays the attached optimizer's slots out in a table of a graph.
+
+        `attach` does it in eager mode. A server makes a graph's table when a
+        session first asks for it, so whatever uses slots there lays them out
+        first; again is harmless.
+
+        Returns:
+          What must run before slots are used; outside of functions it does not
+          run by itself.
+        """
+        if self._optimizer is None or not self.shards[0].is_in_graph:
+            return []
+        return self._set_slots(self._optimizer)
+
+    def apply_gradients(
+        self,
+        keys: Any,
+        gradients: Any,
+        learning_rate: Any = None,
+        nonfinite: str = "skip",
+    ) -> tf.Tensor:
+        """Updates the rows of `keys` by the attached optimizer, once per key.
+
+        Args:
+          keys: of `key_dtype`, any shape; the gradients of a repeated key are
+            summed.
+          gradients: float32, keys.shape + [dim].
+          learning_rate: number or scalar; None: the optimizer's.
+          nonfinite: what to do with a summed gradient that is not finite:
+            "skip", "refuse" or "allow".
+
+        Returns:
+          The number of keys whose summed gradient is not finite, int64 []; 0
+          with "allow", which looks at none.
+
+        Raises:
+          tfembed.errors.StateError: no optimizer is attached, or one whose
+            update is not fused, or a Python function draws initial rows.
+          tf.errors.InvalidArgumentError: shapes that do not fit, or a gradient
+            that is refused. Nothing is changed.
+        """
+        if self._optimizer is None:
+            raise errors.StateError(
+                f"Table '{self.name}' has no optimizer; call `attach` first."
+            )
+        rate = getattr(self._optimizer, "learning_rate", None)
+        if rate is None or not getattr(self._optimizer, "is_fused", True):
+            raise errors.StateError(
+                f"Table '{self.name}' is trained by the own update of "
+                f"{self._optimizer.rule_text().split()[0]}; call that "
+                "DynamicEmbeddingOptimizer's `apply_gradients`."
+            )
+        if self.is_drawn:
+            raise errors.StateError(
+                f"The initial rows of table '{self.name}' are drawn by a Python "
+                "function; train it by a DynamicEmbeddingOptimizer, which "
+                "inserts them first."
+            )
+        rate = rate if learning_rate is None else learning_rate
+        rate = number_tensor(rate() if callable(rate) else rate)
+        keys, rows = self._keys_and_rows(keys, gradients, tf.float32)
+        rows = self._of_known_width(keys, rows)
+        parts = self.partition(keys)
+        n = len(self.shards)
+        features = [
+            grouped.feature_ids(tf.reshape(part, [-1]))
+            for part in parts.split(keys)
+        ]
+        with tf.control_dependencies(self.lay_out_slots()):
+            counts = grouped.grouped_update(
+                self.handles,
+                [],
+                [self.dim] * n,
+                features,
+                [
+                    grouped.FeaturePlan(table=i, combiner="sum")
+                    for i in range(n)
+                ],
+                [tf.reshape(x, [-1, self.dim]) for x in parts.split(rows)],
+                rules=[self._optimizer.rule_text()] * n,
+                learning_rates=[rate] * n,
+                nonfinite=nonfinite,
+            )
+        self.note_training_step()
+        return tf.reduce_sum(counts)
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether a Python function draws the rows of missing keys."""
+        return self._drawn_rows is not None
+
+    @property
+    def trained_width(self) -> int:
+        """Numbers of a row with its slots."""
+        return self.dim + sum(self.slot_widths)
+
+    def with_drawn_rows(
+        self, keys: tf.Tensor, rows: tf.Tensor, exists: tf.Tensor
+    ) -> tf.Tensor:
+        """`rows`, but of missing keys what a Python initializer draws.
+
+        Args:
+          keys: of any shape.
+          rows: keys.shape + [dim or more]: values and what comes after them.
+          exists: bool, keys.shape.
+        """
+        if self._drawn_rows is None or self.dim == 0:
+            return rows
+        width = rows.shape[-1]
+        missing = tf.where(tf.logical_not(tf.reshape(exists, [-1])))
+        drawn = self._drawn_rows.of_keys(
+            tf.gather_nd(tf.reshape(keys, [-1]), missing),
+            table_ops.seed(self.handle),
+        )
+        flat = tf.reshape(rows, [-1, width])
+        rest = tf.gather_nd(flat, missing)[:, self.dim :]
+        filled = tf.tensor_scatter_nd_update(
+            flat, missing, tf.concat([tf.cast(drawn, flat.dtype), rest], 1)
+        )
+        filled = tf.reshape(filled, tf.shape(rows))
+        filled.set_shape(rows.shape)
+        return filled
+
+    def insert_missing(self, keys: tf.Tensor) -> tf.Operation | None:
+        """Inserts those of `keys` [n] that are missing, as a function draws them.
+
+        Called before an update, which knows nothing of Python. Nothing is done
+        in a table that draws its rows by itself.
+        """
+        if self._drawn_rows is None:
+            return None
+        distinct = tf.unique(tf.reshape(keys, [-1])).y
+        is_missing = tf.logical_not(self.contains(distinct))
+        missing = tf.boolean_mask(distinct, is_missing)
+        seed = table_ops.seed(self.handle)
+        rows = self._drawn_rows.of_keys(missing, seed)
+        return self.accum(missing, rows, tf.zeros_like(missing, tf.bool))
+
+    def write_trained(
+        self, keys: Any, rows: tf.Tensor, *, add: bool = False
+    ) -> tf.Operation | None:
+        """Writes value and slots of `keys`, or with `add` adds to them.
+
+        What is added to a missing key is added to its initial row and slots.
+
+        Args:
+          keys: of `key_dtype`, any shape.
+          rows: float32, keys.shape + [trained_width].
+          add: whether they are differences.
+
+        Returns:
+          The op in a graph, None in eager mode.
+        """
+        keys = self._key_tensor(keys)
+        parts = self.partition(keys)
+        of_shards = parts.split(keys)
+        shards = zip(self.handles, of_shards, parts.split(rows), strict=True)
+        checks = [*parts.checks, *self.check_bounds(of_shards)]
+        with tf.control_dependencies([*checks, *self.lay_out_slots()]):
+            return group(
+                [table_ops.write_trained(*shard, add=add) for shard in shards]
+            )
+
+    @property
+    def admission(self) -> AdmissionPolicy | None:
+        """Which new keys training inserts; None: all."""
+        return self._admission
+
+    @property
+    def eviction(self) -> EvictionPolicy | None:
+        """What judges the rows; None: nothing is noted of them."""
+        return self._eviction
+
+    @property
+    def expiry(self) -> Expiry | None:
+        """When rows expire by themselves; None: when `expire` is called."""
+        return self._expiry
+
+    @property
+    def counts_steps(self) -> bool:
+        """Whether rows expire after so many training steps."""
+        return self._expiry is not None and self._expiry.every is not None
+
+    def note_training_step(self) -> None:
+        """Counts a training step, and expires rows where it is time to."""
+        expiry = self._expiry
+        if expiry is None or expiry.every is None:
+            return
+        steps = self._trained_steps.assign_add(1, read_value=True)
+        tf.cond(
+            tf.equal(steps % expiry.every, 0),
+            lambda: tf.size(self.expire(expiry.limit).keys),
+            lambda: tf.constant(0),
+        )
+
+    def note_checkpoint(self, *, export_follows: bool) -> None:
+        """Expires rows before they are saved, where the expiry says so.
+
+        Args:
+          export_follows: whether a SavedModel is being made, which takes the
+            rows as they are, in the next call.
+        """
+        is_export = export_follows or self._is_exporting
+        self._is_exporting = export_follows
+        expiry = self._expiry
+        if expiry is not None and expiry.at_checkpoints and not is_export:
+            self.expire(expiry.limit)
+
+    def check_room(self, keys: tf.Tensor) -> list[tf.Operation]:
+        """Refuses keys [n] that do not fit before any table is changed.
+
+        Returns, raises: as `check_bounds`.
+        """
+        if self.max_size is None:
+            return []
+        return self.check_bounds(
+            self.partition(keys).split(keys), even_alone=True
+        )
+
+    def check_bounds(
+        self, keys: Sequence[tf.Tensor], *, even_alone: bool = False
+    ) -> list[tf.Operation]:
+        """Refuses a batch that does not fit before any shard is changed.
+
+        Args:
+          keys: of the batch, a tensor a shard.
+          even_alone: whether to look at a single shard too, which refuses by
+            itself, but then other tables may have been changed already.
+
+        Returns:
+          What must come before the batch is written.
+
+        Raises:
+          tf.errors.InvalidArgumentError: a shard has more distinct keys than it
+            may hold.
+        """
+        is_alone = len(self.shards) == 1
+        if self.max_size is None or (is_alone and not even_alone):
+            return []
+        checks = [
+            tf.debugging.assert_less_equal(
+                tf.size(tf.unique(tf.reshape(part, [-1])).y, tf.int64),
+                tf.constant(shard.options.max_size, tf.int64),
+                f"A batch has more distinct keys of a shard of '{self.name}' "
+                "than it may hold; nothing was changed. Use smaller batches or "
+                "a larger `max_size`",
+            )
+            for part, shard in zip(keys, self.shards, strict=True)
+        ]
+        return [check for check in checks if check is not None]
+
+    def evict(
+        self,
+        keep: int,
+        *,
+        policy: EvictionPolicy | None = None,
+        return_values: bool = False,
+    ) -> EvictedRows:
+        """Removes the rows of the lowest worth, slots and status with them.
+
+        Exact, over all shards together: `keep` keys stay, or all where there are
+        no more. Keys that other threads insert meanwhile stay too.
+
+        Args:
+          keep: how many keys stay, from 0 on.
+          policy: `SmallestNorm()`, for any table; None: the table's.
+          return_values: whether to hand out the removed values.
+
+        Returns:
+          What was removed.
+
+        Raises:
+          tfembed.errors.ArgumentError: a negative `keep`, or no policy.
+          tfembed.errors.DtypeError: `keep` is no integer.
+        """
+        number = checks.key_count(keep, "keep")
+        keys, worth = self.worth(policy)
+        excess = tf.maximum(tf.size(keys, tf.int64) - number, 0)
+        removed = tf.gather(keys, tf.argsort(worth)[:excess])
+        return self._evict_keys(removed, return_values)
+
+    def expire(
+        self,
+        limit: float,
+        *,
+        policy: EvictionPolicy | None = None,
+        return_values: bool = False,
+    ) -> EvictedRows:
+        """Removes the rows that are past a limit, slots and status with them.
+
+        Args:
+          limit: by `LeastRecent`, rows go that were not touched for that many
+            steps or seconds, or more; by `LeastFrequent`, those that were
+            touched less often; by `SmallestNorm`, those of a smaller norm.
+          policy: as for `evict`.
+          return_values: as for `evict`.
+
+        Returns:
+          What was removed.
+
+        Raises:
+          tfembed.errors.ArgumentError: `limit` is no number from 0 on, or there
+            is no policy.
+        """
+        limit = check_limit(limit)
+        judge = self._judging(policy)
+        keys, worth = self.worth(judge)
+        past = -worth >= limit if judge.limit_is_age else worth < limit
+        return self._evict_keys(tf.boolean_mask(keys, past), return_values)
+
+    def worth(
+        self, policy: EvictionPolicy | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """All keys [n] and what their rows are worth, float64 [n].
+
+        Args:
+          policy: as for `evict`.
+
+        Returns:
+          By `LeastFrequent` how often a row was touched, by `LeastRecent` for
+          how long not, negative, by `SmallestNorm` the norm.
+
+        Raises:
+          tfembed.errors.ArgumentError: no policy.
+        """
+        judge = self._judging(policy)
+        text = "" if judge == self._eviction else judge.policy_text()
+        each = [
+            table_ops.worth(handle, policy=text, key_dtype=self.key_dtype)
+            for handle in self.handles
+        ]
+        keys, worth = (tf.concat(x, 0) for x in zip(*each, strict=True))
+        return keys, worth
 
     def _write(self, op: Any, *batch: tf.Tensor) -> Any:
         """Runs `op` for each shard on its part of `batch`: keys, then rows."""
         parts = self.partition(batch[0])
         split = [parts.split(tensor) for tensor in batch]
         # Where there are followers, before they are changed.
-        checks = self.check_bounds(split[0], even_alone=bool(self.followers))
+        checks = [
+            *parts.checks,
+            *self.check_bounds(split[0], even_alone=len(self.followers) > 0),
+        ]
         with tf.control_dependencies(checks):
-            forgotten = self.forget_evicted(batch[0])
+            forgotten = self.followers.forget_evicted(batch[0])
         with tf.control_dependencies([*checks, *forgotten]):
             shards = zip(self.handles, *split, strict=True)
             written = group([op(*shard) for shard in shards])
-        return self._swept(written)
+        return self.followers.swept(written)
+
+    def _trackable_children(
+        self, save_type: str = "checkpoint", **kwargs: Any
+    ) -> dict[str, Any]:
+        children = super()._trackable_children(save_type, **kwargs)
+        if save_type == "savedmodel" and self._drawn_rows is not None:
+            children["drawn_rows"] = self._drawn_rows.saved
+        # So that a training that is often resumed comes to its expiries too; of a
+        # model, functions that train count on.
+        if self._trained_steps is not None:
+            children["trained_steps"] = self._trained_steps
+        return children
+
+    @classmethod
+    def _deserialize_from_proto(cls, **kwargs: Any) -> HashTable:
+        table = super()._deserialize_from_proto(**kwargs)
+        traced = kwargs["dependencies"].get("drawn_rows")
+        if traced is not None:
+            table._drawn_rows = SeededRows.from_saved(traced)
+        return table
+
+    def _keys_and_rows(
+        self, keys: Any, rows: Any, dtype: tf.DType | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        keys = self._key_tensor(keys)
+        rows = arguments.value_tensor(
+            rows, dtype or self.value_dtype, self.name
+        )
+        arguments.check_rows(keys, rows, self.dim, self.name)
+        return keys, rows
+
+    def _of_known_width(self, keys: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+        """Rows of `keys`, checked when it runs where it was not before."""
+        if rows.shape.rank is not None and rows.shape[-1] is not None:
+            return rows
+        check = tf.debugging.assert_equal(
+            tf.shape(rows),
+            tf.concat([tf.shape(keys), [self.dim]], 0),
+            f"The gradients of table '{self.name}' must have the shape of the "
+            f"keys and then {self.dim}",
+        )
+        with tf.control_dependencies([] if check is None else [check]):
+            return tf.identity(rows)
+
+    def _key_tensor(self, keys: Any) -> tf.Tensor:
+        if tf.is_tensor(keys) and keys.dtype == tf.int32:
+            keys = tf.cast(keys, self.key_dtype)
+        return arguments.key_tensor(keys, self.key_dtype, self.name)
+
+    def _set_slots(self, optimizer: Any) -> list[tf.Operation]:
+        rule = optimizer.rule_text()
+        row_wise = getattr(optimizer, "row_wise_slots", ())
+        try:
+            return [
+                table_ops.set_slots(
+                    handle,
+                    owner=rule.split()[0],
+                    names=optimizer.slot_names,
+                    initial_values=[
+                        optimizer.slot_initial_values[slot]
+                        for slot in optimizer.slot_names
+                    ],
+                    row_wise=[
+                        i
+                        for i, slot in enumerate(optimizer.slot_names)
+                        if slot in row_wise
+                    ],
+                )
+                for handle in self.handles
+            ]
+        except tf.errors.FailedPreconditionError as error:
+            raise errors.ArgumentError(
+                f"Table '{self.name}' cannot take optimizer '{rule}': "
+                f"{error.message}"
+            ) from error
+
+    def _add_trackable_child(self, name: str, value: Any) -> None:
+        if name == "trained_steps":
+            self._trained_steps = value
+        else:
+            super()._add_trackable_child(name, value)
+
+    def _judging(self, policy: EvictionPolicy | None) -> EvictionPolicy:
+        judge = policy or self._eviction
+        if judge is None:
+            raise errors.ArgumentError(
+                f"Table '{self.name}' has no eviction policy; make it with "
+                "`eviction=`, or give `policy=SmallestNorm()`."
+            )
+        if judge != self._eviction and not isinstance(judge, SmallestNorm):
+            raise errors.ArgumentError(
+                f"The rows of table '{self.name}' keep no notes for {judge!r}; "
+                f"its policy is {self._eviction!r}. Give none, or "
+                "SmallestNorm()."
+            )
+        return judge
+
+    def _evict_keys(self, keys: tf.Tensor, return_values: bool) -> EvictedRows:
+        parts = self.partition(keys)
+        shards = list(zip(self.handles, parts.split(keys), strict=True))
+        values = None
+        if return_values:
+            found = [
+                table_ops.lookup(
+                    handle, part, dim=self.dim, value_dtype=self.value_dtype
+                )
+                for handle, part in shards
+            ]
+            values = parts.merge([values for values, _ in found])
+        with tf.control_dependencies(
+            [x for x in (keys, values) if x is not None]
+        ):
+            done = [table_ops.evict(handle, part) for handle, part in shards]
+            done += self.followers.forget(keys)
+        with tf.control_dependencies([op for op in done if op is not None]):
+            return EvictedRows(
+                tf.identity(keys),
+                None if values is None else tf.identity(values),
+            )

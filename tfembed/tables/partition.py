@@ -98,6 +98,10 @@ class KeyPartition:
       num_shards: how many there are.
       partitioner: see `shard_of`.
       table: the table's name, for errors.
+
+    Attributes:
+      checks: what a write of several parts must wait for, so that none is
+        written of a batch that `split` refuses.
     """
 
     def __init__(
@@ -107,6 +111,7 @@ class KeyPartition:
         partitioner: Partitioner | None,
         table: str,
     ) -> None:
+        self.checks: list[tf.Operation] = []
         self._keys = keys
         self._places: list[tf.Tensor] | None = None
         if num_shards > 1:
@@ -133,8 +138,10 @@ class KeyPartition:
         row_shape = tf.shape(rows)[rank:]
         shape = tf.concat([tf.shape(self._keys), row_shape], 0)
         text = "Expected shape with one row for each key"
-        checks = [tf.debugging.assert_equal(tf.shape(rows), shape, text)]
-        with tf.control_dependencies([c for c in checks if c is not None]):
+        check = tf.debugging.assert_equal(tf.shape(rows), shape, text)
+        if check is not None:
+            self.checks.append(check)
+        with tf.control_dependencies(self.checks):
             flat = tf.reshape(rows, tf.concat([[-1], row_shape], 0))
         return [tf.gather(flat, places) for places in self._places]
 

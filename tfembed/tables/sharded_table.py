@@ -3,17 +3,162 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import uuid
+import weakref
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 from google.protobuf import wrappers_pb2
 
 from tfembed import errors
-from tfembed.tables.checkpoint_mark import CheckpointMark
+from tfembed.initializers import RowInitializer
+from tfembed.ops import table as table_ops
 from tfembed.tables.partition import KeyPartition, Partitioner, shard_of
-from tfembed.tables.table_shard import TableShard
 
-__all__ = ["ShardedTable"]
+__all__ = ["CheckpointMark", "ShardOptions", "ShardedTable", "TableShard"]
+
+
+# What the tables of a graph are called. Not by the graph's `unique_name`: other
+# ops and the number of a name scope would be in it, and workers whose graphs
+# differ in these would share no tables. No string: a Saver tries to write what
+# collections of such names hold into its meta graph.
+_USED_NAMES = ("tfembed_table_names",)
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardOptions:
+    """What a shard is created from; all shards of a table share it."""
+
+    name: str
+    dim: int
+    initializer: RowInitializer
+    seed: int
+    init_size: int = 0
+    admission: str = ""
+    eviction: str = ""
+    max_size: int = 0
+    missing_value: float | None = None
+    stochastic_rounding: bool = False
+    key_dtype: str = "int64"
+    value_dtype: str = "float32"
+
+    def to_json(self) -> dict[str, Any]:
+        """A form that `from_json` reads."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> ShardOptions:
+        """Reads what `to_json` gave, after a round through JSON text."""
+        initializer = dict(fields["initializer"])
+        initializer["arguments"] = tuple(initializer["arguments"])
+        return cls(**{**fields, "initializer": RowInitializer(**initializer)})
+
+
+class TableShard(tf.saved_model.experimental.TrackableResource):
+    """Owns one table's handle; the memory goes with the handle's last user.
+
+    In eager mode the handle is anonymous: it belongs to this object and to the
+    functions that captured it. In a graph the table has a name, by which each
+    run finds it again: where the shard is made in a graph of TensorFlow 1, the
+    table's own, so that all sessions of a server that build the same graph
+    share it; in one that `tf.saved_model.save` writes, and that outlives this
+    process, a name that no other table has.
+
+    Args:
+      options: a `ShardOptions`; of a derived class, its own.
+      device: a host device.
+    """
+
+    def __init__(self, options: Any, device: str) -> None:
+        super().__init__(device=device)
+        self.options: Any = options
+        self.device = device
+        with tf.init_scope():
+            self._is_in_graph = not tf.executing_eagerly()
+            self.resource_handle  # noqa: B018 - makes the table now
+
+    @property
+    def is_in_graph(self) -> bool:
+        """Whether a graph of TensorFlow 1 has the table."""
+        return self._is_in_graph
+
+    def _create_resource(self) -> tf.Tensor:
+        options = self.options
+        shared_name = ""
+        if not tf.executing_eagerly():
+            shared_name = self._name_in_graph()
+        return table_ops.create(
+            options.dim,
+            key_dtype=tf.as_dtype(options.key_dtype),
+            value_dtype=tf.as_dtype(options.value_dtype),
+            name=options.name,
+            initializer=options.initializer.kind,
+            initializer_args=options.initializer.arguments,
+            seed=options.seed,
+            init_size=options.init_size,
+            admission=options.admission,
+            eviction=options.eviction,
+            max_size=options.max_size,
+            missing_value=options.missing_value,
+            stochastic_rounding=options.stochastic_rounding,
+            shared_name=shared_name,
+        )
+
+    def _name_in_graph(self) -> str:
+        name = f"tfembed_{self.options.name}"
+        if not self._is_in_graph:
+            return f"{name}_{uuid.uuid4().hex}"
+        used = tf.compat.v1.get_collection_ref(_USED_NAMES)
+        chosen, i = name, 0
+        while chosen in used:
+            i += 1
+            chosen = f"{name}#{i}"
+        used.append(chosen)
+        return chosen
+
+    def _serialize_to_proto(
+        self, object_proto: Any = None, **kwargs: Any
+    ) -> wrappers_pb2.StringValue:
+        fields = {"options": self.options.to_json(), "device": self.device}
+        return wrappers_pb2.StringValue(value=json.dumps(fields))
+
+    @classmethod
+    def _deserialize_from_proto(cls, **kwargs: Any) -> TableShard:
+        text = wrappers_pb2.StringValue()
+        kwargs["proto"].Unpack(text)
+        fields = json.loads(text.value)
+        return cls(ShardOptions.from_json(fields["options"]), fields["device"])
+
+    def _add_trackable_child(self, name: str, value: Any) -> None:
+        """Leaves the functions that a SavedModel keeps of a resource alone."""
+
+
+class CheckpointMark(tf.__internal__.tracking.Trackable):
+    """A tensor beside a table: its width.
+
+    Savers of our own write tables, and what they write does not count when
+    TensorFlow compares a checkpoint with the program's objects: without a tensor
+    of TensorFlow's own, `assert_consumed` and `assert_existing_objects_matched`
+    would pass over tables that were not restored.
+
+    Args:
+      table: a `ShardedTable`, which holds the mark.
+    """
+
+    def __init__(self, table: Any) -> None:
+        self._table = weakref.ref(table)
+
+    def _serialize_to_tensors(self) -> dict[str, tf.Tensor]:
+        table = self._table()
+        return {"width": tf.constant(table.dim if table else 0, tf.int64)}
+
+    def _restore_from_tensors(self, tensors: Mapping[str, tf.Tensor]) -> None:
+        """The table's own restore compares widths."""
+
+    def __repr__(self) -> str:
+        return f"<mark of {self._table()!r}>"
 
 
 class ShardedTable(tf.__internal__.tracking.Trackable):
@@ -34,6 +179,7 @@ class ShardedTable(tf.__internal__.tracking.Trackable):
     # What the Savers of the table's graph save, and tf.train.Checkpoint there;
     # None in eager mode, where a saver of our own does.
     saveable: Any = None
+    _file_owner: str | None = None
 
     def __init__(
         self,
@@ -53,6 +199,13 @@ class ShardedTable(tf.__internal__.tracking.Trackable):
     def name(self) -> str:
         """The table's name."""
         return self._shards[0].options.name
+
+    @property
+    def file_owner(self) -> str:
+        """An id, which no other table has, for the ops that write row files."""
+        if self._file_owner is None:
+            self._file_owner = uuid.uuid4().hex
+        return self._file_owner
 
     @property
     def dim(self) -> int:

@@ -2,20 +2,83 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 import tensorflow as tf
+from google.protobuf import wrappers_pb2
 
 from tfembed import checks, errors
-from tfembed.tables import arguments, batches
-from tfembed.tables.followed_table import group
+from tfembed.tables import arguments
+from tfembed.tables.followers import group
 from tfembed.tables.partition import Partitioner
-from tfembed.tables.sharded_table import ShardedTable
-from tfembed.tables.string_shard import StringOptions, StringShard
+from tfembed.tables.sharded_table import ShardedTable, TableShard
 
-__all__ = ["StringTable"]
+__all__ = ["StringOptions", "StringShard", "StringTable"]
+
+
+@dataclasses.dataclass(frozen=True)
+class StringOptions:
+    """What a shard is created from; all shards of a table share it.
+
+    Attributes:
+      name: the table's.
+      dim: strings per row.
+      missing: the row of missing keys, each string's bytes as hexadecimal text.
+    """
+
+    name: str
+    dim: int
+    missing: tuple[str, ...]
+    key_dtype: str = "int64"
+    value_dtype: str = "string"
+    seed: int = 0  # No row is drawn.
+
+    def missing_row(self) -> list[bytes]:
+        """The row of missing keys."""
+        return [bytes.fromhex(text) for text in self.missing]
+
+    def to_json(self) -> dict[str, Any]:
+        """A form that `from_json` reads."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> StringOptions:
+        """Reads what `to_json` gave, after a round through JSON text."""
+        return cls(**{**fields, "missing": tuple(fields["missing"])})
+
+
+class StringShard(TableShard):
+    """Owns one `MutableHashTableOfTensors`, named and freed as a `TableShard`.
+
+    Its rows have a column more than the table's: what says that a row is there.
+    """
+
+    def __init__(self, options: StringOptions, device: str) -> None:
+        super().__init__(options, device)
+
+    def _create_resource(self) -> tf.Tensor:
+        arguments = {
+            "key_dtype": tf.int64,
+            "value_dtype": tf.string,
+            "value_shape": [self.options.dim + 1],
+        }
+        if tf.executing_eagerly():
+            return tf.raw_ops.AnonymousMutableHashTableOfTensors(**arguments)
+        return tf.raw_ops.MutableHashTableOfTensorsV2(
+            shared_name=self._name_in_graph(), **arguments
+        )
+
+    @classmethod
+    def _deserialize_from_proto(cls, **kwargs: Any) -> StringShard:
+        text = wrappers_pb2.StringValue()
+        kwargs["proto"].Unpack(text)
+        fields = json.loads(text.value)
+        return cls(StringOptions.from_json(fields["options"]), fields["device"])
+
 
 _THERE = b"1"  # The last column of each row; of missing ones it is empty.
 
@@ -125,7 +188,7 @@ class StringTable(ShardedTable):
             changed.
         """
         keys = self._key_tensor(keys)
-        rows = batches.value_tensor(values, self.value_dtype, self.name)
+        rows = arguments.value_tensor(values, self.value_dtype, self.name)
         arguments.check_rows(keys, rows, self.dim, self.name)
         wanted = tf.concat([tf.shape(keys), [self.dim]], 0)
         check = tf.debugging.assert_equal(
@@ -138,19 +201,18 @@ class StringTable(ShardedTable):
             there = tf.fill(tf.concat([tf.shape(keys), [1]], 0), _THERE)
             rows = tf.concat([rows, there], -1)
         parts = self.partition(keys)
-        return group(
-            [
-                tf.raw_ops.LookupTableInsertV2(
-                    table_handle=handle, keys=part, values=part_rows
-                )
-                for handle, part, part_rows in zip(
-                    self.handles,
-                    parts.split(keys),
-                    parts.split(rows),
-                    strict=True,
-                )
-            ]
+        shards = zip(
+            self.handles, parts.split(keys), parts.split(rows), strict=True
         )
+        with tf.control_dependencies(parts.checks):
+            return group(
+                [
+                    tf.raw_ops.LookupTableInsertV2(
+                        table_handle=handle, keys=part, values=part_rows
+                    )
+                    for handle, part, part_rows in shards
+                ]
+            )
 
     def remove(self, keys: Any) -> tf.Operation | None:
         """Removes `keys`, of any shape; those not there are ignored."""
@@ -239,7 +301,7 @@ class StringTable(ShardedTable):
     stats = _refusing("count of their bytes")
 
     def _key_tensor(self, keys: Any) -> tf.Tensor:
-        return batches.key_tensor(keys, self.key_dtype, self.name)
+        return arguments.key_tensor(keys, self.key_dtype, self.name)
 
 
 def _missing_row(initializer: Any, dim: int, table: str) -> tuple[str, ...]:

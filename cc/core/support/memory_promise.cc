@@ -17,6 +17,12 @@ using Clock = std::chrono::steady_clock;
 // For what is not counted here: page tables, the program's other memory.
 constexpr int64_t kReserve = int64_t{64} << 20;
 
+// Growth below this does not change what there is for the rest, so that other
+// programs may have taken most of the reserve. What is promised counts, too:
+// the parts of one large batch ask one by one.
+constexpr int64_t kLittle = int64_t{128} << 10;
+constexpr int64_t kReserveForLittle = int64_t{4} << 20;
+
 // A machine fills its memory no faster, and a reading of what is available is
 // trusted for no longer.
 constexpr int64_t kBytesPerNanosecond = 20;
@@ -45,7 +51,7 @@ class Ledger {
     const MutexLock lock(&mutex_);
     if (TakeTrusted(bytes)) return true;
     const bool is_new = Clock::now() < read_at_ + kMostAge;
-    if (is_new && bytes > read_ - kReserve - promised_) return false;
+    if (is_new && bytes > read_ - Reserve(bytes) - promised_) return false;
     return TakeFrom(available_(), bytes);
   }
 
@@ -62,6 +68,11 @@ class Ledger {
   }
 
  private:
+  // What must be left when `bytes` are taken.
+  int64_t Reserve(int64_t bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return promised_ + bytes < kLittle ? kReserveForLittle : kReserve;
+  }
+
   bool TakeTrusted(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (bytes > trusted_bytes_ || Clock::now() >= trusted_until_) return false;
     trusted_bytes_ -= bytes;
@@ -77,8 +88,9 @@ class Ledger {
     read_at_ = Clock::now();
     const int64_t left = available - kReserve - promised_;
     trusted_bytes_ = 0;
-    if (bytes > left) return false;
-    trusted_bytes_ = (left - bytes) / 2;
+    if (bytes > available - Reserve(bytes) - promised_) return false;
+    // Of little beyond the reserve each is looked at.
+    trusted_bytes_ = std::max<int64_t>(0, (left - bytes) / 2);
     const std::chrono::nanoseconds trust(trusted_bytes_ / kBytesPerNanosecond);
     trusted_until_ = read_at_ + std::min(trust, kMostTrust);
     promised_ += bytes;
@@ -89,8 +101,8 @@ class Ledger {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "A table needs ", bytes, " bytes more of memory, of which ", read_,
-        " are available; ", kReserve, " of them are left to the program, and ",
-        promised_,
+        " are available; ", Reserve(bytes),
+        " of them are left to the program, and ", promised_,
         " were promised to what runs now. Raise the limit (the machine's or "
         "the container's memory), bound the table by `max_size`, or evict."));
   }

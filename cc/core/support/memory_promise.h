@@ -13,7 +13,9 @@ namespace tfembed {
 // A system promises more memory than it has and kills who then uses it, so what
 // tables are about to write is asked for here first: it must be available
 // beside all that was promised in this process and may not have been written
-// yet. What others allocate meanwhile is not known: 64 MiB are left for that.
+// yet. What others allocate meanwhile is not known: 64 MiB are left for that. A
+// little, below 128 KiB with all that is promised, is not refused because other
+// programs took these: then 4 MiB are left.
 // Not thread-safe; any number of promises in any threads are.
 class MemoryPromise {
  public:

@@ -99,6 +99,28 @@ TEST(MemoryPromise, TrustsNoReadingBeforeOneThatRefused) {
   EXPECT_TRUE(CheckMemory(10 * kMiB).ok());
 }
 
+TEST(MemoryPromise, RefusesNoLittleWhereOthersTookTheReserve) {
+  const ScopedAvailableMemory memory([] { return 45 * kMiB; });
+  EXPECT_TRUE(CheckMemory(128).ok());
+  EXPECT_TRUE(CheckMemory(100 << 10).ok());
+  EXPECT_TRUE(MemoryPromise().AskForMore(128));
+  EXPECT_FALSE(CheckMemory(kMiB).ok());
+  EXPECT_FALSE(MemoryPromise().AskForMore(kMiB));
+  // Many of a little are much.
+  MemoryPromise promise;
+  int64_t asked = 0;
+  while (asked < kMiB && promise.Ask(1 << 10).ok()) asked += 1 << 10;
+  EXPECT_EQ(asked, (127 << 10));
+}
+
+TEST(MemoryPromise, LeavesSomethingWhereALittleIsAskedForAgainAndAgain) {
+  int64_t available = 45 * kMiB;
+  const ScopedAvailableMemory memory([&] { return available; });
+  while (available > 0 && CheckMemory(100 << 10).ok()) available -= 100 << 10;
+  EXPECT_GE(available, 4 * kMiB);
+  EXPECT_LT(available, 5 * kMiB);
+}
+
 TEST(CheckMemory, RefusesWhatNoMachineHas) {
   EXPECT_TRUE(CheckMemory(0).ok());
   EXPECT_TRUE(CheckMemory(1 << 20).ok());

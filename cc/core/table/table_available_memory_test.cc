@@ -59,6 +59,18 @@ TEST(AvailableMemory, WritesBeyondItLeaveTheTableAsItWas) {
   EXPECT_EQ(LookUp(*table, From(0, 3000)), Filled(3000, 2));
 }
 
+TEST(AvailableMemory, OfOtherProgramsRefusesNoSmallWrite) {
+  auto table = FilledTable(1000);
+  const ScopedAvailableMemory left([] { return 45 * kMiB; });
+  for (int64_t i = 0; i < 100; ++i) {
+    const absl::Status status =
+        Write(table.get(), From(2000 + i * 100, 100), 2);
+    ASSERT_TRUE(status.ok()) << status;
+  }
+  ExpectExhausted(Write(table.get(), From(20000, 10000), 3));
+  EXPECT_EQ(table->size(), 11000);
+}
+
 TEST(AvailableMemory, IsAskedForNewKeysAlone) {
   auto table = FilledTable(20000);
   const Left left(kMiB);

@@ -7,7 +7,7 @@ tensors alone, so the tables are arguments, and the step is of plain SGD.
 import tensorflow as tf
 
 import tfembed
-from tfembed.embedding.static_lookup import (
+from tfembed.embedding.lookups.static_lookup import (
     look_up_static,
     rows_of_whole_tables,
 )

@@ -2,19 +2,77 @@
 
 from __future__ import annotations
 
+import dataclasses
+import gc
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from tfembed import checks, errors
 from tfembed.checkpoint import row_files
 from tfembed.checkpoint.one_device import check_one_device
-from tfembed.dynamic_embedding.files import folders
 from tfembed.ops import files as file_ops
 from tfembed.ops.private import orders_by_itself
 from tfembed.tables import HashTable
 
-__all__ = ["BUFFER_SIZE", "load", "load_pairs", "save"]
+__all__ = [
+    "BUFFER_SIZE",
+    "DynamicEmbeddingSaver",
+    "FileSystemSaver",
+    "FileSystemSaverConfig",
+    "folder",
+    "load",
+    "load_pairs",
+    "path",
+    "rows",
+    "save",
+]
+
+
+def folder(dirpath: Any, dirpath_env: str | None) -> tf.Tensor:
+    """The folder, a string scalar: the environment's, if set, else `dirpath`.
+
+    Raises:
+      tfembed.errors.ArgumentError: an empty path.
+    """
+    override = os.environ.get(dirpath_env) if dirpath_env else None
+    if not override and tf.is_tensor(dirpath):
+        return dirpath
+    name = override or os.fspath(dirpath)
+    if not name:
+        raise errors.ArgumentError(
+            f"`dirpath` must be a folder's path, as in '.'; got {dirpath!r}."
+        )
+    return tf.constant(name)
+
+
+def path(folder: tf.Tensor) -> str:
+    """The folder's path, to look for files now.
+
+    Raises:
+      tfembed.errors.ArgumentError: it is known only when a graph runs.
+    """
+    value = tf.get_static_value(folder)
+    if value is None:
+        raise errors.ArgumentError(
+            "`dirpath` must be known when files are looked for; got a tensor "
+            "of a graph. Give a path, or name the files."
+        )
+    return str(
+        tf.compat.as_str(value.item() if hasattr(value, "item") else value)
+    )
+
+
+def rows(buffer_size: Any) -> int:
+    """`buffer_size`, rows that are copied at a time.
+
+    Raises:
+      tfembed.errors.ArgumentError: below 1, or no integer.
+    """
+    return checks.integer(buffer_size, "buffer_size", least=1)
+
 
 BUFFER_SIZE = 4194304  # Rows, as TFRA's.
 
@@ -31,7 +89,8 @@ def save(
     """Writes a pair of files for each shard: docs/formats/row_files.md.
 
     Args:
-      table: what has the `handles` of a table or of one of its shards.
+      table: what has the `handles` of a table or of one of its shards, and
+        the table's `file_owner`.
       folder: string scalar.
       stems: the name of each shard's pair.
       append: whether rows go behind those that are there.
@@ -40,16 +99,29 @@ def save(
 
     Returns:
       The op in a graph, None in eager mode.
+
+    Raises:
+      tf.errors.AlreadyExistsError: the files hold rows of another table.
     """
     check_one_device(table.handles, table.name)
-    with tf.name_scope(name or "save_to_file_system"):
-        saved = file_ops.save(
+
+    def write() -> tf.Operation | None:
+        return file_ops.save(
             table.handles,
             folder,
             [str(stem) for stem in stems],
-            buffer_size=folders.rows(buffer_size),
+            buffer_size=rows(buffer_size),
             append=append,
+            owner=table.file_owner,
         )
+
+    with tf.name_scope(name or "save_to_file_system"):
+        try:
+            saved = write()
+        except tf.errors.AlreadyExistsError:
+            # A table that nothing but a cycle of references keeps is no other.
+            gc.collect()
+            saved = write()
     return None if orders_by_itself() else saved
 
 
@@ -68,7 +140,7 @@ def load_pairs(
     """
     stems = [stem]
     if entire_folder:
-        stems = row_files.find_pairs(folders.path(folder), stem)
+        stems = row_files.find_pairs(path(folder), stem)
     return load(table, folder, stems, buffer_size=buffer_size, name=name)
 
 
@@ -97,6 +169,59 @@ def load(
             table,
             folder,
             [str(stem) for stem in stems],
-            buffer_size=folders.rows(buffer_size),
+            buffer_size=rows(buffer_size),
             select=select,
         )
+
+
+class DynamicEmbeddingSaver:
+    """What a `KVCreator` takes as its `saver`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class FileSystemSaverConfig:
+    """The arguments of a `FileSystemSaver`."""
+
+    proc_size: int | None = None
+    proc_rank: int | None = None
+    save_path: str | None = None
+    buffer_size: int = 4096
+
+
+class FileSystemSaver(DynamicEmbeddingSaver):
+    """Accepted so that programs written for TFRA run; it changes nothing.
+
+    TFRA's writes tables beside a checkpoint, since its checkpoints take a copy
+    of them in memory and do not restore into another number of shards.
+    tfembed's stream, restore into any number and are committed as a whole, so
+    tables are in them. For TFRA's files call `Variable.save_to_file_system`.
+
+    Args:
+      proc_size: None or 1.
+      proc_rank: None or 0.
+      save_path: None.
+      buffer_size: not used.
+
+    Raises:
+      tfembed.errors.UnsupportedError: files of several processes, or in a place
+        of their own.
+    """
+
+    def __init__(
+        self,
+        proc_size: int | None = None,
+        proc_rank: int | None = None,
+        save_path: str | None = None,
+        buffer_size: int = 4096,
+    ) -> None:
+        self.config = FileSystemSaverConfig(
+            proc_size, proc_rank, save_path, buffer_size
+        )
+        is_plain = proc_size in (None, 1) and proc_rank in (None, 0)
+        if not is_plain or save_path is not None:
+            raise errors.UnsupportedError(
+                f"{self.config} asks for files of {proc_size} processes in "
+                f"{save_path!r}; checkpoints hold the tables of their own "
+                "process. Call `variable.save_to_file_system(dirpath, "
+                "proc_size, proc_rank)` for such files."
+            )

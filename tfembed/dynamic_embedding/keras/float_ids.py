@@ -7,6 +7,7 @@ stand-ins for ids; a function that runs refuses floats, and so does an export.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -15,7 +16,53 @@ import tensorflow as tf
 from tfembed import errors, ops
 from tfembed.dynamic_embedding.keras import layer_config
 
-__all__ = ["stand_in"]
+__all__ = ["LayerKeys", "stand_in"]
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerKeys:
+    """Makes keys of the ids that a layer looks up.
+
+    Attributes:
+      layer: its name.
+      dtype: of the table's keys.
+    """
+
+    layer: str
+    dtype: tf.DType
+
+    def __call__(self, ids: Any) -> tf.Tensor:
+        """Dense `ids` as keys: integers widened, floats as of `stand_in`.
+
+        Raises:
+          tfembed.errors.DtypeError: ids that are no keys of the table.
+        """
+        if isinstance(ids, tf.SparseTensor):
+            raise errors.DtypeError(
+                f"Ids of layer '{self.layer}' must be dense or ragged; got a "
+                "SparseTensor. Give it tf.RaggedTensor.from_sparse(ids)."
+            )
+        ids = tf.convert_to_tensor(ids)
+        if self._are_keys(ids.dtype):
+            return tf.cast(ids, self.dtype) if ids.dtype != self.dtype else ids
+        return stand_in(ids, self.dtype, self._complaint(ids.dtype))
+
+    def check(self, dtype: tf.DType) -> None:
+        """Raises DtypeError for a dtype of ids that are no keys."""
+        if not self._are_keys(dtype):
+            raise errors.DtypeError(self._complaint(dtype))
+
+    def _are_keys(self, dtype: tf.DType) -> bool:
+        is_integer = dtype.is_integer and self.dtype.is_integer
+        return bool(dtype == self.dtype or is_integer)
+
+    def _complaint(self, dtype: tf.DType) -> str:
+        wanted = self.dtype.name
+        return (
+            f"Ids of layer '{self.layer}' must be {wanted}; got {dtype.name}. "
+            "Begin the model, a Sequential one too, with keras.Input(shape, "
+            f"dtype='{wanted}')."
+        )
 
 
 def stand_in(value: tf.Tensor, dtype: tf.DType, complaint: str) -> tf.Tensor:

@@ -20,6 +20,7 @@ __all__ = [
     "combiner_of",
     "initializer_config",
     "initializer_of",
+    "is_below",
     "name_of",
     "object_of",
     "policy_config",
@@ -136,6 +137,15 @@ def policy_of(config: Any) -> Any:
             f"{name!r}. Was the model saved by a newer release?"
         )
     return getattr(policies, name)(**fields)
+
+
+def is_below(cls: type, method: str, other: str) -> bool:
+    """Whether a class changes `method` below the class that has its `other`."""
+    changes, knows = (
+        next(c for c in cls.__mro__ if name in vars(c))
+        for name in (method, other)
+    )
+    return changes is not knows and issubclass(changes, knows)
 
 
 def _registered(name: str) -> Any:

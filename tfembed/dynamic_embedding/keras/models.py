@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.dynamic_embedding.keras import layer_config
-from tfembed.dynamic_embedding.keras.horovod import check_one_process
+from tfembed.dynamic_embedding.keras.callbacks import check_one_process
 
 __all__ = ["de_hvd_save_model", "de_save_model", "save_model"]
 

@@ -12,9 +12,17 @@ import tensorflow as tf
 from tfembed import errors
 from tfembed.dynamic_embedding.keras.table_variable import TableVariable
 from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
-from tfembed.dynamic_embedding.training.inner_attribute import inner_attribute
-from tfembed.dynamic_embedding.training.optimizer import TableOptimizer
+from tfembed.dynamic_embedding.training.optimizer import (
+    TableOptimizer,
+    inner_attribute,
+)
+from tfembed.dynamic_embedding.training.step_gradients import (
+    table_or_self,
+)
 from tfembed.dynamic_embedding.variables.variable import Variable
+from tfembed.foreign_optimizers.wrapped_optimizer import (
+    lasting_name,
+)
 
 __all__ = ["KerasTableOptimizer"]
 
@@ -32,7 +40,8 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
 
     Args:
       engine: what does a step.
-      name: as of any Keras optimizer.
+      name: as of any Keras optimizer; None: the inner one's, without what
+        Keras numbers it by.
 
     Attributes:
       engine: as given.
@@ -40,9 +49,11 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
     """
 
     def __init__(self, engine: TableOptimizer, name: str | None = None) -> None:
+        inner = engine.optimizer
+        name = name or lasting_name(inner, inner.name)
         super().__init__(learning_rate=0.0, name=name)
         self.engine = engine
-        self.inner_optimizer = engine.optimizer
+        self.inner_optimizer = inner
 
     def __setattr__(self, attribute: str, value: Any) -> None:
         # LossScaleOptimizer sets it on what it wraps. It sums up gradients'
@@ -97,7 +108,7 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
         tables: list[Any] = []
         dense: list[Any] = []
         for variable in variables:
-            target = _table_or_self(variable)
+            target = table_or_self(variable)
             is_table = isinstance(target, (Variable, TrainableWrapper))
             (tables if is_table else dense).append(target)
         self.engine.attach(tables)
@@ -129,11 +140,7 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
         pairs = list(grads_and_vars)
         if not self.built:
             self.build([variable for _, variable in pairs])
-        self.engine.apply_gradients(
-            [(gradient, _table_or_self(v)) for gradient, v in pairs],
-            name=name,
-            **options,
-        )
+        self.engine.apply_gradients(pairs, name=name, **options)
 
     def minimize(self, loss: Any, var_list: Any, **options: Any) -> tf.Tensor:
         """Takes one step: `TableOptimizer.minimize`.
@@ -146,12 +153,7 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
                 "`var_list` must be variables, such as "
                 "`model.trainable_variables`, or a function of them; got None."
             )
-
-        def targets() -> list[Any]:
-            given = var_list() if callable(var_list) else var_list
-            return [_table_or_self(variable) for variable in given]
-
-        return self.engine.minimize(loss, targets, **options)
+        return self.engine.minimize(loss, var_list, **options)
 
     def slots_of(self, params: Variable) -> list[Any]:
         """Views of the slots beside a table's rows; for the `Variable`."""
@@ -179,6 +181,10 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
     def get_config(self) -> dict[str, Any]:
         """The arguments of `DynamicEmbeddingOptimizer`."""
         inner = keras.saving.serialize_keras_object(self.inner_optimizer)
+        named = inner["config"]
+        if "name" in named:
+            lasting = lasting_name(self.inner_optimizer, named["name"])
+            inner["config"] = {**named, "name": lasting}
         return {
             "name": self.name,
             "inner_optimizer": inner,
@@ -196,7 +202,3 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
             options.pop("inner_optimizer"), custom_objects=custom_objects
         )
         return cls(TableOptimizer(inner, **options), name)
-
-
-def _table_or_self(variable: Any) -> Any:
-    return variable.params if isinstance(variable, TableVariable) else variable

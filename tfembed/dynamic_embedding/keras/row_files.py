@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.dynamic_embedding.variables.variable import Variable
+from tfembed.ops import checkpoint as checkpoint_ops
 
 __all__ = [
     "assets_follow",
@@ -73,6 +74,7 @@ def read_assets(params: Any, folder: str | None) -> None:
             f"The file holds no rows for '{params.name}'. Was it saved by another "
             "model?"
         )
+    checkpoint_ops.check_sizes(str(prefix))
     status = tf.train.Checkpoint(params=params).read(str(prefix))
     saved = tf.train.load_checkpoint(str(prefix))
     is_new_expiry = (
@@ -104,7 +106,9 @@ def read_store(params: Any, store: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for key in sorted(store.keys()):
             name, mark, _ = key.partition("|")
-            if mark and name.startswith(f"{_PREFIX}."):
+            # A name with a "/" would be that of a file elsewhere.
+            is_file = name.startswith(f"{_PREFIX}.") and "/" not in name
+            if mark and is_file:
                 with (pathlib.Path(folder) / name).open("ab") as file:
                     file.write(np.asarray(store[key]).tobytes())
         read_assets(params, folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import warnings
 from collections.abc import Sequence
@@ -13,21 +14,98 @@ import tensorflow as tf
 
 from tfembed import checks, errors, ops
 from tfembed.dynamic_embedding.keras import layer_config, row_files
-from tfembed.dynamic_embedding.keras.float_ids import stand_in
-from tfembed.dynamic_embedding.keras.layer_options import LayerOptions
+from tfembed.dynamic_embedding.keras.float_ids import LayerKeys
+from tfembed.dynamic_embedding.keras.layer_config import is_below
 from tfembed.dynamic_embedding.keras.table_variable import TableVariable
 from tfembed.dynamic_embedding.lookups.lookup import (
     embedding_lookup,
     embedding_lookup_unique,
 )
 from tfembed.dynamic_embedding.lookups.shadow_variable import TableShadow
-from tfembed.dynamic_embedding.lookups.watched_rows import check_max_norm
-from tfembed.dynamic_embedding.variables.partition import default_partition_fn
+from tfembed.dynamic_embedding.lookups.trainable import check_max_norm
+from tfembed.dynamic_embedding.variables.arguments import default_partition_fn
 from tfembed.dynamic_embedding.variables.variable import Variable
 
-__all__ = ["TableLayer"]
+__all__ = ["LayerOptions", "TableLayer"]
+
+
+_POLICIES = ("admission", "eviction", "expiry")
+
+_INTEGERS = {"init_capacity": 0, "max_size": 1}  # And the least of each.
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerOptions:
+    """Options of a layer's table. `max_norm` is the lookup's, others Variable's."""
+
+    admission: Any = None
+    bp_v2: bool = False
+    checkpoint: bool = True
+    eviction: Any = None
+    expiry: Any = None
+    init_capacity: int = 0
+    kv_creator: Any = None
+    max_norm: float | None = None
+    max_size: int | None = None
+    partitioner: Any = None
+    restrict_policy: Any = None
+    stochastic_rounding: bool = False
+
+    @classmethod
+    def take_from(cls, kwargs: dict[str, Any]) -> LayerOptions:
+        """Takes the options out of a layer's keyword arguments.
+
+        Raises:
+          tfembed.errors.UnsupportedError: a `distribute_strategy`, or a Keras
+            that does not run on TensorFlow.
+        """
+        if keras.backend.backend() != "tensorflow":
+            raise errors.UnsupportedError(
+                "tfembed's layers need Keras on TensorFlow; it runs on "
+                f"'{keras.backend.backend()}'. Set KERAS_BACKEND=tensorflow."
+            )
+        if kwargs.pop("distribute_strategy", None) is not None:
+            raise errors.UnsupportedError(
+                "`distribute_strategy` is not in this release; leave it None. "
+                "tfembed.TPUEmbedding trains under strategies."
+            )
+        kwargs.pop("keep_distribution", None)  # Devices are always kept.
+        names = [field.name for field in dataclasses.fields(cls)]
+        options = {name: kwargs.pop(name) for name in names if name in kwargs}
+        for name, least in _INTEGERS.items():
+            if options.get(name) is not None:
+                options[name] = checks.integer(options[name], name, least=least)
+        if options.get("max_norm") is not None:
+            # As Python's, so that it is JSON; `check_max_norm` tells of others.
+            options["max_norm"] = checks.scalar(options["max_norm"])
+        for name in ("partitioner", "restrict_policy"):
+            options[name] = layer_config.object_of(options.get(name), name)
+        if options["partitioner"] is default_partition_fn:
+            options["partitioner"] = None  # So that it need not be registered.
+        for name in _POLICIES:
+            options[name] = layer_config.policy_of(options.get(name))
+        return cls(**options)
+
+    def config(self) -> dict[str, Any]:
+        """The options as JSON, for `take_from`.
+
+        The only creator there is makes what None makes, and is left out.
+
+        Raises:
+          tfembed.errors.ArgumentError: a function or class is not registered.
+        """
+        fields = {
+            f.name: getattr(self, f.name) for f in dataclasses.fields(self)
+        }
+        for name in ("partitioner", "restrict_policy"):
+            fields[name] = layer_config.name_of(fields[name], name)
+        for name in _POLICIES:
+            fields[name] = layer_config.policy_config(fields[name])
+        return {**fields, "kv_creator": None}
+
 
 _ROWS_IN_ASSETS = "rows_in_assets"
+
 _NO_ROWS = "no_rows"
 
 
@@ -88,6 +166,8 @@ class TableLayer(keras.layers.Layer):
             stochastic_rounding=options.stochastic_rounding,
         )
         check_max_norm(options.max_norm, self.params)
+        self._keys = LayerKeys(self.name, self.params.key_dtype)
+        self.params.as_keys = self._keys
         with keras.name_scope(self.name):
             self._weight = TableVariable(
                 self.params, trainable=self.trainable, name="rows"
@@ -125,18 +205,11 @@ class TableLayer(keras.layers.Layer):
         """Views of the slots beside the rows: `Variable.optimizer_vars`."""
         return self.params.optimizer_vars
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls the layer; the first argument, the ids, as keys.
-
-        So that a `call` of a class that users derive may look them up as they
-        come, also where Keras builds a model by tracing it with floats.
-        """
-        if args and isinstance(args[0], (tf.Tensor, np.ndarray)):
-            args = (self._keys(args[0]), *args[1:])
-        return super().__call__(*args, **kwargs)
-
     def look_up(self, ids: Any) -> Any:
         """The rows of `ids`, ids.shape + [size], in the layer's compute dtype.
+
+        A `call` of a class that users derive gets what they pass. It looks up
+        what it makes of that by this method, by `super().call` or in `shadow`.
 
         Args:
           ids: a tensor of any shape, or a tf.RaggedTensor.
@@ -171,34 +244,17 @@ class TableLayer(keras.layers.Layer):
         rows = rows if self.trainable else tf.stop_gradient(rows)
         return tf.cast(rows, self.compute_dtype)
 
-    def compute_output_spec(self, ids: Any) -> Any:
-        """What a functional model gets; refuses ids that are no keys early."""
-        if not self._are_keys(tf.as_dtype(ids.dtype)):
-            raise errors.DtypeError(self._complaint(ids.dtype))
-        return super().compute_output_spec(ids)
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        """What a functional model gets; refuses ids that are no keys early.
 
-    def _keys(self, ids: Any) -> tf.Tensor:
-        if isinstance(ids, tf.SparseTensor):
-            raise errors.DtypeError(
-                f"Ids of layer '{self.name}' must be dense or ragged; got a "
-                "SparseTensor. Give it tf.RaggedTensor.from_sparse(ids)."
-            )
-        ids, key_dtype = tf.convert_to_tensor(ids), self.params.key_dtype
-        if self._are_keys(ids.dtype):
-            return tf.cast(ids, key_dtype) if ids.dtype != key_dtype else ids
-        return stand_in(ids, key_dtype, self._complaint(ids.dtype.name))
-
-    def _are_keys(self, dtype: tf.DType) -> bool:
-        key_dtype = self.params.key_dtype
-        return dtype == key_dtype or (dtype.is_integer and key_dtype.is_integer)
-
-    def _complaint(self, dtype: str) -> str:
-        wanted = self.params.key_dtype.name
-        return (
-            f"Ids of layer '{self.name}' must be {wanted}; got {dtype}. Begin the "
-            f"model, a Sequential one too, with keras.Input(shape, "
-            f"dtype='{wanted}')."
-        )
+        A `call` of a class that users derive is traced: its input need be no
+        ids, its output no rows.
+        """
+        if is_below(type(self), "call", "compute_output_shape"):
+            return keras.Operation.compute_output_spec(self, *args, **kwargs)
+        for ids in args[:1]:
+            self._keys.check(tf.as_dtype(ids.dtype))
+        return super().compute_output_spec(*args, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the layer.

@@ -9,12 +9,42 @@ import keras
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.dynamic_embedding.lookups.gradient_source import (
+    TableSource,
+    WatchedTable,
+)
 from tfembed.dynamic_embedding.variables.variable import Variable
 
-__all__ = ["TableVariable"]
+__all__ = ["SourceWeight", "TableVariable"]
 
 
-class TableVariable(keras.Variable):
+class SourceWeight(keras.Variable, TableSource):
+    """A weight of Keras that is a source of gradients for TensorFlow too.
+
+    Keras' own cannot be watched by a tape, nor have zeros for a gradient: one
+    takes their `value` there.
+    """
+
+    @property
+    def dtype(self) -> str:
+        """The weight's dtype, as Keras names it."""
+        return _Dtype(super().dtype)
+
+
+class _Dtype(str):
+    """The name of a dtype, which tapes take for the dtype."""
+
+    @property
+    def is_floating(self) -> bool:
+        """Whether it is one of floats."""
+        return bool(tf.as_dtype(str(self)).is_floating)
+
+    @property
+    def _type_enum(self) -> int:
+        return int(tf.as_dtype(str(self)).as_datatype_enum)
+
+
+class TableVariable(SourceWeight):
     """A weight of shape [0, dim] that stands for a table of any size.
 
     Keras' trainer asks a tape for the gradients of a model's trainable weights
@@ -27,10 +57,21 @@ class TableVariable(keras.Variable):
       params: the table.
       trainable: whether the layer is.
       name: of the weight.
+      is_implied: whether the table is no weight that a layer made, but one that
+        a layer looks up. Optimizers leave such a weight out where the table is
+        given too.
     """
 
-    def __init__(self, params: Variable, *, trainable: bool, name: str) -> None:
+    def __init__(
+        self,
+        params: Variable,
+        *,
+        trainable: bool,
+        name: str,
+        is_implied: bool = False,
+    ) -> None:
         self._params = params
+        self.is_implied = is_implied
         super().__init__(
             initializer="zeros",
             shape=(0, params.dim),
@@ -52,6 +93,21 @@ class TableVariable(keras.Variable):
         """The resource that gradients of lookups go to."""
         return self._params.handle
 
+    @property
+    def watched(self) -> WatchedTable:
+        """The table's: what a tape watches for this weight."""
+        return self._params.watched
+
+    @property
+    def key_dtype(self) -> tf.DType:
+        """Dtype of the table's keys."""
+        return self._params.key_dtype
+
+    @property
+    def dim(self) -> int:
+        """Width of a row."""
+        return self._params.dim
+
     def assign(self, value: Any) -> Any:
         """Takes an array of shape [0, dim], as `get_weights` gives.
 
@@ -59,8 +115,11 @@ class TableVariable(keras.Variable):
 
         Raises:
           tfembed.errors.UnsupportedError: a gradient, from an optimizer that
-            does not train tables.
+            does not train tables. For a weight that `is_implied` a warning.
         """
+        if isinstance(value, tf.IndexedSlices) and self.is_implied:
+            warnings.warn(self._not_alone(), stacklevel=2)
+            return self
         if isinstance(value, tf.IndexedSlices):
             raise errors.UnsupportedError(self._not_alone())
         warnings.warn(

@@ -7,21 +7,62 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.dynamic_embedding.lookups.lookup_buffer import buffer
-from tfembed.dynamic_embedding.lookups.model_mode import ModelMode
-from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
-from tfembed.dynamic_embedding.lookups.watched_rows import (
+from tfembed.dynamic_embedding.lookups.trainable import (
+    TrainableWrapper,
+    buffer,
     check_max_norm,
     clip_rows,
     watch,
 )
 from tfembed.dynamic_embedding.variables import arguments
-from tfembed.dynamic_embedding.variables.embedding_weights import (
-    EmbeddingWeights,
-)
+from tfembed.dynamic_embedding.variables.arguments import EmbeddingWeights
 from tfembed.dynamic_embedding.variables.variable import Variable
+from tfembed.not_in_release import absent
 
-__all__ = ["ShadowVariable", "TableShadow"]
+__all__ = [
+    "DistributedVariableWrapper",
+    "HvdVariable",
+    "ModelMode",
+    "ShadowVariable",
+    "TableShadow",
+    "enable_inference_mode",
+    "enable_train_mode",
+    "get_model_mode",
+]
+
+
+class ModelMode:
+    """The modes of a program; one holds for all of it.
+
+    In train mode a lookup through a `ShadowVariable` carries a gradient and
+    leaves its ids and rows in the shadow. In inference mode it does neither, so
+    that any number of threads may look up through one shadow. A tf.function
+    keeps the mode that it was traced in. Other lookups are the same in both.
+
+    Attributes:
+      TRAIN: "train".
+      INFERENCE: "inference".
+      CURRENT_SETTING: the mode that holds.
+    """
+
+    TRAIN = "train"
+    INFERENCE = "inference"
+    CURRENT_SETTING = TRAIN
+
+
+def enable_train_mode() -> None:
+    """Lets lookups train, as they do from the start."""
+    ModelMode.CURRENT_SETTING = ModelMode.TRAIN
+
+
+def enable_inference_mode() -> None:
+    """Lets lookups only read; call it before functions are traced."""
+    ModelMode.CURRENT_SETTING = ModelMode.INFERENCE
+
+
+def get_model_mode() -> str:
+    """The mode that holds, "train" or "inference"."""
+    return ModelMode.CURRENT_SETTING
 
 
 class ShadowVariable(TrainableWrapper, EmbeddingWeights):
@@ -90,19 +131,9 @@ class ShadowVariable(TrainableWrapper, EmbeddingWeights):
             self.exists = buffer(tf.bool, f"{name}-exists")
 
     @property
-    def key_dtype(self) -> tf.DType:
-        """Dtype of the keys."""
-        return self.params.key_dtype
-
-    @property
-    def value_dtype(self) -> tf.DType:
-        """Dtype of the rows."""
-        return self.params.value_dtype
-
-    @property
-    def dim(self) -> int:
-        """Width of a row."""
-        return self.params.dim
+    def as_keys(self) -> Any:
+        """What makes keys of ids, where a layer has the table; or None."""
+        return self.params.as_keys
 
     def embedding_lookup(
         self,
@@ -165,6 +196,10 @@ class TableShadow(ShadowVariable):
         """The resource that gradients of all lookups go to."""
         return self.params.handle
 
+    @property
+    def read_variable(self) -> None:
+        """None: gradients go to the table."""
+
     def _watch(self, rows: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
         if not self.trainable:
             return rows
@@ -178,3 +213,7 @@ def _check_type(argument: str, value: Any, expected: type) -> None:
             f"{expected.__module__.partition('.')[0]} {expected.__name__}; got "
             f"{type(value).__name__}."
         )
+
+
+HvdVariable = absent("HvdVariable", __name__)
+DistributedVariableWrapper = absent("DistributedVariableWrapper", __name__)

@@ -10,7 +10,7 @@ from tfembed import checks, errors
 from tfembed.dynamic_embedding.restrict.restrict_policy import RestrictPolicy
 from tfembed.dynamic_embedding.variables.variable import Variable
 
-__all__ = ["StatusPolicy"]
+__all__ = ["FrequencyRestrictPolicy", "StatusPolicy", "TimestampRestrictPolicy"]
 
 # What a status is made of.
 _OF_VARIABLE = (
@@ -25,7 +25,7 @@ class StatusPolicy(RestrictPolicy):
     The status has the keys' dtype and the shards of the variable, and is called
     `status/<variable>/<kind>`. It is a table of its own, since keys may be noted
     before the variable holds them. It follows the variable's: keys that leave
-    that, however they do, lose their status (`tfembed.tables.followed_table`).
+    that, however they do, lose their status (`tfembed.tables.followers`).
 
     Args:
       var: the `Variable` to follow.
@@ -116,7 +116,7 @@ class StatusPolicy(RestrictPolicy):
         # still or not.
         writes = [table.remove(removed)]
         with tf.control_dependencies([w for w in writes if w is not None]):
-            writes = [status.drop_stale()]
+            writes = [status.followers.drop_stale()]
         with tf.control_dependencies([w for w in writes if w is not None]):
             return tf.identity(excess)
 
@@ -125,3 +125,75 @@ class StatusPolicy(RestrictPolicy):
         if tf.is_tensor(ids):
             return ids
         return tf.convert_to_tensor(ids, self._variable.key_dtype)
+
+
+class FrequencyRestrictPolicy(StatusPolicy):
+    """Removes the keys that were updated least often.
+
+    A key's status is the number of updates in which it took part; it stays at
+    the largest int32 once it got there.
+
+    Args:
+      var: the `Variable` to follow.
+      count_repeats: whether a key that comes several times in one update counts
+        that often. As an argument of a variable it is
+        `restrict_policy=functools.partial(FrequencyRestrictPolicy,
+        count_repeats=True)`.
+    """
+
+    def __init__(self, var: Variable, count_repeats: bool = False) -> None:
+        super().__init__(var, "frequency")
+        self._count_repeats = bool(count_repeats)
+
+    @property
+    def freq_var(self) -> Variable:
+        """`status`, by TFRA's name."""
+        return self._status
+
+    def apply_update(self, ids: Any) -> Any:
+        """Adds 1 to the status of each of `ids`, keys of any shape.
+
+        Returns:
+          The op in a graph, None in eager mode.
+        """
+        keys = tf.reshape(self._keys(ids), [-1])
+        keys, _, repeats = tf.unique_with_counts(keys)
+        added = repeats if self._count_repeats else tf.ones_like(repeats)
+        old, exists = self._status.lookup(keys, return_exists=True)
+        # Never past the largest int32.
+        new = old + tf.minimum(added[:, tf.newaxis], tf.int32.max - old)
+        return self._status.accum(keys, old, new, exists)
+
+
+class TimestampRestrictPolicy(StatusPolicy):
+    """Removes the keys that were not updated for the longest time.
+
+    A key's status is the second, since 1970, of its last update.
+
+    Args:
+      var: the `Variable` to follow.
+
+    Example:
+      variable = de.Variable(restrict_policy=de.TimestampRestrictPolicy)
+      ...  # train
+      variable.restrict(1_000_000, trigger=1_200_000)
+    """
+
+    def __init__(self, var: Variable) -> None:
+        super().__init__(var, "timestamp")
+
+    @property
+    def tstp_var(self) -> Variable:
+        """`status`, by TFRA's name."""
+        return self._status
+
+    def apply_update(self, ids: Any) -> Any:
+        """Sets the status of `ids`, keys of any shape, to this second.
+
+        Returns:
+          The op in a graph, None in eager mode.
+        """
+        keys = self._keys(ids)
+        now = tf.cast(tf.timestamp(), tf.int32)
+        shape = tf.concat([tf.shape(keys), [1]], 0)
+        return self._status.upsert(keys, tf.fill(shape, now))

@@ -2,34 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfembed import errors
 from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
-from tfembed.dynamic_embedding.training.families.wrap import wrap
-from tfembed.dynamic_embedding.training.families.wrapped_optimizer import (
-    counter,
-)
-from tfembed.dynamic_embedding.training.fused_rule import FusedRule
-from tfembed.dynamic_embedding.training.graph_place import (
-    check_graph,
-    current_graph,
-)
-from tfembed.dynamic_embedding.training.graph_step import graph_step
-from tfembed.dynamic_embedding.training.inner_attribute import inner_attribute
-from tfembed.dynamic_embedding.training.key_sums import TableGradient
-from tfembed.dynamic_embedding.training.key_use import (
-    forget_evicted,
-    note_updates,
-)
-from tfembed.dynamic_embedding.training.replica_step import (
-    check_replicas,
-    once,
-)
-from tfembed.dynamic_embedding.training.row_rule import RowRule
+from tfembed.dynamic_embedding.tensorflow1.graph_step import graph_step
 from tfembed.dynamic_embedding.training.row_update import (
     check_no_admission,
     update_rows,
@@ -41,18 +21,132 @@ from tfembed.dynamic_embedding.training.slot_variable import (
 from tfembed.dynamic_embedding.training.step_gradients import (
     check_counter,
     check_finite,
+    checks_at_run_time,
     loss_gradients,
     sort_gradients,
     variable_of,
 )
-from tfembed.dynamic_embedding.training.table_gradient import (
-    checks_at_run_time,
+from tfembed.dynamic_embedding.training.table_update import (
+    forget_evicted,
+    note_updates,
+    update_tables,
 )
-from tfembed.dynamic_embedding.training.table_update import update_tables
 from tfembed.dynamic_embedding.variables.variable import Variable
+from tfembed.foreign_optimizers.fused_rule import FusedRule
+from tfembed.foreign_optimizers.key_sums import TableGradient
+from tfembed.foreign_optimizers.row_rule import RowRule
+from tfembed.foreign_optimizers.wrap import wrap
+from tfembed.foreign_optimizers.wrapped_optimizer import counter
+from tfembed.ops.graph_place import check_graph, current_graph
 from tfembed.ops.private import in_session_graph
 
-__all__ = ["TableOptimizer"]
+__all__ = ["TableOptimizer", "check_replicas", "inner_attribute", "once"]
+
+
+def check_replicas(counter: tf.Variable, *, are_summed: bool) -> None:
+    """Refuses a step that replicas cannot take together.
+
+    Args:
+      counter: a variable that was made with the optimizer.
+      are_summed: whether the caller says that each has the sum of all.
+
+    Raises:
+      tfembed.errors.UnsupportedError: several replicas of another strategy than
+        tf.distribute.MirroredStrategy, or with summed gradients.
+      tfembed.errors.StateError: the step is not inside of strategy.run, or the
+        optimizer was not made inside of strategy.scope.
+    """
+    strategy = tf.distribute.get_strategy()
+    if strategy.num_replicas_in_sync == 1:
+        return
+    if not isinstance(strategy, tf.distribute.MirroredStrategy):
+        raise errors.UnsupportedError(
+            "DynamicEmbeddingOptimizer does not run under "
+            f"{type(strategy).__name__} in this release; use the default "
+            "strategy, OneDeviceStrategy or MirroredStrategy."
+        )
+    if are_summed:
+        raise errors.UnsupportedError(
+            "DynamicEmbeddingOptimizer sums the gradients of replicas itself: "
+            "give each replica's own, without `skip_gradients_aggregation` and "
+            "`experimental_aggregate_gradients=False`."
+        )
+    if not isinstance(counter, tf.distribute.DistributedValues):
+        raise errors.StateError(
+            "DynamicEmbeddingOptimizer was made outside of the strategy that "
+            "runs its step. Make it, and the dense variables that it moves, "
+            "inside of strategy.scope()."
+        )
+    if tf.distribute.get_replica_context() is None:
+        raise errors.StateError(
+            "A step of DynamicEmbeddingOptimizer must be called inside of "
+            f"strategy.run: the strategy has {strategy.num_replicas_in_sync} "
+            "replicas, each with gradients of its own."
+        )
+
+
+def once(
+    update: Callable[[list[TableGradient]], Any],
+    gradients: Sequence[TableGradient],
+) -> Any:
+    """Calls `update` once, with the gradients of all replicas.
+
+    Every replica must call it, outside of conditionals and loops of its own.
+
+    Args:
+      update: gets each table as often as there are replicas; what it returns is
+        returned to all of them.
+      gradients: of this replica.
+    """
+    context = tf.distribute.get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        return update(list(gradients))
+    variables = [params for _, params in gradients]
+
+    def merged(strategy: Any, *parts: Any) -> Any:
+        of_replicas = [_of_each(strategy, x) for x in parts]
+        return update(
+            [
+                (tf.IndexedSlices(values, keys), params)
+                for keys_of, values_of, params in zip(
+                    of_replicas[::2], of_replicas[1::2], variables, strict=True
+                )
+                for keys, values in zip(keys_of, values_of, strict=True)
+            ]
+        )
+
+    tensors = [x for g, _ in gradients for x in (g.indices, g.values)]
+    return context.merge_call(merged, args=tensors)
+
+
+def _of_each(strategy: Any, part: Any) -> tuple[Any, ...]:
+    """What each replica gave; a tensor that all share arrives as one."""
+    found = strategy.experimental_local_results(part)
+    if isinstance(part, tf.distribute.DistributedValues):
+        return found
+    return found * strategy.num_replicas_in_sync
+
+
+def inner_attribute(front: Any, holder: str, name: str) -> Any:
+    """A public attribute of the optimizer that `front` wraps, such as `beta_1`.
+
+    For `__getattr__`, which may be asked before there is that optimizer.
+
+    Args:
+      front: what wraps it.
+      holder: the attribute of `front` that is the optimizer.
+      name: of the attribute asked for.
+
+    Raises:
+      AttributeError: the optimizer has none of that name, or it is private.
+    """
+    inner = vars(front).get(holder)
+    if name.startswith("_") or not hasattr(inner, name):
+        raise AttributeError(
+            f"'{type(front).__name__}' object has no attribute '{name}'"
+        )
+    return getattr(inner, name)
+
 
 _NONFINITE = ("skip", "refuse", "allow")
 
@@ -176,7 +270,8 @@ class TableOptimizer(tf.Module):
 
         Args:
           grads_and_vars: pairs of a gradient and its `Variable`,
-            `TrainableWrapper` or dense variable. Pairs with None are left out.
+            `TrainableWrapper` or dense variable. Pairs with None are left out,
+            with a warning that names their variables.
           name: of the step.
           global_step: a variable that counts steps too.
           skip_gradients_aggregation, experimental_aggregate_gradients: whether

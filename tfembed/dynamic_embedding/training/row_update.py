@@ -7,16 +7,18 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.dynamic_embedding.training.key_sums import (
+from tfembed.dynamic_embedding.variables.variable import Variable
+from tfembed.foreign_optimizers.key_sums import (
     TableGradient,
-    check_finite,
     count_not_finite,
     finite_sums,
     insert_missing,
     sum_by_key,
 )
-from tfembed.dynamic_embedding.training.row_rule import RowRule, TableRows
-from tfembed.dynamic_embedding.variables.variable import Variable
+from tfembed.foreign_optimizers.key_sums import (
+    check_finite_sums as check_finite,
+)
+from tfembed.foreign_optimizers.row_rule import RowRule, TableRows, _overload
 
 __all__ = ["check_no_admission", "update_rows"]
 
@@ -99,3 +101,11 @@ def _read(
 
 def _full_rows(table: TableRows) -> tf.Tensor:
     return tf.concat([table.values, *table.slots], axis=1)
+
+
+for _operator in (
+    *("__neg__", "__abs__", "__getitem__", "__add__", "__radd__", "__sub__"),
+    *("__rsub__", "__mul__", "__rmul__", "__truediv__", "__rtruediv__"),
+    *("__pow__", "__rpow__", "__lt__", "__le__", "__gt__", "__ge__"),
+):
+    _overload(_operator)

@@ -2,30 +2,157 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
+import warnings
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Any
 
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.dynamic_embedding.lookups.gradient_source import (
+    StandIn,
+    WatchedTable,
+    no_slices,
+)
 from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
-from tfembed.dynamic_embedding.training.graph_gradients import (
+from tfembed.dynamic_embedding.tensorflow1.graph_gradients import (
     GraphOptions,
     graph_gradients,
 )
-from tfembed.dynamic_embedding.training.key_sums import TableGradient
-from tfembed.dynamic_embedding.training.table_gradient import table_gradient
+from tfembed.dynamic_embedding.variables import arguments
 from tfembed.dynamic_embedding.variables.variable import Variable
+from tfembed.foreign_optimizers.key_sums import TableGradient
 from tfembed.ops.private import in_session_graph
 
 __all__ = [
     "check_counter",
     "check_finite",
+    "checks_at_run_time",
     "is_of_a_table",
     "loss_gradients",
     "sort_gradients",
+    "source_of",
+    "table_gradient",
+    "table_or_self",
     "variable_of",
+    "warn_without_gradients",
 ]
+
+
+def table_gradient(gradient: Any, params: Variable) -> TableGradient:
+    """A table's gradient, with tensors for keys and values.
+
+    int32 keys are int64 inside, and tapes give them so. Hence a table takes
+    integers of both dtypes, those that its own can hold.
+
+    Args:
+      gradient: keys of any shape, and values, keys.shape + [dim].
+      params: the variable whose rows they are for.
+
+    Raises:
+      tfembed.errors.ArgumentError: no IndexedSlices, or values of a shape that
+        cannot be right.
+      tfembed.errors.DtypeError: keys of another dtype, or that do not fit.
+    """
+    if not isinstance(gradient, tf.IndexedSlices):
+        raise errors.ArgumentError(
+            f"The gradient of '{params.name}' must be tf.IndexedSlices by key, as "
+            f"`tape.gradient` gives; got {type(gradient).__name__}."
+        )
+    keys = _key_tensor(gradient.indices, params)
+    values = tf.convert_to_tensor(gradient.values)
+    if not _may_fit(keys, values, params.dim):
+        wanted = keys.shape.concatenate([params.dim])
+        raise errors.ArgumentError(
+            f"The gradient of '{params.name}' must have values of shape "
+            f"{wanted}, one row of width {params.dim} for each of its keys of "
+            f"shape {keys.shape}; got values of shape {values.shape}."
+        )
+    if keys is not gradient.indices or values is not gradient.values:
+        gradient = tf.IndexedSlices(values, keys, gradient.dense_shape)
+    return gradient, params
+
+
+def checks_at_run_time(gradients: Sequence[TableGradient]) -> list[Any]:
+    """What must run before the update, where a function or graph is made.
+
+    They fail with tf.errors.InvalidArgumentError where `table_gradient` raises.
+
+    Args:
+      gradients: from `table_gradient`.
+    """
+    checks = []
+    for slices, params in gradients if not tf.executing_eagerly() else []:
+        checks += _shape_checks(slices, params)
+        if _may_be_wider(slices.indices, params):
+            checks.append(
+                tf.debugging.Assert(
+                    tf.reduce_all(_fit_int32(slices.indices)),
+                    [_no_int32(params)],
+                )
+            )
+    return [check for check in checks if check is not None]
+
+
+def _key_tensor(keys: Any, params: Variable) -> tf.Tensor:
+    if not tf.is_tensor(keys) or {keys.dtype, params.key_dtype} != {
+        tf.int32,
+        tf.int64,
+    }:
+        return arguments.key_tensor(keys, params, errors.DtypeError)
+    if keys.dtype == tf.int64:
+        known = tf.get_static_value(keys)
+        if known is not None and not _fit_int32(known).all():
+            raise errors.DtypeError(_no_int32(params))
+    return keys
+
+
+def _may_fit(keys: tf.Tensor, values: tf.Tensor, dim: int) -> bool:
+    """Whether the static shapes let `values` be keys.shape + [dim]."""
+    if tf.executing_eagerly():
+        # Lists compare in a fraction of the time that TensorShapes take.
+        wanted = [*keys.shape.as_list(), dim]
+        return bool(values.shape.as_list() == wanted)
+    shape = keys.shape.concatenate([dim])
+    return bool(values.shape.is_compatible_with(shape))
+
+
+def _may_be_wider(keys: tf.Tensor, params: Variable) -> bool:
+    """Whether only a run says that keys are right."""
+    is_wide = keys.dtype == tf.int64 and params.key_dtype == tf.int32
+    return is_wide and tf.get_static_value(keys) is None
+
+
+def _fit_int32(keys: Any) -> Any:
+    return (keys >= tf.int32.min) & (keys <= tf.int32.max)
+
+
+def _no_int32(params: Variable) -> str:
+    return (
+        f"Keys of table '{params.name}' must be int32; its gradient has int64 "
+        "keys that do not fit."
+    )
+
+
+def _shape_checks(slices: tf.IndexedSlices, params: Variable) -> list[Any]:
+    keys, values = slices.indices, slices.values
+    if keys.shape.is_fully_defined() and values.shape.is_fully_defined():
+        return []
+    text = (
+        f"The gradient of '{params.name}' must have values of shape keys.shape "
+        f"+ [{params.dim}]"
+    )
+    checks = []
+    if keys.shape.rank is None or values.shape.rank is None:
+        # Shapes of other ranks would be broadcast.
+        checks.append(
+            tf.debugging.assert_equal(tf.rank(values), tf.rank(keys) + 1, text)
+        )
+    with tf.control_dependencies(checks):
+        wanted = tf.concat([tf.shape(keys), [params.dim]], 0)
+        found = tf.shape(values)
+        return [*checks, tf.debugging.assert_equal(found, wanted, text)]
+
 
 _OF_TABLES = (Variable, TrainableWrapper)
 
@@ -36,15 +163,17 @@ def sort_gradients(
     """The gradients of tables and those of dense variables.
 
     A table may come several times, with gradients of several batches or of
-    several lookups: all of them count.
+    several lookups: all of them count. Variables without a gradient are left
+    out, with a warning.
 
     Raises:
       tfembed.errors.ArgumentError: no gradient, one that would count twice or,
         in a graph, might, or as `table_gradient`.
       tfembed.errors.DtypeError: as `table_gradient`.
     """
+    given = _with_tables(grads_and_vars)
     pairs = _once_for_each_name(
-        [(g, v) for g, v in grads_and_vars if g is not None]
+        [(_with_slices(g, v), v) for g, v in given if g is not None]
     )
     if not pairs:
         raise errors.ArgumentError(
@@ -52,6 +181,7 @@ def sort_gradients(
             "inside the tape; in a graph of TensorFlow 1, give the variables "
             "that the loss uses."
         )
+    warn_without_gradients([v for g, v in given if g is None])
     sparse, dense = [], []
     for gradient, variable in pairs:
         if is_of_a_table(variable):
@@ -112,9 +242,46 @@ def is_of_a_table(variable: Any) -> bool:
     return isinstance(variable, _OF_TABLES)
 
 
+def table_or_self(variable: Any) -> Any:
+    """The table or shadow that a variable stands for; others as they are."""
+    variable = source_of(variable)
+    params = getattr(variable, "params", None)
+    is_weight = isinstance(params, Variable) and not is_of_a_table(variable)
+    return params if is_weight else variable
+
+
 def variable_of(variable: Variable | TrainableWrapper) -> Variable:
     """The variable that holds the rows."""
     return variable if isinstance(variable, Variable) else variable.params
+
+
+def warn_without_gradients(variables: Sequence[Any]) -> None:
+    """Names variables that a step leaves as they are, as Keras does.
+
+    The warning comes with each call in eager mode, and once where a function is
+    traced. Python shows one text once. A graph of TensorFlow 1 lists all dense
+    variables that there are, so its step names tables alone.
+
+    Args:
+      variables: tables, what stands for them, and dense variables.
+    """
+    if in_session_graph():
+        variables = [v for v in variables if is_of_a_table(v)]
+    names = list(dict.fromkeys(_name_of(v) for v in variables))
+    if names:
+        warnings.warn(
+            f"Gradients do not exist for variables {names} when minimizing the "
+            "loss: the step leaves them as they are. Does the loss use what was "
+            "looked up, and was it looked up inside the tape?",
+            stacklevel=2,
+        )
+
+
+def source_of(variable: Any) -> Any:
+    """The table or shadow of what stands in for it; another thing itself."""
+    if isinstance(variable, WatchedTable):
+        return variable.params
+    return variable.source if isinstance(variable, StandIn) else variable
 
 
 def check_counter(global_step: Any) -> None:
@@ -138,6 +305,45 @@ def check_finite(gradient: Any) -> tf.Tensor:
     )
 
 
+def _name_of(variable: Any) -> str:
+    """What a variable is called; of what stands for a table, the table too."""
+    if isinstance(variable, TrainableWrapper):
+        return f"{variable.name} of table {variable.params.name}"
+    # Weights of Keras have a path, tf.Variables do not.
+    return str(getattr(variable, "path", variable.name))
+
+
+def _with_tables(
+    grads_and_vars: Iterable[tuple[Any, Any]],
+) -> list[tuple[Any, Any]]:
+    """The pairs, with tables in place of Keras' weights that stand for them.
+
+    A weight that a layer did not make is left out where its table comes too.
+    """
+    pairs = [
+        (g, table_or_self(v), getattr(v, "is_implied", False))
+        for g, v in grads_and_vars
+    ]
+    given = {
+        id(variable_of(v))
+        for _, v, is_implied in pairs
+        if is_of_a_table(v) and not is_implied
+    }
+    return [
+        (g, v)
+        for g, v, is_implied in pairs
+        if not is_implied or id(v) not in given
+    ]
+
+
+def _with_slices(gradient: Any, variable: Any) -> Any:
+    """A table's gradient; slices of no row for TensorFlow's zeros."""
+    is_tensor = is_of_a_table(variable) and isinstance(gradient, tf.Tensor)
+    if is_tensor and gradient.shape == [0, variable.dim]:
+        return no_slices(variable)
+    return gradient
+
+
 def _listed(var_list: Any) -> list[Any] | None:
     """The variables, of one alone, a list, a structure or a function; or None."""
     if callable(var_list):
@@ -151,11 +357,13 @@ def _listed(var_list: Any) -> list[Any] | None:
 
 def _used_variables(tape: tf.GradientTape) -> list[Any]:
     """The trainable variables that a tape has seen; of a table, the table."""
-    used = [v for v in tape.watched_variables() if v.trainable]
-    tables = {id(v) for v in used if isinstance(v, Variable)}
+    watched = [source_of(v) for v in tape.watched_variables()]
+    # A table that is watched by name and looked up in comes as two variables.
+    used = {id(v): v for v in watched if v.trainable}
+    tables = {id(v) for v in used.values() if isinstance(v, Variable)}
     return [
         v
-        for v in used
+        for v in used.values()
         if not (isinstance(v, TrainableWrapper) and id(v.params) in tables)
     ]
 

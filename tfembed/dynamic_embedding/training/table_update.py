@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfembed import ops
-from tfembed.dynamic_embedding.training.key_sums import insert_drawn
 from tfembed.dynamic_embedding.variables.variable import Variable
-from tfembed.tables.devices import place
+from tfembed.foreign_optimizers.key_sums import insert_drawn
+from tfembed.tables.arguments import place
 
-__all__ = ["update_tables"]
+__all__ = ["forget_evicted", "note_updates", "update_tables"]
 
 
 def update_tables(
@@ -57,7 +57,6 @@ def update_tables(
                     rules=[rule] * len(update.handles),
                     learning_rates=[learning_rate] * len(update.handles),
                     nonfinite=nonfinite,
-                    table_names=update.names,
                 )
             )
             for update in updates.values()
@@ -69,7 +68,6 @@ class _Update:
     """What one op call takes: shards of one device, parallel lists."""
 
     def __init__(self) -> None:
-        self.names: list[str] = []
         self.handles: list[Any] = []
         self.dims: list[int] = []
         self.features: list[ops.FeatureIds] = []
@@ -85,11 +83,8 @@ class _Update:
         if place == len(self.handles):
             self.handles.append(params.table.shards[shard].resource_handle)
             self.dims.append(params.dim)
-            self.names.append(params.name)
         self.features.append(ops.feature_ids(keys, name=params.name))
-        self.plans.append(
-            ops.FeaturePlan(table=place, combiner="sum", name=params.name)
-        )
+        self.plans.append(ops.FeaturePlan(table=place, combiner="sum"))
         self.summands.append(values)
 
 
@@ -104,3 +99,49 @@ def _by_shard(
     if keys.dtype == tf.int32:
         keys = tf.cast(keys, tf.int64)
     return list(zip(parts.split(keys), parts.split(values), strict=True))
+
+
+TableGradients = Iterable[tuple[tf.IndexedSlices, Variable]]
+
+
+def forget_evicted(gradients: TableGradients) -> None:
+    """Before a step: its keys that were evicted lose what was noted of them.
+
+    Args:
+      gradients: by key; a variable may come several times.
+    """
+    for params, keys in _keys_by_variable(gradients):
+        params.table.followers.forget_evicted(keys)
+
+
+def note_updates(gradients: TableGradients) -> None:
+    """After a step: tells each variable's policies, once, which keys it updated.
+
+    Keys that were not admitted are left out.
+
+    Args:
+      gradients: by key; a variable may come several times.
+    """
+    for params, keys in _keys_by_variable(gradients):
+        if params.restrict_policy is not None:
+            if params.table.admission is not None:
+                keys = tf.boolean_mask(keys, params.table.contains(keys))
+            params.restrict_policy.apply_update(keys)
+        params.table.note_training_step()
+
+
+def _keys_by_variable(
+    gradients: TableGradients,
+) -> list[tuple[Variable, tf.Tensor]]:
+    """Each variable once, with the keys [n] of all its gradients."""
+    variables: dict[int, Variable] = {}
+    parts: dict[int, list[tf.Tensor]] = {}
+    for slices, params in gradients:
+        variables[id(params)] = params
+        # int32 keys travel as int64.
+        keys = tf.cast(tf.reshape(slices.indices, [-1]), params.key_dtype)
+        parts.setdefault(id(params), []).append(keys)
+    return [
+        (params, tf.concat(parts[params_id], 0))
+        for params_id, params in variables.items()
+    ]

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import abc
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfembed import checks, errors
-from tfembed.tables import batches
+from tfembed.tables import arguments
 
 __all__ = [
+    "EmbeddingWeights",
+    "STAND_INS",
     "check_addition",
     "check_no_options",
     "check_partitioner",
     "check_value_shape",
+    "default_partition_fn",
     "device_list",
     "id_tensor",
     "key_tensor",
+    "make_partition",
     "value_tensor",
     "with_defaults",
 ]
+
+# Each is called with floats that are looked up and the table's variable, and gives
+# keys where only a model's shapes are being found.
+STAND_INS: list[Callable[[tf.Tensor, Any], Any]] = []
 
 
 def device_list(devices: str | Sequence[str] | None) -> list[str]:
@@ -33,7 +43,8 @@ def device_list(devices: str | Sequence[str] | None) -> list[str]:
         return ["/CPU:0"]
     if isinstance(devices, str):
         return [devices]
-    if not isinstance(devices, Iterable):
+    # A set has no order, in which keys are dealt to shards.
+    if not isinstance(devices, Iterable) or isinstance(devices, Set | Mapping):
         raise errors.DtypeError(
             f"`devices` must be a device or a list of them; got {devices!r}."
         )
@@ -73,7 +84,7 @@ def key_tensor(
             "Look up its values, or call `embedding_lookup_sparse` (of "
             "`ragged_embedding_ops` for ragged ids)."
         )
-    return batches.key_tensor(keys, params.key_dtype, params.name, error)
+    return arguments.key_tensor(keys, params.key_dtype, params.name, error)
 
 
 def check_addition(params: Any) -> None:
@@ -95,9 +106,23 @@ def check_no_options(options: dict[str, Any], name: str) -> None:
             )
 
 
-def id_tensor(ids: Any, params: Any) -> tf.Tensor:
-    """`key_tensor` for lookups, which raise DtypeError (a TypeError)."""
-    return key_tensor(ids, params, errors.DtypeError)
+def id_tensor(
+    ids: Any,
+    params: Any,
+    error: type[errors.TfembedError] = errors.DtypeError,
+) -> tf.Tensor:
+    """`key_tensor` for lookups, which raise DtypeError (a TypeError).
+
+    Tensors for a layer's table are widened, as the layer does.
+    """
+    if tf.is_tensor(ids) or isinstance(ids, np.ndarray):
+        as_keys = getattr(params, "as_keys", None)
+        if as_keys is not None:
+            ids = as_keys(ids)
+        elif tf.as_dtype(ids.dtype).is_floating:
+            for stand_in in STAND_INS:
+                ids = stand_in(ids, params)
+    return key_tensor(ids, params, error)
 
 
 def value_tensor(values: Any, params: Any) -> tf.Tensor:
@@ -107,7 +132,7 @@ def value_tensor(values: Any, params: Any) -> tf.Tensor:
       tfembed.errors.ArgumentError: a tensor of another dtype, or what does not
         convert to it.
     """
-    return batches.value_tensor(
+    return arguments.value_tensor(
         values, params.value_dtype, params.name, errors.ArgumentError
     )
 
@@ -166,3 +191,102 @@ def _become(shape: tf.TensorShape, rows: tf.TensorShape) -> bool:
     except ValueError:
         return False
     return bool(both.is_compatible_with(rows))
+
+
+class EmbeddingWeights(abc.ABC):
+    """Rows by key, differentiable.
+
+    Attributes:
+      name: what errors call it.
+      key_dtype: dtype of the keys.
+      value_dtype: dtype of the rows.
+      dim: width of a row.
+      as_keys: of a layer's table, what makes keys of the ids that come.
+    """
+
+    name: Any
+    key_dtype: Any
+    value_dtype: Any
+    dim: Any
+    as_keys: Any = None
+
+    @abc.abstractmethod
+    def embedding_lookup(
+        self,
+        ids: Any,
+        name: str | None = None,
+        max_norm: float | None = None,
+        return_trainable: bool = False,
+    ) -> Any:
+        """The rows of `ids`, ids.shape + [dim], as `de.embedding_lookup`."""
+
+    def verify_embedding_weights(
+        self, sparse_ids: Any, sparse_weights: Any = None
+    ) -> None:
+        """Raises for ids or weights of another dtype than keys and rows.
+
+        Args:
+          sparse_ids: anything with a dtype.
+          sparse_weights: anything with a dtype, or None.
+
+        Raises:
+          tfembed.errors.DtypeError: (also TypeError) another dtype.
+        """
+        self._check_dtype("Ids", sparse_ids, self.key_dtype)
+        if sparse_weights is not None:
+            self._check_dtype("Weights", sparse_weights, self.value_dtype)
+
+    def _check_dtype(self, what: str, value: Any, dtype: tf.DType) -> None:
+        if value.dtype != dtype:
+            raise errors.DtypeError(
+                f"{what} for '{self.name}' must be {dtype.name}; got "
+                f"{tf.as_dtype(value.dtype).name}. Cast them first."
+            )
+
+
+def default_partition_fn(keys: tf.Tensor, shard_num: int) -> tf.Tensor:
+    """Deals keys out by remainder: shard = floormod(key, shard_num).
+
+    Strings are dealt out by `tf.strings.to_hash_bucket_fast`.
+
+    Args:
+      keys: integers or strings of any shape.
+      shard_num: the number of shards.
+
+    Returns:
+      int32 shards in [0, shard_num), of the keys' shape.
+    """
+    keys = tf.convert_to_tensor(keys)
+    if shard_num <= 1:
+        return tf.zeros(tf.shape(keys), tf.int32)
+    if keys.dtype == tf.string:
+        buckets = tf.strings.to_hash_bucket_fast(keys, shard_num)
+        return tf.cast(buckets, tf.int32)
+    shards = tf.math.floormod(keys, tf.constant(shard_num, keys.dtype))
+    return tf.cast(shards, tf.int32)
+
+
+def make_partition(
+    data: tf.Tensor, partition_index: tf.Tensor, shard_num: int
+) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+    """Splits `data` by shard.
+
+    Args:
+      data: [n, ...].
+      partition_index: int32 [n], the shard of each entry.
+      shard_num: the number of shards.
+
+    Returns:
+      The parts, one a shard, and for each part the places of its entries in
+      `data`, as `tf.dynamic_stitch` wants them.
+
+    Raises:
+      tf.errors.InvalidArgumentError: a shard outside [0, shard_num).
+    """
+    data = tf.convert_to_tensor(data)
+    if shard_num <= 1:
+        return [data], [tf.range(tf.shape(data)[0])]
+    places = tf.range(tf.shape(data)[0])
+    parts = tf.dynamic_partition(data, partition_index, shard_num)
+    indices = tf.dynamic_partition(places, partition_index, shard_num)
+    return parts, indices

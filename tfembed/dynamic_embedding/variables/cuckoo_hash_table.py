@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.dynamic_embedding.files import folders, table_files
+from tfembed.dynamic_embedding.files import table_files
 from tfembed.dynamic_embedding.files.table_files import BUFFER_SIZE
 from tfembed.dynamic_embedding.variables import arguments
 from tfembed.tables import HashTable
@@ -61,7 +61,7 @@ class CuckooHashTable(tf.Module):
             value_dtype=value_dtype,
             name=name,
             initializer=row,
-            devices=(device or "/CPU:0",),
+            devices=("/CPU:0" if device in ("", None) else device,),
             init_size=init_size,
         )
         self._table = table if checkpoint else self._no_dependency(table)
@@ -164,7 +164,7 @@ class CuckooHashTable(tf.Module):
         """
         return table_files.save(
             self._table,
-            folders.folder(dirpath, dirpath_env),
+            table_files.folder(dirpath, dirpath_env),
             [self._stem(file_name)],
             append=append_to_file,
             buffer_size=buffer_size,
@@ -188,7 +188,7 @@ class CuckooHashTable(tf.Module):
         """
         return table_files.load_pairs(
             self._table,
-            folders.folder(dirpath, dirpath_env),
+            table_files.folder(dirpath, dirpath_env),
             self._stem(file_name),
             entire_folder=load_entire_dir,
             buffer_size=buffer_size,

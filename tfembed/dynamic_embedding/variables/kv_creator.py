@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import enum
 from typing import Any
 
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.dynamic_embedding.files.file_system_saver import (
-    DynamicEmbeddingSaver,
-)
+from tfembed.dynamic_embedding.files.table_files import DynamicEmbeddingSaver
 from tfembed.dynamic_embedding.variables.cuckoo_hash_table import (
     CuckooHashTable,
 )
+from tfembed.not_in_release import absent
 
 __all__ = [
     "CuckooHashTableConfig",
     "CuckooHashTableCreator",
+    "HkvEvictStrategy",
+    "HkvHashTable",
+    "HkvHashTableConfig",
+    "HkvHashTableCreator",
     "KVCreator",
+    "RedisTable",
+    "RedisTableConfig",
+    "RedisTableCreator",
     "check_kv_creator",
 ]
 
@@ -119,3 +126,21 @@ def check_kv_creator(kv_creator: Any) -> None:
         f"`kv_creator` {type(kv_creator).__name__} is not in this release; rows "
         "are kept in host memory. Leave it None, or use CuckooHashTableCreator()."
     )
+
+
+class HkvEvictStrategy(enum.IntEnum):
+    """Names of TFRA's strategies; nothing here takes one."""
+
+    LRU = 0
+    LFU = 1
+    EPOCHLRU = 2
+    EPOCHLFU = 3
+    CUSTOMIZED = 4
+
+
+HkvHashTable = absent("HkvHashTable", __name__)
+HkvHashTableConfig = absent("HkvHashTableConfig", __name__)
+HkvHashTableCreator = absent("HkvHashTableCreator", __name__)
+RedisTable = absent("RedisTable", __name__)
+RedisTableConfig = absent("RedisTableConfig", __name__)
+RedisTableCreator = absent("RedisTableCreator", __name__)

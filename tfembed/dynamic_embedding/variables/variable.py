@@ -12,29 +12,49 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import checks, errors, tables
-from tfembed.checkpoint.graph_saver import add_to_savers, saveables
-from tfembed.dynamic_embedding.files.variable_files import VariableFiles
-from tfembed.dynamic_embedding.lookups.variable_lookups import VariableLookups
+from tfembed.checkpoint import row_files
+from tfembed.checkpoint.row_files import FileStem
+from tfembed.dynamic_embedding.files import table_files
+from tfembed.dynamic_embedding.files.table_files import BUFFER_SIZE
+from tfembed.dynamic_embedding.lookups.gradient_source import TableSource
+from tfembed.dynamic_embedding.lookups.trainable import look_up
 from tfembed.dynamic_embedding.restrict.restrict_policy import (
     RestrictPolicy,
     make_policy,
 )
+from tfembed.dynamic_embedding.tensorflow1.graph_saver import (
+    add_to_savers,
+    saveables,
+)
+from tfembed.dynamic_embedding.tensorflow1.graph_variables import note_variable
 from tfembed.dynamic_embedding.variables import arguments
-from tfembed.dynamic_embedding.variables.graph_variables import note_variable
+from tfembed.dynamic_embedding.variables.arguments import (
+    EmbeddingWeights,
+    default_partition_fn,
+)
 from tfembed.dynamic_embedding.variables.kv_creator import check_kv_creator
-from tfembed.dynamic_embedding.variables.partition import default_partition_fn
 from tfembed.dynamic_embedding.variables.variable_shard import VariableShard
+from tfembed.ops import private
 from tfembed.policies import AdmissionPolicy, EvictionPolicy, Expiry
-from tfembed.tables.dtypes import table_dtypes
+from tfembed.tables.arguments import table_dtypes
 
-__all__ = ["Variable"]
+__all__ = [
+    "Variable",
+    "load_de_variable_from_file_system",
+]
+
+# A variable remembers the names of its last lookups, this many.
+_MOST_NAMES = 1000
+
 
 _DEFAULT_INIT_SIZE = 8192
 
 Partitioner = Callable[[tf.Tensor, int], tf.Tensor]
 
 
-class Variable(VariableFiles, VariableLookups):
+class Variable(
+    tf.__internal__.tracking.Trackable, EmbeddingWeights, TableSource
+):
     """A map from keys to rows of `dim` numbers.
 
     Reading a missing key gives its initial row and inserts nothing; the row is
@@ -85,6 +105,18 @@ class Variable(VariableFiles, VariableLookups):
         `devices` or `initializer` that are not allowed.
       tfembed.errors.UnsupportedError: what later releases bring.
     """
+
+    _optimizer: Any = None  # A weak reference, once there is one.
+    # Gradient tapes treat the variable as they treat tf.Variables: lookups hand
+    # their gradients to its handle.
+    _should_act_as_resource_variable = True
+    name: str
+    key_dtype: tf.DType
+    value_dtype: tf.DType
+    dim: int
+    shard_num: int
+    _table: Any  # A HashTable or, where rows are strings, a StringTable.
+    _trainables: Any = None
 
     def __init__(
         self,
@@ -137,6 +169,489 @@ class Variable(VariableFiles, VariableLookups):
         if self.checkpoint and self._restrict_policy is not None:
             self._track_trackable(self._restrict_policy, "restrict_policy")
 
+    def upsert(self, keys: Any, values: Any, name: str | None = None) -> Any:
+        """Writes the rows of `keys`; of a repeated key the last one stays.
+
+        Args:
+          keys: of `key_dtype`, any shape.
+          values: of `value_dtype`, keys.shape + [dim].
+          name: of the op.
+
+        Returns:
+          The op in a graph, None in eager mode.
+
+        Raises:
+          tfembed.errors.ArgumentError: another dtype.
+          tf.errors.InvalidArgumentError: another shape. Nothing is changed.
+        """
+        with tf.name_scope(name or "upsert"):
+            keys = arguments.key_tensor(keys, self)
+            values = arguments.value_tensor(values, self)
+            arguments.check_value_shape(keys, values, self.dim)
+            return self._table.upsert(keys, values)
+
+    def accum(
+        self,
+        keys: Any,
+        old_values: Any,
+        new_values: Any,
+        exists: Any,
+        name: str | None = None,
+    ) -> Any:
+        """Adds `new_values - old_values` to rows, or inserts `new_values`.
+
+        A key that `exists` said was there and is, gets the difference; one that
+        was not and is not, is inserted; others are left alone, since someone
+        came between. Each occurrence of a repeated key counts.
+
+        Args:
+          keys: of `key_dtype`, any shape.
+          old_values, new_values: of `value_dtype`, keys.shape + [dim].
+          exists: bool, keys.shape, as `lookup(return_exists=True)` gave it.
+          name: of the op.
+
+        Returns:
+          The op in a graph, None in eager mode.
+
+        Raises:
+          tfembed.errors.DtypeError: booleans and strings, which cannot be added.
+          Others as `upsert`.
+        """
+        with tf.name_scope(name or "accum"):
+            arguments.check_addition(self)
+            keys = arguments.key_tensor(keys, self)
+            old = arguments.value_tensor(old_values, self)
+            new = arguments.value_tensor(new_values, self)
+            arguments.check_value_shape(keys, new, self.dim)
+            checks.rows("old_values", keys, old, self.dim)
+            return self._table.accum(keys, new, exists, old)
+
+    def lookup(
+        self, keys: Any, return_exists: bool = False, name: str | None = None
+    ) -> Any:
+        """The rows of `keys`; inserts nothing and carries no gradient.
+
+        Args:
+          keys: of `key_dtype`, any shape.
+          return_exists: whether to say which keys are there.
+          name: of the op.
+
+        Returns:
+          Values of `value_dtype`, keys.shape + [dim], a missing key's initial
+          row; with `return_exists` also bool, keys.shape.
+
+        Raises:
+          tfembed.errors.ArgumentError: keys of another dtype.
+        """
+        with tf.name_scope(name or "lookup"):
+            keys = arguments.key_tensor(keys, self)
+            values, exists = self._table.lookup(keys)
+            return (values, exists) if return_exists else values
+
+    def embedding_lookup(
+        self,
+        ids: Any,
+        name: str | None = None,
+        max_norm: float | None = None,
+        return_trainable: bool = False,
+    ) -> Any:
+        """The rows of `ids`, differentiable: `embedding_lookup` as a method.
+
+        Args:
+          ids: keys of any shape.
+          name: of the lookup.
+          max_norm: rows longer than this (L2) are scaled to it.
+          return_trainable: whether to return a `TrainableWrapper` too.
+
+        Returns:
+          Rows, ids.shape + [dim]; with `return_trainable` a pair.
+        """
+        return look_up(self, ids, name, max_norm, return_trainable)
+
+    def remove(self, keys: Any, name: str | None = None) -> Any:
+        """Removes `keys`, of any shape; those not there are ignored.
+
+        Raises:
+          tfembed.errors.DtypeError: keys of another dtype.
+        """
+        with tf.name_scope(name or "remove"):
+            keys = arguments.key_tensor(keys, self, errors.DtypeError)
+            return self._table.remove(keys)
+
+    def clear(self, name: str | None = None) -> Any:
+        """Removes all keys."""
+        with tf.name_scope(name or "clear"):
+            return self._table.clear()
+
+    def size(
+        self, index: int | None = None, name: str | None = None
+    ) -> tf.Tensor:
+        """The number of keys, int64 [], of shard `index` or of all shards.
+
+        In a graph of TensorFlow 1 it is made once, but where `name` or
+        tf.control_dependencies ask for one of its own: programs that ask for it
+        in each step, or when the graph is finished, add nothing to the graph.
+        """
+        if index is not None and not 0 <= index < self.shard_num:
+            raise errors.ArgumentError(
+                f"`index` must be a shard in [0, {self.shard_num}); got {index}."
+            )
+        is_shared = name is None and private.waits_for_nothing()
+        if is_shared and index in self._sizes:
+            return self._sizes[index]
+        with tf.name_scope(name or "size"):
+            size = self._table.size(index)
+        if is_shared:
+            self._sizes[index] = size
+        return size
+
+    @property
+    def size_ops(self) -> list[tf.Tensor]:
+        """The number of keys of each shard, int64 []."""
+        return [self.size(i) for i in range(self.shard_num)]
+
+    def export(self, name: str | None = None) -> tuple[tf.Tensor, tf.Tensor]:
+        """All keys [n] and values [n, dim], shard after shard.
+
+        Of one moment of all shards together, where they lie on one device and
+        values are numbers; else of one moment each shard.
+        """
+        with tf.name_scope(name or "export"):
+            return self._table.export()
+
+    def export_keys_and_scores(
+        self, split_size: int = 1, name: str | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """All keys and what their rows are worth, in no particular order.
+
+        Args:
+          split_size: accepted for TFRA's sake.
+          name: of the op.
+
+        Returns:
+          Keys [n] and scores float64 [n] by the variable's eviction policy: the
+          lowest go first.
+
+        Raises:
+          tfembed.errors.DtypeError: (also TypeError) it has no such policy.
+        """
+        checks.integer(split_size, "split_size", least=1)
+        if self._table.eviction is None:
+            raise errors.DtypeError(
+                f"'{self.name}' has no scores; make it with an `eviction` "
+                "policy of tfembed.policies."
+            )
+        with tf.name_scope(name or "export_keys_and_scores"):
+            return self._table.worth()
+
+    def restrict(self, num_reserved: int, **kwargs: Any) -> Any:
+        """Has the restrict policy remove keys; without one it only warns.
+
+        Args:
+          num_reserved: how many keys to keep.
+          **kwargs: the policy's. The built-in ones take `trigger`: leave a
+            variable of at most that many keys alone.
+
+        Returns:
+          What the policy returns: how many keys were removed, int64 []. None
+          without a policy.
+        """
+        if self._restrict_policy is None:
+            warnings.warn(
+                f"'{self.name}' has no restrict policy; restrict({num_reserved})"
+                " leaves it as it is.",
+                stacklevel=2,
+            )
+            return None
+        return self._restrict_policy.apply_restriction(num_reserved, **kwargs)
+
+    def save_to_file_system(
+        self,
+        dirpath: Any,
+        proc_size: int = 1,
+        proc_rank: int = 0,
+        file_name_list: Sequence[str] | None = None,
+        dirpath_env: str | None = "TFRA_SAVED_KV",
+        append_to_file: bool = False,
+        buffer_size: int = BUFFER_SIZE,
+        name: str | None = None,
+    ) -> Any:
+        """Writes keys and rows to files, a pair a shard.
+
+        The files are `<name>_mht_<i>of<n>_rank<r>_size<s>-keys` and `-values`,
+        raw little-endian arrays that TensorFlow Recommenders Addons loads too;
+        slots are not in them. All rows are of one moment. What the files held
+        before stays whole until the new ones are: docs/formats/row_files.md.
+
+        Args:
+          dirpath: the folder, a path or a string scalar; made if need be.
+          proc_size: how many processes save rows of this variable, each its
+            own ones, into the folder.
+          proc_rank: which of them this is.
+          file_name_list: a name for each shard's pair, in place of the above.
+          dirpath_env: an environment variable that, where it is set, is the
+            folder in place of `dirpath`.
+          append_to_file: whether the rows go behind those that are there.
+          buffer_size: rows to copy at a time; 16 MB at most in any case.
+          name: of the op.
+
+        Returns:
+          The op in a graph, None in eager mode.
+
+        Raises:
+          tfembed.errors.ArgumentError: an argument that is not allowed.
+          tfembed.errors.UnsupportedError: rows of strings.
+          tf.errors.AlreadyExistsError: the files hold the rows of a table of
+            another name, or of another variable of this name that lives and
+            whose rows were not loaded into this one.
+          tf.errors.OpError: the files cannot be written, or, to append to,
+            cannot be read. They are as they were.
+        """
+        self._check_has_raw_form()
+        stems: Sequence[Any] = file_name_list or []
+        if file_name_list is None:
+            stems = self._stems(proc_size, proc_rank)
+        if len(stems) != self.shard_num:
+            raise errors.ArgumentError(
+                f"`file_name_list` must have a name for each of the "
+                f"{self.shard_num} shards of '{self.name}'; got {list(stems)}."
+            )
+        return table_files.save(
+            self.table,
+            table_files.folder(dirpath, dirpath_env),
+            stems,
+            append=append_to_file,
+            buffer_size=buffer_size,
+            name=name,
+        )
+
+    def load_from_file_system(
+        self,
+        dirpath: Any,
+        proc_size: int = 1,
+        proc_rank: int = 0,
+        file_name_list: Sequence[str] | None = None,
+        dirpath_env: str | None = "TFRA_SAVED_KV",
+        load_entire_dir: bool = False,
+        buffer_size: int = BUFFER_SIZE,
+        name: str | None = None,
+    ) -> Any:
+        """Adds the rows of files to those that are there; the files' win.
+
+        Each row goes to the shard that the partitioner says, whichever file it
+        is in. All files are checked before the first row is written.
+
+        Args:
+          dirpath, proc_size, proc_rank, dirpath_env, name: as for
+            `save_to_file_system`.
+          file_name_list: the names of pairs, any number.
+          load_entire_dir: whether to load all pairs of this variable's name
+            in the folder, from any number of shards and processes. In a graph
+            they are listed when the op is made.
+          buffer_size: rows to read at a time; 16 MB at most in any case.
+
+        Returns:
+          The op in a graph, None in eager mode.
+
+        Raises:
+          tfembed.errors.ArgumentError: an argument that is not allowed.
+          tfembed.errors.UnsupportedError: rows of strings.
+          tf.errors.NotFoundError: a file is not there.
+          tf.errors.InvalidArgumentError: saved with other dtypes or width.
+          tf.errors.DataLossError: files that do not belong together, or are
+            not what was saved.
+        """
+        self._check_has_raw_form()
+        folder = table_files.folder(dirpath, dirpath_env)
+        stems: Sequence[Any]
+        if file_name_list is not None:
+            stems = list(file_name_list)
+        elif load_entire_dir:
+            stems = row_files.find_stems(table_files.path(folder), self.name)
+        else:
+            stems = self._stems(proc_size, proc_rank)
+        if not stems:
+            raise errors.ArgumentError(
+                "`file_name_list` must name at least one pair of files; got [] "
+                f"for '{self.name}'."
+            )
+        return table_files.load(
+            self.table, folder, stems, buffer_size=buffer_size, name=name
+        )
+
+    def load_from_file_system_with_restore_function(
+        self,
+        dirpath: Any,
+        proc_size: int = 1,
+        proc_rank: int = 0,
+        buffer_size: int = BUFFER_SIZE,
+    ) -> Any:
+        """Adds the rows of one save, from any number of shards and processes.
+
+        Where as many processes saved, each takes its own files; else a key
+        goes to process `partitioner(key, proc_size)`. In a graph the files are
+        listed when the op is made.
+
+        Args:
+          dirpath, proc_size, proc_rank, buffer_size: as for
+            `load_from_file_system`. TFRA_SAVED_KV, where set, is the folder.
+
+        Returns:
+          The op in a graph, None in eager mode.
+
+        Raises:
+          As `load_from_file_system`; also
+          tfembed.errors.CheckpointError: the folder holds several saves.
+        """
+        self._check_has_raw_form()
+        self._stems(proc_size, proc_rank)
+        folder = table_files.folder(dirpath, "TFRA_SAVED_KV")
+        path = table_files.path(folder)
+        stems = row_files.save_set(row_files.find_stems(path, self.name), path)
+        is_own = stems[0].size == proc_size
+        if is_own:
+            stems = [stem for stem in stems if stem.rank == proc_rank]
+
+        def is_for_rank(keys: tf.Tensor) -> tf.Tensor:
+            return tf.equal(self.partition_fn(keys, proc_size), proc_rank)
+
+        return table_files.load(
+            self.table,
+            folder,
+            stems,
+            buffer_size=buffer_size,
+            select=None if is_own or proc_size == 1 else is_for_rank,
+        )
+
+    def get_slot_variables(self, optimizer: Any) -> Any:
+        """Views of the slots that `optimizer` keeps beside the rows.
+
+        Args:
+          optimizer: a `DynamicEmbeddingOptimizer`.
+
+        Returns:
+          A list of `SlotVariable`, of this variable alone; empty before the
+          first step that moves it, and for an optimizer that never does.
+
+        Raises:
+          tfembed.errors.DtypeError: (also TypeError) `optimizer` is none.
+        """
+        if not hasattr(optimizer, "apply_gradients"):
+            raise errors.DtypeError(
+                "`optimizer` must be a DynamicEmbeddingOptimizer; got "
+                f"{type(optimizer).__name__}."
+            )
+        slots_of = getattr(optimizer, "slots_of", None)
+        return slots_of(self) if slots_of else []
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether an optimizer has trained the variable, or has been asked to."""
+        return self._optimizer is not None
+
+    @property
+    def optimizer_vars(self) -> list[Any]:
+        """`get_slot_variables` of the optimizer that trains the variable.
+
+        Empty before one does, and when it is gone.
+        """
+        optimizer = self._optimizer and self._optimizer()
+        return self.get_slot_variables(optimizer) if optimizer else []
+
+    @property
+    def dtype(self) -> tf.DType:
+        """The rows' dtype."""
+        return self.value_dtype
+
+    @property
+    def handle(self) -> tf.Tensor:
+        """The resource that gradients of lookups go to."""
+        return self._table.handle
+
+    @property
+    def table(self) -> Any:
+        """The rows: a `HashTable`; where they are strings, a `StringTable`."""
+        return self._table
+
+    @property
+    def tables(self) -> tuple[VariableShard, ...]:
+        """Views of the shards, with TFRA's methods of a table."""
+        return tuple(VariableShard(self, i) for i in range(self.shard_num))
+
+    @property
+    def restrict_policy(self) -> RestrictPolicy | None:
+        """What follows the use of keys; made from the argument of that name."""
+        return self._restrict_policy
+
+    def remember_optimizer(self, optimizer: Any) -> None:
+        """Notes whose slots lie beside the rows; for the optimizer."""
+        self._optimizer = weakref.ref(optimizer)
+
+    def remember_trainable(
+        self, trainable: Any, name: str | None = None
+    ) -> None:
+        """Lets `get_trainable_by_name` find a lookup or shadow while it lives.
+
+        Args:
+          trainable: the wrapper or shadow.
+          name: the lookup's; None: the wrapper's own.
+        """
+        # In one go: of two threads that are here, neither is forgotten.
+        known = self.__dict__.setdefault(
+            "_trainables", weakref.WeakValueDictionary()
+        )
+        # In a graph each lookup has one, also where several share a name.
+        known[trainable.name] = trainable
+        known[name or trainable.name] = trainable
+
+    def note_lookup(self, name: str) -> None:
+        """Lets `get_trainable_by_name` find what lookups of `name` train."""
+        if name not in self._lookup_names:
+            if len(self._lookup_names) >= _MOST_NAMES:
+                self._lookup_names = {}
+            self._lookup_names[name] = None
+
+    def note_step(self) -> None:
+        """Lets the values of lookups and shadows follow a step in eager mode."""
+        for trainable in self._living():
+            trainable.note_step()
+
+    def get_trainable_by_name(self, name: str) -> Any:
+        """What to differentiate by for the lookups called `name`.
+
+        The wrapper or shadow of that name, while it lives. For lookups without
+        `return_trainable`, in eager mode or in a tf.function that was traced,
+        the variable itself, which stands for all of its lookups. None where
+        there are none of that name.
+
+        Raises:
+          tfembed.errors.DtypeError: (also TypeError) `name` is no string.
+        """
+        if not isinstance(name, str):
+            raise errors.DtypeError(f"`name` must be a string; got {name!r}.")
+        found = (self._trainables or {}).get(name)
+        return self if found is None and name in self._lookup_names else found
+
+    # TFRA's documentation calls it so.
+    get_eager_trainable_by_name = get_trainable_by_name
+
+    @property
+    def trainable_store(self) -> dict[str, Any]:
+        """What to differentiate by for all lookups so far, by name; a copy.
+
+        The wrappers and shadows that live; once there was a lookup without
+        `return_trainable`, the variable alone, under the first such name.
+        """
+        for name in self._lookup_names:
+            return {name: self}
+        return {trainable.name: trainable for trainable in self._living()}
+
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__name__} '{self.name}' of {self.key_dtype.name} -> "
+            f"{self.value_dtype.name} [{self.dim}], {self.shard_num} shard(s)>"
+        )
+
     def _set_up(self, **options: Any) -> None:
         # A HashTable deals by remainder by itself, in C++ where it can.
         is_default = self.partition_fn is default_partition_fn
@@ -172,12 +687,6 @@ class Variable(VariableFiles, VariableLookups):
                 saveables, self.saveable
             )
 
-    _optimizer: Any = None  # A weak reference, once there is one.
-
-    # Gradient tapes treat the variable as they treat tf.Variables: lookups hand
-    # their gradients to its handle.
-    _should_act_as_resource_variable = True
-
     def _write_object_proto(self, proto: Any, options: Any) -> None:
         """Tells a SavedModel that this is an object with a table, no variable."""
         del options
@@ -185,93 +694,54 @@ class Variable(VariableFiles, VariableLookups):
         proto.user_object.version.producer = 1
         proto.user_object.version.min_consumer = 1
 
-    def __repr__(self) -> str:
-        return (
-            f"<{type(self).__name__} '{self.name}' of {self.key_dtype.name} -> "
-            f"{self.value_dtype.name} [{self.dim}], {self.shard_num} shard(s)>"
-        )
-
-    @property
-    def dtype(self) -> tf.DType:
-        """The rows' dtype."""
-        return self.value_dtype
-
-    @property
-    def handle(self) -> tf.Tensor:
-        """The resource that gradients of lookups go to."""
-        return self._table.handle
-
-    @property
-    def table(self) -> Any:
-        """The rows: a `HashTable`; where they are strings, a `StringTable`."""
-        return self._table
-
-    @property
-    def tables(self) -> tuple[VariableShard, ...]:
-        """Views of the shards, with TFRA's methods of a table."""
-        return tuple(VariableShard(self, i) for i in range(self.shard_num))
-
-    @property
-    def restrict_policy(self) -> RestrictPolicy | None:
-        """What follows the use of keys; made from the argument of that name."""
-        return self._restrict_policy
-
-    def restrict(self, num_reserved: int, **kwargs: Any) -> Any:
-        """Has the restrict policy remove keys; without one it only warns.
-
-        Args:
-          num_reserved: how many keys to keep.
-          **kwargs: the policy's. The built-in ones take `trigger`: leave a
-            variable of at most that many keys alone.
-
-        Returns:
-          What the policy returns: how many keys were removed, int64 []. None
-          without a policy.
-        """
-        if self._restrict_policy is None:
-            warnings.warn(
-                f"'{self.name}' has no restrict policy; restrict({num_reserved})"
-                " leaves it as it is.",
-                stacklevel=2,
+    def _check_has_raw_form(self) -> None:
+        if self.value_dtype == tf.string:
+            raise errors.UnsupportedError(
+                f"'{self.name}' has rows of strings, which raw files do not "
+                "hold; save it with tf.train.Checkpoint."
             )
-            return None
-        return self._restrict_policy.apply_restriction(num_reserved, **kwargs)
 
-    def remember_optimizer(self, optimizer: Any) -> None:
-        """Notes whose slots lie beside the rows; for the optimizer."""
-        self._optimizer = weakref.ref(optimizer)
-
-    @property
-    def optimizer_vars(self) -> list[Any]:
-        """`get_slot_variables` of the optimizer that trains the variable.
-
-        Empty before one does, and when it is gone.
-        """
-        optimizer = self._optimizer and self._optimizer()
-        return self.get_slot_variables(optimizer) if optimizer else []
-
-    def get_slot_variables(self, optimizer: Any) -> Any:
-        """Views of the slots that `optimizer` keeps beside the rows.
-
-        Args:
-          optimizer: a `DynamicEmbeddingOptimizer`.
-
-        Returns:
-          A list of `SlotVariable`, of this variable alone; empty before the
-          first step that moves it, and for an optimizer that never does.
-
-        Raises:
-          tfembed.errors.DtypeError: (also TypeError) `optimizer` is none.
-        """
-        if not hasattr(optimizer, "apply_gradients"):
-            raise errors.DtypeError(
-                "`optimizer` must be a DynamicEmbeddingOptimizer; got "
-                f"{type(optimizer).__name__}."
+    def _stems(self, proc_size: int, proc_rank: int) -> list[FileStem]:
+        size = checks.integer(proc_size, "proc_size", least=1)
+        rank = checks.integer(proc_rank, "proc_rank", least=0)
+        if rank >= size:
+            raise errors.ArgumentError(
+                f"`proc_rank` must be in [0, {size}), since `proc_size` is "
+                f"{size}; got {rank}."
             )
-        slots_of = getattr(optimizer, "slots_of", None)
-        return slots_of(self) if slots_of else []
+        n = self.shard_num
+        return [FileStem(self.name, n, size, rank, i) for i in range(n)]
+
+    @functools.cached_property
+    def _sizes(self) -> dict[int | None, tf.Tensor]:
+        """By shard, None: all; of the graph of TensorFlow 1 with the table."""
+        return {}
+
+    @functools.cached_property
+    def _lookup_names(self) -> dict[str, None]:
+        return {}
+
+    def _living(self) -> list[Any]:
+        """The wrappers and shadows that live; another thread may add some."""
+        if self._trainables is None:
+            return []
+        found = [reference() for reference in self._trainables.valuerefs()]
+        return [trainable for trainable in found if trainable is not None]
 
 
 def _default_init_size() -> int:
     text = os.environ.get("TF_HASHTABLE_INIT_SIZE", "")
     return int(text) if text.isdigit() and int(text) else _DEFAULT_INIT_SIZE
+
+
+def load_de_variable_from_file_system(
+    de_variable: Variable,
+    dirpath: Any,
+    proc_size: int = 1,
+    proc_rank: int = 0,
+    buffer_size: int = BUFFER_SIZE,
+) -> Any:
+    """`de_variable.load_from_file_system_with_restore_function(...)`."""
+    return de_variable.load_from_file_system_with_restore_function(
+        dirpath, proc_size, proc_rank, buffer_size
+    )

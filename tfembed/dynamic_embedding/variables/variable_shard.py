@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.checkpoint.row_files import FileStem
-from tfembed.dynamic_embedding.files import folders, table_files
+from tfembed.dynamic_embedding.files import table_files
 from tfembed.dynamic_embedding.variables import arguments
 from tfembed.ops import table as table_ops
 
@@ -52,6 +52,11 @@ class VariableShard(tf.__internal__.tracking.Trackable):
     def handles(self) -> tuple[tf.Tensor]:
         """The one handle, as a table has several."""
         return (self.resource_handle,)
+
+    @property
+    def file_owner(self) -> str:
+        """The id of the variable's table, for row files."""
+        return str(self._variable.table.file_owner)
 
     def size(self, name: str | None = None) -> tf.Tensor:
         """The number of keys in the shard, int64 []."""
@@ -126,7 +131,7 @@ class VariableShard(tf.__internal__.tracking.Trackable):
         self._variable._check_has_raw_form()
         return table_files.save(
             self,
-            folders.folder(dirpath, dirpath_env),
+            table_files.folder(dirpath, dirpath_env),
             [file_name or self.name],
             append=append_to_file,
             buffer_size=buffer_size,
@@ -149,7 +154,7 @@ class VariableShard(tf.__internal__.tracking.Trackable):
         self._variable._check_has_raw_form()
         return table_files.load_pairs(
             self._variable.table,
-            folders.folder(dirpath, dirpath_env),
+            table_files.folder(dirpath, dirpath_env),
             file_name or self.name,
             entire_folder=load_entire_dir,
             buffer_size=buffer_size,

@@ -8,10 +8,10 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.dynamic_embedding.variables.partition import default_partition_fn
+from tfembed.dynamic_embedding.variables.arguments import default_partition_fn
 from tfembed.dynamic_embedding.variables.variable import Partitioner, Variable
 from tfembed.policies import AdmissionPolicy, EvictionPolicy, Expiry
-from tfembed.tables.dtypes import table_dtypes
+from tfembed.tables.arguments import table_dtypes
 
 __all__ = ["get_variable"]
 

@@ -7,19 +7,22 @@ the output shapes of its features.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 import tensorflow as tf
 
+from tfembed import errors
+from tfembed.embedding.features.inputs import StepFormat
 from tfembed.embedding.features.output_shapes import OutputShapes
-from tfembed.embedding.features.step_format import StepFormat
 from tfembed.embedding.host.tables import HostTable, TableSize
-from tfembed.embedding.replica_shares import ReplicaShare
+from tfembed.embedding.replicas import ReplicaShare
 from tfembed.embedding.steps.batch_queue import Batch
 from tfembed.embedding.steps.step_forms import StepName
+from tfembed.embedding.steps.step_queue import QueueBound
 
-__all__ = ["Engine", "TakesShares"]
+__all__ = ["Engine", "EngineOptions", "TakesShares"]
 
 
 class Engine(Protocol):
@@ -130,3 +133,31 @@ class TakesShares(Protocol):
 
     def load(self) -> None:
         """Takes over what `tables` hold now; eager only."""
+
+
+_NONFINITE = ("skip", "refuse", "allow")
+
+
+@dataclasses.dataclass(frozen=True)
+class EngineOptions:
+    """How an engine works.
+
+    Attributes:
+      nonfinite: "skip", "refuse" or "allow" (`ops.grouped_update`).
+      bound: how many batches may wait.
+      is_pipelined: whether updates run beside the next step (`pipeline.py`).
+
+    Raises:
+      tfembed.errors.ArgumentError: another `nonfinite`.
+    """
+
+    nonfinite: str
+    bound: QueueBound
+    is_pipelined: bool
+
+    def __post_init__(self) -> None:
+        if self.nonfinite not in _NONFINITE:
+            raise errors.ArgumentError(
+                f"`nonfinite` must be one of {_NONFINITE}; got "
+                f"{self.nonfinite!r}."
+            )

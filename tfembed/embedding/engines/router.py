@@ -11,16 +11,106 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed.embedding.engines.engine import Engine
-from tfembed.embedding.engines.places import EnginePlaces
-from tfembed.embedding.engines.registry import engine_class
+from tfembed.embedding.engines.choice import EngineChoices, engine_class
+from tfembed.embedding.engines.engine import Engine, TakesShares
 from tfembed.embedding.features import activations as shaping
+from tfembed.embedding.features import inputs
 from tfembed.embedding.features.output_shapes import OutputShapes
 from tfembed.embedding.host.tables import HostTable, TableSize
 from tfembed.embedding.plan import EmbeddingPlan
+from tfembed.embedding.replicas import ReplicaShare
+from tfembed.embedding.steps.batch_queue import Batch
 from tfembed.embedding.steps.step_forms import StepName
 
-__all__ = ["EngineRouter"]
+__all__ = ["EnginePlaces", "EngineRouter", "places_of"]
+
+
+# Engines that are others under a TPUStrategy.
+_ON_TPU = {"host": "tpu_host", "xla": "tpu_xla"}
+
+
+@dataclasses.dataclass(frozen=True)
+class EnginePlaces:
+    """An engine, and the places of its features and tables in the whole.
+
+    Attributes:
+      engine: its name in the registry.
+      features, tables: the places.
+      takes_shares: whether the engine reads the users' tensors as they are.
+      has_all: whether no other engine has any.
+    """
+
+    engine: str
+    features: tuple[int, ...]
+    tables: tuple[int, ...]
+    takes_shares: bool = False
+    has_all: bool = False
+
+    def pick(self, values: Sequence[Any]) -> list[Any]:
+        """Picks this engine's values from a list with one value per feature."""
+        return [values[i] for i in self.features]
+
+    def read(
+        self,
+        training: bool,
+        shares: Sequence[ReplicaShare],
+        shapes: OutputShapes,
+    ) -> tuple[Any, ...]:
+        """What the engine's enqueue takes after the name; all is checked.
+
+        Args:
+          training: whether apply_gradients follows.
+          shares: the replicas' parts of a batch, of all features.
+          shapes: the output shapes of all features.
+
+        Raises:
+          As `inputs.read_batch`.
+        """
+        own, own_shapes = shares, shapes
+        if not self.has_all:
+            own_shapes = shapes.part(self.features)
+            own = [
+                dataclasses.replace(
+                    share,
+                    values=self.pick(share.values),
+                    weights=self.pick(share.weights),
+                )
+                for share in shares
+            ]
+        if self.takes_shares:
+            return (training, own, own_shapes)
+        batches, formats = {}, []
+        for share in own:
+            ids, read = inputs.read_batch(
+                share.values, share.weights, own_shapes
+            )
+            batches[share.replica] = Batch(training, ids)
+            formats.append(read)
+        return (batches, formats)
+
+
+def places_of(
+    plan: EmbeddingPlan, choices: EngineChoices
+) -> tuple[EnginePlaces, ...]:
+    """Per engine in use, what is its own."""
+    found = []
+    # "tpu" comes before "xla": its ops stand at the head of a TPU's step.
+    names = sorted({one.engine for one in choices.of_tables})
+    for name in names:
+        tables = tuple(
+            i for i, one in enumerate(choices.of_tables) if one.engine == name
+        )
+        features = tuple(
+            i for i, table in enumerate(plan.table_ids) if table in tables
+        )
+        # On a TPU's host the engine has to work from inside of the TPU's step.
+        engine = _ON_TPU.get(name, name) if choices.on_tpu else name
+        takes_shares = hasattr(engine_class(engine), TakesShares.METHOD)
+        has_all = len(names) == 1
+        found.append(
+            EnginePlaces(engine, features, tables, takes_shares, has_all)
+        )
+    return tuple(found)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -77,8 +167,10 @@ class EngineRouter:
     def form_of(self, batches: Sequence[tuple[Any, ...]]) -> Hashable:
         """What is the same of all batches that one queue takes."""
         return tuple(
-            None if part.places.takes_shares else tuple(own[1][0])
-            for part, own in zip(self._parts, batches, strict=True)
+            [
+                None if part.places.takes_shares else tuple(own[1][0])
+                for part, own in zip(self._parts, batches, strict=True)
+            ]
         )
 
     def waiting(self, replica: int, step: StepName) -> int:
@@ -118,6 +210,8 @@ class EngineRouter:
 
     def dequeue(self, replica: int, name: StepName) -> list[tf.Tensor]:
         """Per feature, the activations of the oldest batch."""
+        if len(self._parts) == 1:
+            return list(self._parts[0].engine.dequeue(replica, name))
         found: dict[int, tf.Tensor] = {}
         for part in self._parts:
             activations = part.engine.dequeue(replica, name)
@@ -134,14 +228,16 @@ class EngineRouter:
           tfembed.errors.DtypeError: no real numbers.
           tfembed.errors.StateError: nothing was enqueued under this name.
         """
-        expected = [
-            shape.concatenate(self._plan.dim(i))
-            for i, shape in enumerate(shapes.shapes)
-        ]
-        for gradient, shape, path in zip(
-            gradients, expected, self._plan.paths, strict=True
+        expected = []
+        for gradient, shape, dim, path in zip(
+            gradients,
+            shapes.shapes,
+            self._plan.feature_dims,
+            self._plan.paths,
+            strict=True,
         ):
-            shaping.check_gradient(gradient, shape, path)
+            expected.append(shape.concatenate(dim))
+            shaping.check_gradient(gradient, expected[-1], path)
         found: dict[int, tf.Tensor] = {}
         for part in self._parts:
             lengths = [0] * len(part.places.features)
@@ -165,7 +261,9 @@ class EngineRouter:
     ) -> None:
         """Updates all tables, as each engine does."""
         for part in self._parts:
-            own = [part.places.pick(of_replica) for of_replica in gradients]
+            own = gradients
+            if not part.places.has_all:
+                own = [part.places.pick(one) for one in gradients]
             part.engine.apply_gradients(names, own)
 
     def look_up(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import tensorflow as tf
@@ -72,11 +73,7 @@ def op_gradient(
       float32 [B, dim], or [B, sequence_length, dim].
     """
     if gradient is None:
-        logging.warning(
-            "No gradient passed for feature %s, sending zero gradient. This "
-            "may not be correct behavior for certain optimizers like Adam.",
-            path,
-        )
+        _warn_of_no_gradient(path)
         gradient = tf.zeros(shape)
     if keeps_shape:
         return tf.cast(gradient, tf.float32)
@@ -87,3 +84,13 @@ def op_gradient(
     return with_shape(
         tf.cast(gradient, tf.float32), tf.TensorShape([*lead, shape[-1]])
     )
+
+
+def _warn_of_no_gradient(path: str) -> None:
+    """Says that a feature trains nothing: where TensorFlow does, and Keras."""
+    text = (
+        f"No gradient passed for feature {path}, sending zero gradient. This "
+        "may not be correct behavior for certain optimizers like Adam."
+    )
+    logging.warning("%s", text)
+    warnings.warn(text, stacklevel=2)

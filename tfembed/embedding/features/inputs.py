@@ -11,45 +11,192 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.config.custom_combiner import is_custom
-from tfembed.embedding.features.output_shapes import OutputShapes
-from tfembed.embedding.features.step_format import StepFormat, format_of
-from tfembed.embedding.features.weight_places import at_places_of
-from tfembed.ops import FeatureIds, feature_ids
+from tfembed.embedding.features import output_shapes
+from tfembed.embedding.features.output_shapes import OutputShapes, is_sequence
+from tfembed.embedding.plan import EmbeddingPlan, feature_paths
+from tfembed.ops import FeatureIds, FeaturePlan, feature_ids
+from tfembed.ops.weight_places import at_places_of
 
 __all__ = [
-    "BatchInput",
+    "StepFormat",
+    "as_bag",
     "check_combines",
     "check_ids",
+    "check_same_format",
     "checked_weights",
+    "format_of",
+    "lookup_plans",
+    "op_combiner",
     "read_batch",
     "read_input",
+    "weights_in_bags",
 ]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class BatchInput:
-    """One replica's batch.
+_TYPES = {"dense": "Tensor", "sparse": "SparseTensor", "ragged": "RaggedTensor"}
+
+
+@dataclasses.dataclass(frozen=True)
+class StepFormat:
+    """How one feature's input is read.
+
+    A dequeue is traced once and serves all later steps, so these cannot change
+    from step to step.
 
     Attributes:
-      ids: the features' tensors.
-      formats: how they are read.
-      shapes: the output shapes, now that an input was seen.
+      kind: "dense", "sparse" or "ragged".
+      sequence_length: 0 where a sample's ids are combined.
+      batch_size: the samples.
+      id_dtype: tf.int64 or tf.string.
+      validate: whether sparse input is pruned; of a rank above 2 it always is,
+        as by tf.nn.safe_embedding_lookup_sparse.
     """
 
-    ids: list[FeatureIds]
-    formats: list[StepFormat]
-    shapes: OutputShapes
+    kind: str
+    sequence_length: int
+    batch_size: int
+    id_dtype: tf.DType
+    validate: bool
+
+    def activation_shape(self, dim: int) -> tf.TensorShape:
+        """What the lookup op gives for a table of this width."""
+        places = [self.sequence_length] if self.sequence_length else []
+        return tf.TensorShape([self.batch_size, *places, dim])
+
+
+def format_of(
+    feature: Any,
+    ids: FeatureIds,
+    *,
+    path: str,
+    input_shape: tf.TensorShape,
+    output_shape: tf.TensorShape,
+) -> tuple[StepFormat, FeatureIds]:
+    """How an input is read, checked against the feature's output shape.
+
+    Args:
+      feature: its FeatureConfig.
+      ids: its tensors, of an input with one batch dimension.
+      path: what errors call it.
+      input_shape: as the user gave it, with a known rank.
+      output_shape: fully defined.
+
+    Returns:
+      The format, and `ids`, checked as they are read where the batch size is
+      not known before.
+
+    Raises:
+      tfembed.errors.ArgumentError: samples that do not fill the output shape.
+    """
+    size = output_shape.num_elements()
+    is_dense = ids.kind == "dense"
+    batch = (input_shape if is_dense else input_shape[:-1]).num_elements()
+    length = 0
+    if (
+        not is_dense
+        and input_shape.rank == 2
+        and output_shapes.is_sequence(feature)
+    ):
+        length = feature.max_sequence_length
+    elif ids.kind == "ragged" and batch is None and output_shape.rank > 1:
+        # One sample for each element, or sequences of any length.
+        raise errors.ArgumentError(
+            f"Input {path} is a RaggedTensor whose number of rows is unknown "
+            f"when the function is traced, and its output shape is "
+            f"{output_shape}. Batch with drop_remainder=True (a loop over a "
+            "distributed dataset forgets the number; one over its iterator "
+            "does not), or leave `output_shape` out."
+        )
+    elif ids.kind == "ragged" and batch and size % batch == 0:
+        length = size // batch if size > batch else 0
+        if length:  # As in serving: such sequences have no weights.
+            ids = dataclasses.replace(ids, weights=tf.zeros([0], tf.float32))
+    expected = size // length if length else size
+    if batch is not None and batch != expected:
+        raise _does_not_fill(path, batch, output_shape)
+    if batch is None:
+        ids = _checked_when_run(ids, expected, path)
+    validate = feature.validate_weights_and_indices or input_shape.rank > 2
+    return StepFormat(ids.kind, length, expected, ids.ids.dtype, validate), ids
+
+
+def _does_not_fill(
+    path: str, batch: int, output_shape: tf.TensorShape
+) -> errors.ArgumentError:
+    return errors.ArgumentError(
+        f"Inconsistent shape founded for input feature {path}: Output shape set "
+        "in the FeatureConfig should be the factor of the input data batch "
+        f"size. But instead got output shape {output_shape}, input data batch "
+        f"size {batch}. It should be the batch, or for RaggedTensors a multiple "
+        "of it."
+    )
+
+
+def _checked_when_run(ids: FeatureIds, expected: int, path: str) -> FeatureIds:
+    check = tf.debugging.assert_equal(
+        ids.batch_size,
+        tf.constant(expected, tf.int64),
+        message=f"Input {path} must have {expected} samples in every step.",
+    )
+    with tf.control_dependencies([check]):
+        return dataclasses.replace(ids, ids=tf.identity(ids.ids))
+
+
+def check_same_format(
+    paths: Sequence[str],
+    known: Sequence[StepFormat],
+    incoming: Sequence[StepFormat],
+) -> None:
+    """Raises tfembed.errors.ArgumentError where a feature's format changed."""
+    for path, old, new in zip(paths, known, incoming, strict=True):
+        if old != new:
+            raise errors.ArgumentError(
+                f"Input {path} is a {_TYPES[new.kind]} (sequence length "
+                f"{new.sequence_length}) but was enqueued as a "
+                f"{_TYPES[old.kind]} (sequence length {old.sequence_length}) "
+                "before, or on another replica. Keep to one type on all "
+                "replicas; enqueue and dequeue another one under a `name` of "
+                "its own."
+            )
+
+
+def op_combiner(combiner: Any) -> str:
+    """What the grouped ops are told of a TableConfig's combiner."""
+    # What a user's function combines is looked up id by id; the rest of such a
+    # table's features are not combined.
+    return combiner if isinstance(combiner, str) else "sum"
+
+
+def lookup_plans(
+    plan: EmbeddingPlan, formats: Sequence[StepFormat]
+) -> list[FeaturePlan]:
+    """What the grouped ops are told about each feature."""
+    return [
+        FeaturePlan(
+            table=table,
+            combiner=op_combiner(plan.tables[table].combiner),
+            max_sequence_length=one.sequence_length,
+            validate=one.validate,
+            name=path,
+        )
+        for path, table, one in zip(
+            plan.paths, plan.table_ids, formats, strict=True
+        )
+    ]
 
 
 def read_batch(
     values: Sequence[Any], weights: Sequence[Any], shapes: OutputShapes
-) -> BatchInput:
+) -> tuple[list[FeatureIds], list[StepFormat]]:
     """Reads one replica's batch and checks all of it.
 
     Args:
       values: per feature what `read_input` takes.
       weights: per feature None or its weights.
-      shapes: what is known before.
+      shapes: the output shapes, as `OutputShapes.with_values` settles them.
+
+    Returns:
+      Per feature its tensors, and how they are read.
 
     Raises:
       tfembed.errors.ArgumentError: an input or a shape that is not allowed.
@@ -57,7 +204,6 @@ def read_batch(
         that are no numbers.
     """
     features, paths = shapes.features, shapes.paths
-    shapes = shapes.with_values(values)
     ids, formats = [], []
     for i, (value, weight) in enumerate(zip(values, weights, strict=True)):
         one, checked = format_of(
@@ -71,7 +217,7 @@ def read_batch(
             check_combines(features[i], weight, paths[i])
         formats.append(one)
         ids.append(checked)
-    return BatchInput(ids, formats, shapes)
+    return ids, formats
 
 
 def check_combines(feature: Any, weights: Any, path: str) -> None:
@@ -185,3 +331,104 @@ def checked_weights(value: Any, weights: Any, path: str) -> Any:
         )
     weights = at_places_of(value, weights, path)
     return weights.with_values(tf.cast(weights.values, tf.float32))
+
+
+def as_bag(
+    value: Any, weights: Any, feature: Any, path: str
+) -> tuple[Any, Any]:
+    """Dense ids and weights as a lookup takes them.
+
+    Args:
+      value: ids [B] or [B, n].
+      weights: None, or numbers of the same shape.
+      feature: its FeatureConfig.
+      path: what errors call it.
+
+    Returns:
+      Ids [B] where a sample has one without a weight, and it is no sequence; else
+      RaggedTensors of the ids and their weights, [B, n].
+
+    Raises:
+      tfembed.errors.ArgumentError: another rank; weights of another type or
+        shape, or of one id where it would be a sequence.
+    """
+    ids = tf.convert_to_tensor(value)
+    if ids.shape.rank not in (1, 2):
+        raise errors.ArgumentError(
+            f"Only dense tensors of rank 1 and 2 are supported, found rank "
+            f"{ids.shape.rank} for input {path}"
+        )
+    is_one = ids.shape.rank == 1 or (
+        # Sequences of one id are sequences, as those before and after them.
+        ids.shape[1] == 1 and not is_sequence(feature)
+    )
+    if weights is None:
+        if is_one:
+            return tf.reshape(ids, [-1]), None
+        return tf.RaggedTensor.from_tensor(ids), None
+    if is_one and is_sequence(feature):
+        raise errors.ArgumentError(
+            f"Weight specified for dense input {path}, a sequence feature with "
+            "one id per sample, which is no sequence. Leave the weight out."
+        )
+    of_ids = _weights(weights, ids.shape, path)
+    if is_one:
+        ids, of_ids = (tf.reshape(one, [-1, 1]) for one in (ids, of_ids))
+    return tf.RaggedTensor.from_tensor(ids), tf.RaggedTensor.from_tensor(of_ids)
+
+
+def weights_in_bags(
+    features: Any, weights: Any, feature_config: Any
+) -> tuple[Any, Any]:
+    """A batch whose weighted dense ids are RaggedTensors, with their weights.
+
+    Args:
+      features: ids, structured as feature_config.
+      weights: structured so too.
+      feature_config: a structure of FeatureConfigs.
+
+    Returns:
+      `features` and `weights`, structured as they were.
+
+    Raises:
+      tfembed.errors.ArgumentError: as `as_bag`.
+      ValueError, TypeError: another structure.
+    """
+    tf.nest.assert_same_structure(feature_config, features)
+    tf.nest.assert_same_structure(feature_config, weights)
+    pairs = [
+        as_bag(value, weight, feature, feature.name or path)
+        if weight is not None and not _is_composite(value)
+        else (value, weight)
+        for value, weight, feature, path in zip(
+            tf.nest.flatten(features),
+            tf.nest.flatten(weights),
+            tf.nest.flatten(feature_config),
+            feature_paths(feature_config),
+            strict=True,
+        )
+    ]
+    values, of_values = zip(*pairs, strict=True)
+    return (
+        tf.nest.pack_sequence_as(features, values),
+        tf.nest.pack_sequence_as(weights, of_values),
+    )
+
+
+def _weights(weights: Any, shape: tf.TensorShape, path: str) -> tf.Tensor:
+    if _is_composite(weights):
+        raise errors.ArgumentError(
+            f"Weight for {path} is type {type(weights).__name__} which does "
+            "not match type input which is Tensor."
+        )
+    of_ids = tf.convert_to_tensor(weights)
+    if not of_ids.shape.is_compatible_with(shape):
+        raise errors.ArgumentError(
+            f"Weight for {path} has shape {of_ids.shape}, and its ids have "
+            f"{shape}. Give each id one weight."
+        )
+    return of_ids
+
+
+def _is_composite(value: Any) -> bool:
+    return isinstance(value, (tf.SparseTensor, tf.RaggedTensor))

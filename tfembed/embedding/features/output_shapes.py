@@ -81,14 +81,13 @@ class OutputShapes:
           tfembed.errors.ArgumentError: as `with_inputs`, or an input that is
             not allowed.
         """
-        return self.with_inputs(
-            [
-                detected_input_shape(feature, value, path)
-                for feature, value, path in zip(
-                    self.features, values, self.paths, strict=True
-                )
-            ]
-        )
+        shapes = []
+        for feature, value, path in zip(
+            self.features, values, self.paths, strict=True
+        ):
+            shape = detected_input_shape(feature, value, path)
+            shapes.append(_of_input_shape(feature, shape))
+        return self._with(shapes)
 
     def of_cores(self, cores: int) -> OutputShapes:
         """Of `cores` batches of these shapes, one after another."""

@@ -16,21 +16,163 @@ them apart.
 from __future__ import annotations
 
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfembed import errors, ops
-from tfembed.embedding.features import packed_layout
-from tfembed.embedding.features.packed_parts import (
-    feature_of,
-    parts_of,
-    shape_of,
-)
+from tfembed.embedding.features.inputs import checked_weights
 from tfembed.embedding.plan import feature_paths
 
-__all__ = ["PackedFeatures", "pack_features"]
+__all__ = [
+    "PackedFeatures",
+    "Split",
+    "aligned",
+    "feature_of",
+    "pack_features",
+    "parts_of",
+    "shape_of",
+    "split_by_tensorflow",
+    "split_strings",
+]
+
+
+def parts_of(value: Any, weights: Any, path: str) -> tuple[Any, ...]:
+    """Kind, ids, rows and weights of one feature, each of rank 1.
+
+    Raises:
+      tfembed.errors.ArgumentError, tfembed.errors.DtypeError: as `pack_features`.
+    """
+    none, nothing = tf.zeros([0], tf.int64), tf.zeros([0], tf.float32)
+    if isinstance(value, (tf.SparseTensor, tf.RaggedTensor, tf.Tensor)):
+        _check_ids(value.dtype, path)
+    if weights is not None:
+        weights = checked_weights(value, weights, path).values
+    else:
+        weights = nothing
+    if isinstance(value, tf.SparseTensor):
+        rows = tf.concat(
+            [value.dense_shape, tf.reshape(value.indices, [-1])], 0
+        )
+        return "sparse", _wide(value.values), rows, weights
+    if isinstance(value, tf.RaggedTensor):
+        if value.shape.rank != 2:
+            raise errors.ArgumentError(
+                "Only rank 2 ragged tensor is supported, found rank "
+                f"{value.shape.rank} for input {path}"
+            )
+        ids = _wide(value.values)
+        return "ragged", ids, tf.cast(value.row_splits, tf.int64), weights
+    if isinstance(value, tf.Tensor):
+        ids = tf.reshape(_wide(value), [-1])
+        return "dense", ids, none, weights
+    raise errors.ArgumentError(
+        f"Input {path} is of unknown type {type(value)}. Please only pass "
+        "Tensor, SparseTensor or RaggedTensor."
+    )
+
+
+def _check_ids(dtype: tf.DType, path: str) -> None:
+    if not (dtype.is_integer or dtype == tf.string):
+        raise errors.DtypeError(
+            f"The ids of input {path} must be integers or strings; got "
+            f"{dtype.name}."
+        )
+
+
+def _wide(ids: tf.Tensor) -> tf.Tensor:
+    return ids if ids.dtype == tf.string else tf.cast(ids, tf.int64)
+
+
+def shape_of(value: Any, path: str) -> tf.TensorShape:
+    """What is the same in every batch: not how many ids a sample has.
+
+    Raises:
+      tfembed.errors.ArgumentError: a Tensor with two unknown dimensions.
+    """
+    shape = value.shape
+    if not isinstance(value, tf.Tensor):
+        return shape[:-1].concatenate([None])
+    if shape.rank is None or list(shape).count(None) > 1:
+        raise errors.ArgumentError(
+            f"Input {path or 'the only feature'} has shape {shape}; to be "
+            "packed, a Tensor may have one unknown dimension. Batch with "
+            "drop_remainder=True, or set its shape."
+        )
+    return shape
+
+
+def feature_of(
+    kind: str, ids: tf.Tensor, rows: tf.Tensor, shape: tf.TensorShape
+) -> Any:
+    """The feature of such parts."""
+    return _FEATURES[kind](ids, rows, shape)
+
+
+def _dense(ids: tf.Tensor, rows: tf.Tensor, shape: tf.TensorShape) -> Any:
+    del rows
+    return tf.reshape(ids, _sizes_of(shape))
+
+
+def _ragged(ids: tf.Tensor, rows: tf.Tensor, shape: tf.TensorShape) -> Any:
+    if shape[0] is not None:
+        rows = tf.ensure_shape(rows, [shape[0] + 1])
+    return tf.RaggedTensor.from_row_splits(ids, rows, validate=False)
+
+
+def _sparse(ids: tf.Tensor, rows: tf.Tensor, shape: tf.TensorShape) -> Any:
+    # Dimensions that are known stay known in a function.
+    dense_shape = tf.stack(
+        [
+            rows[i] if size is None else tf.constant(size, tf.int64)
+            for i, size in enumerate(shape)
+        ]
+    )
+    indices = tf.reshape(rows[shape.rank :], [-1, shape.rank])
+    return tf.SparseTensor(indices, ids, dense_shape)
+
+
+def _sizes_of(shape: tf.TensorShape) -> Sequence[int]:
+    return [-1 if size is None else size for size in shape]
+
+
+_FEATURES = {"dense": _dense, "ragged": _ragged, "sparse": _sparse}
+
+
+# Of values, sizes and the number of parts.
+Split = Callable[[tf.Tensor, tf.Tensor, int], list[tf.Tensor]]
+
+
+def aligned(parts: Sequence[tf.Tensor]) -> tf.Tensor:
+    """int64 parts behind each other, as `ops.split_aligned` finds them."""
+    if not parts:
+        return tf.zeros([0], tf.int64)
+    pads = _pads(tf.stack([tf.size(one, out_type=tf.int64) for one in parts]))
+    nothing = tf.zeros([tf.reduce_sum(pads)], tf.int64)
+    padding = tf.split(nothing, pads, num=len(parts))
+    pairs = zip(parts, padding, strict=True)
+    return tf.concat([one for pair in pairs for one in pair], 0)
+
+
+def _pads(sizes: tf.Tensor) -> tf.Tensor:
+    """What fills up parts of such `sizes`."""
+    return tf.math.floormod(-sizes, tf.constant(ops.ALIGNED, tf.int64))
+
+
+def split_by_tensorflow(
+    values: tf.Tensor, sizes: tf.Tensor, num: int
+) -> list[tf.Tensor]:
+    """As `ops.split_aligned`, for programs that know no op of tfembed."""
+    both = tf.reshape(tf.stack([sizes, _pads(sizes)], 1), [-1])
+    return tf.split(values, both, num=2 * num)[::2]
+
+
+def split_strings(
+    values: tf.Tensor, sizes: tf.Tensor, num: int
+) -> list[tf.Tensor]:
+    """Strings, which lie one right behind the other."""
+    return tf.split(values, sizes, num=num)
 
 
 class PackedFeatures(tf.experimental.ExtensionType):
@@ -111,7 +253,7 @@ class PackedFeatures(tf.experimental.ExtensionType):
         n = len(self.kinds)
         split = ops.split_aligned
         if by_tensorflow:
-            split = packed_layout.split_by_tensorflow
+            split = split_by_tensorflow
         ids = self._ids(split)
         rows = split(self.rows, self.sizes[1], n)
         weights = tf.split(self.weights, self.sizes[2], num=n)
@@ -126,7 +268,7 @@ class PackedFeatures(tf.experimental.ExtensionType):
             )
         return values, weight_values
 
-    def _ids(self, split: packed_layout.Split) -> list[tf.Tensor]:
+    def _ids(self, split: Split) -> list[tf.Tensor]:
         """Per feature, one after the other."""
         n = len(self.kinds)
         if self.strings is None:
@@ -134,7 +276,7 @@ class PackedFeatures(tf.experimental.ExtensionType):
         ids: dict[int, tf.Tensor] = {}
         for values, are_strings, by in (
             (self.ids, False, split),
-            (self.strings, True, packed_layout.split_strings),
+            (self.strings, True, split_strings),
         ):
             places = [i for i in range(n) if self.are_strings[i] == are_strings]
             if places:
@@ -208,9 +350,9 @@ def pack_features(features: Any, weights: Any = None) -> PackedFeatures:
     integers = [one for one in ids if one.dtype != tf.string]
     strings = [one for one in ids if one.dtype == tf.string]
     return PackedFeatures(
-        ids=packed_layout.aligned(integers),
+        ids=aligned(integers),
         strings=tf.concat(strings, 0) if strings else None,
-        rows=packed_layout.aligned(rows),
+        rows=aligned(rows),
         weights=tf.concat(of_weights, 0),
         sizes=tf.stack(sizes),
         paths=tuple(paths),

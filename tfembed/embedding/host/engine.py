@@ -2,27 +2,192 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from tfembed import errors
+from tfembed.config.custom_combiner import is_custom
 from tfembed.embedding import private
-from tfembed.embedding.engine_options import EngineOptions
-from tfembed.embedding.features import step_format
+from tfembed.embedding.engines.engine import EngineOptions
+from tfembed.embedding.features import inputs
+from tfembed.embedding.features.inputs import StepFormat, lookup_plans
 from tfembed.embedding.features.output_shapes import OutputShapes
-from tfembed.embedding.features.step_format import StepFormat
-from tfembed.embedding.host.fused_step import FusedStep
-from tfembed.embedding.host.learning_rates import learning_rates, rules_of
-from tfembed.embedding.host.row_features import RowFeatures
-from tfembed.embedding.host.table_update import update_tables
+from tfembed.embedding.host.row_feature import RowFeature, RowFeatures
+from tfembed.embedding.host.table_update import fused_arguments, update_tables
 from tfembed.embedding.host.tables import HostTable, TableSize, make_table
 from tfembed.embedding.plan import EmbeddingPlan
-from tfembed.embedding.steps.batch_queue import HOST, Batch
+from tfembed.embedding.steps.batch_queue import HOST, Batch, BatchForm
 from tfembed.embedding.steps.named_steps import NamedSteps
 from tfembed.embedding.steps.step_forms import StepName
+from tfembed.embedding.steps.step_queue import StepQueue
+from tfembed.ops.private import number_tensor
 
-__all__ = ["HostEngine"]
+__all__ = ["FusedStep", "HostEngine", "learning_rates", "rules_of"]
+
+
+def rules_of(plan: EmbeddingPlan) -> list[Any]:
+    """The update rule of each table.
+
+    Raises:
+      tfembed.errors.StateError: a table has none.
+    """
+    for config, rule in zip(plan.tables, plan.optimizers, strict=True):
+        if rule is None:
+            raise errors.StateError(
+                f"Table '{config.name}' has no optimizer, so "
+                "apply_gradients cannot train it. Give one to its "
+                "TableConfig or to TPUEmbedding."
+            )
+    return list(plan.optimizers)
+
+
+def learning_rates(rules: Sequence[Any], names: Sequence[str]) -> list[Any]:
+    """Float32 [], one per table. A function that tables share is called once.
+
+    Args:
+      rules: the tables' optimizers.
+      names: of the tables.
+
+    Raises:
+      tfembed.errors.ArgumentError: a function that gives no number.
+    """
+    rates: dict[Any, Any] = {}
+    for rule, name in zip(rules, names, strict=True):
+        rate = rule.learning_rate
+        if rate not in rates:
+            rates[rate] = _called(rate, name) if callable(rate) else rate
+    return [tf.cast(rates[rule.learning_rate], tf.float32) for rule in rules]
+
+
+def _called(rate: Callable[[], Any], name: str) -> Any:
+    value = rate()
+    if value is not None:
+        value = number_tensor(value)
+        is_number = value.dtype.is_floating or value.dtype.is_integer
+        if is_number and value.shape.rank in (None, 0):
+            return value
+    raise errors.ArgumentError(
+        f"The learning rate of table {name!r} must be one number in every step; "
+        f"the function {rate!r} gave {value!r}."
+    )
+
+
+class FusedTables:
+    """What the ops of all steps are told of the tables, put together once.
+
+    Args:
+      plan: the features and tables.
+      tables: the tables of the plan.
+    """
+
+    def __init__(
+        self, plan: EmbeddingPlan, tables: Sequence[HostTable]
+    ) -> None:
+        self.plan = plan
+        # Handles, not variables: tapes and functions need not watch them.
+        self.handles = [table.parameters.handle for table in tables]
+        self.are_plain = not any(
+            is_custom(config.combiner) or config.quantization_config is not None
+            for config in plan.tables
+        )
+        self.are_trained = all(
+            rule is not None and rule.is_fused for rule in plan.optimizers
+        )
+        self.update_arguments: dict[str, Any] = {}
+        if self.are_trained:
+            self.update_arguments = fused_arguments(
+                plan, tables, rules_of(plan)
+            )
+            del self.update_arguments["dims"]  # Among a step's attributes.
+            slots = self.update_arguments["slots"]
+            self.update_arguments["slots"] = [slot.handle for slot in slots]
+
+
+class FusedStep:
+    """The steps of one name, each lookup one op and each update another.
+
+    Args:
+      tables: what the ops are told of the tables.
+      formats: how the features of the name's batches are read.
+      form: the form of the batches.
+
+    Attributes:
+      looks_up: whether the op can combine all features.
+    """
+
+    def __init__(
+        self,
+        tables: FusedTables,
+        formats: Sequence[StepFormat],
+        form: BatchForm,
+    ) -> None:
+        plan = tables.plan
+        self._tables = tables
+        self._form = form
+        self._plans = lookup_plans(plan, formats)
+        self.looks_up = tables.are_plain or not any(
+            RowFeature.needed(plan.tables[one.table], one, kind)
+            for one, kind in zip(self._plans, form.kinds, strict=True)
+        )
+        self._attrs = {1: form.step_attrs(plan.dims, self._plans)}
+
+    @property
+    def updates(self) -> bool:
+        """Whether the op can also update all tables.
+
+        Raises:
+          tfembed.errors.StateError: a table has no optimizer.
+        """
+        if self._tables.are_trained:
+            return self.looks_up
+        rules_of(self._tables.plan)  # Raises.
+        return False
+
+    def look_up(self, queue: StepQueue) -> list[tf.Tensor]:
+        """Per feature the activations of the next batch, without a gradient.
+
+        Raises:
+          tf.errors.InvalidArgumentError: as `StepQueue.look_up`; when it runs.
+        """
+        return queue.look_up(self._tables.handles, self._attrs[1])
+
+    def update(
+        self,
+        queues: Sequence[StepQueue],
+        gradients: Sequence[tf.Tensor],
+        rates: tf.Tensor,
+        nonfinite: str,
+    ) -> tf.Tensor:
+        """Updates the rows of the batches that were looked up last.
+
+        Args:
+          queues: of the replicas.
+          gradients: per replica and feature, one behind the other.
+          rates: float32, one per table.
+          nonfinite: "skip", "refuse" or "allow".
+
+        Returns:
+          int64 [tables]: the rows whose summed gradient has a NaN or an infinity.
+
+        Raises:
+          tf.errors.InvalidArgumentError: as `StepQueue.update`; when it runs.
+        """
+        n = len(queues)
+        if n not in self._attrs:
+            dims = self._tables.plan.dims
+            self._attrs[n] = self._form.times(n).step_attrs(
+                dims, self._plans * n
+            )
+        return StepQueue.update(
+            queues,
+            gradients=gradients,
+            attrs=self._attrs[n],
+            learning_rates=rates,
+            nonfinite=nonfinite,
+            **self._tables.update_arguments,
+        )
 
 
 class HostEngine:
@@ -52,12 +217,23 @@ class HostEngine:
         self._steps = NamedSteps(plan, options.bound)
         self.tables: list[HostTable] = self._make_tables(owner)
         self._row_features = RowFeatures(owner, plan, self.tables)
+        self._fused_tables = self._new_fused_tables()
+        self._fused_steps: dict[StepName, FusedStep] = {}
+        rates = [getattr(r, "learning_rate", None) for r in plan.optimizers]
+        is_constant = all(type(rate) is float for rate in rates)
+        self._constant_rates = rates if is_constant else None
+        # The tables whose rows expire by themselves: they count their steps.
+        self._counting = [table for table in self.tables if table.counts_steps]
         self._nonfinite_rows = self._new_counts()
 
     @property
     def _device(self) -> str:
         """Where the tables are."""
         return HOST
+
+    def _new_fused_tables(self) -> FusedTables | None:
+        """What the ops of a step take; None where a program does the steps."""
+        return FusedTables(self._plan, self.tables)
 
     def _new_counts(self) -> Any:
         with tf.device(self._device):
@@ -117,6 +293,7 @@ class HostEngine:
 
     def forget(self, name: StepName) -> None:
         """Forgets an idle name; eager."""
+        self._fused_steps.pop(name, None)
         self._steps.forget(name)
 
     def dequeue(self, replica: int, name: StepName) -> list[tf.Tensor]:
@@ -250,12 +427,20 @@ class HostEngine:
 
     def _note(self, nonfinite: tf.Tensor) -> None:
         self._nonfinite_rows.assign_add(nonfinite)
-        for table in self.tables:
+        for table in self._counting:
             table.note_training_step()
 
     def _fused(self, name: StepName) -> FusedStep | None:
         """The steps of a name whose batches may stay in their queue's ops."""
-        return FusedStep(self._plan, self.tables, self._steps.formats(name))
+        if self._fused_tables is None:
+            return None
+        if name not in self._fused_steps:
+            self._fused_steps[name] = FusedStep(
+                self._fused_tables,
+                self._steps.formats(name),
+                self._steps.form(name),
+            )
+        return self._fused_steps[name]
 
     def _look_up(self, name: StepName, batch: Batch) -> list[tf.Tensor]:
         return self.look_up(batch.features, self._plans(name))
@@ -270,7 +455,7 @@ class HostEngine:
         self.update(batch.features, plans * replicas, gradients, rates)
 
     def _plans(self, name: StepName) -> list[Any]:
-        return step_format.lookup_plans(self._plan, self._steps.formats(name))
+        return inputs.lookup_plans(self._plan, self._steps.formats(name))
 
     def formats(self, name: StepName) -> list[StepFormat]:
         """How the features that are enqueued under `name` are read.
@@ -315,5 +500,7 @@ class HostEngine:
         Raises:
           tfembed.errors.StateError: a table has no optimizer.
         """
+        if self._constant_rates is not None:
+            return tf.constant(self._constant_rates, tf.float32)
         names = [config.name for config in self._plan.tables]
         return tf.stack(learning_rates(rules_of(self._plan), names))

@@ -5,7 +5,7 @@ a user's function combines them. The grouped op looks its ids up one by one.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -14,10 +14,24 @@ from tfembed import ops
 from tfembed.config import CustomCombiner
 from tfembed.config.custom_combiner import as_combiner, is_custom
 from tfembed.config.quantization_config import quantized
+from tfembed.embedding import private
 from tfembed.embedding.features.id_checks import check_places, require_all
+from tfembed.embedding.host.table_update import StepGradients
+from tfembed.embedding.host.tables import HostTable
+from tfembed.embedding.plan import EmbeddingPlan
+from tfembed.embedding.steps.batch_queue import HOST
 from tfembed.ops import FeatureIds, FeaturePlan
 
-__all__ = ["CombinedIds", "RowFeature", "places_of", "single_ids"]
+__all__ = [
+    "CombinedIds",
+    "RowFeature",
+    "RowFeatures",
+    "make_combiner_weights",
+    "places_of",
+    "single_ids",
+    "train_combiner_weights",
+    "usable_gradient",
+]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -244,3 +258,180 @@ def _kept(
 
 
 _sums: Callable[..., tf.Tensor] = tf.math.unsorted_segment_sum
+
+
+def make_combiner_weights(owner: Any, config: Any) -> Any:
+    """The variable [num_weights] of a table's combiner, or None.
+
+    Tracked by `owner` as `<table>/custom_combiner_variables`.
+
+    Args:
+      owner: the trackable object that saves it.
+      config: the table's TableConfig, named.
+    """
+    if not is_custom(config.combiner):
+        return None
+    combiner = as_combiner(config.combiner)
+    if combiner.num_weights == 0:
+        return None
+    shape = [combiner.num_weights]
+
+    def getter(initializer: Callable[..., tf.Tensor], **arguments: Any) -> Any:
+        arguments["shape"] = tf.TensorShape(shape)
+        with tf.device(HOST):
+            return private.single_variable(
+                initial_value=lambda: initializer(shape, dtype=tf.float32),
+                **arguments,
+            )
+
+    return private.add_variable(
+        owner,
+        name=f"{config.name}/custom_combiner_variables",
+        shape=shape,
+        dtype=tf.float32,
+        initializer=combiner.initializer,
+        getter=getter,
+        trainable=False,
+    )
+
+
+def usable_gradient(
+    config: Any, gradients: list[tf.Tensor], nonfinite: str
+) -> tf.Tensor:
+    """What the weights of a table's combiner move by: a sum, [num_weights].
+
+    Args:
+      config: the table's TableConfig.
+      gradients: of its features.
+      nonfinite: where the sum has a NaN or an infinity, "skip" makes it 0.
+
+    Raises:
+      tf.errors.InvalidArgumentError: it has, and nonfinite="refuse"; when it
+        runs.
+    """
+    total = tf.add_n(gradients)
+    if nonfinite == "allow":
+        return total
+    is_finite = tf.reduce_all(tf.math.is_finite(total))
+    if nonfinite == "skip":
+        return tf.where(is_finite, total, 0.0)
+    check = tf.debugging.assert_equal(
+        is_finite,
+        True,
+        f"The gradient of the weights of table {config.name!r}'s CustomCombiner "
+        "has a NaN or an infinity; nothing was changed",
+    )
+    with tf.control_dependencies([] if check is None else [check]):
+        return tf.identity(total)
+
+
+def train_combiner_weights(
+    config: Any, weights: Any, gradient: tf.Tensor
+) -> None:
+    """One step of gradient descent."""
+    rate = as_combiner(config.combiner).combiner_weights_learning_rate
+    rate = tf.cast(rate() if callable(rate) else rate, tf.float32)
+    weights.assign_sub(rate * gradient)
+
+
+class RowFeatures:
+    """Looks features up, in one op where it can, and differentiates the others.
+
+    Args:
+      owner: the trackable object that saves the weights of combiners.
+      plan: of the embedding.
+      tables: its tables.
+    """
+
+    def __init__(
+        self, owner: Any, plan: EmbeddingPlan, tables: Sequence[HostTable]
+    ) -> None:
+        self._plan = plan
+        self._tables = tables
+        # Per table those of its CustomCombiner, or None.
+        self._weights: list[Any] = [
+            make_combiner_weights(owner, config) for config in plan.tables
+        ]
+
+    def look_up(
+        self, features: Sequence[FeatureIds], plans: Sequence[FeaturePlan]
+    ) -> list[tf.Tensor]:
+        """The activations, per feature."""
+        by_rows = self._by_rows(features, plans)
+        fused = [i for i, feature in enumerate(by_rows) if feature is None]
+        activations: dict[int, tf.Tensor] = {}
+        if fused:
+            found = ops.grouped_lookup(
+                # Handles, not variables: tapes and functions need not watch.
+                [table.parameters.handle for table in self._tables],
+                self._plan.dims,
+                [features[i] for i in fused],
+                [plans[i] for i in fused],
+            )
+            activations.update(zip(fused, found, strict=True))
+        for i, feature in enumerate(by_rows):
+            if feature is not None:
+                table = plans[i].table
+                activations[i] = feature.lookup(
+                    self._handle(table), features[i], self._weights[table]
+                )
+        return [activations[i] for i in range(len(features))]
+
+    def differentiate(
+        self,
+        features: Sequence[FeatureIds],
+        plans: Sequence[FeaturePlan],
+        gradients: Sequence[tf.Tensor],
+        nonfinite: str,
+    ) -> tuple[StepGradients, dict[int, tf.Tensor]]:
+        """What the update ops take, and by table what `train_weights` takes.
+
+        Args:
+          features: of all replicas.
+          plans: one per feature.
+          gradients: with respect to the activations.
+          nonfinite: as for `usable_gradient`.
+
+        Raises:
+          tf.errors.InvalidArgumentError: as `usable_gradient`.
+        """
+        step = StepGradients()
+        slopes: dict[int, list[tf.Tensor]] = {}
+        by_rows = self._by_rows(features, plans)
+        for feature, ids, plan, gradient in zip(
+            by_rows, features, plans, gradients, strict=True
+        ):
+            if feature is None or not feature.is_custom:
+                step.add(ids, plan, gradient)
+                continue
+            weights = self._weights[plan.table]
+            kept = feature.combined_ids(ids)
+            rows = feature.rows(self._handle(plan.table), kept.ids)
+            of_rows, of_weights = kept.gradients(rows, weights, gradient)
+            single = FeaturePlan(plan.table, "sum", name=plan.name)
+            step.add(single_ids(kept.ids), single, of_rows)
+            if of_weights is not None:
+                slopes.setdefault(plan.table, []).append(of_weights)
+        return step, {
+            table: usable_gradient(
+                self._plan.tables[table], of_table, nonfinite
+            )
+            for table, of_table in slopes.items()
+        }
+
+    def train_weights(self, gradients: Mapping[int, tf.Tensor]) -> None:
+        """Moves the weights of tables' combiners."""
+        for table, gradient in gradients.items():
+            config, weights = self._plan.tables[table], self._weights[table]
+            train_combiner_weights(config, weights, gradient)
+
+    def _by_rows(
+        self, features: Sequence[FeatureIds], plans: Sequence[FeaturePlan]
+    ) -> list[RowFeature | None]:
+        return [
+            RowFeature.needed(self._plan.tables[plan.table], plan, ids.kind)
+            for ids, plan in zip(features, plans, strict=True)
+        ]
+
+    def _handle(self, table: int) -> tf.Tensor:
+        return self._tables[table].parameters.handle

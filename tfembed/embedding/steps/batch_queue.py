@@ -13,7 +13,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed.ops import FeatureIds
+from tfembed import ops
+from tfembed.ops import FeatureIds, FeaturePlan
 
 __all__ = ["HOST", "Batch", "BatchForm", "BatchQueue"]
 
@@ -59,6 +60,12 @@ class BatchForm:
     batch_sizes: tuple[int, ...]
     id_dtypes: tuple[tf.DType, ...]
 
+    @classmethod
+    def of(cls, formats: Sequence[Any]) -> BatchForm:
+        """The form of batches that are read so: one StepFormat per feature."""
+        parts = [(one.kind, one.batch_size, one.id_dtype) for one in formats]
+        return cls(*zip(*parts, strict=True))
+
     def times(self, n: int) -> BatchForm:
         """The form of the batches of n replicas as one."""
         return BatchForm(
@@ -78,6 +85,14 @@ class BatchForm:
                 for dtype, _ in _FIELDS[kind].values()
             ],
         ]
+
+    def step_attrs(
+        self, dims: Sequence[int], plans: Sequence[FeaturePlan]
+    ) -> dict[str, Any]:
+        """What the ops of a step are told of such batches in attributes."""
+        return ops.step.step_attrs(
+            dims, self.kinds, self.id_dtypes, self.batch_sizes, plans
+        )
 
     def flat(self, batch: Batch) -> list[tf.Tensor]:
         """The tensors of a batch that travel."""

@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.embedding.features import step_format
-from tfembed.embedding.features.step_format import StepFormat
+from tfembed.embedding.features import inputs
+from tfembed.embedding.features.inputs import StepFormat
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.steps.batch_queue import Batch, BatchForm
 from tfembed.embedding.steps.pipeline import (
@@ -41,6 +41,7 @@ class NamedSteps:
         self._bound = bound
         self._waits = waits
         self._formats: dict[StepName, list[StepFormat]] = {}
+        self._forms: dict[StepName, BatchForm] = {}
         self._queues: dict[StepName, dict[int, StepQueue]] = {}
         self._ahead: dict[StepName, dict[int, LookupAhead]] = {}
         self._behind: dict[StepName, UpdateBehind] = {}
@@ -57,8 +58,11 @@ class NamedSteps:
         """
         known = self._formats.get(name, formats[0])
         for one in formats:
-            step_format.check_same_format(self._plan.paths, known, one)
-        self._formats.setdefault(name, known)
+            if one != known:
+                inputs.check_same_format(self._plan.paths, known, one)
+        if name not in self._formats:
+            self._forms[name] = BatchForm.of(known)
+            self._formats[name] = known
         self._note_use(name)
 
     def formats(self, name: StepName) -> list[StepFormat]:
@@ -82,17 +86,20 @@ class NamedSteps:
           tfembed.errors.StateError: nothing was enqueued under one of them.
           tfembed.errors.ArgumentError: their formats differ.
         """
-        for name in names:
-            step_format.check_same_format(
-                self._plan.paths, self.formats(names[0]), self.formats(name)
+        known = self.formats(names[0])
+        for name in names[1:]:
+            inputs.check_same_format(
+                self._plan.paths, known, self.formats(name)
             )
         return names[0]
 
     def queue(self, replica: int, name: StepName) -> StepQueue:
         """A replica's batches."""
+        queues = self._queues.setdefault(name, {})
+        if replica in queues and tf.executing_eagerly():
+            return queues[replica]
         form = self.form(name)
         self._note_use(name)
-        queues = self._queues.setdefault(name, {})
         if replica not in queues:
             queue = StepQueue(
                 form,
@@ -172,7 +179,14 @@ class NamedSteps:
             if kind != "queue":
                 key = kind, tuple(self.formats(name))
                 self._free.setdefault(key, []).append(one)
-        for known in (self._queues, self._ahead, self._behind, self._formats):
+        kept: list[dict[StepName, Any]] = [
+            self._queues,
+            self._ahead,
+            self._behind,
+            self._formats,
+            self._forms,
+        ]
+        for known in kept:
             known.pop(name, None)
 
     def _of_name(self, name: StepName) -> list[tuple[str, Any]]:
@@ -217,12 +231,9 @@ class NamedSteps:
         Raises:
           tfembed.errors.StateError: nothing was enqueued under it.
         """
-        formats = self.formats(name)
-        return BatchForm(
-            tuple(one.kind for one in formats),
-            tuple(one.batch_size for one in formats),
-            tuple(one.id_dtype for one in formats),
-        )
+        if name not in self._forms:
+            self.formats(name)  # Raises.
+        return self._forms[name]
 
 
 def _all_of(by_name: dict[StepName, dict[int, Any]]) -> list[Any]:

@@ -10,7 +10,9 @@ mode, or in the same function.
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
+import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, TypeAlias
@@ -19,7 +21,7 @@ import tensorflow as tf
 
 from tfembed import errors
 
-__all__ = ["FormName", "StepForms", "StepName", "user_name"]
+__all__ = ["FormName", "RecentNames", "StepForms", "StepName", "user_name"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +46,7 @@ def user_name(name: StepName) -> str | None:
 
 
 _NONE: collections.deque[int] = collections.deque()
+
 _Key: TypeAlias = tuple[int, "str | None"]  # Replica and name.
 
 
@@ -247,3 +250,64 @@ def _unknown(call: str, before: str, name: str | None) -> errors.StateError:
         f"were enqueued {label}. Call {before} in the same function, or give "
         "the steps of each type their own `name`."
     )
+
+
+# The names of steps, the least recently used first: which to forget.
+#
+# A layer that gives each of its steps a new name, as TensorFlow's may, would leave
+# a queue behind with each, for ever, and where steps are pipelined two of
+# TensorFlow's, which keeps what it made for every queue even when that is gone: so
+# those of old names serve new ones.
+
+_MOST = 64
+
+_LOOKED_AT = 2  # Old names, for each new one: those that stay cost little.
+
+
+_NOTHING = contextlib.nullcontext()
+
+
+class RecentNames:
+    """The names that calls used, and those that calls use now.
+
+    Args:
+      forget: forgets what is kept for a name, or returns False where something
+        is on its way under it, or a function may use it. Called eagerly, while no
+        call uses the name.
+    """
+
+    def __init__(self, forget: Callable[[str], bool]) -> None:
+        self._forget = forget
+        self._users: dict[str, int] = {}  # Calls that run now.
+        self._lock = threading.Lock()
+
+    def using(
+        self, name: str | None
+    ) -> contextlib.AbstractContextManager[None]:
+        """Keeps a name while a call uses it; may forget others before."""
+        # No name is one that is always there.
+        return _NOTHING if name is None else self._using(name)
+
+    @contextlib.contextmanager
+    def _using(self, name: str) -> Iterator[None]:
+        with self._lock:
+            is_new = name not in self._users
+            self._users[name] = self._users.pop(name, 0) + 1
+            if is_new and tf.executing_eagerly():
+                self._forget_old()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users[name] -= 1
+
+    def _forget_old(self) -> None:
+        for _ in range(_LOOKED_AT):
+            if len(self._users) <= _MOST:
+                return
+            oldest = next(iter(self._users))
+            users = self._users.pop(oldest)
+            if users or not self._forget(oldest):
+                self._users[oldest] = (
+                    users  # Looked at again, after all others.
+                )

@@ -23,14 +23,13 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfembed import errors, ops
 from tfembed.embedding.steps.batch_queue import HOST, Batch, BatchForm
-from tfembed.ops import FeaturePlan
 from tfembed.ops.private import in_session_graph
 
 __all__ = ["QueueBound", "StepQueue"]
@@ -140,15 +139,13 @@ class StepQueue:
         return self._form.batch(parts)
 
     def look_up(
-        self,
-        tables: Sequence[Any],
-        dims: Sequence[int],
-        plans: Sequence[FeaturePlan],
+        self, tables: Sequence[Any], attrs: Mapping[str, Any]
     ) -> list[tf.Tensor]:
         """Takes the oldest batch and keeps it once it is looked up.
 
         Args:
-          tables, dims, plans: as for `ops.grouped_lookup`.
+          tables: their handles.
+          attrs: as `BatchForm.step_attrs` makes them.
 
         Returns:
           Per feature its activations, without a gradient.
@@ -157,30 +154,16 @@ class StepQueue:
           tf.errors.InvalidArgumentError: as `take`, and an id that cannot be in
             its table.
         """
-        form = self._form
         with tf.device(HOST):
-            return ops.step.lookup(
-                self._handle,
-                tables,
-                dims,
-                form.kinds,
-                form.id_dtypes,
-                form.batch_sizes,
-                plans,
-            )
+            return ops.step.lookup(self._handle, tables, attrs)
 
     @staticmethod
-    def update(
-        queues: Sequence[StepQueue],
-        plans: Sequence[FeaturePlan],
-        **arguments: Any,
-    ) -> tf.Tensor:
+    def update(queues: Sequence[StepQueue], **arguments: Any) -> tf.Tensor:
         """Finishes the batches of all replicas and trains their rows.
 
         Args:
           queues: of the replicas, alike.
-          plans: per feature of one replica.
-          **arguments: what else `ops.step.update` takes of tables and gradients.
+          **arguments: what else `ops.step.update` takes.
 
         Returns:
           int64 [tables]: the rows whose sums had a NaN or an infinity.
@@ -189,16 +172,8 @@ class StepQueue:
           tf.errors.InvalidArgumentError: as `finish`, and a gradient that is
             refused.
         """
-        form = queues[0]._form.times(len(queues))
         with tf.device(HOST):
-            return ops.step.update(
-                [one._handle for one in queues],
-                kinds=form.kinds,
-                id_dtypes=form.id_dtypes,
-                batch_sizes=form.batch_sizes,
-                plans=list(plans) * len(queues),
-                **arguments,
-            )
+            return ops.step.update([one._handle for one in queues], **arguments)
 
     @property
     def resources(self) -> list[Any]:
@@ -241,5 +216,6 @@ class _QueueResource(tf.saved_model.experimental.TrackableResource):
     def _create_resource(self) -> tf.Tensor:
         # A graph that sessions run finds its queue again by a name; a function
         # makes a new one for each copy of a model that is loaded.
-        name = f"tfembed_{uuid.uuid4().hex}" if in_session_graph() else ""
+        in_graph = not tf.executing_eagerly() and in_session_graph()
+        name = f"tfembed_{uuid.uuid4().hex}" if in_graph else ""
         return ops.step.create(self._label, shared_name=name, **self._rules)

@@ -7,24 +7,58 @@ whose keys and values are those of every other engine.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfembed import errors
 from tfembed.embedding import private
-from tfembed.embedding.engine_options import EngineOptions
+from tfembed.embedding.engines.engine import EngineOptions
 from tfembed.embedding.features.output_shapes import OutputShapes
 from tfembed.embedding.features.tensorflow_configs import tensorflow_features
 from tfembed.embedding.host.tables import HostTable, TableSize
 from tfembed.embedding.plan import EmbeddingPlan
-from tfembed.embedding.replica_shares import ReplicaShare
-from tfembed.embedding.replicas import cores_of
+from tfembed.embedding.private import Untracked
+from tfembed.embedding.replicas import ReplicaShare, cores_of
 from tfembed.embedding.steps.step_forms import StepName
-from tfembed.embedding.tpu.table import TpuTable
 
-__all__ = ["TpuEngine"]
+__all__ = ["TpuEngine", "TpuTable"]
+
+
+class TpuTable(private.Folder):
+    """Saves and restores the shards that lie on the hosts.
+
+    The owner retrieves from the hardware before it is saved. After a restore
+    the hardware takes the new rows.
+
+    Args:
+      sharded: a variable of one shard per host, rows one after another.
+      load: called after a restore.
+    """
+
+    def __init__(self, sharded: Any, load: Callable[[], None]) -> None:
+        self._sharded = Untracked(sharded)
+        self._load = load
+
+    def _serialize_to_tensors(self) -> dict[str, tf.Tensor]:
+        shards = [shard.read_value() for shard in self._sharded.value.variables]
+        return {private.VARIABLE_VALUE: tf.concat(shards, 0)}
+
+    def _restore_from_tensors(self, restored: dict[str, tf.Tensor]) -> None:
+        rows = restored[private.VARIABLE_VALUE]
+        sharded = self._sharded.value
+        if not rows.shape.is_compatible_with(sharded.shape):
+            raise errors.CheckpointError(
+                f"The checkpoint has {rows.shape} for a table of shape "
+                f"{sharded.shape}. Make the table as it was saved."
+            )
+        first = 0
+        for shard in sharded.variables:
+            count = shard.shape[0]
+            shard.assign(rows[first : first + count])
+            first += count
+        self._load()
 
 
 class TpuEngine:

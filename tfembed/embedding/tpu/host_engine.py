@@ -22,16 +22,15 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors, ops
-from tfembed.embedding.engine_options import EngineOptions
+from tfembed.embedding.engines.engine import EngineOptions
 from tfembed.embedding.features import activations as shaping
 from tfembed.embedding.features import inputs
+from tfembed.embedding.features.inputs import StepFormat, lookup_plans
 from tfembed.embedding.features.output_shapes import OutputShapes
-from tfembed.embedding.features.step_format import StepFormat, lookup_plans
 from tfembed.embedding.host.engine import HostEngine
 from tfembed.embedding.host.tables import HostTable, TableSize
 from tfembed.embedding.plan import EmbeddingPlan
-from tfembed.embedding.replica_shares import ReplicaShare
-from tfembed.embedding.replicas import THIS_REPLICA
+from tfembed.embedding.replicas import THIS_REPLICA, ReplicaShare
 from tfembed.embedding.steps.batch_queue import HOST, Batch, BatchQueue
 from tfembed.embedding.steps.named_steps import NamedSteps
 from tfembed.embedding.steps.step_forms import StepName
@@ -94,11 +93,11 @@ class TpuHostEngine:
         """
 
         def put(share: ReplicaShare) -> Any:
-            batch = inputs.read_batch(share.values, share.weights, shapes)
-            self._steps.settle_formats(name, [batch.formats])
-            return self._queue(share.replica, name).put(
-                Batch(training, batch.ids)
+            ids, formats = inputs.read_batch(
+                share.values, share.weights, shapes
             )
+            self._steps.settle_formats(name, [formats])
+            return self._queue(share.replica, name).put(Batch(training, ids))
 
         for share in shares:
             self._on_host(put, share)

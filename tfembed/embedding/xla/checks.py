@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.config.custom_combiner import is_custom
-from tfembed.embedding.features.step_format import StepFormat
+from tfembed.embedding.features.inputs import StepFormat
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.replicas import is_tpu
 from tfembed.embedding.xla.stack import MOST_ROWS

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.embedding import private
-from tfembed.embedding.features.step_format import StepFormat
+from tfembed.embedding.features.inputs import StepFormat
 from tfembed.embedding.host.engine import HostEngine
 from tfembed.embedding.host.tables import HostTable, make_static_table
 from tfembed.embedding.steps.batch_queue import Batch
@@ -21,10 +21,9 @@ from tfembed.embedding.xla.checks import (
     check_plan,
     check_replicas,
 )
-from tfembed.embedding.xla.inputs import XlaInputs
-from tfembed.embedding.xla.stack import Stack
-from tfembed.embedding.xla.stack_variables import StackVariables
-from tfembed.embedding.xla.steps import XlaSteps
+from tfembed.embedding.xla.entries import XlaInputs
+from tfembed.embedding.xla.program import XlaSteps
+from tfembed.embedding.xla.stack import Stack, StackVariables
 from tfembed.ops import exchange
 from tfembed.ops.private import traced_for_xla
 
@@ -171,7 +170,7 @@ class XlaEngine(HostEngine):
         features = self._traced.finish(name).features
         self.update(features, self._plans(name), gradients[0])
 
-    def _fused(self, name: StepName) -> None:
+    def _new_fused_tables(self) -> None:
         """Nothing: a program takes a batch's ids, and no queue."""
 
     def look_up(

@@ -12,15 +12,14 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.embedding.features.step_format import StepFormat
+from tfembed.embedding.features.inputs import StepFormat
 from tfembed.embedding.host.tables import HostTable
 from tfembed.embedding.replicas import THIS_REPLICA
 from tfembed.embedding.steps.batch_queue import Batch
 from tfembed.embedding.steps.step_forms import StepName
 from tfembed.embedding.xla.engine import XlaEngine
-from tfembed.embedding.xla.sharded_variables import ShardedVariables
-from tfembed.embedding.xla.stack import Stack, stacks_of
-from tfembed.embedding.xla.stack_variables import StackVariables
+from tfembed.embedding.xla.sharded_table import ShardedVariables
+from tfembed.embedding.xla.stack import Stack, StackVariables, stacks_of
 
 __all__ = ["XlaShardedEngine"]
 
@@ -61,7 +60,7 @@ class XlaShardedEngine(XlaEngine):
         )
 
     def exchange_rounds(self) -> dict[tuple[str, ...], int]:
-        """As EngineOwner's."""
+        """As TPUEmbedding's."""
         return {
             tuple(self._plan.tables[i].name for i in one.stack.tables): int(n)
             for one, n in zip(self._made, self._rounds.numpy(), strict=True)

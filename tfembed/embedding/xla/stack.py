@@ -11,7 +11,14 @@ from tfembed import errors
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.ops import exchange
 
-__all__ = ["MOST_ROWS", "Stack", "StackRows", "check_rows", "stacks_of"]
+__all__ = [
+    "MOST_ROWS",
+    "Stack",
+    "StackRows",
+    "StackVariables",
+    "check_rows",
+    "stacks_of",
+]
 
 # Of a stack, on all replicas: ids are int32 in device memory.
 MOST_ROWS = 2_000_000_000
@@ -174,4 +181,40 @@ def check_rows(config: Any) -> None:
         f"Table {config.name!r} has {config.vocabulary_size:,} rows; in device "
         f"memory a table has at most {MOST_ROWS:,}, since ids are int32 there. "
         "Split it into several, or use engine='host'."
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class StackVariables:
+    """What an engine keeps of a stack.
+
+    Attributes:
+      stack: the tables.
+      values: a variable of `stack.shapes()[0]`.
+      slots: variables of the shapes behind it.
+    """
+
+    stack: Stack
+    values: Any
+    slots: tuple[Any, ...]
+
+    def read(self) -> StackRows:
+        """This replica's rows, now."""
+        return StackRows(
+            _read(self.values), tuple(_read(slot) for slot in self.slots)
+        )
+
+    def assign(self, updated: exchange.Updated) -> None:
+        """Keeps what an update made of them."""
+        self.values.assign(updated.values)
+        for slot, value in zip(self.slots, updated.slots, strict=True):
+            slot.assign(value)
+
+
+def _read(variable: Any) -> tf.Tensor:
+    # The tables are trained by apply_gradients: no tape watches them.
+    if isinstance(variable, tf.distribute.DistributedValues):
+        return variable.read_value()
+    return tf.raw_ops.ReadVariableOp(
+        resource=variable.handle, dtype=variable.dtype
     )

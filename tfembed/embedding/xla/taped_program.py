@@ -11,10 +11,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed.dynamic_embedding.training.fused_rule import FusedRule
-from tfembed.dynamic_embedding.training.row_rule import RowRule, TableRows
+from tfembed.embedding.xla.sharded_table import with_gradient
 from tfembed.embedding.xla.stack import Stack, StackRows
-from tfembed.embedding.xla.trained_table import with_gradient
+from tfembed.foreign_optimizers.fused_rule import FusedRule
+from tfembed.foreign_optimizers.row_rule import RowRule, TableRows
 
 __all__ = ["FoundRows", "TapedProgram"]
 

@@ -13,10 +13,9 @@ from tfembed import errors
 from tfembed.embedding.host.tables import HostTable
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.replicas import is_tpu
-from tfembed.embedding.xla.sharded_variables import ShardedVariables
+from tfembed.embedding.xla.sharded_table import ShardedVariables, TrainedTable
 from tfembed.embedding.xla.stack import Stack, StackRows, stacks_of
 from tfembed.embedding.xla.taped_program import TapedProgram
-from tfembed.embedding.xla.trained_table import TrainedTable
 from tfembed.ops import exchange
 from tfembed.ops.private import variable_accessed
 

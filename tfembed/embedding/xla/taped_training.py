@@ -8,23 +8,22 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import dynamic_embedding, errors, optimizers
-from tfembed.dynamic_embedding.training.families.keras_rows import KerasRows
-from tfembed.dynamic_embedding.training.families.v1_rows import V1Rows
-from tfembed.dynamic_embedding.training.families.v2_private import base_of
-from tfembed.dynamic_embedding.training.families.v2_rows import V2Rows
-from tfembed.dynamic_embedding.training.families.variable_rows import (
-    VariableRows,
-)
-from tfembed.dynamic_embedding.training.families.wrap import wrap
-from tfembed.dynamic_embedding.training.families.wrapped_optimizer import (
-    WrappedOptimizer,
-)
-from tfembed.dynamic_embedding.training.fused_rule import FusedRule
-from tfembed.dynamic_embedding.training.row_rule import RowRule
 from tfembed.embedding import private
+from tfembed.embedding.xla.sharded_table import TrainedTable
 from tfembed.embedding.xla.stack import StackRows
 from tfembed.embedding.xla.taped_shards import TapedShards
-from tfembed.embedding.xla.trained_table import TrainedTable
+from tfembed.foreign_optimizers.fused_rule import FusedRule
+from tfembed.foreign_optimizers.keras_family import KerasRows
+from tfembed.foreign_optimizers.private import base_of
+from tfembed.foreign_optimizers.row_rule import RowRule
+from tfembed.foreign_optimizers.v1_family import V1Rows
+from tfembed.foreign_optimizers.v2_family import V2Rows
+from tfembed.foreign_optimizers.variable_rows import VariableRows
+from tfembed.foreign_optimizers.wrap import wrap
+from tfembed.foreign_optimizers.wrapped_optimizer import (
+    WrappedOptimizer,
+    lasting_name,
+)
 
 __all__ = [
     "TapedTraining",
@@ -202,7 +201,8 @@ def name_of(optimizer: Any) -> str:
     """What slots are saved by."""
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
         return str(optimizer.get_name())
-    return str(getattr(optimizer, "name", type(optimizer).__name__))
+    name = str(getattr(optimizer, "name", type(optimizer).__name__))
+    return lasting_name(optimizer, name)
 
 
 def sort_gradients(
@@ -210,8 +210,12 @@ def sort_gradients(
 ) -> tuple[dict[int, tf.IndexedSlices], list[tuple[Any, Any]]]:
     """The gradients of tables by their places, and the pairs of others.
 
+    Args:
+      shards: the tables.
+      pairs: gradients, none of which is None, and their variables.
+
     Raises:
-      tfembed.errors.ArgumentError: no gradient, a table's that is no
+      tfembed.errors.ArgumentError: a table's gradient that is no
         tf.IndexedSlices, a table twice, or a table of another object.
     """
     gradients: dict[int, tf.IndexedSlices] = {}
@@ -223,8 +227,6 @@ def sort_gradients(
                 f"Table {variable.name!r} is another object's. Call "
                 "apply_optimizer of that one, with an optimizer of its own."
             )
-        if gradient is None:
-            continue
         if place is None:
             others.append((gradient, variable))
             continue
@@ -240,11 +242,6 @@ def sort_gradients(
                 "gradient is that of all lookups."
             )
         gradients[place] = gradient
-    if not gradients and not others:
-        raise errors.ArgumentError(
-            "No variable has a gradient. Look features up, and compute the "
-            "loss, inside the tape."
-        )
     return gradients, others
 
 

@@ -10,18 +10,152 @@ import tensorflow as tf
 
 from tfembed import embedding, errors, ops
 from tfembed.dynamic_embedding.keras import row_files
-from tfembed.embedding.features.dense_bags import weights_in_bags
+from tfembed.dynamic_embedding.keras.layer_config import is_below
+from tfembed.dynamic_embedding.keras.table_variable import SourceWeight
+from tfembed.embedding.features.inputs import weights_in_bags
+from tfembed.embedding.plan import feature_names
 from tfembed.keras import descriptions, float_ids, packed_inputs
-from tfembed.keras.layer_tables import LayerTables
-from tfembed.keras.output_specs import output_specs
-from tfembed.keras.structures import with_tuples
+from tfembed.ops.private import is_recomputed
 
-__all__ = ["DistributedEmbedding"]
+__all__ = ["DistributedEmbedding", "LayerTables", "output_specs", "with_tuples"]
+
+
+class LayerTables(tf.__internal__.tracking.AutoTrackable):
+    """Tracks an embedding's tables, for files under a name that is always one.
+
+    To functions it is a variable that they use: Keras' export saves what a
+    function uses, and looks for nothing but variables. It is none for tapes.
+
+    Args:
+      name: of the layer, for errors.
+      tables: whose tables they are.
+      variable: one of the layer's, whose handle stands for all.
+    """
+
+    # What makes an object a variable to TensorFlow.
+    _should_act_as_resource_variable = True
+    trainable = False
+
+    def __init__(
+        self, name: str, tables: embedding.TPUEmbedding, variable: Any
+    ) -> None:
+        super().__init__()
+        self.name = name
+        self.embedding = tables
+        self._variable = variable
+
+    @property
+    def handle(self) -> tf.Tensor:
+        """A resource; under a strategy, that of the running replica."""
+        return self._variable.handle
+
+    def built(self) -> LayerTables:
+        """Itself, with all tables there to be saved and restored."""
+        self.embedding.build()
+        return self
+
+    def record_access(self) -> None:
+        """Tells the function that is being traced that it uses the tables."""
+        ops.record_access(self.built())
+
+    def _write_object_proto(self, proto: Any, options: Any) -> None:
+        """Tells a SavedModel that this is an object with tables, no variable."""
+        del options
+        proto.user_object.identifier = "_generic_user_object"
+        proto.user_object.version.producer = 1
+        proto.user_object.version.min_consumer = 1
+
+
+def output_specs(feature_config: Any, inputs: Any, dtype: str) -> Any:
+    """One KerasTensor per feature.
+
+    Args:
+      feature_config: a structure of FeatureConfigs.
+      inputs: KerasTensors, structured so.
+      dtype: of the activations.
+
+    Raises:
+      ValueError, TypeError: another structure.
+      tfembed.errors.ArgumentError: an input without batch dimension, or a dense
+        one of rank 3 or above.
+    """
+    tf.nest.assert_same_structure(feature_config, inputs)
+    specs = [
+        keras.KerasTensor(_shape(feature, value, path), dtype)
+        for feature, value, path in zip(
+            tf.nest.flatten(feature_config),
+            tf.nest.flatten(inputs),
+            feature_names(feature_config),
+            strict=True,
+        )
+    ]
+    return tf.nest.pack_sequence_as(feature_config, specs)
+
+
+def _shape(feature: Any, value: Any, path: str) -> tuple[Any, ...]:
+    shape = tuple(value.shape)
+    if not shape:
+        raise errors.ArgumentError(
+            "An input must have a batch dimension; got a scalar. Use "
+            "keras.Input(shape=(), dtype='int64') for one id a sample."
+        )
+    if len(shape) > 2 and not _is_composite(value):
+        raise errors.ArgumentError(
+            f"Only dense tensors of rank 1 and 2 are supported, found rank "
+            f"{len(shape)} for input {path}"
+        )
+    lead = shape[:1] if len(shape) <= 2 else shape[:-1]
+    if len(shape) == 2 and feature.max_sequence_length:
+        lead = (*lead, feature.max_sequence_length)
+    return (*lead, feature.table.dim)
+
+
+def _is_composite(value: Any) -> bool:
+    # Older releases of Keras have no ragged ones.
+    return value.sparse or getattr(value, "ragged", False)
+
+
+def with_tuples(inputs: Any, feature_config: Any) -> Any:
+    """`inputs` with tuples for lists where `feature_config` has tuples.
+
+    Keras writes the tuples among a layer's arguments as lists. Other differences
+    of the structures stay, for those to refuse who take them.
+    """
+    if isinstance(inputs, dict) and isinstance(feature_config, dict):
+        return {
+            key: with_tuples(value, feature_config.get(key))
+            for key, value in inputs.items()
+        }
+    kinds = (list, tuple)
+    if type(inputs) not in kinds or type(feature_config) not in kinds:
+        return inputs
+    if len(inputs) != len(feature_config):
+        return inputs
+    items = [
+        with_tuples(value, feature)
+        for value, feature in zip(inputs, feature_config, strict=True)
+    ]
+    is_list = type(inputs) is list and type(feature_config) is list
+    return items if is_list else tuple(items)
+
 
 _ROWS_IN_ASSETS = "rows_in_assets"
 
 # Arguments of keras-rs' layer that say how a TPU lays tables out.
 _OF_KERAS_RS = ("table_stacking", "update_stats")
+
+
+class _TrapWeight(SourceWeight):
+    """A layer's only weight: tables move when a tape differentiates for it."""
+
+    @property
+    def watched(self) -> Any:
+        """What a tape watches for it."""
+        return self.value
+
+    def zero_gradient(self) -> tf.Tensor:
+        """What a tape gives with unconnected_gradients=ZERO."""
+        return tf.zeros_like(self.value)
 
 
 @keras.saving.register_keras_serializable(package="tfembed")
@@ -91,9 +225,15 @@ class DistributedEmbedding(keras.layers.Layer):
         self._optimizer, self._nonfinite = optimizer, nonfinite
         self._awaits_assets = False
         self.loss_scale_optimizer: Any = None
-        self._trap = self.add_weight(
-            name="trap", shape=(), initializer="zeros", autocast=False
-        )
+        with keras.name_scope(self.name):
+            self._trap = _TrapWeight(
+                initializer="zeros",
+                shape=(),
+                dtype=self.variable_dtype,
+                trainable=self.trainable,
+                autocast=False,
+                name="trap",
+            )
         self._tables = LayerTables(self.name, self.embedding, self._trap.value)
         self.built = True
 
@@ -120,8 +260,8 @@ class DistributedEmbedding(keras.layers.Layer):
             what `preprocess` returns.
           weights: None, or a structure like `inputs` of None and float tensors of
             the type and shape of the ids.
-          training: whether a tape's gradients move the tables. None: where a
-            tape is open when this is called, or traced.
+          training: whether a tape's gradients move the tables. None: in a
+            function, and where a tape is open when this is called.
 
         Returns:
           Structured as the features: [B, dim], or [B, max_sequence_length, dim].
@@ -139,8 +279,14 @@ class DistributedEmbedding(keras.layers.Layer):
             )
         self._tables.record_access()
         if training is None:
-            # In an exported function, say, none does: no update goes with it.
-            training = ops.tape_records()
+            # A tape may be around what is traced now, and what recomputes the
+            # call pauses the tapes. An update is made with a gradient alone, so
+            # none goes with an exported function.
+            training = (
+                not tf.executing_eagerly()
+                or ops.tape_records()
+                or is_recomputed()
+            )
         is_trained = self.trainable and training
         lookup = self.embedding.trained_lookup()
         activations = lookup.look_up(
@@ -187,14 +333,20 @@ class DistributedEmbedding(keras.layers.Layer):
         return {config.name: table for config, table in tables.items()}
 
     def compute_output_spec(
-        self, inputs: Any, weights: Any = None, training: Any = None
+        self, inputs: Any, *args: Any, **kwargs: Any
     ) -> Any:
         """What a functional model gets.
+
+        A `call` of a class that users derive is traced: its input need be no
+        ids, its output no activations.
 
         Raises:
           As `output_specs`.
         """
-        del weights, training
+        if is_below(type(self), "call", "compute_output_spec"):
+            return keras.Operation.compute_output_spec(
+                self, inputs, *args, **kwargs
+            )
         inputs = self._structured(inputs)
         if packed_inputs.is_packed(inputs):
             inputs = packed_inputs.input_shapes(

@@ -1,0 +1,90 @@
+#include "cc/kernels/regular_file.h"
+
+#include <sys/stat.h>
+
+#include <cstring>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "cc/kernels/disk_sync.h"
+#include "tensorflow/core/platform/errors.h"
+
+namespace tfembed {
+namespace {
+
+const char* KindOf(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISFIFO(mode)) return "a FIFO";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
+
+absl::Status NoFile(const std::string& path, absl::string_view kind) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "'", path, "' is no file but ", kind, "; only files are read."));
+}
+
+// TensorFlow has two forms of this call, the first of them in later releases.
+template <typename File>
+auto ReadSome(const File& file, int64_t offset, int64_t n,
+              absl::string_view* read, char* bytes, int)
+    -> decltype(file.Read(offset, *read, absl::MakeSpan(bytes, n))) {
+  return file.Read(offset, *read, absl::MakeSpan(bytes, n));
+}
+template <typename File>
+auto ReadSome(const File& file, int64_t offset, int64_t n,
+              absl::string_view* read, char* bytes, int64_t)
+    -> decltype(file.Read(offset, n, read, bytes)) {
+  return file.Read(offset, n, read, bytes);
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> RegularFileSize(tensorflow::Env* env,
+                                        const std::string& path) {
+  const std::string local = LocalPath(path);
+  struct stat found;
+  if (!local.empty() && ::stat(local.c_str(), &found) == 0) {
+    if (!S_ISREG(found.st_mode)) return NoFile(path, KindOf(found.st_mode));
+    return static_cast<int64_t>(found.st_size);
+  }
+  // TensorFlow's words for what is wrong.
+  tensorflow::FileStatistics statistics;
+  TF_RETURN_IF_ERROR(env->Stat(path, &statistics));
+  if (statistics.is_directory) return NoFile(path, "a folder");
+  return statistics.length;
+}
+
+absl::StatusOr<std::string> ReadRegularFile(tensorflow::Env* env,
+                                            const std::string& path,
+                                            int64_t most_bytes) {
+  const absl::StatusOr<int64_t> size = RegularFileSize(env, path);
+  if (!size.ok()) return size.status();
+  if (*size > most_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", path, "' has ", *size, " bytes; at most ", most_bytes,
+                     " are read of such a file."));
+  }
+  std::unique_ptr<tensorflow::RandomAccessFile> file;
+  TF_RETURN_IF_ERROR(env->NewRandomAccessFile(path, &file));
+  std::string text(*size, '\0');
+  TF_RETURN_IF_ERROR(ReadBytes(*file, 0, *size, text.data()));
+  return text;
+}
+
+absl::Status ReadBytes(const tensorflow::RandomAccessFile& file, int64_t offset,
+                       int64_t n, char* bytes) {
+  absl::string_view read;
+  const absl::Status status = ReadSome(file, offset, n, &read, bytes, 0);
+  if (!status.ok() && !absl::IsOutOfRange(status)) return status;
+  if (static_cast<int64_t>(read.size()) < n) {
+    return absl::DataLossError(absl::StrCat("it ends after ", read.size(),
+                                            " of ", n, " bytes at ", offset));
+  }
+  if (read.data() != bytes) std::memcpy(bytes, read.data(), read.size());
+  return absl::OkStatus();
+}
+
+}  // namespace tfembed

@@ -1,0 +1,72 @@
+"""What a process repeats leaves nothing behind: bytes, by kind.
+
+Kind: memory kept for good by each use of something new: a name, a number, a
+table, a trace. Looked for in: lookups, shadows, tables of all kinds, optimizers,
+embeddings, layers, functions, checkpoints, files, SavedModels, graphs, failed
+calls, threads, tf.data. Where TensorFlow alone keeps something, ours may be as
+much.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import tensorflow as tf
+
+import tfembed.dynamic_embedding as de
+from benchmarks.soak import growth, memory
+from benchmarks.soak.kinds import KINDS
+from tfembed.ops import private
+
+FULL = os.environ.get("HYPOTHESIS_PROFILE") == "full"
+STEPS = 10_000 if FULL else 200
+
+
+@pytest.fixture(scope="module")
+def measured():
+    """All kinds, in one process; in full each has one of its own."""
+    return {} if FULL else memory.run(list(KINDS), STEPS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_memory_is_flat(kind, measured):
+    found = measured.get(kind) or memory.run([kind], STEPS)[kind]
+    print(memory.line(found))
+    assert found["is_flat"], memory.line(found)
+
+
+def test_what_is_kept_is_told_from_what_is_taken_once():
+    kept = []
+    grown = growth.measure(lambda i: kept.append(b"%9d" % i * 1000), 50)
+    assert 9000 < grown.bytes_each < 12_000
+    assert not grown.is_flat()
+    assert grown.is_flat(beside=grown)
+    cache = {}
+    flat = growth.measure(lambda i: cache.setdefault(i % 10, bytes(9000)), 50)
+    assert flat.is_flat()
+
+
+def test_objects_that_are_kept_are_named():
+    kept = []
+    found = growth.kept_objects(lambda i: kept.append({i: [i]}), 20)
+    assert found["builtins.dict"] == pytest.approx(1, abs=0.2)
+
+
+def test_a_wrapper_and_a_shadow_call_their_variables_by_their_names():
+    table = de.Variable(dim=2, name="table")
+    with tf.name_scope("step"):
+        _, wrapper = table.embedding_lookup([1], "rows", return_trainable=True)
+        shadow = de.shadow_ops.ShadowVariable(table, name="mine")
+    assert wrapper.name == "rows"
+    assert shadow.ids.name == "mine-ids:0"
+    assert shadow.exists.name == "mine-exists:0"
+
+
+@pytest.mark.parametrize("number", [0.25, 1e-30, 7, -3, True, 2**30])
+def test_numbers_become_the_tensors_that_tensorflow_makes(number):
+    expected = tf.convert_to_tensor(number)
+    found = private.number_tensor(number)
+    assert found.dtype == expected.dtype
+    assert found.numpy() == expected.numpy()

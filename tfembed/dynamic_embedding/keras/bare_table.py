@@ -1,0 +1,302 @@
+"""Tables that layers of Keras look up in, without a layer of tfembed's.
+
+A layer of Keras tracks no `Variable` as a weight, and closes over others, so the
+trainer would never ask for their gradients. The first lookup inside of a layer's
+call puts a `BareTable` among this layer's own layers.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import threading
+import warnings
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+from keras.src.backend.common import global_state
+from keras.src.backend.common.symbolic_scope import in_symbolic_scope
+
+from tfembed import ops
+from tfembed.dynamic_embedding.keras import row_files
+from tfembed.dynamic_embedding.keras.float_ids import LayerKeys
+from tfembed.dynamic_embedding.keras.optimizer import KerasTableOptimizer
+from tfembed.dynamic_embedding.keras.table_layer import TableLayer
+from tfembed.dynamic_embedding.keras.table_variable import TableVariable
+from tfembed.dynamic_embedding.tensorflow1.v2_optimizer import (
+    frozen_tables,
+    is_front,
+    stepping_model,
+)
+from tfembed.dynamic_embedding.variables.variable import Variable
+from tfembed.ops import private
+
+__all__ = ["BareTable", "keys_to_build_with", "note_lookup"]
+
+_JOINED = "_bare_tables"  # What a layer has of these.
+_NO_ROWS = "no_rows"
+_MAKING = threading.RLock()
+_TOLD: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
+
+
+class BareTable(keras.layers.Layer):
+    """Shows Keras a table, as a weight that is there where it can be trained.
+
+    A table has one, whichever layers look it up. Its weight belongs to models
+    that are compiled with a `DynamicEmbeddingOptimizer`; a loop of users' own
+    over another model lists the table itself. Rows are saved and loaded with the
+    layer that has the table as an attribute; a table that no layer holds, which
+    outlives all models, is left alone.
+
+    Args:
+      params: the table.
+    """
+
+    def __init__(self, params: Variable) -> None:
+        super().__init__()
+        self.supports_jit = False  # Tables are on the host.
+        self.params = params
+        self._weight = TableVariable(
+            params, trainable=True, name="rows", is_implied=True
+        )
+        self._models: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._steps: weakref.WeakKeyDictionary[Any, int] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._told: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._is_held = False
+        self.built = True
+
+    @property
+    def variables(self) -> list[Any]:
+        """The weight, where it can be trained."""
+        return self._shown()
+
+    @property
+    def weights(self) -> list[Any]:
+        """The weight, where it can be trained."""
+        return self._shown()
+
+    def _shown(self) -> list[Any]:
+        optimizers = [getattr(m, "optimizer", None) for m in self._models]
+        is_trained = any(isinstance(o, KerasTableOptimizer) for o in optimizers)
+        return [self._weight] if is_trained else []
+
+    def join(self, layer: Any, model: Any) -> None:
+        """Becomes a layer of the one whose call looks the table up.
+
+        Args:
+          layer: that one.
+          model: the outermost layer that is being called.
+        """
+        self._is_held = self._is_held or _holds(layer, self.params)
+        self._is_held = self._is_held or _holds(model, self.params)
+        self._models.add(model)
+        known = vars(layer).setdefault(_JOINED, [])
+        if any(table is self for table in known):
+            return
+        known.append(self)  # Where Keras looks for what it saves.
+        if not layer.trainable:
+            self.trainable = False
+        _add_layer(layer, self)
+        if getattr(model, "_jit_compile", False):
+            model.jit_compile = False
+
+    def check_optimizer(self, layer: Any, model: Any) -> None:
+        """Warns in the first step of a model whose optimizer trains no tables.
+
+        Args:
+          layer: whose call looks the table up.
+          model: which is being called.
+        """
+        optimizer = getattr(model, "optimizer", None)
+        if (
+            optimizer is None
+            or isinstance(optimizer, KerasTableOptimizer)
+            or model in self._told
+            or not (layer.trainable and ops.tape_records())
+            or not any(_owners_of(model.train_step))
+        ):
+            return
+
+        def tell() -> None:
+            is_told = model in self._told
+            self._told.add(model)
+            if not is_told and (is_keras_step or not self.params.is_attached):
+                warnings.warn(
+                    _complaint(self.params, layer, model), stacklevel=2
+                )
+
+        # A step of users' own may have another optimizer for tables: what the
+        # first step did is known once it is traced; in eager mode, in the next.
+        is_keras_step = type(model).train_step is keras.Model.train_step
+        if is_keras_step:
+            tell()
+        elif not private.when_traced(tell):
+            step = int(optimizer.iterations)
+            if self._steps.setdefault(model, step) != step:
+                tell()
+
+    def save_own_variables(self, store: Any) -> None:
+        """Writes the rows of a table that a layer holds."""
+        if not (self._is_held and self.params.checkpoint):
+            store[_NO_ROWS] = np.ones([1], np.int8)
+        else:
+            row_files.write_store(self.params, store)
+
+    def load_own_variables(self, store: Any) -> None:
+        """Reads what `save_own_variables` wrote; rows stay where it did not."""
+        names = list(store.keys())
+        if not names and self._is_held and self.params.checkpoint:
+            warnings.warn(
+                f"The file has no rows of table '{self.params.name}', which stay "
+                "as they are.",
+                stacklevel=2,
+            )
+        elif names and _NO_ROWS not in names and self.params.checkpoint:
+            row_files.read_store(self.params, store)
+
+
+def note_lookup(params: Any) -> None:
+    """Shows a table to the model whose call looks it up; for each lookup.
+
+    Args:
+      params: a `Variable`; a tf.Variable, which Keras knows as little, can only
+        be warned of.
+    """
+    context = global_state.get_global_attribute("current_call_ctx")
+    if context is not None:
+        layer, model = _innermost_layer(), context.entry_layer
+    elif in_symbolic_scope():  # A model is built, when it is loaded.
+        layer = model = next(_owners_of(keras.Model.build_from_config), None)
+    elif ops.tape_records():  # Such as a `compute_loss` of users' own.
+        layer = model = next(_owners_of(keras.Model.train_step), None)
+        if layer is None:
+            _check_tf_keras(params)
+    else:
+        return
+    if layer is None:
+        return
+    if not isinstance(params, Variable):
+        _warn_of_variable(params, layer)
+        return
+    is_own = isinstance(layer, TableLayer) and layer.params is params
+    if is_own or not (params.trainable and params.value_dtype.is_floating):
+        return
+    with _MAKING:
+        table = vars(params).get("_bare_table")
+        if table is None:
+            # Not tracked: the table is no part of its variable in checkpoints.
+            table = BareTable(params)
+            params.__dict__["_bare_table"] = table
+        table.join(layer, model)
+    table.check_optimizer(layer, model)
+
+
+def keys_to_build_with(ids: Any, params: Any) -> Any:
+    """Keys in place of floats, by which Keras builds what has no keras.Input."""
+    context = global_state.get_global_attribute("current_call_ctx")
+    is_built_now = in_symbolic_scope() and (
+        context is None or isinstance(context.entry_layer, keras.Model)
+    )
+    return (
+        LayerKeys(params.name, params.key_dtype)(ids) if is_built_now else ids
+    )
+
+
+def _check_tf_keras(params: Any) -> None:
+    """Warns in a step of tf_keras whose optimizer trains no tables."""
+    model = stepping_model() if isinstance(params, Variable) else None
+    tf_keras: Any = sys.modules.get("tf_keras")
+    if (
+        model is None
+        or not params.trainable
+        or type(model).train_step is not tf_keras.Model.train_step
+        or is_front(model.optimizer)
+        or any(params is one for one in frozen_tables(model))
+    ):
+        return
+    told = _TOLD.setdefault(model, set())
+    if params.name not in told:
+        told.add(params.name)
+        warnings.warn(_complaint(params, model, model), stacklevel=2)
+
+
+def _warn_of_variable(variable: Any, layer: Any) -> None:
+    """Warns in the first step of Keras' own, which cannot train it."""
+    model = next(_owners_of(keras.Model.train_step), None)
+    if model is None or not (layer.trainable and ops.tape_records()):
+        return
+    told = _TOLD.setdefault(model, set())
+    if variable.name not in told:
+        told.add(variable.name)
+        warnings.warn(
+            f"Table '{variable.name}' is not trained: layer '{layer.name}' of "
+            f"model '{model.name}' looks it up, and the training step of Keras "
+            "knows no tf.Variables. Take its gradient in a `train_step` of your "
+            "own, or use tfembed.keras.layers.DistributedEmbedding.",
+            stacklevel=2,
+        )
+
+
+def _innermost_layer() -> Any:
+    """The layer whose call is running; None outside of calls."""
+    scopes = global_state.get_global_attribute("name_scope_stack") or []
+    callers = (scope.caller for scope in reversed(scopes))
+    return next(
+        (one for one in callers if isinstance(one, keras.layers.Layer)), None
+    )
+
+
+def _owners_of(method: Any) -> Iterator[Any]:
+    """Models of which a method is running, in this thread."""
+    function: Any = inspect.unwrap(method)
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is code:
+            yield frame.f_locals.get("self")
+        frame = frame.f_back
+
+
+def _holds(layer: Any, params: Variable) -> bool:
+    """Whether an attribute of a layer is the table, or stands for it."""
+    found = [one for value in vars(layer).values() for one in _members(value)]
+    return any(
+        one is params or getattr(one, "params", None) is params
+        for one in found
+        if not isinstance(one, BareTable)
+    )
+
+
+def _members(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        yield from value.values()
+    elif isinstance(value, (list, tuple)):
+        yield from value
+    else:
+        yield value
+
+
+def _add_layer(layer: Any, table: BareTable) -> None:
+    tracker = layer._tracker
+    was_locked, tracker.locked = tracker.locked, False
+    try:
+        tracker.add_to_store("layers", table)
+        if not any(one is table for one in layer._layers):
+            layer._layers.append(table)
+    finally:
+        tracker.locked = was_locked
+
+
+def _complaint(params: Variable, layer: Any, model: Any) -> str:
+    return (
+        f"Table '{params.name}' is not trained: layer '{layer.name}' looks it "
+        f"up, and the optimizer of model '{model.name}', "
+        f"{type(model.optimizer).__name__}, trains no tables. Wrap it: "
+        "compile(optimizer=tfembed.dynamic_embedding.DynamicEmbeddingOptimizer("
+        "...)). Or make the Variable with trainable=False."
+    )

@@ -1,0 +1,312 @@
+"""Hash tables in graphs of TensorFlow 1, under its `Saver` and `Checkpoint`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.checkpoint import policy_tensors, private
+from tfembed.checkpoint.row_files import FileStem
+from tfembed.ops import checkpoint as checkpoint_ops
+from tfembed.tables import HashTable
+
+__all__ = ["TableSaveable", "add_to_savers", "saveables"]
+
+# In names of tensors that `tf.train.Checkpoint` gives, and in no Saver's.
+_OF_CHECKPOINTS = ".ATTRIBUTES/"
+
+# What each Saver of a graph restores. No string: a Saver tries to write what
+# collections of such names hold into its meta graph.
+_RESTORED = ("tfembed_restored_tables",)
+
+
+class TableSaveable(private.SaveableObject):
+    """A table as tensors of one save, whatever its number of shards.
+
+    They are called `<name>_mht_1of1-keys` [n] and `-values` [n, dim], as
+    TensorFlow Recommenders Addons calls those of a variable with one shard, and
+    `-slots/<optimizer>/<slot>` [n, dim or 1], where the table has an optimizer
+    when the Saver is made. A Saver that was made before has none of them: it
+    saves rows, and restores them with slots as they start. Of a table with
+    policies a Saver has the tensors of `policy_tensors` too, which a restore
+    takes where they are; for `tf.train.Checkpoint` a `_NotesSaveable` has them.
+
+    A Saver writes tensors, so it takes a copy of the table in memory;
+    `tf.train.Checkpoint` in eager mode does not. Rows of a table with
+    `Expiry(at_checkpoints=True)` expire in each run of a save, in the table too.
+
+    Args:
+      table: it lives in the current graph.
+      name: what the tensors' names begin with; None: as above.
+      exports: what was exported of the table, for another saveable of it.
+    """
+
+    def __init__(
+        self,
+        table: HashTable,
+        name: str | None = None,
+        exports: _Exports | None = None,
+    ) -> None:
+        # Not the base's, which keeps a list of specs: slots come later.
+        self.op = table.handle
+        # An op of the graph's has it: meta graphs write collections by name.
+        self.name = name or table.handle.op.name
+        self._table = table
+        self._stem = name or FileStem(table.name, num_shards=1).of_shard
+        self._noted = policy_tensors.dtypes(table)
+        self.exports = _Exports(table) if exports is None else exports
+
+    @property
+    def table(self) -> HashTable:
+        """What is saved."""
+        return self._table
+
+    @property
+    def specs(self) -> Sequence[Any]:
+        """The tensors, as Savers ask for them when they are made."""
+        table = self._table
+        dtypes = {"keys": table.key_dtype, "values": table.value_dtype}
+        for slot in table.slot_names:
+            owner = table.optimizer.rule_text().split()[0]
+            dtypes[f"slots/{owner}/{slot}"] = tf.float32
+        num_needed = len(dtypes)
+        read: list[int] = []
+
+        def content(i: int) -> tf.Tensor:
+            read.append(i)
+            return self.exports.tensor(i)
+
+        # Checkpoints ask for them before they save, and to restore, too.
+        if _OF_CHECKPOINTS not in self._stem:
+            dtypes |= self._noted
+        specs = [
+            _spec(self.exports, f"{self._stem}-{tensor}", dtype, content, i)
+            for i, (tensor, dtype) in enumerate(dtypes.items())
+        ]
+        return _Specs(specs[:num_needed], specs[num_needed:], read)
+
+    def restore(
+        self, restored_tensors: Sequence[tf.Tensor], restored_shapes: Any
+    ) -> tf.Operation:
+        """Replaces the content, once it is known to fit.
+
+        A Saver calls this when it is made, before it saves anything.
+
+        Raises:
+          tfembed.errors.ArgumentError: the Saver has another table whose
+            tensors have these names.
+        """
+        del restored_shapes
+        table = self._table
+        self._check_alone(restored_tensors[0].op.inputs[0])
+        noted = self._read_noted(restored_tensors[0].op)
+        keys, *columns = restored_tensors
+        widths = [table.dim, *table.slot_widths[: len(columns) - 1]]
+        checks = [
+            tf.debugging.assert_equal(
+                tf.shape(column),
+                [tf.size(keys), width],
+                f"Saved rows of table '{table.name}' do not fit width {width}",
+            )
+            for column, width in zip(columns, widths, strict=True)
+        ]
+        checks += policy_tensors.assert_fit(table, keys, noted)
+        # What a graph restores has no static shape.
+        keys = tf.reshape(keys, [-1])
+        columns = [
+            tf.reshape(column, [-1, width])
+            for column, width in zip(columns, widths, strict=True)
+        ]
+        with tf.control_dependencies(checks):
+            replaced = table.replace(keys, columns)
+        with tf.control_dependencies([replaced]):
+            return tf.group(
+                replaced, *policy_tensors.restore(table, keys, noted)
+            )
+
+    def _check_alone(self, prefix: tf.Tensor) -> None:
+        """Refuses a second table of one name in the Saver that reads `prefix`."""
+        graph = prefix.graph
+        restored = graph.get_collection_ref(_RESTORED)
+        if not restored:
+            restored.append({})
+        other = restored[0].setdefault((prefix.name, self._stem), self._table)
+        if other is not self._table:
+            raise errors.ArgumentError(
+                f"A Saver cannot save two tables as '{self._stem}': "
+                f"'{other.name}' and '{self._table.name}' ('/' counts as '_'). "
+                "Give each Variable a `name` of its own, or give the Saver a "
+                "dict of them by the names to save them under."
+            )
+
+    def _read_noted(self, restore: tf.Operation) -> list[tf.Tensor]:
+        """The policies' tensors of the file that `restore` reads."""
+        if not self._noted:
+            return []
+        with tf.device(restore.device):
+            return checkpoint_ops.read(
+                restore.inputs[0],
+                tensors={
+                    f"{_notes_stem(self._stem)}-{name}": dtype
+                    for name, dtype in self._noted.items()
+                },
+            )
+
+
+class _NotesSaveable(private.SaveableObject):
+    """What policies noted, beside a table in a `tf.train.Checkpoint`.
+
+    A checkpoint may have been made without, so the `TableSaveable` restores it.
+
+    Args:
+      exports: of the table.
+      name: what the tensors' names begin with.
+    """
+
+    def __init__(self, exports: _Exports, name: str) -> None:
+        self.op = None  # That of another saveable would be saved twice.
+        self.name = name
+        self._exports = exports
+
+    @property
+    def specs(self) -> Sequence[Any]:
+        """The tensors, which follow the table's columns."""
+        first = 2 + len(self._exports.table.slot_names)
+        dtypes = policy_tensors.dtypes(self._exports.table)
+        return [
+            _spec(
+                self._exports,
+                f"{self.name}-{tensor}",
+                dtype,
+                self._exports.tensor,
+                first + i,
+            )
+            for i, (tensor, dtype) in enumerate(dtypes.items())
+        ]
+
+    def restore(
+        self, restored_tensors: Sequence[tf.Tensor], restored_shapes: Any
+    ) -> tf.Operation:
+        """Does nothing."""
+        del restored_tensors, restored_shapes
+        return tf.no_op()
+
+
+class _Exports:
+    """The tensors of a table that is saved, by one op, of one moment.
+
+    Attributes:
+      table: the table.
+    """
+
+    def __init__(self, table: HashTable) -> None:
+        self.table = table
+        self._made: dict[tuple[str, ...], list[tf.Tensor]] = {}
+
+    def tensor(self, i: int) -> tf.Tensor:
+        """The i-th of `policy_tensors.export`, after rows have expired."""
+        table = self.table
+        if table.slot_names not in self._made:
+            expiry = table.expiry
+            expired = []
+            if expiry is not None and expiry.at_checkpoints:
+                expired.append(table.expire(expiry.limit).keys)
+            with tf.control_dependencies(expired):
+                self._made[table.slot_names] = policy_tensors.export(table)
+        return self._made[table.slot_names][i]
+
+
+def _spec(
+    exports: _Exports,
+    name: str,
+    dtype: tf.DType,
+    content: Callable[[int], tf.Tensor],
+    i: int,
+) -> Any:
+    return private.SaveSpec(
+        functools.partial(content, i),
+        "",
+        name,
+        dtype=dtype,
+        device=exports.table.shards[0].device,
+    )
+
+
+def _notes_stem(stem: str) -> str:
+    """What names of the policies' tensors begin with, beside a table's."""
+    if _OF_CHECKPOINTS not in stem:
+        return stem
+    folder, _, _ = stem.rpartition("/")
+    return f"{folder}/policies"
+
+
+class _Specs(list[Any]):
+    """Tensors that a save writes, of which a restore does not ask for all.
+
+    TensorFlow's Savers have one list for both, and a restore fails where a
+    tensor is missing. They read the content of each tensor that they save while
+    they go through the list: who has read that of the first ones is saving, and
+    gets the others too.
+
+    Args:
+      needed: those that a checkpoint must have.
+      others: those that it may have.
+      read: gets an entry whenever the content of one is read.
+    """
+
+    def __init__(
+        self, needed: Sequence[Any], others: Sequence[Any], read: list[int]
+    ) -> None:
+        super().__init__(needed)
+        self._others = others
+        self._read = read
+
+    def __iter__(self) -> Iterator[Any]:
+        self._read.clear()
+        yield from super().__iter__()
+        if self._read:
+            yield from self._others
+
+
+class _NoSaveables(list[Any]):
+    """An empty list, with the attribute that Savers ask for."""
+
+    name = ""
+
+
+def add_to_savers(table: HashTable) -> TableSaveable | None:
+    """Has the savers of the current graph save `table`; None in eager mode."""
+    with tf.init_scope():
+        if tf.executing_eagerly():
+            return None
+        saveable = table.saveable = TableSaveable(table)
+        tf.compat.v1.add_to_collection(
+            tf.compat.v1.GraphKeys.SAVEABLE_OBJECTS, saveable
+        )
+        return saveable
+
+
+def saveables(saveable: TableSaveable) -> dict[str, Callable[..., Any]]:
+    """What TensorFlow asks an object of a graph for, to save it.
+
+    A Saver that is given the object calls the function without arguments;
+    `tf.train.Checkpoint` gives the tensors' name.
+    """
+    table, exports = saveable.table, saveable.exports
+
+    # `kwargs` are for functions that save asynchronously.
+    def make(name: str = "", **kwargs: Any) -> TableSaveable:
+        return TableSaveable(table, name, exports) if name else saveable
+
+    def make_notes(name: str = "", **kwargs: Any) -> Any:
+        if _OF_CHECKPOINTS not in name:
+            return _NoSaveables()  # A Saver's TableSaveable has them.
+        return _NotesSaveable(exports, name)
+
+    if not policy_tensors.dtypes(table):
+        return {"table": make}
+    return {"table": make, "policies": make_notes}

@@ -1,0 +1,205 @@
+"""Variables that begin with the rows of another program's checkpoint, by name.
+
+For checkpoints of `tf.compat.v1.train.Saver`, ours and TFRA's, in which a shard's
+tensors are called `<variable>_mht_<shard>of<shards>-keys` and `-values`. Those of
+`tf.train.Checkpoint` are restored by objects, and need none of this.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.checkpoint.row_files import FileStem
+from tfembed.dynamic_embedding.tensorflow1.graph_variables import (
+    GraphKeys,
+    all_variables,
+)
+from tfembed.dynamic_embedding.variables.variable import Variable
+from tfembed.ops import checkpoint as checkpoint_ops
+
+__all__ = ["WarmStartHook", "warm_start"]
+
+
+def warm_start(
+    ckpt_to_initialize_from: str,
+    vars_to_warm_start: str | Sequence[str] | Sequence[Variable] | None = ".*",
+    var_name_to_prev_var_name: Mapping[str, str] | None = None,
+) -> tf.Operation | None:
+    """Has variables hold the rows that a checkpoint has of them, and no others.
+
+    Any number of shards on either side. Slots of an optimizer and what policies
+    noted begin anew.
+
+    Args:
+      ckpt_to_initialize_from: a checkpoint's path, or a folder, of which the
+        latest one is taken.
+      vars_to_warm_start: in a graph of TensorFlow 1 a regular expression, or
+        several, that variables' names begin with; None: all variables of the
+        graph. Or a list of Variables, which eager mode needs.
+      var_name_to_prev_var_name: what variables were called in the checkpoint, by
+        their name now, where that is another.
+
+    Returns:
+      In a graph the operation that does it; in eager mode None, it is done.
+
+    Raises:
+      tfembed.errors.ArgumentError: a list of something else, names in eager mode,
+        a checkpoint without a variable's rows, or with rows of another width.
+      tfembed.errors.DtypeError: keys or rows of another dtype. In both cases
+        nothing is changed.
+      tf.errors.OpError, ValueError: there is no such checkpoint.
+    """
+    variables = _chosen(vars_to_warm_start)
+    previous = var_name_to_prev_var_name or {}
+    path = ckpt_to_initialize_from
+    if tf.io.gfile.isdir(path):
+        path = tf.train.latest_checkpoint(path) or path
+    checkpoint_ops.check_sizes(path)
+    reader = tf.train.load_checkpoint(path)
+    saved = [
+        _SavedRows.find(reader, path, one, previous.get(one.name, one.name))
+        for one in variables
+    ]
+    replaced = [
+        rows.replace(one) for rows, one in zip(saved, variables, strict=True)
+    ]
+    return None if tf.executing_eagerly() else tf.group(*replaced)
+
+
+class WarmStartHook(tf.compat.v1.train.SessionRunHook):
+    """Calls `warm_start`, whose arguments it takes, once a session is there."""
+
+    def __init__(
+        self,
+        ckpt_to_initialize_from: str,
+        vars_to_warm_start: str
+        | Sequence[str]
+        | Sequence[Variable]
+        | None = ".*",
+        var_name_to_prev_var_name: Mapping[str, str] | None = None,
+    ) -> None:
+        self._arguments = (
+            ckpt_to_initialize_from,
+            vars_to_warm_start,
+            var_name_to_prev_var_name,
+        )
+
+    def begin(self) -> None:
+        """Makes the operation, before the graph is finished."""
+        self._replace = warm_start(*self._arguments)
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Runs it."""
+        del coord
+        session.run(self._replace)
+
+
+@dataclasses.dataclass(frozen=True)
+class _SavedRows:
+    """A variable's rows in a checkpoint.
+
+    Attributes:
+      path: of the checkpoint.
+      stems: of the names of its shards' tensors.
+    """
+
+    path: str
+    stems: tuple[str, ...]
+
+    @classmethod
+    def find(
+        cls, reader: Any, path: str, variable: Variable, name: str
+    ) -> _SavedRows:
+        dtypes = reader.get_variable_to_dtype_map()
+        shapes = reader.get_variable_to_shape_map()
+        pattern = re.compile(r"(.*)_mht_\d+of(\d+)-keys")
+        counts = {
+            int(match[2])
+            for match in map(pattern.fullmatch, dtypes)
+            if match and match[1] == name.replace("/", "_")
+        }
+        stems = tuple(
+            FileStem(name, num_shards=n, shard=i).of_shard
+            for n in counts
+            for i in range(n)
+        )
+        tensors = [
+            f"{stem}-{part}" for stem in stems for part in ("keys", "values")
+        ]
+        missing = [one for one in tensors if one not in dtypes]
+        if len(counts) != 1 or missing:
+            raise errors.ArgumentError(
+                f"The checkpoint {path} has no rows of a variable named "
+                f"{name!r} for {variable.name!r}: "
+                + (f"it lacks {missing}. " if missing else "")
+                + f"It has {sorted(dtypes)}. Say by `var_name_to_prev_var_name` "
+                "what the variable was called, or leave it out of "
+                "`vars_to_warm_start`."
+            )
+        for stem in stems:
+            found = dtypes[f"{stem}-keys"], dtypes[f"{stem}-values"]
+            wanted = variable.key_dtype, variable.value_dtype
+            if found != wanted:
+                raise errors.DtypeError(
+                    f"Variable {variable.name!r} has keys and values of "
+                    f"{[one.name for one in wanted]}; the checkpoint {path} has "
+                    f"{[one.name for one in found]} of {name!r}."
+                )
+            width = shapes[f"{stem}-values"][1:]
+            if width != [variable.dim]:
+                raise errors.ArgumentError(
+                    f"Variable {variable.name!r} has rows of width "
+                    f"{variable.dim}; the checkpoint {path} has rows of shape "
+                    f"{width} of {name!r}."
+                )
+        return cls(path, stems)
+
+    def replace(self, variable: Variable) -> Any:
+        """Has the variable hold these rows; the operation, in graphs."""
+        keys = self._read("keys", variable.key_dtype)
+        values = self._read("values", variable.value_dtype)
+        values = tf.reshape(values, [-1, variable.dim])
+        return variable.table.replace(tf.reshape(keys, [-1]), [values])
+
+    def _read(self, part: str, dtype: tf.DType) -> tf.Tensor:
+        n = len(self.stems)
+        with tf.device("/CPU:0"):
+            parts = tf.raw_ops.RestoreV2(
+                prefix=self.path,
+                tensor_names=[f"{stem}-{part}" for stem in self.stems],
+                shape_and_slices=[""] * n,
+                dtypes=[dtype] * n,
+            )
+            return tf.concat(parts, 0)
+
+
+def _chosen(wanted: Any) -> list[Variable]:
+    if wanted is None or isinstance(wanted, str):
+        wanted = [wanted or ""]
+    is_list = isinstance(wanted, (list, tuple))
+    if is_list and all(isinstance(one, Variable) for one in wanted):
+        return list(wanted)
+    if not is_list or not all(isinstance(one, str) for one in wanted):
+        raise errors.ArgumentError(
+            "`vars_to_warm_start` must be a string, or a list of strings or of "
+            f"Variables; got {wanted!r}."
+        )
+    if tf.executing_eagerly():
+        raise errors.ArgumentError(
+            "warm_start finds variables by name in graphs of TensorFlow 1 alone. "
+            "In eager mode give it a list of them as `vars_to_warm_start`."
+        )
+    noted = tf.compat.v1.get_collection(GraphKeys.DYNAMIC_EMBEDDING_VARIABLES)
+    # Each once, in the order in which they were made.
+    every = list({id(one): one for one in [*all_variables(), *noted]}.values())
+    return [
+        one
+        for one in every
+        if any(re.match(pattern, one.name) for pattern in wanted)
+    ]

@@ -1,0 +1,1 @@
+"""Lookups of TPUEmbedding, V0 and serving: fused, direct, static, trained."""

@@ -1,0 +1,168 @@
+"""Lookups of V0 by ops that XLA compiles for any device.
+
+All shapes are static: an id without a row, such as padding, stays in its place.
+A tape gives each table one tf.IndexedSlices for all of its features.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.embedding.features.pooling import gathered_once
+from tfembed.embedding.lookups.direct_lookup import check_input
+from tfembed.embedding.lookups.fused_lookup import read_taped
+from tfembed.embedding.xla.entries import (
+    Entries,
+    entries_of,
+    pool,
+    require_known_number,
+)
+from tfembed.ops import FeatureIds, FeaturePlan
+
+__all__ = ["FindRows", "look_up_static", "rows_of_whole_tables"]
+
+# By (TableConfig, int32 ids [n]) of each table: its rows [n, dim]; zeros, without
+# a gradient, of negative ids.
+FindRows = Callable[[Sequence[tuple[Any, tf.Tensor]]], list[tf.Tensor]]
+
+
+def look_up_static(
+    features: Sequence[tuple[str, Any]],
+    values: Sequence[Any],
+    weights: Sequence[Any],
+    find_rows: FindRows,
+) -> list[tf.Tensor]:
+    """The activations of each feature, as TPUEmbeddingV0 defines them.
+
+    No program for XLA can raise: an id outside of its table gives zeros, and one
+    below 0 of sparse input is left out.
+
+    Args:
+      features: (path, FeatureConfig); the path is what errors call it.
+      values: per feature a Tensor, SparseTensor or RaggedTensor of ids.
+      weights: per feature None or its weights.
+      find_rows: called once, for all tables that have features.
+
+    Raises:
+      tfembed.errors.ArgumentError: an input that does not fit its feature, or
+        one of which a size is not known when the function is traced.
+      tfembed.errors.DtypeError: ids that are not integers.
+    """
+    read = [
+        _read(value, weight, feature, path)
+        for (path, feature), value, weight in zip(
+            features, values, weights, strict=True
+        )
+    ]
+    places: dict[int, list[int]] = {}
+    for i, one in enumerate(read):
+        places.setdefault(id(one.config), []).append(i)
+    parts = [[read[i].entries.ids for i in here] for here in places.values()]
+    found = find_rows(
+        [
+            (read[here[0]].config, tf.concat(of_table, 0))
+            for here, of_table in zip(places.values(), parts, strict=True)
+        ]
+    )
+    rows: dict[int, tf.Tensor] = {}
+    for here, of_table, of_ids in zip(
+        places.values(), parts, found, strict=True
+    ):
+        split = tf.split(of_ids, [part.shape[0] for part in of_table], 0)
+        rows.update(zip(here, split, strict=True))
+    return [one.activations(rows[i]) for i, one in enumerate(read)]
+
+
+def rows_of_whole_tables(tables: Mapping[Any, Any]) -> FindRows:
+    """Gathers from variables [vocabulary_size, dim], by TableConfig."""
+
+    def find_rows(
+        wanted: Sequence[tuple[Any, tf.Tensor]],
+    ) -> list[tf.Tensor]:
+        return [_gather(tables[config], ids) for config, ids in wanted]
+
+    return find_rows
+
+
+def _gather(table: Any, ids: tf.Tensor) -> tf.Tensor:
+    there = ids >= 0
+    # A row that is looked up anyway stands in for those that are not there, so
+    # that an optimizer of sparse gradients touches no other. Without any id, row
+    # 0 gets a gradient of 0.
+    stand_in = tf.maximum(tf.reduce_max(ids), 0)
+    rows = gathered_once(table, *_distinct(tf.where(there, ids, stand_in)))
+    return tf.where(there[:, tf.newaxis], rows, 0.0)
+
+
+def _distinct(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """The ids [n] without repetitions, and where each of them is among these.
+
+    As tf.unique, which XLA does not have, but that there are n of them: the
+    greatest id again, whose further gradients are 0.
+    """
+    order = tf.argsort(ids, stable=True)
+    ordered = tf.gather(ids, order)
+    is_new = tf.concat([[False], tf.not_equal(ordered[1:], ordered[:-1])], 0)
+    ranks = tf.cumsum(tf.cast(is_new[: tf.size(ids)], tf.int32))
+    distinct = tf.math.unsorted_segment_max(ordered, ranks, tf.size(ids))
+    places = tf.scatter_nd(order[:, tf.newaxis], ranks, tf.shape(ids))
+    return tf.where(distinct < 0, tf.reduce_max(ids), distinct), places
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Input:
+    """One feature: its entries, its table's TableConfig, its batch's shape."""
+
+    entries: Entries
+    config: Any
+    lead: tf.TensorShape
+
+    def activations(self, rows: tf.Tensor) -> tf.Tensor:
+        pooled = pool(rows, self.entries, self.config)
+        return tf.reshape(pooled, self.lead.concatenate(self.config.dim))
+
+
+def _read(value: Any, weights: Any, feature: Any, path: str) -> _Input:
+    check_input(value, weights, feature, path)
+    config = feature.table
+    read = read_taped(value, weights, feature, path)
+    ids, length, lead = read.ids, read.sequence_length, read.lead
+    require_known_number(
+        ids, path, "Or look up outside of jit_compile=True and of TPUs' steps."
+    )
+    if not lead.is_fully_defined():
+        raise errors.ArgumentError(
+            f"The batch size of input {path} is not known when the function is "
+            f"traced: its shape is {value.shape}, and XLA compiles for one size. "
+            "Batch with drop_remainder=True, or give the function an "
+            "input_signature."
+        )
+    batch = lead.num_elements() // max(length, 1)
+    entries = entries_of(
+        _with_padding_marked(ids, batch),
+        FeaturePlan(
+            table=0,
+            combiner=config.combiner,
+            max_sequence_length=length,
+            validate=False,
+            name=path,
+        ),
+        config.vocabulary_size,
+        config.combiner,
+    )
+    return _Input(entries, config, lead)
+
+
+def _with_padding_marked(ids: FeatureIds, batch: int) -> FeatureIds:
+    """Sparse entries without an id belong to no sample, so weigh nothing."""
+    rows = ids.rows
+    if ids.kind == "sparse":
+        rows = tf.where(ids.ids[:, tf.newaxis] >= 0, rows, -1)
+    return dataclasses.replace(
+        ids, rows=rows, batch_size=tf.constant(batch, tf.int64)
+    )

@@ -1,0 +1,292 @@
+"""A lookup whose gradient trains the tables: for layers inside of a model.
+
+No queue, no name, no static batch size: the ids of the lookup are the ids of
+the update, which runs when a tape differentiates the activations.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.checkpoint.private import exporting_saved_model
+from tfembed.embedding.engines.router import EngineRouter
+from tfembed.embedding.features.inputs import (
+    as_bag,
+    check_combines,
+    op_combiner,
+    read_input,
+)
+from tfembed.embedding.features.output_shapes import is_sequence
+from tfembed.embedding.features.packed_features import PackedFeatures, unpacked
+from tfembed.embedding.plan import EmbeddingPlan
+from tfembed.embedding.replicas import Replicas
+from tfembed.ops import FeatureIds, FeaturePlan
+from tfembed.ops.gradients import check_forward_mode
+from tfembed.ops.private import (
+    control_flow_left,
+    in_order,
+    is_vectorized,
+    orders_by_itself,
+)
+
+__all__ = ["TrainedLookup"]
+
+_SECOND_ORDER = (
+    "Lookups that train their tables have no second-order gradients. Take the "
+    "gradient of the activations (`tape.watch(activations)`); that can be "
+    "differentiated again."
+)
+_LEFT = (
+    "Lookups that train their tables are inside of a {0}, and the tape is around "
+    "it: TensorFlow lets no update out. Call the layer before the {0}, or open "
+    "the tape inside of it."
+)
+_VECTORIZED = (
+    "Lookups that train their tables have no jacobian: each of its rows would "
+    "train them. Take that of the activations: `tape.jacobian(target, "
+    "activations)`."
+)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TrainedLookup:
+    """Lookups in the tables of one engine.
+
+    Attributes:
+      plan: its features and tables.
+      engine: it.
+      replicas: of its strategy.
+      known: names of tables that got a gradient in eager mode, or of which was
+        said that they get none.
+    """
+
+    plan: EmbeddingPlan
+    engine: EngineRouter
+    replicas: Replicas
+    known: set[str] = dataclasses.field(default_factory=set)
+
+    def look_up(
+        self,
+        features: Any,
+        weights: Any = None,
+        *,
+        trap: tf.Tensor | None,
+        scale: Callable[[], Any] = lambda: 1.0,
+    ) -> Any:
+        """The activations, structured as the features.
+
+        Args:
+          features: structured as feature_config, or packed: Tensors [B], or
+            [B, n] whose n ids are one sample's, SparseTensors of rank 2 or
+            above, RaggedTensors of rank 2. B may be unknown.
+          weights: None, or as for `TPUEmbedding.enqueue`; those of Tensors are
+            Tensors of the same shape.
+          trap: a variable's value, scalar: a tape that differentiates for it
+            applies the gradients to the tables; its own gradient is 0. None: no
+            gradient.
+          scale: called in the gradient: what the loss was multiplied by.
+
+        Returns:
+          float32 [B, dim], [B, L, dim] for a sequence feature, or [..., dim] for
+          ids of higher rank.
+
+        Raises:
+          As `TPUEmbedding.enqueue`; and tfembed.errors.ArgumentError for a
+          feature with an output shape, and StateError for another strategy.
+        """
+        self.replicas.check_strategy("A lookup")
+        values, weight_values = self._flat(features, weights)
+        inputs = [
+            self._read(i, value, weight)
+            for i, (value, weight) in enumerate(
+                zip(values, weight_values, strict=True)
+            )
+        ]
+        ids = [one.ids for one in inputs]
+        plans = [one.plan for one in inputs]
+        if trap is None:
+            flat = self.engine.look_up(ids, plans)
+            flat = [tf.stop_gradient(one) for one in flat]
+        else:
+            flat = self._trapped(ids, plans, trap, scale)
+        return self.plan.pack(
+            [one.shaped(a) for one, a in zip(inputs, flat, strict=True)]
+        )
+
+    def _flat(self, features: Any, weights: Any) -> tuple[list[Any], list[Any]]:
+        if isinstance(features, PackedFeatures):
+            return unpacked(features, self.plan.feature_config, weights)
+        values = self.plan.flatten(features, "features")
+        if weights is None:
+            return values, [None] * len(values)
+        return values, self.plan.flatten(weights, "weights")
+
+    def _read(self, i: int, value: Any, weights: Any) -> _Input:
+        feature, path = self.plan.features[i], self.plan.paths[i]
+        if feature.output_shape.rank is not None:
+            raise errors.ArgumentError(
+                f"Feature {path} has output_shape={feature.output_shape}; a "
+                "layer takes the shapes from its input. Leave it out."
+            )
+        if not isinstance(value, (tf.SparseTensor, tf.RaggedTensor)):
+            value, weights = as_bag(value, weights, feature, path)
+        ids = read_input(value, weights, path, feature.table)
+        length = 0
+        if (
+            value.shape.rank == 2
+            and ids.kind != "dense"
+            and is_sequence(feature)
+        ):
+            length = feature.max_sequence_length
+        if not length:
+            check_combines(feature, weights, path)
+        return _Input(
+            ids=ids,
+            plan=FeaturePlan(
+                table=self.plan.table_ids[i],
+                combiner=op_combiner(feature.table.combiner),
+                max_sequence_length=length,
+                validate=feature.validate_weights_and_indices
+                or value.shape.rank > 2,
+                name=path,
+            ),
+            lead=_lead(value),
+        )
+
+    def _trapped(
+        self,
+        ids: list[FeatureIds],
+        plans: list[FeaturePlan],
+        trap: tf.Tensor,
+        scale: Callable[[], Any],
+    ) -> list[tf.Tensor]:
+        reached: set[int] = set()
+        # Its transposed gradient would update the tables.
+        check_forward_mode([trap])
+        if is_vectorized():
+            raise errors.UnsupportedError(_LEFT.format("loop"))
+
+        @tf.custom_gradient
+        def activations_of(trap: tf.Tensor) -> Any:
+            activations = self.engine.look_up(ids, plans)
+            graph = tf.compat.v1.get_default_graph()
+
+            def gradient(*upstream: tf.Tensor) -> tf.Tensor:
+                if exporting_saved_model():
+                    # Exports bring custom gradients along; an update they do not.
+                    return tf.zeros_like(trap)
+                left = control_flow_left(graph)
+                if left:
+                    raise errors.UnsupportedError(_LEFT.format(left))
+                if is_vectorized():
+                    raise errors.UnsupportedError(_VECTORIZED)
+                self._warn_of_unused(reached)
+                factor = 1.0 / tf.cast(scale(), tf.float32)
+                gradients = [tf.cast(g, tf.float32) * factor for g in upstream]
+
+                def of_trap() -> tf.Tensor:
+                    self._update(ids, plans, gradients)
+                    return tf.raw_ops.PreventGradient(
+                        input=0.0 * trap, message=_SECOND_ORDER
+                    )
+
+                # Of a function that a tape is around, TensorFlow runs what the
+                # gradients are made of, and no update beside them.
+                return of_trap() if orders_by_itself() else in_order(of_trap)
+
+            return activations, gradient
+
+        activations = list(activations_of(trap))
+        if tf.executing_eagerly() and len(self.known) == len(self.plan.tables):
+            return activations
+        return [_noted(one, i, reached) for i, one in enumerate(activations)]
+
+    def _warn_of_unused(self, reached: set[int]) -> None:
+        """Names the tables that a step leaves alone, as Keras names variables.
+
+        Args:
+          reached: the features whose activations have a gradient. The others
+            come as zeros.
+        """
+        tables = [config.name for config in self.plan.tables]
+        used = {tables[self.plan.table_ids[i]] for i in reached}
+        known = self.known if tf.executing_eagerly() else set()
+        unused = [t for t in tables if t not in used and t not in known]
+        if tf.executing_eagerly():
+            self.known.update(tables)
+        if unused:
+            warnings.warn(
+                f"Gradients do not exist for tables {unused} when minimizing "
+                "the loss, which uses no activations of their features: their "
+                "gradients are zeros.",
+                stacklevel=2,
+            )
+
+    def _update(
+        self,
+        ids: list[FeatureIds],
+        plans: list[FeaturePlan],
+        gradients: Sequence[tf.Tensor],
+    ) -> None:
+        """Of all replicas, once."""
+        kinds = [one.kind for one in ids]
+        parts: list[Any] = [
+            part
+            for one in ids
+            for part in (one.ids, one.rows, one.weights, one.batch_size)
+        ]
+
+        def merged(per_replica: list[list[Any]]) -> None:
+            features: list[FeatureIds] = []
+            of_features: list[tf.Tensor] = []
+            for values in per_replica:
+                of_features += values[4 * len(kinds) :]
+                features += [
+                    FeatureIds(kind, *values[4 * i : 4 * i + 4])
+                    for i, kind in enumerate(kinds)
+                ]
+            self.engine.update(features, plans * len(per_replica), of_features)
+
+        self.replicas.merge(merged, [*parts, *gradients])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Input:
+    """One feature: its ids, how they are read, its batch dimensions."""
+
+    ids: FeatureIds
+    plan: FeaturePlan
+    lead: tf.Tensor | None  # None for one batch dimension.
+
+    def shaped(self, activation: tf.Tensor) -> tf.Tensor:
+        """The op's activation with all batch dimensions."""
+        if self.lead is None:
+            return activation
+        rest = tf.constant(activation.shape[1:].as_list(), tf.int64)
+        return tf.reshape(activation, tf.concat([self.lead, rest], 0))
+
+
+def _lead(value: Any) -> tf.Tensor | None:
+    if isinstance(value, tf.SparseTensor) and value.shape.rank > 2:
+        return value.dense_shape[:-1]
+    return None
+
+
+def _noted(activation: tf.Tensor, feature: int, reached: set[int]) -> tf.Tensor:
+    """`activation`, whose gradient adds `feature` to those `reached`."""
+
+    @tf.custom_gradient
+    def identity(x: tf.Tensor) -> Any:
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            reached.add(feature)
+            return upstream
+
+        return tf.identity(x), gradient
+
+    return identity(activation)

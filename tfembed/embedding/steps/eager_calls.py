@@ -1,0 +1,274 @@
+"""Calls that come eagerly, as functions once they have come often.
+
+A step of 26 features is hundreds of TensorFlow's ops: 20 ms of Python where they
+are called one by one, 1 ms where each of a step's calls is one function. To
+trace that takes a second, so the first calls run as they are.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed.config.custom_combiner import is_custom
+from tfembed.embedding import private
+from tfembed.embedding.engines.choice import EngineChoices
+from tfembed.embedding.features.packed_features import PackedFeatures, assemble
+from tfembed.embedding.plan import EmbeddingPlan
+from tfembed.embedding.steps.step_forms import StepName
+
+__all__ = ["EagerCalls", "InputSpecs"]
+
+
+class InputSpecs:
+    """Inputs as users have them, taken apart for a call of a function.
+
+    Inputs of the same `key` fit the same `specs`: they differ in their numbers
+    of ids, and in how many the longest sample has.
+
+    Attributes:
+      key: hashable; None where an input is not of a kind that is known here.
+      tensors: those of all inputs, in the order of tf.nest.flatten with
+        expand_composites.
+
+    Args:
+      values: eager Tensors, SparseTensors, RaggedTensors or None.
+    """
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        self._values = values
+        self.tensors: list[tf.Tensor] = []
+        keys = [self._take(value) for value in values]
+        self.key = None if False in keys else tuple(keys)
+
+    def specs(self) -> list[Any]:
+        """One for each input that is not None."""
+        return [_spec(value) for value in self._values if value is not None]
+
+    def _take(self, value: Any) -> Any:
+        """Adds the tensors of an input; its part of the key, or False."""
+        if value is None:
+            return None
+        # Numbers and tuples: TensorFlow's own shapes and specs compare slowly.
+        if isinstance(value, tf.SparseTensor):
+            self.tensors += [value.indices, value.values, value.dense_shape]
+            samples = tuple(value.shape.as_list()[:-1])
+            return "sparse", value.dtype.as_datatype_enum, samples
+        if isinstance(value, tf.RaggedTensor):
+            if value.ragged_rank != 1 or value.flat_values.shape.rank != 1:
+                return False
+            splits = value.row_splits
+            self.tensors += [value.flat_values, splits]
+            dtypes = value.dtype.as_datatype_enum, splits.dtype.as_datatype_enum
+            return "ragged", *dtypes, splits.shape[0]
+        if isinstance(value, tf.Tensor):
+            self.tensors.append(value)
+            shape = tuple(value.shape.as_list())
+            return "dense", value.dtype.as_datatype_enum, shape
+        return False
+
+
+def _spec(value: Any) -> Any:
+    if isinstance(value, tf.SparseTensor):
+        return tf.SparseTensorSpec([*value.shape[:-1], None], value.dtype)
+    if isinstance(value, tf.RaggedTensor):
+        return tf.RaggedTensorSpec(
+            [value.shape[0], None],
+            value.dtype,
+            ragged_rank=1,
+            row_splits_dtype=value.row_splits.dtype,
+        )
+    return tf.TensorSpec(value.shape, value.dtype)
+
+
+_AS_THEY_ARE = 8
+
+_MOST_FUNCTIONS = 256
+
+_COUNTED = 1024  # Kinds of calls: a new name in each step makes three.
+
+
+class EagerCalls:
+    """The functions of one object's calls.
+
+    Users' own functions, of combiners, update rules and learning rates, run in
+    Python in every eager step: objects with such have none of these.
+
+    Args:
+      plan: of the features and tables.
+      choices: where the tables live.
+      is_pipelined: whether updates wait for the next step.
+    """
+
+    def __init__(
+        self, plan: EmbeddingPlan, choices: EngineChoices, *, is_pipelined: bool
+    ) -> None:
+        self._plan = plan
+        self._can_trace = (
+            not is_pipelined
+            and choices.all_on_host
+            and not any(is_custom(table.combiner) for table in plan.tables)
+            and all(_is_plain(rule) for rule in plan.optimizers)
+        )
+        self._counts: collections.Counter[Hashable] = collections.Counter()
+        self._functions: dict[Hashable, Callable[..., Any]] = {}
+        self._returned: dict[Callable[..., Any], Any] = {}
+
+    def find(
+        self,
+        key: Hashable,
+        body: Callable[..., Any],
+        specs: Callable[[], Sequence[tf.TensorSpec]] = tuple,
+    ) -> Callable[..., Any] | None:
+        """A function that does what `body` does, or None for now.
+
+        Args:
+          key: what the body depends on, beside its arguments.
+          body: what to trace; called again, in a graph, with tensors.
+          specs: gives those of the arguments, all of them tensors; they are a
+            matter of the key too. So a call need not look for the trace that
+            fits it, nor check what fits it, which takes longer than the call.
+        """
+        return self._find(key, body, specs) if self._is_on() else None
+
+    def _find(
+        self,
+        key: Hashable,
+        body: Callable[..., Any],
+        specs: Callable[[], Sequence[tf.TensorSpec]],
+    ) -> Callable[..., Any] | None:
+        function = self._functions.get(key)
+        if function is not None:
+            return function
+        if len(self._functions) >= _MOST_FUNCTIONS:
+            return None  # Names that never end, say: each keeps its functions.
+        self._counts[key] += 1
+        if self._counts[key] <= _AS_THEY_ARE:
+            if len(self._counts) > _COUNTED:
+                self._counts.clear()  # What comes often counts up again.
+            return None
+        del self._counts[key]
+        traced = tf.function(body, autograph=False)
+        function = private.unchecked_call(
+            traced.get_concrete_function(*specs())
+        )
+        self._functions[key] = function
+        return function
+
+    def _is_on(self) -> bool:
+        return (
+            self._can_trace
+            and tf.executing_eagerly()
+            and not tf.config.functions_run_eagerly()
+            and not tf.distribute.has_strategy()
+        )
+
+    def enqueue(
+        self,
+        enqueue: Callable[..., Any],
+        features: Any,
+        weights: Any,
+        *rest: Any,
+    ) -> Any:
+        """Enqueues a batch by a function; None where there is none for it.
+
+        Args:
+          enqueue: of the object.
+          features, weights: its arguments.
+          rest: training, name and device.
+
+        Returns:
+          What `enqueue` returned when the function was traced.
+        """
+        if type(rest[0]) is not bool or not self._is_on():
+            return None
+        if not isinstance(features, PackedFeatures):
+            return self._enqueue_inputs(enqueue, features, weights, *rest)
+        if weights is not None:
+            return None
+        form, tensors = features.form, features.tensors
+        dtypes = [one.dtype for one in tensors]
+        return self._call_noting(
+            ("enqueue", *rest, form, *dtypes),
+            lambda *parts: enqueue(assemble(parts, form), None, *rest),
+            lambda: features.specs,
+            tensors,
+        )
+
+    def _enqueue_inputs(
+        self,
+        enqueue: Callable[..., Any],
+        features: Any,
+        weights: Any,
+        *rest: Any,
+    ) -> Any:
+        """The same of a structure of inputs."""
+        if isinstance(features, tf.distribute.DistributedValues):
+            return None  # Of packed batches.
+        flat = self._plan.flatten(features, "features")
+        if weights is not None:
+            flat = [*flat, *self._plan.flatten(weights, "weights")]
+        inputs = InputSpecs(flat)
+        if inputs.key is None:
+            return None
+        plan, n = self._plan, len(self._plan.features)
+        is_given = [one is not None for one in flat]
+
+        def body(*values: Any) -> Any:
+            left = iter(values)
+            given = [next(left) if is_one else None for is_one in is_given]
+            of_samples = plan.pack(given[n:]) if given[n:] else None
+            return enqueue(plan.pack(given[:n]), of_samples, *rest)
+
+        key = ("enqueue", *rest, inputs.key)
+        return self._call_noting(key, body, inputs.specs, inputs.tensors)
+
+    def _call_noting(
+        self,
+        key: Hashable,
+        body: Callable[..., Any],
+        specs: Callable[[], Sequence[tf.TensorSpec]],
+        tensors: Sequence[tf.Tensor],
+    ) -> Any:
+        """Calls a function; what `body` returned when it was traced, or None."""
+        traced = []
+
+        def noted(*values: Any) -> None:
+            traced.append(body(*values))
+
+        function = self._find(key, noted, specs)
+        if function is None:
+            return None
+        if traced:
+            (self._returned[function],) = traced
+        function(*tensors)
+        return self._returned[function]
+
+    def apply_gradients(
+        self, apply: Callable[..., None], flat: Sequence[Any], step: StepName
+    ) -> bool:
+        """Whether gradients, flat, were applied by a function."""
+        if not self._is_on():
+            return False
+        key: list[Hashable] = ["apply_gradients", step]
+        for one in flat:
+            if not isinstance(one, tf.Tensor):
+                return False
+            # Numbers: TensorFlow's own shapes and specs are slow to compare.
+            key.append(tuple(one.shape.as_list()))
+            key.append(one.dtype.as_datatype_enum)
+        function = self._find(
+            tuple(key),
+            apply,
+            lambda: [tf.TensorSpec(one.shape, one.dtype) for one in flat],
+        )
+        if function is not None:
+            function(*flat)
+        return function is not None
+
+
+def _is_plain(rule: Any) -> bool:
+    return rule is None or (rule.is_fused and not callable(rule.learning_rate))

@@ -1,0 +1,349 @@
+"""An optimizer of Keras 3 or tf_keras, wrapped."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors, optimizers
+from tfembed.foreign_optimizers import private
+from tfembed.foreign_optimizers.clipping import GradientClipping
+from tfembed.foreign_optimizers.fused_rule import (
+    FusedRule,
+    adagrad_rule,
+    adam_rule,
+    check_unchanged,
+    ftrl_rule,
+)
+from tfembed.foreign_optimizers.row_rule import (
+    RowRule,
+    RowValues,
+    TableRows,
+    check_row_local,
+    constant_of,
+)
+from tfembed.foreign_optimizers.wrapped_optimizer import (
+    WrappedOptimizer,
+    lasting_name,
+    takes_step,
+)
+from tfembed.ops.private import number_tensor
+
+__all__ = ["KerasRows", "WrappedKeras", "fused_rule"]
+
+
+# Why optimizers that could be tried on rows by mistake are not.
+_REASONS = {
+    "Adafactor": "keeps means over whole rows and columns as its slots",
+    "Lamb": "scales its step by the norms of the whole variable",
+    "LossScaleOptimizer": "wraps another one; give that one, with "
+    "`loss_scale_factor` where gradients are scaled",
+    "Muon": "orthogonalizes the gradient of the whole variable",
+}
+
+_SKIPPED_CONFIG = ("name", "learning_rate", "is_legacy_optimizer")
+
+
+class KerasRows(RowRule):
+    """Moves rows by `update_step` of a Keras optimizer.
+
+    A second optimizer of the same class and configuration is built on one
+    stand-in variable, `RowValues`, which each table's rows and slots are put
+    into in turn. It reads the step count of the first. Weight decay is on the
+    rows of the step; gradients come clipped.
+
+    Args:
+      opt: a Keras 3 optimizer, or one of tf_keras.
+
+    Raises:
+      tfembed.errors.UnsupportedError: it moves no single rows.
+    """
+
+    def __init__(self, opt: Any) -> None:
+        self._opt = opt
+        self._name = type(opt).__name__
+        if self._name in _REASONS:
+            raise errors.UnsupportedError(
+                f"{self._name} cannot train tables: it {_REASONS[self._name]}."
+            )
+        if private.keras_overrides_whole_steps(opt):
+            raise errors.UnsupportedError(
+                f"{type(opt).__module__}.{self._name} cannot train tables: its "
+                "steps do more than `update_step`. Use the one of Keras 3."
+            )
+        self._lock = threading.RLock()
+        self._rows = RowValues(tf.zeros([2, 2]), "rows")
+        self._slots: dict[str, RowValues] = {}
+        self._rate: Any = None  # Of the step under way.
+        self.slot_initial_values = {}
+        self._twin = self._build_twin()
+        self._text = self._describe()
+        self.state = private.keras_state(self._twin)
+        self._check_state()
+        check_row_local(self, self._name)
+
+    def rule_text(self) -> str:
+        """The optimizer's class and configuration."""
+        return self._text
+
+    def update(
+        self, tables: Sequence[TableRows], rate: tf.Tensor | None
+    ) -> list[TableRows]:
+        """See `RowRule.update`."""
+        with self._lock:  # The stand-ins are one set.
+            self._rate = rate
+            results: list[TableRows] = []
+
+            def mover(table: TableRows) -> Callable[[], None]:
+                return lambda: results.append(self._move(table, rate))
+
+            moves = [mover(table) for table in tables]
+            private.keras_update(self._twin, self._rows, moves, rate)
+            self._rate = None
+            for values in (self._rows, *self._slots.values()):
+                values.clear()
+            return results
+
+    def _move(self, table: TableRows, rate: tf.Tensor | None) -> TableRows:
+        if table.values.shape[0] == 0:  # Which not all of Keras' ops take.
+            one = _each(table, lambda rows: tf.pad(rows, [[0, 1], [0, 0]]))
+            return _each(self._move(one, rate), lambda rows: rows[:0])
+        self._rows.rows = self._decayed(table, rate)
+        for slot, rows in zip(self._slots.values(), table.slots, strict=True):
+            slot.rows = rows
+        arguments = [table.gradients, self._rows]
+        if _takes_rate(self._twin.update_step):
+            arguments.append(rate)
+        self._twin.update_step(*arguments)
+        slots = tuple(slot.rows for slot in self._slots.values())
+        return TableRows(table.name, self._rows.rows, slots, table.gradients)
+
+    def _decayed(self, table: TableRows, rate: tf.Tensor | None) -> tf.Tensor:
+        decay = self._opt.weight_decay
+        if not decay or not private.keras_decays(
+            self._opt, RowValues(table.values, table.name)
+        ):
+            return table.values
+        return table.values - table.values * decay * rate
+
+    def _build_twin(self) -> Any:
+        cls = type(self._opt)
+        members = {
+            "add_variable_from_reference": self._add_slot,
+            "iterations": property(lambda twin: self._opt.iterations),
+            "learning_rate": property(lambda twin: self._rate),
+        }
+        twin_class: Any = type(self._name, (private.KerasTwin, cls), members)
+        try:
+            # The twin's own rate is never read; any number will do here.
+            config = {**self._opt.get_config(), "learning_rate": 0.001}
+            twin = twin_class.from_config(config)
+            twin.build([self._rows])
+        except Exception as error:  # Whatever foreign code raises.
+            raise errors.UnsupportedError(
+                f"{self._name} cannot train tables: it does not build on rows "
+                f"({type(error).__name__}: {error})."
+            ) from error
+        return twin
+
+    def _add_slot(
+        self,
+        reference: Any = None,
+        name: str = "slot",
+        *args: Any,
+        **options: Any,
+    ) -> RowValues:
+        """Stands for `add_variable_from_reference` of both Keras families."""
+        del args
+        name = options.get("variable_name", name)
+        if options.get("shape") is not None:
+            raise errors.UnsupportedError(
+                f"the slot '{name}' has not the variable's shape"
+            )
+        start = options.get("initializer", options.get("initial_value"))
+        if start is None or start == "zeros":
+            start = 0.0
+        elif callable(start):
+            start = start([2, 2])
+        initial = constant_of(start, f"'{name}' of {self._name}")
+        self.slot_initial_values[name] = initial
+        slot = RowValues(tf.fill([2, 2], initial), name)
+        self._slots[name] = slot
+        return slot
+
+    def _describe(self) -> str:
+        words = [
+            f"{key}={str(value).replace(' ', '')}"
+            for key, value in self._opt.get_config().items()
+            if key not in _SKIPPED_CONFIG and value is not None
+        ]
+        return " ".join([f"keras.{self._name}", *words])
+
+    def _check_state(self) -> None:
+        for variable in self.state:
+            if variable.shape.rank:
+                raise errors.UnsupportedError(
+                    f"{self._name} cannot train tables: it keeps "
+                    f"'{variable.name}' of shape {variable.shape}; slots must "
+                    "have the variable's shape."
+                )
+
+
+def _each(
+    table: TableRows, function: Callable[[tf.Tensor], tf.Tensor]
+) -> TableRows:
+    return TableRows(
+        table.name,
+        function(table.values),
+        tuple(function(slot) for slot in table.slots),
+        function(table.gradients),
+    )
+
+
+def _takes_rate(update_step: Callable[..., Any]) -> bool:
+    """Keras 3 hands the learning rate to `update_step`; tf_keras does not."""
+    return "learning_rate" in inspect.signature(update_step).parameters
+
+
+def fused_rule(optimizer: Any) -> FusedRule | None:
+    """The rule that moves looked-up rows as `optimizer` moves a variable.
+
+      SGD      w -= lr g
+      Adagrad  a += g^2; w -= lr g / sqrt(a + epsilon)
+      Adam     m, v as usual; w -= lr sqrt(1 - b2^t) / (1 - b1^t) m
+                                   / (sqrt(v) + epsilon)
+      Ftrl     as tfembed.optimizers.FTRL
+
+    t counts the optimizer's steps. Rows that were not looked up stay as they
+    are, their Adam moments too (Keras lets those of all rows decay).
+
+    Args:
+      optimizer: of Keras 3 or tf_keras.
+
+    Returns:
+      None for another class, also one derived from these, and for SGD with
+      momentum, Adam with amsgrad, Ftrl with l2 shrinkage, an accumulator that
+      starts from 0, and weight decay.
+    """
+    cls = type(optimizer)
+    if cls.__module__.partition(".")[0] not in ("keras", "tf_keras"):
+        return None
+    if optimizer.weight_decay:
+        return None
+    known = _RULES.get(cls.__name__)
+    return known(optimizer) if known else None
+
+
+def _sgd(optimizer: Any) -> FusedRule | None:
+    return None if optimizer.momentum else FusedRule(optimizers.SGD())
+
+
+def _adagrad(optimizer: Any) -> FusedRule | None:
+    # The rule has no epsilon; an accumulator that starts higher by it is the
+    # same: sqrt((a0 + epsilon) + sum g^2) = sqrt((a0 + sum g^2) + epsilon).
+    start = optimizer.initial_accumulator_value + optimizer.epsilon
+    return adagrad_rule(start)
+
+
+def _adam(optimizer: Any) -> FusedRule | None:
+    if optimizer.amsgrad:
+        return None
+    labels = ("momentum", "velocity")
+    return adam_rule(
+        optimizer.beta_1, optimizer.beta_2, optimizer.epsilon, labels
+    )
+
+
+def _ftrl(optimizer: Any) -> FusedRule | None:
+    if optimizer.l2_shrinkage_regularization_strength:
+        return None
+    names = (
+        "learning_rate_power",
+        "l1_regularization_strength",
+        "l2_regularization_strength",
+        "beta",
+        "initial_accumulator_value",
+    )
+    options = {name: getattr(optimizer, name) for name in names}
+    return ftrl_rule(options, ("accumulator", "linear"))
+
+
+_RULES: dict[str, Callable[[Any], FusedRule | None]] = {
+    "SGD": _sgd,
+    "Adagrad": _adagrad,
+    "Adam": _adam,
+    "Ftrl": _ftrl,
+}
+
+# What Keras does in a step with all rows of a variable, and what to do instead.
+_WHOLE_VARIABLE_OPTIONS = {
+    "use_ema": "averages move for all rows in each step; leave it unset, and "
+    "average rows of checkpoints",
+    "gradient_accumulation_steps": "rows of earlier batches would have to be "
+    "kept for the update; leave it unset, and give `apply_gradients` the "
+    "gradients of several batches at once",
+}
+
+
+class WrappedKeras(WrappedOptimizer):
+    """An optimizer of Keras 3 or tf_keras."""
+
+    def __init__(self, opt: Any) -> None:
+        for option, reason in _WHOLE_VARIABLE_OPTIONS.items():
+            if getattr(opt, option, None):
+                raise errors.UnsupportedError(
+                    f"{type(opt).__name__}({option}={getattr(opt, option)!r}) "
+                    f"cannot train tables: {reason}."
+                )
+        self._opt = opt
+        self.rule = fused_rule(opt) or KerasRows(opt)
+        self.name = lasting_name(opt, opt.name)
+        self.iterations = opt.iterations
+
+    @property
+    def clipping(self) -> GradientClipping:
+        """The optimizer's own, as it is now."""
+        opt = self._opt
+        by_norm = opt.clipnorm or opt.global_clipnorm
+        return GradientClipping(
+            loss_scale=getattr(opt, "loss_scale_factor", None),
+            clipvalue=None if by_norm else opt.clipvalue,
+            clipnorm=opt.clipnorm,
+            global_clipnorm=opt.global_clipnorm,
+        )
+
+    def check_rule(self) -> None:
+        """Refuses numbers that were set since the rule was made."""
+        if isinstance(self.rule, FusedRule):
+            now = fused_rule(self._opt)
+            check_unchanged(self.rule, now, self._opt, _numbers)
+
+    def learning_rate(self) -> tf.Tensor:
+        """That of the next step."""
+        rate = self._opt.learning_rate
+        schedule = private.keras_schedule(self._opt)
+        if callable(schedule) and takes_step(schedule):
+            rate = schedule(self.iterations)  # tf_keras' own lags by a step.
+        return tf.cast(number_tensor(rate), tf.float32)
+
+    def apply_dense(self, pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
+        """Moves dense variables and counts the step."""
+        self._opt.apply_gradients(pairs)
+        return []
+
+    def finish(self) -> None:
+        """Counts the step."""
+        self.iterations.assign_add(1)
+
+
+def _numbers(opt: Any) -> dict[str, Any]:
+    """What a Keras optimizer was made from, of Python's numbers."""
+    return {
+        name: value
+        for name, value in sorted(vars(opt).items())
+        if isinstance(value, (bool, int, float)) and not name.startswith("_")
+    }

@@ -1,0 +1,513 @@
+"""The private TensorFlow and Keras symbols of optimizers.
+
+Those of Keras' legacy ones are in `v2_private.py`; there are no others. Each is wrapped in a function here and tried by the tests of the optimizers on
+every supported version.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import numbers
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.ops import resource_variable_ops
+
+from tfembed import errors
+
+
+def keras_state(optimizer: Any) -> list[tf.Variable]:
+    """What a built Keras optimizer keeps beside its slots, step and rate."""
+    known = (
+        optimizer._iterations,
+        getattr(optimizer, "_learning_rate", None),
+        getattr(optimizer, "_current_learning_rate", None),
+    )
+    found = optimizer.variables
+    found = found() if callable(found) else found
+    return [
+        getattr(v, "value", v) if not isinstance(v, tf.Variable) else v
+        for v in found
+        if not any(v is one for one in known)
+    ]
+
+
+class KerasTwin:
+    """Goes before a Keras 3 optimizer's class, whose gradients are functions.
+
+    `_backend_update_step` may be extended by an optimizer (Nadam does); at its
+    end the base class calls these for all variables of a step.
+    """
+
+    def _all_reduce_sum_gradients(self, grads_and_vars: Any) -> Any:
+        return grads_and_vars
+
+    def _distributed_tf_update_step(
+        self, distribution: Any, grads_and_vars: Any, learning_rate: Any
+    ) -> None:
+        del distribution, learning_rate
+        for move, _ in grads_and_vars:
+            move()
+
+
+def keras_update(
+    twin: Any,
+    reference: Any,
+    moves: Sequence[Callable[[], None]],
+    rate: Any,
+) -> None:
+    """Calls `moves` as the updates of one step."""
+    if hasattr(twin, "_backend_update_step"):
+        with _replica_context():
+            twin._backend_update_step(
+                list(moves), [reference] * len(moves), rate
+            )
+    else:
+        for move in moves:
+            move()
+
+
+def _replica_context() -> Any:
+    """Where Keras may call merge_call, which its steps do."""
+    if tf.distribute.get_replica_context() is not None:
+        return contextlib.nullcontext()
+    return tf.distribute.ReplicaContext(
+        tf.distribute.get_strategy(), replica_id_in_sync_group=0
+    )
+
+
+def keras_overrides_whole_steps(optimizer: Any) -> bool:
+    """Whether a tf_keras optimizer does something once for each step."""
+    return any(
+        "_internal_apply_gradients" in cls.__dict__
+        for cls in type(optimizer).__mro__
+        if not cls.__name__.endswith("Optimizer")
+    )
+
+
+def keras_decays(optimizer: Any, variable: Any) -> bool:
+    """Whether `exclude_from_weight_decay` leaves `variable` in."""
+    decays = getattr(optimizer, "_use_weight_decay", None)
+    return decays is None or bool(decays(variable))
+
+
+def keras_schedule(optimizer: Any) -> Any:
+    """The learning rate as it was given: a number's variable or a schedule."""
+    return getattr(optimizer, "_learning_rate", None)
+
+
+def keras_numbered(prefix: str) -> int:
+    """How many names that begin with `prefix` Keras 3 has numbered so far."""
+    module = sys.modules.get("keras.src.backend.common.global_state")
+    if module is None:
+        return 0
+    numbers = module.get_global_attribute("object_name_uids") or {}
+    return int(numbers.get(prefix, 0))
+
+
+_ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"  # ResourceHandle's own.
+
+
+def local_variable(rows: tf.Tensor, name: str) -> tf.Variable:
+    """A variable [None, dim] that starts as `rows` and lives until `destroy`.
+
+    A function makes one whenever it runs, so that runs share nothing.
+    """
+    shape = tf.TensorShape([None]).concatenate(rows.shape[1:])
+    handle = tf.raw_ops.VarHandleOp(
+        dtype=rows.dtype, shape=shape, shared_name=_ANONYMOUS
+    )
+    variable = resource_variable_ops.BaseResourceVariable(
+        trainable=False,
+        shape=shape,
+        dtype=rows.dtype,
+        handle=handle,
+        name=name,
+        handle_name=name,
+        unique_id=name,
+    )
+    variable.assign(rows)
+    return variable
+
+
+def destroy(variable: tf.Variable) -> None:
+    """Frees a local variable."""
+    tf.raw_ops.DestroyResourceOp(resource=variable.handle)
+
+
+class V1Twin:
+    """Goes before the class of a copied tf.compat.v1 optimizer.
+
+    Its slots are those of the rows at hand; everything else (powers of beta,
+    say) is the optimizer's own.
+    """
+
+    original: Any  # The optimizer.
+    start_slot: Callable[[str, Any], None]  # (name, initial value).
+    slots: dict[str, tf.Variable]  # By name; of the class, which is one twin's.
+
+    def get_slot(self, var: Any, name: str) -> Any:
+        """The slot of the rows at hand."""
+        del var
+        return self.slots[name]
+
+    def _zeros_slot(self, var: Any, slot_name: str, op_name: str) -> None:
+        del var, op_name
+        self.start_slot(slot_name, 0.0)
+
+    def _get_or_make_slot(
+        self, var: Any, val: Any, slot_name: str, op_name: str
+    ) -> None:
+        del var, op_name
+        self.start_slot(slot_name, val)
+
+    def _get_or_make_slot_with_initializer(
+        self,
+        var: Any,
+        initializer: Any,
+        shape: Any,
+        dtype: Any,
+        slot_name: str,
+        op_name: str,
+    ) -> None:
+        del var, op_name
+        self.start_slot(slot_name, initializer(shape, dtype))
+
+    def _create_non_slot_variable(self, *args: Any, **kwargs: Any) -> Any:
+        return self.original._create_non_slot_variable(*args, **kwargs)
+
+    def _get_non_slot_variable(self, name: str, graph: Any = None) -> Any:
+        # Those of a graph of TensorFlow 1 are asked for by a function of it.
+        while isinstance(graph, tf.__internal__.FuncGraph):
+            graph = graph.outer_graph
+        get = self.original._get_non_slot_variable
+        found = get(name, graph=graph)
+        return get(name) if found is None else found
+
+
+def sample_rows() -> tf.Variable:
+    """Rows that an optimizer can make slots for, so that these are known.
+
+    In a graph of TensorFlow 1 nobody initializes or saves them.
+    """
+    return tf.compat.v1.Variable(
+        tf.zeros([2, 2]),
+        trainable=False,
+        collections=[],
+        name="rows",
+        use_resource=True,
+    )
+
+
+def v1_twin(optimizer: Any, start_slot: Callable[[str, Any], None]) -> Any:
+    """A copy of an optimizer whose slots are those of the rows at hand.
+
+    Args:
+      optimizer: of tf.compat.v1.
+      start_slot: called with each slot's name and initial value.
+    """
+    twin = copy.copy(optimizer)
+    cls = type(optimizer)
+    twin.__class__ = type(cls.__name__, (V1Twin, cls), {"slots": {}})
+    twin.original = optimizer
+    twin.start_slot = start_slot
+    twin._create_slots([sample_rows()])
+    return twin
+
+
+def v1_eager_copy(optimizer: Any) -> Any:
+    """A copy of a graph's optimizer that eager mode can try, without its state.
+
+    What the graph computes, such as a learning rate that decays, is a constant
+    in it.
+    """
+    trial = copy.copy(optimizer)
+    trial._slots, trial._non_slot_dict = {}, {}
+    for name, value in vars(optimizer).items():
+        if name in ("_lr", "_learning_rate") and callable(value):
+            value = value()
+        if isinstance(value, (tf.Tensor, tf.Variable)):
+            number = 0.1 if value.dtype.is_floating else 1
+            value = np.asarray(number, value.dtype.as_numpy_dtype)
+            setattr(trial, name, value)
+    return trial
+
+
+def eager_mode() -> Any:
+    """Executes eagerly, also where a graph of TensorFlow 1 is being built."""
+    return tf.__internal__.eager_context.eager_mode()
+
+
+def v1_create_state(twin: Any, variable: tf.Variable) -> None:
+    """Makes the variables that are no slots where they are not there yet."""
+    twin.start_slot = lambda name, initial: None
+    twin._create_slots([variable])
+
+
+def v1_update(twin: Any, gradient: tf.Tensor, rows: tf.Variable) -> Any:
+    """Applies a gradient to a local variable; returns the operation."""
+    return twin._resource_apply_dense(gradient, rows)
+
+
+def v1_begin(optimizer: Any) -> None:
+    """Begins a step."""
+    optimizer._prepare()
+
+
+def v1_finish(optimizer: Any) -> None:
+    """Ends a step in which only tables moved."""
+    optimizer._finish([], "finish")
+
+
+def v1_options(optimizer: Any) -> dict[str, float]:
+    """The numbers that an optimizer was made from, but for its rate."""
+    return {
+        name.lstrip("_"): value
+        for name, value in sorted(vars(optimizer).items())
+        if isinstance(value, (bool, int, float))
+        and name not in ("_lr", "_learning_rate")
+        and not name.startswith("_use_lock")
+        and not name.startswith("_use_own")
+    }
+
+
+def v1_option(optimizer: Any, *names: str) -> Any:
+    """The first of these private attributes that an optimizer has."""
+    for name in names:
+        value = getattr(optimizer, f"_{name}", None)
+        if value is not None:
+            return value() if callable(value) else value
+    return None
+
+
+# The private symbols of `OptimizerV2`, the legacy optimizers of Keras.
+#
+# tf_keras, Keras 2 and tensorflow.python.keras each have a class of that name,
+# with the same protocol. They are known by their names: none is imported here.
+
+_ROOTS = ("keras", "tf_keras", "tensorflow")
+
+# What the class may do to a step as a whole, besides moving variables.
+_WHOLE_STEPS = (
+    "_transform_loss",
+    "_get_gradients",
+    "_transform_unaggregated_gradients",
+    "_aggregate_gradients",
+    "_transform_gradients",
+    "_distributed_apply",
+    "_compute_gradients",
+    "apply_gradients",
+    "minimize",
+)
+
+_NO_OPTIONS = (
+    "_clipnorm",
+    "_clipvalue",
+    "_global_clipnorm",
+    "_hypers_created",
+    "_initial_decay",
+    "_use_locking",
+)
+
+
+def base_of(optimizer: Any) -> Any:
+    """The class `OptimizerV2` that an optimizer derives from, or None."""
+    for cls in type(optimizer).__mro__:
+        if cls.__name__ == "OptimizerV2" and is_of_a_library(cls):
+            return cls
+    return None
+
+
+def is_of_a_library(cls: type) -> bool:
+    """Whether a class is Keras' own and none of a user's."""
+    return cls.__module__.partition(".")[0] in _ROOTS
+
+
+def overridden_step(optimizer: Any) -> str | None:
+    """A method of whole steps that the optimizer's class has changed, if any."""
+    base = base_of(optimizer)
+    for name in _WHOLE_STEPS:
+        own = getattr(type(optimizer), name, None)
+        if own is not getattr(base, name, None):
+            return name
+    return None
+
+
+def aggregates_as_usual(optimizer: Any) -> bool:
+    """Whether `gradient_aggregator` was left as it is."""
+    aggregator = getattr(optimizer, "gradient_aggregator", None)
+    usual = getattr(aggregator, "__name__", "") == "all_reduce_sum_gradients"
+    return aggregator is None or usual
+
+
+def name_of(optimizer: Any) -> str:
+    """The name that it was given or got."""
+    return str(getattr(optimizer, "_name", None) or optimizer.name)
+
+
+def create_weights(optimizer: Any) -> None:
+    """Makes the variables of hyperparameters and the step count."""
+    _ = optimizer.iterations
+    optimizer._create_hypers()
+
+
+def decayed_rate(optimizer: Any) -> tf.Tensor:
+    """The learning rate of the next step, after schedules and `decay`."""
+    return optimizer._decayed_lr(tf.float32)
+
+
+def number(optimizer: Any, name: str) -> float | None:
+    """A hyperparameter that stays what it is; None: a function or a tensor."""
+    value = optimizer._hyper[name]
+    if isinstance(value, numbers.Real):
+        return _as_float32(value)
+    own = tf.VariableAggregation.ONLY_FIRST_REPLICA
+    is_own = isinstance(value, tf.Variable) and value.aggregation == own
+    if not is_own or not tf.executing_eagerly():
+        return None
+    return _as_float32(value.numpy())  # The optimizer made it of a number.
+
+
+def _as_float32(value: Any) -> float:
+    """The number that a float32 is written as: 0.9 of 0.9 and of its float32."""
+    return float(str(np.float32(value)))
+
+
+def constant(optimizer: Any, attribute: str) -> float | None:
+    """An attribute that is a number; None: a tensor."""
+    value = getattr(optimizer, attribute)
+    return float(value) if isinstance(value, numbers.Real) else None
+
+
+def options(optimizer: Any) -> dict[str, float]:
+    """The numbers that an optimizer was made from, but for its rate."""
+    found = {
+        name.lstrip("_"): value
+        for name, value in vars(optimizer).items()
+        if isinstance(value, (bool, int, float))
+        and name not in _NO_OPTIONS
+        and not name.startswith("_self_")
+    }
+    for name in optimizer._hyper:
+        value = number(optimizer, name)
+        if value is not None and name not in ("learning_rate", "decay"):
+            found[name] = value
+    return dict(sorted(found.items()))
+
+
+def state(optimizer: Any) -> list[tf.Variable]:
+    """Variables that an optimizer keeps beside slots, step and numbers."""
+    return [
+        value
+        for name, value in vars(optimizer).items()
+        if isinstance(value, tf.Variable) and name != "_iterations"
+    ]
+
+
+class V2Twin:
+    """Goes before the class of an optimizer with which it shares all attributes.
+
+    Its slots are those of the rows at hand; these are of the class, which is
+    one twin's.
+    """
+
+    start_slot: Callable[[str, Any], None]  # (name, initial value).
+    slots: dict[str, tf.Variable]  # By name.
+
+    def get_slot(self, var: Any, slot_name: str) -> Any:
+        """The slot of the rows at hand."""
+        del var
+        return self.slots[slot_name]
+
+    def add_slot(
+        self,
+        var: Any,
+        slot_name: str,
+        initializer: Any = "zeros",
+        shape: Any = None,
+    ) -> None:
+        """Takes note of a slot of the rows at hand."""
+        if shape is not None and list(shape) != list(var.shape):
+            raise errors.UnsupportedError(
+                f"the slot '{slot_name}' has not the variable's shape"
+            )
+        if isinstance(initializer, str):
+            initializer = getattr(tf, f"{initializer}_initializer")()
+        if callable(initializer):
+            initializer = initializer(shape=var.shape, dtype=tf.float32)
+        self.start_slot(slot_name, initializer)
+
+
+def twin(optimizer: Any, start_slot: Callable[[str, Any], None]) -> Any:
+    """The optimizer itself, but for its slots: those of the rows at hand.
+
+    Args:
+      optimizer: an `OptimizerV2`.
+      start_slot: called with each slot's name and initial value.
+    """
+    cls = type(optimizer)
+    members = {"start_slot": staticmethod(start_slot), "slots": {}}
+    twin_class: Any = type(cls.__name__, (V2Twin, cls), members)
+    made = object.__new__(twin_class)
+    object.__setattr__(made, "__dict__", vars(optimizer))
+    create_weights(optimizer)
+    made._create_slots([sample_rows()])
+    return made
+
+
+def eager_copy(optimizer: Any) -> Any:
+    """A copy of a graph's optimizer that eager mode can try, without its state.
+
+    What the graph computes, such as a learning rate that decays, is a constant
+    in it.
+    """
+    copied = {
+        name: None if isinstance(value, (tf.Tensor, tf.Variable)) else value
+        for name, value in vars(optimizer).items()
+        if not name.startswith("_self_")
+    }
+    copied["_hyper"] = {
+        name: value if isinstance(value, numbers.Real) else 0.1
+        for name, value in optimizer._hyper.items()
+    }
+    copied.update(
+        _iterations=None,
+        _hypers_created=False,
+        _slots={},
+        _slot_names=[],
+        _weights=[],
+    )
+    made = object.__new__(type(optimizer))
+    object.__setattr__(made, "__dict__", copied)
+    return made
+
+
+def begin(optimizer: Any, variables: Sequence[tf.Variable]) -> Any:
+    """Begins a step; gives what its updates share."""
+    return optimizer._prepare(list(variables))
+
+
+def update(
+    optimizer: Any, gradient: tf.Tensor, rows: tf.Variable, shared: Any
+) -> Any:
+    """Applies a gradient to a variable; returns the operation."""
+    takes_shared = "apply_state" in optimizer._dense_apply_args
+    given = {"apply_state": shared} if takes_shared else {}
+    return optimizer._resource_apply_dense(gradient, rows, **given)
+
+
+def track(owner: Any, name: str, child: Any) -> None:
+    """Has `owner` save `child`."""
+    owner._track_trackable(child, name)
+
+
+def build(optimizer: Any, variables: Sequence[Any]) -> None:
+    """Makes the slots of dense variables, for legacy optimizers and others."""
+    if hasattr(optimizer, "build"):
+        optimizer.build(variables)
+    else:
+        optimizer._create_all_weights(variables)

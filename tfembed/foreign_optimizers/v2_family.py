@@ -1,0 +1,234 @@
+"""A legacy optimizer of Keras, wrapped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors, optimizers
+from tfembed.foreign_optimizers import private
+from tfembed.foreign_optimizers.clipping import GradientClipping
+from tfembed.foreign_optimizers.fused_rule import (
+    FusedRule,
+    adagrad_rule,
+    adam_rule,
+    check_unchanged,
+    ftrl_rule,
+)
+from tfembed.foreign_optimizers.variable_rows import VariableRows
+from tfembed.foreign_optimizers.wrapped_optimizer import (
+    WrappedOptimizer,
+    lasting_name,
+)
+
+__all__ = ["V2Rows", "WrappedV2", "fused_v2_rule"]
+
+
+class V2Rows(VariableRows):
+    """Moves rows by `_resource_apply_dense` of an `OptimizerV2`.
+
+    What the optimizer keeps beside slots (Nadam's momentum cache) moves once a
+    step, with dense variables or in `finish`; the tables' part of the step sees
+    it moved and puts it back.
+
+    Args:
+      opt: an `OptimizerV2` of tf_keras, Keras 2 or tensorflow.python.keras.
+
+    Raises:
+      tfembed.errors.UnsupportedError: it moves no single rows.
+    """
+
+    def __init__(self, opt: Any) -> None:
+        options = private.options(opt)
+        words = [f"{name}={value}" for name, value in options.items()]
+        self._text = " ".join([f"v2.{type(opt).__name__}", *words])
+        super().__init__(opt)
+
+    def rule_text(self) -> str:
+        """The optimizer's class and its numbers."""
+        return self._text
+
+    def prepare(self, variable: tf.Variable) -> None:
+        """Nothing: all was made with the twin."""
+
+    def finish(self) -> None:
+        """Ends a step in which no dense variable moved."""
+        if private.state(self._opt):
+            rows = private.local_variable(tf.zeros([1, 1]), "rows")
+            private.begin(self._twin, [rows])
+            private.destroy(rows)
+
+    def _new_twin(
+        self, opt: Any, start_slot: Callable[[str, Any], None]
+    ) -> Any:
+        return private.twin(opt, start_slot)
+
+    def _eager_copy(self, opt: Any) -> Any:
+        return private.eager_copy(opt)
+
+    def _begin(self, variables: Sequence[tf.Variable]) -> tuple[Any, list[Any]]:
+        before = [v.read_value() for v in private.state(self._opt)]
+        return private.begin(self._twin, variables), before
+
+    def _update(
+        self, gradients: Any, rows: tf.Variable, step: tuple[Any, list[Any]]
+    ) -> Any:
+        return private.update(self._twin, gradients, rows, step[0])
+
+    def _end(self, step: tuple[Any, list[Any]]) -> None:
+        state = private.state(self._opt)
+        for variable, value in zip(state, step[1], strict=True):
+            variable.assign(value)
+
+
+# Of a sum of squares' root: what it adds is less than a float can tell.
+_MOST_EPSILON = 1e-6
+
+
+def fused_v2_rule(optimizer: Any) -> FusedRule | None:
+    """The rule that moves rows as `optimizer` moves a variable, or None.
+
+      SGD      w -= lr g
+      Adagrad  a += g^2; w -= lr g / sqrt(a), where epsilon is too small to count
+      Adam     m, v as usual; w -= lr sqrt(1 - b2^t) / (1 - b1^t) m
+                                   / (sqrt(v) + epsilon)
+      Ftrl     as tfembed.optimizers.FTRL
+
+    Args:
+      optimizer: an `OptimizerV2` of tf_keras, Keras 2 or
+        tensorflow.python.keras. Its numbers count as they are now, apart from
+        the learning rate.
+
+    Returns:
+      None for another class, also one derived from these, and for SGD with
+      momentum, Adam with amsgrad, Ftrl with l2 shrinkage, an accumulator that
+      starts from 0 or near to epsilon, and numbers that functions or tensors
+      give.
+    """
+    if not private.is_of_a_library(type(optimizer)):
+        return None
+    known = _RULES.get(type(optimizer).__name__)
+    return known(optimizer) if known else None
+
+
+def _sgd(optimizer: Any) -> FusedRule | None:
+    momentum = private.number(optimizer, "momentum")
+    return FusedRule(optimizers.SGD()) if momentum == 0 else None
+
+
+def _adagrad(optimizer: Any) -> FusedRule | None:
+    # w -= lr g / (sqrt(a) + epsilon), and `a` never falls.
+    start = private.constant(optimizer, "_initial_accumulator_value")
+    epsilon = private.constant(optimizer, "epsilon")
+    if start is None or epsilon is None:
+        return None
+    if epsilon > _MOST_EPSILON * start**0.5:
+        return None
+    return adagrad_rule(start)
+
+
+def _adam(optimizer: Any) -> FusedRule | None:
+    beta_1 = private.number(optimizer, "beta_1")
+    beta_2 = private.number(optimizer, "beta_2")
+    epsilon = private.constant(optimizer, "epsilon")
+    if beta_1 is None or beta_2 is None or epsilon is None:
+        return None
+    if optimizer.amsgrad:
+        return None
+    return adam_rule(beta_1, beta_2, epsilon, ("m", "v"))
+
+
+def _ftrl(optimizer: Any) -> FusedRule | None:
+    shrinkage = "_l2_shrinkage_regularization_strength"
+    if private.constant(optimizer, shrinkage) != 0:
+        return None
+    names = (
+        "learning_rate_power",
+        "l1_regularization_strength",
+        "l2_regularization_strength",
+        "beta",
+    )
+    options = {name: private.number(optimizer, name) for name in names}
+    start = private.constant(optimizer, "_initial_accumulator_value")
+    options["initial_accumulator_value"] = start
+    if None in options.values():
+        return None
+    return ftrl_rule(options, ("accumulator", "linear"))
+
+
+_RULES: dict[str, Callable[[Any], FusedRule | None]] = {
+    "SGD": _sgd,
+    "Adagrad": _adagrad,
+    "Adam": _adam,
+    "Ftrl": _ftrl,
+}
+
+
+class WrappedV2(WrappedOptimizer):
+    """A legacy optimizer of Keras: an `OptimizerV2`."""
+
+    def __init__(self, opt: Any) -> None:
+        _check_whole_steps(opt)
+        self._opt = opt
+        self.rule = fused_v2_rule(opt) or V2Rows(opt)
+        private.create_weights(opt)
+        self.name = lasting_name(opt, private.name_of(opt))
+        self.iterations = opt.iterations
+
+    @property
+    def clipping(self) -> GradientClipping:
+        """The optimizer's own, as it is now."""
+        return GradientClipping(
+            clipvalue=self._opt.clipvalue,
+            clipnorm=self._opt.clipnorm,
+            global_clipnorm=self._opt.global_clipnorm,
+        )
+
+    def check_rule(self) -> None:
+        """Refuses numbers that were set since the rule was made."""
+        # Traced, they are no numbers.
+        if isinstance(self.rule, FusedRule) and tf.executing_eagerly():
+            now = fused_v2_rule(self._opt)
+            check_unchanged(self.rule, now, self._opt, private.options)
+
+    def learning_rate(self) -> tf.Tensor:
+        """That of the next step."""
+        return private.decayed_rate(self._opt)
+
+    def apply_dense(self, pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
+        """Moves dense variables and counts the step."""
+        return [self._opt.apply_gradients(pairs)]
+
+    def finish(self) -> None:
+        """Counts the step."""
+        if isinstance(self.rule, V2Rows):
+            self.rule.finish()
+        self.iterations.assign_add(1)
+
+
+def _check_whole_steps(opt: Any) -> None:
+    """Refuses a legacy optimizer that does more than to move variables."""
+    name = f"{type(opt).__module__}.{type(opt).__name__}"
+    if "LossScaleOptimizer" in type(opt).__name__:
+        raise errors.UnsupportedError(
+            f"{name} cannot train tables: it wraps another one. Give that one, "
+            "and scale the loss and its gradients yourself, or train with the "
+            "policy 'mixed_bfloat16', which needs no scale."
+        )
+    step = private.overridden_step(opt)
+    if step is not None:
+        raise errors.UnsupportedError(
+            f"{name} cannot train tables: it has a `{step}` of its own, of which "
+            "tables would see nothing. Give an optimizer that changes "
+            "`_resource_apply_dense`, and change gradients before "
+            "`apply_gradients`."
+        )
+    if opt.gradient_transformers or not private.aggregates_as_usual(opt):
+        raise errors.UnsupportedError(
+            f"{name} cannot train tables: its `gradient_transformers` or "
+            "`gradient_aggregator` would see the gradients of dense variables "
+            "alone. Leave them out, and change gradients before "
+            "`apply_gradients`."
+        )
