@@ -600,7 +600,6 @@ skips or allows. On a CPU, a single replica calls this library's own loops unles
 program is to be `portable`.
 )doc");
 
-
 }  // namespace
 
 }  // namespace tfembed
