@@ -128,6 +128,22 @@ def test_a_room_of_the_core_includes_only_rooms_above_it(path):
     assert set(includes) <= allowed
 
 
+def test_the_core_locks_by_locks_that_are_checked():
+    allowed = {"cc/core/support/mutex.h"}
+    unchecked = [
+        _relative(path)
+        for path in sorted((CC / "core").rglob("*"))
+        if path.suffix in {".cc", ".h"}
+        and path.parent.name != "testing"
+        and not path.stem.endswith("_test")
+        and re.search(
+            r"std::(shared_)?mutex|std::condition_variable", path.read_text()
+        )
+    ]
+
+    assert set(unchecked) == allowed
+
+
 def _update_rules() -> dict[str, pathlib.Path]:
     """Returns the rule's name and file of each update rule in Python."""
     rules = {}
