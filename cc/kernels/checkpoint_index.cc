@@ -35,7 +35,9 @@ constexpr uint64_t kMagic = 0xdb4775248b80fb57u;
 // Behind each block: whether it is compressed, and a checksum.
 constexpr size_t kTrailerBytes = 5;
 
-absl::Status Bad(absl::string_view what) { return absl::DataLossError(what); }
+absl::Status BadIndex(absl::string_view what) {
+  return absl::DataLossError(what);
+}
 
 uint32_t Fixed32(const char* from) {
   uint32_t number = 0;
@@ -163,22 +165,23 @@ absl::Status CheckpointIndex::Read(tensorflow::Env* env,
   file_ = *std::move(file);
   const absl::Status status = Parse();
   if (status.ok() || !absl::IsDataLoss(status)) return status;
-  return Bad(absl::StrCat("'", path,
-                          "' is damaged or cut off: ", status.message(), "."));
+  return BadIndex(absl::StrCat(
+      "'", path, "' is damaged or cut off: ", status.message(), "."));
 }
 
 absl::Status CheckpointIndex::Parse() {
-  if (file_.size() < kFooterBytes) return Bad("it is too short for an index");
+  if (file_.size() < kFooterBytes)
+    return BadIndex("it is too short for an index");
   absl::string_view footer(file_);
   footer.remove_prefix(file_.size() - kFooterBytes);
   const char* const magic = footer.data() + kFooterBytes - sizeof(kMagic);
   if ((uint64_t{Fixed32(magic + 4)} << 32 | Fixed32(magic)) != kMagic) {
-    return Bad("it does not end as an index");
+    return BadIndex("it does not end as an index");
   }
   Handle unused, handle;
   absl::string_view block;
   if (!TakeHandle(&footer, &unused) || !TakeHandle(&footer, &handle)) {
-    return Bad("its end cannot be read");
+    return BadIndex("its end cannot be read");
   }
   TF_RETURN_IF_ERROR(BlockOf(handle, &block));
   BlockEntries blocks(block);
@@ -186,12 +189,12 @@ absl::Status CheckpointIndex::Parse() {
   while (blocks.Next()) {
     absl::string_view place = blocks.text();
     if (!TakeHandle(&place, &handle))
-      return Bad("it has a block without place");
+      return BadIndex("it has a block without place");
     TF_RETURN_IF_ERROR(BlockOf(handle, &block));
     TF_RETURN_IF_ERROR(AddBlock(block, blocks.name()));
   }
-  if (!blocks.is_good()) return Bad("its list of blocks cannot be read");
-  if (!has_header_) return Bad("it has no header");
+  if (!blocks.is_good()) return BadIndex("its list of blocks cannot be read");
+  if (!has_header_) return BadIndex("it has no header");
   return absl::OkStatus();
 }
 
@@ -204,19 +207,20 @@ absl::Status CheckpointIndex::BlockOf(const Handle& handle,
   const uint64_t all = file_.size() - kFooterBytes;
   if (handle.bytes > all || all - handle.bytes < kTrailerBytes ||
       handle.offset > all - handle.bytes - kTrailerBytes) {
-    return Bad(absl::StrCat("a block of ", handle.bytes, " bytes at ",
-                            handle.offset, " is not in its ", file_.size()));
+    return BadIndex(absl::StrCat("a block of ", handle.bytes, " bytes at ",
+                                 handle.offset, " is not in its ",
+                                 file_.size()));
   }
   const char* const at = file_.data() + handle.offset;
   const uint32_t checksum = tensorflow::crc32c::Value(at, handle.bytes + 1);
   const uint32_t saved =
       tensorflow::crc32c::Unmask(Fixed32(at + handle.bytes + 1));
   if (checksum != saved) {
-    return Bad(absl::StrCat("a block has checksum ", checksum, " in place of ",
-                            saved));
+    return BadIndex(absl::StrCat("a block has checksum ", checksum,
+                                 " in place of ", saved));
   }
   if (at[handle.bytes] != 0) {
-    return Bad("a block is compressed, as none of TensorFlow's is");
+    return BadIndex("a block is compressed, as none of TensorFlow's is");
   }
   *block = {at, handle.bytes};
   return absl::OkStatus();
@@ -228,9 +232,9 @@ absl::Status CheckpointIndex::AddBlock(absl::string_view block,
   while (entries.Next()) {
     TF_RETURN_IF_ERROR(AddEntry(entries.name(), entries.text()));
   }
-  if (!entries.is_good()) return Bad("a block cannot be read");
+  if (!entries.is_good()) return BadIndex("a block cannot be read");
   if (!entries_.empty() && name(size() - 1) > last_name) {
-    return Bad("its list of blocks is not that of its entries");
+    return BadIndex("its list of blocks is not that of its entries");
   }
   return absl::OkStatus();
 }
@@ -238,21 +242,21 @@ absl::Status CheckpointIndex::AddBlock(absl::string_view block,
 absl::Status CheckpointIndex::AddEntry(absl::string_view name,
                                        absl::string_view text) {
   if (text.size() > kMostTextBytes) {
-    return Bad(absl::StrCat("its entry '", Printable(name), "' has ",
-                            text.size(), " bytes; at most ", kMostTextBytes,
-                            " are read"));
+    return BadIndex(absl::StrCat("its entry '", Printable(name), "' has ",
+                                 text.size(), " bytes; at most ",
+                                 kMostTextBytes, " are read"));
   }
   if (!has_header_) {
-    if (!name.empty()) return Bad("it has no header");
+    if (!name.empty()) return BadIndex("it has no header");
     has_header_ = true;
     return ReadHeader(text);
   }
   if (name.empty() || (!entries_.empty() && this->name(size() - 1) >= name)) {
-    return Bad(
+    return BadIndex(
         absl::StrCat("its entry '", Printable(name), "' is out of order"));
   }
   if (name.size() > file_.size() + kMoreNameBytes - names_.size()) {
-    return Bad("its names are too long");
+    return BadIndex("its names are too long");
   }
   // All fit: both are less than the most bytes of a file, and those.
   entries_.push_back({static_cast<uint32_t>(names_.size()),
@@ -266,11 +270,12 @@ absl::Status CheckpointIndex::AddEntry(absl::string_view name,
 absl::Status CheckpointIndex::ReadHeader(absl::string_view text) {
   BundleHeaderProto header;
   if (!header.ParseFromArray(text.data(), static_cast<int>(text.size()))) {
-    return Bad("its header cannot be read");
+    return BadIndex("its header cannot be read");
   }
   num_files_ = header.num_shards();
   if (num_files_ <= 0) {
-    return Bad(absl::StrCat("it says that there are ", num_files_, " files"));
+    return BadIndex(
+        absl::StrCat("it says that there are ", num_files_, " files"));
   }
   is_of_other_byte_order_ =
       header.endianness() != (tensorflow::port::kLittleEndian
