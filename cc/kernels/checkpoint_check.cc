@@ -7,13 +7,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "cc/kernels/checkpoint_files.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/tensor_shape.h"
 #include "tensorflow/core/lib/hash/crc32c.h"
 #include "tensorflow/core/lib/io/inputbuffer.h"
-#include "tensorflow/core/lib/io/iterator.h"
-#include "tensorflow/core/lib/io/table.h"
-#include "tensorflow/core/lib/io/table_options.h"
 #include "tensorflow/core/platform/errors.h"
 #include "tensorflow/core/protobuf/tensor_bundle.pb.h"
 #include "tensorflow/core/util/tensor_bundle/naming.h"
@@ -60,22 +58,10 @@ class Check {
  private:
   // The entries of the index, whose own blocks carry checksums.
   absl::Status ReadIndex() {
-    tensorflow::uint64 size;
-    TF_RETURN_IF_ERROR(env_->GetFileSize(index_, &size));
-    std::unique_ptr<RandomAccessFile> file;
-    TF_RETURN_IF_ERROR(env_->NewRandomAccessFile(index_, &file));
-    tensorflow::table::Table* opened;
-    absl::Status status = tensorflow::table::Table::Open(
-        tensorflow::table::Options(), file.get(), size, &opened);
-    if (!status.ok()) return Damaged(index_, status.message());
-    const std::unique_ptr<tensorflow::table::Table> table(opened);
-    const std::unique_ptr<tensorflow::table::Iterator> entry(
-        table->NewIterator());
-    for (entry->SeekToFirst(); entry->Valid(); entry->Next()) {
-      TF_RETURN_IF_ERROR(AddEntry(entry->key(), entry->value()));
-    }
-    if (!entry->status().ok())
-      return Damaged(index_, entry->status().message());
+    TF_RETURN_IF_ERROR(VisitIndex(
+        env_, prefix_, [this](absl::string_view tensor, absl::string_view text) {
+          return AddEntry(tensor, text);
+        }));
     if (num_files_ == 0) return Damaged(index_, "it has no header");
     return absl::OkStatus();
   }
@@ -109,8 +95,11 @@ class Check {
     const absl::Status status =
         has_parts ? CheckParts(tensor) : CheckBytes(entry, file.input.get());
     if (status.ok()) return status;
-    return Damaged(path,
-                   absl::StrCat("tensor '", tensor, "': ", status.message()));
+    const std::string what =
+        absl::StrCat("tensor '", tensor, "': ", status.message());
+    if (IsDamage(status)) return Damaged(path, what);
+    return absl::Status(status.code(), absl::StrCat("'", path,
+                                                    "' cannot be read: ", what));
   }
 
   absl::Status Open(const std::string& path, DataFile* file) {

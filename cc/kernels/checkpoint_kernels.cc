@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -239,13 +240,19 @@ class CheckpointReadOp : public OpKernel {
   void Compute(OpKernelContext* context) override {
     tstring prefix;
     OP_REQUIRES_OK(context, ReadPrefix(context, 0, &prefix));
-    tensorflow::BundleReader reader(context->env(), prefix);
+    const auto names = ReadNames(context->env(), prefix);
     // A checkpoint of TensorFlow 1's first format is no bundle.
-    const bool is_bundle = !absl::IsNotFound(reader.status());
-    if (is_bundle) OP_REQUIRES_OK(context, reader.status());
+    const bool is_bundle = !absl::IsNotFound(names.status());
+    std::unique_ptr<tensorflow::BundleReader> reader;
+    if (is_bundle) {
+      OP_REQUIRES_OK(context, names.status());
+      reader =
+          std::make_unique<tensorflow::BundleReader>(context->env(), prefix);
+      OP_REQUIRES_OK(context, reader->status());
+    }
     for (int i = 0; i < num_outputs(); ++i) {
-      const bool has = is_bundle && reader.Contains(names_[i]);
-      OP_REQUIRES_OK(context, Read(context, i, has ? &reader : nullptr));
+      const bool has = is_bundle && names->count(names_[i]) > 0;
+      OP_REQUIRES_OK(context, Read(context, i, has ? reader.get() : nullptr));
     }
   }
 

@@ -89,15 +89,11 @@ class TableSaveFilesOp : public OpKernel {
     OP_REQUIRES_OK(context, CheckShape(context, num_tables + 1, "stems",
                                        TensorShape({num_tables})));
     save.stems = StringsOf(context->input(num_tables + 1));
+    save.name = tables[0]->name();
     save.buffer_rows = buffer_size_;
     save.append = append_;
     TfExecutor executor(context);
-    const absl::Status status = SaveRowFiles(context->env(), save, &executor);
-    OP_REQUIRES(context, status.ok(),
-                absl::Status(status.code(),
-                             absl::StrCat("Table '", tables[0]->name(),
-                                          "' cannot be saved to '", save.folder,
-                                          "': ", status.message())));
+    OP_REQUIRES_OK(context, SaveRowFiles(context->env(), save, &executor));
   }
 
  private:

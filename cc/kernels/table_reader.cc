@@ -71,8 +71,14 @@ absl::Status TableReader::Explain(const absl::Status& status,
   if (status.ok()) return status;
   absl::StatusCode code = status.code();
   absl::string_view advice;
-  if (code != absl::StatusCode::kNotFound &&
-      code != absl::StatusCode::kInvalidArgument) {
+  if (!IsDamage(status)) {
+    advice = " It cannot be read now; try again.";
+  } else if (absl::IsNotFound(status) &&
+             files_->Contains(std::string(tensor))) {
+    code = absl::StatusCode::kUnavailable;
+    advice = " The index cannot be read now; try again.";
+  } else if (code != absl::StatusCode::kNotFound &&
+             code != absl::StatusCode::kInvalidArgument) {
     code = absl::StatusCode::kDataLoss;
     advice = " Its files are damaged or cut off; restore another checkpoint.";
   }
@@ -130,7 +136,7 @@ absl::Status TableReader::CheckFits(const EmbeddingTable& table) {
 
 absl::Status TableReader::Open(const EmbeddingTable& table) {
   const std::string name = LayoutTensor(tensor_name_);
-  if (!files_->reader()->Contains(name)) {
+  if (!files_->Contains(name)) {
     return Explain(absl::NotFoundError(
                        "there is no such tensor, so no hash table was saved "
                        "under this name"),
@@ -208,6 +214,7 @@ absl::Status TableReader::ReadSlice(const std::string& tensor,
     shape.AddDim(width);
     spec = TensorSlice({{begin, n}, {0, width}});
   }
+  if (FindKept(tensor, c, slice)) return absl::OkStatus();
   TF_RETURN_IF_ERROR(Allocate(dtype, shape, slice));
   if (width == 0) return absl::OkStatus();
   const CheckpointFiles::Reader reader = files_->reader();
@@ -216,10 +223,42 @@ absl::Status TableReader::ReadSlice(const std::string& tensor,
     status = is_sliced ? reader->LookupSlice(tensor, spec, slice)
                        : reader->Lookup(tensor, slice);
   }
-  if (status.ok()) return status;
-  return Explain(Damaged(absl::StrCat("rows ", begin, " to ", begin + n, ": ",
-                                      status.message())),
+  if (status.ok()) {
+    Keep(tensor, c, *slice);
+    return status;
+  }
+  return ExplainPart(
+      status, absl::StrCat("rows ", begin, " to ", begin + n), tensor);
+}
+
+absl::Status TableReader::ExplainPart(const absl::Status& status,
+                                      absl::string_view part,
+                                      absl::string_view tensor) {
+  const std::string text = absl::StrCat(part, ": ", status.message());
+  return Explain(IsDamage(status) ? Damaged(text)
+                                  : absl::Status(status.code(), text),
                  tensor);
+}
+
+bool TableReader::FindKept(const std::string& tensor, int64_t part,
+                           Tensor* content) const {
+  std::lock_guard<std::mutex> lock(kept_mutex_);
+  const auto found = kept_.find({tensor, part});
+  if (found == kept_.end()) return false;
+  *content = found->second;
+  return true;
+}
+
+void TableReader::Keep(const std::string& tensor, int64_t part,
+                       const Tensor& content) {
+  auto bytes = static_cast<int64_t>(content.TotalBytes());
+  if (content.dtype() == tensorflow::DT_STRING) {
+    const auto texts = content.flat<tensorflow::tstring>();
+    for (int64_t i = 0; i < texts.size(); ++i) bytes += texts(i).size();
+  }
+  if (!files_->MayKeep(bytes)) return;
+  std::lock_guard<std::mutex> lock(kept_mutex_);
+  kept_[{tensor, part}] = content;
 }
 
 absl::Status TableReader::VerifyChunk(int64_t c, Tensor* keys) {

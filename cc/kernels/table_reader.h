@@ -3,11 +3,15 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "cc/core/embedding_table.h"
 #include "cc/kernels/checkpoint_files.h"
@@ -64,8 +68,8 @@ class TableReader {
 
   // Whether the checkpoint has counters for so many shards of this shape, and
   // block number `block` of all, as a [1, block_bytes] tensor.
-  bool HasCounters(const EmbeddingTable::CountersShape& each,
-                   int64_t num_shards);
+  absl::StatusOr<bool> HasCounters(const EmbeddingTable::CountersShape& each,
+                                   int64_t num_shards);
   absl::Status ReadCounters(const EmbeddingTable::CountersShape& each,
                             int64_t block, tensorflow::Tensor* counters);
 
@@ -90,6 +94,16 @@ class TableReader {
   int64_t SavedSlotWidth(int64_t slot) const;
   // `status` with the table, the tensor and the checkpoint in front.
   absl::Status Explain(const absl::Status& status, absl::string_view tensor);
+  // The same of an error of reading a part of a tensor.
+  absl::Status ExplainPart(const absl::Status& status, absl::string_view part,
+                           absl::string_view tensor);
+
+  // What was read is kept as far as CheckpointFiles lets it be, so that what
+  // was checked is there when it is written.
+  bool FindKept(const std::string& tensor, int64_t part,
+                tensorflow::Tensor* content) const;
+  void Keep(const std::string& tensor, int64_t part,
+            const tensorflow::Tensor& content);
 
   tensorflow::DataType key_dtype() const;  // As stored.
   tensorflow::DataType value_dtype() const;
@@ -101,6 +115,9 @@ class TableReader {
   int64_t num_rows_ = 0;
   std::vector<int64_t> chunks_;   // Of rows; see FindSlices.
   std::vector<int64_t> waiting_;  // Of keys that wait; empty where none do.
+  mutable std::mutex kept_mutex_;
+  // By tensor and part. Guarded by kept_mutex_.
+  std::map<std::pair<std::string, int64_t>, tensorflow::Tensor> kept_;
 };
 
 }  // namespace tfembed

@@ -17,7 +17,7 @@ using ::tensorflow::TensorSlice;
 
 absl::Status TableReader::FindWaiting() {
   const std::string keys = WaitingKeysTensor(tensor_name_);
-  if (!files_->reader()->Contains(keys)) return absl::OkStatus();
+  if (!files_->Contains(keys)) return absl::OkStatus();
   TensorShape shape;
   const absl::Status status = files_->reader()->LookupTensorShape(keys, &shape);
   if (!status.ok()) return Explain(status, keys);
@@ -40,14 +40,17 @@ absl::Status TableReader::ReadWaiting(int64_t c, Tensor* keys, Tensor* seen) {
                    tensorflow::DT_INT32, kVector, seen);
 }
 
-bool TableReader::HasCounters(const EmbeddingTable::CountersShape& each,
-                              int64_t num_shards) {
+absl::StatusOr<bool> TableReader::HasCounters(
+    const EmbeddingTable::CountersShape& each, int64_t num_shards) {
   if (each.num_blocks == 0) return false;
+  const std::string tensor = WaitingCountersTensor(tensor_name_, each.kind);
+  if (!files_->Contains(tensor)) return false;
   tensorflow::DataType dtype;
   TensorShape shape;
-  const absl::Status status = files_->reader()->LookupDtypeAndShape(
-      WaitingCountersTensor(tensor_name_, each.kind), &dtype, &shape);
-  return status.ok() && dtype == tensorflow::DT_UINT8 &&
+  const absl::Status status =
+      files_->reader()->LookupDtypeAndShape(tensor, &dtype, &shape);
+  if (!status.ok()) return Explain(status, tensor);
+  return dtype == tensorflow::DT_UINT8 &&
          shape == TensorShape({num_shards * each.num_blocks, each.block_bytes});
 }
 
@@ -55,6 +58,7 @@ absl::Status TableReader::ReadCounters(
     const EmbeddingTable::CountersShape& each, int64_t block,
     Tensor* counters) {
   const std::string tensor = WaitingCountersTensor(tensor_name_, each.kind);
+  if (FindKept(tensor, block, counters)) return absl::OkStatus();
   *counters = Tensor(tensorflow::DT_UINT8, TensorShape({1, each.block_bytes}));
   const CheckpointFiles::Reader reader = files_->reader();
   absl::Status status = reader->status();
@@ -62,10 +66,11 @@ absl::Status TableReader::ReadCounters(
     status = reader->LookupSlice(
         tensor, TensorSlice({{block, 1}, {0, each.block_bytes}}), counters);
   }
-  if (status.ok()) return status;
-  return Explain(absl::DataLossError(
-                     absl::StrCat("block ", block, ": ", status.message())),
-                 tensor);
+  if (status.ok()) {
+    Keep(tensor, block, *counters);
+    return status;
+  }
+  return ExplainPart(status, absl::StrCat("block ", block), tensor);
 }
 
 }  // namespace tfembed
