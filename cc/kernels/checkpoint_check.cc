@@ -58,10 +58,11 @@ class Check {
  private:
   // The entries of the index, whose own blocks carry checksums.
   absl::Status ReadIndex() {
-    TF_RETURN_IF_ERROR(VisitIndex(
-        env_, prefix_, [this](absl::string_view tensor, absl::string_view text) {
-          return AddEntry(tensor, text);
-        }));
+    TF_RETURN_IF_ERROR(
+        VisitIndex(env_, prefix_,
+                   [this](absl::string_view tensor, absl::string_view text) {
+                     return AddEntry(tensor, text);
+                   }));
     if (num_files_ == 0) return Damaged(index_, "it has no header");
     return absl::OkStatus();
   }
@@ -98,8 +99,8 @@ class Check {
     const std::string what =
         absl::StrCat("tensor '", tensor, "': ", status.message());
     if (IsDamage(status)) return Damaged(path, what);
-    return absl::Status(status.code(), absl::StrCat("'", path,
-                                                    "' cannot be read: ", what));
+    return absl::Status(status.code(),
+                        absl::StrCat("'", path, "' cannot be read: ", what));
   }
 
   absl::Status Open(const std::string& path, DataFile* file) {

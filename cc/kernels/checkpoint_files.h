@@ -30,8 +30,8 @@ absl::Status VisitIndex(
 absl::StatusOr<std::set<std::string>> ReadNames(tensorflow::Env* env,
                                                 const std::string& prefix);
 
-// Whether what is in the files is wrong, by the error of reading them; else they
-// cannot be read now.
+// Whether what is in the files is wrong, by the error of reading them; else
+// they cannot be read now.
 bool IsDamage(const absl::Status& status);
 
 // The files of one checkpoint, open as long as it lives. Thread-safe.

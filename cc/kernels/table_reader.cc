@@ -227,17 +227,17 @@ absl::Status TableReader::ReadSlice(const std::string& tensor,
     Keep(tensor, c, *slice);
     return status;
   }
-  return ExplainPart(
-      status, absl::StrCat("rows ", begin, " to ", begin + n), tensor);
+  return ExplainPart(status, absl::StrCat("rows ", begin, " to ", begin + n),
+                     tensor);
 }
 
 absl::Status TableReader::ExplainPart(const absl::Status& status,
                                       absl::string_view part,
                                       absl::string_view tensor) {
   const std::string text = absl::StrCat(part, ": ", status.message());
-  return Explain(IsDamage(status) ? Damaged(text)
-                                  : absl::Status(status.code(), text),
-                 tensor);
+  return Explain(
+      IsDamage(status) ? Damaged(text) : absl::Status(status.code(), text),
+      tensor);
 }
 
 bool TableReader::FindKept(const std::string& tensor, int64_t part,

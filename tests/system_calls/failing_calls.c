@@ -92,7 +92,8 @@ static int file_fails(const char* call, int file) {
   const ssize_t n = readlink(link, path, sizeof(path) - 1);
   path[n < 0 ? 0 : n] = 0;
   errno = before;
-  return fails(call, strlen(path) > folder_length ? path + folder_length : path);
+  return fails(call,
+               strlen(path) > folder_length ? path + folder_length : path);
 }
 
 static int opened(int file, const char* path) {
@@ -103,52 +104,52 @@ static int opened(int file, const char* path) {
 }
 
 /* What the next library calls so. */
-#define REAL(result, name, ...)                                   \
-  static result (*real)(__VA_ARGS__);                             \
+#define REAL(result, name, ...)       \
+  static result (*real)(__VA_ARGS__); \
   if (real == NULL) real = (result(*)(__VA_ARGS__))dlsym(RTLD_NEXT, #name)
 
-#define OPEN(name)                                            \
-  int name(const char* path, int flags, ...) {                \
-    REAL(int, name, const char*, int, ...);                   \
-    va_list arguments;                                        \
-    va_start(arguments, flags);                               \
-    const mode_t mode = va_arg(arguments, mode_t);            \
-    va_end(arguments);                                        \
-    if (path_fails("open", path)) return -1;                  \
-    return opened(real(path, flags, mode), path);             \
+#define OPEN(name)                                 \
+  int name(const char* path, int flags, ...) {     \
+    REAL(int, name, const char*, int, ...);        \
+    va_list arguments;                             \
+    va_start(arguments, flags);                    \
+    const mode_t mode = va_arg(arguments, mode_t); \
+    va_end(arguments);                             \
+    if (path_fails("open", path)) return -1;       \
+    return opened(real(path, flags, mode), path);  \
   }
 OPEN(open)
 OPEN(open64)
 
-#define OPEN_AT(name)                                         \
-  int name(int at, const char* path, int flags, ...) {        \
-    REAL(int, name, int, const char*, int, ...);              \
-    va_list arguments;                                        \
-    va_start(arguments, flags);                               \
-    const mode_t mode = va_arg(arguments, mode_t);            \
-    va_end(arguments);                                        \
-    if (path_fails("openat", path)) return -1;                \
-    return opened(real(at, path, flags, mode), path);         \
+#define OPEN_AT(name)                                  \
+  int name(int at, const char* path, int flags, ...) { \
+    REAL(int, name, int, const char*, int, ...);       \
+    va_list arguments;                                 \
+    va_start(arguments, flags);                        \
+    const mode_t mode = va_arg(arguments, mode_t);     \
+    va_end(arguments);                                 \
+    if (path_fails("openat", path)) return -1;         \
+    return opened(real(at, path, flags, mode), path);  \
   }
 OPEN_AT(openat)
 OPEN_AT(openat64)
 
-#define CREATE(name)                                          \
-  int name(const char* path, mode_t mode) {                   \
-    REAL(int, name, const char*, mode_t);                     \
-    if (path_fails("creat", path)) return -1;                 \
-    return opened(real(path, mode), path);                    \
+#define CREATE(name)                          \
+  int name(const char* path, mode_t mode) {   \
+    REAL(int, name, const char*, mode_t);     \
+    if (path_fails("creat", path)) return -1; \
+    return opened(real(path, mode), path);    \
   }
 CREATE(creat)
 CREATE(creat64)
 
-#define OPEN_STREAM(name)                                     \
-  FILE* name(const char* path, const char* mode) {            \
-    REAL(FILE*, name, const char*, const char*);              \
-    if (path_fails("fopen", path)) return NULL;               \
-    FILE* stream = real(path, mode);                          \
-    if (stream != NULL) opened(fileno(stream), path);         \
-    return stream;                                            \
+#define OPEN_STREAM(name)                             \
+  FILE* name(const char* path, const char* mode) {    \
+    REAL(FILE*, name, const char*, const char*);      \
+    if (path_fails("fopen", path)) return NULL;       \
+    FILE* stream = real(path, mode);                  \
+    if (stream != NULL) opened(fileno(stream), path); \
+    return stream;                                    \
   }
 OPEN_STREAM(fopen)
 OPEN_STREAM(fopen64)
@@ -161,11 +162,11 @@ DIR* opendir(const char* path) {
   return stream;
 }
 
-#define READ_FOLDER(name, entry)                              \
-  struct entry* name(DIR* stream) {                           \
-    REAL(struct entry*, name, DIR*);                          \
-    if (file_fails("readdir", dirfd(stream))) return NULL;    \
-    return real(stream);                                      \
+#define READ_FOLDER(name, entry)                           \
+  struct entry* name(DIR* stream) {                        \
+    REAL(struct entry*, name, DIR*);                       \
+    if (file_fails("readdir", dirfd(stream))) return NULL; \
+    return real(stream);                                   \
   }
 READ_FOLDER(readdir, dirent)
 READ_FOLDER(readdir64, dirent64)
@@ -216,24 +217,24 @@ size_t fread(void* to, size_t size, size_t n, FILE* stream) {
 }
 
 /* Calls whose first argument is a file, by the types of the others. */
-#define OF_FILE_0(result, name)                               \
-  result name(int file) {                                     \
-    REAL(result, name, int);                                  \
-    return file_fails(#name, file) ? -1 : real(file);         \
+#define OF_FILE_0(result, name)                       \
+  result name(int file) {                             \
+    REAL(result, name, int);                          \
+    return file_fails(#name, file) ? -1 : real(file); \
   }
-#define OF_FILE_1(result, name, A)                            \
-  result name(int file, A a) {                                \
-    REAL(result, name, int, A);                               \
-    return file_fails(#name, file) ? -1 : real(file, a);      \
+#define OF_FILE_1(result, name, A)                       \
+  result name(int file, A a) {                           \
+    REAL(result, name, int, A);                          \
+    return file_fails(#name, file) ? -1 : real(file, a); \
   }
-#define OF_FILE_2(result, name, A, B)                         \
-  result name(int file, A a, B b) {                           \
-    REAL(result, name, int, A, B);                            \
-    return file_fails(#name, file) ? -1 : real(file, a, b);   \
+#define OF_FILE_2(result, name, A, B)                       \
+  result name(int file, A a, B b) {                         \
+    REAL(result, name, int, A, B);                          \
+    return file_fails(#name, file) ? -1 : real(file, a, b); \
   }
-#define OF_FILE_3(result, name, A, B, C)                      \
-  result name(int file, A a, B b, C c) {                      \
-    REAL(result, name, int, A, B, C);                         \
+#define OF_FILE_3(result, name, A, B, C)                       \
+  result name(int file, A a, B b, C c) {                       \
+    REAL(result, name, int, A, B, C);                          \
     return file_fails(#name, file) ? -1 : real(file, a, b, c); \
   }
 OF_FILE_0(int, fsync)
@@ -257,32 +258,32 @@ OF_FILE_3(int, fallocate64, int, off64_t, off64_t)
 OF_FILE_3(int, sync_file_range, off64_t, off64_t, unsigned)
 
 /* These return the error. */
-#define ADVISE(name, offset)                                  \
-  int name(int file, offset begin, offset n, int advice) {    \
-    REAL(int, name, int, offset, offset, int);                \
-    if (file_fails("posix_fadvise", file)) return errno;      \
-    return real(file, begin, n, advice);                      \
+#define ADVISE(name, offset)                               \
+  int name(int file, offset begin, offset n, int advice) { \
+    REAL(int, name, int, offset, offset, int);             \
+    if (file_fails("posix_fadvise", file)) return errno;   \
+    return real(file, begin, n, advice);                   \
   }
 ADVISE(posix_fadvise, off_t)
 ADVISE(posix_fadvise64, off64_t)
 
-#define ALLOCATE(name, offset)                                \
-  int name(int file, offset begin, offset n) {                \
-    REAL(int, name, int, offset, offset);                     \
-    if (file_fails("posix_fallocate", file)) return errno;    \
-    return real(file, begin, n);                              \
+#define ALLOCATE(name, offset)                             \
+  int name(int file, offset begin, offset n) {             \
+    REAL(int, name, int, offset, offset);                  \
+    if (file_fails("posix_fallocate", file)) return errno; \
+    return real(file, begin, n);                           \
   }
 ALLOCATE(posix_fallocate, off_t)
 ALLOCATE(posix_fallocate64, off64_t)
 
-#define MAP(name, offset)                                               \
-  void* name(void* at, size_t n, int protection, int flags, int file,   \
-             offset begin) {                                            \
-    REAL(void*, name, void*, size_t, int, int, int, offset);            \
-    if (!(flags & MAP_ANONYMOUS) && file_fails("mmap", file)) {         \
-      return MAP_FAILED;                                                \
-    }                                                                   \
-    return real(at, n, protection, flags, file, begin);                 \
+#define MAP(name, offset)                                             \
+  void* name(void* at, size_t n, int protection, int flags, int file, \
+             offset begin) {                                          \
+    REAL(void*, name, void*, size_t, int, int, int, offset);          \
+    if (!(flags & MAP_ANONYMOUS) && file_fails("mmap", file)) {       \
+      return MAP_FAILED;                                              \
+    }                                                                 \
+    return real(at, n, protection, flags, file, begin);               \
   }
 MAP(mmap, off_t)
 MAP(mmap64, off64_t)
@@ -295,25 +296,25 @@ ssize_t copy_file_range(int from, off64_t* from_begin, int to,
   return real(from, from_begin, to, to_begin, n, flags);
 }
 
-#define SEND(name, offset)                                    \
-  ssize_t name(int to, int from, offset* begin, size_t n) {   \
-    REAL(ssize_t, name, int, int, offset*, size_t);           \
-    if (file_fails("sendfile", to)) return -1;                \
-    return real(to, from, begin, n);                          \
+#define SEND(name, offset)                                  \
+  ssize_t name(int to, int from, offset* begin, size_t n) { \
+    REAL(ssize_t, name, int, int, offset*, size_t);         \
+    if (file_fails("sendfile", to)) return -1;              \
+    return real(to, from, begin, n);                        \
   }
 SEND(sendfile, off_t)
 SEND(sendfile64, off64_t)
 
 /* Calls whose first argument is a path. */
-#define OF_PATH_0(name)                                       \
-  int name(const char* path) {                                \
-    REAL(int, name, const char*);                             \
-    return path_fails(#name, path) ? -1 : real(path);         \
+#define OF_PATH_0(name)                               \
+  int name(const char* path) {                        \
+    REAL(int, name, const char*);                     \
+    return path_fails(#name, path) ? -1 : real(path); \
   }
-#define OF_PATH_1(name, A)                                    \
-  int name(const char* path, A a) {                           \
-    REAL(int, name, const char*, A);                          \
-    return path_fails(#name, path) ? -1 : real(path, a);      \
+#define OF_PATH_1(name, A)                               \
+  int name(const char* path, A a) {                      \
+    REAL(int, name, const char*, A);                     \
+    return path_fails(#name, path) ? -1 : real(path, a); \
   }
 OF_PATH_0(unlink)
 OF_PATH_0(rmdir)
@@ -331,9 +332,9 @@ OF_PATH_1(lstat, struct stat*)
 OF_PATH_1(lstat64, struct stat64*)
 
 /* What programs built for older C libraries call in place of stat. */
-#define OLD_STAT(name, status)                                \
-  int name(int version, const char* path, struct status* to) { \
-    REAL(int, name, int, const char*, struct status*);        \
+#define OLD_STAT(name, status)                                      \
+  int name(int version, const char* path, struct status* to) {      \
+    REAL(int, name, int, const char*, struct status*);              \
     return path_fails("stat", path) ? -1 : real(version, path, to); \
   }
 OLD_STAT(__xstat, stat)
@@ -341,23 +342,23 @@ OLD_STAT(__xstat64, stat64)
 OLD_STAT(__lxstat, stat)
 OLD_STAT(__lxstat64, stat64)
 
-#define OLD_FILE_STAT(name, status)                           \
-  int name(int version, int file, struct status* to) {        \
-    REAL(int, name, int, int, struct status*);                \
+#define OLD_FILE_STAT(name, status)                                  \
+  int name(int version, int file, struct status* to) {               \
+    REAL(int, name, int, int, struct status*);                       \
     return file_fails("fstat", file) ? -1 : real(version, file, to); \
   }
 OLD_FILE_STAT(__fxstat, stat)
 OLD_FILE_STAT(__fxstat64, stat64)
 
 /* Calls whose second argument is a path, after an open folder. */
-#define AT_1(name, A)                                         \
-  int name(int at, const char* path, A a) {                   \
-    REAL(int, name, int, const char*, A);                     \
-    return path_fails(#name, path) ? -1 : real(at, path, a);  \
+#define AT_1(name, A)                                        \
+  int name(int at, const char* path, A a) {                  \
+    REAL(int, name, int, const char*, A);                    \
+    return path_fails(#name, path) ? -1 : real(at, path, a); \
   }
-#define AT_2(name, A, B)                                      \
-  int name(int at, const char* path, A a, B b) {              \
-    REAL(int, name, int, const char*, A, B);                  \
+#define AT_2(name, A, B)                                        \
+  int name(int at, const char* path, A a, B b) {                \
+    REAL(int, name, int, const char*, A, B);                    \
     return path_fails(#name, path) ? -1 : real(at, path, a, b); \
   }
 AT_1(unlinkat, int)
