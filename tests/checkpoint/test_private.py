@@ -62,7 +62,7 @@ def test_tables_of_strings_that_had_a_saver_of_their_own_are_restored(
     tmp_path, monkeypatch
 ):
     """As checkpoints of 0.1.0 have them."""
-    from tensorflow.python.saved_model import registration
+    from tensorflow.python.saved_model.registration import registration
 
     predicates = registration._saver_registry._registered_predicates
     tables = [StringTable(1, name=name) for name in ("saved", "restored")]

@@ -3,7 +3,8 @@
 The kind: what is undone, or half done, after an error that came too late, and what
 is taken for absent because it could not be looked for. Looked for in raw files,
 checkpoints of both kinds, SavedModels, warm starts, Keras' files and `verify`.
-HYPOTHESIS_PROFILE=full tries every error at each call, and all calls after it.
+HYPOTHESIS_PROFILE=full tries every error at each call, all calls after it too, and
+larger models.
 """
 
 from __future__ import annotations
@@ -24,19 +25,24 @@ COMPILER = shutil.which("gcc") or shutil.which("cc")
 ERRORS = "EIO,ENOSPC,EACCES,EMFILE"
 FULL = os.environ.get("HYPOTHESIS_PROFILE") == "full"
 # Small ones, tried together in one process.
-QUICK = ("raw_saves", "raw_appends", "raw_loads", "small_restores")
+QUICK = (
+    "raw_saves",
+    "raw_appends",
+    "raw_loads",
+    "small_saves",
+    "small_restores",
+    "graph_restores",
+)
 OTHERS = (
     "raw_saves_of_two_sets",
     "dealt_raw_loads",
     "raw_loads_in_functions",
-    "small_saves",
     "checkpoint_saves",
     "checkpoint_restores",
     "large_restores",
     "verifications",
     "exports",
     "graph_saves",
-    "graph_restores",
     "warm_starts",
     "keras_loads",
 )
@@ -81,6 +87,7 @@ def quick(tmp_path_factory):
     return tried(tmp_path_factory.mktemp("calls"), *QUICK)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operation", QUICK)
 def test_no_failing_call_leaves_anything_half_done(quick, operation):
     assert_whole(quick[operation])
@@ -92,6 +99,7 @@ def others(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not FULL, reason="HYPOTHESIS_PROFILE=full tries it")
 @pytest.mark.parametrize("operation", OTHERS)
 def test_no_failing_call_leaves_a_larger_thing_half_done(others, operation):
     assert_whole(others[operation])
