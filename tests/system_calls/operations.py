@@ -42,13 +42,15 @@ v1 = tf.compat.v1
 # What a user may see; anything else is a fault. TensorFlow's restore takes an
 # object graph that it fails to read for a checkpoint without one, and
 # `assert_existing_objects_matched` says that nothing was restored.
-# A Saver of TensorFlow 1 raises ValueError where it finds no index.
+# A Saver of TensorFlow 1 raises ValueError where it finds no index, an export
+# RuntimeError where it does not find its folder again.
 ERRORS = (
     tf.errors.OpError,
     errors.TfembedError,
     OSError,
     AssertionError,
     ValueError,
+    RuntimeError,
 )
 A, B = 1, 2  # Two contents.
 DEVICES = ["/CPU:0"] * 2
@@ -246,7 +248,8 @@ class Operation:
       again: what is done after a try, with no call failing; then `saved`, or
         else `live`, is as after no error.
       says_whether: whether errors tell an old save from a new one.
-      names_folder: whether all errors do; Keras' do not.
+      is_ours: whether all errors are TensorFlow's or ours, and name the
+        folder; Keras raises others too.
     """
 
     act: Callable[[pathlib.Path], Any]
@@ -258,7 +261,7 @@ class Operation:
     saved_outcomes: tuple[list[Content], list[Content]] = ([], [])
     again: Callable[[pathlib.Path], Any] | None = None
     says_whether: bool = False
-    names_folder: bool = True
+    is_ours: bool = True
 
 
 def faults(
@@ -266,10 +269,10 @@ def faults(
 ) -> Iterator[str]:
     """What is wrong after a try."""
     failed = raised is not None
-    if failed and not isinstance(raised, ERRORS):
+    if failed and operation.is_ours and not isinstance(raised, ERRORS):
         yield f"raised {raised!r}"
     is_named = str(folder) in str(raised) or isinstance(raised, AssertionError)
-    if failed and operation.names_folder and not is_named:
+    if failed and operation.is_ours and not is_named:
         yield f"does not name the folder: {raised}"
     which = 0 if failed else 1
     if operation.live() not in operation.outcomes[which]:
@@ -751,7 +754,7 @@ def keras_loads() -> Operation:
         # Keras may fail at another layer, or in closing its file.
         outcomes=([_rows(B), _rows(A)], [_rows(A)]),
         reset=lambda: _fill(variable, B),
-        names_folder=False,
+        is_ours=False,
     )
 
 
