@@ -40,7 +40,8 @@ def save(
 
     Raises:
       tf.errors.OpError: the files cannot be written; or, with `append`, those
-        there cannot be loaded. They are as they were.
+        there cannot be loaded. They are as they were, unless the text says that
+        the rows are saved, but may not be on the disk yet.
     """
     return library.load().tfembed_table_save_files(
         tables, folder, list(stems), buffer_size=buffer_size, append=append
