@@ -64,12 +64,15 @@ absl::StatusOr<bool> TableReader::FindCounters(
 absl::Status TableReader::ReadCounters(
     const EmbeddingTable::CountersShape& each, int64_t block,
     Tensor* counters) {
+  const std::string tensor = WaitingCountersTensor(tensor_name_, each.kind);
+  if (FindKept(tensor, block, counters)) return absl::OkStatus();
   *counters = Tensor(tensorflow::DT_UINT8, TensorShape({1, each.block_bytes}));
   const absl::Status status = files_->ReadPart(counters_, block, counters);
-  if (status.ok()) return status;
-  return Explain(absl::DataLossError(
-                     absl::StrCat("block ", block, ": ", status.message())),
-                 WaitingCountersTensor(tensor_name_, each.kind));
+  if (!status.ok()) {
+    return ExplainPart(status, absl::StrCat("block ", block), tensor);
+  }
+  Keep(tensor, block, *counters);
+  return status;
 }
 
 }  // namespace tfembed
