@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "cc/kernels/regular_file.h"
 #include "tensorflow/core/framework/tensor_slice.h"
@@ -37,6 +38,17 @@ absl::Status Bad(absl::string_view what) { return absl::DataLossError(what); }
 
 absl::Status Damaged(absl::string_view file, absl::string_view what) {
   return Bad(absl::StrCat("'", file, "' is damaged or cut off: ", what, "."));
+}
+
+absl::Status DamagedTensor(absl::string_view file, absl::string_view tensor,
+                           absl::string_view what) {
+  return Damaged(file,
+                 absl::StrCat("tensor '", Printable(tensor), "': ", what));
+}
+
+// Whether an error is one of the two above, which begin with the file.
+bool NamesFile(const absl::Status& status) {
+  return absl::StartsWith(status.message(), "'");
 }
 
 absl::Status CompareChecksums(uint32_t found, uint32_t saved) {
@@ -276,10 +288,9 @@ absl::StatusOr<SavedTensor> CheckpointFiles::Check(int64_t i) {
     status = CheckSlices(i, entry, &saved);
   }
   if (status.ok()) return saved;
-  if (!absl::IsDataLoss(status)) return status;
-  return Damaged(tensorflow::MetaFilename(prefix_),
-                 absl::StrCat("tensor '", Printable(index_.name(i)),
-                              "': ", status.message()));
+  if (!absl::IsDataLoss(status) || NamesFile(status)) return status;
+  return DamagedTensor(tensorflow::MetaFilename(prefix_), index_.name(i),
+                       status.message());
 }
 
 CheckpointFiles::DataFile* CheckpointFiles::FileOf(int32_t number) {
@@ -307,8 +318,9 @@ absl::Status CheckpointFiles::CheckPlace(int64_t i,
   const int64_t offset = entry.offset(), size = entry.size();
   if (offset < 0 || size < 0 || size > file->bytes ||
       offset > file->bytes - size) {
-    return Bad(absl::StrCat("it has ", size, " bytes at ", offset, " of '",
-                            file->path, "', which has ", file->bytes));
+    return DamagedTensor(file->path, index_.name(i),
+                         absl::StrCat("it has ", size, " bytes at ", offset,
+                                      ", and the file has ", file->bytes));
   }
   std::lock_guard<std::mutex> lock(mutex_);
   is_claimed_.resize(index_.size());
@@ -359,7 +371,11 @@ absl::Status CheckpointFiles::CheckStored(int64_t i,
   whole.entry = i;
   saved->parts.push_back(std::move(whole));
   if (entry.dtype() != DT_STRING) return absl::OkStatus();
-  return ReadStrings(entry, n, /*with_bytes=*/false, nullptr);
+  const absl::Status status =
+      ReadStrings(entry, n, /*with_bytes=*/false, nullptr);
+  if (!absl::IsDataLoss(status)) return status;
+  return DamagedTensor(FileOf(entry.shard_id())->path, index_.name(i),
+                       status.message());
 }
 
 absl::Status CheckpointFiles::CheckSlices(int64_t i,

@@ -185,7 +185,7 @@ def change_strings(rng, bundle, name):
         strings[place] = strings[rng.randrange(len(strings))]
         lengths = None
     else:
-        strings[place] = strings[place] + rng.randbytes(2**21)
+        strings[place] = strings[place] + rng.randbytes(rng.choice([30, 3000]))
         lengths = None
     bundle.replace_strings(name, strings, lengths)
     return f"strings of {name!r} kind {kind}"
@@ -225,7 +225,7 @@ def change_layout(rng, bundle):
     elif kind == 3:
         lines[place] = some_bytes(rng, lines[place])
     else:
-        lines.append(b"notes " + b"n" * rng.choice([10, 2**21]))
+        lines.append(b"notes " + b"n" * rng.choice([10, 5000]))
     bundle.replace_strings(name, [b"\n".join(lines)])
     return f"layout {name!r} kind {kind}"
 

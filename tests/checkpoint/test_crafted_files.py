@@ -459,7 +459,7 @@ def test_an_entry_that_does_not_parse_is_refused(tmp_path):
 
 
 def test_a_name_that_is_no_text_is_shown(tmp_path):
-    bundle = sliced(tmp_path)
+    bundle = write(trained_model(12).table, tmp_path / "ckpt")
     bundle.entries[b"nam\xff"] = bundle.entries.pop(TABLE + b"values")
     bundle.write(tmp_path / "ckpt")
 
