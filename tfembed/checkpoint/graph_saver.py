@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -21,6 +22,8 @@ __all__ = ["TableSaveable", "add_to_savers", "saveables"]
 _of_graph: weakref.WeakKeyDictionary[
     tf.Graph, list[weakref.ref[TableSaveable]]
 ] = weakref.WeakKeyDictionary()
+
+_asked = itertools.count(1)
 
 # In names of tensors that `tf.train.Checkpoint` gives, and in no Saver's.
 _OF_CHECKPOINTS = ".ATTRIBUTES/"
@@ -47,13 +50,23 @@ class _Checked(NamedTuple):
 
 
 def _checked_by(read: tf.Operation) -> Iterator[_Checked]:
-    """What an op restores of each table: all must fit before one is changed."""
+    """What an op restores of each table: all must fit before one is changed.
+
+    Other Savers of the graph may have other tables of these names. The Saver
+    that made the op asked its own for their tensors just before.
+    """
     if read.type != "RestoreV2":
         return
-    for reference in _of_graph.get(read.graph, []):
-        saveable = reference()
-        found = None if saveable is None else saveable.checked(read)
-        if found is not None:
+    known = [reference() for reference in _of_graph.get(read.graph, [])]
+    by_stem = {
+        saveable.stem: saveable
+        for saveable in sorted(
+            (one for one in known if one is not None),
+            key=lambda saveable: saveable.last_asked,
+        )
+    }
+    for saveable in by_stem.values():
+        if (found := saveable.checked(read)) is not None:
             yield found
 
 
@@ -76,6 +89,10 @@ class TableSaveable(private.SaveableObject):
       table: it lives in the current graph.
       name: what the tensors' names begin with; None: as above.
       exports: what was exported of the table, for another saveable of it.
+
+    Attributes:
+      stem: what the tensors' names begin with.
+      last_asked: when a Saver asked for the tensors last, by `_asked`.
     """
 
     def __init__(
@@ -89,10 +106,11 @@ class TableSaveable(private.SaveableObject):
         # An op of the graph's has it: meta graphs write collections by name.
         self.name = name or table.handle.op.name
         self._table = table
-        self._stem = name or FileStem(table.name, num_shards=1).of_shard
+        self.stem = name or FileStem(table.name, num_shards=1).of_shard
         self._noted = policy_tensors.dtypes(table)
         self._restored: dict[str, _Checked] = {}  # By the op that reads it.
         self.exports = _Exports(table) if exports is None else exports
+        self.last_asked = 0
         _of_graph.setdefault(table.handle.graph, []).append(weakref.ref(self))
 
     @property
@@ -103,6 +121,10 @@ class TableSaveable(private.SaveableObject):
     @property
     def specs(self) -> Sequence[Any]:
         """The tensors, as Savers ask for them when they are made."""
+        self.last_asked = next(_asked)
+        return self._specs()
+
+    def _specs(self) -> _Specs:
         table = self._table
         dtypes = {"keys": table.key_dtype, "values": table.value_dtype}
         for slot in table.slot_names:
@@ -116,10 +138,10 @@ class TableSaveable(private.SaveableObject):
             return self.exports.tensor(i)
 
         # Checkpoints ask for them before they save, and to restore, too.
-        if _OF_CHECKPOINTS not in self._stem:
+        if _OF_CHECKPOINTS not in self.stem:
             dtypes |= self._noted
         specs = [
-            _spec(self.exports, f"{self._stem}-{tensor}", dtype, content, i)
+            _spec(self.exports, f"{self.stem}-{tensor}", dtype, content, i)
             for i, (tensor, dtype) in enumerate(dtypes.items())
         ]
         return _Specs(specs[:num_needed], specs[num_needed:], read)
@@ -155,9 +177,9 @@ class TableSaveable(private.SaveableObject):
         outputs = dict(
             zip(map(tf.compat.as_str, names), read.outputs, strict=True)
         )
-        if f"{self._stem}-keys" not in outputs:
+        if f"{self.stem}-keys" not in outputs:
             return None
-        return self._checked([outputs[spec.name] for spec in self.specs])
+        return self._checked([outputs[spec.name] for spec in self._specs()])
 
     def _checked(self, tensors: Sequence[tf.Tensor]) -> _Checked:
         read = tensors[0].op
@@ -196,10 +218,10 @@ class TableSaveable(private.SaveableObject):
         restored = graph.get_collection_ref(_RESTORED)
         if not restored:
             restored.append({})
-        other = restored[0].setdefault((prefix.name, self._stem), self._table)
+        other = restored[0].setdefault((prefix.name, self.stem), self._table)
         if other is not self._table:
             raise errors.ArgumentError(
-                f"A Saver cannot save two tables as '{self._stem}': "
+                f"A Saver cannot save two tables as '{self.stem}': "
                 f"'{other.name}' and '{self._table.name}' ('/' counts as '_'). "
                 "Give each Variable a `name` of its own, or give the Saver a "
                 "dict of them by the names to save them under."
@@ -213,7 +235,7 @@ class TableSaveable(private.SaveableObject):
             return checkpoint_ops.read(
                 restore.inputs[0],
                 tensors={
-                    f"{_notes_stem(self._stem)}-{name}": dtype
+                    f"{_notes_stem(self.stem)}-{name}": dtype
                     for name, dtype in self._noted.items()
                 },
             )
