@@ -1,6 +1,8 @@
 #include "cc/kernels/checkpoint_check.h"
 
 #include <cstdint>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -11,12 +13,25 @@
 namespace tfembed {
 namespace {
 
-absl::Status CompareChecksum(CheckpointFiles* files, int64_t entry) {
-  const absl::Status status = files->CompareChecksum(entry);
-  if (!absl::IsDataLoss(status)) return status;
-  return absl::DataLossError(absl::StrCat(
-      "'", files->PathOf(entry), "' is damaged or cut off: tensor '",
-      Printable(files->index().name(entry)), "': ", status.message(), "."));
+absl::Status CheckEntry(CheckpointFiles* files, int64_t entry, bool checksums,
+                        SavedTensor* saved) {
+  absl::StatusOr<SavedTensor> found = files->Check(entry);
+  // What is wrong in the index says so itself.
+  if (!found.ok() && IsDamage(found.status())) return found.status();
+  absl::Status status = found.status();
+  if (found.ok()) *saved = *std::move(found);
+  if (status.ok() && checksums) status = files->CompareChecksum(entry);
+  if (status.ok()) return status;
+  const std::string file = absl::StrCat("'", files->PathOf(entry), "'");
+  const std::string what =
+      absl::StrCat("tensor '", Printable(files->index().name(entry)),
+                   "': ", status.message());
+  if (!IsDamage(status)) {
+    return absl::Status(status.code(),
+                        absl::StrCat(file, " cannot be read: ", what, "."));
+  }
+  return absl::Status(
+      status.code(), absl::StrCat(file, " is damaged or cut off: ", what, "."));
 }
 
 absl::Status NoName(const std::string& prefix, absl::string_view name) {
@@ -35,14 +50,13 @@ absl::Status CheckCheckpoint(tensorflow::Env* env, const std::string& prefix,
   const int64_t n = files.index().size();
   std::vector<bool> has_name(n);
   for (int64_t i = 0; i < n; ++i) {
-    const auto saved = files.Check(i);
-    if (!saved.ok()) return saved.status();
-    if (checksums) TF_RETURN_IF_ERROR(CompareChecksum(&files, i));
-    for (const SavedTensor::Part& part : saved->parts) {
+    SavedTensor saved;
+    TF_RETURN_IF_ERROR(CheckEntry(&files, i, checksums, &saved));
+    for (const SavedTensor::Part& part : saved.parts) {
       if (part.entry != i) has_name[part.entry] = true;
     }
     // Slices without elements are no parts.
-    if (saved->bytes == 0 || IsUtf8(files.index().name(i))) has_name[i] = true;
+    if (saved.bytes == 0 || IsUtf8(files.index().name(i))) has_name[i] = true;
   }
   for (int64_t i = 0; i < n; ++i) {
     if (!has_name[i]) return NoName(prefix, files.index().name(i));

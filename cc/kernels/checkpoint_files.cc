@@ -78,6 +78,7 @@ class EntryInput {
     tensorflow::uint64 number = 0;
     const absl::Status status = input_.ReadVarint64(&number);
     *length = number;
+    if (!status.ok() && !IsDamage(status)) return status;
     return status.ok() && left() >= 0 ? absl::OkStatus()
                                       : Bad("its lengths do not end");
   }
@@ -233,6 +234,21 @@ void CopyPart(const Tensor& from, const SavedTensor::Part& part, Tensor* to) {
 }
 
 }  // namespace
+
+bool IsDamage(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kResourceExhausted:
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kUnknown:
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kDeadlineExceeded:
+      return false;
+    default:
+      return true;
+  }
+}
 
 absl::Status CheckpointFiles::Parse(int64_t i, BundleEntryProto* entry) const {
   const absl::string_view text = index_.text(i);

@@ -1,6 +1,7 @@
 #ifndef TFEMBED_KERNELS_CHECKPOINT_FILES_H_
 #define TFEMBED_KERNELS_CHECKPOINT_FILES_H_
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -37,6 +38,10 @@ struct SavedTensor {
   std::vector<int64_t> rows;
 };
 
+// Whether what is in the files is wrong, by the error of reading them; else
+// they cannot be read now.
+bool IsDamage(const absl::Status& status);
+
 // The files of one checkpoint, open as long as it lives, read without
 // TensorFlow's reader (see checkpoint_index.h). Thread-safe.
 class CheckpointFiles {
@@ -56,7 +61,7 @@ class CheckpointFiles {
 
   // NotFound: no such tensor, or a file is missing. DataLoss: what the index
   // says cannot be, or is not in the files; nothing but the lengths of strings
-  // has been read of them.
+  // has been read of them. Others, as below: a file cannot be read now.
   absl::StatusOr<SavedTensor> Find(absl::string_view tensor);
 
   // The same of an entry of the index.
@@ -76,6 +81,13 @@ class CheckpointFiles {
 
   // The file that has the bytes of an entry. "" where the index is damaged.
   std::string PathOf(int64_t entry) const;
+
+  // Whether so many more bytes of the files may be kept in memory: 64 MB in
+  // all.
+  bool MayKeep(int64_t bytes) {
+    constexpr int64_t kMostBytes = 64 << 20;
+    return kept_bytes_.fetch_add(bytes) + bytes <= kMostBytes;
+  }
 
  private:
   struct DataFile {
@@ -107,6 +119,7 @@ class CheckpointFiles {
   const std::string prefix_;
   CheckpointIndex index_;
   const absl::Status status_;
+  std::atomic<int64_t> kept_bytes_{0};
   std::mutex mutex_;
   std::map<int32_t, DataFile> files_;  // By number; opened by mutex_.
   std::vector<bool> is_claimed_;       // By entry, by mutex_.

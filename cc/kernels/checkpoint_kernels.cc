@@ -103,7 +103,7 @@ std::vector<std::string> UnfinishedFiles(Env* env, const std::string& file) {
   return paths;
 }
 
-// What saves of this prefix that were killed have left behind.
+// What saves of this prefix that failed or were killed have left behind.
 void RemoveLeftovers(Env* env, const std::string& prefix) {
   for (const std::string& file : {tensorflow::DataFilename(prefix, 0, 1),
                                   tensorflow::MetaFilename(prefix)}) {
@@ -136,8 +136,10 @@ class TableSaveOp : public OpKernel {
     for (const ShardedTable& table : tables) {
       if (status.ok()) status = Write(table, &executor, &writer, &write_back);
     }
-    // Also after an error: it closes and removes the file.
+    // Also after an error: it closes and removes the file, if it is not that
+    // it cannot be moved.
     status.Update(writer.Finish());
+    if (!status.ok()) RemoveLeftovers(context->env(), prefix);
     OP_REQUIRES_OK(context, status);
   }
 

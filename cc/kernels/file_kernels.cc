@@ -106,13 +106,13 @@ class TableSaveFilesOp : public OpKernel {
     TfExecutor executor(context);
     const FileFolder folder(context->env(), save.folder);
     RowFileClaim claim(folder, UserOf(tables[0], owner_));
-    absl::Status status = claim.Take(save.stems);
-    if (status.ok()) status = SaveRowFiles(context->env(), save, &executor);
-    OP_REQUIRES(context, status.ok(),
-                absl::Status(status.code(),
-                             absl::StrCat("Table '", tables[0]->name(),
-                                          "' cannot be saved to '", save.folder,
-                                          "': ", status.message())));
+    const absl::Status claimed = claim.Take(save.stems);
+    OP_REQUIRES(context, claimed.ok(),
+                absl::Status(
+                    claimed.code(),
+                    absl::StrCat("Table '", save.name, "' cannot be saved to '",
+                                 save.folder, "': ", claimed.message())));
+    OP_REQUIRES_OK(context, SaveRowFiles(context->env(), save, &executor));
   }
 
  private:

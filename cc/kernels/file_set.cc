@@ -18,13 +18,13 @@
 #include "tensorflow/core/lib/hash/crc32c.h"
 #include "tensorflow/core/lib/io/path.h"
 #include "tensorflow/core/platform/errors.h"
+#include "tensorflow/core/platform/file_statistics.h"
 
 namespace tfembed {
 namespace {
 
 constexpr absl::string_view kFormat = "tfembed.row_files";
-constexpr absl::string_view kHead = "tfembed.row_files 2";
-constexpr absl::string_view kHead1 = "tfembed.row_files 1";
+constexpr absl::string_view kHead = "tfembed.row_files 1";
 constexpr absl::string_view kManifestPrefix = ".tfembed.";
 constexpr absl::string_view kPendingPrefix = ".tfembed_new.";
 constexpr absl::string_view kEnd = "end ";
@@ -119,14 +119,16 @@ std::string Manifest::ToText() const {
 
 absl::StatusOr<Manifest> Manifest::Parse(absl::string_view text) {
   const absl::string_view head = text.substr(0, text.find('\n'));
-  const bool is_known = head == kHead || head == kHead1;
-  if (!is_known && absl::StartsWith(head, kFormat)) {
+  if (head != kHead && absl::StartsWith(head, kFormat)) {
     return absl::InvalidArgumentError(
         absl::StrCat("the manifest is '", Printable(head),
-                     "'; this release reads '", kHead1, "' and '", kHead, "'"));
+                     "'; this release reads '", kHead, "'"));
   }
-  if (!is_known) return Damaged("it does not begin with its format");
+  if (head != kHead) return Damaged("it does not begin with its format");
   TF_RETURN_IF_ERROR(TakeEnd(&text));
+  if (!absl::StrContains(text, "\ntable ")) {
+    return Damaged("it does not say whose rows the files hold");
+  }
   text.remove_prefix(kHead.size() + 1);
   Manifest manifest;
   for (absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
@@ -171,7 +173,8 @@ std::string FileFolder::ManifestPath(absl::string_view set) const {
 }
 
 absl::StatusOr<bool> FileFolder::Exists(const std::string& path) const {
-  const absl::Status status = env_->FileExists(path);
+  tensorflow::FileStatistics found;
+  const absl::Status status = env_->Stat(path, &found);
   if (status.ok()) return true;
   if (absl::IsNotFound(status)) return false;
   return status;
@@ -195,19 +198,30 @@ absl::StatusOr<std::optional<Manifest>> FileFolder::ReadManifest(
   return std::optional<Manifest>(*std::move(manifest));
 }
 
-absl::Status FileFolder::Commit(absl::string_view set,
-                                const Manifest& manifest) const {
+absl::Status FileFolder::WriteManifest(absl::string_view set,
+                                       const Manifest& manifest) const {
   const std::string path = PendingPath(manifest.save_id, set);
   std::unique_ptr<tensorflow::WritableFile> file;
   TF_RETURN_IF_ERROR(env_->NewWritableFile(path, &file));
-  TF_RETURN_IF_ERROR(file->Append(manifest.ToText()));
-  TF_RETURN_IF_ERROR(file->Close());
-  TF_RETURN_IF_ERROR(SyncToDisk(path));
-  // The names of the files come to the disk before the manifest that counts on
-  // them does.
-  TF_RETURN_IF_ERROR(SyncToDisk(path_));
-  TF_RETURN_IF_ERROR(env_->RenameFile(path, ManifestPath(set)));
-  return SyncToDisk(path_);
+  absl::Status status = file->Append(manifest.ToText());
+  status.Update(file->Close());
+  TF_RETURN_IF_ERROR(status);
+  return SyncToDisk(path);
+}
+
+absl::Status FileFolder::SyncNames() const { return SyncToDisk(path_); }
+
+absl::Status FileFolder::Commit(absl::string_view set,
+                                const Manifest& manifest) const {
+  return env_->RenameFile(PendingPath(manifest.save_id, set),
+                          ManifestPath(set));
+}
+
+absl::Status FileFolder::Restore(
+    absl::string_view set, const std::optional<Manifest>& manifest) const {
+  if (!manifest.has_value()) return env_->DeleteFile(ManifestPath(set));
+  TF_RETURN_IF_ERROR(WriteManifest(set, *manifest));
+  return Commit(set, *manifest);
 }
 
 absl::Status FileFolder::Publish(const Manifest& manifest) const {
@@ -217,7 +231,7 @@ absl::Status FileFolder::Publish(const Manifest& manifest) const {
     if (!exists.ok()) return exists.status();
     if (*exists) TF_RETURN_IF_ERROR(env_->RenameFile(pending, PathOf(name)));
   }
-  return SyncToDisk(path_);
+  return SyncNames();
 }
 
 absl::StatusOr<std::string> FileFolder::Locate(const Manifest& manifest,

@@ -56,7 +56,7 @@ struct Manifest {
   static constexpr int64_t kMostBytes = 4 << 20;
 
   uint64_t save_id = 0;
-  std::string table;  // Whose rows they are; "": unknown, as in version 1.
+  std::string table;  // Whose rows they are; "": of one without a name.
   RowFormat format;
   std::map<std::string, FileEntry> files;  // By name, without the folder.
 
@@ -91,10 +91,21 @@ class FileFolder {
   absl::StatusOr<std::optional<Manifest>> ReadManifest(
       absl::string_view set) const;
 
-  // Step 2, which ends on the disk.
+  // What comes before step 2: the manifest is on the disk, under its temporary
+  // name. The names of the files it counts on come there by SyncNames.
+  absl::Status WriteManifest(absl::string_view set,
+                             const Manifest& manifest) const;
+  absl::Status SyncNames() const;
+
+  // Step 2. REQUIRES: WriteManifest and SyncNames succeeded.
   absl::Status Commit(absl::string_view set, const Manifest& manifest) const;
 
-  // Step 3, as far as it has not been done.
+  // Undoes Commit: `manifest` counts again, or none. REQUIRES: nothing that the
+  // commit counts on was published.
+  absl::Status Restore(absl::string_view set,
+                       const std::optional<Manifest>& manifest) const;
+
+  // Step 3, as far as it has not been done, and on the disk.
   absl::Status Publish(const Manifest& manifest) const;
 
   // Where the content of `file` is now: under its temporary or its own name.
@@ -105,9 +116,11 @@ class FileFolder {
   // manifests that name them are published.
   void RemoveLeftovers(const std::set<std::string>& files) const;
 
- private:
+  // Whether there is such a file. (FileExists of TensorFlow's local files says
+  // no whatever the error is: what cannot be looked for may be there.)
   absl::StatusOr<bool> Exists(const std::string& path) const;
 
+ private:
   tensorflow::Env* const env_;
   const std::string path_;
 };

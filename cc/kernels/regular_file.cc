@@ -1,9 +1,9 @@
 #include "cc/kernels/regular_file.h"
 
-#include <sys/stat.h>
-
 #include <cstring>
+#include <filesystem>
 #include <memory>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -14,10 +14,12 @@
 namespace tfembed {
 namespace {
 
-const char* KindOf(mode_t mode) {
-  if (S_ISDIR(mode)) return "a folder";
-  if (S_ISFIFO(mode)) return "a FIFO";
-  if (S_ISSOCK(mode)) return "a socket";
+namespace fs = ::std::filesystem;
+
+const char* KindOf(fs::file_type type) {
+  if (type == fs::file_type::directory) return "a folder";
+  if (type == fs::file_type::fifo) return "a FIFO";
+  if (type == fs::file_type::socket) return "a socket";
   return "a device";
 }
 
@@ -45,10 +47,14 @@ auto ReadSome(const File& file, int64_t offset, int64_t n,
 absl::StatusOr<int64_t> RegularFileSize(tensorflow::Env* env,
                                         const std::string& path) {
   const std::string local = LocalPath(path);
-  struct stat found;
-  if (!local.empty() && ::stat(local.c_str(), &found) == 0) {
-    if (!S_ISREG(found.st_mode)) return NoFile(path, KindOf(found.st_mode));
-    return static_cast<int64_t>(found.st_size);
+  std::error_code error;
+  const fs::file_type type =
+      local.empty() ? fs::file_type::none : fs::status(local, error).type();
+  if (!error && type != fs::file_type::none &&
+      type != fs::file_type::not_found && type != fs::file_type::unknown) {
+    if (type != fs::file_type::regular) return NoFile(path, KindOf(type));
+    const auto size = fs::file_size(local, error);
+    if (!error) return static_cast<int64_t>(size);
   }
   // TensorFlow's words for what is wrong.
   tensorflow::FileStatistics statistics;

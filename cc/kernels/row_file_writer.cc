@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
@@ -124,18 +127,26 @@ class Save {
         save_id_(tensorflow::random::New64()) {}
 
   absl::Status Run() {
-    TF_RETURN_IF_ERROR(Prepare());
-    absl::Status status = WritePairs();
-    for (auto& [set, manifest] : manifests_) {
-      if (status.ok()) status = folder_.Commit(set, manifest);
-      if (!status.ok()) break;
-      TF_RETURN_IF_ERROR(folder_.Publish(manifest));
+    absl::Status status = Prepare();
+    if (status.ok()) {
+      status = WritePairs();
+      if (status.ok()) status = CommitAll();
+      if (!status.ok()) Abandon();
     }
-    if (!status.ok()) folder_.RemoveLeftovers(names_);
-    return status;
+    if (!status.ok()) return Explain("cannot be saved to", status);
+    status = PublishAll();
+    if (status.ok()) return status;
+    return Explain("is saved, but may not be on the disk yet, in", status);
   }
 
  private:
+  absl::Status Explain(absl::string_view what,
+                       const absl::Status& status) const {
+    return absl::Status(status.code(),
+                        absl::StrCat("Table '", options_.name, "' ", what, " '",
+                                     options_.folder, "': ", status.message()));
+  }
+
   // Brings what an earlier save has left into order.
   absl::Status Prepare() {
     TF_RETURN_IF_ERROR(folder_.env()->RecursivelyCreateDir(folder_.path()));
@@ -148,6 +159,7 @@ class Save {
       auto found = folder_.ReadManifest(set);
       if (!found.ok()) return found.status();
       Manifest& manifest = manifests_[set];
+      old_manifests_[set] = *found;
       if (found->has_value()) {
         TF_RETURN_IF_ERROR(folder_.Publish(**found));
         if ((*found)->format == format_) manifest = **std::move(found);
@@ -162,11 +174,11 @@ class Save {
 
   absl::Status FindOldPairs() {
     for (const std::string& stem : options_.stems) {
-      const absl::Status keys =
-          folder_.env()->FileExists(folder_.PathOf(KeysFile(stem)));
-      const absl::Status values =
-          folder_.env()->FileExists(folder_.PathOf(ValuesFile(stem)));
-      if (absl::IsNotFound(keys) && absl::IsNotFound(values)) continue;
+      const auto keys = folder_.Exists(folder_.PathOf(KeysFile(stem)));
+      if (!keys.ok()) return keys.status();
+      const auto values = folder_.Exists(folder_.PathOf(ValuesFile(stem)));
+      if (!values.ok()) return values.status();
+      if (!*keys && !*values) continue;
       auto pair = CheckRowFiles(folder_, stem, format_);
       if (!pair.ok()) return pair.status();
       old_pairs_[stem] = *std::move(pair);
@@ -205,13 +217,65 @@ class Save {
     return absl::OkStatus();
   }
 
+  // The manifests of all sets or of none; a set is rarely not alone.
+  absl::Status CommitAll() {
+    for (const auto& [set, manifest] : manifests_) {
+      TF_RETURN_IF_ERROR(folder_.WriteManifest(set, manifest));
+    }
+    // The names of the files come to the disk before the manifests that count
+    // on them do.
+    TF_RETURN_IF_ERROR(folder_.SyncNames());
+    std::vector<std::string> committed;
+    for (const auto& [set, manifest] : manifests_) {
+      const absl::Status status = folder_.Commit(set, manifest);
+      if (!status.ok()) return TakeBack(committed, status);
+      committed.push_back(set);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status TakeBack(const std::vector<std::string>& committed,
+                        const absl::Status& error) const {
+    std::string kept;
+    for (const std::string& set : committed) {
+      const absl::Status status = folder_.Restore(set, old_manifests_.at(set));
+      if (status.ok()) continue;
+      absl::StrAppend(&kept, " The files of '", set,
+                      "' are those of this save already: ", status.message());
+    }
+    if (!kept.empty()) {
+      return absl::Status(error.code(), absl::StrCat(error.message(), kept));
+    }
+    return error;
+  }
+
+  // Removes what was written, unless a manifest may count on it.
+  void Abandon() const {
+    for (const auto& [set, manifest] : manifests_) {
+      const auto found = folder_.ReadManifest(set);
+      if (!found.ok()) return;
+      if (found->has_value() && (*found)->save_id == save_id_) return;
+    }
+    folder_.RemoveLeftovers(names_);
+  }
+
+  // After the commit, of which nothing is undone.
+  absl::Status PublishAll() const {
+    absl::Status status = folder_.SyncNames();
+    for (const auto& [set, manifest] : manifests_) {
+      status.Update(folder_.Publish(manifest));
+    }
+    return status;
+  }
+
   const RowFileSave& options_;
   Executor* const executor_;
   const FileFolder folder_;
   const RowFormat format_;
   const uint64_t save_id_;
   std::set<std::string> names_;  // Of all files, for RemoveLeftovers.
-  std::map<std::string, Manifest> manifests_;     // By set.
+  std::map<std::string, Manifest> manifests_;  // By set, as are these:
+  std::map<std::string, std::optional<Manifest>> old_manifests_;
   std::map<std::string, RowFilePair> old_pairs_;  // By stem.
 };
 

@@ -50,7 +50,8 @@ struct RowFileSave {
 // All rows are of one moment: writers of the tables wait until they are
 // written. One thread copies rows while another writes those before. Takes a
 // few chunks of memory. Whatever fails, and whenever the process is killed, the
-// files that were there stay whole; file_set.h.
+// files that were there stay whole; file_set.h. After the commit nothing is
+// undone: an error then says that the rows are saved, and what is left to do.
 // InvalidArgument, DataLoss: `append` to files that cannot be loaded.
 absl::Status SaveRowFiles(tensorflow::Env* env, const RowFileSave& save,
                           Executor* executor);

@@ -79,8 +79,11 @@ absl::Status TableReader::Explain(const absl::Status& status,
   if (status.ok()) return status;
   absl::StatusCode code = status.code();
   absl::string_view advice;
-  if (code != absl::StatusCode::kNotFound &&
-      code != absl::StatusCode::kInvalidArgument) {
+  // Else a file that must have the tensor is missing.
+  const bool is_absent = absl::IsNotFound(status) && !files_->Contains(tensor);
+  if (!IsDamage(status)) {
+    advice = " It cannot be read now; try again.";
+  } else if (code != absl::StatusCode::kInvalidArgument && !is_absent) {
     code = absl::StatusCode::kDataLoss;
     advice = " Its files are damaged or cut off; restore another checkpoint.";
   }
@@ -225,14 +228,17 @@ absl::Status TableReader::ReadSlice(const std::string& tensor,
   const bool is_empty = saved.parts.empty() || saved.shape.num_elements() == 0;
   TensorShape shape = saved.shape;  // Of chunk 0 where it has no elements.
   if (!is_empty) shape.set_dim(0, saved.parts[c].lengths[0]);
+  if (FindKept(tensor, c, slice)) return absl::OkStatus();
   TF_RETURN_IF_ERROR(Allocate(saved.dtype, shape, slice));
   if (is_empty) return absl::OkStatus();
   const absl::Status status = files_->ReadPart(saved, c, slice);
-  if (status.ok()) return status;
+  if (status.ok()) {
+    Keep(tensor, c, *slice);
+    return status;
+  }
   const int64_t begin = saved.parts[c].starts[0];
-  return Explain(
-      Damaged(absl::StrCat("rows ", begin, " to ", begin + shape.dim_size(0),
-                           ": ", status.message())),
+  return ExplainPart(
+      status, absl::StrCat("rows ", begin, " to ", begin + shape.dim_size(0)),
       tensor);
 }
 
@@ -257,6 +263,36 @@ absl::Status TableReader::CheckKeys(const std::string& tensor,
         tensor);
   }
   return absl::OkStatus();
+}
+
+absl::Status TableReader::ExplainPart(const absl::Status& status,
+                                      absl::string_view part,
+                                      absl::string_view tensor) {
+  const std::string text = absl::StrCat(part, ": ", status.message());
+  return Explain(
+      IsDamage(status) ? Damaged(text) : absl::Status(status.code(), text),
+      tensor);
+}
+
+bool TableReader::FindKept(const std::string& tensor, int64_t part,
+                           Tensor* content) const {
+  std::lock_guard<std::mutex> lock(kept_mutex_);
+  const auto found = kept_.find({tensor, part});
+  if (found == kept_.end()) return false;
+  *content = found->second;
+  return true;
+}
+
+void TableReader::Keep(const std::string& tensor, int64_t part,
+                       const Tensor& content) {
+  auto bytes = static_cast<int64_t>(content.TotalBytes());
+  if (content.dtype() == tensorflow::DT_STRING) {
+    const auto texts = content.flat<tensorflow::tstring>();
+    for (int64_t i = 0; i < texts.size(); ++i) bytes += texts(i).size();
+  }
+  if (!files_->MayKeep(bytes)) return;
+  std::lock_guard<std::mutex> lock(kept_mutex_);
+  kept_[{tensor, part}] = content;
 }
 
 absl::Status TableReader::VerifyChunk(int64_t c, Tensor* keys) {
@@ -376,12 +412,15 @@ absl::StatusOr<bool> TableReader::FindCounters(
 absl::Status TableReader::ReadCounters(
     const EmbeddingTable::CountersShape& each, int64_t block,
     Tensor* counters) {
+  const std::string tensor = WaitingCountersTensor(tensor_name_, each.kind);
+  if (FindKept(tensor, block, counters)) return absl::OkStatus();
   *counters = Tensor(tensorflow::DT_UINT8, TensorShape({1, each.block_bytes}));
   const absl::Status status = files_->ReadPart(counters_, block, counters);
-  if (status.ok()) return status;
-  return Explain(absl::DataLossError(
-                     absl::StrCat("block ", block, ": ", status.message())),
-                 WaitingCountersTensor(tensor_name_, each.kind));
+  if (!status.ok()) {
+    return ExplainPart(status, absl::StrCat("block ", block), tensor);
+  }
+  Keep(tensor, block, *counters);
+  return status;
 }
 
 }  // namespace tfembed

@@ -3,12 +3,15 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "cc/core/table/embedding_table.h"
 #include "cc/kernels/checkpoint_files.h"
@@ -97,6 +100,16 @@ class TableReader {
   int64_t SavedSlotWidth(int64_t slot) const;
   // `status` with the table, the tensor and the checkpoint in front.
   absl::Status Explain(const absl::Status& status, absl::string_view tensor);
+  // The same of an error of reading a part of a tensor.
+  absl::Status ExplainPart(const absl::Status& status, absl::string_view part,
+                           absl::string_view tensor);
+
+  // What was read is kept as far as CheckpointFiles lets it be, so that what
+  // was checked is there when it is written.
+  bool FindKept(const std::string& tensor, int64_t part,
+                tensorflow::Tensor* content) const;
+  void Keep(const std::string& tensor, int64_t part,
+            const tensorflow::Tensor& content);
 
   tensorflow::DataType key_dtype() const;  // As stored.
   tensorflow::DataType value_dtype() const;
@@ -110,6 +123,9 @@ class TableReader {
   // Of keys that wait; without rows where none do.
   SavedTensor waiting_keys_, waiting_seen_;
   SavedTensor counters_;  // What FindCounters found.
+  mutable std::mutex kept_mutex_;
+  // By tensor and part. Guarded by kept_mutex_.
+  std::map<std::pair<std::string, int64_t>, tensorflow::Tensor> kept_;
 };
 
 }  // namespace tfembed

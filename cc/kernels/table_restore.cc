@@ -223,19 +223,15 @@ absl::Status TableRestore::ForEachCounters(const CountersBody& body) {
   const auto each = options_.shards[0]->counters_shape();
   const auto num_shards = static_cast<int64_t>(options_.shards.size());
   if (!options_.load_slots) return absl::OkStatus();
-  const auto has_counters = reader_->FindCounters(each, num_shards);
-  if (!has_counters.ok()) return has_counters.status();
-  if (!*has_counters) return absl::OkStatus();
-  const int64_t rows = num_shards * each.num_blocks;
-  const bool keeps = rows * each.block_bytes <= kChunkBytes;
+  if (!has_counters_.has_value()) {
+    const auto found = reader_->FindCounters(each, num_shards);
+    if (!found.ok()) return found.status();
+    has_counters_ = *found;
+  }
+  const int64_t rows = *has_counters_ ? num_shards * each.num_blocks : 0;
   for (int64_t row = 0; row < rows; ++row) {
     Tensor counters;
-    if (row < static_cast<int64_t>(counters_.size())) {
-      counters = counters_[row];
-    } else {
-      TF_RETURN_IF_ERROR(reader_->ReadCounters(each, row, &counters));
-      if (keeps) counters_.push_back(counters);
-    }
+    TF_RETURN_IF_ERROR(reader_->ReadCounters(each, row, &counters));
     body(options_.shards[row / each.num_blocks], row % each.num_blocks,
          {counters.flat<uint8_t>().data(),
           static_cast<size_t>(each.block_bytes)});

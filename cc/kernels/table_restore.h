@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,8 +45,9 @@ class TableRestore {
   int64_t BufferBytes() const;
 
   // Replaces the content of all shards; exports and saves wait. REQUIRES: Check
-  // succeeded. It can fail only where memory runs out or the files fail now;
-  // the table is then empty.
+  // succeeded. It can fail only where memory runs out, or where the files, what
+  // Check read of them being more than CheckpointFiles keeps, fail now; the
+  // table is then empty.
   absl::Status Replace(Executor* executor);
 
   const TableLayout& layout() const { return reader_->layout(); }
@@ -59,8 +61,7 @@ class TableRestore {
   using ChunkBody = std::function<absl::Status(int64_t chunk, Executor* own)>;
   absl::Status ForEachChunk(Executor* executor, const ChunkBody& body) const;
 
-  // Calls body(shard, block, counters) for all saved counters that fit. Those
-  // that are no more than a chunk are kept, and read once.
+  // Calls body(shard, block, counters) for all saved counters that fit.
   using CountersBody = std::function<void(EmbeddingTable* shard, int64_t block,
                                           absl::Span<const uint8_t> counters)>;
   absl::Status ForEachCounters(const CountersBody& body);
@@ -74,8 +75,8 @@ class TableRestore {
   std::unique_ptr<TableReader> reader_;
   std::unique_ptr<std::atomic<int64_t>[]> num_keys_;  // Each shard's, dealt.
   std::atomic<int64_t> total_keys_{0};
-  std::atomic<int64_t> string_bytes_{0};      // Of keys that are strings.
-  std::vector<tensorflow::Tensor> counters_;  // See ForEachCounters.
+  std::atomic<int64_t> string_bytes_{0};  // Of keys that are strings.
+  std::optional<bool> has_counters_;      // Once ForEachCounters has looked.
 };
 
 }  // namespace tfembed

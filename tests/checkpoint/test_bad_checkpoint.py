@@ -18,6 +18,7 @@ from saved_models import (
     trained_model,
 )
 from tfembed import optimizers
+from tfembed.tables import HashTable, StringTable
 
 ADAGRAD = optimizers.Adagrad(0.1)
 
@@ -200,3 +201,113 @@ def test_one_damaged_table_leaves_all_tables_as_they_were(tmp_path):
 
     assert int(model.a.size()) == 0
     assert int(model.b.size()) == 20
+
+
+def strings_beside(names, seed, **options):
+    """Tables of strings and hash tables, as attributes in this order."""
+    model = tf.Module()
+    keys = np.arange(seed, seed + 20)
+    for name in names:
+        if name.startswith("texts"):
+            table = StringTable(2, name=name, **options)
+            table.upsert(keys, [[f"text {seed}", f"text {k}"] for k in keys])
+        else:
+            table = HashTable(2, name=name)
+            table.upsert(keys, np.full([20, 2], seed, np.float32))
+        setattr(model, name, table)
+    return model
+
+
+def all_rows(model, names):
+    rows = {}
+    for name in names:
+        keys, values = (x.numpy() for x in getattr(model, name).export())
+        rows[name] = dict(zip(keys.tolist(), values.tolist(), strict=True))
+    return rows
+
+
+ORDERS = pytest.mark.parametrize(
+    "names",
+    [
+        ("texts", "table"),
+        ("table", "texts"),
+        ("texts", "table", "texts_too", "table_too"),
+        ("table", "texts", "table_too", "texts_too"),
+    ],
+)
+
+
+def assert_strings_are_refused(names, path, error, **options):
+    live = strings_beside(names, 7, **options)
+    before = all_rows(live, names)
+    with pytest.raises(error, match="texts"):
+        tf.train.Checkpoint(model=live).read(path)
+    assert all_rows(live, names) == before
+
+
+@ORDERS
+def test_damaged_strings_leave_hash_tables_as_they_were(tmp_path, names):
+    path = str(tmp_path / "ckpt")
+    tf.train.Checkpoint(model=strings_beside(names, 1)).write(path)
+    for file in tmp_path.glob("ckpt.data-*"):
+        data = file.read_bytes()
+        if (place := data.rfind(b"text 12")) >= 0:
+            flip(file, place + 5)
+
+    assert_strings_are_refused(names, path, tf.errors.DataLossError)
+
+
+@ORDERS
+def test_strings_of_another_width_leave_hash_tables_as_they_were(
+    tmp_path, names
+):
+    path = str(tmp_path / "ckpt")
+    saved = strings_beside(names, 1)
+    saved.texts = StringTable(3, name="texts")
+    saved.texts.upsert([1], [["a", "b", "c"]])
+    tf.train.Checkpoint(model=saved).write(path)
+
+    assert_strings_are_refused(names, path, tf.errors.InvalidArgumentError)
+
+
+@ORDERS
+def test_strings_for_a_shard_that_is_not_there_leave_hash_tables_as_they_were(
+    tmp_path, names
+):
+    path = str(tmp_path / "ckpt")
+    tf.train.Checkpoint(model=strings_beside(names, 1)).write(path)
+
+    assert_strings_are_refused(
+        names,
+        path,
+        tf.errors.InvalidArgumentError,
+        devices=["/CPU:0"] * 2,
+        # What the table is filled with is dealt to shards that are there.
+        partitioner=lambda keys, n: tf.cast(tf.where(keys < 7, n, 0), tf.int32),
+    )
+
+
+@ORDERS
+def test_strings_beside_hash_tables_are_restored(tmp_path, names):
+    path = str(tmp_path / "ckpt")
+    saved, live = strings_beside(names, 1), strings_beside(names, 7)
+    tf.train.Checkpoint(model=saved).write(path)
+
+    tf.train.Checkpoint(model=live).read(path).assert_consumed()
+
+    assert all_rows(live, names) == all_rows(saved, names)
+
+
+def test_a_hash_table_in_the_place_of_strings_is_refused(tmp_path):
+    names = ("texts", "table")
+    path = str(tmp_path / "ckpt")
+    saved = strings_beside(names, 1)
+    saved.texts, saved.table = saved.table, saved.texts
+    tf.train.Checkpoint(model=saved).write(path)
+    live = strings_beside(names, 7)
+    before = all_rows(live, names)
+
+    with pytest.raises(tf.errors.OpError, match="texts"):
+        tf.train.Checkpoint(model=live).read(path)
+
+    assert all_rows(live, names) == before

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 import fresh_process
 import tfembed.dynamic_embedding as de
-from checkpoint import bundle_files
+from checkpoint import bundle_files, crafted_files
 from dynamic_embedding import file_variables
 from saved_models import assert_same_content, content, trained_model
 from tfembed import checkpoint, errors, optimizers, policies
@@ -366,6 +366,19 @@ def test_rows_are_in_files(tmp_path, file, listed, kind):
         variable.load_from_file_system(tmp_path)
 
     assert file_variables.contents(variable) == before
+
+
+def test_a_manifest_says_whose_rows_the_files_hold(tmp_path):
+    variable = file_variables.filled()
+    variable.save_to_file_system(tmp_path)
+    (manifest,) = tmp_path.glob(".tfembed.*")
+    lines = manifest.read_bytes().splitlines()[:-1]
+    others = [line for line in lines if not line.startswith(b"table ")]
+    assert len(others) == len(lines) - 1
+    manifest.write_bytes(crafted_files.with_end(others))
+
+    with pytest.raises(tf.errors.DataLossError, match="whose rows"):
+        variable.load_from_file_system(tmp_path)
 
 
 # What TensorFlow's reader answers by ending the process.

@@ -154,7 +154,7 @@ def test_a_manifest_that_is_damaged_or_later_is_refused(tmp_path):
         (text[:-20], tf.errors.DataLossError, "damaged or cut off"),
         ("", tf.errors.DataLossError, "does not begin"),
         (
-            text.replace("row_files 2", "row_files 3"),
+            text.replace("row_files 1", "row_files 2"),
             tf.errors.InvalidArgumentError,
             "this release reads",
         ),

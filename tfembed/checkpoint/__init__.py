@@ -11,5 +11,6 @@ from tfembed.checkpoint.verification import verify
 
 __all__ = ["tensor_prefix", "verify"]
 
-_table_saver.register()
+# The last saver that fits an object saves it.
 _string_saver.register()
+_table_saver.register()

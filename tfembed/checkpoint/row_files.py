@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
+import pathlib
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,6 +19,7 @@ from tfembed.tables import HashTable
 __all__ = ["FileStem", "find_pairs", "find_stems", "load", "save_set"]
 
 
+_READ_AHEAD_BYTES = 64 << 20
 _OF_SHARD = r"_mht_\d+of\d+(?:_rank\d+_size\d+)?"
 
 
@@ -61,7 +62,7 @@ def find_stems(folder: str, name: str) -> list[FileStem]:
         + r"_mht_(\d+)of(\d+)_rank(\d+)_size(\d+)-(?:keys|values)"
     )
     stems = set()
-    for file in tf.io.gfile.listdir(folder):
+    for file in _names(folder):
         if match := pattern.fullmatch(file.rstrip("/")):
             shard, num_shards, rank, size = map(int, match.groups())
             stems.add(FileStem(name, num_shards, size, rank, shard - 1))
@@ -82,13 +83,36 @@ def find_pairs(folder: str, stem: str) -> list[str]:
     """
     name = re.sub(_OF_SHARD + "$", "", stem)
     pattern = re.compile(f"({re.escape(name)}{_OF_SHARD})-keys")
-    pairs = {stem} if tf.io.gfile.exists(f"{folder}/{stem}-keys") else set()
-    for file in tf.io.gfile.listdir(folder):
-        if match := pattern.fullmatch(file):
+    pairs = set()
+    for file in _names(folder):
+        if file == f"{stem}-keys":
+            pairs.add(stem)
+        elif match := pattern.fullmatch(file):
             pairs.add(match[1])
     if not pairs:
         raise _no_files(folder, name, stem)
     return sorted(pairs)
+
+
+def _names(folder: str) -> list[str]:
+    """The names of all that lies in a folder.
+
+    TensorFlow's list of a local folder ends where the system cannot go on, and
+    a load by such a list would lack rows.
+    """
+    if "://" in folder:
+        names: list[str] = tf.io.gfile.listdir(folder)
+        return names
+    try:
+        return [path.name for path in pathlib.Path(folder).iterdir()]
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise tf.errors.NotFoundError(
+            None, None, f"There is no folder '{folder}'."
+        ) from error
+    except OSError as error:
+        raise tf.errors.UnavailableError(
+            None, None, f"Folder '{folder}' cannot be listed: {error}."
+        ) from error
 
 
 def _no_files(folder: str, name: str, stem: Any) -> tf.errors.NotFoundError:
@@ -142,8 +166,10 @@ def load(
     """Reads pairs of files in chunks, one after the other.
 
     All is checked before the first row is written: the files, and by a pass of
-    its own what a partitioner makes of the keys. A table of bounded size gets
-    no more rows at a time than each of its shards may hold.
+    its own what a partitioner makes of the keys. Files of 64 MB at most are read
+    as a whole first; where a larger one fails later, when it is read again, the
+    rows before are loaded. A table of bounded size gets no more rows at a time
+    than each of its shards may hold.
 
     Args:
       table: where the rows go, with their dtypes and width.
@@ -171,19 +197,32 @@ def load(
         own = select(keys)
         return keys[own], values[own]
 
+    def write(keys: tf.Tensor, values: tf.Tensor) -> None:
+        table.upsert(*selected(keys, values))
+
+    def check(keys: tf.Tensor, values: tf.Tensor) -> None:
+        if table.partitioner is not None:
+            table.partition(selected(keys, values)[0])
+
     def run() -> tf.Tensor:
         row_format = RowFormat(table.key_dtype, table.value_dtype, table.dim)
-        pairs = file_ops.check(
+        paths, sizes = file_ops.check(
             table.handles, folder, stems, row_format, table.file_owner
         )
-        read = functools.partial(_for_each_chunk, *pairs, row_format)
-        checked = tf.constant(0)
-        if table.partitioner is not None:
-            checked = read(
-                lambda *rows: _deal(table, selected(*rows)[0]), buffer_size
-            )
-        with tf.control_dependencies([checked]):
-            return read(lambda *rows: table.upsert(*selected(*rows)), max_rows)
+        chunks = _Chunks(paths, sizes, row_format, max_rows)
+
+        def stream() -> tf.Tensor:
+            checked = tf.constant(0)
+            if table.partitioner is not None:
+                checked = chunks.for_each(check)
+            with tf.control_dependencies([checked]):
+                return chunks.for_each(write)
+
+        return tf.cond(
+            tf.reduce_sum(sizes) <= _READ_AHEAD_BYTES,
+            lambda: chunks.read_ahead(check, write),
+            stream,
+        )
 
     if orders_by_itself():
         run()
@@ -192,34 +231,109 @@ def load(
     return tf.function(run, autograph=False)().op
 
 
-def _deal(table: HashTable, keys: tf.Tensor) -> None:
-    table.partition(keys)
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Chunks:
+    """The rows of pairs of files, some at a time.
 
+    Attributes:
+      paths, sizes: as `tfembed.ops.files.check` gives them.
+      row_format: what the files hold.
+      max_rows: of a chunk.
+    """
 
-def _for_each_chunk(
-    paths: tf.Tensor,
-    sizes: tf.Tensor,
-    row_format: RowFormat,
-    visit: Callable[[tf.Tensor, tf.Tensor], Any],
-    max_rows: int,
-) -> tf.Tensor:
-    start = tf.zeros([2], tf.int64)
+    paths: tf.Tensor
+    sizes: tf.Tensor
+    row_format: RowFormat
+    max_rows: int
 
-    def body(pair: tf.Tensor, offsets: tf.Tensor) -> list[tf.Tensor]:
-        keys, values, following = file_ops.read(
-            paths[pair], offsets, row_format, max_rows=max_rows
+    def for_each(
+        self, visit: Callable[[tf.Tensor, tf.Tensor], Any]
+    ) -> tf.Tensor:
+        """Calls visit(keys, values) for each chunk; what comes after all."""
+
+        def body(pair: tf.Tensor, offsets: tf.Tensor) -> list[tf.Tensor]:
+            keys, values, pair, offsets = self._read(pair, offsets)
+            visit(keys, values)
+            return [pair, offsets]
+
+        end, _ = tf.while_loop(
+            lambda pair, offsets: pair < tf.shape(self.sizes)[0],
+            body,
+            self._start(),
+            parallel_iterations=1,
         )
-        visit(keys, values)
-        done = following[0] >= sizes[pair, 0]
-        return [
-            tf.where(done, pair + 1, pair),
-            tf.where(done, start, following),
+        return end
+
+    def read_ahead(
+        self,
+        check: Callable[[tf.Tensor, tf.Tensor], Any],
+        write: Callable[[tf.Tensor, tf.Tensor], Any],
+    ) -> tf.Tensor:
+        """Calls `check` for each chunk, then `write`; each is read once."""
+        kept = [
+            tf.TensorArray(dtype, size=0, dynamic_size=True, infer_shape=False)
+            for dtype in (
+                self.row_format.key_dtype,
+                self.row_format.value_dtype,
+            )
         ]
 
-    end, _ = tf.while_loop(
-        lambda pair, offsets: pair < tf.shape(sizes)[0],
-        body,
-        [tf.constant(0), start],
-        parallel_iterations=1,
-    )
-    return end
+        def read(
+            pair: tf.Tensor,
+            offsets: tf.Tensor,
+            n: tf.Tensor,
+            all_keys: tf.TensorArray,
+            all_values: tf.TensorArray,
+        ) -> list[Any]:
+            keys, values, pair, offsets = self._read(pair, offsets)
+            check(keys, values)
+            all_keys = all_keys.write(n, keys)
+            all_values = all_values.write(n, values)
+            for array in (all_keys, all_values):
+                # Eager ones complain where the next read fails.
+                if hasattr(array, "mark_used"):
+                    array.mark_used()
+            return [pair, offsets, n + 1, all_keys, all_values]
+
+        _, _, num_chunks, *kept = tf.while_loop(
+            lambda pair, *others: pair < tf.shape(self.sizes)[0],
+            read,
+            [*self._start(), tf.constant(0), *kept],
+            parallel_iterations=1,
+        )
+
+        def write_chunk(n: tf.Tensor) -> list[tf.Tensor]:
+            keys, values = (chunks.read(n) for chunks in kept)
+            write(
+                tf.ensure_shape(keys, [None]),
+                tf.ensure_shape(values, [None, self.row_format.dim]),
+            )
+            return [n + 1]
+
+        (end,) = tf.while_loop(
+            lambda n: n < num_chunks,
+            write_chunk,
+            [tf.constant(0)],
+            parallel_iterations=1,
+        )
+        return end
+
+    @staticmethod
+    def _start() -> list[tf.Tensor]:
+        """The first pair, and the offsets in it."""
+        return [tf.constant(0), tf.zeros([2], tf.int64)]
+
+    def _read(
+        self, pair: tf.Tensor, offsets: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+        """A chunk's keys and values, and where the next one is."""
+        keys, values, following = file_ops.read(
+            self.paths[pair], offsets, self.row_format, max_rows=self.max_rows
+        )
+        done = following[0] >= self.sizes[pair, 0]
+        return (
+            keys,
+            values,
+            tf.where(done, pair + 1, pair),
+            tf.where(done, tf.zeros([2], tf.int64), following),
+        )

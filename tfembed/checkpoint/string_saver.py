@@ -1,12 +1,12 @@
-"""How TensorFlow's savers write and read tables of strings.
+"""How tables of strings are written into and read from checkpoints.
 
 A table is two tensors, `keys` [n] and `values` [n, dim], whatever its number of
-shards.
+shards. `table_saver` saves and restores them together with hash tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import tensorflow as tf
 
@@ -15,33 +15,34 @@ from tfembed.ops import checkpoint as checkpoint_ops
 from tfembed.tables import StringTable
 from tfembed.tables.string_table import StringShard
 
-__all__ = ["register"]
+__all__ = ["SavedStrings", "check_sizes", "register", "restore", "save"]
 
 
 def register() -> None:
-    """Registers the saver and the classes that a SavedModel names."""
+    """Registers the classes that a SavedModel names, and an earlier saver.
+
+    That saver's name is in checkpoints in which string tables were saved by
+    themselves. Who registers another one later saves them by that.
+    """
     private.register_checkpoint_saver(
         "StringTable",
         predicate=lambda x: isinstance(x, StringTable) and x.saveable is None,
-        save_fn=_save,
-        restore_fn=_restore,
+        save_fn=save,
+        restore_fn=restore,
     )
     private.register_serializable("StringTable", StringTable)
     private.register_serializable("StringShard", StringShard)
 
 
-def _tensor_names(paths: Sequence[str]) -> list[str]:
-    return [
-        f"{path}/.ATTRIBUTES/{tensor}"
-        for path in paths
-        for tensor in ("keys", "values")
-    ]
+def _tensor_names(path: str) -> list[str]:
+    return [f"{path}/.ATTRIBUTES/{tensor}" for tensor in ("keys", "values")]
 
 
-def _save(
+def save(
     trackables: Mapping[str, StringTable], file_prefix: tf.Tensor
 ) -> tf.Tensor:
-    names = _tensor_names(list(trackables))
+    """Writes tables, by their paths, as one bundle of files; its prefix."""
+    names = [name for path in trackables for name in _tensor_names(path)]
     done = tf.raw_ops.SaveV2(
         prefix=file_prefix,
         tensor_names=names,
@@ -52,37 +53,74 @@ def _save(
         return tf.identity(file_prefix)
 
 
-def _read(prefix: tf.Tensor, names: Sequence[str]) -> list[tf.Tensor]:
-    """The tensors of a checkpoint, once its sizes are known to be true."""
+def check_sizes(prefix: tf.Tensor) -> tf.Tensor:
+    """The prefix, once what its index says is known to be true of its files."""
     checked = checkpoint_ops.check(prefix, checksums=False)
     with tf.control_dependencies([] if checked is None else [checked]):
-        tensors: list[tf.Tensor] = tf.raw_ops.RestoreV2(
-            prefix=prefix,
-            tensor_names=names,
-            shape_and_slices=[""] * len(names),
-            dtypes=[tf.int64, tf.string] * (len(names) // 2),
-        )
-    return tensors
+        return tf.identity(prefix)
 
 
-def _restore(
+def restore(
     trackables: Mapping[str, StringTable], merged_prefix: tf.Tensor
 ) -> None:
-    tensors = _read(merged_prefix, _tensor_names(list(trackables)))
-    tables = list(trackables.values())
-    saved = list(zip(tables, tensors[::2], tensors[1::2], strict=True))
-    checks = [
-        tf.debugging.assert_equal(
+    """Replaces the content of tables, once all of them are read and checked."""
+    prefix = check_sizes(merged_prefix)
+    saved = [
+        SavedStrings(table, prefix, path) for path, table in trackables.items()
+    ]
+    for one in saved:
+        one.replace()
+
+
+class SavedStrings:
+    """The rows of a table, read from a checkpoint and checked.
+
+    Args:
+      table: where the rows go.
+      prefix: what `check_sizes` gives.
+      path: the table's in the checkpoint.
+
+    Raises:
+      tf.errors.OpError: the rows cannot be read, or are not the table's.
+    """
+
+    def __init__(
+        self, table: StringTable, prefix: tf.Tensor, path: str
+    ) -> None:
+        self._table = table
+        try:
+            keys, values = self._read(prefix, path)
+        except tf.errors.OpError as error:
+            raise type(error)(
+                None,
+                None,
+                f"Table '{table.name}' cannot be restored: '{path}': "
+                f"{error.message}",
+            ) from error
+        check = tf.debugging.assert_equal(
             tf.shape(values),
             tf.stack([tf.size(keys), table.dim]),
             f"The saved rows of table '{table.name}' do not fit its width "
             f"{table.dim}",
         )
-        for table, keys, values in saved
-    ]
-    with tf.control_dependencies([c for c in checks if c is not None]):
-        for table, keys, values in saved:
-            table.clear()
-            table.upsert(
-                tf.reshape(keys, [-1]), tf.reshape(values, [-1, table.dim])
-            )
+        with tf.control_dependencies([] if check is None else [check]):
+            self._keys = tf.reshape(keys, [-1])
+            self._values = tf.reshape(values, [-1, table.dim])
+        # A partitioner may name a shard that is not there.
+        table.partition(self._keys)
+
+    def replace(self) -> None:
+        """Has the table hold these rows and no others."""
+        with tf.control_dependencies([self._keys, self._values]):
+            self._table.clear()
+        self._table.upsert(self._keys, self._values)
+
+    @staticmethod
+    def _read(prefix: tf.Tensor, path: str) -> list[tf.Tensor]:
+        tensors: list[tf.Tensor] = tf.raw_ops.RestoreV2(
+            prefix=prefix,
+            tensor_names=_tensor_names(path),
+            shape_and_slices=["", ""],
+            dtypes=[tf.int64, tf.string],
+        )
+        return tensors

@@ -1,8 +1,8 @@
-"""How TensorFlow's savers write and read hash tables.
+"""How TensorFlow's savers write and read hash tables and tables of strings.
 
 A save streams each table into a bundle beside the variables' shards, which
 TensorFlow then merges into one checkpoint. A restore reads and checks all that
-was saved of a table, and only then replaces its content.
+was saved of all tables, and only then replaces their content.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.checkpoint import private
+from tfembed.checkpoint import private, string_saver
 from tfembed.checkpoint.one_device import check_one_device
-from tfembed.checkpoint.table_source import TableSource
+from tfembed.checkpoint.string_saver import SavedStrings
+from tfembed.checkpoint.table_source import Room, TableSource
 from tfembed.ops import checkpoint as checkpoint_ops
 from tfembed.ops.private import orders_by_itself
-from tfembed.tables import HashTable
+from tfembed.tables import HashTable, StringTable
 from tfembed.tables.sharded_table import TableShard
 
 __all__ = ["register", "tensor_prefix"]
@@ -25,9 +26,12 @@ __all__ = ["register", "tensor_prefix"]
 
 def register() -> None:
     """Registers the saver and the classes that a SavedModel names."""
+    # One saver for both kinds: a restore of either must know of the other.
     private.register_checkpoint_saver(
         "HashTable",
-        predicate=lambda x: isinstance(x, HashTable) and x.saveable is None,
+        predicate=lambda x: (
+            isinstance(x, (HashTable, StringTable)) and x.saveable is None
+        ),
         save_fn=_save,
         restore_fn=_restore,
     )
@@ -46,6 +50,31 @@ def tensor_prefix(object_path: str) -> str:
 
 
 def _save(
+    trackables: Mapping[str, HashTable | StringTable], file_prefix: tf.Tensor
+) -> list[tf.Tensor]:
+    hashed, strings = _by_kind(trackables)
+    prefixes = []
+    if hashed:
+        prefixes.append(_save_hash_tables(hashed, file_prefix))
+    if strings:
+        prefix = tf.strings.join([file_prefix, "_strings"])
+        prefixes.append(string_saver.save(strings, prefix))
+    return prefixes
+
+
+def _by_kind(
+    trackables: Mapping[str, HashTable | StringTable],
+) -> tuple[dict[str, HashTable], dict[str, StringTable]]:
+    hashed, strings = {}, {}
+    for path, table in trackables.items():
+        if isinstance(table, HashTable):
+            hashed[path] = table
+        else:
+            strings[path] = table
+    return hashed, strings
+
+
+def _save_hash_tables(
     trackables: Mapping[str, HashTable], file_prefix: tf.Tensor
 ) -> tf.Tensor:
     tables = list(trackables.values())
@@ -67,7 +96,7 @@ def _save(
 
 
 def _restore(
-    trackables: Mapping[str, HashTable], merged_prefix: tf.Tensor
+    trackables: Mapping[str, HashTable | StringTable], merged_prefix: tf.Tensor
 ) -> None:
     if not orders_by_itself():
         raise errors.UnsupportedError(
@@ -75,22 +104,38 @@ def _restore(
             "restored by tf.train.Checkpoint in a graph of TensorFlow 1. "
             "Restore in eager mode, or hold the rows in `Variable`s."
         )
+    hashed, strings = _by_kind(trackables)
+    # All is read and checked before the first write.
+    prefix = string_saver.check_sizes(merged_prefix) if strings else None
+    saved_strings = [
+        SavedStrings(table, prefix, path) for path, table in strings.items()
+    ]
+    if hashed:
+        _restore_hash_tables(hashed, merged_prefix)
+    for saved in saved_strings:
+        saved.replace()
+
+
+def _restore_hash_tables(
+    trackables: Mapping[str, HashTable], merged_prefix: tf.Tensor
+) -> None:
     # A SavedModel serves: its restore op leaves the optimizers' slots out.
     exporting = private.exporting_saved_model()
     for table in trackables.values():
         check_one_device(table.handles, table.name)
+    room = Room()
     sources = [
         TableSource(
             table=table,
             prefix=merged_prefix,
             tensor_name=tensor_prefix(path),
             load_slots=table.takes_slots and not exporting,
+            room=room,
         )
         for path, table in trackables.items()
     ]
-    dealt_here = [s for s in sources if not s.table.deals_by_remainder]
-    for source in dealt_here:
-        source.check_partitioner()
+    for source in sources:
+        source.read_ahead()
     tables = [source.table for source in sources]
     layouts = checkpoint_ops.restore(
         [handle for table in tables for handle in table.handles],
@@ -101,15 +146,11 @@ def _restore(
         deal_rows=[table.deals_by_remainder for table in tables],
         load_slots=[source.load_slots for source in sources],
     )
-    for source in dealt_here:
-        source.deal_rows()
-    for source in sources:
-        # What serves trains nothing, so nothing waits there.
-        if source.table.admission is not None and source.load_slots:
-            source.deal_waiting()
     if tf.executing_eagerly():
         for source, layout in zip(sources, layouts.numpy(), strict=True):
             _adopt(source, layout.decode())
+    for source in sources:
+        source.deal()
 
 
 def _adopt(source: TableSource, layout: str) -> None:

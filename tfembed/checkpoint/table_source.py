@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -11,76 +11,207 @@ import tensorflow as tf
 from tfembed.ops import checkpoint as checkpoint_ops
 from tfembed.ops import table as table_ops
 from tfembed.tables import HashTable
+from tfembed.tables.table_shard import TableShard
 
-__all__ = ["TableSource"]
+__all__ = ["Room", "TableSource"]
 
+_Read = Callable[[tf.Tensor], tuple[tf.Tensor, ...]]
 _Write = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], Any]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class TableSource:
-    """Reads a table of a checkpoint chunk by chunk.
+class Room:
+    """The memory for what a restore reads ahead, of all its tables together.
 
-    Attributes:
-      table: where its rows go.
+    Args:
+      num_bytes: at most.
+    """
+
+    def __init__(self, num_bytes: int = 64 << 20) -> None:
+        self._free = num_bytes
+
+    def take(self, tensors: Sequence[tf.Tensor]) -> bool:
+        """Whether there is room for tensors more, which then is theirs."""
+        self._free -= sum(_bytes_of(tensor) for tensor in tensors)
+        return self._free >= 0
+
+
+def _bytes_of(tensor: tf.Tensor) -> int:
+    size = int(tf.size(tensor))
+    if tensor.dtype != tf.string:
+        return size * int(tensor.dtype.size)
+    # TensorFlow has 24 bytes of each string beside its content.
+    return size * 24 + int(tf.reduce_sum(tf.strings.length(tensor)))
+
+
+class _Chunks:
+    """A saved table's keys and what belongs to them, chunk by chunk.
+
+    Args:
+      read: chunk number -> keys, what belongs to them, number of chunks.
+      room: for chunks that are read ahead.
+    """
+
+    def __init__(self, read: _Read, room: Room) -> None:
+        self._read = read
+        self._room = room
+        self._kept: list[tuple[tf.Tensor, ...]] | None = None
+
+    def read_ahead(self, visit: Callable[..., Any]) -> None:
+        """Visits all chunks; the next `for_each` need not read them again.
+
+        It does where there was no room, and in functions and graphs.
+        """
+        kept: list[tuple[tf.Tensor, ...]] = []
+        has_room = tf.executing_eagerly()
+
+        def visit_and_keep(*chunk: tf.Tensor) -> None:
+            nonlocal has_room
+            visit(*chunk)
+            has_room = has_room and self._room.take(chunk)
+            if has_room:
+                kept.append(chunk)
+            else:
+                kept.clear()
+
+        self.for_each(visit_and_keep)
+        self._kept = kept if has_room else None
+
+    def for_each(self, visit: Callable[..., Any]) -> None:
+        """Calls visit(keys, what belongs to them) for each chunk."""
+        if self._kept is not None:
+            for chunk in self._kept:
+                visit(*chunk)
+            return
+
+        # Chunk 0 is there in an empty table too.
+        def body(chunk: tf.Tensor, num_chunks: tf.Tensor) -> list[tf.Tensor]:
+            *content, num_chunks = self._read(chunk)
+            visit(*content)
+            return [chunk + 1, num_chunks]
+
+        first = tf.constant(0, tf.int64)
+        tf.while_loop(
+            lambda chunk, num_chunks: chunk < num_chunks,
+            body,
+            [first, first + 1],
+            parallel_iterations=1,
+        )
+
+
+class TableSource:
+    """What a program, not an op, restores of a table of a checkpoint.
+
+    Those are rows that a partitioner deals, or a hash of strings, and keys that
+    wait for admission.
+
+    Args:
+      table: where all that goes.
       prefix: the checkpoint's, a string scalar.
       tensor_name: the table's in the checkpoint.
       load_slots: whether saved slots are loaded.
+      room: for what is read ahead.
     """
 
-    table: HashTable
-    prefix: tf.Tensor
-    tensor_name: str
-    load_slots: bool
+    def __init__(
+        self,
+        *,
+        table: HashTable,
+        prefix: tf.Tensor,
+        tensor_name: str,
+        load_slots: bool,
+        room: Room,
+    ) -> None:
+        self.table = table
+        self.tensor_name = tensor_name
+        self.load_slots = load_slots
+        self._prefix = prefix
+        self._like = table.handle  # Has the layout of the rows to restore.
+        self._rows: _Chunks | None = None
+        if not table.deals_by_remainder:
+            self._rows = _Chunks(self._read_rows, room)
+        # What serves trains nothing, so nothing waits there.
+        self._waiting: _Chunks | None = None
+        if table.admission is not None and load_slots:
+            self._waiting = _Chunks(self._read_waiting, room)
 
-    def check_partitioner(self) -> None:
-        """Deals all keys to shards and drops them, so that errors come early.
+    def read_ahead(self) -> None:
+        """Reads all that `deal` will write, and deals it to see that it can be.
 
         Raises:
+          tf.errors.OpError: files that cannot be read, or do not fit the table.
           tf.errors.InvalidArgumentError: a shard that is not there.
         """
-        self._for_each_chunk(
-            self._read_rows, lambda keys, rows: self.table.partition(keys)
-        )
+        if self._rows is not None:
+            self._lay_out_slots()
+            self._rows.read_ahead(self._partition)
+        if self._waiting is not None:
+            self._waiting.read_ahead(self._partition)
 
-    def deal_rows(self) -> None:
-        """Adds all rows to the table, which is empty; in eager mode all or none.
+    def deal(self) -> None:
+        """Adds all to the table, which is empty; in eager mode all or none.
 
         Raises:
           tf.errors.ResourceExhaustedError: no memory.
         """
         try:
-            self._for_each_chunk(
-                self._read_rows, self._to_shards(table_ops.import_rows)
-            )
+            if self._rows is not None:
+                self._rows.for_each(self._to_shards(table_ops.import_rows))
+            if self._waiting is not None:
+                self._waiting.for_each(
+                    self._to_shards(table_ops.import_waiting)
+                )
         except tf.errors.OpError:
             self.table.clear()
             raise
 
-    def deal_waiting(self) -> None:
-        """Has the keys that waited for admission wait in the table."""
-        self._for_each_chunk(
-            self._read_waiting, self._to_shards(table_ops.import_waiting)
+    def _lay_out_slots(self) -> None:
+        """Takes over the checkpoint's slots, not in the table yet."""
+        is_known = self.table.slot_names or not self.load_slots
+        if is_known or not tf.executing_eagerly():
+            return
+        shard = self.table.shards[0]
+        options = dataclasses.replace(shard.options, init_size=0)
+        self._shard = TableShard(options, shard.device)  # Holds the handle.
+        self._like = self._shard.resource_handle
+        checkpoint_ops.restore(
+            [self._like],
+            self._prefix,
+            tensor_names=[self.tensor_name],
+            shard_counts=[1],
+            keep_seeds=[True],
+            deal_rows=[False],
+            load_slots=[True],
         )
 
+    def _partition(self, keys: tf.Tensor, beside: tf.Tensor) -> None:
+        del beside
+        self.table.partition(keys)
+
     def _read_rows(self, chunk: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        return checkpoint_ops.read_chunk(
-            self.table.handle,
-            self.prefix,
+        keys, *others = checkpoint_ops.read_chunk(
+            self._like,
+            self._prefix,
             chunk,
             tensor_name=self.tensor_name,
             load_slots=self.load_slots,
             has_string_keys=self.table.key_dtype == tf.string,
         )
+        return self._cast(keys), *others
 
     def _read_waiting(self, chunk: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        return checkpoint_ops.read_waiting(
-            self.table.handle,
-            self.prefix,
+        keys, *others = checkpoint_ops.read_waiting(
+            self._like,
+            self._prefix,
             chunk,
             tensor_name=self.tensor_name,
             has_string_keys=self.table.key_dtype == tf.string,
         )
+        return self._cast(keys), *others
+
+    def _cast(self, keys: tf.Tensor) -> tf.Tensor:
+        if keys.dtype == self.table.key_dtype:
+            return keys
+        return tf.cast(keys, self.table.key_dtype)  # int32 is stored wider.
 
     def _to_shards(self, write: _Write) -> Callable[..., None]:
         """What deals keys and what belongs to them to the shards."""
@@ -96,24 +227,3 @@ class TableSource:
                 write(handle, part_keys, part_beside)
 
         return deal
-
-    def _for_each_chunk(
-        self,
-        read: Callable[[tf.Tensor], tuple[tf.Tensor, ...]],
-        visit: Callable[[tf.Tensor, tf.Tensor], Any],
-    ) -> None:
-        # Chunk 0 is there in an empty table too.
-        def body(chunk: tf.Tensor, num_chunks: tf.Tensor) -> list[tf.Tensor]:
-            keys, beside, num_chunks = read(chunk)
-            if keys.dtype != self.table.key_dtype:  # int32 is stored wider.
-                keys = tf.cast(keys, self.table.key_dtype)
-            visit(keys, beside)
-            return [chunk + 1, num_chunks]
-
-        first = tf.constant(0, tf.int64)
-        tf.while_loop(
-            lambda chunk, num_chunks: chunk < num_chunks,
-            body,
-            [first, first + 1],
-            parallel_iterations=1,
-        )

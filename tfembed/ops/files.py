@@ -44,7 +44,8 @@ def save(
       tf.errors.AlreadyExistsError: the files hold rows of another table, which
         has written them and lives, or is called otherwise.
       tf.errors.OpError: the files cannot be written; or, with `append`, those
-        there cannot be loaded. They are as they were.
+        there cannot be loaded. They are as they were, unless the text says that
+        the rows are saved, but may not be on the disk yet.
     """
     return library.load().tfembed_table_save_files(
         tables,

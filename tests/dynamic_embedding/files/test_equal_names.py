@@ -301,6 +301,29 @@ def test_savers_of_one_table_each_and_dicts_keep_both_apart(tmp_path):
             assert [keys.tolist() for keys in found] == [[1], [2]]
 
 
+def test_savers_do_not_check_another_savers_table_of_the_name(tmp_path):
+    with graph_and_session() as session:
+        narrow, wide = (
+            [de.Variable(dim=dim, name=name) for name in ("a", "b")]
+            for dim in (2, 3)
+        )
+        pairs = [(narrow[0], wide[1]), (wide[0], narrow[1])]
+        key = tf.constant([1], tf.int64)
+        session.run([v.upsert(key, tf.ones([1, v.dim])) for v in narrow + wide])
+        savers = [v1.train.Saver(list(pair)) for pair in pairs]
+        savers.append(v1.train.Saver([narrow[0], wide[1]]))
+        for i, saver in enumerate(savers):
+            path = saver.save(session, str(tmp_path / str(i)))
+            session.run([v.clear() for v in narrow + wide])
+            saver.restore(session, path)
+            restored = pairs[i % 2]
+            for v in narrow + wide:
+                assert session.run(v.size()) == (v in restored)
+            session.run(
+                [v.upsert(key, tf.ones([1, v.dim])) for v in narrow + wide]
+            )
+
+
 def test_a_table_that_is_given_twice_is_saved_once(tmp_path):
     with graph_and_session() as session:
         v, _ = graph_tables(session, ("u", "v"))

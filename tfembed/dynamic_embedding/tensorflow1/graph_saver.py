@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -16,12 +18,56 @@ from tfembed.tables import HashTable
 
 __all__ = ["TableSaveable", "add_to_savers", "saveables"]
 
+# All that were made in a graph.
+_of_graph: weakref.WeakKeyDictionary[
+    tf.Graph, list[weakref.ref[TableSaveable]]
+] = weakref.WeakKeyDictionary()
+
+_asked = itertools.count(1)
+
 # In names of tensors that `tf.train.Checkpoint` gives, and in no Saver's.
 _OF_CHECKPOINTS = ".ATTRIBUTES/"
 
 # What each Saver of a graph restores. No string: a Saver tries to write what
 # collections of such names hold into its meta graph.
 _RESTORED = ("tfembed_restored_tables",)
+
+
+class _Checked(NamedTuple):
+    """A table's part of a checkpoint.
+
+    Attributes:
+      keys: [n].
+      columns: values [n, dim], and the rows of each slot.
+      noted: of its policies.
+      checks: what fails where these do not fit or cannot be read.
+    """
+
+    keys: tf.Tensor
+    columns: list[tf.Tensor]
+    noted: list[tf.Tensor]
+    checks: list[tf.Operation]
+
+
+def _checked_by(read: tf.Operation) -> Iterator[_Checked]:
+    """What an op restores of each table: all must fit before one is changed.
+
+    Other Savers of the graph may have other tables of these names. The Saver
+    that made the op asked its own for their tensors just before.
+    """
+    if read.type != "RestoreV2":
+        return
+    known = [reference() for reference in _of_graph.get(read.graph, [])]
+    by_stem = {
+        saveable.stem: saveable
+        for saveable in sorted(
+            (one for one in known if one is not None),
+            key=lambda saveable: saveable.last_asked,
+        )
+    }
+    for saveable in by_stem.values():
+        if (found := saveable.checked(read)) is not None:
+            yield found
 
 
 class TableSaveable(private.SaveableObject):
@@ -43,6 +89,10 @@ class TableSaveable(private.SaveableObject):
       table: it lives in the current graph.
       name: what the tensors' names begin with; None: as above.
       exports: what was exported of the table, for another saveable of it.
+
+    Attributes:
+      stem: what the tensors' names begin with.
+      last_asked: when a Saver asked for the tensors last, by `_asked`.
     """
 
     def __init__(
@@ -56,9 +106,12 @@ class TableSaveable(private.SaveableObject):
         # An op of the graph's has it: meta graphs write collections by name.
         self.name = name or table.handle.op.name
         self._table = table
-        self._stem = name or FileStem(table.name, num_shards=1).of_shard
+        self.stem = name or FileStem(table.name, num_shards=1).of_shard
         self._noted = policy_tensors.dtypes(table)
+        self._restored: dict[str, _Checked] = {}  # By the op that reads it.
         self.exports = _Exports(table) if exports is None else exports
+        self.last_asked = 0
+        _of_graph.setdefault(table.handle.graph, []).append(weakref.ref(self))
 
     @property
     def table(self) -> HashTable:
@@ -68,6 +121,10 @@ class TableSaveable(private.SaveableObject):
     @property
     def specs(self) -> Sequence[Any]:
         """The tensors, as Savers ask for them when they are made."""
+        self.last_asked = next(_asked)
+        return self._specs()
+
+    def _specs(self) -> _Specs:
         table = self._table
         dtypes = {"keys": table.key_dtype, "values": table.value_dtype}
         for slot in table.slot_names:
@@ -81,10 +138,10 @@ class TableSaveable(private.SaveableObject):
             return self.exports.tensor(i)
 
         # Checkpoints ask for them before they save, and to restore, too.
-        if _OF_CHECKPOINTS not in self._stem:
+        if _OF_CHECKPOINTS not in self.stem:
             dtypes |= self._noted
         specs = [
-            _spec(self.exports, f"{self._stem}-{tensor}", dtype, content, i)
+            _spec(self.exports, f"{self.stem}-{tensor}", dtype, content, i)
             for i, (tensor, dtype) in enumerate(dtypes.items())
         ]
         return _Specs(specs[:num_needed], specs[num_needed:], read)
@@ -92,7 +149,7 @@ class TableSaveable(private.SaveableObject):
     def restore(
         self, restored_tensors: Sequence[tf.Tensor], restored_shapes: Any
     ) -> tf.Operation:
-        """Replaces the content, once it is known to fit.
+        """Replaces the content, once all tables' is read and known to fit.
 
         A Saver calls this when it is made, before it saves anything.
 
@@ -102,9 +159,37 @@ class TableSaveable(private.SaveableObject):
         """
         del restored_shapes
         table = self._table
-        self._check_alone(restored_tensors[0].op.inputs[0])
-        noted = self._read_noted(restored_tensors[0].op)
-        keys, *columns = restored_tensors
+        read = restored_tensors[0].op
+        self._check_alone(read.inputs[0])
+        saved = self._checked(restored_tensors)
+        checks = [check for one in _checked_by(read) for check in one.checks]
+        with tf.control_dependencies([*saved.checks, *checks]):
+            replaced = table.replace(saved.keys, saved.columns)
+        with tf.control_dependencies([replaced]):
+            return tf.group(
+                replaced,
+                *policy_tensors.restore(table, saved.keys, saved.noted),
+            )
+
+    def checked(self, read: tf.Operation) -> _Checked | None:
+        """What `read`, an op that restores, has of the table, if it has it."""
+        names = tf.get_static_value(read.inputs[1])
+        outputs = dict(
+            zip(map(tf.compat.as_str, names), read.outputs, strict=True)
+        )
+        if f"{self.stem}-keys" not in outputs:
+            return None
+        return self._checked([outputs[spec.name] for spec in self._specs()])
+
+    def _checked(self, tensors: Sequence[tf.Tensor]) -> _Checked:
+        read = tensors[0].op
+        if read.name not in self._restored:
+            self._restored[read.name] = self._check(*tensors)
+        return self._restored[read.name]
+
+    def _check(self, keys: tf.Tensor, *columns: tf.Tensor) -> _Checked:
+        table = self._table
+        noted = self._read_noted(keys.op)
         widths = [table.dim, *table.slot_widths[: len(columns) - 1]]
         checks = [
             tf.debugging.assert_equal(
@@ -117,16 +202,15 @@ class TableSaveable(private.SaveableObject):
         checks += policy_tensors.assert_fit(table, keys, noted)
         # What a graph restores has no static shape.
         keys = tf.reshape(keys, [-1])
-        columns = [
+        if table.max_size is not None:
+            parts = table.partition(keys).split(keys)
+            checks += table.check_bounds(parts, even_alone=True)
+        reshaped = [
             tf.reshape(column, [-1, width])
             for column, width in zip(columns, widths, strict=True)
         ]
-        with tf.control_dependencies(checks):
-            replaced = table.replace(keys, columns)
-        with tf.control_dependencies([replaced]):
-            return tf.group(
-                replaced, *policy_tensors.restore(table, keys, noted)
-            )
+        checks += [tensor.op for tensor in noted]
+        return _Checked(keys, reshaped, noted, checks)
 
     def _check_alone(self, prefix: tf.Tensor) -> None:
         """Refuses a second table of one name in the Saver that reads `prefix`."""
@@ -134,10 +218,10 @@ class TableSaveable(private.SaveableObject):
         restored = graph.get_collection_ref(_RESTORED)
         if not restored:
             restored.append({})
-        other = restored[0].setdefault((prefix.name, self._stem), self._table)
+        other = restored[0].setdefault((prefix.name, self.stem), self._table)
         if other is not self._table:
             raise errors.ArgumentError(
-                f"A Saver cannot save two tables as '{self._stem}': "
+                f"A Saver cannot save two tables as '{self.stem}': "
                 f"'{other.name}' and '{self._table.name}' ('/' counts as '_'). "
                 "Give each Variable a `name` of its own, or give the Saver a "
                 "dict of them by the names to save them under."
@@ -151,7 +235,7 @@ class TableSaveable(private.SaveableObject):
             return checkpoint_ops.read(
                 restore.inputs[0],
                 tensors={
-                    f"{_notes_stem(self._stem)}-{name}": dtype
+                    f"{_notes_stem(self.stem)}-{name}": dtype
                     for name, dtype in self._noted.items()
                 },
             )

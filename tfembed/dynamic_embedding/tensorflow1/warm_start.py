@@ -66,9 +66,13 @@ def warm_start(
         _SavedRows.find(reader, path, one, previous.get(one.name, one.name))
         for one in variables
     ]
-    replaced = [
-        rows.replace(one) for rows, one in zip(saved, variables, strict=True)
-    ]
+    # All is read and checked before the first variable is changed.
+    found = [rows.read(one) for rows, one in zip(saved, variables, strict=True)]
+    with tf.control_dependencies([x for rows in found for x in rows]):
+        replaced = [
+            one.table.replace(keys, [values])
+            for one, (keys, values) in zip(variables, found, strict=True)
+        ]
     return None if tf.executing_eagerly() else tf.group(*replaced)
 
 
@@ -160,12 +164,23 @@ class _SavedRows:
                 )
         return cls(path, stems)
 
-    def replace(self, variable: Variable) -> Any:
-        """Has the variable hold these rows; the operation, in graphs."""
-        keys = self._read("keys", variable.key_dtype)
+    def read(self, variable: Variable) -> tuple[tf.Tensor, tf.Tensor]:
+        """The keys [n] and rows [n, dim], which fit the variable."""
+        keys = tf.reshape(self._read("keys", variable.key_dtype), [-1])
         values = self._read("values", variable.value_dtype)
-        values = tf.reshape(values, [-1, variable.dim])
-        return variable.table.replace(tf.reshape(keys, [-1]), [values])
+        table = variable.table
+        check = tf.debugging.assert_equal(
+            tf.size(values),
+            tf.size(keys) * variable.dim,
+            f"The checkpoint {self.path} has not a row for each key of "
+            f"{variable.name!r}",
+        )
+        checks = [] if check is None else [check]
+        if table.max_size is not None:
+            parts = table.partition(keys).split(keys)
+            checks += table.check_bounds(parts, even_alone=True)
+        with tf.control_dependencies(checks):
+            return tf.identity(keys), tf.reshape(values, [-1, variable.dim])
 
     def _read(self, part: str, dtype: tf.DType) -> tf.Tensor:
         n = len(self.stems)

@@ -405,7 +405,8 @@ class Variable(
             another name, or of another variable of this name that lives and
             whose rows were not loaded into this one.
           tf.errors.OpError: the files cannot be written, or, to append to,
-            cannot be read. They are as they were.
+            cannot be read. They are as they were, unless the text says that
+            the rows are saved, but may not be on the disk yet.
         """
         self._check_has_raw_form()
         stems: Sequence[Any] = file_name_list or []
@@ -439,7 +440,8 @@ class Variable(
         """Adds the rows of files to those that are there; the files' win.
 
         Each row goes to the shard that the partitioner says, whichever file it
-        is in. All files are checked before the first row is written.
+        is in. All files are checked before the first row is written, and read
+        before that, too, where they have 64 MB at most.
 
         Args:
           dirpath, proc_size, proc_rank, dirpath_env, name: as for
