@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfembed.ops import checkpoint as checkpoint_ops
 from tfembed.ops import table as table_ops
 from tfembed.tables import HashTable
-from tfembed.tables.table_shard import TableShard
+from tfembed.tables.sharded_table import TableShard
 
 __all__ = ["Room", "TableSource"]
 
