@@ -331,7 +331,12 @@ class RowFiles:
         n = len(handles)
         stems = [f"fs_mht_{i + 1}of{n}_rank0_size1" for i in range(n)]
         files.save(
-            handles, tf.constant(folder), stems, buffer_size=100, append=True
+            handles,
+            tf.constant(folder),
+            stems,
+            buffer_size=100,
+            append=True,
+            owner=self._variable.table.file_owner,
         )
 
     def after(self, accepted):
