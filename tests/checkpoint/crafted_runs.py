@@ -275,7 +275,7 @@ class Strings:
 
         self._table = make(1)
         prefix = tf.constant(str(folder / "strings"))
-        string_saver._save({"s": make(7)}, prefix)
+        string_saver.save({"s": make(7)}, prefix)
         self.bundle = bundle_files.Bundle.load(str(folder / "strings"))
         self._before = self.state()
 
@@ -284,7 +284,7 @@ class Strings:
 
     def readers(self, prefix, rng):
         yield lambda: checkpoint.verify(prefix)
-        yield lambda: string_saver._restore(
+        yield lambda: string_saver.restore(
             {"s": self._table}, tf.constant(prefix)
         )
 
@@ -331,7 +331,12 @@ class RowFiles:
         n = len(handles)
         stems = [f"fs_mht_{i + 1}of{n}_rank0_size1" for i in range(n)]
         files.save(
-            handles, tf.constant(folder), stems, buffer_size=100, append=True
+            handles,
+            tf.constant(folder),
+            stems,
+            buffer_size=100,
+            append=True,
+            owner=self._variable.table.file_owner,
         )
 
     def after(self, accepted):
