@@ -70,11 +70,10 @@ def test_an_integer_may_have_one_limit():
 
 @pytest.mark.parametrize(
     ("value", "error"),
-    [(-1, ValueError), (1.5, TypeError), (False, TypeError), ("1", TypeError)],
+    [(-1, ValueError), (1.0, TypeError), (False, TypeError), ("1", TypeError)],
 )
 def test_a_number_of_keys_is_an_integer_that_is_not_negative(value, error):
     assert checks.key_count(np.int32(0), "keep") == 0
-    assert checks.key_count(3.0, "keep") == 3
     with pytest.raises(error, match="`keep`") as caught:
         checks.key_count(value, "keep")
     assert isinstance(caught.value, errors.TfembedError)

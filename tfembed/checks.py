@@ -59,10 +59,12 @@ def key_count(value: Any, argument: str) -> int:
     """`value` as a number of keys.
 
     Raises:
-      tfembed.errors.DtypeError: (also TypeError) not an integer.
+      tfembed.errors.DtypeError: (also TypeError) not an integer; a whole float
+        is none either, as in TFRA's `restrict`.
       tfembed.errors.ArgumentError: a negative one.
     """
-    number = whole(value)
+    value = scalar(value)
+    number = None if isinstance(value, float) else whole(value)
     if number is None:
         raise errors.DtypeError(
             f"`{argument}` must be an integer, a number of keys; got {value!r}."

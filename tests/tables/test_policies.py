@@ -191,7 +191,7 @@ def test_one_word_of_notes_leaves_other_dtypes_alone(shape, keys, values):
     ("call", "error", "text"),
     [
         (lambda t: t.evict(-1), ValueError, "`keep`"),
-        (lambda t: t.evict(1.5), TypeError, "`keep`"),
+        (lambda t: t.evict(1.0), TypeError, "`keep`"),
         (lambda t: t.evict(True), TypeError, "`keep`"),
         (lambda t: t.expire(-1), ValueError, "`limit`"),
         (lambda t: t.expire(float("nan")), ValueError, "`limit`"),
