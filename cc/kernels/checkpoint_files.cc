@@ -136,8 +136,7 @@ absl::Status FindExtents(const TensorSliceProto& slice,
   for (int d = 0; d < shape.dims(); ++d) {
     const auto& extent = slice.extent(d);
     const int64_t size = shape.dim_size(d);
-    const bool has_length =
-        extent.has_length_case() == TensorSliceProto::Extent::kLength;
+    const bool has_length = tensorflow::TensorSlice::HasExtentLength(extent);
     const int64_t length = has_length ? extent.length() : size;
     if (extent.start() < 0 || extent.start() > size || length < 0 ||
         length > size - extent.start()) {

@@ -392,12 +392,15 @@ def test_a_gradient_leaves_the_loop_or_branch_that_its_tape_is_around():
         return tape.gradient(y, x)
 
     def in_loop(x):
-        return tf.while_loop(lambda y: y < 4.0, noted, [x])
+        return tf.while_loop(lambda y: y < 4.0, lambda y: noted(y), [x])
+
+    def alone(x):
+        return noted(x)
 
     def in_branch(x):
         return tf.cond(x > 0.0, lambda: noted(x), lambda: x)
 
-    for wrapped in (noted, in_branch, in_loop):
+    for wrapped in (alone, in_branch, in_loop):
         trace(tf.constant(1.0), wrapped)
     assert list(dict.fromkeys(found)) == ["", "branch", "loop"]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.eager import forwardprop_util, record, tape
+from tensorflow.python.eager import backprop, forwardprop_util, record, tape
 from tensorflow.python.framework import (
     auto_control_deps,
     auto_control_deps_utils,
@@ -190,6 +190,19 @@ def asked_by_custom_gradient() -> bool:
     """Whether who called the caller is tf.custom_gradient itself."""
     asking = sys._getframe(2)
     return asking.f_globals.get("__name__") == custom_gradient.__name__
+
+
+def asked_by_watch() -> bool:
+    """Whether `tape.watch` takes apart what it is given, up to five calls above."""
+    frame: Any = sys._getframe(2)
+    for _ in range(5):
+        if frame is None:
+            return False
+        is_there = frame.f_globals.get("__name__") == backprop.__name__
+        if is_there and frame.f_code.co_name == "watch":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def is_recomputed() -> bool:
@@ -411,6 +424,8 @@ def unnamed_variable(name: str, **arguments: Any) -> tf.Variable:
       name: the variable's.
       **arguments: the others of tf.Variable.
     """
+    if tf.distribute.has_strategy():  # Which may make one for each replica.
+        return tf.Variable(name=name, **arguments)
     with tf.name_scope(""):  # Which is part of a name.
         variable: Any = tf.Variable(**arguments)
     variable._handle_name = variable.handle._name = f"{name}:0"

@@ -35,7 +35,10 @@ class Expiry:
     def __post_init__(self) -> None:
         object.__setattr__(self, "limit", check_limit(self.limit))
         if self.every is not None:
-            every = checks.integer(self.every, "every", least=1)
+            # A period is no size that programs compute: no float counts steps.
+            given = checks.scalar(self.every)
+            given = None if isinstance(given, float) else given
+            every = checks.integer(given, "every", least=1)
             object.__setattr__(self, "every", every)
         if not isinstance(self.at_checkpoints, bool):
             raise errors.ArgumentError(

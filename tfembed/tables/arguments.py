@@ -91,6 +91,10 @@ def check_devices(devices: Sequence[str], table: str) -> tuple[str, ...]:
       tfembed.errors.UnsupportedError: a device that is no CPU.
     """
     is_list = isinstance(devices, Sequence) and not isinstance(devices, str)
+    with tf.init_scope():
+        is_graph = not tf.executing_eagerly()
+    if is_list and is_graph:  # Where "" is any device.
+        devices = ["/CPU:0" if one == "" else one for one in devices]
     kinds = [_device_type(device) for device in devices] if is_list else []
     if not kinds or _NO_DEVICE in kinds:
         raise errors.ArgumentError(

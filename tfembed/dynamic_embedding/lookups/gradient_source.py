@@ -120,8 +120,12 @@ class WatchedTable(tf.Variable):
 
     @property
     def trainable(self) -> bool:
-        """Whether the table is."""
-        return bool(self.params.trainable)
+        """False: `tf.Module.trainable_variables` does not list tables by this.
+
+        Modules expand what is composite, as tapes do, and would list the table
+        beside the shadows that they have, whose gradients are a part of its own.
+        """
+        return False
 
     @property
     def handle(self) -> tf.Tensor:
@@ -232,6 +236,10 @@ class _SourceSpec(tf.TypeSpec):
         return (id(self._source),)
 
     def _to_components(self, value: Any) -> list[Any]:
+        # Modules and tf_keras' layers take apart their attributes as well, and
+        # would list a table among their variables.
+        if not isinstance(value, StandIn) and not private.asked_by_watch():
+            return []
         source = value.source if isinstance(value, StandIn) else value
         return [getattr(source, "watched", source)]
 

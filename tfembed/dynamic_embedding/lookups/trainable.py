@@ -55,7 +55,11 @@ def watch(
     """
     if wrapper is None or wrapper.trainable:
         note_lookup(params)
-    anchors = [a for a in (params, wrapper) if a is not None and a.trainable]
+    anchors = [
+        a
+        for a in (params, wrapper)
+        if a is not None and a.trainable and not _is_of_replicas(a)
+    ]
     if tf.executing_eagerly() and not tape_records():
         # A third of the time of an eager lookup of a few keys. What recomputes
         # it later, under a tape, asks now which variables it uses.
@@ -73,6 +77,18 @@ def watch(
         watched = trainable_rows(anchor, ids, watched)
     watched = tf.cast(watched, dtype)
     return rows + watched if wide else watched
+
+
+def _is_of_replicas(anchor: Any) -> bool:
+    """Whether each replica has its own handle, and this runs on none of them.
+
+    So it is where Keras builds a model under a strategy, and nothing is trained.
+    """
+    return (
+        isinstance(anchor, LookupBuffer)
+        and tf.distribute.in_cross_replica_context()
+        and isinstance(anchor._buffer, tf.distribute.DistributedValues)
+    )
 
 
 def check_max_norm(max_norm: Any, params: Any) -> None:
