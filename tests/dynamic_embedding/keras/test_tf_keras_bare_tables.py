@@ -7,7 +7,9 @@ import warnings
 import numpy as np
 import pytest
 import tensorflow as tf
-from dynamic_embedding.test_bare_tables import (
+
+import tfembed.dynamic_embedding as de
+from dynamic_embedding.keras.test_bare_tables import (
     IDS,
     LABELS,
     NOT_TRAINED,
@@ -16,8 +18,6 @@ from dynamic_embedding.test_bare_tables import (
     is_trained,
     table,
 )
-
-import tfembed.dynamic_embedding as de
 
 tf_keras = pytest.importorskip("tf_keras")
 OPTIMIZERS = pytest.mark.parametrize(
