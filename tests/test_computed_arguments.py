@@ -71,7 +71,6 @@ SIZES = {
         lambda n: policies.BloomAdmission(n, capacity=n),
         lambda p: p.capacity,
     ),
-    "every": (lambda n: policies.Expiry(1, every=n), lambda p: p.every),
     "TableConfig max_size": (
         lambda n: tfembed.TableConfig(
             None, 2, name="t", max_size=n, eviction=LRU

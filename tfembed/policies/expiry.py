@@ -36,9 +36,12 @@ class Expiry:
         object.__setattr__(self, "limit", check_limit(self.limit))
         if self.every is not None:
             # A period is no size that programs compute: no float counts steps.
-            given = checks.scalar(self.every)
-            given = None if isinstance(given, float) else given
-            every = checks.integer(given, "every", least=1)
+            if isinstance(checks.scalar(self.every), float):
+                raise errors.ArgumentError(
+                    "`every` must be an integer of at least 1; got "
+                    f"{self.every!r}."
+                )
+            every = checks.integer(self.every, "every", least=1)
             object.__setattr__(self, "every", every)
         if not isinstance(self.at_checkpoints, bool):
             raise errors.ArgumentError(

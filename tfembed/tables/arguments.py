@@ -93,7 +93,8 @@ def check_devices(devices: Sequence[str], table: str) -> tuple[str, ...]:
     is_list = isinstance(devices, Sequence) and not isinstance(devices, str)
     with tf.init_scope():
         is_graph = not tf.executing_eagerly()
-    if is_list and is_graph:  # Where "" is any device.
+    if is_list and is_graph and any(devices):
+        # In a graph "" beside other names is the first device.
         devices = ["/CPU:0" if one == "" else one for one in devices]
     kinds = [_device_type(device) for device in devices] if is_list else []
     if not kinds or _NO_DEVICE in kinds:
