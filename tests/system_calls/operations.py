@@ -35,7 +35,7 @@ from tensorflow.python.training import py_checkpoint_reader
 import tfembed
 import tfembed.dynamic_embedding as de
 from tfembed import errors, optimizers, policies
-from tfembed.tables import HashTable, StringTable, table_snapshot
+from tfembed.tables import HashTable, StringTable, hash_table
 
 v1 = tf.compat.v1
 
@@ -121,7 +121,7 @@ def of_table(table: Any) -> Content:
     """All that a table holds, in the order of its keys."""
     if isinstance(table, StringTable):
         return _in_order("rows", [x.numpy() for x in table.export()])
-    found = table_snapshot.take(table, table.shards)
+    found = hash_table.take(table, table.shards)
     columns = [x.numpy() for x in found.columns]
     notes, waiting, seen, counters, _ = (x.numpy() for x in found.notes)
     if notes.size:
