@@ -448,7 +448,8 @@ def saved_models(make: Callable[[], Served]) -> Callable[[], Repeat]:
         with tempfile.TemporaryDirectory() as folder:
             model = make()
             tf.saved_model.save(model, folder)
-            tf.saved_model.load(folder).serve(IDS)
+            loaded = tf.saved_model.load(folder)
+            loaded.serve(IDS)  # Whose variables go with the model.
 
     return lambda: repeat
 

@@ -9,6 +9,8 @@ much.
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 
 import pytest
@@ -24,9 +26,19 @@ STEPS = 10_000 if FULL else 200
 
 
 @pytest.fixture(scope="module")
-def measured():
-    """All kinds, in one process; in full each has one of its own."""
-    return {} if FULL else memory.run(list(KINDS), STEPS)
+def measured(tmp_path_factory):
+    """All kinds, in one process for all that test; in full each has its own."""
+    if FULL:
+        return {}
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # Of all workers.
+    shared = folder / "flat_memory.json"
+    with shared.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not shared.exists():
+            shared.write_text(json.dumps(memory.run(list(KINDS), STEPS)))
+        return json.loads(shared.read_text())
 
 
 @pytest.mark.slow
