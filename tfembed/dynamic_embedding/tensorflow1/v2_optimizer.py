@@ -247,7 +247,8 @@ def stepping_model() -> Any:
     frame: Any = sys._getframe(1) if tf_keras is not None else None
     while frame is not None:
         found = frame.f_locals.get("self")
-        is_step = frame.f_code.co_name == "train_step"
+        # TensorFlow 2.16's AutoGraph converts the methods of tf_keras.
+        is_step = frame.f_code.co_name in ("train_step", "tf__train_step")
         if is_step and isinstance(found, tf_keras.Model):  # type: ignore[union-attr]
             return found
         frame = frame.f_back
