@@ -1,1 +1,1 @@
-"""What holds in the long run."""
+"""This benchmark finds the bytes that a process never gives back."""

@@ -106,7 +106,7 @@ def report(
 
 
 def resident_bytes() -> int:
-    """What the process takes of the machine's memory."""
+    """Return the bytes of the process that lie in memory."""
     pages = pathlib.Path("/proc/self/statm").read_text().split()[1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 

@@ -1,4 +1,4 @@
-"""How many bytes a process keeps for good with each repetition of something."""
+"""Repeat something and count the bytes that the process keeps for good."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _numbers = itertools.count()  # What has a number's name was never met before.
 
 @dataclasses.dataclass(frozen=True)
 class Growth:
-    """What a round of repetitions left.
+    """The growth of a process in one round of repetitions.
 
     Attributes:
       repetitions: in the round.
@@ -41,7 +41,7 @@ class Growth:
         return self.allocated / self.repetitions
 
     def is_flat(self, beside: Growth | None = None) -> bool:
-        """Whether no repetition kept anything.
+        """Return True if no repetition kept anything.
 
         Args:
           beside: of the same done with TensorFlow alone, which may keep
@@ -120,7 +120,7 @@ def _counted() -> collections.Counter[str]:
 
 
 class _Mallinfo(ctypes.Structure):
-    """What glibc's mallinfo2 returns."""
+    """The struct that glibc's mallinfo2 returns."""
 
     _fields_ = [
         (name, ctypes.c_size_t)
@@ -140,7 +140,7 @@ class _Mallinfo(ctypes.Structure):
 
 
 def _bytes() -> tuple[int, int]:
-    """What malloc has given out, by all threads, and what is resident.
+    """Return the bytes malloc has given out, in all threads, and those resident.
 
     Python's own memory is among the former under PYTHONMALLOC=malloc.
     """

@@ -1,4 +1,4 @@
-"""What a long process does again and again, and TensorFlow's way of the same.
+"""The steps a long process repeats, and TensorFlow's way of each.
 
 Each function makes what is needed once and returns one repetition, which gets a
 number that no other one gets.

@@ -26,7 +26,7 @@ MODULE = "benchmarks.soak.memory"
 
 
 def run(kinds: list[str], steps: int) -> dict[str, dict[str, object]]:
-    """What `kinds` left, by kind, measured in one new process."""
+    """Return what each of `kinds` left, measured in one new process."""
     with tempfile.TemporaryDirectory() as folder:
         environment = dict(
             os.environ,
@@ -48,7 +48,7 @@ def run(kinds: list[str], steps: int) -> dict[str, dict[str, object]]:
 
 
 def measure(name: str, steps: int) -> dict[str, object]:
-    """What one kind leaves, in this process."""
+    """Measure what one kind leaves in this process."""
     from benchmarks.soak import growth
     from benchmarks.soak.kinds import KINDS
 

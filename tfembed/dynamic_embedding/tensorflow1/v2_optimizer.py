@@ -249,6 +249,7 @@ def stepping_model() -> Any:
         found = frame.f_locals.get("self")
         # TensorFlow 2.16's AutoGraph converts the methods of tf_keras.
         is_step = frame.f_code.co_name in ("train_step", "tf__train_step")
+        # A frame is walked only where tf_keras is a module.
         if is_step and isinstance(found, tf_keras.Model):  # type: ignore[union-attr]
             return found
         frame = frame.f_back
