@@ -123,9 +123,6 @@ REGISTER_KERNEL_BUILDER(
     Name("Tfembed>GroupedLookupGradient").Device(DEVICE_CPU),
     GroupedLookupGradientOp);
 
-using ::tensorflow::DEVICE_CPU;
-using ::tensorflow::OpKernelContext;
-
 class GroupedUpdateOp : public UpdateKernel {
  public:
   using UpdateKernel::UpdateKernel;
@@ -139,10 +136,6 @@ class GroupedUpdateOp : public UpdateKernel {
 
 REGISTER_KERNEL_BUILDER(Name("Tfembed>GroupedUpdate").Device(DEVICE_CPU),
                         GroupedUpdateOp);
-
-using ::tensorflow::OpKernel;
-using ::tensorflow::OpKernelContext;
-using ::tensorflow::TensorShape;
 
 class TrainableRowsOp : public OpKernel {
  public:

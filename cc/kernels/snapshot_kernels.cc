@@ -306,12 +306,6 @@ REGISTER_KERNEL_BUILDER(Name("Tfembed>TableImportNotes").Device(DEVICE_CPU),
 REGISTER_KERNEL_BUILDER(Name("Tfembed>TableImportCounters").Device(DEVICE_CPU),
                         TableImportCountersOp);
 
-using ::tensorflow::DEVICE_CPU;
-using ::tensorflow::OpKernel;
-using ::tensorflow::OpKernelConstruction;
-using ::tensorflow::OpKernelContext;
-using ::tensorflow::Tensor;
-
 // The first `n` inputs.
 absl::Status FindTables(OpKernelContext* context, int n,
                         std::vector<TablePtr>* tables) {
@@ -436,14 +430,6 @@ REGISTER_KERNEL_BUILDER(Name("Tfembed>TableClear").Device(DEVICE_CPU),
                         TableClearOp);
 REGISTER_KERNEL_BUILDER(Name("Tfembed>TableReplace").Device(DEVICE_CPU),
                         TableReplaceOp);
-
-using ::tensorflow::DEVICE_CPU;
-using ::tensorflow::OpKernel;
-using ::tensorflow::OpKernelConstruction;
-using ::tensorflow::OpKernelContext;
-using ::tensorflow::Tensor;
-using ::tensorflow::TensorShape;
-using ::tensorflow::tstring;
 
 // Outputs: keys, what is read beside them, and how many chunks there are.
 class ChunkOp : public OpKernel {

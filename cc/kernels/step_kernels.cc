@@ -174,8 +174,6 @@ TFEMBED_REGISTER(StepClear);
 
 using ::tensorflow::AsyncOpKernel;
 using ::tensorflow::CancellationManager;
-using ::tensorflow::DEVICE_CPU;
-using ::tensorflow::OpKernelContext;
 
 // An op that may have to wait until a queue's batches are ready for it. It
 // waits on a thread of its own, which only such a step has: no kernel blocks
@@ -346,10 +344,6 @@ REGISTER_KERNEL_BUILDER(Name("Tfembed>StepTake").Device(DEVICE_CPU),
 REGISTER_KERNEL_BUILDER(Name("Tfembed>StepFinish").Device(DEVICE_CPU),
                         StepFinishOp);
 
-using ::tensorflow::DEVICE_CPU;
-using ::tensorflow::OpKernelConstruction;
-using ::tensorflow::OpKernelContext;
-
 class StepLookupOp : public LookupKernel {
  public:
   explicit StepLookupOp(OpKernelConstruction* construction)
@@ -411,12 +405,6 @@ REGISTER_KERNEL_BUILDER(Name("Tfembed>StepLookup").Device(DEVICE_CPU),
                         StepLookupOp);
 REGISTER_KERNEL_BUILDER(Name("Tfembed>StepUpdate").Device(DEVICE_CPU),
                         StepUpdateOp);
-
-using ::tensorflow::DEVICE_CPU;
-using ::tensorflow::OpKernel;
-using ::tensorflow::OpKernelContext;
-using ::tensorflow::Tensor;
-using ::tensorflow::TensorShape;
 
 // As many int64 as TensorFlow aligns a tensor to.
 constexpr int64_t kAligned = 8;

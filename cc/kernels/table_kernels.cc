@@ -284,13 +284,6 @@ REGISTER_KERNEL_BUILDER(Name("Tfembed>TableStats").Device(DEVICE_CPU),
 REGISTER_KERNEL_BUILDER(Name("Tfembed>TableSetSlots").Device(DEVICE_CPU),
                         TableSetSlotsOp);
 
-using ::tensorflow::DEVICE_CPU;
-using ::tensorflow::OpKernel;
-using ::tensorflow::OpKernelConstruction;
-using ::tensorflow::OpKernelContext;
-using ::tensorflow::Tensor;
-using ::tensorflow::TensorShape;
-
 class TableLookupOp : public OpKernel {
  public:
   explicit TableLookupOp(OpKernelConstruction* construction)
@@ -436,12 +429,6 @@ REGISTER_KERNEL_BUILDER(Name("Tfembed>TableRemove").Device(DEVICE_CPU),
 REGISTER_KERNEL_BUILDER(Name("Tfembed>TableImport").Device(DEVICE_CPU),
                         TableImportOp);
 
-using ::tensorflow::DEVICE_CPU;
-using ::tensorflow::OpKernel;
-using ::tensorflow::OpKernelContext;
-using ::tensorflow::Tensor;
-using ::tensorflow::TensorShape;
-
 class TableKeysOp : public OpKernel {
  public:
   using OpKernel::OpKernel;
@@ -491,13 +478,6 @@ REGISTER_KERNEL_BUILDER(Name("Tfembed>TableKeys").Device(DEVICE_CPU),
                         TableKeysOp);
 REGISTER_KERNEL_BUILDER(Name("Tfembed>TableContains").Device(DEVICE_CPU),
                         TableContainsOp);
-
-using ::tensorflow::DEVICE_CPU;
-using ::tensorflow::OpKernel;
-using ::tensorflow::OpKernelConstruction;
-using ::tensorflow::OpKernelContext;
-using ::tensorflow::Tensor;
-using ::tensorflow::TensorShape;
 
 class TableEvictOp : public OpKernel {
  public:
@@ -602,13 +582,6 @@ REGISTER_KERNEL_BUILDER(Name("Tfembed>TableImportWaiting").Device(DEVICE_CPU),
                         TableImportWaitingOp);
 REGISTER_KERNEL_BUILDER(Name("Tfembed>TableUse").Device(DEVICE_CPU),
                         TableUseOp);
-
-using ::tensorflow::DEVICE_CPU;
-using ::tensorflow::OpKernel;
-using ::tensorflow::OpKernelConstruction;
-using ::tensorflow::OpKernelContext;
-using ::tensorflow::Tensor;
-using ::tensorflow::TensorShape;
 
 class TableLookupTrainedOp : public OpKernel {
  public:

@@ -200,11 +200,6 @@ absl::Status WriteLayout(const std::string& name, const TableLayout& layout,
   return writer->Add(LayoutTensor(name), text);
 }
 
-using ::tensorflow::BundleWriter;
-using ::tensorflow::Tensor;
-using ::tensorflow::TensorShape;
-using ::tensorflow::TensorSlice;
-
 constexpr int64_t kWaitingChunk = int64_t{1} << 20;  // Keys.
 
 // The keys of all shards that wait for admission, chunk by chunk.

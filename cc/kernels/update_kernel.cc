@@ -66,8 +66,6 @@ absl::Status CheckSlots(const TableResource& table, const UpdateRule& rule) {
 }  // namespace
 
 using ::tensorflow::OpKernelConstruction;
-using ::tensorflow::OpKernelContext;
-using ::tensorflow::Tensor;
 using ::tensorflow::TensorShape;
 
 namespace {
