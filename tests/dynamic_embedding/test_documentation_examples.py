@@ -25,7 +25,7 @@ def keys(*values):
 
 
 def test_the_examples_of_our_page_run(capsys):
-    lookups = PAGE.read_text().partition("## Keras")[0]
+    lookups = PAGE.read_text().partition("## Training")[0]
     names: dict[str, object] = {}
     examples = re.findall(r"```python\n(.*?)```", lookups, re.DOTALL)
     for example in examples:

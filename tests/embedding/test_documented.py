@@ -1,4 +1,4 @@
-"""The programs of docs/tpu_embedding.md run, one after the other."""
+"""The programs of the pages on TPUEmbedding run, one after the other."""
 
 from __future__ import annotations
 
@@ -10,18 +10,34 @@ import pytest
 import documents
 
 PAGE = "tpu_embedding.md"
+# Their programs go on from those of `PAGE`.
+MORE_PAGES = (
+    "tpu_embedding_speed.md",
+    "tpu_embedding_keras.md",
+    "tpu_embedding_v0.md",
+)
+
+
+def run(page, names):
+    text = (documents.DOCS / page).read_text()
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(compile(block, page, "exec"), names)
 
 
 @pytest.mark.slow
 def test_the_programs_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    text = (documents.DOCS / PAGE).read_text()
     names = {}
-    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
-        exec(compile(block, PAGE, "exec"), names)
+
+    run(PAGE, names)
+
     # What was trained is served.
     table = names["embedding"].embedding_tables[names["users"]]
     rows, exist = table.lookup([10**12])
     assert exist.numpy().all()
     np.testing.assert_array_equal(names["rows"]["user"], rows)
+
+    for page in MORE_PAGES:
+        run(page, names)
+
     assert float(names["step"](names["batch"], names["labels"])) < 1.0

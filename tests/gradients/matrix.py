@@ -127,7 +127,7 @@ SAME_AS = {
 OWN_WAY = (
     "k",
     "the layer moves its tables by the gradient of its activations: change that. "
-    "What becomes of its weight's gradient changes nothing.",
+    "A change to its weight's gradient has no effect.",
 )
 
 TAKE_ROWS = ("HashTable", "TPUEmbedding")
@@ -251,13 +251,15 @@ This page is written by its test, for all supported versions:
 `PYTHONPATH=.:tests python -m gradients.matrix`.
 
 - Sources: the `Variable`; a `ShadowVariable` or wrapper; the weight, `shadow` or `params`
-  of a Keras layer; the tables of `TPUEmbeddingV0`. Of `TPUEmbedding` and `HashTable` it
-  is the rows that came out, watched by the tape, whose gradient `apply_gradients` takes.
+  of a Keras layer; the tables of `TPUEmbeddingV0`. With `TPUEmbedding` and
+  `HashTable`, the tape watches the rows that came out, and `apply_gradients` takes their
+  gradient.
 - `tape.watch` takes all of them. `tape.watched_variables()` has a stand-in for a table
   that was watched so; tapes and optimizers take that for the table.
-- `unconnected_gradients=ZERO` gives slices of no row. They move nothing.
+- `unconnected_gradients=ZERO` gives slices of no row, which move nothing.
 - Inside of `tf.custom_gradient`, `variables` are stand-ins too. Their gradients are
-  `tf.IndexedSlices`: change their `values`. What is changed as a dense tensor is refused.
+  `tf.IndexedSlices`: change their `values`. Slices that were changed as a dense tensor are
+  refused.
 - A `tf.function` that was traced before is recomputed as it was traced: TensorFlow
   calls no Python again, so (c) is raised only where a trace is made inside.
 """

@@ -1,4 +1,4 @@
-"""The Keras section of docs/dynamic_embedding.md."""
+"""The section on Keras 3 of docs/dynamic_embedding_keras.md."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import documents
 
 
 def test_the_documents_example_runs(tmp_path):
-    program = documents.program("dynamic_embedding.md", "Keras")
+    page = ("dynamic_embedding_keras.md", "Layers for Keras 3")
+    program = documents.program(*page)
     names: dict = {}
 
     exec(program.replace("/tmp/", f"{tmp_path}/"), names)

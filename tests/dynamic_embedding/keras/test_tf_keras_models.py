@@ -219,7 +219,7 @@ def test_a_functional_model_is_refused_as_it_would_not_train():
 
 
 def test_the_documents_example_runs():
-    page = ("dynamic_embedding.md", "Models of tf_keras")
+    page = ("dynamic_embedding_keras.md", "Models of tf_keras")
     exec(documents.program(*page), {})
 
 
