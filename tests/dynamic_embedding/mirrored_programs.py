@@ -45,6 +45,8 @@ class Program:
             self.optimizer = de.DynamicEmbeddingOptimizer(
                 optimizer(), **options
             )
+        # One function for all steps: TensorFlow traces it for each replica.
+        self._traced_body = tf.function(self._body)
 
     def step(self, keys):
         with tf.GradientTape() as tape:
@@ -65,10 +67,10 @@ class Program:
             share
         )
 
-        def body(keys):
-            self.strategy.run(self.step, (keys,))
+        (self._traced_body if in_function else self._body)(shares)
 
-        (tf.function(body) if in_function else body)(shares)
+    def _body(self, keys):
+        self.strategy.run(self.step, (keys,))
 
     def rows(self):
         keys, values = (x.numpy() for x in self.table.export())

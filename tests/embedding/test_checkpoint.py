@@ -209,8 +209,9 @@ def test_training_goes_on_where_it_was_saved(replicas, tmp_path):
             ones = [tf.ones_like(a) for a in activations]
             embedding.apply_gradients(ones)
 
+        traced = tf.function(lambda: strategy.run(step))
         for _ in range(n):
-            tf.function(lambda: strategy.run(step))()
+            traced()
 
     def read(embedding):
         static, growing = embedding.embedding_tables.values()
