@@ -85,7 +85,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Imports `keras` and `tpu` on first use."""
-    if name in ("keras", "tpu"):
+    """Imports `estimator`, `keras` and `tpu` on first use."""
+    if name in ("estimator", "keras", "tpu"):
         return _importlib.import_module(f"tfembed.{name}")
     raise AttributeError(f"module 'tfembed' has no attribute '{name}'")

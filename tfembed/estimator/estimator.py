@@ -1,0 +1,859 @@
+"""`Estimator`: trains, evaluates, predicts and exports what a model_fn builds."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed.errors import ArgumentError, DtypeError
+from tfembed.estimator import (
+    input_functions,
+    private,
+    sessions,
+    summaries,
+)
+from tfembed.estimator.progress import ProgressHook
+from tfembed.estimator.run_config import (
+    RunConfig,
+    TaskType,
+    completed_config,
+)
+from tfembed.estimator.spec import (
+    LOSS_METRIC_KEY,
+    EstimatorSpec,
+    ModeKeys,
+    check_model_fn_arguments,
+)
+from tfembed.estimator.warm_start import (
+    WarmStartSettings,
+    checkpoint_of,
+    warm_start,
+    warm_start_settings,
+)
+
+# What a subclass may define although Estimator has it.
+_OVERRIDABLE = frozenset(
+    {
+        "model_fn",
+        "latest_checkpoint",
+        "_create_and_assert_global_step",
+        "_export_all_saved_models",
+        "_tf_api_names",
+        "_tf_api_names_v1",
+        "_estimator_api_names",
+        "_estimator_api_names_v1",
+        "_estimator_api_constants",
+        "_estimator_api_constants_v1",
+    }
+)
+
+
+class Estimator:
+    """Trains, evaluates, predicts and exports what a model_fn builds.
+
+    Each call builds a graph of its own: an input_fn gives features and labels,
+    the model_fn gives an `EstimatorSpec`, a session runs it. Checkpoints and
+    summaries go to `model_dir`, and each call begins with the latest
+    checkpoint there. Both functions run in graph mode.
+
+    A subclass adds methods; it defines none that Estimator has.
+
+    Args:
+      model_fn: A function of `features` and, if it names them, `labels`,
+        `mode`, `params` and `config`, that returns an `EstimatorSpec`.
+      model_dir: The folder of checkpoints and summaries. Default: that of
+        `config`, else a temporary one.
+      config: A `RunConfig`.
+      params: A dict of hyperparameters for the model_fn and the input_fn.
+      warm_start_from: The path of a checkpoint or SavedModel, or
+        `WarmStartSettings`. Variables start with its values if `model_dir` has
+        no checkpoint.
+
+    Raises:
+      ValueError: The model_fn's arguments do not fit, `config` is no
+        RunConfig, or a subclass overrides a method.
+
+    Example:
+        >>> def model_fn(features, labels, mode):
+        ...     weight = tf.compat.v1.get_variable("weight", initializer=0.0)
+        ...     loss = tf.reduce_mean((weight * features - labels) ** 2)
+        ...     step = tf.compat.v1.train.get_global_step()
+        ...     optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+        ...     return EstimatorSpec(
+        ...         mode,
+        ...         loss=loss,
+        ...         train_op=optimizer.minimize(loss, global_step=step),
+        ...     )
+        >>> def input_fn():
+        ...     pairs = tf.data.Dataset.from_tensors(([1.0, 2.0], [2.0, 4.0]))
+        ...     return pairs.repeat()
+        >>> estimator = Estimator(model_fn).train(input_fn, steps=20)
+        >>> print(f"{estimator.get_variable_value('weight'):.3f}")
+        2.000
+    """
+
+    def __init__(
+        self,
+        model_fn: Callable[..., EstimatorSpec],
+        model_dir: str | os.PathLike[str] | None = None,
+        config: RunConfig | None = None,
+        params: Mapping[str, Any] | None = None,
+        warm_start_from: str | WarmStartSettings | None = None,
+    ) -> None:
+        _check_subclass(type(self))
+        self._config = completed_config(config, model_dir)
+        self._model_dir: str = self._config.model_dir
+        self._session_config = self._config.session_config
+        self._train_distribution = self._config.train_distribute
+        self._eval_distribution = self._config.eval_distribute
+        tf.compat.v1.logging.info("Using config: %s", vars(self._config))
+        self._device_fn = self._config.device_fn or sessions.device_setter(
+            self._config
+        )
+        if model_fn is None:
+            raise ArgumentError(
+                "model_fn must be provided to Estimator; got None."
+            )
+        check_model_fn_arguments(model_fn, params)
+        self._model_fn = model_fn
+        self._params = copy.deepcopy(params or {})
+        self._warm_start_settings = warm_start_settings(warm_start_from)
+
+    @property
+    def model_dir(self) -> str:
+        """The folder of checkpoints and summaries."""
+        return self._model_dir
+
+    @property
+    def config(self) -> RunConfig:
+        """A copy of the RunConfig, with `model_dir` and `session_config`."""
+        return copy.deepcopy(self._config)
+
+    @property
+    def params(self) -> Any:
+        """A copy of the hyperparameters."""
+        return copy.deepcopy(self._params)
+
+    @property
+    def model_fn(self) -> Callable[..., EstimatorSpec]:
+        """The model_fn, bound to `params`, of features, labels, mode, config."""
+
+        def public_model_fn(
+            features: Any, labels: Any, mode: str, config: Any
+        ) -> EstimatorSpec:
+            return self._call_model_fn(features, labels, mode, config)
+
+        return public_model_fn
+
+    def get_variable_value(self, name: str) -> Any:
+        """Returns a variable's value in the latest checkpoint.
+
+        Raises:
+          ValueError: There is no checkpoint yet.
+        """
+        return tf.train.load_variable(self._existing_checkpoint(), name)
+
+    def get_variable_names(self) -> list[str]:
+        """Returns the names of the variables in the latest checkpoint.
+
+        Raises:
+          ValueError: There is no checkpoint yet.
+        """
+        return [
+            name
+            for name, _ in tf.train.list_variables(self._existing_checkpoint())
+        ]
+
+    def latest_checkpoint(self) -> str | None:
+        """Returns the path of the latest checkpoint; None without one."""
+        latest: str | None = tf.train.latest_checkpoint(self._model_dir)
+        return latest
+
+    def eval_dir(self, name: str | None = None) -> str:
+        """Returns the folder of an evaluation's summaries."""
+        folder = f"eval_{name}" if name else "eval"
+        return os.path.join(self._model_dir, folder)  # noqa: PTH118 - may be gs:
+
+    def train(
+        self,
+        input_fn: Callable[..., Any],
+        hooks: Sequence[Any] | None = None,
+        steps: int | None = None,
+        max_steps: int | None = None,
+        saving_listeners: Sequence[Any] | None = None,
+    ) -> Estimator:
+        """Trains, from the latest checkpoint on, and saves checkpoints.
+
+        SIGTERM ends training after the step that runs: a checkpoint is saved,
+        and then the process ends as it would have.
+
+        Args:
+          input_fn: Returns a `tf.data.Dataset` of features, or of (features,
+            labels), or these themselves. It may take `mode`, `params` and
+            `config`.
+          hooks: SessionRunHooks of this call.
+          steps: How many steps to make. Training ends before, when the input
+            does.
+          max_steps: The global step to train up to: the steps of earlier calls
+            count. Nothing is trained if it has been reached.
+          saving_listeners: CheckpointSaverListeners of this call.
+
+        Returns:
+          This estimator.
+
+        Raises:
+          ValueError: `steps` or `max_steps` is not positive, or both are
+            given, or the task is not one that trains.
+        """
+        if self.config.task_type in (TaskType.EVALUATOR, TaskType.PS):
+            raise ArgumentError(
+                "Train has been called wrong configuration. Please use "
+                "train_and_evaluate which calls proper API according to given "
+                f"configuration. The task is a '{self.config.task_type}'."
+            )
+        _check_steps(steps, max_steps)
+        if max_steps is not None:
+            trained = sessions.global_step_of(self._model_dir)
+            if max_steps <= trained:
+                tf.compat.v1.logging.info(
+                    "Skipping training since max_steps has already saved. "
+                    "max_steps is %d, the checkpoint's step is %d.",
+                    max_steps,
+                    trained,
+                )
+                return self
+        if self._config.is_chief:
+            sessions.check_writable(self._model_dir)
+        all_hooks = _checked_hooks(hooks)
+        all_hooks += self._convert_train_steps_to_hooks(steps, max_steps)
+        loss = self._train_model(
+            input_fn, all_hooks, _checked_listeners(saving_listeners)
+        )
+        tf.compat.v1.logging.info("Loss for final step: %s.", loss)
+        return self
+
+    def evaluate(
+        self,
+        input_fn: Callable[..., Any],
+        steps: int | None = None,
+        hooks: Sequence[Any] | None = None,
+        checkpoint_path: str | None = None,
+        name: str | None = None,
+    ) -> dict[str, Any]:
+        """Evaluates a checkpoint and writes the results as summaries.
+
+        Args:
+          input_fn: As `train`'s.
+          steps: How many batches; None: until the input ends.
+          hooks: SessionRunHooks of this call.
+          checkpoint_path: A checkpoint; None: the latest. Without any, the
+            variables' initial values are evaluated.
+          name: The evaluation's name, if a model has several.
+
+        Returns:
+          The metrics by name, with `loss` (its mean over batches) and
+          `global_step`.
+
+        Raises:
+          ValueError: `steps` is not positive, or a metric has one of these two
+            names.
+        """
+        all_hooks = _checked_hooks(hooks)
+        all_hooks += self._convert_eval_steps_to_hooks(steps)
+        checkpoint_path = checkpoint_path or self._checkpoint_to("evaluate")
+        with tf.Graph().as_default():
+            scaffold, update_op, results, all_hooks = (
+                self._evaluate_build_graph(input_fn, all_hooks, checkpoint_path)
+            )
+            return self._evaluate_run(
+                checkpoint_path=checkpoint_path,
+                scaffold=scaffold,
+                update_op=update_op,
+                eval_dict=results,
+                all_hooks=all_hooks,
+                output_dir=self.eval_dir(name),
+            )
+
+    def predict(
+        self,
+        input_fn: Callable[..., Any],
+        predict_keys: str | Sequence[str] | None = None,
+        hooks: Sequence[Any] | None = None,
+        checkpoint_path: str | None = None,
+        yield_single_examples: bool = True,
+    ) -> Iterator[Any]:
+        """Yields predictions until the input ends.
+
+        The graph is built when the first prediction is asked for. The session
+        is closed when the generator ends, is closed or is dropped.
+
+        Args:
+          input_fn: Returns a `tf.data.Dataset` of features, or features.
+            Labels are left out.
+          predict_keys: The names of the predictions to yield; None: all.
+          hooks: SessionRunHooks of this call.
+          checkpoint_path: A checkpoint; None: the latest. Without any, the
+            variables have their initial values.
+          yield_single_examples: Whether to yield examples, not batches.
+
+        Yields:
+          What the model_fn predicts: a NumPy array or a dict of such.
+
+        Raises:
+          ValueError: No prediction has one of the keys, or predictions of a
+            batch differ in length and are to be yielded by examples.
+        """
+        all_hooks = _checked_hooks(hooks)
+        checkpoint_path = checkpoint_path or self._checkpoint_to("predict")
+        # No context may be left open while the caller has a prediction.
+        graph = tf.Graph()
+        with graph.as_default():
+            predictions, session = self._predict_session(
+                input_fn, predict_keys, all_hooks, checkpoint_path
+            )
+        with session:
+            while not session.should_stop():
+                with graph.as_default():
+                    batch = session.run(predictions)
+                if yield_single_examples:
+                    yield from _examples(batch)
+                else:
+                    yield batch
+
+    def export_saved_model(
+        self,
+        export_dir_base: str,
+        serving_input_receiver_fn: Callable[[], Any] | None,
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+        experimental_mode: str = ModeKeys.PREDICT,
+    ) -> bytes:
+        """Exports a SavedModel for serving, in a new folder named by the time.
+
+        Args:
+          export_dir_base: The folder in which the new one is made.
+          serving_input_receiver_fn: Returns a `ServingInputReceiver`.
+          assets_extra: Files to copy, by their path under `assets.extra`.
+          as_text: Whether to write the SavedModel's proto as text.
+          checkpoint_path: A checkpoint; None: the latest.
+          experimental_mode: The mode whose graph is exported.
+
+        Returns:
+          The folder's path.
+
+        Raises:
+          ValueError: There is no receiver function, no checkpoint, or the
+            checkpoint lacks a variable.
+        """
+        if not serving_input_receiver_fn:
+            raise ArgumentError(
+                "An input_receiver_fn must be defined. Pass what "
+                "export.build_raw_serving_input_receiver_fn returns, or a "
+                "function that returns a ServingInputReceiver."
+            )
+        return self.experimental_export_all_saved_models(
+            export_dir_base,
+            {experimental_mode: serving_input_receiver_fn},
+            assets_extra=assets_extra,
+            as_text=as_text,
+            checkpoint_path=checkpoint_path,
+        )
+
+    def experimental_export_all_saved_models(
+        self,
+        export_dir_base: str,
+        input_receiver_fn_map: Mapping[str, Callable[[], Any]],
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+    ) -> bytes:
+        """Exports one SavedModel with a graph for each of several modes.
+
+        Args:
+          export_dir_base: The folder in which the new one is made.
+          input_receiver_fn_map: Receiver functions by `ModeKeys`. Those of
+            TRAIN and EVAL return a `SupervisedInputReceiver`.
+          assets_extra: Files to copy, by their path under `assets.extra`.
+          as_text: Whether to write the SavedModel's proto as text.
+          checkpoint_path: A checkpoint; None: the latest.
+
+        Returns:
+          The folder's path.
+
+        Raises:
+          ValueError: No mode is given, there is no checkpoint, or the
+            checkpoint lacks a variable.
+        """
+        return self._export_all_saved_models(
+            export_dir_base,
+            input_receiver_fn_map,
+            assets_extra=assets_extra,
+            as_text=as_text,
+            checkpoint_path=checkpoint_path,
+            strip_default_attrs=True,
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        """Says what has become of names that Estimators once had."""
+        hint = ""
+        if name == "export_savedmodel":
+            hint = ". Please use `export_saved_model`"
+        raise AttributeError(
+            f"'{type(self).__name__}' object has no attribute '{name}'{hint}"
+        )
+
+    # What follows are the parts of which the calls above are made. An
+    # estimator that runs elsewhere (TPUEstimator) has some of its own.
+
+    def _call_input_fn(
+        self,
+        input_fn: Callable[..., Any],
+        mode: str,
+        input_context: Any = None,
+    ) -> Any:
+        """Returns what an input_fn returns, which gets what it names."""
+        offered = {"mode": mode, "params": self.params, "config": self.config}
+        if input_context:
+            offered["input_context"] = input_context
+        with tf.compat.v1.device("/cpu:0"):
+            return input_functions.call_with_known(input_fn, offered)
+
+    def _call_model_fn(
+        self, features: Any, labels: Any, mode: str, config: Any
+    ) -> EstimatorSpec:
+        """Returns the model_fn's EstimatorSpec.
+
+        Raises:
+          ValueError: There are labels and it takes none, or it returned
+            anything else.
+        """
+        arguments = private.fn_args(self._model_fn)
+        if labels is not None and "labels" not in arguments:
+            raise ArgumentError(
+                "model_fn does not take labels, but input_fn returns labels."
+                " Add the argument `labels`, or return features only."
+            )
+        tf.compat.v1.logging.info("Calling model_fn.")
+        spec = input_functions.call_with_known(
+            self._model_fn,
+            {
+                "features": features,
+                "labels": labels,
+                "mode": mode,
+                "params": self.params,
+                "config": config,
+            },
+        )
+        tf.compat.v1.logging.info("Done calling model_fn.")
+        if not isinstance(spec, EstimatorSpec):
+            raise ArgumentError(
+                "model_fn should return an EstimatorSpec. Given "
+                f"{type(spec).__name__}: {spec}."
+            )
+        if spec.mode != mode:
+            raise ArgumentError(
+                f"model_fn was called in mode '{mode}' and returned an "
+                f"EstimatorSpec of mode '{spec.mode}'. Pass `mode` on to it."
+            )
+        return spec
+
+    def _get_features_and_labels_from_input_fn(
+        self, input_fn: Callable[..., Any], mode: str
+    ) -> tuple[Any, Any, list[Any]]:
+        """Returns features, labels, and the hooks that start the input."""
+        return input_functions.parse_input_fn_result(
+            self._call_input_fn(input_fn, mode)
+        )
+
+    def _get_features_from_input_fn(
+        self, input_fn: Callable[..., Any], mode: str
+    ) -> tuple[Any, list[Any]]:
+        """Returns features to predict from, and hooks."""
+        features, _, hooks = input_functions.parse_input_fn_result(
+            self._call_input_fn(input_fn, mode)
+        )
+        self._validate_features_in_predict_input(features)
+        return features, hooks
+
+    def _validate_features_in_predict_input(self, features: Any) -> None:
+        """Warns of an input that never ends."""
+        if input_functions.reads_forever(features):
+            tf.compat.v1.logging.warning(
+                "Input graph does not use tf.data.Dataset or contain a "
+                "QueueRunner. That means predict yields forever. "
+                "This is probably a mistake."
+            )
+
+    def _create_global_step(self, graph: Any) -> Any:
+        """Makes the graph's global step."""
+        return tf.compat.v1.train.create_global_step(graph)
+
+    def _create_and_assert_global_step(self, graph: Any) -> Any:
+        """Makes the graph's global step, and checks that it is one."""
+        step = self._create_global_step(graph)
+        if step is not tf.compat.v1.train.get_global_step():
+            raise ArgumentError(
+                "_create_global_step must return the graph's global step; "
+                f"got {step}. Use tf.compat.v1.train.create_global_step."
+            )
+        return step
+
+    def _convert_train_steps_to_hooks(
+        self, steps: int | None, max_steps: int | None
+    ) -> list[Any]:
+        """Returns the hooks that end training after so many steps."""
+        if steps is None and max_steps is None:
+            return []
+        return [tf.compat.v1.train.StopAtStepHook(steps, max_steps)]
+
+    def _convert_eval_steps_to_hooks(self, steps: int | None) -> list[Any]:
+        """Returns the hooks that end an evaluation after so many steps."""
+        if steps is None:
+            return []
+        if steps <= 0:
+            raise ArgumentError(
+                f"Must specify steps > 0, given: {steps}. None evaluates "
+                "until the input ends."
+            )
+        return [private.stop_after_evals(steps)]
+
+    def _train_model(
+        self,
+        input_fn: Callable[..., Any],
+        hooks: list[Any],
+        saving_listeners: list[Any],
+    ) -> Any:
+        """Builds the graph of training and runs it; returns the last loss."""
+        with tf.Graph().as_default() as graph, graph.device(self._device_fn):
+            tf.compat.v1.random.set_random_seed(self._config.tf_random_seed)
+            # Hooks share a read of the step: it must be on the step's device.
+            self._create_and_assert_global_step(graph)
+            private.global_step_read(graph)
+            features, labels, worker_hooks = (
+                self._get_features_and_labels_from_input_fn(
+                    input_fn, ModeKeys.TRAIN
+                )
+            )
+            worker_hooks = list(worker_hooks)
+            with summaries.default_writer(
+                self._model_dir,
+                self._config.save_summary_steps
+                if self._config.is_chief
+                else None,
+                worker_hooks,
+            ):
+                spec = self._call_model_fn(
+                    features, labels, ModeKeys.TRAIN, self.config
+                )
+            worker_hooks += hooks
+            worker_hooks.append(tf.compat.v1.train.NanTensorHook(spec.loss))
+            if self._config.log_step_count_steps is not None:
+                worker_hooks.append(
+                    ProgressHook(
+                        spec.loss,
+                        features,
+                        every_steps=self._config.log_step_count_steps,
+                        stop_hooks=hooks,
+                    )
+                )
+            return self._train_with_estimator_spec(
+                spec, worker_hooks, saving_listeners
+            )
+
+    def _train_with_estimator_spec(
+        self,
+        spec: EstimatorSpec,
+        worker_hooks: list[Any],
+        saving_listeners: list[Any],
+    ) -> Any:
+        """Runs the session of a training graph; returns the last loss."""
+        self._maybe_warm_start(self.latest_checkpoint())
+        sessions.add_loss_to_collections(spec.loss)
+        with sessions.training_session(
+            self._config, spec, worker_hooks, saving_listeners
+        ) as session:
+            return self._run_train_steps(session, spec)
+
+    def _run_train_steps(self, session: Any, spec: EstimatorSpec) -> Any:
+        """Runs steps until a hook or the input ends training.
+
+        Returns:
+          The last step's loss; None if there was no step.
+        """
+        loss, ran = None, False
+        while not session.should_stop():
+            try:
+                _, loss = session.run([spec.train_op, spec.loss])
+            except (tf.errors.OutOfRangeError, StopIteration):
+                break  # The input ended.
+            ran = True
+        if not ran:
+            tf.compat.v1.logging.warn(
+                "Training with estimator made no steps. Perhaps input is empty"
+                " or misspecified."
+            )
+        return loss
+
+    def _evaluate_build_graph(
+        self,
+        input_fn: Callable[..., Any],
+        hooks: list[Any] | None = None,
+        checkpoint_path: str | None = None,
+    ) -> tuple[Any, Any, dict[str, Any], list[Any]]:
+        """Builds the graph of an evaluation.
+
+        Returns:
+          The scaffold, the op that evaluates a batch, the results by name,
+          and all hooks.
+        """
+        graph = tf.compat.v1.get_default_graph()
+        tf.compat.v1.random.set_random_seed(self._config.tf_random_seed)
+        self._create_and_assert_global_step(graph)
+        spec, update_op, results, input_hooks = self._call_model_fn_eval(
+            input_fn
+        )
+        self._maybe_warm_start(checkpoint_path)
+        if "global_step" in results:
+            raise ArgumentError(
+                "Metric with name `global_step` is not allowed, because "
+                "Estimator already defines a default metric with the same "
+                "name. Give the metric another name."
+            )
+        results["global_step"] = tf.compat.v1.train.get_global_step(graph)
+        all_hooks = [*input_hooks, *(hooks or []), *spec.evaluation_hooks]
+        scaffold = spec.scaffold
+        if scaffold.local_init_op is not None:
+            # An own op does not start what evaluations count by.
+            private.eval_step()
+            scaffold = tf.compat.v1.train.Scaffold(
+                local_init_op=tf.group(
+                    scaffold.local_init_op,
+                    tf.compat.v1.train.Scaffold.default_local_init_op(),
+                ),
+                copy_from_scaffold=scaffold,
+            )
+        return scaffold, update_op, results, all_hooks
+
+    def _call_model_fn_eval(
+        self, input_fn: Callable[..., Any]
+    ) -> tuple[EstimatorSpec, Any, dict[str, Any], list[Any]]:
+        """Returns the spec, the op of a batch, results, and input hooks."""
+        features, labels, hooks = self._get_features_and_labels_from_input_fn(
+            input_fn, ModeKeys.EVAL
+        )
+        spec = self._call_model_fn(features, labels, ModeKeys.EVAL, self.config)
+        update_op, results = metric_ops(
+            {
+                **spec.eval_metric_ops,
+                **_loss_metric(spec.eval_metric_ops, spec.loss),
+            }
+        )
+        return spec, update_op, results, hooks
+
+    def _evaluate_run(
+        self,
+        checkpoint_path: str | None,
+        scaffold: Any,
+        update_op: Any,
+        eval_dict: dict[str, Any],
+        all_hooks: list[Any],
+        output_dir: str,
+    ) -> dict[str, Any]:
+        """Runs an evaluation's session, and writes its results."""
+        with sessions.explained_restore(checkpoint_path):
+            results = private.evaluate_once(
+                checkpoint_path=checkpoint_path,
+                master=self._config.evaluation_master,
+                scaffold=scaffold,
+                eval_ops=update_op,
+                final_ops=eval_dict,
+                hooks=all_hooks,
+                config=self._session_config,
+            )
+        step = results["global_step"]
+        summaries.write_results(output_dir, results, step)
+        if checkpoint_path:
+            summaries.write_checkpoint_path(output_dir, checkpoint_path, step)
+        return results
+
+    def _predict_session(
+        self,
+        input_fn: Callable[..., Any],
+        predict_keys: str | Sequence[str] | None,
+        hooks: list[Any],
+        checkpoint_path: str | None,
+    ) -> tuple[Any, Any]:
+        """Builds the graph of predictions; returns these and a session."""
+        graph = tf.compat.v1.get_default_graph()
+        tf.compat.v1.random.set_random_seed(self._config.tf_random_seed)
+        self._create_and_assert_global_step(graph)
+        features, input_hooks = self._get_features_from_input_fn(
+            input_fn, ModeKeys.PREDICT
+        )
+        spec = self._call_model_fn(
+            features, None, ModeKeys.PREDICT, self.config
+        )
+        self._maybe_warm_start(checkpoint_path)
+        predictions = _with_keys(spec.predictions, predict_keys)
+        with sessions.explained_restore(checkpoint_path):
+            session = tf.compat.v1.train.MonitoredSession(
+                session_creator=tf.compat.v1.train.ChiefSessionCreator(
+                    checkpoint_filename_with_path=checkpoint_path,
+                    master=self._config.master,
+                    scaffold=spec.scaffold,
+                    config=self._session_config,
+                ),
+                hooks=[*input_hooks, *hooks, *spec.prediction_hooks],
+            )
+        return predictions, session
+
+    def _maybe_warm_start(self, checkpoint_path: str | None) -> None:
+        """Warm-starts the graph's variables, unless there is a checkpoint."""
+        if self._warm_start_settings is None:
+            return
+        if checkpoint_path:
+            tf.compat.v1.logging.info(
+                "No warm start: the variables come from checkpoint %s.",
+                checkpoint_path,
+            )
+            return
+        warm_start(self._warm_start_settings)
+
+    def _existing_checkpoint(self) -> str:
+        latest = tf.train.latest_checkpoint(self._model_dir)
+        if not latest:
+            raise ArgumentError(
+                f"Could not find trained model in model_dir: {self._model_dir}"
+                ". Call `train` first, or give another model_dir."
+            )
+        return latest
+
+    def _checkpoint_to(self, purpose: str) -> str | None:
+        latest = tf.train.latest_checkpoint(self._model_dir)
+        if not latest:
+            tf.compat.v1.logging.info(
+                "Could not find trained model in model_dir: %s, running "
+                "initialization to %s.",
+                self._model_dir,
+                purpose,
+            )
+        return latest
+
+
+def metric_ops(
+    metrics: Mapping[str, tuple[Any, Any]],
+) -> tuple[Any, dict[str, Any]]:
+    """Returns one op that updates all metrics, and their values by name."""
+    names = sorted(metrics)  # So that graphs of the same metrics are the same.
+    return (
+        tf.group(*[metrics[name][1] for name in names]),
+        {name: metrics[name][0] for name in names},
+    )
+
+
+def _loss_metric(
+    metrics: Mapping[str, Any], loss: Any
+) -> dict[str, tuple[Any, Any]]:
+    if LOSS_METRIC_KEY in metrics:
+        raise ArgumentError(
+            f'Metric with name "{LOSS_METRIC_KEY}" is not allowed, because '
+            "Estimator already defines a default metric with the same name. "
+            "Give the metric another name."
+        )
+    return {LOSS_METRIC_KEY: tf.compat.v1.metrics.mean(loss)}
+
+
+def _check_subclass(cls: type) -> None:
+    """Checks that a subclass of users adds methods and overrides none."""
+    if not issubclass(cls, Estimator) or cls.__module__.startswith("tfembed."):
+        return
+    ours = {name for name in dir(Estimator) if not name.startswith("__")}
+    overridden = sorted(
+        name
+        for name in (ours & set(vars(cls))) - _OVERRIDABLE
+        if getattr(Estimator, name) != getattr(cls, name)
+    )
+    if overridden:
+        raise ArgumentError(
+            "Subclasses of Estimator cannot override members of Estimator. "
+            f"{cls} does override {overridden}. Give the methods other names, "
+            "or put what they do into the model_fn or into hooks."
+        )
+
+
+def _check_steps(steps: int | None, max_steps: int | None) -> None:
+    if steps is not None and max_steps is not None:
+        raise ArgumentError(
+            "Can not provide both steps and max_steps. Given "
+            f"steps={steps} and max_steps={max_steps}."
+        )
+    for name, value in (("steps", steps), ("max_steps", max_steps)):
+        if value is not None and value <= 0:
+            raise ArgumentError(f"Must specify {name} > 0, given: {value}.")
+
+
+def _checked_hooks(hooks: Sequence[Any] | None) -> list[Any]:
+    hooks = list(hooks or [])
+    for hook in hooks:
+        if not isinstance(hook, tf.compat.v1.train.SessionRunHook):
+            raise DtypeError(f"Hooks must be a SessionRunHook, given: {hook}.")
+    return hooks
+
+
+def _checked_listeners(listeners: Sequence[Any] | None) -> list[Any]:
+    listeners = list(listeners or [])
+    for listener in listeners:
+        if not isinstance(listener, tf.compat.v1.train.CheckpointSaverListener):
+            raise DtypeError(
+                "saving_listeners must be a list of CheckpointSaverListener, "
+                f"given: {listener}."
+            )
+    return listeners
+
+
+def _with_keys(
+    predictions: Any, predict_keys: str | Sequence[str] | None
+) -> Any:
+    """Returns the predictions that are asked for."""
+    if not predict_keys:
+        return predictions
+    if not isinstance(predictions, dict):
+        raise ArgumentError(
+            "predict_keys argument is not valid in case of non-dict "
+            f"predictions. Given {predict_keys}."
+        )
+    if isinstance(predict_keys, str):
+        predict_keys = [predict_keys]
+    asked = {
+        key: value for key, value in predictions.items() if key in predict_keys
+    }
+    if not asked:
+        raise ArgumentError(
+            "Expected to run at least one output from "
+            f"{list(predictions)}, provided {predict_keys}."
+        )
+    return asked
+
+
+def _examples(batch: Any) -> Iterator[Any]:
+    """Yields a batch's examples."""
+    if not isinstance(batch, dict):
+        yield from batch
+        return
+    lengths = {name: values.shape[:1] for name, values in batch.items()}
+    if len(set(lengths.values())) > 1:
+        raise ArgumentError(
+            "Batch length of predictions should be same. Given "
+            f"{lengths}. Ask for some by predict_keys, or for batches by "
+            "yield_single_examples=False."
+        )
+    for i in range(next(iter(lengths.values()))[0]):
+        yield {name: values[i] for name, values in batch.items()}
+
+
+__all__ = ["Estimator", "checkpoint_of", "metric_ops"]

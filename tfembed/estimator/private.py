@@ -1,0 +1,93 @@
+"""The private TensorFlow symbols that the base of `tfembed.estimator` uses.
+
+TensorFlow drives v1 sessions by modules without public names. They are used
+through this module, and tests/estimator/test_private.py tries each of them.
+Tests of other people replace functions in these modules, so the modules are
+named here, not the functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from google.protobuf import text_format
+from tensorflow.core.framework import graph_pb2, summary_pb2
+from tensorflow.python.ops import summary_ops_v2
+from tensorflow.python.saved_model import path_helpers
+from tensorflow.python.training import (
+    basic_session_run_hooks,
+    device_setter,
+    evaluation,
+    training,
+    training_util,
+)
+from tensorflow.python.util import function_utils
+
+__all__ = [
+    "basic_session_run_hooks",
+    "device_setter",
+    "evaluation",
+    "fn_args",
+    "path_helpers",
+    "summary_pb2",
+    "training",
+    "writes_text_graphs",
+]
+
+
+def fn_args(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The names of a function's arguments; partial and bound ones not."""
+    return tuple(function_utils.fn_args(function))
+
+
+def writes_text_graphs() -> bool:
+    """Whether TensorFlow can write graph.pbtxt: with protobuf 7 some cannot."""
+    try:
+        text_format.MessageToString(graph_pb2.GraphDef(), float_format="")
+    except TypeError:
+        return False
+    return True
+
+
+def global_step_read(graph: Any) -> Any:
+    """The read of the global step that hooks of a session share."""
+    return training_util._get_or_create_global_step_read(graph)
+
+
+def summary_writer_initializers(graph: Any) -> list[Any]:
+    """The ops that open the graph's tf.summary writers."""
+    name = summary_ops_v2._SUMMARY_WRITER_INIT_COLLECTION_NAME
+    return list(graph.get_collection(name))
+
+
+def eval_step() -> Any:
+    """The variable that counts an evaluation's steps."""
+    return evaluation._get_or_create_eval_step()
+
+
+def stop_after_evals(steps: int) -> Any:
+    """A hook that ends an evaluation after so many steps."""
+    return evaluation._StopAfterNEvalsHook(num_evals=steps)
+
+
+def evaluate_once(**options: Any) -> dict[str, Any]:
+    """Restores a checkpoint, runs an evaluation's steps, returns its results."""
+    results: dict[str, Any] = evaluation._evaluate_once(**options)
+    return results
+
+
+def last_step(hook: Any) -> int | None:
+    """The global step at which a hook stops training; None if not known."""
+    if not isinstance(hook, tf.compat.v1.train.StopAtStepHook):
+        return None
+    step: int | None = hook._last_step
+    return step
+
+
+def add_listeners(saver_hook: Any, listeners: Sequence[Any]) -> None:
+    """Has a CheckpointSaverHook tell listeners, each once, of its saves."""
+    for listener in listeners:
+        if listener not in saver_hook._listeners:
+            saver_hook._listeners.append(listener)

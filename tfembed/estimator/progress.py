@@ -1,0 +1,118 @@
+"""The lines that training logs: loss, step of how many, speed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed.estimator import private
+
+
+class ProgressHook(tf.compat.v1.train.SessionRunHook):
+    """Logs loss, step, steps/s and examples/s of training.
+
+    Args:
+      loss: the loss of a step.
+      features: a batch, whose first tensor tells how many examples a step has.
+      every_steps: steps between two lines; the first step has one too.
+      stop_hooks: hooks of this session; a StopAtStepHook among them tells how
+        many steps are asked for.
+      steps_per_run: how many steps one run of the session makes.
+    """
+
+    def __init__(
+        self,
+        loss: Any,
+        features: Any,
+        *,
+        every_steps: int,
+        stop_hooks: Sequence[Any] = (),
+        steps_per_run: int = 1,
+    ) -> None:
+        self._loss = loss
+        self._every_steps = every_steps
+        self._stop_hooks = stop_hooks
+        self._steps_per_run = steps_per_run
+        self._batch_size = _batch_size(features)
+        self._global_step: Any = None
+        self._logged: tuple[int, float] | None = None
+        self._first = 0
+
+    def begin(self) -> None:
+        """Finds the graph's global step."""
+        graph = tf.compat.v1.get_default_graph()
+        self._global_step = private.global_step_read(graph)
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Notes where training begins."""
+        del coord
+        self._first = session.run(self._global_step)
+        self._logged = None
+
+    def before_run(self, run_context: Any) -> Any:
+        """Asks for the loss and the step."""
+        del run_context
+        fetches = {"loss": self._loss, "step": self._global_step}
+        if self._batch_size is not None:
+            fetches["examples"] = self._batch_size
+        return tf.compat.v1.train.SessionRunArgs(fetches)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Logs a line if it is due."""
+        stale = run_values.results["step"]
+        last, since = self._logged or (self._first, 0.0)
+        if self._logged and stale + self._steps_per_run - last < (
+            self._every_steps
+        ):
+            return
+        # The fetched step may be of before the update.
+        step = int(run_context.session.run(self._global_step))
+        if self._logged and step - last < self._every_steps:
+            return
+        now = time.perf_counter()
+        line = f"loss = {run_values.results['loss']:.6g}, step = {step}"
+        goal = self._goal()
+        if goal is not None:
+            line += f" of {goal}"
+        if self._logged:
+            speed = (step - last) / max(now - since, 1e-9)
+            line += f" ({now - since:.3f} sec, {speed:.4g} steps/sec"
+            examples = run_values.results.get("examples")
+            if examples is not None:
+                line += f", {speed * examples:.4g} examples/sec"
+            line += ")"
+        tf.compat.v1.logging.info(line)
+        self._logged = step, now
+
+    def end(self, session: Any) -> None:
+        """Says so if fewer steps were made than were asked for."""
+        step, goal = int(session.run(self._global_step)), self._goal()
+        if goal is not None and step < goal:
+            tf.compat.v1.logging.info(
+                "Training ended at step %d, before step %d that was asked "
+                "for: the input ended, or a hook stopped it.",
+                step,
+                goal,
+            )
+
+    def _goal(self) -> int | None:
+        goals = [private.last_step(hook) for hook in self._stop_hooks]
+        known = [goal for goal in goals if goal is not None]
+        return min(known, default=None)
+
+
+def _batch_size(features: Any) -> Any:
+    """The number of examples in a batch, a tensor; None if nothing tells it."""
+    for value in tf.nest.flatten(features, expand_composites=False):
+        if isinstance(value, tf.SparseTensor):
+            return value.dense_shape[0]
+        if isinstance(value, tf.RaggedTensor):
+            return value.nrows()
+        if isinstance(value, tf.Tensor) and value.shape.rank != 0:
+            if value.shape.rank is None:
+                return None
+            return tf.shape(value)[0]
+    return None

@@ -1,0 +1,320 @@
+"""Sessions of training: savers, hooks, restores, and SIGTERM."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+from google.protobuf import text_format
+
+from tfembed.errors import ArgumentError, StateError
+from tfembed.estimator import private
+from tfembed.estimator.run_config import RunConfig, TaskType
+from tfembed.estimator.spec import EstimatorSpec
+
+
+def device_setter(config: RunConfig) -> Any:
+    """Returns what puts variables on parameter servers; None without any."""
+    if not config.num_ps_replicas:
+        return None
+    return tf.compat.v1.train.replica_device_setter(
+        ps_tasks=config.num_ps_replicas,
+        worker_device=f"/job:{config.task_type}/task:{config.task_id}",
+        merge_devices=True,
+        ps_ops=list(private.device_setter.STANDARD_PS_OPS),
+        cluster=config.cluster_spec,
+    )
+
+
+def global_step_of(model_dir: str) -> int:
+    """Returns the latest checkpoint's global step; 0 without a checkpoint."""
+    latest = tf.train.latest_checkpoint(model_dir)
+    if not latest:
+        return 0
+    reader = tf.train.load_checkpoint(latest)
+    if not reader.has_tensor("global_step"):
+        return 0
+    return int(reader.get_tensor("global_step"))
+
+
+def check_writable(model_dir: str) -> None:
+    """Checks that files can be made in a folder, and makes the folder.
+
+    Raises:
+      RuntimeError: They cannot.
+    """
+    probe = os.path.join(model_dir, f".writable-{uuid.uuid4().hex}")  # noqa: PTH118 - may be gs:
+    try:
+        tf.io.gfile.makedirs(model_dir)
+        with tf.io.gfile.GFile(probe, "w") as file:
+            file.write("")
+        tf.io.gfile.remove(probe)
+    except (tf.errors.OpError, OSError) as error:
+        raise StateError(
+            f"model_dir '{model_dir}' cannot be written: {error}. Give a "
+            "model_dir in which this process may make files."
+        ) from error
+
+
+def add_loss_to_collections(loss: Any) -> None:
+    """Lists the loss as a summary and as a loss of the graph."""
+    summaries = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SUMMARIES)
+    if not any(summary.op.name == "loss" for summary in summaries):
+        tf.compat.v1.summary.scalar("loss", loss)
+    tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.LOSSES, loss)
+
+
+@contextlib.contextmanager
+def explained_restore(checkpoint: str | None) -> Iterator[None]:
+    """Has a restore that fails say which variables do not fit.
+
+    The error keeps its type and TensorFlow's own text.
+    """
+    try:
+        yield
+    except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError) as error:
+        if checkpoint and "Restoring from checkpoint failed" in error.message:
+            raise type(error)(
+                error.node_def,
+                error.op,
+                f"{_differences(checkpoint)} {error.message}",
+            ) from error
+        raise
+
+
+@contextlib.contextmanager
+def training_session(
+    config: RunConfig,
+    spec: EstimatorSpec,
+    hooks: Sequence[Any],
+    saving_listeners: Sequence[Any],
+) -> Iterator[Any]:
+    """Makes a session that restores, saves checkpoints and writes summaries.
+
+    Args:
+      config: whose model_dir is used.
+      spec: what a model_fn returned in mode TRAIN.
+      hooks: those of all workers, beside the spec's.
+      saving_listeners: hear of each checkpoint.
+
+    Raises:
+      ValueError: There are listeners, and nothing saves checkpoints.
+    """
+    with _stopping_at_sigterm() as sigterm_hook:
+        worker_hooks = [*hooks, *spec.training_hooks, sigterm_hook]
+        _add_saver(config, spec)
+        chief_hooks = _saver_hooks(
+            config, spec, [*worker_hooks, *spec.training_chief_hooks]
+        )
+        _tell(
+            saving_listeners,
+            [*chief_hooks, *worker_hooks, *spec.training_chief_hooks],
+        )
+        summary_steps, log_steps = (
+            config.save_summary_steps,
+            config.log_step_count_steps,
+        )
+        jobs = config.cluster_spec.jobs
+        if TaskType.WORKER in jobs and TaskType.MASTER in jobs:
+            # A master only saves; the first worker writes summaries.
+            summary_steps, log_steps = 0, None
+            worker_hooks += _first_workers_hooks(config, spec)
+        writes_graph = config.checkpoint_save_graph_def
+        if writes_graph and not private.writes_text_graphs():
+            writes_graph = False
+            chief_hooks.append(_GraphHook(config.model_dir))
+        latest = tf.train.latest_checkpoint(config.model_dir)
+        with explained_restore(latest):
+            session = private.training.MonitoredTrainingSession(
+                master=config.master,
+                is_chief=config.is_chief,
+                checkpoint_dir=config.model_dir,
+                scaffold=spec.scaffold,
+                hooks=worker_hooks,
+                chief_only_hooks=(
+                    *chief_hooks,
+                    *spec.training_chief_hooks,
+                ),
+                save_checkpoint_secs=0,  # A hook saves.
+                save_summaries_steps=summary_steps,
+                config=config.session_config,
+                max_wait_secs=config.session_creation_timeout_secs,
+                log_step_count_steps=log_steps,
+                save_graph_def=writes_graph,
+            )
+        with session:
+            yield session
+
+
+def _differences(checkpoint: str) -> str:
+    """Says which of the graph's variables a checkpoint has not, or otherwise."""
+    saved = dict(tf.train.list_variables(checkpoint))
+    missing, reshaped = [], []
+    for variable in tf.compat.v1.global_variables():
+        part = getattr(variable, "_save_slice_info", None)
+        name = part.full_name if part else variable.op.name
+        shape = part.full_shape if part else variable.shape.as_list()
+        if name not in saved:
+            missing.append(name)
+        elif list(saved[name]) != list(shape):
+            reshaped.append(
+                f"'{name}' is {list(shape)} here and {saved[name]} there"
+            )
+    text = f"Checkpoint '{checkpoint}' is not of this model."
+    if missing:
+        text += f" The checkpoint lacks the variables {missing[:10]}"
+        text += f" and {len(missing) - 10} more." if missing[10:] else "."
+        text += f" It has {sorted(saved)[:10]}."
+    if reshaped:
+        text += f" Shapes differ: {'; '.join(reshaped[:10])}."
+    return (
+        f"{text} Give another model_dir, or start from it by warm_start_from."
+    )
+
+
+def _add_saver(config: RunConfig, spec: EstimatorSpec) -> None:
+    """Lists a saver with the graph, unless the model brings one."""
+    savers = tf.compat.v1.GraphKeys.SAVERS
+    if spec.scaffold.saver or tf.compat.v1.get_collection(savers):
+        return
+    saver = tf.compat.v1.train.Saver(
+        sharded=True,
+        max_to_keep=config.keep_checkpoint_max,
+        keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours,
+        defer_build=True,
+        save_relative_paths=True,
+    )
+    tf.compat.v1.add_to_collection(savers, saver)
+
+
+def _saver_hooks(
+    config: RunConfig, spec: EstimatorSpec, hooks: Sequence[Any]
+) -> list[Any]:
+    """Returns the hook that saves checkpoints, unless there is one already."""
+    if any(
+        isinstance(hook, tf.compat.v1.train.CheckpointSaverHook)
+        for hook in hooks
+    ):
+        return []
+    if not (config.save_checkpoints_secs or config.save_checkpoints_steps):
+        return []
+    return [
+        tf.compat.v1.train.CheckpointSaverHook(
+            config.model_dir,
+            save_secs=config.save_checkpoints_secs,
+            save_steps=config.save_checkpoints_steps,
+            scaffold=spec.scaffold,
+            save_graph_def=config.checkpoint_save_graph_def
+            and private.writes_text_graphs(),
+        )
+    ]
+
+
+def _tell(listeners: Sequence[Any], hooks: Sequence[Any]) -> None:
+    if not listeners:
+        return
+    savers = [
+        hook
+        for hook in hooks
+        if isinstance(hook, tf.compat.v1.train.CheckpointSaverHook)
+    ]
+    if not savers:
+        raise ArgumentError(
+            "There should be a CheckpointSaverHook to use saving_listeners. "
+            "Please set one of the RunConfig.save_checkpoints_steps or "
+            "RunConfig.save_checkpoints_secs."
+        )
+    private.add_listeners(savers[0], listeners)
+
+
+def _first_workers_hooks(config: RunConfig, spec: EstimatorSpec) -> list[Any]:
+    if (config.task_type, config.task_id) != (TaskType.WORKER, 0):
+        return []
+    hooks = []
+    if config.save_summary_steps:
+        hooks.append(
+            tf.compat.v1.train.SummarySaverHook(
+                save_steps=config.save_summary_steps,
+                output_dir=config.model_dir,
+                scaffold=spec.scaffold,
+            )
+        )
+    if config.log_step_count_steps:
+        hooks.append(
+            tf.compat.v1.train.StepCounterHook(
+                every_n_steps=config.log_step_count_steps,
+                output_dir=config.model_dir,
+            )
+        )
+    return hooks
+
+
+class _GraphHook(tf.compat.v1.train.SessionRunHook):
+    """Writes graph.pbtxt where TensorFlow's own writer fails (protobuf 7)."""
+
+    def __init__(self, folder: str) -> None:
+        self._path = os.path.join(folder, "graph.pbtxt")  # noqa: PTH118 - may be gs:
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Writes it."""
+        del coord
+        text = text_format.MessageToString(
+            session.graph.as_graph_def(add_shapes=True)
+        )
+        with tf.io.gfile.GFile(self._path, "w") as file:
+            file.write(text)
+
+
+class _SigtermHook(tf.compat.v1.train.SessionRunHook):
+    """Asks for the end of training once SIGTERM has come."""
+
+    def __init__(self) -> None:
+        self.came = False
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Ends training after a step; a checkpoint is saved at the end."""
+        del run_values
+        if self.came:
+            tf.compat.v1.logging.info(
+                "SIGTERM came: training saves a checkpoint and stops."
+            )
+            run_context.request_stop()
+
+
+@contextlib.contextmanager
+def _stopping_at_sigterm() -> Iterator[_SigtermHook]:
+    """Holds SIGTERM back until training has saved a checkpoint.
+
+    Afterwards the handler that was there before runs; without one, SystemExit
+    ends the process with the status of that signal.
+    """
+    hook = _SigtermHook()
+    before = signal.getsignal(signal.SIGTERM)
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or before is signal.SIG_IGN
+        or before is None
+    ):
+        yield hook
+        return
+
+    def note(signum: int, frame: Any) -> None:
+        del signum, frame
+        hook.came = True
+
+    signal.signal(signal.SIGTERM, note)
+    try:
+        yield hook
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        if hook.came:
+            if callable(before):
+                before(signal.SIGTERM, None)
+            else:
+                raise SystemExit(128 + signal.SIGTERM)

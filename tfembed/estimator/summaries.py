@@ -1,0 +1,152 @@
+"""Summaries of training (v1 and v2) and of evaluations."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from google.protobuf import message
+
+from tfembed.estimator import private
+
+
+class SummaryWriterHook(tf.compat.v1.train.SessionRunHook):
+    """Runs the `tf.summary` (v2) ops of a graph with each training step.
+
+    v1 summaries need no such hook: a MonitoredTrainingSession has one.
+
+    Args:
+      ops: those of `tf.compat.v1.summary.all_v2_summary_ops()`.
+    """
+
+    def __init__(self, ops: list[Any]) -> None:
+        self._ops = ops
+        self._initializers: list[Any] = []
+
+    def begin(self) -> None:
+        """Finds the ops that open the graph's writers."""
+        self._initializers = private.summary_writer_initializers(
+            tf.compat.v1.get_default_graph()
+        )
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Opens the writers."""
+        del coord
+        session.run(self._initializers)
+
+    def before_run(self, run_context: Any) -> Any:
+        """Asks for the summaries."""
+        del run_context
+        return tf.compat.v1.train.SessionRunArgs(self._ops)
+
+
+class FlushHook(tf.compat.v1.train.SessionRunHook):
+    """Flushes a `tf.summary` writer when training ends."""
+
+    def __init__(self, flush: Any) -> None:
+        self._flush = flush
+
+    def end(self, session: Any) -> None:
+        """Flushes it."""
+        session.run(self._flush)
+
+
+@contextlib.contextmanager
+def default_writer(
+    folder: str, every_steps: int | None, hooks: list[Any]
+) -> Iterator[None]:
+    """Gives `tf.summary` in a model_fn a writer, a step and a frequency.
+
+    Args:
+      folder: where event files go.
+      every_steps: steps between summaries; 0 and None: none are written.
+      hooks: gets what runs the summaries, when the model_fn has made some.
+    """
+    if not every_steps:
+        yield
+        return
+    # Making the op that opens it makes no file.
+    writer = tf.summary.create_file_writer(folder)
+    step = tf.compat.v1.train.get_global_step()
+    with writer.as_default(step=step):
+        due = tf.equal(private.global_step_read(step.graph) % every_steps, 0)
+        with tf.summary.record_if(due):
+            yield
+    ops = tf.compat.v1.summary.all_v2_summary_ops()
+    if ops:
+        hooks.append(SummaryWriterHook(list(ops)))
+        hooks.append(FlushHook(writer.flush()))
+
+
+def write_results(
+    folder: str, results: Mapping[str, Any], global_step: int
+) -> None:
+    """Writes an evaluation's results as summaries, and logs them."""
+    tf.compat.v1.logging.info(
+        "Saving dict for global step %d: %s",
+        global_step,
+        ", ".join(
+            f"{name} = {value}"
+            for name, value in sorted(results.items())
+            if not isinstance(value, bytes)
+        ),
+    )
+    summary = private.summary_pb2.Summary()
+    for name, value in results.items():
+        if value is not None and name != "global_step":
+            _add_value(summary, name, value)
+    _write(folder, summary, global_step)
+
+
+def write_checkpoint_path(folder: str, path: str, global_step: int) -> None:
+    """Writes which checkpoint an evaluation was of."""
+    tf.compat.v1.logging.info(
+        "Saving 'checkpoint_path' summary for global step %d: %s",
+        global_step,
+        path,
+    )
+    summary = private.summary_pb2.Summary()
+    summary.value.add(
+        tag="checkpoint_path",
+        tensor=tf.make_tensor_proto(path, dtype=tf.string),
+    )
+    _write(folder, summary, global_step)
+
+
+def _add_value(summary: Any, name: str, value: Any) -> None:
+    if isinstance(value, (float, int, np.floating, np.integer)):
+        summary.value.add(tag=name, simple_value=float(value))
+    elif isinstance(value, bytes):
+        _add_serialized(summary, name, value)
+    elif isinstance(value, np.ndarray):
+        summary.value.add(
+            tag=name, node_name=name, tensor=tf.make_tensor_proto(value)
+        )
+    else:
+        tf.compat.v1.logging.warn(
+            "Skipping summary for %s, must be a float, np.float32, np.int64, "
+            "np.int32 or int or np.ndarray or a serialized string of Summary.",
+            name,
+        )
+
+
+def _add_serialized(summary: Any, name: str, value: bytes) -> None:
+    try:
+        inner = private.summary_pb2.Summary.FromString(value)
+    except message.DecodeError:
+        tf.compat.v1.logging.warn(
+            "Skipping summary for %s, cannot parse string to Summary.", name
+        )
+        return
+    for i, part in enumerate(inner.value):
+        part.tag = f"{name}/{i}"
+    summary.value.extend(inner.value)
+
+
+def _write(folder: str, summary: Any, global_step: int) -> None:
+    writer = tf.compat.v1.summary.FileWriterCache.get(folder)
+    writer.add_summary(summary, global_step)
+    writer.flush()
