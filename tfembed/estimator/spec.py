@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import collections
 import functools
-import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -24,21 +24,24 @@ _MODEL_FN_ARGUMENTS = frozenset(
 )
 
 
-class _Fields(typing.NamedTuple):
-    mode: str
-    predictions: Any
-    loss: Any
-    train_op: Any
-    eval_metric_ops: Any
-    export_outputs: Any
-    training_chief_hooks: Any
-    training_hooks: Any
-    scaffold: Any
-    evaluation_hooks: Any
-    prediction_hooks: Any
-
-
-class EstimatorSpec(_Fields):
+class EstimatorSpec(
+    collections.namedtuple(
+        "EstimatorSpec",
+        [
+            "mode",
+            "predictions",
+            "loss",
+            "train_op",
+            "eval_metric_ops",
+            "export_outputs",
+            "training_chief_hooks",
+            "training_hooks",
+            "scaffold",
+            "evaluation_hooks",
+            "prediction_hooks",
+        ],
+    )
+):
     """The ops and objects that a model_fn returns to an `Estimator`.
 
     `ModeKeys.TRAIN` needs `loss` and `train_op`, `ModeKeys.EVAL` needs `loss`,

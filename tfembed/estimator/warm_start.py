@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import collections
 import os
-import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,14 +15,17 @@ from tfembed.estimator import private
 VocabInfo = tf.compat.v1.train.VocabInfo
 
 
-class _Settings(typing.NamedTuple):
-    ckpt_to_initialize_from: str
-    vars_to_warm_start: Any
-    var_name_to_vocab_info: Any
-    var_name_to_prev_var_name: Any
-
-
-class WarmStartSettings(_Settings):
+class WarmStartSettings(
+    collections.namedtuple(
+        "WarmStartSettings",
+        [
+            "ckpt_to_initialize_from",
+            "vars_to_warm_start",
+            "var_name_to_vocab_info",
+            "var_name_to_prev_var_name",
+        ],
+    )
+):
     """Where an Estimator's variables start, if model_dir has no checkpoint.
 
     Args:
