@@ -1,0 +1,47 @@
+#ifndef TFEMBED_KERNELS_REPLICA_MEETING_H_
+#define TFEMBED_KERNELS_REPLICA_MEETING_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "tensorflow/core/framework/op_kernel.h"
+
+namespace tfembed {
+
+// A kernel that simulated replicas of one step run together: each of a graph's
+// R copies of an op waits, without a thread, until the others have come. Copies
+// know one another by attributes of their nodes:
+//
+//     _tfembed_replicas  R; without the attribute the op has no copies
+//     _tfembed_replica   0 <= r < R
+//     _tfembed_key       the same for all copies, and for no other op
+//
+// and by the step and the iteration of the loop that they run in. A copy that
+// runs repeatedly there, as in a function, meets the others in the order of
+// its runs. A step that is cancelled lets waiting copies go.
+class MeetingKernel : public tensorflow::AsyncOpKernel {
+ public:
+  explicit MeetingKernel(tensorflow::OpKernelConstruction* construction);
+
+  void ComputeAsync(tensorflow::OpKernelContext* context,
+                    DoneCallback done) final;
+
+ protected:
+  using Contexts = absl::Span<tensorflow::OpKernelContext* const>;
+
+  // Sets the output of each copy, given by replica. An op without copies is the
+  // only replica. Runs on the thread of the copy that came last.
+  virtual absl::Status Compute(Contexts replicas) const = 0;
+
+ private:
+  int64_t replicas_ = 1;
+  int64_t replica_ = 0;
+  std::string key_;
+};
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_KERNELS_REPLICA_MEETING_H_

@@ -1,0 +1,303 @@
+"""The ops of a step, as they are created, and copies of them for replicas."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.estimator.replicas import private
+from tfembed.estimator.replicas.variable_order import is_read, variable_behind
+
+COLLECTIVES = frozenset({"AllToAll", "CollectivePermute", "CrossReplicaSum"})
+
+# Ops that exist on TPUs alone, and what to do instead.
+_NOT_HERE = {
+    "InfeedDequeue": "take what the step needs as features",
+    "InfeedDequeueTuple": "take what the step needs as features",
+    "OutfeedEnqueue": "return the tensors by `host_call`",
+    "OutfeedEnqueueTuple": "return the tensors by `host_call`",
+    "TPUPartitionedCall": "call the function itself",
+    "TPUReplicateMetadata": "call the computation itself, without tpu.rewrite",
+}
+_LARGEST_SEED = 2**63 - 1
+# Ops that take or hand on a handle, without a look at the variable.
+_HANDLES_ONLY = frozenset(
+    {"Enter", "Exit", "Identity", "Merge", "NextIteration", "Switch"}
+)
+
+
+class Recorder(private.XLAControlFlowContext):
+    """The context that a step's ops are created in: keeps them, in order.
+
+    TensorFlow treats ops in it like those of a TPU's program.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ops: list[tf.Operation] = []
+
+    def AddOp(self, op: tf.Operation) -> None:
+        """TensorFlow calls this for each op that is created."""
+        if any(private.is_ref(tensor) for tensor in op.inputs):
+            raise NotImplementedError(
+                "Non-resource Variables are not supported inside TPU"
+                f" computations (operator name: {op.name}). Make the variable"
+                " with use_resource=True."
+            )
+        self.ops.append(op)
+        private.mark_values(self, op)
+
+    def AddInnerOp(self, op: tf.Operation) -> None:
+        """The same for ops in loops and branches of the step."""
+        self.AddOp(op)
+
+
+@dataclasses.dataclass(frozen=True)
+class FunctionNames:
+    """A replica's own copies of functions.
+
+    Attributes:
+      names: by the name of the op that calls, and of the function.
+      library: a FunctionDefLibrary with the copies.
+    """
+
+    names: Mapping[tuple[str, str], str]
+    library: Any
+
+
+class StepGraph:
+    """A recorded step, ready to be copied.
+
+    Attributes:
+      ops: what the step's outputs need of the recorded ops, and the ops around
+        the step that would give replicas another's variable.
+      written: the variables that the step assigns.
+    """
+
+    def __init__(
+        self, recorder: Recorder, needed: Iterable[tf.Operation]
+    ) -> None:
+        self._recorder = recorder
+        needed = set(needed)
+        recorded = [op for op in recorder.ops if op in needed]
+        for op in recorded:
+            _check(op)
+        self.written = _written(recorded)
+        self.ops = [*_readers_around(recorded, self.written), *recorded]
+        self._shared = {op for op in recorded if self._is_shared(op)}
+        self._names = {op.name for op in self.ops} - {
+            op.name for op in self._shared
+        }
+        self._nodes: list[Any] = []
+
+    def collectives(self) -> list[tf.Operation]:
+        """The ops by which replicas sum and exchange tensors.
+
+        Those in functions are not among them.
+        """
+        return [op for op in self.ops if op.type in COLLECTIVES]
+
+    def is_inner(self, op: tf.Operation) -> bool:
+        """Whether an op stands in a loop or branch of the step."""
+        return private.context_of(op) is not self._recorder
+
+    def functions(self) -> Iterator[tuple[tf.Operation, str, str]]:
+        """(op, attribute, name) of each function that an op of the step calls."""
+        for op in self.ops:
+            for name, value in op.node_def.attr.items():
+                for function in functions_of(value):
+                    yield op, name, function.name
+
+    def _is_shared(self, op: tf.Operation) -> bool:
+        """Whether all replicas can use replica 0's op: a constant."""
+        return (
+            op.type == "Const"
+            and not op.control_inputs
+            and not self.is_inner(op)
+        )
+
+    def copy(
+        self,
+        replica: int,
+        given: Mapping[str, tf.Tensor],
+        variables: Mapping[str, tf.Tensor],
+        functions: FunctionNames,
+    ) -> dict[tf.Operation, tf.Operation]:
+        """Makes the ops of another replica.
+
+        Args:
+          replica: its number, from 1.
+          given: the replica's inputs, by the names of the ops that take them.
+          variables: handles of the replica's own variables, by the names of
+            replica 0's handles.
+          functions: the replica's own copies of functions.
+
+        Returns:
+          The copy of each op; what replicas share is its own copy.
+        """
+        graph = self.ops[0].graph
+        definition = tf.compat.v1.GraphDef(library=functions.library)
+        definition.versions.producer = graph.graph_def_versions.producer
+        inputs: dict[str, tf.Tensor] = {}
+        if not self._nodes:
+            self._nodes = [op.node_def for op in self.ops]
+        originals = []
+        for op, node in zip(self.ops, self._nodes):
+            if op in self._shared:
+                continue
+            originals.append(op)
+            copy = definition.node.add()
+            copy.CopyFrom(node)
+            if op.name in given:
+                copy.input[0] = f"{op.name}/of_replica"
+                inputs[copy.input[0]] = given[op.name]
+            self._place_inputs(copy, variables, inputs)
+            differ(copy, replica)
+            for value in copy.attr.values():
+                for function in functions_of(value):
+                    function.name = functions.names.get(
+                        (op.name, function.name), function.name
+                    )
+        with private.outside_of_contexts(graph):
+            copies = tf.graph_util.import_graph_def(
+                definition,
+                input_map=inputs,
+                name=f"replica_{replica}",
+                return_elements=[op.name for op in originals],
+            )
+        made = dict(zip(originals, copies))
+        made.update((op, op) for op in self._shared)
+        for op in originals:
+            outside = [i for i in op.control_inputs if i not in made]
+            if outside:
+                private.add_control_inputs(made[op], outside)
+        return made
+
+    def _place_inputs(
+        self,
+        node: Any,
+        variables: Mapping[str, tf.Tensor],
+        inputs: dict[str, tf.Tensor],
+    ) -> None:
+        """Leaves the edges between copies, and finds what others lead to."""
+        graph = self.ops[0].graph
+        kept = []
+        for name in node.input:
+            if name.startswith("^"):
+                if name[1:] in self._names:
+                    kept.append(name)
+                continue
+            kept.append(name)
+            base, _, index = name.partition(":")
+            if base not in self._names and name not in inputs:
+                full = f"{base}:{index or 0}"
+                own = variables.get(full)
+                inputs[name] = (
+                    graph.get_tensor_by_name(full) if own is None else own
+                )
+        del node.input[:]
+        node.input.extend(kept)
+
+
+def differ(node: Any, replica: int) -> None:
+    """Makes a copied NodeDef another one than that of replica 0.
+
+    Loops get frames of their own, and random ops draw other numbers.
+    """
+    attributes = node.attr
+    if "_class" in attributes:
+        del attributes["_class"]
+    if "frame_name" in attributes:
+        attributes["frame_name"].s += b"/replica_%d" % replica
+    if "shared_name" in attributes and attributes["shared_name"].s:
+        attributes["shared_name"].s += b"/replica_%d" % replica
+    if "_tfembed_replica" in attributes:
+        attributes["_tfembed_replica"].i = replica
+    if is_random(node):
+        # An odd factor: seeds stay apart. Two zeros ask for a seed by chance.
+        seed = attributes["seed2"].i + replica * 0x9E3779B97F4A7C15
+        attributes["seed2"].i = seed % _LARGEST_SEED or 1
+
+
+def is_random(node: Any) -> bool:
+    """Whether a NodeDef is an op that draws numbers by seeds in attributes."""
+    attributes = node.attr
+    return (
+        "seed" in attributes
+        and "seed2" in attributes
+        and bool(attributes["seed"].i or attributes["seed2"].i)
+    )
+
+
+def functions_of(value: Any) -> list[Any]:
+    """The functions that an AttrValue names, as NameAttrLists."""
+    if value.HasField("func"):
+        return [value.func]
+    return list(value.list.func)
+
+
+def _check(op: tf.Operation) -> None:
+    instead = _NOT_HERE.get(op.type)
+    if instead is not None:
+        raise errors.UnsupportedError(
+            f"Simulated replicas have no {op.type} (op '{op.name}'): {instead}."
+        )
+    if op.type.startswith("Tfembed>") and any(
+        tensor.dtype == tf.resource for tensor in op.inputs
+    ):
+        raise errors.UnsupportedError(
+            "A model_fn that runs in replicas cannot use tables by itself (op"
+            f" '{op.name}' of type {op.type}). Name the tables in"
+            " `embedding_config_spec`, where a table may have no vocabulary"
+            " size, or set use_tpu=False."
+        )
+
+
+def _written(ops: Sequence[tf.Operation]) -> list[tf.Operation]:
+    """The variables that ops may assign, those in functions included."""
+    found: dict[tf.Operation, None] = {}
+    for op in ops:
+        if is_read(op) or op.type in _HANDLES_ONLY:
+            continue
+        for tensor in op.inputs:
+            if tensor.dtype != tf.resource:
+                continue
+            variable = variable_behind(tensor)
+            if variable is not None and variable.type == "VarHandleOp":
+                found[variable] = None
+    return list(found)
+
+
+def _readers_around(
+    recorded: Sequence[tf.Operation], written: Sequence[tf.Operation]
+) -> list[tf.Operation]:
+    """Ops outside of the step by which a variable's value reaches its ops."""
+    inside, variables = set(recorded), set(written)
+    reaches: dict[tf.Operation, bool] = dict.fromkeys(inside, False)
+    order: list[tf.Operation] = []
+    for start in recorded:
+        stack = [t.op for t in start.inputs if t.op not in reaches]
+        while stack:
+            op = stack[-1]
+            new = [
+                t.op
+                for t in op.inputs
+                if t.op not in reaches and t.op not in stack
+            ]
+            if op not in reaches and new:
+                stack.extend(new)
+                continue
+            stack.pop()
+            if op in reaches:
+                continue
+            reads = is_read(op) and variable_behind(op.inputs[0]) in variables
+            reaches[op] = reads or any(
+                reaches.get(t.op, False) for t in op.inputs
+            )
+            if reaches[op]:
+                order.append(op)
+    return order
