@@ -62,6 +62,18 @@ def summary_writer_initializers(graph: Any) -> list[Any]:
     return list(graph.get_collection(name))
 
 
+def flush_of_writer(writer: Any) -> Any:
+    """The op that flushes a tf.summary writer, given its resource."""
+    return summary_ops_v2.legacy_raw_flush(writer=writer)
+
+
+def summary_collection(graph: Any) -> list[Any]:
+    """The graph's own list of tf.summary ops; changes to it count."""
+    name = tf.compat.v1.GraphKeys._SUMMARY_COLLECTION
+    ops: list[Any] = graph.get_collection_ref(name)
+    return ops
+
+
 def eval_step() -> Any:
     """The variable that counts an evaluation's steps."""
     return evaluation._get_or_create_eval_step()

@@ -1,0 +1,298 @@
+"""Calls input_fn for hosts and replicas, and deals batches to replicas."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.estimator import input_functions
+from tfembed.estimator.spec import ModeKeys
+from tfembed.estimator.tpu import padding, partitions
+from tfembed.estimator.tpu.config import InputPipelineConfig
+from tfembed.estimator.tpu.context import Invocation, ModeContext, TPUContext
+
+# With True, an input_fn that feeds queues (tf.compat.v1.train.batch and the
+# like) is refused, as where a TPU's host loops over the input; else it warns.
+WRAP_INPUT_FN_INTO_WHILE_LOOP = False
+
+_QUEUES = (
+    "Input pipeline contains one or more QueueRunners. It could be slow and "
+    "not scalable. Please consider to return a tf.data.Dataset instead."
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplicaBatch:
+    """What one replica gets in a step.
+
+    Attributes:
+      features, labels: Nested tensors, as input_fn gives them.
+      mask: 1 for each row of padding, else 0; None where nothing is padded.
+      stopping: The signal of a batch for prediction; None in other modes.
+    """
+
+    features: Any
+    labels: Any = None
+    mask: Any = None
+    stopping: Any = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Batches:
+    """A step's input: a batch for each replica, and hooks that start datasets.
+
+    Attributes:
+      of_replicas: A `ReplicaBatch` each.
+      hooks: Hooks that must run in the session.
+    """
+
+    of_replicas: list[ReplicaBatch]
+    hooks: list[Any]
+
+
+class InputPipeline:
+    """Calls an input_fn as often as its configuration says.
+
+    Args:
+      input_fn: Takes a `TPUContext`, and returns what the user's returns.
+      context: That of the mode.
+      batch_axis: For each tensor, the dimension along which the batch of a host
+        is dealt to replicas; None is the first of each.
+    """
+
+    def __init__(
+        self,
+        input_fn: Callable[[TPUContext], Any],
+        context: ModeContext,
+        batch_axis: Sequence[int] | None = None,
+    ) -> None:
+        self._input_fn = input_fn
+        self._context = context
+        self._plan = context.plan
+        self._batch_axis = batch_axis
+        self._hooks: list[Any] = []
+
+    def batches(self) -> Batches:
+        """Builds the graph's input.
+
+        Raises:
+          tfembed.errors.DtypeError: (also TypeError) the mode needs a Dataset,
+            or cannot take one.
+          tfembed.errors.ArgumentError: (also ValueError) tensors do not fit.
+        """
+        if (
+            self._plan.mode == ModeKeys.PREDICT
+            and self._batch_axis is not None
+            and self._plan.pipeline == InputPipelineConfig.PER_HOST_V1
+        ):
+            raise errors.DtypeError(
+                "For mode PREDICT, batch_axis is not supported yet. Transpose "
+                "the features in model_fn."
+            )
+        replicas: list[ReplicaBatch] = []
+        for index in range(self._plan.num_invocations):
+            replicas += self._batches_of_call(index)
+        self._refuse_queues()
+        cores = self._context.config.tpu_config.num_cores_per_replica
+        dims = self._context.config.tpu_config.input_partition_dims
+        if dims is not None:
+            for batch in replicas:
+                partitions.check(dims, batch.features, batch.labels, cores)
+        return Batches(replicas, self._hooks)
+
+    def _batches_of_call(self, index: int) -> list[ReplicaBatch]:
+        host, scope = self._place(index)
+        device = self._context.host_device(host)
+        with tf.device(device), tf.name_scope(scope):
+            result = self._input_fn(
+                TPUContext(self._context, Invocation(device, host, index))
+            )
+            pipeline = self._plan.pipeline
+            if pipeline == InputPipelineConfig.PER_SHARD_V1:
+                return [self._tensors(result)]
+            if pipeline == InputPipelineConfig.PER_HOST_V2:
+                return self._taken_in_turn(result)
+            batch = self._source(result, num_batches=1)()
+            count = self._plan.replicas_per_invocation
+            if pipeline == InputPipelineConfig.BROADCAST:
+                return [batch] * count
+            return self._split(batch, count)
+
+    def _place(self, index: int) -> tuple[int, str]:
+        """Returns the host of a call, and the scope of the ops it makes."""
+        plan = self._plan
+        if plan.is_replica_across_hosts:
+            host = self._context.host_of_replica(index)
+        elif plan.pipeline == InputPipelineConfig.PER_SHARD_V1:
+            host, core = divmod(index, plan.num_of_replicas_per_host)
+            return host, f"input_pipeline_task{host}/ordinal_{core}/"
+        else:
+            host = index
+        return host, f"input_pipeline_task{host}/"
+
+    def _tensors(self, result: Any) -> ReplicaBatch:
+        if isinstance(result, tf.data.Dataset):
+            raise errors.DtypeError(
+                "`input_fn` returning `Dataset` is not supported in the "
+                "per-core input pipeline. Set "
+                "TPUConfig.per_host_input_for_training to True or PER_HOST_V2, "
+                "or return the `features` and `labels` of its iterator."
+            )
+        return ReplicaBatch(*input_functions.parse_iterator_result(result))
+
+    def _taken_in_turn(self, result: Any) -> list[ReplicaBatch]:
+        """Takes a batch of a dataset for each replica of a host."""
+        if not isinstance(result, tf.data.Dataset):
+            raise errors.DtypeError(
+                "`input_fn` must return a `Dataset` for the PER_HOST_V2 input "
+                f"pipeline configuration; got {type(result).__name__}."
+            )
+        count = self._plan.replicas_per_invocation
+        take = self._source(result, num_batches=count)
+        in_any_order = self._context.config.tpu_config.experimental_allow_per_host_v2_parallel_get_next
+        batches: list[ReplicaBatch] = []
+        for _ in range(count):
+            before = [] if in_any_order else _tensors_of(batches[-1:])
+            with tf.control_dependencies(before):
+                batch = take()
+            if batches and batch.stopping is not None:
+                # Replicas must agree: the first one's batch says stop for all.
+                batch = dataclasses.replace(batch, stopping=batches[0].stopping)
+            batches.append(batch)
+        return batches
+
+    def _source(
+        self, result: Any, *, num_batches: int
+    ) -> Callable[[], ReplicaBatch]:
+        """Returns what takes the next batch of an input_fn's result."""
+        mode, size = self._plan.mode, self._plan.input_fn_batch_size
+        if not isinstance(result, tf.data.Dataset):
+            if mode == ModeKeys.PREDICT:
+                raise errors.DtypeError(
+                    "For mode PREDICT, `input_fn` must return `Dataset` "
+                    f"instead of `features` and `labels`; got {result!r}."
+                )
+            batch = ReplicaBatch(*input_functions.parse_iterator_result(result))
+            return lambda: batch
+        assert size is not None  # `BatchPlan.check` refuses a mode without.
+        if mode == ModeKeys.PREDICT:
+            inputs = padding.InputsWithStoppingSignals(
+                result, size, True, num_batches
+            )
+            self._start(inputs.iterator())
+            return lambda: _batch_with_signals(inputs)
+        if mode == ModeKeys.EVAL and self._batch_axis is None:
+            iterator = tf.compat.v1.data.make_initializable_iterator(
+                padding.pad_dataset(result, size, num_batches)
+            )
+            self._start(iterator)
+            return lambda: ReplicaBatch(
+                **{"labels": None, **iterator.get_next()}
+            )
+        iterator = tf.compat.v1.data.make_initializable_iterator(result)
+        self._start(iterator)
+        return lambda: ReplicaBatch(
+            *input_functions.parse_iterator_result(iterator.get_next())
+        )
+
+    def _start(self, iterator: Any) -> None:
+        self._hooks.append(input_functions.DatasetInitializerHook(iterator))
+
+    def _split(self, batch: ReplicaBatch, count: int) -> list[ReplicaBatch]:
+        """Deals a host's batch to its replicas."""
+        if count == 1:
+            return [batch]
+        fields = {"features": batch.features, "labels": batch.labels}
+        tensors = tf.nest.flatten(fields)
+        axes = self._batch_axis or [0] * len(tensors)
+        if len(axes) != len(tensors):
+            raise errors.ArgumentError(
+                f"batch_axis must have one number for each of the "
+                f"{len(tensors)} tensors of features and labels; got "
+                f"{list(axes)}."
+            )
+        parts = [
+            _split_tensor(tensor, axis, count)
+            for tensor, axis in zip(tensors, axes)
+        ]
+        masks = (
+            [None] * count
+            if batch.mask is None
+            else tf.split(batch.mask, count)
+        )
+        return [
+            ReplicaBatch(
+                **tf.nest.pack_sequence_as(
+                    fields, [tensor[i] for tensor in parts]
+                ),
+                mask=masks[i],
+                stopping=batch.stopping,
+            )
+            for i in range(count)
+        ]
+
+    def _refuse_queues(self) -> None:
+        runners = tf.compat.v1.GraphKeys.QUEUE_RUNNERS
+        if not tf.compat.v1.get_collection(runners):
+            return
+        if WRAP_INPUT_FN_INTO_WHILE_LOOP:
+            raise errors.StateError(_QUEUES)
+        tf.compat.v1.logging.warn(_QUEUES)
+
+
+def _batch_with_signals(
+    inputs: padding.InputsWithStoppingSignals,
+) -> ReplicaBatch:
+    features, labels = inputs.features_and_labels()
+    signals = inputs.signals()
+    return ReplicaBatch(
+        features,
+        labels,
+        signals["padding_mask"],
+        padding.StopSignals.as_scalar_stopping_signal(signals),
+    )
+
+
+def _tensors_of(batches: list[ReplicaBatch]) -> list[Any]:
+    return [
+        tensor
+        for batch in batches
+        for tensor in tf.nest.flatten(
+            (batch.features, batch.labels), expand_composites=True
+        )
+        if tensor is not None
+    ]
+
+
+def _split_tensor(tensor: Any, axis: int, count: int) -> list[Any]:
+    if tensor is None:
+        return [None] * count
+    if isinstance(tensor, tf.SparseTensor):
+        return list(tf.sparse.split(tensor, count, axis=axis))
+    if isinstance(tensor, tf.RaggedTensor):
+        size = tensor.nrows() // count
+        return [tensor[i * size : (i + 1) * size] for i in range(count)]
+    rows = tensor.shape[axis] if tensor.shape.rank else None
+    if tensor.shape.rank == 0 or (rows is not None and rows % count):
+        raise errors.ArgumentError(
+            f"A batch of shape {tensor.shape} cannot be dealt to {count} "
+            f"replicas evenly along dimension {axis}: {tensor}. input_fn must "
+            "give batches of params['batch_size'] rows."
+        )
+    if rows is None:
+        given = tf.shape(tensor)[axis]
+        check = tf.debugging.assert_equal(
+            given % count,
+            0,
+            message=(
+                f"A batch cannot be dealt to {count} replicas evenly: "
+                f"{tensor.name}. Batch the dataset with drop_remainder=True."
+            ),
+        )
+        with tf.control_dependencies([check]):
+            tensor = tf.identity(tensor)
+    return list(tf.split(tensor, count, axis=axis))

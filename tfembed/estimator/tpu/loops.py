@@ -1,0 +1,328 @@
+"""The hooks that run a loop of steps as one run of a MonitoredSession."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.estimator import private
+from tfembed.estimator.tpu import iterations
+
+_COLLECTION = "tpu_estimator_iterations_per_loop"
+
+
+def iterations_per_loop_variable() -> Any:
+    """Returns the graph's variable with the length of the next loop.
+
+    Raises:
+      tfembed.errors.StateError: (also RuntimeError) the graph has several.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    made = graph.get_collection(_COLLECTION)
+    if len(made) > 1:
+        raise errors.StateError(
+            "Multiple iterations_per_loop variables are in the collection "
+            f"{_COLLECTION!r}: {made}."
+        )
+    if made:
+        return made[0]
+    with tf.compat.v1.variable_scope(
+        tf.compat.v1.VariableScope(reuse=False), auxiliary_name_scope=False
+    ):
+        return tf.compat.v1.get_variable(
+            "tpu_estimator/iterations_per_loop",
+            initializer=tf.compat.v1.zeros_initializer(),
+            shape=[],
+            dtype=tf.int32,
+            trainable=False,
+            collections=[_COLLECTION, tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
+            use_resource=True,
+        )
+
+
+class TPUStopAtStepHook(tf.compat.v1.train.SessionRunHook):
+    """Sets the length of each loop, and ends training at a step.
+
+    The next loop has the steps of `iterations_per_loop_counter`, or as many as
+    are left. A counter in seconds is turned into steps by the time of the loops
+    before.
+
+    Args:
+      iterations_per_loop_counter: An `IterationsPerLoopCounter`.
+      num_steps: How many steps to run.
+      final_step: The global step to stop at.
+
+    Raises:
+      ValueError: Not exactly one of `num_steps` and `final_step` is given.
+    """
+
+    def __init__(
+        self,
+        iterations_per_loop_counter: iterations.IterationsPerLoopCounter,
+        num_steps: int | None = None,
+        final_step: int | None = None,
+    ) -> None:
+        if num_steps is None and final_step is None:
+            raise errors.ArgumentError(
+                "One of `num_steps` or `final_step` must be specified."
+            )
+        if num_steps is not None and final_step is not None:
+            raise errors.ArgumentError(
+                "Only one of `num_steps` or `final_step` can be specified; got "
+                f"{num_steps} and {final_step}."
+            )
+        if iterations_per_loop_counter.unit not in ("count", "seconds"):
+            raise errors.ArgumentError(
+                "Only `count` or `seconds` are accepted as the "
+                "`iterations_per_loop` unit; got "
+                f"{iterations_per_loop_counter.unit!r}."
+            )
+        self._iterations_per_loop_counter = iterations_per_loop_counter
+        self._num_steps = num_steps
+        self._final_step = final_step
+        self._next_iteration_count = 1
+        self._iteration_count_estimator = (
+            iterations.IterationCountEstimator()
+            if iterations_per_loop_counter.unit == "seconds"
+            else None
+        )
+        self._start_time = time.monotonic()
+        self._global_step: Any = None
+        self._iterations: Any = None
+
+    def begin(self) -> None:
+        """Finds the global step and the loop's length in the graph.
+
+        Raises:
+          tfembed.errors.StateError: (also RuntimeError) there is no global step.
+        """
+        self._global_step = tf.compat.v1.train.get_global_step()
+        if self._global_step is None:
+            raise errors.StateError("Global step should be created.")
+        self._iterations = iterations_per_loop_variable()
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Sets the first loop's length."""
+        del coord
+        step = int(session.run(self._global_step))
+        if self._final_step is None:
+            self._final_step = step + (self._num_steps or 0)
+        self._set_next_loop(session, step)
+
+    def before_run(self, run_context: Any) -> None:
+        """Starts the clock."""
+        del run_context
+        self._start_time = time.monotonic()
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Sets the next loop's length, or ends training."""
+        del run_values
+        if self._iteration_count_estimator is not None:
+            self._iteration_count_estimator.update(
+                time.monotonic() - self._start_time, self._next_iteration_count
+            )
+        session = run_context.session
+        # Read now: what a run fetches may be from before its update.
+        step = int(session.run(self._global_step))
+        if step >= self._final_step:  # type: ignore[operator] # set by then
+            run_context.request_stop()
+        self._set_next_loop(session, step)
+
+    def _set_next_loop(self, session: Any, step: int) -> None:
+        if self._iteration_count_estimator is not None:
+            wanted = self._iteration_count_estimator.get(
+                self._iterations_per_loop_counter.value
+            )
+        else:
+            wanted = self._iterations_per_loop_counter.value
+        left = max(self._final_step - step, 0)  # type: ignore[operator]
+        self._next_iteration_count = min(left, wanted)
+        self._iterations.load(self._next_iteration_count, session=session)
+
+
+class HostOpsHook(tf.compat.v1.train.SessionRunHook):
+    """Runs ops of the host with each run; opens and flushes `tf.summary`.
+
+    Args:
+      ops: Nested ops and tensors; None among them are left out.
+    """
+
+    def __init__(self, ops: Any) -> None:
+        self.ops = [op for op in tf.nest.flatten(ops) if op is not None]
+        self._writers = SummaryWriters()
+
+    def begin(self) -> None:
+        """Finds the graph's summary writers."""
+        self._writers.find()
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Opens the writers."""
+        del coord
+        self._writers.open(session)
+
+    def before_run(self, run_context: Any) -> Any:
+        """Asks for the ops."""
+        del run_context
+        return tf.compat.v1.train.SessionRunArgs(self.ops)
+
+    def end(self, session: Any) -> None:
+        """Flushes the writers."""
+        self._writers.flush(session)
+
+
+class SummaryWriters:
+    """The `tf.summary` writers of a graph: who opens them, who flushes them."""
+
+    def __init__(self) -> None:
+        self._open: list[Any] = []
+        self._flush: list[Any] = []
+
+    def find(self) -> None:
+        """Makes the ops; the graph is finalized afterwards."""
+        graph = tf.compat.v1.get_default_graph()
+        self._open = private.summary_writer_initializers(graph)
+        self._flush = [
+            private.flush_of_writer(op.inputs[0]) for op in self._open
+        ]
+
+    def open(self, session: Any) -> None:
+        """Opens all writers; one that is open stays."""
+        session.run(self._open)
+
+    def flush(self, session: Any) -> None:
+        """Writes what is held in memory."""
+        session.run(self._flush)
+
+
+class LoopHook(tf.compat.v1.train.SessionRunHook):
+    """Makes one run of the session a loop of steps.
+
+    Before a run, which makes the last step of a loop, this hook makes the
+    others. It must come last among hooks, so that what others do before a run
+    comes before the loop.
+
+    Args:
+      step: The op that makes a step; a run of the session makes it too.
+      iterations: How many steps a loop has: a variable of the graph, or a
+        number.
+      host_ops: Ops of the host that go with a step.
+      host_ops_every: The steps of a loop from one run of `host_ops` to the next.
+      start: An op that runs before the first step of a loop, or None.
+      before_last: An op that runs with all steps but the last, or None.
+    """
+
+    def __init__(
+        self,
+        step: Any,
+        *,
+        iterations: Any,
+        host_ops: Any = (),
+        host_ops_every: int = 1,
+        start: Any = None,
+        before_last: Any = None,
+    ) -> None:
+        self._iterations = iterations
+        self._host_ops = [
+            op for op in tf.nest.flatten(host_ops) if op is not None
+        ]
+        self._every = host_ops_every
+        self._start = start
+        self._ops = [op for op in (step, before_last) if op is not None]
+        self._writers = SummaryWriters()
+        self._step: Callable[[], Any] | None = None
+        self._step_with_host_ops: Callable[[], Any] | None = None
+        self.num_steps = 0
+
+    def begin(self) -> None:
+        """Finds the graph's summary writers."""
+        self._writers.find()
+        self.num_steps = 0
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Opens the writers, and makes the calls that make steps."""
+        del coord
+        self._writers.open(session)
+        self._step = session.make_callable(self._ops)
+        self._step_with_host_ops = session.make_callable(
+            [self._ops, self._host_ops]
+        )
+
+    def before_run(self, run_context: Any) -> Any:
+        """Makes all steps of the loop but the last."""
+        session = run_context.session
+        length = self._iterations
+        if not isinstance(length, int):
+            length = int(session.run(length))
+        if self._start is not None:
+            session.run(self._start)
+        assert self._step is not None
+        assert self._step_with_host_ops is not None
+        for i in range(length - 1):
+            if i % self._every:
+                self._step()
+            else:
+                self._step_with_host_ops()
+            self.num_steps += 1
+        if (length - 1) % self._every:
+            return None
+        return tf.compat.v1.train.SessionRunArgs(self._host_ops)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Counts the last step."""
+        del run_context, run_values
+        self.num_steps += 1
+
+    def end(self, session: Any) -> None:
+        """Flushes the writers."""
+        self._writers.flush(session)
+
+
+class SetIterationsHook(tf.compat.v1.train.SessionRunHook):
+    """Sets the length of all loops of a session.
+
+    Args:
+      num_steps: The steps of a loop.
+    """
+
+    def __init__(self, num_steps: int) -> None:
+        self._num_steps = num_steps
+        self._iterations: Any = None
+
+    def begin(self) -> None:
+        """Finds the loop's length in the graph."""
+        self._iterations = iterations_per_loop_variable()
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Sets it."""
+        del coord
+        self._iterations.load(self._num_steps, session=session)
+
+
+class StoppingPredictHook(tf.compat.v1.train.SessionRunHook):
+    """Ends prediction at the batch that says so; that batch is not yielded.
+
+    Args:
+      stopping: The batch's signal, a bool tensor.
+    """
+
+    def __init__(self, stopping: Any) -> None:
+        self._stopping = stopping
+
+    def before_run(self, run_context: Any) -> Any:
+        """Asks for the signal."""
+        del run_context
+        return tf.compat.v1.train.SessionRunArgs(self._stopping)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Ends prediction.
+
+        Raises:
+          tf.errors.OutOfRangeError: a session takes it as the input's end.
+        """
+        del run_context
+        if run_values.results:
+            raise tf.errors.OutOfRangeError(None, None, "The input has ended.")

@@ -1,0 +1,312 @@
+"""Batches of one size: the last ones are padded, and say where.
+
+StopSignals                what a batch says beside its features
+PaddingSignals             pads a batch; slices results back
+InputsWithStoppingSignals  a dataset for prediction: padded, then a batch
+                           that says that there is no more
+pad_dataset                a dataset for evaluation: padded, no such batch
+FeaturesWithPadding        a model_fn's features with `is_padding`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.estimator import input_functions
+
+IS_PADDING = "is_padding"
+
+
+class StopSignals:
+    """A batch's signals: whether to stop at it, and which rows are padding.
+
+    Args:
+      stop: Whether the batch comes after the last one.
+      batch_size: The rows of the batch.
+      padding_mask: 1 for each row of padding, else 0; None without padding.
+    """
+
+    def __init__(
+        self, stop: bool, batch_size: int, padding_mask: Any = None
+    ) -> None:
+        self._stop = stop
+        self._batch_size = batch_size
+        self._padding_mask = padding_mask
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the signals as tensors with a row per example."""
+        stopping = tf.fill([self._batch_size, 1], self._stop)
+        if self._padding_mask is None:
+            return {"stopping": stopping}
+        return {"stopping": stopping, "padding_mask": self._padding_mask}
+
+    @staticmethod
+    def as_scalar_stopping_signal(signals: dict[str, Any]) -> Any:
+        """Returns whether to stop at the batch, a bool tensor."""
+        return tf.identity(signals["stopping"][0][0])
+
+
+class PaddingSignals:
+    """Pads batches to their full size, and takes the padding off results."""
+
+    @staticmethod
+    def pad_features_and_labels(
+        features: Any, labels: Any, batch_size: int, *, repeat: bool = False
+    ) -> tuple[Any, Any, Any]:
+        """Pads the first dimension of all tensors to `batch_size`.
+
+        Args:
+          features, labels: Nested tensors; labels may be None.
+          batch_size: The rows of a full batch.
+          repeat: Whether rows of the batch are repeated, else rows of zeros are
+            added.
+
+        Returns:
+          The padding mask, features and labels.
+        """
+        real = tf.shape(_any_tensor(features))[0]
+        fits = tf.debugging.assert_greater_equal(
+            batch_size,
+            real,
+            message=(
+                "The real batch size should not be greater than batch_size: "
+                "input_fn must use params['batch_size']."
+            ),
+        )
+        rows = tf.range(batch_size)
+        # In a function, as `Dataset.map` makes, the assertion runs by itself.
+        with tf.control_dependencies([fits] if fits is not None else []):
+            mask = tf.cast(rows >= real, tf.int32)
+            missing = batch_size - real
+        mask.set_shape([batch_size])
+
+        def pad(tensor: Any) -> Any:
+            if repeat:
+                padded = tf.gather(tensor, rows % tf.maximum(real, 1))
+            else:
+                ends = [[0, missing]] + [[0, 0]] * (tensor.shape.rank - 1)
+                padded = _pad_end(tensor, ends)
+            padded.set_shape([batch_size, *tensor.shape[1:]])
+            return padded
+
+        if labels is not None:
+            labels = tf.nest.map_structure(pad, labels)
+        return mask, tf.nest.map_structure(pad, features), labels
+
+    @staticmethod
+    def slice_tensor_or_dict(
+        tensor_or_dict: Any, signals: dict[str, Any]
+    ) -> Any:
+        """Takes the rows of padding off; a stopping batch stays as it is."""
+        stops = StopSignals.as_scalar_stopping_signal(signals)
+        keep = tf.logical_or(stops, tf.equal(signals["padding_mask"], 0))
+        return tf.nest.map_structure(
+            lambda tensor: tf.boolean_mask(tensor, keep), tensor_or_dict
+        )
+
+
+def _pad_end(tensor: Any, ends: list[Any]) -> Any:
+    if tensor.dtype != tf.string:
+        return tf.pad(tensor, ends)
+    return tf.pad(tensor, ends, constant_values=b"")
+
+
+def _any_tensor(features: Any) -> Any:
+    for tensor in tf.nest.flatten(features):
+        if isinstance(tensor, tf.Tensor):
+            return tensor
+    raise errors.ArgumentError(
+        "Cannot find any Tensor in features dict: at least one feature must be "
+        f"a dense tensor; got {features}."
+    )
+
+
+class InputsWithStoppingSignals:
+    """A dataset's batches with signals, of which the last ones say stop.
+
+    A step takes `num_invocations_per_step` = n batches, and stops where its
+    first batch says so. After the user's batches come 2n-1 that stop: n-1 may
+    be needed to fill the last step of data, n are the step that stops.
+
+    Args:
+      dataset: The user's, of features or (features, labels).
+      batch_size: The rows of a full batch.
+      add_padding: Whether batches are padded to `batch_size` by zeros, with
+        the signal `padding_mask`.
+      num_invocations_per_step: How many batches a step takes.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int,
+        add_padding: bool = False,
+        num_invocations_per_step: int = 1,
+    ) -> None:
+        extra = 2 * num_invocations_per_step - 1
+
+        def add(stop: bool) -> Callable[..., Any]:
+            return lambda *element: _with_signals(
+                element,
+                batch_size,
+                stop=stop,
+                add_padding=add_padding,
+                is_extra=stop and extra > 1,
+            )
+
+        stopping = dataset.take(1).map(add(True)).repeat(extra)
+        self.dataset = dataset.map(add(False)).concatenate(stopping).prefetch(2)
+        self._iterator: Any = None
+        self._current: Any = None
+
+    def dataset_initializer(self) -> Any:
+        """Returns the op that starts the iterator."""
+        return self.iterator().initializer
+
+    def iterator(self) -> Any:
+        """Returns the iterator, made at the first call."""
+        if self._iterator is None:
+            self._iterator = tf.compat.v1.data.make_initializable_iterator(
+                self.dataset
+            )
+        return self._iterator
+
+    def features_and_labels(self) -> tuple[Any, Any]:
+        """Takes the next batch; `signals` are of this one."""
+        self._current = self.iterator().get_next()
+        return self._current["features"], self._current.get("labels")
+
+    def signals(self) -> dict[str, Any]:
+        """Returns the signals of the batch that was taken last.
+
+        Raises:
+          tfembed.errors.StateError: no batch was taken.
+        """
+        if self._current is None:
+            raise errors.StateError(
+                "Call features_and_labels before signals: signals are those of "
+                "the batch that was taken."
+            )
+        signals, self._current = self._current["signals"], None
+        return dict(signals)
+
+
+def _with_signals(
+    element: tuple[Any, ...],
+    batch_size: int,
+    *,
+    stop: bool,
+    add_padding: bool,
+    is_extra: bool,
+) -> dict[str, Any]:
+    features, labels = input_functions.parse_iterator_result(
+        element[0] if len(element) == 1 else element
+    )
+    mask = None
+    if add_padding:
+        mask, features, labels = PaddingSignals.pad_features_and_labels(
+            features, labels, batch_size
+        )
+        if is_extra:
+            mask = tf.ones_like(mask)
+    batch = {
+        "features": features,
+        "signals": StopSignals(stop, batch_size, mask).as_dict(),
+    }
+    if labels is not None:
+        batch["labels"] = labels
+    return batch
+
+
+def pad_dataset(dataset: Any, batch_size: int, num_batches: int) -> Any:
+    """Fills up the last batch, and the last step of `num_batches` batches.
+
+    A row of padding repeats a row of the data: a model that divides by a length
+    or takes a logarithm meets no zeros. Batches whose size is static stay as
+    they are.
+
+    Returns:
+      A dataset of dicts with `features`, `labels` if there are, and `mask`, if
+      there can be padding: 1 for each row of it.
+    """
+
+    def add(is_extra: bool) -> Callable[..., Any]:
+        def with_mask(*element: Any) -> dict[str, Any]:
+            features, labels = input_functions.parse_iterator_result(
+                element[0] if len(element) == 1 else element
+            )
+            rows, batch = _static_rows((features, labels)), {}
+            if rows is None:
+                mask, features, labels = PaddingSignals.pad_features_and_labels(
+                    features, labels, batch_size, repeat=True
+                )
+            else:
+                mask = tf.zeros([rows], tf.int32)
+            if rows is None or num_batches > 1:
+                batch["mask"] = tf.ones_like(mask) if is_extra else mask
+            batch["features"] = features
+            if labels is not None:
+                batch["labels"] = labels
+            return batch
+
+        return with_mask
+
+    padded = dataset.map(add(False))
+    if num_batches > 1:
+        extra = dataset.take(1).map(add(True)).repeat(num_batches - 1)
+        padded = padded.concatenate(extra)
+    return padded
+
+
+def _static_rows(structure: Any) -> int | None:
+    """Returns the rows of the first dense tensor if all are static."""
+    sizes = [
+        tensor.shape[0]
+        for tensor in tf.nest.flatten(structure)
+        if isinstance(tensor, tf.Tensor) and tensor.shape.rank
+    ]
+    if not sizes or None in sizes:
+        return None
+    return int(sizes[0])
+
+
+class FeaturesWithPadding(dict[str, Any]):
+    """A model_fn's features; `features["is_padding"]` is there when asked for.
+
+    The key is not among the others, so that a model_fn which walks over all
+    features meets only those of input_fn.
+
+    Args:
+      features: Those of input_fn.
+      is_padding: Makes the bool tensor with a value per row.
+    """
+
+    def __init__(
+        self, features: Any, is_padding: Callable[[], Any] | None = None
+    ) -> None:
+        super().__init__(features)
+        self._is_padding = is_padding
+
+    def __missing__(self, key: str) -> Any:
+        if key == IS_PADDING and self._is_padding is not None:
+            return self._is_padding()
+        raise KeyError(key)
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(key) or (
+            key == IS_PADDING and self._is_padding is not None
+        )
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Returns a feature, `is_padding` too."""
+        if key in self:
+            return self[key]  # Not `super().get`: it knows no `__missing__`.
+        return default
+
+    def copy(self) -> FeaturesWithPadding:
+        """Returns a copy that knows of the padding."""
+        return FeaturesWithPadding(self, self._is_padding)

@@ -1,0 +1,257 @@
+"""What a model_fn returns to a TPUEstimator, and its calls on the host."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.estimator import private
+from tfembed.estimator import spec as base_spec
+from tfembed.estimator.tpu import loops
+
+
+@dataclasses.dataclass(frozen=True)
+class HostCall:
+    """A function that runs on the host, and the replicas' tensors it takes.
+
+    Attributes:
+      name: "eval_metrics" or "host_call"; for error texts.
+      function: takes the tensors, concatenated over replicas.
+      keys: the names of its arguments; None: they go by position.
+      tensors: those of one replica.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    keys: tuple[str, ...] | None
+    tensors: tuple[Any, ...]
+
+    @classmethod
+    def checked(cls, name: str, pair: Any) -> HostCall | None:
+        """Reads `(function, tensors)`, where tensors are a list or a dict.
+
+        Raises:
+          tfembed.errors.ArgumentError: (also ValueError) no such pair.
+          tfembed.errors.DtypeError: (also TypeError) the first is no function.
+          tfembed.errors.StateError: (also RuntimeError) the function takes
+            another number of arguments.
+        """
+        if pair is None:
+            return None
+        if not isinstance(pair, (tuple, list)):
+            raise errors.ArgumentError(
+                f"{name} should be tuple or list: a function and its tensors; "
+                f"got {pair!r}."
+            )
+        if len(pair) != 2:
+            raise errors.ArgumentError(
+                f"{name} should have two elements. The first is a function, "
+                f"the second its tensors; got {len(pair)} elements."
+            )
+        function, tensors = pair
+        if not callable(function):
+            raise errors.DtypeError(
+                f"{name}[0] should be callable. Given {function!r}."
+            )
+        if isinstance(tensors, Mapping):
+            return cls(
+                name, function, tuple(tensors), _tensors(tensors.values())
+            )
+        if not isinstance(tensors, (tuple, list)):
+            raise errors.ArgumentError(
+                f"{name}[1] should be tuple or list, or dict. Given "
+                f"{type(tensors).__name__}."
+            )
+        _check_count(name, function, len(tensors))
+        return cls(name, function, None, _tensors(tensors))
+
+    def __call__(self, tensors: Iterable[Any], **more: Any) -> Any:
+        """Calls the function with values for the tensors.
+
+        Args:
+          tensors: the values, in the order of `self.tensors`.
+          **more: further values, for arguments that the function names.
+        """
+        takes = set(private.fn_args(self.function))
+        extra = {name: more[name] for name in more if name in takes}
+        if self.keys is None:
+            return self.function(*tensors, **extra)
+        try:
+            return self.function(**extra, **dict(zip(self.keys, tensors)))
+        except TypeError as error:
+            tf.compat.v1.logging.warn(
+                "%s failed in its function: %s. Its tensors are %s, the "
+                "function takes %s.",
+                self.name,
+                error,
+                list(self.keys),
+                sorted(takes),
+            )
+            raise
+
+
+def _tensors(values: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(tf.convert_to_tensor(value) for value in values)
+
+
+def _check_count(name: str, function: Callable[..., Any], given: int) -> None:
+    target = getattr(function, "func", function)
+    try:
+        parameters = inspect.signature(target).parameters.values()
+    except (TypeError, ValueError):
+        return  # A builtin says itself what it lacks.
+    if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
+        return
+    takes = len(private.fn_args(function))
+    if takes != given:
+        raise errors.StateError(
+            f"In TPUEstimatorSpec.{name}, length of tensors {given} does not "
+            f"match method args of the function, which takes {takes}."
+        )
+
+
+class TPUEstimatorSpec(
+    collections.namedtuple(
+        "TPUEstimatorSpec",
+        [
+            "mode",
+            "predictions",
+            "loss",
+            "train_op",
+            "eval_metrics",
+            "export_outputs",
+            "scaffold_fn",
+            "host_call",
+            "training_hooks",
+            "evaluation_hooks",
+            "prediction_hooks",
+        ],
+    )
+):
+    """The ops and objects that a model_fn returns to a `TPUEstimator`.
+
+    A model_fn is called once for all replicas and runs on each of them. What
+    runs on the host (metrics, summaries) comes as a function and the tensors of
+    a replica that the function takes: the function is called with these tensors
+    concatenated over replicas, along their first dimension.
+
+    Args:
+      mode: One of `ModeKeys`.
+      predictions: A dict of tensors, or a tensor.
+      loss: A tensor of one element.
+      train_op: The op that makes one training step.
+      eval_metrics: `(metric_fn, tensors)`, where tensors are a list or a dict
+        and metric_fn returns a dict of metrics by name: `(value, update_op)`.
+      export_outputs: A dict of `ExportOutput` by signature name.
+      scaffold_fn: Returns a `tf.compat.v1.train.Scaffold`. It must not use
+        tensors of the model_fn.
+      host_call: `(function, tensors)`, called for each step. It returns ops
+        that run on the host, like those of `tf.summary`.
+      training_hooks, evaluation_hooks, prediction_hooks: Hooks of a mode. They
+        must not use tensors of the model_fn.
+
+    Raises:
+      ValueError: A field that the mode needs is missing, or `eval_metrics` or
+        `host_call` is no such pair.
+      TypeError: A field is of the wrong type.
+      RuntimeError: A function takes another number of tensors.
+
+    Example:
+        >>> def metric_fn(labels, logits):
+        ...     classes = tf.argmax(logits, axis=-1)
+        ...     return {
+        ...         "accuracy": tf.compat.v1.metrics.accuracy(labels, classes)
+        ...     }
+        >>> with tf.Graph().as_default():
+        ...     labels, logits = tf.zeros([8], tf.int64), tf.zeros([8, 3])
+        ...     spec = TPUEstimatorSpec(
+        ...         "eval",
+        ...         loss=tf.reduce_mean(logits),
+        ...         eval_metrics=(metric_fn, [labels, logits]),
+        ...     )
+        >>> spec.mode
+        'eval'
+    """
+
+    __slots__ = ()
+
+    def __new__(  # noqa: D102 - the class describes it
+        cls,
+        mode: Any,
+        predictions: Any = None,
+        loss: Any = None,
+        train_op: Any = None,
+        eval_metrics: Any = None,
+        export_outputs: Any = None,
+        scaffold_fn: Callable[[], Any] | None = None,
+        host_call: Any = None,
+        training_hooks: Iterable[Any] | None = None,
+        evaluation_hooks: Iterable[Any] | None = None,
+        prediction_hooks: Iterable[Any] | None = None,
+    ) -> TPUEstimatorSpec:
+        for name, pair in (
+            ("eval_metrics", eval_metrics),
+            ("host_call", host_call),
+        ):
+            HostCall.checked(name, pair)
+        if scaffold_fn is not None and not callable(scaffold_fn):
+            raise errors.DtypeError(
+                "scaffold_fn must be a function that returns a "
+                f"tf.compat.v1.train.Scaffold; got {scaffold_fn!r}."
+            )
+        train_op = base_spec.checked_train_op(train_op, mode)
+        loss = base_spec.checked_loss(loss, mode)
+        predictions = base_spec.checked_predictions(predictions, mode)
+        return super().__new__(
+            cls,
+            mode,
+            predictions,
+            loss,
+            train_op,
+            eval_metrics,
+            base_spec.checked_export_outputs(export_outputs, predictions, mode),
+            scaffold_fn,
+            host_call,
+            base_spec.checked_hooks(training_hooks),
+            base_spec.checked_hooks(evaluation_hooks),
+            base_spec.checked_hooks(prediction_hooks),
+        )
+
+    def _replace(self, **fields: Any) -> TPUEstimatorSpec:
+        """Returns a checked copy with other values in some fields."""
+        return TPUEstimatorSpec(**{**self._asdict(), **fields})
+
+    def as_estimator_spec(self, **more: Any) -> base_spec.EstimatorSpec:
+        """Returns the `EstimatorSpec` that does the same on a CPU.
+
+        Args:
+          **more: Values for further arguments that metric_fn and the function
+            of `host_call` name.
+        """
+        metrics = HostCall.checked("eval_metrics", self.eval_metrics)
+        host_call = HostCall.checked("host_call", self.host_call)
+        metric_ops = None
+        if metrics is not None:
+            metric_ops = metrics(metrics.tensors, **more)
+        hooks: tuple[Any, ...] = ()
+        if host_call is not None:
+            ops = host_call(host_call.tensors, **more)
+            hooks = (loops.HostOpsHook(ops),)
+        return base_spec.EstimatorSpec(
+            mode=self.mode,
+            predictions=self.predictions,
+            loss=self.loss,
+            train_op=self.train_op,
+            eval_metric_ops=metric_ops,
+            export_outputs=self.export_outputs,
+            scaffold=self.scaffold_fn() if self.scaffold_fn else None,
+            training_hooks=self.training_hooks + hooks,
+            evaluation_hooks=self.evaluation_hooks + hooks,
+            prediction_hooks=self.prediction_hooks + hooks,
+        )
