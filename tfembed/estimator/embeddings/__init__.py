@@ -1,0 +1,1 @@
+"""Embedding tables of a TPUEstimator: EmbeddingConfigSpec and HostTables."""

@@ -1,0 +1,173 @@
+"""How one feature of an input becomes ids that a table looks up."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors, ops
+from tfembed.estimator.embeddings.table_config import FeatureConfig, TableConfig
+
+__all__ = ["FeatureReader"]
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureReader:
+    """Reads a feature as users give it: sparse, ragged or dense.
+
+    A dense matrix has a sample's ids in a row, and less ids are padded: with -1
+    ("" for strings) where the feature is a column's, as feature columns have it;
+    with 0 where it is of a dict of FeatureConfigs, as TPUEstimator has it. A
+    vector, or a matrix of one column, has an id for each sample; -1 is none.
+
+    Attributes:
+      key: the feature.
+      config: how the feature is looked up.
+      table: the table.
+      is_column: whether a feature column describes it.
+    """
+
+    key: str
+    config: FeatureConfig
+    table: TableConfig
+    is_column: bool
+
+    def plan(self, table: int) -> ops.FeaturePlan:
+        """What the lookup is told of the feature.
+
+        Args:
+          table: the table's place in the lookup.
+        """
+        return ops.FeaturePlan(
+            table=table,
+            combiner=self.table.combiner or "sum",
+            max_sequence_length=self.config.max_sequence_length,
+            name=self.key,
+        )
+
+    def read(self, features: Mapping[str, Any]) -> ops.FeatureIds:
+        """The ids, and their weights.
+
+        Args:
+          features: the input of one replica.
+
+        Raises:
+          tfembed.errors.ArgumentError: the feature or its weights are missing
+            or have a form that cannot be looked up.
+        """
+        value = self._value(features)
+        weights = self._weights(features, value)
+        if isinstance(value, (tf.SparseTensor, tf.RaggedTensor)):
+            return ops.feature_ids(value, weights, name=f"'{self.key}'")
+        if value.shape.rank == 2 and value.shape[1] == 1:
+            value = tf.reshape(value, [-1])
+        if self.table.combiner is None and not self.config.max_sequence_length:
+            return ops.feature_ids(value, name=f"'{self.key}'")
+        return self._read_dense(value)
+
+    def lengths(self, ids: ops.FeatureIds) -> tf.Tensor:
+        """The places that each sample of a sequence fills, int64 [B]."""
+        if ids.kind == "ragged":
+            places = ids.rows[1:] - ids.rows[:-1]
+        else:
+            ends = tf.math.unsorted_segment_max(
+                ids.rows[:, 1] + 1, ids.rows[:, 0], ids.batch_size
+            )
+            places = tf.maximum(ends, 0)
+        most = tf.constant(self.config.max_sequence_length, tf.int64)
+        return tf.minimum(places, most)
+
+    def _value(self, features: Mapping[str, Any]) -> Any:
+        if self.key not in features:
+            raise errors.ArgumentError(
+                f"The input has no feature '{self.key}', which the "
+                f"EmbeddingConfigSpec looks up; it has {sorted(features)}."
+            )
+        value = features[self.key]
+        if not isinstance(value, (tf.SparseTensor, tf.RaggedTensor)):
+            value = tf.convert_to_tensor(value)
+        has_strings = self.table.key_dtype == tf.string
+        if has_strings and value.dtype != tf.string:
+            raise errors.ArgumentError(
+                f"The ids of '{self.key}' must be strings, as the key_dtype of "
+                f"its table says; got {value.dtype.name}."
+            )
+        if not has_strings and not value.dtype.is_integer:
+            raise errors.ArgumentError(
+                "SparseTensor with string as values are not supported. The "
+                f"table of feature '{self.key}' takes integers; got "
+                f"{value.dtype.name}. Turn strings into integers in your "
+                "input_fn(), for a column with a vocabulary by "
+                "your_column.categorical_column._transform_feature(...), or use "
+                "tfembed.estimator.embedding_column(..., key_dtype=tf.string), "
+                "which needs no vocabulary."
+            )
+        if value.dtype not in (tf.int32, tf.int64, tf.string):
+            value = tf.cast(value, tf.int64)
+        return value
+
+    def _weights(self, features: Mapping[str, Any], value: Any) -> Any:
+        key = self.config.weight_key
+        if key is None:
+            return None
+        if key not in features:
+            raise errors.ArgumentError(
+                f"Cannot find weights {key} for weighted_categorical_column. "
+                "Please check if the weights are present in feature dict. Also "
+                "note weight-sharing among weighted_categorical_column is not "
+                "supported on TPU."
+            )
+        weights = features[key]
+        if not isinstance(weights, (tf.SparseTensor, tf.RaggedTensor)):
+            raise errors.ArgumentError(
+                f"weighted_categorical_column with weight key name {key} has "
+                "dense weights. Dense weights are not supported on TPU. Please "
+                "use sparse weights instead."
+            )
+        if not isinstance(value, type(weights)):
+            raise errors.ArgumentError(
+                f"Found weights {key} of type {type(weights).__name__}, which "
+                f"are not compatible with feature {self.key} of type "
+                f"{type(value).__name__}. Give both the same form."
+            )
+        return tf.cast(weights, tf.float32)
+
+    def _read_dense(self, value: tf.Tensor) -> ops.FeatureIds:
+        """A vector or a matrix with padding, as sparse ids."""
+        if value.shape.rank not in (1, 2):
+            raise errors.ArgumentError(
+                f"The dense ids of '{self.key}' must be [B] or [B, n]; got "
+                f"shape {value.shape}."
+            )
+        is_vector = value.shape.rank == 1
+        if is_vector:
+            value = value[:, tf.newaxis]
+        if self.table.key_dtype == tf.string:
+            there = tf.not_equal(value, "")
+        elif self.is_column or is_vector:
+            if self.table.vocabulary_size is not None:
+                # The lookup passes over ids below 0.
+                return self._all_places(value)
+            there = tf.not_equal(value, -1)
+        else:
+            there = tf.not_equal(value, 0)
+        indices = tf.where(there)
+        sparse = tf.SparseTensor(
+            indices,
+            tf.gather_nd(value, indices),
+            tf.shape(value, out_type=tf.int64),
+        )
+        return ops.feature_ids(sparse, name=f"'{self.key}'")
+
+    def _all_places(self, value: tf.Tensor) -> ops.FeatureIds:
+        shape = tf.shape(value, out_type=tf.int64)
+        rows = tf.range(shape[0])[:, tf.newaxis] * tf.ones_like(value, tf.int64)
+        places = tf.range(shape[1])[tf.newaxis, :] + tf.zeros_like(
+            value, tf.int64
+        )
+        indices = tf.reshape(tf.stack([rows, places], -1), [-1, 2])
+        sparse = tf.SparseTensor(indices, tf.reshape(value, [-1]), shape)
+        return ops.feature_ids(sparse, name=f"'{self.key}'")

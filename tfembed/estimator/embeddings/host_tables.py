@@ -1,0 +1,620 @@
+"""The tables of a TPUEstimator's step, in host memory, for all replicas."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+from absl import logging
+
+from tfembed import errors, ops, optimizers
+from tfembed.dynamic_embedding.tensorflow1.graph_saver import add_to_savers
+from tfembed.estimator.embeddings import private
+from tfembed.estimator.embeddings.config_spec import EmbeddingConfigSpec
+from tfembed.estimator.embeddings.core_gradients import share_of_core
+from tfembed.estimator.embeddings.embedding_column import EmbeddingColumn
+from tfembed.estimator.embeddings.feature_columns import (
+    get_configs_from_feature_columns,
+    table_of_variable,
+)
+from tfembed.estimator.embeddings.feature_reader import FeatureReader
+from tfembed.estimator.embeddings.parameters import OptimizationParameters
+from tfembed.estimator.embeddings.table_config import FeatureConfig, TableConfig
+from tfembed.ops.private import in_order
+from tfembed.tables import HashTable
+
+__all__ = ["DUMMY_VARIABLE", "HostTables"]
+
+_HOST = "/CPU:0"
+
+# A trainable variable that each activation passes, so that whatever computes
+# gradients of trainable variables computes those of activations.
+DUMMY_VARIABLE = "tpu_embedding_dummy_table_variable"
+
+
+@dataclasses.dataclass(eq=False)
+class _Table:
+    """A table of one graph.
+
+    Attributes:
+      name: its key in errors, and in checkpoints where no column names it.
+      config: what it is.
+      parameters: how it is trained; None where it is not.
+      handle: its resource: of a table with a vocabulary a stand-in, until
+        `make_variables` connects the variable.
+      variables: the rows and the slots, once they are made.
+      hash_table: of a table without a vocabulary.
+    """
+
+    name: str
+    config: TableConfig
+    parameters: OptimizationParameters | None
+    handle: tf.Tensor
+    variables: list[Any] = dataclasses.field(default_factory=list)
+    hash_table: HashTable | None = None
+
+    @property
+    def rule(self) -> optimizers.Optimizer:
+        """Its update rule, for summed gradients.
+
+        Raises:
+          tfembed.errors.StateError: it has none.
+        """
+        if self.parameters is None:
+            raise errors.StateError(
+                f"Table '{self.name}' cannot be trained: the "
+                "EmbeddingConfigSpec has no `optimization_parameters`. Give it "
+                "some, such as AdagradParameters(0.1)."
+            )
+        rule: Any = self.parameters.rule()
+        return dataclasses.replace(rule, use_gradient_accumulation=True)
+
+    @property
+    def fixed_rate(self) -> Any:
+        """The learning rate where no function gives one."""
+        rate = self.config.learning_rate
+        return self.rule.learning_rate if rate is None else rate
+
+    def sums_all(self, num_replicas: int) -> bool:
+        """Whether gradients of all replicas are summed before the update."""
+        given: Any = self.parameters
+        return num_replicas == 1 or given.use_gradient_accumulation
+
+
+class HostTables:
+    """Looks up the features of all replicas at once, and trains their tables.
+
+    An object serves one graph, in which its methods are called in this order:
+
+      features = tables.look_up(features)     # per replica
+      # In the step, which is built once for all replicas:
+      features = tables.capture(features)     # to train; else nothing
+      spec = model_fn(features, ...)
+      gradients = tables.gradients()          # to train
+      # Outside of the step again:
+      tables.make_variables()
+      update = tables.update(gradients)       # to train; per replica
+
+    A table is there once, whatever the number of replicas: one lookup and one
+    update touch the rows of the global batch. Variables and slots have the names
+    that columns and optimizers of the CPU give them, so checkpoints go from the
+    one to the other.
+
+    Args:
+      spec: the features and tables.
+      mode: a mode key; "train" makes the slots.
+      num_replicas: how many replicas a step has.
+      on_tpu: False where feature columns of TensorFlow run by themselves inside
+        of the model_fn (`use_tpu=False`); then this has the other tables.
+      batch_size: the samples of a replica, where that is known.
+
+    Raises:
+      tfembed.errors.ArgumentError: a feature with two embeddings.
+      tfembed.errors.DtypeError: (also TypeError) a plain embedding column, with
+        `on_tpu`.
+    """
+
+    def __init__(
+        self,
+        spec: EmbeddingConfigSpec,
+        mode: str,
+        *,
+        num_replicas: int = 1,
+        on_tpu: bool = True,
+        batch_size: int | None = None,
+    ) -> None:
+        self._spec = spec
+        self._is_training = mode == "train"
+        self._num_replicas = num_replicas
+        self._batch_size = batch_size
+        configs, used = _configs(spec, on_tpu)
+        self._on_core = [
+            column
+            for column in spec.tensor_core_feature_columns or ()
+            if on_tpu
+        ]
+        self._readers = _readers(spec, configs, used)
+        self._configs = {name: configs[name] for name in sorted(configs)}
+        self._tables: list[_Table] = []
+        self._lookup: list[tf.Operation] = []
+        self._features: list[ops.FeatureIds] = []  # Replica by replica.
+        self._rates: list[Any] = []
+        self._multiplier: Any = None
+        self._gradients: dict[str, tf.Tensor] = {}
+        self._captured: dict[str, tf.Tensor] = {}
+
+    @staticmethod
+    def needed(spec: EmbeddingConfigSpec | None, *, on_tpu: bool) -> bool:
+        """Whether an estimator with this spec needs HostTables."""
+        if spec is None:
+            return False
+        configs, _ = _configs(spec, on_tpu)
+        on_core = on_tpu and spec.tensor_core_feature_columns
+        return bool(configs or on_core)
+
+    @property
+    def feature_keys(self) -> list[str]:
+        """The features that are looked up, in the order of `gradients`."""
+        return [reader.key for reader in self._readers]
+
+    def look_up(
+        self, features: Sequence[Mapping[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """The features with activations in place of ids.
+
+        Weights are taken out; lengths of sequences come in, under the names at
+        which sequence columns look.
+
+        Args:
+          features: per replica.
+
+        Raises:
+          tfembed.errors.ArgumentError: features that are no dict, lack some, or
+            have them in a form that cannot be looked up.
+        """
+        self._check_replicas(features)
+        with tf.name_scope("tpu_embedding"), tf.device(_HOST):
+            found = [self._without_ids(each) for each in features]
+            if not self._readers:
+                return found
+            self._tables = [
+                self._new_table(name, config)
+                for name, config in self._configs.items()
+            ]
+            read = [
+                [reader.read(each) for reader in self._readers]
+                for each in features
+            ]
+            self._features = [ids for each in read for ids in each]
+            steps = self._read_rates() if self._is_training else []
+            with tf.control_dependencies(steps):
+                activations = ops.grouped_lookup(
+                    [table.handle for table in self._tables],
+                    [table.config.dimension for table in self._tables],
+                    self._features,
+                    self._plans * len(features),
+                )
+            self._lookup = [activations[0].op]
+            flat = iter(activations)
+            for each, ids in zip(found, read, strict=True):
+                for reader, ids_of_one in zip(self._readers, ids, strict=True):
+                    self._put(each, reader, ids_of_one, next(flat))
+        return found
+
+    def capture(self, features: Mapping[str, Any]) -> dict[str, Any]:
+        """Has the gradients of activations noted when they are computed.
+
+        Called in the step of a replica, before the model_fn.
+
+        Args:
+          features: those of a replica, as `look_up` gave them.
+        """
+        features = dict(features)
+        if not self._readers:
+            return features
+        dummy = tf.compat.v1.get_variable(
+            DUMMY_VARIABLE,
+            shape=[1],
+            dtype=tf.float32,
+            initializer=tf.compat.v1.zeros_initializer(),
+            trainable=True,
+            use_resource=True,
+            # Not a global variable: no Saver saves it.
+            collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
+        )
+        read = dummy.read_value()
+        for key in self.feature_keys:
+            self._captured[key] = features[key]
+            features[key] = self._noted(key, features[key], read)
+        return features
+
+    def gradients(self) -> list[tf.Tensor]:
+        """The gradient of each feature's activations, after the model_fn.
+
+        Those that nothing computed are zeros, as on a TPU.
+        """
+        missing = [k for k in self.feature_keys if k not in self._gradients]
+        if missing:
+            logging.warning(
+                "The gradients of the activations of %s are undefined: the loss "
+                "does not depend on them, or no optimizer computed gradients of "
+                "tf.compat.v1.trainable_variables(). They count as 0.",
+                missing,
+            )
+        return [
+            self._gradients[key]
+            if key in self._gradients
+            else tf.zeros_like(self._captured[key])
+            for key in self.feature_keys
+        ]
+
+    def make_variables(self) -> None:
+        """Makes the variables of tables and slots, and connects the lookup.
+
+        Called after the model_fn, whose layers give columns their names.
+
+        Raises:
+          tfembed.errors.StateError: (also RuntimeError) the model_fn used a
+            column of the spec in no layer.
+        """
+        scopes = private.take_column_scopes(tf.compat.v1.get_default_graph())
+        named = {table_of_variable(v): name for v, name in scopes.items()}
+        from_columns = self._spec.feature_columns is not None
+        with tf.device(_HOST):
+            for table in self._tables:
+                if table.config.vocabulary_size is None:
+                    continue
+                if from_columns and table.name not in named:
+                    raise errors.StateError(
+                        "Embedding feature column did not capture any thing. "
+                        "Make sure the feature columns passed to TPUEstimator "
+                        "constructor is properly used in model_fn. No layer "
+                        f"used a column of table '{table.name}'."
+                    )
+                self._make(table, named.get(table.name, table.name))
+        _leave_out_of_savers()
+
+    def update(self, gradients: Sequence[Sequence[tf.Tensor]]) -> tf.Operation:
+        """Trains the tables for the batch that was looked up.
+
+        Args:
+          gradients: per replica, what `gradients` gave in its step.
+
+        Returns:
+          What a step must run.
+
+        Raises:
+          tfembed.errors.StateError: a table has no optimization parameters.
+        """
+        if not self._readers:
+            return tf.no_op("tpu_embedding_update")
+        flat = [self._scaled(one) for each in gradients for one in each]
+        plans = self._plans * self._num_replicas
+        at_once = [
+            i
+            for i, table in enumerate(self._tables)
+            if table.sums_all(self._num_replicas)
+        ]
+        by_core = [i for i in range(len(self._tables)) if i not in at_once]
+        with (
+            tf.name_scope("tpu_embedding_update"),
+            tf.device(_HOST),
+            tf.control_dependencies([*self._lookup, *flat, *self._laid_out()]),
+        ):
+            done = self._apply(at_once, self._features, plans, flat)
+            for core in range(self._num_replicas if by_core else 0):
+                share, combined = self._of_core(core, plans, by_core)
+                with tf.control_dependencies(done):
+                    done = [
+                        *done,
+                        *self._apply(by_core, share, combined, flat),
+                    ]
+            return tf.group(*done, *self._count_step(done))
+
+    @property
+    def _plans(self) -> list[ops.FeaturePlan]:
+        places = {name: i for i, name in enumerate(self._configs)}
+        return [
+            reader.plan(places[reader.config.table_id])
+            for reader in self._readers
+        ]
+
+    def _check_replicas(self, features: Sequence[Mapping[str, Any]]) -> None:
+        if len(features) != self._num_replicas:
+            raise errors.ArgumentError(
+                f"`features` must have one entry for each of the "
+                f"{self._num_replicas} replicas; got {len(features)}."
+            )
+        for each in features:
+            if not isinstance(each, Mapping):
+                raise errors.ArgumentError(
+                    "With an embedding_config_spec the features of the input "
+                    f"must be a dict; got {type(each)}."
+                )
+
+    def _without_ids(self, features: Mapping[str, Any]) -> dict[str, Any]:
+        """The features that are not looked up; those of the tensor core padded."""
+        left = dict(features)
+        for reader in self._readers:
+            left.pop(reader.key, None)
+            if reader.config.weight_key is not None:
+                left.pop(reader.config.weight_key, None)
+        for column in self._on_core:
+            self._pad(left, column)
+        return left
+
+    def _pad(self, features: dict[str, Any], column: Any) -> None:
+        key = column.categorical_column.key
+        mask_key = f"{key}{private.TENSOR_CORE_MASK}"
+        if mask_key in features:
+            raise errors.ArgumentError(
+                f"Mask key {mask_key} for Tensor Core embedding is already in "
+                "use. Rename that feature."
+            )
+        ids = features.get(key)
+        if not isinstance(ids, tf.SparseTensor) or not ids.dtype.is_integer:
+            raise errors.ArgumentError(
+                f"The feature '{key}' of a column on the tensor core must be a "
+                f"SparseTensor of integers; got {ids}."
+            )
+        size = private.padded_size(column)
+        values, mask = private.padded(ids, size)
+        shape = [self._batch_size, size]
+        features[key] = tf.ensure_shape(values, shape)
+        features[mask_key] = tf.ensure_shape(mask, shape)
+
+    def _new_table(self, name: str, config: TableConfig) -> _Table:
+        parameters = None
+        if self._is_training:
+            parameters = config.optimization_parameters
+            parameters = parameters or self._spec.optimization_parameters
+        if config.vocabulary_size is not None:
+            stand_in = tf.compat.v1.placeholder(tf.resource, [])
+            return _Table(name, config, parameters, stand_in)
+        table = HashTable(
+            config.dimension,
+            key_dtype=config.key_dtype,
+            value_dtype=config.dtype,
+            stochastic_rounding=config.stochastic_rounding,
+            name=name,
+            initializer=config.initializer,
+            seed=config.seed,
+            admission=config.admission,
+            eviction=config.eviction,
+            expiry=config.expiry,
+            max_size=config.max_size,
+        )
+        made = _Table(name, config, parameters, table.handle, [], table)
+        if self._is_training:
+            table.attach(made.rule)
+        add_to_savers(table)
+        return made
+
+    def _read_rates(self) -> list[tf.Operation]:
+        """Reads what the global step decides, before the step changes it."""
+        multiplier = self._spec.experimental_gradient_multiplier_fn
+        functions = {
+            table.config.learning_rate_fn
+            for table in self._tables
+            if table.config.learning_rate_fn is not None
+        }
+        called: dict[Any, tf.Tensor] = {}
+        if functions or multiplier is not None:
+            step = tf.compat.v1.train.get_or_create_global_step()
+            now = tf.identity(step.read_value())
+            called = {f: tf.cast(f(now), tf.float32) for f in functions}
+            if multiplier is not None:
+                self._multiplier = tf.cast(multiplier(now), tf.float32)
+        self._rates = [
+            called.get(table.config.learning_rate_fn, table.fixed_rate)
+            for table in self._tables
+        ]
+        read = [*called.values(), self._multiplier]
+        return [rate.op for rate in read if rate is not None]
+
+    def _put(
+        self,
+        features: dict[str, Any],
+        reader: FeatureReader,
+        ids: ops.FeatureIds,
+        activation: tf.Tensor,
+    ) -> None:
+        batch = self._batch_size
+        length = reader.config.max_sequence_length
+        if batch is not None and activation.shape[0] is None:
+            shape = [batch, *activation.shape[1:]]
+            activation = tf.ensure_shape(activation, shape)
+        features[reader.key] = activation
+        if length:
+            lengths = reader.lengths(ids)
+            if batch is not None:
+                lengths = tf.ensure_shape(lengths, [batch])
+            features[private.length_key(reader.key)] = lengths
+
+    def _noted(
+        self, key: str, activation: tf.Tensor, dummy: tf.Tensor
+    ) -> tf.Tensor:
+        @tf.custom_gradient
+        def through(
+            activation: tf.Tensor, dummy: tf.Tensor
+        ) -> tuple[tf.Tensor, Callable[..., Any]]:
+            def gradient(upstream: Any) -> tuple[tf.Tensor, tf.Tensor]:
+                upstream = tf.convert_to_tensor(upstream)
+                self._gradients[key] = tf.identity(upstream)
+                return upstream, tf.zeros_like(dummy)
+
+            return tf.identity(activation), gradient
+
+        noted: tf.Tensor = through(activation, dummy)
+        return noted
+
+    def _make(self, table: _Table, name: str) -> None:
+        config = table.config
+        shape = (config.vocabulary_size, config.dimension)
+        made = [_new_variable(name, shape, config.initializer)]
+        if table.parameters is not None:
+            rule = table.rule
+            suffixes = table.parameters.variable_suffixes
+            made += [
+                _new_variable(
+                    f"{name}/{suffix}", shape, rule.slot_initializer(slot)
+                )
+                for suffix, slot in zip(suffixes, rule.slot_names, strict=True)
+            ]
+        for op in self._lookup:
+            private.connect(op, table.handle, made[0].handle)
+        table.handle = made[0].handle
+        table.variables = made
+
+    def _scaled(self, gradient: tf.Tensor) -> tf.Tensor:
+        gradient = tf.cast(gradient, tf.float32)
+        if self._multiplier is None:
+            return gradient
+        return gradient * self._multiplier
+
+    def _laid_out(self) -> list[tf.Operation]:
+        """Lays the slots of tables without a vocabulary out."""
+        return [
+            op
+            for table in self._tables
+            if table.hash_table is not None
+            for op in table.hash_table.lay_out_slots()
+        ]
+
+    def _of_core(
+        self,
+        turn: int,
+        plans: Sequence[ops.FeaturePlan],
+        tables: Sequence[int],
+    ) -> tuple[list[ops.FeatureIds], list[ops.FeaturePlan]]:
+        """The ids of rows of which a replica's gradients have their turn."""
+        num_features = len(self._readers)
+        features, combined = [], []
+        for i, (ids, plan) in enumerate(
+            zip(self._features, plans, strict=True)
+        ):
+            if plan.table in tables:
+                # A row's own core first, then the cores that follow it.
+                own = (i // num_features - turn) % self._num_replicas
+                cores = self._num_replicas
+                has_vocabulary = (
+                    self._tables[plan.table].config.vocabulary_size is not None
+                )
+                ids, plan = share_of_core(
+                    ids, plan, own, cores, has_vocabulary=has_vocabulary
+                )
+            features.append(ids)
+            combined.append(plan)
+        return features, combined
+
+    def _apply(
+        self,
+        tables: Sequence[int],
+        features: Sequence[ops.FeatureIds],
+        plans: Sequence[ops.FeaturePlan],
+        gradients: Sequence[tf.Tensor],
+    ) -> list[tf.Operation]:
+        if not tables:
+            return []
+        chosen = [self._tables[i] for i in tables]
+        taken = [
+            (ids, dataclasses.replace(plan, table=tables.index(plan.table)), g)
+            for ids, plan, g in zip(features, plans, gradients, strict=True)
+            if plan.table in tables
+        ]
+        counts = ops.grouped_update(
+            [table.handle for table in chosen],
+            [slot.handle for table in chosen for slot in table.variables[1:]],
+            [table.config.dimension for table in chosen],
+            [ids for ids, _, _ in taken],
+            [plan for _, plan, _ in taken],
+            [gradient for _, _, gradient in taken],
+            rules=[table.rule.rule_text() for table in chosen],
+            learning_rates=[self._rates[i] for i in tables],
+            table_names=[table.name for table in chosen],
+        )
+        return [counts.op]
+
+    def _count_step(self, done: Sequence[tf.Operation]) -> list[tf.Operation]:
+        """Counts the step of tables whose rows expire after so many."""
+        counting = [
+            table.hash_table
+            for table in self._tables
+            if table.hash_table is not None and table.hash_table.counts_steps
+        ]
+        if not counting:
+            return []
+
+        def count() -> tf.Tensor:
+            for table in counting:
+                table.note_training_step()
+            return tf.constant(0)
+
+        with tf.control_dependencies(done):
+            return [in_order(count).op]
+
+
+def _configs(
+    spec: EmbeddingConfigSpec, on_tpu: bool
+) -> tuple[Mapping[str, TableConfig], Mapping[str, FeatureConfig]]:
+    """The tables and features that are looked up outside of the model_fn."""
+    if spec.feature_columns is None:
+        return (
+            spec.table_to_config_dict or {},
+            spec.feature_to_config_dict or {},
+        )
+    chosen = [
+        column
+        for column in spec.feature_columns
+        if on_tpu or isinstance(column, EmbeddingColumn)
+    ]
+    return get_configs_from_feature_columns(chosen)
+
+
+def _readers(
+    spec: EmbeddingConfigSpec,
+    configs: Mapping[str, TableConfig],
+    used: Mapping[str, FeatureConfig],
+) -> list[FeatureReader]:
+    return [
+        FeatureReader(
+            key,
+            used[key],
+            configs[used[key].table_id],
+            is_column=spec.feature_columns is not None,
+        )
+        for key in sorted(used)
+    ]
+
+
+def _new_variable(
+    name: str, shape: tuple[int | None, int], initializer: Any
+) -> Any:
+    """A variable of one part, as TPUEstimator makes them for each host.
+
+    Checkpoints have it under `name`, as a variable without parts.
+    """
+    made = tf.compat.v1.get_variable(
+        name,
+        shape=shape,
+        dtype=tf.float32,
+        initializer=initializer,
+        trainable=False,
+        use_resource=True,
+        collections=[tf.compat.v1.GraphKeys.GLOBAL_VARIABLES],
+        partitioner=tf.compat.v1.fixed_size_partitioner(1),
+    )
+    (part,) = made
+    return part
+
+
+def _leave_out_of_savers() -> None:
+    """Keeps what optimizers made for the dummy variable out of checkpoints."""
+    keys = tf.compat.v1.GraphKeys
+    saved = tf.compat.v1.get_collection_ref(keys.GLOBAL_VARIABLES)
+    dropped = [v for v in saved if DUMMY_VARIABLE in v.name]
+    saved[:] = [v for v in saved if DUMMY_VARIABLE not in v.name]
+    local = tf.compat.v1.get_collection_ref(keys.LOCAL_VARIABLES)
+    local += dropped

@@ -1,0 +1,140 @@
+"""The private TensorFlow symbols that embeddings use; there are no others.
+
+Tried by tests/estimator/embeddings/test_private.py on every supported version.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.feature_column import feature_column as old_columns
+from tensorflow.python.feature_column import feature_column_lib as columns
+from tensorflow.python.tpu import feature_column as old_tpu_columns
+from tensorflow.python.tpu import feature_column_v2 as tpu_columns
+
+__all__ = [
+    "DenseColumnBase",
+    "NUMERIC_COLUMNS",
+    "OLD_TPU_COLUMNS",
+    "PLAIN_EMBEDDING_COLUMNS",
+    "SequenceColumnBase",
+    "TENSOR_CORE_MASK",
+    "TPU_COLUMNS",
+    "connect",
+    "is_on_tensor_core",
+    "length_key",
+    "padded",
+    "padded_size",
+    "sequence_pair",
+    "take_column_scopes",
+]
+
+# Of `tf.compat.v1.tpu.experimental`, and their predecessors.
+TPU_COLUMNS: tuple[type, ...] = (
+    tpu_columns._TPUEmbeddingColumnV2,
+    tpu_columns._TPUSharedEmbeddingColumnV2,
+)
+OLD_TPU_COLUMNS: tuple[type, ...] = (
+    old_tpu_columns._TPUEmbeddingColumn,
+    old_tpu_columns._TPUSharedEmbeddingColumn,
+)
+PLAIN_EMBEDDING_COLUMNS: tuple[type, ...] = (
+    old_columns._EmbeddingColumn,
+    columns.EmbeddingColumn,
+    columns.SharedEmbeddingColumn,
+    old_columns._SharedEmbeddingColumn,
+)
+NUMERIC_COLUMNS: tuple[type, ...] = (
+    old_columns._NumericColumn,
+    columns.NumericColumn,
+)
+
+_ON_DEVICES = (
+    tpu_columns._TPUDeviceSpecificEmbeddingColumnV2,
+    tpu_columns._TPUSharedDeviceSpecificEmbeddingColumnV2,
+)
+
+# What the mask of a padded feature is called, behind the feature's key.
+TENSOR_CORE_MASK: str = tpu_columns._TENSOR_CORE_MASK_KEY_SUFFIX
+
+
+class DenseColumnBase(columns.DenseColumn, old_columns._DenseColumn):
+    """What input layers of TensorFlow 1 and of Keras take as a dense column."""
+
+
+class SequenceColumnBase(
+    columns.SequenceDenseColumn, old_columns._SequenceDenseColumn
+):
+    """What sequence layers of TensorFlow 1 and of Keras take as a column."""
+
+
+def sequence_pair(tensor: tf.Tensor, lengths: tf.Tensor) -> Any:
+    """What a sequence column gives to an input layer."""
+    return columns.SequenceDenseColumn.TensorSequenceLengthPair(
+        dense_tensor=tensor, sequence_length=lengths
+    )
+
+
+def is_on_tensor_core(column: Any) -> bool:
+    """Whether a column asks to be looked up on a TPU's tensor core."""
+    core = tpu_columns.EmbeddingDevice.TPU_TENSOR_CORE
+    return (
+        isinstance(column, _ON_DEVICES)
+        and column._embedding_lookup_device == core
+    )
+
+
+def padded_size(column: Any) -> int:
+    """The places of a sample of a column on the tensor core."""
+    return int(column._tensor_core_shape[1])
+
+
+def padded(ids: tf.SparseTensor, size: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Ids [B, size] and their mask, as columns on the tensor core read them."""
+    values, mask = tpu_columns.pad_sparse_embedding_lookup_indices(ids, size)
+    return values, mask
+
+
+def length_key(feature: str) -> str:
+    """The feature in which sequence columns look for their lengths."""
+    key: str = old_tpu_columns.get_sequence_length_feature_key_name_from_feature_key_name(
+        feature
+    )
+    return key
+
+
+def take_column_scopes(graph: tf.Graph) -> dict[str, str]:
+    """The variables' names of the TPU columns that a graph's layers used.
+
+    Returns:
+      Full names by the names that columns give to their tables. The graph's
+      note of them is cleared.
+    """
+    noted = graph.get_collection_ref(old_tpu_columns._TPU_FC_TO_SCOPE)
+    scopes: dict[str, tuple[str, str]] = noted[0] if noted else {}
+    del noted[:]
+    names = {
+        table: "/".join(filter(None, parts)) for table, parts in scopes.items()
+    }
+    # Layers of Keras 2 open name scopes, which columns do not see, and leave all
+    # of them the same name.
+    given = list(names.values())
+    return {
+        table: name
+        if given.count(name) == 1
+        else "/".join(
+            filter(
+                None, (scopes[table][0], f"{table}_embedding", scopes[table][1])
+            )
+        )
+        for table, name in names.items()
+    }
+
+
+def connect(op: tf.Operation, stand_in: tf.Tensor, tensor: tf.Tensor) -> None:
+    """Gives an op of a graph `tensor` wherever it now takes `stand_in`."""
+    inputs: Any = op
+    for i, taken in enumerate(op.inputs):
+        if taken is stand_in:
+            inputs._update_input(i, tensor)

@@ -1,0 +1,181 @@
+"""Tables and features of an EmbeddingConfigSpec that is given as two dicts."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import checks, errors
+from tfembed.estimator.embeddings.parameters import OptimizationParameters
+from tfembed.initializers import row_initializer
+from tfembed.policies import AdmissionPolicy, EvictionPolicy, Expiry
+
+__all__ = ["FeatureConfig", "TableConfig"]
+
+# The arguments of TableConfig for tables that grow with their ids.
+_WITHOUT_VOCABULARY = (
+    "dtype",
+    "seed",
+    "admission",
+    "eviction",
+    "expiry",
+    "max_size",
+    "key_dtype",
+    "stochastic_rounding",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class TableConfig:
+    """One embedding table of a TPUEstimator.
+
+    Attributes:
+      vocabulary_size: the number of rows, for ids in [0, vocabulary_size); or
+        None, for a table that takes any id and makes a row when it first
+        trains the id.
+      dimension: the width of a row.
+      initializer: called as initializer(shape, dtype=...). None: a truncated
+        normal distribution with standard deviation 1 / sqrt(dimension). For a
+        table without a vocabulary: what `tfembed.TableConfig` takes there.
+      combiner: how the rows of a sample's ids become one: "mean", "sum",
+        "sqrtn", or None for one id a sample.
+      hot_id_replication: a hint for the TPU; no effect elsewhere.
+      learning_rate: a number, in place of the optimization parameters' own.
+      learning_rate_fn: a function of the global step that returns the rate.
+      optimization_parameters: in place of those of the EmbeddingConfigSpec.
+      dtype, seed, admission, eviction, expiry, max_size, key_dtype,
+        stochastic_rounding: of a table without a vocabulary, as in
+        `tfembed.TableConfig`.
+
+    Raises:
+      tfembed.errors.ArgumentError: a value that is not allowed.
+    """
+
+    vocabulary_size: int | None
+    dimension: int
+    initializer: Any = None
+    combiner: str | None = "mean"
+    hot_id_replication: bool = False
+    learning_rate: float | None = None
+    learning_rate_fn: Callable[[Any], Any] | None = None
+    optimization_parameters: OptimizationParameters | None = None
+    _: dataclasses.KW_ONLY
+    dtype: tf.DType = tf.float32
+    seed: int | None = None
+    admission: AdmissionPolicy | None = None
+    eviction: EvictionPolicy | None = None
+    expiry: Expiry | None = None
+    max_size: int | None = None
+    key_dtype: tf.DType = tf.int64
+    stochastic_rounding: bool = False
+
+    def __post_init__(self) -> None:
+        size = self.vocabulary_size
+        if size is not None and not _is_positive(size):
+            raise errors.ArgumentError(
+                f"Invalid vocabulary_size {size!r}. Give a positive integer, or "
+                "None for a table without a fixed vocabulary."
+            )
+        if not _is_positive(self.dimension):
+            raise errors.ArgumentError(
+                f"Invalid dimension {self.dimension!r}. Give a positive integer."
+            )
+        self._check_initializer()
+        if self.combiner not in ("mean", "sum", "sqrtn", None):
+            raise errors.ArgumentError(
+                f"Invalid combiner {self.combiner!r}. Give 'mean', 'sum', "
+                "'sqrtn' or None."
+            )
+        self._check_rates()
+        given = self.optimization_parameters
+        if given is not None and not isinstance(given, OptimizationParameters):
+            raise errors.ArgumentError(
+                "`optimization_parameters` must be one of the Parameters "
+                f"classes, such as AdagradParameters; got {given!r}."
+            )
+        self._check_options()
+
+    def _check_initializer(self) -> None:
+        given = self.initializer
+        if given is None:
+            given = tf.compat.v1.truncated_normal_initializer(
+                mean=0.0, stddev=1 / math.sqrt(self.dimension)
+            )
+        if self.vocabulary_size is None:
+            given = row_initializer(given, self.dimension)
+        elif not callable(given):
+            raise errors.ArgumentError(
+                f"initializer must be callable if specified. Got {given!r}."
+            )
+        object.__setattr__(self, "initializer", given)
+
+    def _check_rates(self) -> None:
+        rate, function = self.learning_rate, self.learning_rate_fn
+        if rate is not None and function is not None:
+            raise errors.ArgumentError(
+                "At most one of learning_rate and learning_rate_fn can be set; "
+                f"got {rate} and {function}."
+            )
+        if rate is not None and checks.number(rate) is None:
+            raise errors.ArgumentError(
+                f"`learning_rate` must be a number; got {rate!r}."
+            )
+        if function is not None and not callable(function):
+            raise errors.ArgumentError(
+                "`learning_rate_fn` must be a function of the global step; got "
+                f"{function!r}."
+            )
+
+    def _check_options(self) -> None:
+        if self.vocabulary_size is None:
+            return
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name in _WITHOUT_VOCABULARY and value != field.default:
+                raise errors.ArgumentError(
+                    f"`{field.name}` is for tables without a vocabulary; got "
+                    f"{value!r} beside vocabulary_size={self.vocabulary_size}. "
+                    "Give vocabulary_size=None, or leave the argument out."
+                )
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureConfig:
+    """How one feature of a TPUEstimator's input is looked up.
+
+    Attributes:
+      table_id: the key of its table in `table_to_config_dict`.
+      max_sequence_length: 0: a sample's ids are combined to one activation. L:
+        each id gives an activation of its own, cut at L and padded with zeros.
+      weight_key: the feature that has the weights of the ids; None: all are 1.
+
+    Raises:
+      tfembed.errors.ArgumentError: a length that is not allowed.
+    """
+
+    table_id: str
+    max_sequence_length: int = 0
+    weight_key: str | None = None
+
+    def __post_init__(self) -> None:
+        length = self.max_sequence_length
+        if checks.whole(length) is None or length < 0:
+            raise errors.ArgumentError(
+                f"Invalid max_sequence_length {length!r}. Give 0, or the number "
+                "of places of a sequence."
+            )
+        if length and self.weight_key is not None:
+            raise errors.ArgumentError(
+                "The ids of a sequence are not combined, so weights have no "
+                f"effect on them; got max_sequence_length={length} and "
+                f"weight_key={self.weight_key!r}. Leave one of the two out."
+            )
+
+
+def _is_positive(value: Any) -> bool:
+    number = checks.whole(value)
+    return number is not None and number >= 1
