@@ -6,6 +6,7 @@ with `from tfembed import estimator` in its place.
 
 from __future__ import annotations
 
+from tfembed.estimator.embeddings.embedding_column import embedding_column
 from tfembed.estimator.estimator import Estimator
 from tfembed.estimator.run_config import RunConfig
 from tfembed.estimator.spec import EstimatorSpec, ModeKeys
@@ -18,4 +19,5 @@ __all__ = [
     "RunConfig",
     "VocabInfo",
     "WarmStartSettings",
+    "embedding_column",
 ]

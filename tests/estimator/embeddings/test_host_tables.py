@@ -493,8 +493,8 @@ def test_columns_have_the_names_of_the_cpu_and_their_checkpoints_fit(tmp_path):
         step = v1.train.get_or_create_global_step()
         with _tpu_step(on_tpu), v1.variable_scope("model"):
             layer = keras.layers.DenseFeatures(columns)(features)
-            loss = tf.reduce_sum(layer**2)
-            train = v1.train.AdagradOptimizer(0.5).minimize(loss, step)
+        loss = tf.reduce_sum(layer**2)
+        train = v1.train.AdagradOptimizer(0.5).minimize(loss, step)
         if on_tpu:
             gradients = tables.gradients()
             tables.make_variables()
