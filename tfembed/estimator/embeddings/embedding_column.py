@@ -77,7 +77,12 @@ def embedding_column(
     )
 
 
-class EmbeddingColumn(private.DenseColumnBase, private.SequenceColumnBase):
+class EmbeddingColumn(
+    private.DenseColumn,
+    private.OldDenseColumn,
+    private.SequenceColumn,
+    private.OldSequenceColumn,
+):
     """What `embedding_column` returns: it reads activations from the features.
 
     A TPUEstimator that has the column in its EmbeddingConfigSpec puts these in

@@ -14,11 +14,13 @@ from tensorflow.python.tpu import feature_column as old_tpu_columns
 from tensorflow.python.tpu import feature_column_v2 as tpu_columns
 
 __all__ = [
-    "DenseColumnBase",
+    "DenseColumn",
     "NUMERIC_COLUMNS",
     "OLD_TPU_COLUMNS",
     "PLAIN_EMBEDDING_COLUMNS",
-    "SequenceColumnBase",
+    "OldDenseColumn",
+    "OldSequenceColumn",
+    "SequenceColumn",
     "TENSOR_CORE_MASK",
     "TPU_COLUMNS",
     "connect",
@@ -59,14 +61,11 @@ _ON_DEVICES = (
 TENSOR_CORE_MASK: str = tpu_columns._TENSOR_CORE_MASK_KEY_SUFFIX
 
 
-class DenseColumnBase(columns.DenseColumn, old_columns._DenseColumn):
-    """What input layers of TensorFlow 1 and of Keras take as a dense column."""
-
-
-class SequenceColumnBase(
-    columns.SequenceDenseColumn, old_columns._SequenceDenseColumn
-):
-    """What sequence layers of TensorFlow 1 and of Keras take as a column."""
+# What input layers of Keras and of TensorFlow 1 take as a column.
+DenseColumn: Any = columns.DenseColumn
+OldDenseColumn: Any = old_columns._DenseColumn
+SequenceColumn: Any = columns.SequenceDenseColumn
+OldSequenceColumn: Any = old_columns._SequenceDenseColumn
 
 
 def sequence_pair(tensor: tf.Tensor, lengths: tf.Tensor) -> Any:
