@@ -50,7 +50,7 @@ def load() -> types.ModuleType:
     Raises:
       LibraryError: TensorFlow is missing or not supported, or the library is
         missing or was built for another minor version of TensorFlow.
-      UnsupportedError: a function that XLA compiles is being traced.
+      UnsupportedError: what is being traced is for XLA or a TPU.
     """
     module = _open()
     # Imported here: `_open` has checked that there is a TensorFlow that fits.
@@ -64,9 +64,12 @@ def load() -> types.ModuleType:
         raise UnsupportedError(
             "Embedding tables live in host memory, and XLA cannot compile their "
             "ops: a lookup or update was traced inside of "
-            "tf.function(jit_compile=True). Leave jit_compile out there (with "
-            "Keras: model.compile(jit_compile=False)), or look the rows up "
-            "outside and give them to the compiled function."
+            "tf.function(jit_compile=True), or in a TPUEstimator's replicas. "
+            "Leave jit_compile out there (with Keras: "
+            "model.compile(jit_compile=False)), or look the rows up outside and "
+            "give them to the compiled function. With TPUEstimator, name the "
+            "tables in `embedding_config_spec`, where a table may have no "
+            "vocabulary size, or set use_tpu=False."
         )
     return module
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.python import xla
 
+import tfembed
 from tfembed import errors
 from tfembed.estimator.replicas import replicate
 
@@ -116,13 +118,47 @@ def test_two_runs_are_bitwise_equal():
     assert runs[0] == runs[1]
 
 
-def test_one_replicas_output_alone_does_not_wait_for_others():
-    program = Program(_train_step, 2)
+def test_one_replicas_output_runs_what_it_needs_of_all_replicas():
+    whole, parts = Program(_train_step, 2), Program(_train_step, 2)
 
-    program.run(_batches()[0], program.replicas.outputs[1][1])
-    program.run(_batches()[0], program.replicas.outputs[0][1])
+    for replica, batch in enumerate(_batches(steps=2)):
+        whole.run(batch)
+        parts.run(batch, parts.replicas.outputs[replica][1])
 
-    assert program.variables()["global_step:0"] == 1
+    expected, found = whole.variables(), parts.variables()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def test_an_optimizer_behind_a_sum_is_there_once():
+    program = Program(_train_step, 8)
+
+    kinds = [op.type for op in program.graph.get_operations()]
+    assert kinds.count("ResourceApplyAdam") == 4
+    assert kinds.count("VarHandleOp") == len(program.variables())
+
+
+def test_a_variable_with_each_replicas_own_updates_is_copied_with_its_step():
+    def step(x, y):
+        loss = tf.reduce_mean(tf.square(_dense(x, 1, "out") - y))
+        optimizer = v1.train.AdamOptimizer(0.05)  # Without a sum.
+        return (
+            loss,
+            optimizer.minimize(loss, v1.train.get_or_create_global_step()),
+        )
+
+    program = Program(step, 2)
+    one = Program(step, 1, rows=8)
+    for features, labels in _batches():
+        found = program.run((features, labels))
+        expected = one.run((features[:8], labels[:8]))
+        assert found[0][0] == expected[0][0]
+        assert found[1][0] != expected[0][0]
+
+    for name, value in one.variables().items():
+        np.testing.assert_array_equal(
+            program.variables()[name], value, err_msg=name
+        )
 
 
 def _normalized(x, y):
@@ -371,6 +407,57 @@ def test_a_value_read_outside_of_the_step_is_the_replicas_own():
         )
 
 
+def test_inputs_with_a_tensor_for_each_replica_are_dealt_out():
+    def step(x, y):
+        return (numbers + tf.reduce_sum(x),)
+
+    # TPUReplicatedInput has no kernel: what is not needed is not placed, then.
+    config = v1.ConfigProto()
+    config.graph_options.place_pruned_graph = True
+    with tf.Graph().as_default(), v1.Session(config=config) as session:
+        numbers = tf.raw_ops.TPUReplicatedInput(
+            inputs=[tf.constant(10.0 * i) for i in range(3)]
+        )
+        x = tf.ones([2])
+        replicas = replicate(step, [[x, x]] * 3)
+        found = session.run(replicas.outputs)
+        with pytest.raises(errors.ArgumentError, match="the 2 replicas; got 3"):
+            replicate(step, [[x, x]] * 2)
+
+    assert found == [(2.0,), (12.0,), (22.0,)]
+
+
+def test_a_replica_knows_its_number():
+    program = Program(lambda x, y: xla.replica_id() * 2, 3, rows=6)
+
+    assert program.run(_batches(rows=6)[0]) == [0, 2, 4]
+
+
+def test_ops_for_a_tpus_cores_run_without_one():
+    def step(x, y):
+        with tf.device(v1.tpu.core(0)):
+            return (_dense(x, 1, "out"),)
+
+    assert np.shape(Program(step, 2).run(_batches()[0])) == (2, 1, 8, 1)
+
+
+def test_helpers_of_tpu_programs_work_in_a_step():
+    def step(x, y):
+        with v1.tpu.bfloat16_scope():
+            narrow = _dense(tf.cast(x, tf.bfloat16), 1, "out")
+        doubled = v1.tpu.outside_compilation(lambda a: a * 2, y)
+        return tf.cast(narrow, tf.float32), doubled
+
+    program = Program(step, 2)
+    features, labels = _batches()[0]
+    found = program.run((features, labels))
+
+    np.testing.assert_array_equal(
+        np.concatenate([doubled for _, doubled in found]), labels * 2
+    )
+    assert program.variables()["out/kernel:0"].dtype == np.float32
+
+
 def test_no_collective_is_noticed():
     assert Program(_train_step, 2).replicas.has_collectives
     assert not Program(_normalized, 2).replicas.has_collectives
@@ -417,6 +504,33 @@ def test_a_reference_variable_is_refused_by_name():
                 replicate(lambda x: outside.assign_add(x), [[tf.zeros([])]])
         finally:
             v1.enable_resource_variables()
+
+
+def test_a_partitioner_is_refused_by_name():
+    def step(x):
+        return v1.get_variable(
+            "parts", [4], partitioner=v1.fixed_size_partitioner(2)
+        )
+
+    with (
+        tf.Graph().as_default(),
+        pytest.raises(
+            ValueError, match="Partitioned variables are not supported"
+        ),
+    ):
+        replicate(step, [[tf.zeros([])]])
+
+
+def test_a_table_inside_of_replicas_is_refused_and_the_way_out_named():
+    def step(x):
+        return tf.reduce_sum(table.lookup(tf.range(3, dtype=tf.int64))) + x
+
+    with tf.Graph().as_default():
+        table = tfembed.HashTable(4, name="inside")
+        with pytest.raises(
+            errors.UnsupportedError, match="embedding_config_spec"
+        ):
+            replicate(step, [[tf.zeros([])]])
 
 
 def test_an_outfeed_is_refused_by_name():

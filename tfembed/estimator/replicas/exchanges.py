@@ -30,7 +30,7 @@ def exchange(
     if op.type == "CrossReplicaSum":
         _sum(op, who, copies)
         return
-    terms = [ops[op].inputs[0] for ops in copies]
+    terms = _terms(op, copies)
     if op.type == "AllToAll":
         results = _all_to_all(op, who, terms)
     else:
@@ -44,8 +44,8 @@ def _sum(
     op: tf.Operation, groups: Sequence[Sequence[int]], copies: Copies
 ) -> None:
     """Hands the sum to each replica's own op, which passes it on."""
-    ops = [of_replica[op] for of_replica in copies]
-    terms = [one.inputs[0] for one in ops]
+    ops = [made[op] for made in copies]
+    terms = _terms(op, copies)
     _check_groups(op, groups, len(ops))
     narrow = terms[0].dtype in (tf.bfloat16, tf.float16)
     for group in groups:
@@ -59,6 +59,20 @@ def _sum(
             total = tf.cast(total, terms[0].dtype)
         for replica in group:
             private.replace_input(ops[replica], 0, total)
+
+
+def of_replica(
+    leaf: tf.Tensor | tf.Operation, ops: dict[tf.Operation, tf.Operation]
+) -> tf.Tensor | tf.Operation:
+    """What a replica has in the place of replica 0's tensor or operation."""
+    if isinstance(leaf, tf.Operation):
+        return ops.get(leaf, leaf)
+    op = ops.get(leaf.op)
+    return leaf if op is None else op.outputs[leaf.value_index]
+
+
+def _terms(op: tf.Operation, copies: Copies) -> list[tf.Tensor]:
+    return [of_replica(op.inputs[0], ops) for ops in copies]
 
 
 def _all_to_all(

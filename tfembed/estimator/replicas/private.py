@@ -98,6 +98,13 @@ def add_control_inputs(
     op._add_control_inputs(list(inputs))
 
 
+def forget_tpu_devices(ops: Sequence[tf.Operation]) -> None:
+    """Lets TensorFlow place ops that were asked for on a TPU's core."""
+    for op in ops:
+        if "TPU" in op.device:
+            op._set_device("")
+
+
 def control_outputs(op: tf.Operation) -> Sequence[tf.Operation]:
     """The ops that run after an op because they were told to."""
     return op._control_outputs

@@ -15,7 +15,11 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.estimator.replicas import private
-from tfembed.estimator.replicas.exchanges import Copies, exchange
+from tfembed.estimator.replicas.exchanges import (
+    Copies,
+    exchange,
+    of_replica,
+)
 from tfembed.estimator.replicas.function_copies import FunctionCopies
 from tfembed.estimator.replicas.step_graph import Recorder, StepGraph
 from tfembed.estimator.replicas.variable_order import (
@@ -52,9 +56,12 @@ def replicate(
     - CrossReplicaSum, AllToAll and CollectivePermute (so also
       tf.compat.v1.tpu.CrossShardOptimizer) work between the replicas; sums are
       in the order of replicas, and so the same each time;
-    - a variable is replica 0's. Where the step assigns it, each other replica
-      has a copy from `start_of_loop` on, which no Saver and no collection
-      knows: what replica 0 has is kept;
+    - a variable is replica 0's. Where the replicas assign it different values,
+      as moving averages of their own batches, each other replica has a copy
+      from `start_of_loop` on, which no Saver and no collection knows: what
+      replica 0 has is kept;
+    - what is the same in all replicas, such as an optimizer's step behind the
+      sum of gradients, is done once;
     - ops with seeds draw other numbers in each replica. Stateless random ops
       do not: their seed is an input;
     - a read of a variable comes before writes that it does not depend on.
@@ -76,6 +83,7 @@ def replicate(
     _check_inputs(inputs)
     graph = tf.compat.v1.get_default_graph()
     recorder = Recorder()
+    first = len(graph.get_operations())
     with private.shard_context(len(inputs)):
         recorder.Enter()
         try:
@@ -95,6 +103,7 @@ def replicate(
                 ]
         finally:
             recorder.Exit()
+    private.forget_tpu_devices(graph.get_operations()[first:])
     places = [
         i
         for i, leaf in enumerate(returned)
@@ -102,15 +111,14 @@ def replicate(
     ]
     ends = [returned[i] for i in places]
     order_reads_before_writes(ends)
-    recorded = StepGraph(recorder, needed_ops(ends))
-    copies, start, waits = _copy(
-        graph, recorded, [tensor.op for tensor in given], inputs
-    )
+    takers = [tensor.op for tensor in given]
+    recorded = StepGraph(recorder, needed_ops(ends), takers, len(inputs))
+    copies, start, waits = _copy(graph, recorded, takers, inputs)
     outputs = []
     for ops in copies:
         leaves = list(returned)
         for i in places:
-            leaves[i] = _of_replica(returned[i], ops)
+            leaves[i] = of_replica(returned[i], ops)
         outputs.append(leaves)
     if waits:
         _wait_for_all(graph, outputs, places)
@@ -172,7 +180,7 @@ def _copy(
     starts = []
     for replica in range(1, replicas):
         variables = {}
-        for variable in step.written:
+        for variable in step.own_variables:
             copy, assign = _variable_of(graph, variable, replica)
             variables[variable.outputs[0].name] = copy
             starts.append(assign)
@@ -184,6 +192,7 @@ def _copy(
                 replica, tensors, variables, functions.of_replica(replica)
             )
         )
+    step.become_the_first()
     with private.outside_of_contexts(graph):
         for op, who in known:
             exchange(op, who, copies)
@@ -215,15 +224,6 @@ def _variable_of(
             value=tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype),
         )
     return copy, assign
-
-
-def _of_replica(
-    leaf: tf.Tensor | tf.Operation, ops: dict[tf.Operation, tf.Operation]
-) -> tf.Tensor | tf.Operation:
-    if isinstance(leaf, tf.Operation):
-        return ops.get(leaf, leaf)
-    op = ops.get(leaf.op)
-    return leaf if op is None else op.outputs[leaf.value_index]
 
 
 def _wait_for_all(

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.estimator.replicas import private
+from tfembed.estimator.replicas.shared_ops import shared_ops
 from tfembed.estimator.replicas.variable_order import is_read, variable_behind
 
 COLLECTIVES = frozenset({"AllToAll", "CollectivePermute", "CrossReplicaSum"})
@@ -23,6 +24,8 @@ _NOT_HERE = {
     "TPUPartitionedCall": "call the function itself",
     "TPUReplicateMetadata": "call the computation itself, without tpu.rewrite",
 }
+# Inputs of which each replica has its own.
+_REPLICATED = "TPUReplicatedInput"
 _LARGEST_SEED = 2**63 - 1
 # Ops that take or hand on a handle, without a look at the variable.
 _HANDLES_ONLY = frozenset(
@@ -74,24 +77,33 @@ class StepGraph:
 
     Attributes:
       ops: what the step's outputs need of the recorded ops, and the ops around
-        the step that would give replicas another's variable.
-      written: the variables that the step assigns.
+        the step that hand it variables' values.
+      own_variables: the variables that each replica has for itself.
     """
 
     def __init__(
-        self, recorder: Recorder, needed: Iterable[tf.Operation]
+        self,
+        recorder: Recorder,
+        needed: Iterable[tf.Operation],
+        given: Iterable[tf.Operation],
+        replicas: int,
     ) -> None:
         self._recorder = recorder
-        needed = set(needed)
+        needed, own = set(needed), set(given)
         recorded = [op for op in recorder.ops if op in needed]
+        writes = list(_writes(recorded))
+        around = _readers_around(recorded, {v for _, v in writes})
+        self.ops = [*around, *recorded]
         for op in recorded:
-            _check(op)
-        self.written = _written(recorded)
-        self.ops = [*_readers_around(recorded, self.written), *recorded]
-        self._shared = {op for op in recorded if self._is_shared(op)}
-        self._names = {op.name for op in self.ops} - {
-            op.name for op in self._shared
-        }
+            _check(op, replicas)
+        self._shared, self.own_variables = shared_ops(
+            self.ops,
+            lambda op: op in own or self.is_inner(op),
+            writes,
+            replicas,
+        )
+        self._copied = [op for op in self.ops if op not in self._shared]
+        self._names = {op.name for op in self._copied}
         self._nodes: list[Any] = []
 
     def collectives(self) -> list[tf.Operation]:
@@ -102,8 +114,8 @@ class StepGraph:
         return [op for op in self.ops if op.type in COLLECTIVES]
 
     def is_inner(self, op: tf.Operation) -> bool:
-        """Whether an op stands in a loop or branch of the step."""
-        return private.context_of(op) is not self._recorder
+        """Whether an op stands in a loop or branch of version 1."""
+        return bool(private.frames_around(op))
 
     def functions(self) -> Iterator[tuple[tf.Operation, str, str]]:
         """(op, attribute, name) of each function that an op of the step calls."""
@@ -112,13 +124,16 @@ class StepGraph:
                 for function in functions_of(value):
                     yield op, name, function.name
 
-    def _is_shared(self, op: tf.Operation) -> bool:
-        """Whether all replicas can use replica 0's op: a constant."""
-        return (
-            op.type == "Const"
-            and not op.control_inputs
-            and not self.is_inner(op)
-        )
+    def become_the_first(self) -> None:
+        """Gives replica 0, too, what is its own of what replicas have."""
+        for op in self._copied:
+            for index, tensor in enumerate(op.inputs):
+                if tensor.op.type == _REPLICATED:
+                    private.replace_input(op, index, tensor.op.inputs[0])
+        for op in self._copied:
+            if op.type == "XlaReplicaId":
+                with private.outside_of_contexts(op.graph):
+                    private.use_instead(op, tf.constant(0, tf.int32).op)
 
     def copy(
         self,
@@ -144,18 +159,14 @@ class StepGraph:
         definition.versions.producer = graph.graph_def_versions.producer
         inputs: dict[str, tf.Tensor] = {}
         if not self._nodes:
-            self._nodes = [op.node_def for op in self.ops]
-        originals = []
-        for op, node in zip(self.ops, self._nodes):
-            if op in self._shared:
-                continue
-            originals.append(op)
+            self._nodes = [op.node_def for op in self._copied]
+        for op, node in zip(self._copied, self._nodes):
             copy = definition.node.add()
             copy.CopyFrom(node)
             if op.name in given:
                 copy.input[0] = f"{op.name}/of_replica"
                 inputs[copy.input[0]] = given[op.name]
-            self._place_inputs(copy, variables, inputs)
+            self._place_inputs(copy, replica, variables, inputs)
             differ(copy, replica)
             for value in copy.attr.values():
                 for function in functions_of(value):
@@ -167,19 +178,25 @@ class StepGraph:
                 definition,
                 input_map=inputs,
                 name=f"replica_{replica}",
-                return_elements=[op.name for op in originals],
+                return_elements=[op.name for op in self._copied],
             )
-        made = dict(zip(originals, copies))
+        made = dict(zip(self._copied, copies))
+        for op in self._copied:
+            # The import knows no control edges from other ops.
+            others = [i for i in op.control_inputs if i not in made]
+            if others:
+                private.add_control_inputs(made[op], others)
+        for op in self._shared:
+            waits_for = [made[i] for i in op.control_inputs if i in made]
+            if waits_for:
+                private.add_control_inputs(op, waits_for)
         made.update((op, op) for op in self._shared)
-        for op in originals:
-            outside = [i for i in op.control_inputs if i not in made]
-            if outside:
-                private.add_control_inputs(made[op], outside)
         return made
 
     def _place_inputs(
         self,
         node: Any,
+        replica: int,
         variables: Mapping[str, tf.Tensor],
         inputs: dict[str, tf.Tensor],
     ) -> None:
@@ -196,9 +213,11 @@ class StepGraph:
             if base not in self._names and name not in inputs:
                 full = f"{base}:{index or 0}"
                 own = variables.get(full)
-                inputs[name] = (
-                    graph.get_tensor_by_name(full) if own is None else own
-                )
+                if own is None:
+                    own = graph.get_tensor_by_name(full)
+                if own.op.type == _REPLICATED:
+                    own = own.op.inputs[replica]
+                inputs[name] = own
         del node.input[:]
         node.input.extend(kept)
 
@@ -211,6 +230,12 @@ def differ(node: Any, replica: int) -> None:
     attributes = node.attr
     if "_class" in attributes:
         del attributes["_class"]
+    if node.op == "XlaReplicaId":
+        node.op = "Const"
+        attributes["dtype"].type = tf.int32.as_datatype_enum
+        attributes["value"].tensor.CopyFrom(
+            tf.make_tensor_proto(replica, tf.int32, [])
+        )
     if "frame_name" in attributes:
         attributes["frame_name"].s += b"/replica_%d" % replica
     if "shared_name" in attributes and attributes["shared_name"].s:
@@ -240,26 +265,24 @@ def functions_of(value: Any) -> list[Any]:
     return list(value.list.func)
 
 
-def _check(op: tf.Operation) -> None:
+def _check(op: tf.Operation, replicas: int) -> None:
+    for tensor in op.inputs:
+        if tensor.op.type == _REPLICATED and len(tensor.op.inputs) != replicas:
+            raise errors.ArgumentError(
+                f"'{tensor.op.name}' must have a tensor for each of the"
+                f" {replicas} replicas; got {len(tensor.op.inputs)}."
+            )
     instead = _NOT_HERE.get(op.type)
     if instead is not None:
         raise errors.UnsupportedError(
             f"Simulated replicas have no {op.type} (op '{op.name}'): {instead}."
         )
-    if op.type.startswith("Tfembed>") and any(
-        tensor.dtype == tf.resource for tensor in op.inputs
-    ):
-        raise errors.UnsupportedError(
-            "A model_fn that runs in replicas cannot use tables by itself (op"
-            f" '{op.name}' of type {op.type}). Name the tables in"
-            " `embedding_config_spec`, where a table may have no vocabulary"
-            " size, or set use_tpu=False."
-        )
 
 
-def _written(ops: Sequence[tf.Operation]) -> list[tf.Operation]:
-    """The variables that ops may assign, those in functions included."""
-    found: dict[tf.Operation, None] = {}
+def _writes(
+    ops: Sequence[tf.Operation],
+) -> Iterator[tuple[tf.Operation, tf.Operation]]:
+    """(op, variable) for what ops may assign, those that call functions too."""
     for op in ops:
         if is_read(op) or op.type in _HANDLES_ONLY:
             continue
@@ -268,16 +291,14 @@ def _written(ops: Sequence[tf.Operation]) -> list[tf.Operation]:
                 continue
             variable = variable_behind(tensor)
             if variable is not None and variable.type == "VarHandleOp":
-                found[variable] = None
-    return list(found)
+                yield op, variable
 
 
 def _readers_around(
-    recorded: Sequence[tf.Operation], written: Sequence[tf.Operation]
+    recorded: Sequence[tf.Operation], variables: set[tf.Operation]
 ) -> list[tf.Operation]:
     """Ops outside of the step by which a variable's value reaches its ops."""
-    inside, variables = set(recorded), set(written)
-    reaches: dict[tf.Operation, bool] = dict.fromkeys(inside, False)
+    reaches: dict[tf.Operation, bool] = dict.fromkeys(recorded, False)
     order: list[tf.Operation] = []
     for start in recorded:
         stack = [t.op for t in start.inputs if t.op not in reaches]
