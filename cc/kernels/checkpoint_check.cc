@@ -16,7 +16,7 @@ namespace {
 absl::Status CheckEntry(CheckpointFiles* files, int64_t entry, bool checksums,
                         SavedTensor* saved) {
   absl::StatusOr<SavedTensor> found = files->Check(entry);
-  // What is wrong in the index says so itself.
+  // An error about the index says so itself.
   if (!found.ok() && IsDamage(found.status())) return found.status();
   absl::Status status = found.status();
   if (found.ok()) *saved = *std::move(found);

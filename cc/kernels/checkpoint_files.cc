@@ -494,7 +494,7 @@ absl::Status CheckpointFiles::CompareBytes(const BundleEntryProto& entry) {
 absl::Status CheckpointFiles::CompareChecksum(int64_t i) {
   BundleEntryProto entry;
   TF_RETURN_IF_ERROR(Parse(i, &entry));
-  // Of a sliced tensor each slice has an entry of its own.
+  // Each slice of a sliced tensor has an entry of its own.
   if (entry.slices_size() > 0) return absl::OkStatus();
   const int64_t n = TensorShape(entry.shape()).num_elements();
   if (entry.dtype() == DT_VARIANT) return CompareObjects(entry, n);

@@ -22,12 +22,12 @@
 
 namespace tfembed {
 
-// What a checkpoint says of a tensor, checked: its parts cover it, each element
-// once, and all of their bytes are in the files.
+// A tensor in a checkpoint, checked: its parts cover each element once, and all
+// of their bytes are in the files.
 struct SavedTensor {
   struct Part {
     std::vector<int64_t> starts, lengths;  // One a dimension.
-    int64_t entry = 0;                     // Of the index.
+    int64_t entry = 0;                     // In the index.
   };
 
   tensorflow::DataType dtype = tensorflow::DT_INVALID;
@@ -94,13 +94,13 @@ class CheckpointFiles {
     absl::Status status;
     std::string path;
     int64_t bytes = 0;
-    int64_t claimed = 0;  // Of these, by all entries that were checked.
+    int64_t claimed = 0;  // By all entries that were checked.
     std::unique_ptr<tensorflow::RandomAccessFile> file;
   };
 
   absl::Status Parse(int64_t i, tensorflow::BundleEntryProto* entry) const;
   DataFile* FileOf(int32_t number);
-  // Of an entry that has bytes.
+  // Checks an entry that has bytes.
   absl::Status CheckStored(int64_t i, const tensorflow::BundleEntryProto& entry,
                            SavedTensor* saved);
   absl::Status CheckPlace(int64_t i, const tensorflow::BundleEntryProto& entry);

@@ -22,7 +22,7 @@ using ::tensorflow::BundleHeaderProto;
 // 1,000 bytes an entry are a million entries; a table of a terabyte has
 // 300,000.
 constexpr int64_t kMostBytes = int64_t{1} << 30;
-// Of one entry: the slices of a tensor of a terabyte need half of it.
+// For one entry: the slices of a tensor of a terabyte need half as much.
 constexpr size_t kMostTextBytes = 2 << 20;
 // Names are stored as what differs from the name before. Whole they may take
 // the file's bytes and these.

@@ -12,8 +12,8 @@
 
 namespace tfembed {
 
-// What a file says, for errors: its beginning, with bytes escaped that Python
-// could not show.
+// Returns the beginning of a file's text for error messages, with bytes escaped
+// that Python could not show.
 std::string Printable(absl::string_view text);
 
 // Whether a text, such as a name, can become one of Python.

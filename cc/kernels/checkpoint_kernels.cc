@@ -103,7 +103,7 @@ std::vector<std::string> UnfinishedFiles(Env* env, const std::string& file) {
   return paths;
 }
 
-// What saves of this prefix that failed or were killed have left behind.
+// Removes the files that failed or killed saves of this prefix have left.
 void RemoveLeftovers(Env* env, const std::string& prefix) {
   for (const std::string& file : {tensorflow::DataFilename(prefix, 0, 1),
                                   tensorflow::MetaFilename(prefix)}) {

@@ -21,9 +21,10 @@ std::string LocalPath(const std::string& path);
 absl::Status SyncToDisk(const std::string& path);
 
 // Lets the disk begin with a file that is still being written, so that there is
-// little left to wait for in the end. A thread of its own asks for that:
-// whoever writes the file goes on where the disk is slow. Of other file systems
-// than the machine's, and where the system has no such call, it does nothing.
+// little left to wait for in the end. A thread of its own asks for that, so
+// that the writer of the file goes on where the disk is slow. On file systems
+// other than the machine's, and where the system has no such call, nothing
+// happens.
 class WriteBack {
  public:
   explicit WriteBack(const std::string& path);

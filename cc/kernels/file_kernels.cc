@@ -50,7 +50,7 @@ std::vector<std::string> StringsOf(const Tensor& tensor) {
   return std::vector<std::string>(texts.data(), texts.data() + texts.size());
 }
 
-// What files know of a table; `owner`: the attribute.
+// The table as row files know it; `owner` is the op's attribute.
 RowFileUser UserOf(const TablePtr& shard, const std::string& owner) {
   // Without an id a shard is a table of its own.
   const std::string own = absl::StrCat(

@@ -16,20 +16,20 @@
 
 namespace tfembed {
 
-// Raw files of keys and values carry no header. What they hold is said by a
-// manifest beside them, docs/formats/row_files.md, which is also what makes
-// several files change at once:
+// Raw files of keys and values carry no header. A manifest beside them
+// describes their content (docs/formats/row_files.md), and makes several files
+// change at once:
 //
 //   1. write every file under a temporary name that has the save's id in it
 //   2. rename the new manifest, with that id, over the old one: the commit
 //   3. rename every file to its own name
 //
 // A reader that finds a manifest whose temporary files are still there takes
-// those. So a process that is killed at any moment leaves the files of one
+// these. So a process that is killed at any moment leaves the files of one
 // save, the one before it or its own. A temporary file whose id no manifest has
 // is a leftover.
 
-// What the rows of a pair of files are.
+// The dtypes and the width of the rows in a pair of files.
 struct RowFormat {
   tensorflow::DataType key_dtype = tensorflow::DT_INVALID;
   tensorflow::DataType value_dtype = tensorflow::DT_INVALID;
@@ -56,7 +56,7 @@ struct Manifest {
   static constexpr int64_t kMostBytes = 4 << 20;
 
   uint64_t save_id = 0;
-  std::string table;  // Whose rows they are; "": of one without a name.
+  std::string table;  // The table's name; "" where it has none.
   RowFormat format;
   std::map<std::string, FileEntry> files;  // By name, without the folder.
 
@@ -91,8 +91,8 @@ class FileFolder {
   absl::StatusOr<std::optional<Manifest>> ReadManifest(
       absl::string_view set) const;
 
-  // What comes before step 2: the manifest is on the disk, under its temporary
-  // name. The names of the files it counts on come there by SyncNames.
+  // Goes before step 2: puts the manifest on the disk, under its temporary
+  // name. SyncNames puts the names of the manifest's files there.
   absl::Status WriteManifest(absl::string_view set,
                              const Manifest& manifest) const;
   absl::Status SyncNames() const;

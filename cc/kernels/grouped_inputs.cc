@@ -477,7 +477,7 @@ absl::Status FeatureInput::SplitSparse(const FeatureSpec& spec,
     splits[static_cast<uint64_t>(row) < num_rows ? row + 1 : 0] = i + 1;
   }
   is_bad |= n > 0 && last_row >= tensors.batch_size;
-  if (is_bad) return CheckIndices(spec, tensors);  // Which says what is wrong.
+  if (is_bad) return CheckIndices(spec, tensors);  // The error in words.
   for (int64_t b = 1; b <= bags_.num_bags; ++b) {
     splits[b] = std::max(splits[b], splits[b - 1]);
   }

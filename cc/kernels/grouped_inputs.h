@@ -18,7 +18,7 @@ namespace tfembed {
 
 enum class FeatureKind { kDense, kRagged, kSparse };
 
-// What an op's attributes say of a feature.
+// A feature in an op's attributes.
 struct FeatureSpec {
   std::string name;  // In errors: "feature 'user'" or "feature 3".
   int table = 0;
@@ -87,7 +87,7 @@ class FeatureInput {
   std::vector<float> weights_;
 };
 
-// What all grouped ops say of their tables and features in attributes.
+// The tables and features in the attributes of all grouped ops.
 struct GroupedSpec {
   std::vector<int64_t> dims;  // One per table.
   std::vector<FeatureSpec> features;
@@ -114,8 +114,8 @@ absl::Status ReadParts(tensorflow::OpKernelContext* context,
                        const GroupedSpec& spec,
                        std::vector<FeatureParts>* parts);
 
-// The tensors of all features, ranks and batch sizes checked: what is needed to
-// know the shapes of activations. They live as long as `parts`.
+// Returns the tensors of all features with ranks and batch sizes checked, from
+// which the shapes of activations follow. The tensors live as long as `parts`.
 absl::Status ReadFeatures(const GroupedSpec& spec,
                           absl::Span<const FeatureParts> parts,
                           std::vector<FeatureTensors>* tensors);

@@ -21,11 +21,11 @@
 
 namespace tfembed {
 
-// What TensorFlow calls a table's keys and values.
+// TensorFlow's dtypes of a table's keys and values.
 tensorflow::DataType KeyDtype(KeyKind keys);
 tensorflow::DataType ValueDtype(ValueType values);
 
-// What keys are in a checkpoint: int32 ones are widened.
+// The dtype of keys in a checkpoint, where int32 is widened.
 inline tensorflow::DataType StoredKeyDtype(bool are_strings) {
   return are_strings ? tensorflow::DT_STRING : tensorflow::DT_INT64;
 }
@@ -50,7 +50,7 @@ absl::Status CheckRows(const TableResource& table,
                        const tensorflow::Tensor& rows,
                        const char* name = "value");
 
-// What is done with keys that a table does not have.
+// The treatment of string keys that a table does not have.
 enum class NewKeys { kIgnore, kAdd };
 
 // The keys of a batch as the core takes them. Borrows the tensor. While it
@@ -61,7 +61,7 @@ class KeyBatch {
   absl::Status Read(const TableResource& table, const tensorflow::Tensor& keys,
                     NewKeys new_keys, Executor* executor);
 
-  // Of strings. REQUIRES: the table's keys are strings.
+  // Reads strings. REQUIRES: the table's keys are strings.
   absl::Status ReadStrings(const EmbeddingTable& table,
                            absl::Span<const absl::string_view> keys,
                            NewKeys new_keys, Executor* executor);

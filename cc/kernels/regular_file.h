@@ -10,8 +10,8 @@
 
 namespace tfembed {
 
-// What every reader asks for before it opens a file: opening a FIFO waits for
-// ever, a device has no end, and memory is held against the size.
+// Every reader asks for these before it opens a file: opening a FIFO waits for
+// ever, a device has no end, and memory is taken by a file's size.
 
 // The bytes of a file. NotFound: there is nothing. InvalidArgument: a folder, a
 // FIFO, a device or a socket (in other file systems than the machine's only

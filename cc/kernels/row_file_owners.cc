@@ -32,7 +32,7 @@ struct KnownTable {
   TableWeakPtr shard;
 };
 
-// Who has the rows of a stem, of one save.
+// The tables that wrote or loaded the rows of a stem, in one save.
 struct Owners {
   std::optional<KnownTable> writer;
   std::map<std::string, KnownTable> readers;  // By id.
@@ -42,7 +42,7 @@ struct Owners {
   }
 };
 
-// What this process knows of row files.
+// The row files that this process wrote or loaded, with their owners.
 class Owned {
  public:
   static Owned& Here() {
@@ -199,7 +199,7 @@ absl::Status RowFileClaim::Check(const std::string& stem,
 
 RowFileClaim::~RowFileClaim() {
   for (const auto& [set, claimed] : sets_) {
-    // Whatever became of the save, the manifest says whether it counts.
+    // The manifest says whether the save counts, also after an error.
     const auto manifest = folder_.ReadManifest(set);
     if (manifest.ok() && manifest->has_value()) {
       NoteSaved(set, claimed.old_save, **manifest);

@@ -193,7 +193,7 @@ absl::Status CheckFile(const FileFolder& folder, const std::string& set,
 }
 
 int64_t RowBytes(const RowFormat& format) {
-  // Of strings the length counts, and a guess of what follows it.
+  // A string counts with its length's bytes and a guess of its own.
   const auto size = [](DataType dtype) -> int64_t {
     return dtype == DT_STRING ? 64 : tensorflow::DataTypeSize(dtype);
   };

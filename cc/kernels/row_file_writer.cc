@@ -273,7 +273,7 @@ class Save {
   const FileFolder folder_;
   const RowFormat format_;
   const uint64_t save_id_;
-  std::set<std::string> names_;  // Of all files, for RemoveLeftovers.
+  std::set<std::string> names_;  // All files', for RemoveLeftovers.
   std::map<std::string, Manifest> manifests_;  // By set, as are these:
   std::map<std::string, std::optional<Manifest>> old_manifests_;
   std::map<std::string, RowFilePair> old_pairs_;  // By stem.

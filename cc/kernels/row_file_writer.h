@@ -39,7 +39,7 @@ class CheckedFile {
 
 // Writes tables as pairs of raw files, `stems[i]` being that of tables[i].
 struct RowFileSave {
-  std::string name;  // Of the tables, which are shards of one.
+  std::string name;  // The table's, whose shards `tables` are.
   std::vector<const EmbeddingTable*> tables;
   std::string folder;
   std::vector<std::string> stems;
@@ -49,10 +49,10 @@ struct RowFileSave {
 
 // All rows are of one moment: writers of the tables wait until they are
 // written. One thread copies rows while another writes those before. Takes a
-// few chunks of memory. Whatever fails, and whenever the process is killed, the
-// files that were there stay whole; file_set.h. After the commit nothing is
-// undone: an error then says that the rows are saved, and what is left to do.
-// InvalidArgument, DataLoss: `append` to files that cannot be loaded.
+// few chunks of memory. The files that were there stay whole, whatever fails
+// and whenever the process is killed; see file_set.h. After the commit nothing
+// is undone: an error then says that the rows are saved, and what is left to
+// do. InvalidArgument, DataLoss: `append` to files that cannot be loaded.
 absl::Status SaveRowFiles(tensorflow::Env* env, const RowFileSave& save,
                           Executor* executor);
 

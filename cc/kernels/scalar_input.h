@@ -8,8 +8,8 @@
 
 namespace tfembed {
 
-// The one element of an input. InvalidArgument, with its name, where it is no
-// scalar.
+// Reads the only element of an input. InvalidArgument, with its name, where it
+// is no scalar.
 template <typename T>
 absl::Status ReadScalar(tensorflow::OpKernelContext* context, int input,
                         const char* name, T* value) {

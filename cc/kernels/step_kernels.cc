@@ -204,7 +204,7 @@ class WaitingOp : public AsyncOpKernel {
     return queue.rules().waits ? std::numeric_limits<double>::infinity() : 0;
   }
 
-  // What need not wait.
+  // Does the work that need not wait.
   virtual absl::Status Prepare(OpKernelContext* context,
                                StepQueue* queue) const {
     return absl::OkStatus();

@@ -34,7 +34,7 @@ class StepQueue : public tensorflow::ResourceBase {
  public:
   struct Rules {
     std::string label;         // In errors: "under the name 'x' on replica 0".
-    int64_t most_batches = 1;  // That may be enqueued.
+    int64_t most_batches = 1;  // In the queue at a time.
     double seconds = 0;        // For which put waits then, if not for ever.
     bool waits = false;  // Put, take and finish wait, for as long as it takes.
     bool drops_unfinished = false;  // Take drops what was not finished.
@@ -52,7 +52,7 @@ class StepQueue : public tensorflow::ResourceBase {
 
   const Rules& rules() const { return rules_; }
 
-  // What `use` makes of the batches, which nobody else sees meanwhile.
+  // Calls `use` with the batches, alone, and returns its status.
   absl::Status With(Use use);
 
   // The same once they are ready, for which it waits on this thread up to some

@@ -183,7 +183,7 @@ class TableCreateOp : public OpKernel {
   std::string shared_name_;
 };
 
-// Of one number.
+// Writes one number of a table.
 template <typename Number>
 class TableNumberOp : public OpKernel {
  public:
@@ -378,7 +378,9 @@ class TableAccumOp : public OpKernel {
   static constexpr int kOldValues = 4;  // An input that may be left out.
 };
 
-class TableRemoveOp : public OpKernel {
+// Takes keys out of a table by `Method`, a member function of EmbeddingTable.
+template <void (EmbeddingTable::*Method)(absl::Span<const int64_t>, Executor*)>
+class TableKeysOutOp : public OpKernel {
  public:
   using OpKernel::OpKernel;
 
@@ -389,7 +391,7 @@ class TableRemoveOp : public OpKernel {
     KeyBatch keys;
     OP_REQUIRES_OK(context, keys.Read(*table, context->input(1),
                                       NewKeys::kIgnore, &executor));
-    table->table()->Remove(keys.span(), &executor);
+    (table->table()->*Method)(keys.span(), &executor);
     keys.ForgetStrings(*table->table());
   }
 };
@@ -425,7 +427,7 @@ REGISTER_KERNEL_BUILDER(Name("Tfembed>TableUpsert").Device(DEVICE_CPU),
 REGISTER_KERNEL_BUILDER(Name("Tfembed>TableAccum").Device(DEVICE_CPU),
                         TableAccumOp);
 REGISTER_KERNEL_BUILDER(Name("Tfembed>TableRemove").Device(DEVICE_CPU),
-                        TableRemoveOp);
+                        TableKeysOutOp<&EmbeddingTable::Remove>);
 REGISTER_KERNEL_BUILDER(Name("Tfembed>TableImport").Device(DEVICE_CPU),
                         TableImportOp);
 
@@ -478,22 +480,6 @@ REGISTER_KERNEL_BUILDER(Name("Tfembed>TableKeys").Device(DEVICE_CPU),
                         TableKeysOp);
 REGISTER_KERNEL_BUILDER(Name("Tfembed>TableContains").Device(DEVICE_CPU),
                         TableContainsOp);
-
-class TableEvictOp : public OpKernel {
- public:
-  using OpKernel::OpKernel;
-
-  void Compute(OpKernelContext* context) override {
-    TablePtr table;
-    OP_REQUIRES_OK(context, FindTable(context, 0, &table));
-    TfExecutor executor(context);
-    KeyBatch keys;
-    OP_REQUIRES_OK(context, keys.Read(*table, context->input(1),
-                                      NewKeys::kIgnore, &executor));
-    table->table()->Evict(keys.span(), &executor);
-    keys.ForgetStrings(*table->table());
-  }
-};
 
 class TableWorthOp : public OpKernel {
  public:
@@ -575,7 +561,7 @@ class TableUseOp : public OpKernel {
 };
 
 REGISTER_KERNEL_BUILDER(Name("Tfembed>TableEvict").Device(DEVICE_CPU),
-                        TableEvictOp);
+                        TableKeysOutOp<&EmbeddingTable::Evict>);
 REGISTER_KERNEL_BUILDER(Name("Tfembed>TableWorth").Device(DEVICE_CPU),
                         TableWorthOp);
 REGISTER_KERNEL_BUILDER(Name("Tfembed>TableImportWaiting").Device(DEVICE_CPU),

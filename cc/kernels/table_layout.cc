@@ -1,8 +1,6 @@
 #include "cc/kernels/table_layout.h"
 
-#include <algorithm>
 #include <cstdint>
-#include <iterator>
 #include <set>
 #include <utility>
 #include <vector>
@@ -11,7 +9,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "cc/kernels/checkpoint_index.h"
 #include "cc/kernels/key_batch.h"
@@ -21,10 +18,14 @@
 namespace tfembed {
 namespace {
 
-// The second: tables of other keys than int64 or other values than float32. The
-// third: with notes.
-constexpr absl::string_view kHeads[] = {
-    "tfembed.hash_table 1", "tfembed.hash_table 2", "tfembed.hash_table 3"};
+constexpr absl::string_view kHead = "tfembed.hash_table 1";
+
+// Drafts of this format wrote 2 for a table with `keys` and `values`, and 3 for
+// a table with `notes`. The layout was the same, so such files can be read.
+bool IsHead(absl::string_view line) {
+  return line == kHead || line == "tfembed.hash_table 2" ||
+         line == "tfembed.hash_table 3";
+}
 
 absl::Status ParseDtype(absl::string_view word, tensorflow::DataType* dtype) {
   if (tensorflow::DataTypeFromString(std::string(word), dtype)) {
@@ -81,8 +82,7 @@ absl::Status ParseLine(absl::string_view line, TableLayout* layout) {
 
 std::string TableLayout::ToText() const {
   const bool is_plain = keys == KeyKind::kInt64 && values.is_float32();
-  const int version = !notes.empty() ? 2 : is_plain ? 0 : 1;
-  std::string text = absl::StrCat(kHeads[version], "\ndim ", dim);
+  std::string text = absl::StrCat(kHead, "\ndim ", dim);
   if (!is_plain) {
     absl::StrAppend(&text, "\nkeys ",
                     tensorflow::DataTypeString(KeyDtype(keys)), "\nvalues ",
@@ -102,11 +102,10 @@ std::string TableLayout::ToText() const {
 
 absl::StatusOr<TableLayout> TableLayout::Parse(absl::string_view text) {
   const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
-  if (std::find(std::begin(kHeads), std::end(kHeads), lines[0]) ==
-      std::end(kHeads)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "its format is '", Printable(lines[0]), "'; this version reads '",
-        absl::StrJoin(kHeads, "', '"), "'"));
+  if (!IsHead(lines[0])) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("its format is '", Printable(lines[0]),
+                     "'; this release reads '", kHead, "'"));
   }
   TableLayout layout;
   layout.dim = -1;

@@ -10,8 +10,8 @@
 
 namespace tfembed {
 
-// What a checkpoint says about a table beside its rows; docs/checkpoints.md.
-// As text, one field a line:
+// The description of a table in a checkpoint, beside its rows: text with one
+// field a line (docs/formats/hash_table.md):
 //
 //   tfembed.hash_table 1
 //   dim 8
@@ -35,8 +35,8 @@ struct TableLayout {
 
   std::string ToText() const;
 
-  // InvalidArgument: another kind or a later version, a field that is there
-  // twice, a word that cannot be shown. It says what was found.
+  // InvalidArgument: another format or version, a field that occurs twice, a
+  // word that cannot be shown. The message says what was found.
   static absl::StatusOr<TableLayout> Parse(absl::string_view text);
 };
 

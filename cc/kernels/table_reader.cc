@@ -1,4 +1,4 @@
-// What a TableReader reads of keys that wait for admission.
+// Reads the keys that wait for admission.
 #include "cc/kernels/table_reader.h"
 
 #include <algorithm>
@@ -174,7 +174,7 @@ absl::Status TableReader::FindChunks() {
   const std::string keys = KeysTensor(tensor_name_);
   TF_RETURN_IF_ERROR(FindKeys(keys, &keys_));
   const int64_t n = keys_.shape.dim_size(0);
-  TensorShape rows;  // What a damaged file says may be more than there is.
+  TensorShape rows;  // A damaged file may claim more than there is.
   const absl::Status status =
       TensorShape::BuildTensorShape({n, layout_.dim}, &rows);
   if (!status.ok()) return Explain(Damaged(status.message()), keys);
@@ -226,7 +226,7 @@ absl::Status TableReader::ReadSlice(const std::string& tensor,
                                     const SavedTensor& saved, int64_t c,
                                     Tensor* slice) {
   const bool is_empty = saved.parts.empty() || saved.shape.num_elements() == 0;
-  TensorShape shape = saved.shape;  // Of chunk 0 where it has no elements.
+  TensorShape shape = saved.shape;  // For chunk 0 without elements.
   if (!is_empty) shape.set_dim(0, saved.parts[c].lengths[0]);
   if (FindKept(tensor, c, slice)) return absl::OkStatus();
   TF_RETURN_IF_ERROR(Allocate(saved.dtype, shape, slice));

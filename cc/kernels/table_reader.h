@@ -104,8 +104,8 @@ class TableReader {
   absl::Status ExplainPart(const absl::Status& status, absl::string_view part,
                            absl::string_view tensor);
 
-  // What was read is kept as far as CheckpointFiles lets it be, so that what
-  // was checked is there when it is written.
+  // Finds content that was read and checked before, as far as CheckpointFiles
+  // allowed to keep it: so the table gets what was checked.
   bool FindKept(const std::string& tensor, int64_t part,
                 tensorflow::Tensor* content) const;
   void Keep(const std::string& tensor, int64_t part,
@@ -120,9 +120,9 @@ class TableReader {
   TableLayout layout_;
   SavedTensor keys_, values_, notes_;
   std::vector<SavedTensor> slots_;
-  // Of keys that wait; without rows where none do.
+  // The keys that wait; without rows where none do.
   SavedTensor waiting_keys_, waiting_seen_;
-  SavedTensor counters_;  // What FindCounters found.
+  SavedTensor counters_;  // As FindCounters found them.
   mutable std::mutex kept_mutex_;
   // By tensor and part. Guarded by kept_mutex_.
   std::map<std::pair<std::string, int64_t>, tensorflow::Tensor> kept_;

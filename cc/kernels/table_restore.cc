@@ -84,7 +84,7 @@ absl::Status TableRestore::Check(Executor* executor) {
   }
   TF_RETURN_IF_ERROR(reader_->Open(*options_.shards[0]));
   TF_RETURN_IF_ERROR(CheckSlots());
-  // What serves trains nothing: nothing waits there.
+  // A table that serves trains nothing: no key waits there.
   const int64_t waiting =
       options_.load_slots ? reader_->num_waiting_chunks() : 0;
   for (int64_t c = 0; c < waiting; ++c) {
@@ -218,7 +218,7 @@ absl::Status TableRestore::Replace(Executor* executor) {
   return status;
 }
 
-// What serves trains nothing, and needs no counters.
+// A table that serves trains nothing, and needs no counters.
 absl::Status TableRestore::ForEachCounters(const CountersBody& body) {
   const auto each = options_.shards[0]->counters_shape();
   const auto num_shards = static_cast<int64_t>(options_.shards.size());
@@ -241,7 +241,7 @@ absl::Status TableRestore::ForEachCounters(const CountersBody& body) {
 
 absl::Status TableRestore::DealRows(Executor* executor) {
   if (IsBounded()) {
-    // Of too many rows the last ones stay: in their order.
+    // Where there are too many rows the last ones stay: deal in their order.
     for (int64_t c = 0; c < reader_->num_chunks(); ++c) {
       TF_RETURN_IF_ERROR(DealChunk(c, executor));
     }

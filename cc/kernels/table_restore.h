@@ -23,7 +23,7 @@ class TableRestore {
  public:
   struct Options {
     std::string table_name;   // For errors.
-    std::string tensor_name;  // Of its tensors in the checkpoint.
+    std::string tensor_name;  // Its tensors' prefix in the checkpoint.
     std::vector<EmbeddingTable*> shards;
     bool keep_seed = false;  // Do not take the saved seed of initial rows.
     bool deal_rows = true;   // Fill the shards, by floormod(key, shards).
@@ -75,7 +75,7 @@ class TableRestore {
   std::unique_ptr<TableReader> reader_;
   std::unique_ptr<std::atomic<int64_t>[]> num_keys_;  // Each shard's, dealt.
   std::atomic<int64_t> total_keys_{0};
-  std::atomic<int64_t> string_bytes_{0};  // Of keys that are strings.
+  std::atomic<int64_t> string_bytes_{0};  // All string keys'.
   std::optional<bool> has_counters_;      // Once ForEachCounters has looked.
 };
 

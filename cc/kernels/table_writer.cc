@@ -22,10 +22,10 @@
 namespace tfembed {
 namespace {
 
-// The memory in which a checkpoint's slices are put together, one for each
-// tensor of it. Of a slice that is freed, the bundle's index takes some bytes
-// for what it keeps; the next slice then does not fit there, and the heap grows
-// by a chunk each time, to a whole table's size.
+// The memory in which a checkpoint's slices are put together, one buffer for
+// each tensor. Slices that were freed would leave gaps: the bundle's index
+// takes some bytes of each, the next slice then does not fit there, and the
+// heap grows by a chunk each time, to a whole table's size.
 class SliceBuffers {
  public:
   // Memory for a slice of `tensor`, until the next one is asked for. REQUIRES:
@@ -43,7 +43,7 @@ class SliceBuffers {
 };
 
 // A slice that is there already, for BundleWriter, which copies its bytes
-// before it returns. They may be unaligned, and have to stay until then.
+// before it returns. The bytes may be unaligned, and must live until then.
 tensorflow::Tensor BorrowSlice(tensorflow::DataType dtype,
                                const tensorflow::TensorShape& shape,
                                const void* data) {

@@ -40,7 +40,7 @@ absl::Status WriteWaiting(
     const std::vector<std::unique_ptr<EmbeddingTable::Snapshot>>& shards,
     const std::string& name, tensorflow::BundleWriter* writer);
 
-// What is said where the shards of a table do not count alike.
+// The error where the shards of a table do not count alike.
 absl::Status ShardsDiffer();
 
 // Writes keys as checkpoints have them. `strings` name them; null where they

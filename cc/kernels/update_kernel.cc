@@ -70,8 +70,8 @@ using ::tensorflow::TensorShape;
 
 namespace {
 
-// What errors call the tables: as they were told, or as a table that is no
-// variable is called itself, or by their places.
+// Sets the tables' names for errors: the given name; without one, the own name
+// of a table that is no variable, or the table's index.
 absl::Status NameTables(OpKernelContext* context,
                         const std::vector<std::string>& names,
                         std::vector<TableUpdate>* updates) {
@@ -116,8 +116,8 @@ absl::Status UpdateKernel::Construct(OpKernelConstruction* construction) {
   return absl::OkStatus();
 }
 
-// Graphs that were made before there were names have none, nor need tables that
-// have one themselves: eager TensorFlow would keep a kernel for each.
+// Reads one name for each table, or none where every table has a name itself:
+// eager TensorFlow would keep a kernel for every list of names.
 absl::Status UpdateKernel::ReadTableNames(OpKernelConstruction* construction) {
   TF_RETURN_IF_ERROR(construction->GetAttr("table_names", &table_names_));
   const size_t tables = spec_.dims.size();

@@ -78,7 +78,6 @@ class UpdateKernel : public tensorflow::OpKernel {
 
  private:
   absl::Status Construct(tensorflow::OpKernelConstruction* construction);
-  // Graphs that were made before there were names have none.
   absl::Status ReadTableNames(tensorflow::OpKernelConstruction* construction);
   absl::Status Apply(absl::Span<const FeatureTensors> tensors,
                      const std::vector<const float*>& gradients,
@@ -88,7 +87,7 @@ class UpdateKernel : public tensorflow::OpKernel {
                                  std::vector<TableUpdate>* updates) const;
 
   GroupedSpec spec_;
-  std::vector<std::string> table_names_;  // What errors call them.
+  std::vector<std::string> table_names_;  // For errors.
   UpdateRules rules_;
   NonFinite nonfinite_ = NonFinite::kSkip;
 };

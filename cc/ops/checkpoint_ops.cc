@@ -74,7 +74,8 @@ REGISTER_OP("Tfembed>TableSave")
 Writes tables as one checkpoint bundle, `prefix`.index and .data-*. Table t,
 whose shards are the next `shard_counts[t]` of `tables`, becomes the tensors
 `tensor_names[t]`/keys [n], /values [n, dim], /slots/... [n, dim], /layout, and
-/waiting/keys [m], /waiting/seen [m] where keys wait for admission, in slices. Takes a few chunks of memory; all rows are of one moment.
+/waiting/keys [m], /waiting/seen [m] where keys wait for admission, in slices. The
+save takes a few chunks of memory; all rows are of one moment.
 )doc");
 
 REGISTER_OP("Tfembed>TableRestore")
@@ -94,10 +95,10 @@ Replaces the content of tables by that of the checkpoint `prefix`, saved from
 any number of shards. Everything is read and checked first; an error leaves all
 tables as they were. Rows go to shard floormod(key, number of shards);
 `deal_rows` false leaves that table empty instead, to be filled by
-`Tfembed>TableReadChunk` and `Tfembed>TableImport`; so do all tables with the keys
-that wait (`Tfembed>TableReadWaiting`, `Tfembed>TableImportWaiting`). A table takes over the saved
-seed of its initial rows unless `keep_seeds`, and the saved slots with
-`load_slots`. `layouts` is what the checkpoint says of each table.
+`Tfembed>TableReadChunk` and `Tfembed>TableImport`. The keys that wait are left to
+`Tfembed>TableReadWaiting` and `Tfembed>TableImportWaiting` in all tables. A table
+takes over the saved seed of its initial rows unless `keep_seeds`, and the saved
+slots with `load_slots`. `layouts` are the checkpoint's descriptions of the tables.
 )doc");
 
 REGISTER_OP("Tfembed>CheckpointRead")
@@ -112,8 +113,8 @@ REGISTER_OP("Tfembed>CheckpointRead")
       return tensorflow::shape_inference::UnknownShape(context);
     })
     .Doc(R"doc(
-The named tensors of the checkpoint `prefix`, of any program; [0] for one that it
-has not.
+Reads the named tensors of the checkpoint `prefix`, of any program; [0] for a
+tensor that is not there.
 )doc");
 
 REGISTER_OP("Tfembed>CheckpointCheck")
@@ -126,8 +127,7 @@ REGISTER_OP("Tfembed>CheckpointCheck")
     })
     .Doc(R"doc(
 Reads all files of the checkpoint `prefix`, of any program, and compares their
-checksums; with `checksums` false only what the index says, with the sizes of the
-files. An error names the file, and the tensor where it is known.
+checksums; with `checksums` false compares the index with the files' sizes only. An error names the file, and the tensor where it is known.
 )doc");
 
 absl::Status SnapshotShape(InferenceContext* context) {
@@ -179,14 +179,13 @@ REGISTER_OP("Tfembed>TableSnapshot")
     .SetIsStateful()
     .SetShapeFn(SnapshotShape)
     .Doc(R"doc(
-All `keys` [n] of the shards of a table, shard after shard and in no particular
-order in each, their rows `values` [n, dim] and their `slots` [n, floats of all
-slots]; what the eviction policy noted of each row, `notes` [n], or [0] where it
-notes nothing; the keys `waiting` [m] for admission and in how many steps each was
-`seen` [m]; and the `counters` [blocks of all shards, bytes] of an admission whose
-keys share some. `kinds` [2] say what notes and counters mean, "" where there are
-none. All is of one moment, of all shards together. With `only_rows` what is of
-the policies is empty.
+Copies all shards of a table at one moment: all `keys` [n], shard after shard and
+in no particular order in each; their rows `values` [n, dim] and `slots` [n, floats
+of all slots]; the eviction policy's `notes` [n] on them, or [0] where it notes
+nothing; the keys `waiting` [m] for admission, and `seen` [m], in how many steps
+each was seen; and the `counters` [blocks of all shards, bytes] of an admission
+whose keys share some. `kinds` [2] name the meaning of notes and counters, "" where
+there are none. With `only_rows` the outputs of the policies are empty.
 )doc");
 
 REGISTER_OP("Tfembed>TableImportNotes")
@@ -198,8 +197,9 @@ REGISTER_OP("Tfembed>TableImportNotes")
     .SetIsStateful()
     .SetShapeFn(ImportNotesShape)
     .Doc(R"doc(
-Notes of the rows of `keys` [n] what `Tfembed>TableSnapshot` has given, where the
-table's policy notes the same `kind`; else nothing. Keys without a row are ignored.
+Gives the rows of `keys` [n] the notes of a `Tfembed>TableSnapshot`, where the
+table's policy notes the same `kind`; else changes nothing. Keys without a row are
+ignored.
 )doc");
 
 REGISTER_OP("Tfembed>TableImportCounters")
@@ -209,8 +209,8 @@ REGISTER_OP("Tfembed>TableImportCounters")
     .SetIsStateful()
     .SetShapeFn(ImportCountersShape)
     .Doc(R"doc(
-Takes over the `counters` that `Tfembed>TableSnapshot` has given, where those of
-the table have the same `kind` and shape; else nothing.
+Takes over the `counters` of a `Tfembed>TableSnapshot`, where the table's counters
+have the same `kind` and shape; else changes nothing.
 )doc");
 
 absl::Status ReadChunkShape(InferenceContext* context) {
@@ -244,9 +244,9 @@ REGISTER_OP("Tfembed>TableReadChunk")
     .SetIsStateful()
     .SetShapeFn(ReadChunkShape)
     .Doc(R"doc(
-Chunk number `chunk` of a saved table as `table` imports it: `keys` [n], int32
-ones widened, and `full_rows` as in `Tfembed>TableImport`, with the saved slots
-that the table has, the others initial. Changes nothing.
+Reads chunk number `chunk` of a saved table as `table` would import it: `keys` [n],
+int32 ones widened, and `full_rows` as in `Tfembed>TableImport`. Slots that the
+table has and the checkpoint lacks are initial. The table is not changed.
 )doc");
 
 REGISTER_OP("Tfembed>TableReadWaiting")
@@ -261,8 +261,9 @@ REGISTER_OP("Tfembed>TableReadWaiting")
     .SetIsStateful()
     .SetShapeFn(ReadWaitingShape)
     .Doc(R"doc(
-The same of the keys [n] that waited for admission when the table was saved, and
-in how many steps each had been `seen` [n]. Where none did, chunk 0 is empty.
+Reads chunk number `chunk` of the keys [n] that waited for admission when the table
+was saved, and in how many steps each had been `seen` [n]. Where no key waited,
+chunk 0 is empty.
 )doc");
 
 absl::Status SaveFilesShape(InferenceContext* context) {
@@ -315,9 +316,10 @@ REGISTER_OP("Tfembed>TableSaveFiles")
     .SetShapeFn(SaveFilesShape)
     .Doc(R"doc(
 Writes the shards `tables` as pairs of raw files in `folder`, `stems`[i]-keys
-and `stems`[i]-values, in place of what is there or, with `append`, behind it.
+and `stems`[i]-values, in place of files that are there or, with `append`, behind
+their rows.
 Copies `buffer_size` rows at a time; all rows are of one moment. Files that were
-there stay whole until all new ones are. AlreadyExists where they hold rows of
+there stay whole until all new ones are. AlreadyExists where files hold rows of
 another table: `owner` is an id of the table that all `tables` are shards of.
 )doc");
 
@@ -337,8 +339,8 @@ REGISTER_OP("Tfembed>RowFilesCheck")
     .Doc(R"doc(
 Finds the pairs of raw files `stems` [m] in `folder` and checks that each holds
 `dim` values for each of its keys and, where a manifest says so, is unchanged.
-`paths` [m, 2] and `sizes` [m, 2], in bytes, are those of keys and values. The
-`tables` are those that rows will go to: a function orders its ops by them.
+`paths` [m, 2] and `sizes` [m, 2], in bytes, are of keys and values. The rows will
+go to `tables`: a function orders its ops by them.
 `owner` is an id of the table whose shards they are.
 )doc");
 

@@ -1,8 +1,8 @@
 #ifndef TFEMBED_OPS_FEATURE_ATTRS_H_
 #define TFEMBED_OPS_FEATURE_ATTRS_H_
 
-// What ops on all features of a step are told of tables and features: one entry
-// a table in `dims`, one a feature in all others.
+// The attributes of ops on all features of a step: `dims` has one entry for
+// each table, all others one for each feature.
 #define TFEMBED_FEATURE_ATTRS                                  \
   .Attr("T: int >= 1")                                         \
       .Attr("F: int >= 1")                                     \

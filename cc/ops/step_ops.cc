@@ -125,12 +125,13 @@ REGISTER_OP("Tfembed>StepQueueCreate")
     .SetIsStateful()
     .SetShapeFn(CreateQueueShape)
     .Doc(R"doc(
-Makes the queue of one replica's batches: those that are enqueued, and what is in
-flight between a lookup and its update. `label` [] says in errors whose it is. Where
-`most_batches` are enqueued StepPut waits for up to `seconds`. With `waits`, StepPut,
-StepTake and StepFinish wait for as long as it takes; StepLookup and StepUpdate never do. With `drops_unfinished`, a batch for
-training need not be finished. Without a `shared_name` each call makes a queue of its
-own, which goes with its last handle; with one, the queue of that name is made once.
+Makes the queue of one replica's batches: the enqueued ones, and the batch in
+flight between a lookup and its update. `label` [] names the queue in errors. While
+`most_batches` are enqueued, StepPut waits for up to `seconds`. With `waits`,
+StepPut, StepTake and StepFinish wait as long as need be; StepLookup and StepUpdate
+never wait. With `drops_unfinished`, a batch for training need not be finished.
+Without a `shared_name` each call makes a queue of its own, which goes with its
+last handle; with one, the queue of that name is made once.
 )doc");
 
 REGISTER_OP("Tfembed>StepPut")
@@ -140,8 +141,8 @@ REGISTER_OP("Tfembed>StepPut")
     .SetIsStateful()
     .SetShapeFn(QueueShape)
     .Doc(R"doc(
-Enqueues a batch: bool [], whether it is for training, and what else travels. Where
-there is no room, and none comes in time, it is InvalidArgument.
+Enqueues a batch: bool [], whether the batch is for training, and its tensors.
+InvalidArgument where there is no room, and none comes in time.
 )doc");
 
 REGISTER_OP("Tfembed>StepTake")
@@ -151,8 +152,8 @@ REGISTER_OP("Tfembed>StepTake")
     .SetIsStateful()
     .SetShapeFn(PartsShape)
     .Doc(R"doc(
-Removes the oldest enqueued batch, after StepDropIdle. InvalidArgument where none is
-there.
+Removes the oldest enqueued batch, after StepDropIdle. InvalidArgument where the
+queue is empty.
 )doc");
 
 REGISTER_OP("Tfembed>StepDropIdle")
@@ -160,8 +161,8 @@ REGISTER_OP("Tfembed>StepDropIdle")
     .SetIsStateful()
     .SetShapeFn(QueueShape)
     .Doc(R"doc(
-Forgets the batch that is in flight, if there is one. One that was enqueued for
-training stays, and is InvalidArgument, unless the queue drops what is unfinished.
+Forgets the batch in flight, if there is one. A batch that was enqueued for
+training stays, with InvalidArgument, unless the queue has `drops_unfinished`.
 )doc");
 
 REGISTER_OP("Tfembed>StepHold")
@@ -171,7 +172,7 @@ REGISTER_OP("Tfembed>StepHold")
     .SetIsStateful()
     .SetShapeFn(QueueShape)
     .Doc(R"doc(
-Puts a batch that was taken in flight.
+Puts a batch in flight that StepTake has removed.
 )doc");
 
 REGISTER_OP("Tfembed>StepFinish")
@@ -181,8 +182,8 @@ REGISTER_OP("Tfembed>StepFinish")
     .SetIsStateful()
     .SetShapeFn(PartsShape)
     .Doc(R"doc(
-Removes the batch that is in flight. InvalidArgument where none is, or where it was
-not enqueued for training.
+Removes the batch in flight. InvalidArgument where there is none, or where the
+batch was not enqueued for training.
 )doc");
 
 REGISTER_OP("Tfembed>StepSizes")
@@ -191,7 +192,7 @@ REGISTER_OP("Tfembed>StepSizes")
     .SetIsStateful()
     .SetShapeFn(SizesShape)
     .Doc(R"doc(
-How many batches are enqueued, and how many in flight that are for training.
+Returns the number of enqueued batches, and of batches for training in flight.
 )doc");
 
 REGISTER_OP("Tfembed>StepClear")
@@ -210,11 +211,11 @@ REGISTER_OP("Tfembed>StepLookup")
     .SetIsStateful()
     .SetShapeFn(StepLookupShape)
     .Doc(R"doc(
-StepTake, GroupedLookup of what it took, and StepHold where that did not fail. A
-batch that cannot be looked up is lost. A batch has, after its first tensor, per
-feature its ids, unless it is dense its rows and weights, and if it is sparse its
-dense shape [2], of which the batch size is not read; all else as GroupedLookup
-takes it.
+Does StepTake, GroupedLookup of the batch, and StepHold where the lookup did not
+fail. A batch that cannot be looked up is lost. After its first tensor, a batch has
+for each feature its ids; rows and weights unless the feature is dense; and the
+dense shape [2], whose batch size is not read, if the feature is sparse. The rest
+is as for GroupedLookup.
 )doc");
 
 REGISTER_OP("Tfembed>StepUpdate")
@@ -233,8 +234,8 @@ REGISTER_OP("Tfembed>StepUpdate")
     .SetIsStateful()
     .SetShapeFn(StepUpdateShape)
     .Doc(R"doc(
-StepFinish of all queues, and GroupedUpdate for what they gave: features are those
-of the first queue's batch, then those of the next one's, and so on.
+Does StepFinish of all queues, then GroupedUpdate with their batches: the features
+of the first queue's batch, then the features of the next one's, and so on.
 )doc");
 
 // The features of a grouped op, as far as attributes and shapes tell.
@@ -388,7 +389,8 @@ absl::Status GroupedUpdateShape(InferenceContext* context) {
   return absl::OkStatus();
 }
 
-// What every grouped op knows of its features, but for `tables: T * resource`.
+// The features among the inputs of every grouped op, which has `tables: T *
+// resource` beside them.
 #define TFEMBED_FEATURE_INPUTS     \
   .Input("ids: Tids")              \
       .Input("rows: F * int64")    \
@@ -403,11 +405,10 @@ REGISTER_OP("Tfembed>GroupedLookup")
     .Doc(R"doc(
 Looks up and combines the ids of all features. `tables` are tf.Variables
 [vocabulary, dim] or tables of TableCreate. A feature has `ids` [n], strings where
-its table's keys are strings, `rows` by
-its kind (dense: empty; ragged: row splits [batch + 1]; sparse: sorted indices
+its table's keys are strings, `rows` by its kind (dense: empty; ragged: row splits [batch + 1]; sparse: sorted indices
 [n, 2]) and `weights` [n] or [0]. A row of sparse ids has `columns` [F] places,
 any number where that is below 0. Activations are [batch, dim], or
-[batch, max_sequence_length, dim] where that is not 0. Empty rows are zeros.
+[batch, max_sequence_length, dim] where the length is not 0. Empty rows are zeros.
 )doc");
 
 REGISTER_OP("Tfembed>GroupedLookupGradient")
@@ -419,7 +420,7 @@ REGISTER_OP("Tfembed>GroupedLookupGradient")
     .SetIsStateful()
     .SetShapeFn(GroupedGradientShape)
     .Doc(R"doc(
-The gradient of GroupedLookup for each table: its distinct ids, integers
+Returns the gradient of GroupedLookup for each table: its distinct ids, integers
 ascending, strings in the order in which they first come, and the sum
 [distinct, dim] of each id's gradients over all features. `Tdistinct` is the dtype
 of each table's ids.
@@ -447,8 +448,8 @@ for the same where only the middle of a long string differs). `slots` are the sl
 variables of the tables that are tf.Variables, table by table, in the order of
 the rule's slots. `nonfinite_rows` [T] counts sums with a NaN or an infinity,
 which `nonfinite` skips, refuses before anything is changed, or allows.
-`table_names` is what errors call the tables; '', or no names: a table that is no
-tf.Variable by its own name, others by their places.
+`table_names` are for errors. Without a name, or with '', a table that is no
+tf.Variable has its own name there, and a tf.Variable its index.
 )doc");
 
 absl::Status SplitAlignedShape(InferenceContext* context) {
@@ -471,9 +472,9 @@ REGISTER_OP("Tfembed>SplitAligned")
     .Attr("N: int >= 1")
     .SetShapeFn(SplitAlignedShape)
     .Doc(R"doc(
-The `parts` [sizes[i]] of `values` [n]. Each begins where the last one ends, but
-at a multiple of 8 values: so all are aligned as TensorFlow wants them, and they
-are views of `values` where that itself is aligned. What is between is padding.
+Splits `values` [n] into `parts` [sizes[i]]. Each part begins where the part before
+ends, or at the next multiple of 8 values. So all parts are aligned as TensorFlow wants
+them, and are views of `values` where `values` is aligned. Gaps are padding.
 
 A size below 0 and parts beyond the values are InvalidArgument.
 )doc");
@@ -510,8 +511,8 @@ REGISTER_OP("Tfembed>TrainableRowsOf")
     .Attr("Tkey: {int64, string} = DT_INT64")
     .SetShapeFn(TrainableRowsOfShape)
     .Doc(R"doc(
-As TrainableRows, with what a variable reads as `anchor`, whatever it is. So the
-gradient goes to that variable, of which freezing can make a constant.
+Does the same as TrainableRows with a variable's value, of any dtype, as `anchor`.
+So the gradient goes to that variable, which freezing can turn into a constant.
 )doc");
 
 absl::Status ExchangeLookupShape(InferenceContext* context) {
@@ -566,10 +567,10 @@ REGISTER_OP("Tfembed>ExchangeLookup")
     .Attr("buffer: int >= 1")
     .SetShapeFn(ExchangeLookupShape)
     .Doc(R"doc(
-Rows [n, width] of `ids` [n]: id i is row i / replicas of `shard` [rows, width] on
+Looks up the rows [n, width] of `ids` [n]: id i is row i / replicas of `shard` [rows, width] on
 replica i % replicas. An id outside of [0, replicas * rows) gives zeros. Each
 replica sends at most `buffer` distinct ids to each other one in a round; `rounds`
-says how many it took, the same on all replicas.
+is their number, the same on all replicas.
 )doc");
 
 REGISTER_OP("Tfembed>ExchangeUpdate")
@@ -593,8 +594,8 @@ REGISTER_OP("Tfembed>ExchangeUpdate")
     .Doc(R"doc(
 Sums `gradients` [n, width] of each distinct id of `ids` [n] over all replicas and
 applies `rule` once to its row of `values` [rows, width] and of `slots`, [rows,
-width] or [rows, 1]. Ids and `buffer` are those of ExchangeLookup. The rows are
-those of tables one after another, `table_rows` of each. `nonfinite_rows` [tables]
+width] or [rows, 1]. Ids and `buffer` are as for ExchangeLookup. The rows belong
+to tables one after another, `table_rows` to each. `nonfinite_rows` [tables]
 counts this replica's rows whose sum has a NaN or an infinity, which `nonfinite`
 skips or allows. On a CPU, a single replica calls this library's own loops unless the
 program is to be `portable`.

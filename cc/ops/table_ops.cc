@@ -30,7 +30,7 @@ absl::Status CreateShape(InferenceContext* context) {
   tensorflow::DataType values;
   TF_RETURN_IF_ERROR(context->GetAttr("value_dtype", &values));
   context->set_output(0, context->Scalar());
-  // Of no rows, as its gradient of zeros is.
+  // The handle's shape has no rows, as its gradient of zeros has none.
   context->set_output_handle_shapes_and_types(
       0, std::vector<tensorflow::shape_inference::ShapeAndType>{
              {context->Matrix(0, dim), values}});
@@ -124,8 +124,8 @@ again. Missing keys read as initial rows, drawn from (seed, key) alone, or as
 `missing_value`, if there is one. `admission` and `eviction` are policies as
 text, '' for none. A table of `max_size`, unless that is 0, makes room by its
 eviction policy. With `stochastic_rounding`, rows of half or bfloat16 that are
-trained or added to are rounded up or down by chance, with the right mean, in
-place of to the nearest.
+trained or added to are rounded up or down by chance, with the right mean, and
+not to the nearest number.
 )doc");
 
 REGISTER_OP("Tfembed>TableCreateV2")
@@ -146,9 +146,9 @@ REGISTER_OP("Tfembed>TableCreateV2")
     .SetIsStateful()
     .SetShapeFn(CreateShape)
     .Doc(R"doc(
-Makes a table as TableCreate does without a `shared_name`, for eager execution.
-That keeps a kernel of some 40 KB for each value of an attribute, for ever: so
-what differs in all tables, the scalars `table_name` and `seed`, are inputs.
+Makes a table as TableCreate does without a `shared_name`, for eager execution,
+which keeps a kernel of some 40 KB for each value of an attribute, for ever. So
+`table_name` and `seed`, which differ in all tables, are scalar inputs.
 )doc");
 
 REGISTER_OP("Tfembed>TableLookup")
@@ -162,8 +162,8 @@ REGISTER_OP("Tfembed>TableLookup")
     .SetIsStateful()
     .SetShapeFn(LookupShape)
     .Doc(R"doc(
-The rows of `keys` [...] as `values` [..., dim]; a missing key's is its initial
-row, and nothing is inserted. `exists` [...] tells which keys are in the table.
+Looks up the rows of `keys` [...] as `values` [..., dim]. A missing key reads its
+initial row, and is not inserted. `exists` [...] tells which keys are in the table.
 )doc");
 
 REGISTER_OP("Tfembed>TableUpsert")
@@ -175,8 +175,8 @@ REGISTER_OP("Tfembed>TableUpsert")
     .SetIsStateful()
     .SetShapeFn(UpsertShape)
     .Doc(R"doc(
-Writes `values` [..., dim] as the rows of `keys` [...], inserting what is
-missing. Of a repeated key the last row stays.
+Writes `values` [..., dim] as the rows of `keys` [...], and inserts missing keys.
+The last row of a repeated key stays.
 )doc");
 
 REGISTER_OP("Tfembed>TableAccum")
@@ -191,10 +191,10 @@ REGISTER_OP("Tfembed>TableAccum")
     .SetIsStateful()
     .SetShapeFn(AccumShape)
     .Doc(R"doc(
-Adds to the rows of keys that exist and were said to, inserts the rows of keys
-that do not exist and were said not to, and leaves all others alone: somebody
-inserted or removed them meanwhile. What is added is `values_or_deltas`, or
-where there is one tensor of `old_values`, its difference from those.
+Adds to the rows of keys that exist as `exists` says, inserts the rows of keys
+that do not exist as `exists` says, and leaves all others alone: somebody inserted
+or removed such keys meanwhile. Adds `values_or_deltas`, or the difference between
+`values_or_deltas` and `old_values` where there is one tensor of old values.
 )doc");
 
 REGISTER_OP("Tfembed>TableRemove")
@@ -203,7 +203,9 @@ REGISTER_OP("Tfembed>TableRemove")
     .Attr(TFEMBED_KEYS_ATTR)
     .SetIsStateful()
     .SetShapeFn(HandleShape)
-    .Doc("Removes `keys`, of any shape; those not in the table are ignored.");
+    .Doc(
+        "Removes `keys`, of any shape; keys that are not in the table are "
+        "ignored.");
 
 REGISTER_OP("Tfembed>TableClear")
     .Input("tables: N * resource")
@@ -226,10 +228,10 @@ REGISTER_OP("Tfembed>TableReplace")
     .SetIsStateful()
     .SetShapeFn(HandlesShape)
     .Doc(R"doc(
-Has table i hold `rows[i]` of `keys[i]` and nothing else: values, or with
-`trained` value and slots as floats. Exports show all tables before or after. All
-is checked first; where memory runs out while they are filled, tables hold a
-part.
+Replaces the content of table i by `rows[i]` of `keys[i]`: values, or with
+`trained` value and slots as floats. An export shows all tables before or all
+after. Everything is checked first; where memory runs out later, the tables hold
+a part.
 )doc");
 
 REGISTER_OP("Tfembed>TableSize")
@@ -237,14 +239,14 @@ REGISTER_OP("Tfembed>TableSize")
     .Output("size: int64")
     .SetIsStateful()
     .SetShapeFn(SizeShape)
-    .Doc("The number of keys in the table.");
+    .Doc("Returns the number of keys in the table.");
 
 REGISTER_OP("Tfembed>TableSeed")
     .Input("table: resource")
     .Output("seed: int64")
     .SetIsStateful()
     .SetShapeFn(SizeShape)
-    .Doc("The seed of the initial rows: a restore may bring another one.");
+    .Doc("Returns the seed of the initial rows, which a restore may change.");
 
 REGISTER_OP("Tfembed>TableStats")
     .Input("table: resource")
@@ -252,7 +254,7 @@ REGISTER_OP("Tfembed>TableStats")
     .SetIsStateful()
     .SetShapeFn(StatsShape)
     .Doc(R"doc(
-What the table holds and takes: [keys, keys that fit before the index grows,
+Returns the size of the table: [keys, keys that fit before the index grows,
 bytes of the index, bytes of the rows].
 )doc");
 
@@ -264,9 +266,9 @@ REGISTER_OP("Tfembed>TableImport")
     .SetIsStateful()
     .SetShapeFn(ImportShape)
     .Doc(R"doc(
-Writes `keys` [n] with their full rows beside what is in the table. Any number at
-a time. `full_rows` [n, width] are rows as they lie in memory, in words of 4 bytes;
-of float values and without policies that is [n, dim + floats of all slots].
+Writes any number of `keys` [n] with their full rows; other keys of the table stay.
+`full_rows` [n, width] are rows as they lie in memory, in words of 4 bytes: [n, dim
++ floats of all slots] where values are floats and there are no policies.
 )doc");
 
 REGISTER_OP("Tfembed>TableSetSlots")
@@ -279,8 +281,8 @@ REGISTER_OP("Tfembed>TableSetSlots")
     .SetShapeFn(HandleShape)
     .Doc(R"doc(
 Lays the slots of the update rule `owner` out in every row, present rows
-included, each of dim floats, but those in `row_wise` of one. The same rule again
-changes nothing; another rule is refused.
+included. A slot has dim floats, or one float where `row_wise` names it. The same
+rule again changes nothing; another rule is refused.
 )doc");
 
 absl::Status KeysShape(InferenceContext* context) {
@@ -302,8 +304,8 @@ REGISTER_OP("Tfembed>TableKeys")
     .SetIsStateful()
     .SetShapeFn(KeysShape)
     .Doc(R"doc(
-All `keys` [n] of the table, as of one moment and in no particular order. No
-row is read or copied.
+Returns all `keys` [n] of the table at one moment, in no particular order. No row
+is read or copied.
 )doc");
 
 REGISTER_OP("Tfembed>TableContains")
@@ -313,7 +315,9 @@ REGISTER_OP("Tfembed>TableContains")
     .Attr(TFEMBED_KEYS_ATTR)
     .SetIsStateful()
     .SetShapeFn(ContainsShape)
-    .Doc("Which of `keys`, of any shape, are in the table. No row is read.");
+    .Doc(
+        "Tells which of `keys`, of any shape, are in the table. No row is "
+        "read.");
 
 constexpr int64_t kUseCounts = 13;
 
@@ -350,7 +354,7 @@ REGISTER_OP("Tfembed>TableEvict")
     .SetIsStateful()
     .SetShapeFn(EvictShape)
     .Doc(R"doc(
-Removes `keys`, of any shape, and counts those that were there as evicted.
+Removes `keys`, of any shape, and counts the keys that were there as evicted.
 )doc");
 
 REGISTER_OP("Tfembed>TableWorth")
@@ -362,9 +366,9 @@ REGISTER_OP("Tfembed>TableWorth")
     .SetIsStateful()
     .SetShapeFn(WorthShape)
     .Doc(R"doc(
-All `keys` [n] and what their rows are `worth` [n] by an eviction policy, as of
-one moment and in no particular order: the lowest go first. An empty `policy` is
-that of the table.
+Returns all `keys` [n] at one moment, in no particular order, and the `worth` [n]
+of their rows by an eviction policy: the lowest go first. An empty `policy` stands
+for the table's own.
 )doc");
 
 REGISTER_OP("Tfembed>TableImportWaiting")
@@ -375,9 +379,9 @@ REGISTER_OP("Tfembed>TableImportWaiting")
     .SetIsStateful()
     .SetShapeFn(ImportWaitingShape)
     .Doc(R"doc(
-Has `keys` [n] wait for the table's admission as if training had `seen` [n] each
-in so many steps, at least one; those that have a row do not, and no key of a
-table without an admission.
+Lets `keys` [n] wait for the table's admission as if training had seen each key in
+`seen` [n] steps, at least one. A key that has a row does not wait, nor does any
+key of a table without an admission.
 )doc");
 
 REGISTER_OP("Tfembed>TableUse")
@@ -386,8 +390,8 @@ REGISTER_OP("Tfembed>TableUse")
     .SetIsStateful()
     .SetShapeFn(UseShape)
     .Doc(R"doc(
-How the table was used since it was made, what it takes and how it is filled, in
-this order - hits, misses, keys that training inserted, ids that it refused, keys
+Returns how the table was used since it was made, its memory, and how full it is,
+in this order - hits, misses, keys that training inserted, ids that it refused, keys
 evicted, rows with a NaN upserted, bytes of values, of slots, of meta words, of
 policies, places of the index, buckets read to find each key once, the most for
 one key.
@@ -421,9 +425,9 @@ REGISTER_OP("Tfembed>TableLookupTrained")
     .SetIsStateful()
     .SetShapeFn(LookupTrainedShape)
     .Doc(R"doc(
-Value and slots of `keys` [...] as floats, `rows` [..., width], where width is
-dim and the floats of all slots; of a missing key the initial ones, and nothing is
-inserted.
+Looks up value and slots of `keys` [...] as floats, `rows` [..., width], where
+width is dim and the floats of all slots. A missing key reads its initial row and
+slots, and is not inserted.
 )doc");
 
 REGISTER_OP("Tfembed>TableWriteTrained")

@@ -108,7 +108,7 @@ class Occurrences {
   int bits_ = 4;
   std::vector<Cell> cells_;
   std::vector<List> lists_;
-  std::vector<int32_t> next_;  // Of the same row, or -1.
+  std::vector<int32_t> next_;  // The next entry of the same row, or -1.
 };
 
 MutableRow RowAt(const RowTensors& tensors, int64_t row) {
@@ -183,7 +183,7 @@ void UpdateInOrder(const UpdateRule& rule, float learning_rate,
 
 constexpr char kTarget[] = "TfembedUpdateRows";
 
-// What the program tells the call beside its tensors.
+// The program's arguments to the call beside its tensors.
 struct Call {
   std::string rule;
   bool skip_nonfinite = true;

@@ -49,7 +49,7 @@ struct SortedIds {
   xla::XlaOp keys;      // Ascending, kNone last.
   xla::XlaOp order;     // keys[i] is that of ids[order[i]].
   xla::XlaOp distinct;  // Each key once, ascending, then kNone.
-  xla::XlaOp places;    // Of ids[i] in `distinct`; kNone for ids of no row.
+  xla::XlaOp places;    // ids[i]'s in `distinct`; kNone for ids of no row.
 };
 
 // The keys of `ids`, in their order.
@@ -111,18 +111,18 @@ SortedIds SortKeys(xla::XlaOp keys) {
   return sorted;
 }
 
-// Which part of ascending keys goes to which owner.
+// The part of ascending keys that goes to each owner.
 struct SendPlan {
   xla::XlaOp begins;  // [replicas]
   xla::XlaOp ends;    // [replicas]
-  xla::XlaOp rounds;  // That this replica needs alone; at least 1.
+  xla::XlaOp rounds;  // As this replica needs; at least 1.
 };
 
 SendPlan PlanSending(const ExchangeShape& exchange, xla::XlaOp keys,
                      int64_t shard_rows);
 
-// Of each owner [replicas, buffer] the entries [from, to) of `keys`, at most
-// `buffer` of them, by their places.
+// Returns for each owner [replicas, buffer] the places of its entries [from,
+// to) in `keys`, at most `buffer` of them.
 xla::XlaOp PlacesToSend(const ExchangeShape& exchange, xla::XlaOp from);
 
 // The same as row numbers on the owners; kNone fills up.
@@ -171,7 +171,7 @@ xla::XlaOp RowsToSend(const ExchangeShape& exchange, xla::XlaOp keys,
                      xla::Broadcast(ConstantInt(builder, kNone), shape));
 }
 
-// What a round of a lookup knows: the loop's values, in this order.
+// The values of the loop over a lookup's rounds, in this order.
 struct LookupValue {
   enum {
     kRound,
@@ -246,7 +246,7 @@ struct Entries {
   xla::XlaOp gradients;
 };
 
-// What a round of an update knows: the loop's values, in this order; then the
+// The values of the loop over an update's rounds, in this order; then the
 // trained rows.
 enum Value {
   kRound,
@@ -287,7 +287,7 @@ TrainedRows Apply(const RowTraining& training, xla::XlaOp learning_rate,
                                  entries.gradients, std::move(state));
 }
 
-// Of all rows.
+// Gradients of zero for all rows.
 xla::XlaOp NoGradients(xla::XlaOp values) {
   return Zeros(values.builder(), xla::F32,
                {DimensionSize(values, 0), DimensionSize(values, 1)});

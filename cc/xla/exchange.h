@@ -23,7 +23,7 @@ struct ExchangeShape {
 
 struct FoundRows {
   xla::XlaOp rows;    // [n, width]; zeros for ids of no row.
-  xla::XlaOp rounds;  // Of all replicas the same.
+  xla::XlaOp rounds;  // Equal on all replicas.
 };
 
 FoundRows LookUp(const ExchangeShape& exchange, xla::XlaOp shard,

@@ -11,7 +11,7 @@
 namespace tfembed {
 namespace {
 
-// Of each row [n, width].
+// Tells for each row of gradients [n, width] whether it is finite.
 xla::XlaOp RowIsFinite(xla::XlaOp gradients) {
   xla::XlaBuilder* builder = gradients.builder();
   return xla::Reduce(xla::IsFinite(gradients),
@@ -129,7 +129,7 @@ TrainedRows UpdateOccurrences(const RowTraining& training,
                               xla::XlaOp gradients, TrainedRows state) {
   xla::XlaBuilder* builder = rows.builder();
   const int64_t n = DimensionSize(rows, 0);
-  // Which occurrence of its row an entry is; -1 where it has none.
+  // The number of an entry among those of its row; -1 where it has no row.
   const xla::XlaOp place = xla::Iota(builder, xla::S32, n);
   const xla::XlaOp first = PrefixMaxima(
       xla::Select(IsFirst(rows), place, Zeros(builder, xla::S32, {n})));

@@ -23,7 +23,7 @@ struct TrainedRows {
 // How such rows are trained.
 struct RowTraining {
   const UpdateRule* rule = nullptr;
-  std::vector<int64_t> table_rows;  // Of each table, in the stack's order.
+  std::vector<int64_t> table_rows;  // By table, in the stack's order.
   bool skip_nonfinite = true;
 };
 

@@ -25,9 +25,9 @@ xla::XlaOp Zeros(xla::XlaBuilder* builder, xla::PrimitiveType type,
 // index outside gives some entry.
 xla::XlaOp GatherRows(xla::XlaOp from, xla::XlaOp indices);
 
-// `into` [n, width] with rows [m, width] added to those at `indices` [m], or in
-// their place. What has an index outside is dropped. Replaced rows must have
-// distinct indices.
+// Returns `into` [n, width] with rows [m, width] added to the rows at `indices`
+// [m], or put in their place. Rows with an index outside of [0, n) are dropped.
+// Replaced rows must have distinct indices.
 xla::XlaOp AddRows(xla::XlaOp into, xla::XlaOp indices, xla::XlaOp rows);
 xla::XlaOp ReplaceRows(xla::XlaOp into, xla::XlaOp indices, xla::XlaOp rows);
 
@@ -41,7 +41,7 @@ xla::XlaOp LowerBound(xla::XlaOp sorted, xla::XlaOp queries);
 xla::XlaOp PrefixSums(xla::XlaOp x);
 xla::XlaOp PrefixMaxima(xla::XlaOp x);
 
-// Which entries of `sorted` [n] differ from the one before.
+// Tells which entries of `sorted` [n] differ from the entry before.
 xla::XlaOp IsFirst(xla::XlaOp sorted);
 
 // The maximum of x [n], and how many of `mask` [n] hold.

@@ -284,7 +284,7 @@ class Strings:
 
     def readers(self, prefix, rng):
         yield lambda: checkpoint.verify(prefix)
-        yield lambda: string_saver.restore(
+        yield lambda: table_saver._restore(
             {"s": self._table}, tf.constant(prefix)
         )
 

@@ -129,4 +129,4 @@ def test_the_prefix_of_the_tensors_is_that_of_all_tables(tmp_path):
     reader = tf.train.load_checkpoint(path)
     assert reader.get_variable_to_dtype_map()[f"{prefix}/keys"] == tf.string
     layout = reader.get_tensor(f"{prefix}/layout").decode()
-    assert layout.startswith("tfembed.hash_table 2\ndim 3\nkeys string\n")
+    assert layout.startswith("tfembed.hash_table 1\ndim 3\nkeys string\n")

@@ -6,10 +6,10 @@ import tensorflow as tf
 
 from saved_models import model_of
 from tfembed.checkpoint import private
-from tfembed.tables import HashTable, StringTable
+from tfembed.tables import StringTable
 
 
-def test_a_saver_is_registered_for_hash_tables_alone():
+def test_one_saver_is_registered_for_tables_alone():
     from tensorflow.python.saved_model import registration
 
     model = model_of()
@@ -17,6 +17,7 @@ def test_a_saver_is_registered_for_hash_tables_alone():
     name = registration.get_registered_saver_name
 
     assert name(model.table) == "tfembed.HashTable"
+    assert name(StringTable(1, name="strings")) == "tfembed.HashTable"
     assert name(model.bias) is None
 
 
@@ -56,27 +57,3 @@ def test_a_saver_of_tensorflow_1_saves_what_our_saveable_tells(tmp_path):
         path = saver.save(session, str(tmp_path / "ckpt"))
 
     assert tf.train.load_checkpoint(path).get_tensor("three") == 3.0
-
-
-def test_tables_of_strings_that_had_a_saver_of_their_own_are_restored(
-    tmp_path, monkeypatch
-):
-    """As checkpoints of 0.1.0 have them."""
-    from tensorflow.python.saved_model.registration import registration
-
-    predicates = registration._saver_registry._registered_predicates
-    tables = [StringTable(1, name=name) for name in ("saved", "restored")]
-    tables[0].upsert([1, 2], [["a"], ["b"]])
-    path = str(tmp_path / "ckpt")
-    with monkeypatch.context() as patch:
-        patch.setitem(
-            predicates, "tfembed.HashTable", lambda x: isinstance(x, HashTable)
-        )
-        assert registration.get_registered_saver_name(tables[0]) == (
-            "tfembed.StringTable"
-        )
-        tf.train.Checkpoint(table=tables[0]).write(path)
-
-    tf.train.Checkpoint(table=tables[1]).read(path).assert_consumed()
-
-    assert tables[1].lookup([2, 1])[0].numpy().tolist() == [[b"b"], [b"a"]]

@@ -11,6 +11,5 @@ from tfembed.checkpoint.verification import verify
 
 __all__ = ["tensor_prefix", "verify"]
 
-# The last saver that fits an object saves it.
 _string_saver.register()
 _table_saver.register()

@@ -15,21 +15,11 @@ from tfembed.ops import checkpoint as checkpoint_ops
 from tfembed.tables import StringTable
 from tfembed.tables.string_table import StringShard
 
-__all__ = ["SavedStrings", "check_sizes", "register", "restore", "save"]
+__all__ = ["SavedStrings", "check_sizes", "register", "save"]
 
 
 def register() -> None:
-    """Registers the classes that a SavedModel names, and an earlier saver.
-
-    That saver's name is in checkpoints in which string tables were saved by
-    themselves. Who registers another one later saves them by that.
-    """
-    private.register_checkpoint_saver(
-        "StringTable",
-        predicate=lambda x: isinstance(x, StringTable) and x.saveable is None,
-        save_fn=save,
-        restore_fn=restore,
-    )
+    """Registers the classes that a SavedModel names."""
     private.register_serializable("StringTable", StringTable)
     private.register_serializable("StringShard", StringShard)
 
@@ -58,18 +48,6 @@ def check_sizes(prefix: tf.Tensor) -> tf.Tensor:
     checked = checkpoint_ops.check(prefix, checksums=False)
     with tf.control_dependencies([] if checked is None else [checked]):
         return tf.identity(prefix)
-
-
-def restore(
-    trackables: Mapping[str, StringTable], merged_prefix: tf.Tensor
-) -> None:
-    """Replaces the content of tables, once all of them are read and checked."""
-    prefix = check_sizes(merged_prefix)
-    saved = [
-        SavedStrings(table, prefix, path) for path, table in trackables.items()
-    ]
-    for one in saved:
-        one.replace()
 
 
 class SavedStrings:

@@ -3,8 +3,8 @@
 
 namespace tfembed {
 
-// What every update rule knows beside its own parameters; interface.h says what
-// they mean. Plain data: files of every instruction set include it.
+// The parameters that all update rules share; interface.h says what each means.
+// Plain data: files of every instruction set include this header.
 struct CommonParameters {
   float clip_gradient_min = -__builtin_inff();
   float clip_gradient_max = __builtin_inff();

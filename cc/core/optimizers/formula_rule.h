@@ -17,7 +17,7 @@
 
 namespace tfembed {
 
-// What an update rule is, apart from its formula.
+// Everything that describes an update rule but its formula.
 template <class Formula>
 struct RuleDescription {
   std::string name;

@@ -37,7 +37,7 @@ class UpdateRule {
   virtual const std::vector<std::string>& slot_names() const = 0;
   virtual const std::vector<float>& slot_initial_values() const = 0;
 
-  // What the arithmetic is made of.
+  // The formula, which the compiled loops take.
   virtual AnyFormula formula() const = 0;
   virtual const CommonParameters& common() const = 0;
 

@@ -4,8 +4,8 @@
 #include "cc/core/optimizers/common_parameters.h"
 #include "cc/core/simd/vector.h"
 
-// What all rules share, around a rule's own Step(). V stands for Vec, or for
-// whole tensors of a compiler; Rate for float, or for a scalar of that
+// The steps that all rules share around their own Step(). V stands for Vec, or
+// for whole tensors of a compiler; Rate for float, or for a scalar of that
 // compiler. `static`, as vector.h asks of what several instruction sets share.
 namespace tfembed {
 

@@ -13,8 +13,8 @@
 
 namespace tfembed {
 
-// Which new keys of one stripe training may insert. Not thread-safe: the lock
-// of the stripe guards it.
+// Decides which new keys of one stripe training may insert. Not thread-safe:
+// the lock of the stripe guards it.
 class AdmissionFilter {
  public:
   virtual ~AdmissionFilter() = default;
@@ -31,7 +31,7 @@ class AdmissionFilter {
   // Another way brought the key into the table: it waits no longer.
   virtual void Forget(uint64_t hash, int64_t key) = 0;
 
-  // What Admit would say; notes nothing.
+  // Returns the answer that Admit would give, and notes nothing.
   virtual bool WouldAdmit(uint64_t hash, int64_t key) const = 0;
 
   // The keys that wait, and in how many steps each was seen, where each has a
@@ -70,8 +70,8 @@ class AdmissionPolicy {
   // whatever becomes of other keys. A table of bounded size needs that.
   virtual bool is_exact() const = 0;
 
-  // What shared counters mean, in words of our own: those of two filters of one
-  // length with the same words are alike. "": there are none.
+  // Names the meaning of the shared counters; "" where there are none. The
+  // counters of two filters of equal length and name can be exchanged.
   virtual std::string counters_kind() const { return ""; }
 
   // The filter of one of `num_stripes` stripes that share the keys evenly.

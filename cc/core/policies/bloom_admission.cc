@@ -124,7 +124,7 @@ class BloomAdmission final : public AdmissionPolicy {
     shape.seen = seen_;
     shape.counters = static_cast<uint64_t>(std::ceil(keys * per_key));
     shape.hashes = NumHashes();
-    // Of all stripes: what is not written yet is not missed yet.
+    // Ask for all stripes: memory counts as free until it is written.
     const absl::Status there = CheckMemory(shape.counters * num_stripes);
     if (!there.ok()) return there;
     absl::StatusOr<MemoryBlock> counters =

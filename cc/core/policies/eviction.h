@@ -24,8 +24,8 @@ struct JudgedRow {
   uint32_t word = 0;  // The policy's; 0 where there is none.
 };
 
-// What a table notes of each row, in a word behind it, and which rows go first
-// when some have to. Immutable.
+// Decides what a table notes about each row, in a word behind the row, and
+// which rows go first when some have to. Immutable.
 class EvictionPolicy {
  public:
   // From "name parameter=value ...", e.g. "least_recent"; a file each in this
@@ -45,8 +45,8 @@ class EvictionPolicy {
   // The word of a row that is written now. Not called where there is none.
   virtual uint32_t Touch(uint32_t word, const Moment& now) const = 0;
 
-  // What the word says, for checkpoints: another table takes it where it notes
-  // the same. "": nothing.
+  // Names the content of the word in checkpoints; "" where nothing is noted. A
+  // restored table takes the words where its policy has the same name.
   virtual absl::string_view notes() const = 0;
 
   // The word as it is saved, which another table's clock can read, and the word

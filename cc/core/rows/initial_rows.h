@@ -39,7 +39,7 @@ class InitialRows {
     }
   }
 
-  // What Fill writes, as floats. REQUIRES: type().is_trainable().
+  // Writes the row of Fill as floats. REQUIRES: type().is_trainable().
   void FillFloats(int64_t key, float* row) const;
 
   int64_t dim() const { return dim_; }

@@ -34,10 +34,10 @@ InitialRows Make(const char* kind, std::vector<double> arguments, int64_t dim,
 struct Moments {
   double mean = 0;
   double stddev = 0;
-  double kurtosis = 0;  // Of a normal distribution: 3.
+  double kurtosis = 0;  // 3 in a normal distribution.
 };
 
-// Of 16,384 rows of 64 columns: 1M values.
+// Moments of 1M values: 16,384 rows of 64 columns.
 Moments MomentsOf(const InitialRows& rows) {
   std::vector<float> values;
   for (int64_t key = 0; key < 16384; ++key) {

@@ -42,7 +42,7 @@ struct RowLayout {
     return begin;
   }
   int64_t meta_begin() const { return slot_begin(num_slots); }
-  // Of all slots.
+  // The words of all slots together.
   int64_t slot_words() const { return meta_begin() - slots_begin(); }
   int64_t width() const { return meta_begin() + meta_words; }
 };

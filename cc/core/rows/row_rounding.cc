@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t kSalt = 0xbb67ae8584caa73bULL;  // sqrt(3): no initial row's.
 constexpr int64_t kBlock = 64;                     // Numbers at a time.
-constexpr int64_t kPerDraw = 4;                    // Of 16 bits each.
+constexpr int64_t kPerDraw = 4;                    // Numbers of 16 bits.
 
 }  // namespace
 

@@ -31,7 +31,7 @@ class RowRounding {
  private:
   ValueType type_;
   bool by_chance_ = false;
-  uint64_t seed_ = 0;  // Of this step.
+  uint64_t seed_ = 0;  // Another one each step.
 };
 
 }  // namespace tfembed

@@ -23,7 +23,7 @@ class RowSource {
   // Numbers per row.
   virtual int64_t dim() const = 0;
 
-  // What they are: floats, or what converts to floats.
+  // The rows' dtype: float, or another that converts to float.
   virtual ValueType type() const { return ValueType(); }
 
   // Sets rows[i] to the address of the row of ids[i], or to null where the
@@ -80,7 +80,7 @@ class RowSink {
   virtual int64_t dim() const = 0;
   virtual int num_parts() const = 0;  // A power of 2.
 
-  // What the numbers of a row's value are, and how a step rounds to them.
+  // The dtype of a row's value, and how a step rounds to it.
   virtual RowRounding rounding() const { return RowRounding(ValueType()); }
 
   // One-to-one images of ids: equal ranks mean equal ids. Static tables: the
@@ -104,7 +104,7 @@ class RowSink {
     return static_cast<int>(rank >> (part_shift() - 1) >> 1);
   }
 
-  // What errors call an id.
+  // The name of an id in error messages.
   virtual std::string NameOf(int64_t id) const { return std::to_string(id); }
 
   // Checked for all ids of a step before anything is changed.
@@ -133,10 +133,11 @@ class RowSink {
   virtual void FindOrInsert(int part, const int64_t* ids, int64_t n,
                             MutableRow* rows) = 0;
 
-  // All rows that the table has, for rules that move every row. They are dealt
-  // to slices, which may be visited at once, each by one thread that holds no
-  // part; VisitSlice locks what it needs. The ids of a direct sink come in
-  // ascending order. To be visited is no use of a row: what expires still does.
+  // All rows that the table has, for rules that move every row. The rows are
+  // dealt to slices, which may be visited at once, each by one thread that
+  // holds no part; VisitSlice takes the locks that it needs. The ids of a
+  // direct sink come in ascending order. A visit does not count as a use of a
+  // row: the row expires as if it had not been visited.
   virtual int64_t num_slices() const = 0;
   virtual void VisitSlice(int64_t slice, const RowVisitor& visit) = 0;
 };

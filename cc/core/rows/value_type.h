@@ -5,7 +5,7 @@
 
 namespace tfembed {
 
-// What the numbers of a row are.
+// The dtype of a row's numbers.
 enum class ElementKind : uint8_t {
   kFloat32,
   kFloat16,

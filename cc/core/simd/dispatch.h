@@ -47,7 +47,7 @@ struct PoolBlock {
   bool asks = false;
   bool begins = false;
   int64_t num_ahead = 0;
-  RowsToFetch to_write;  // Of as many floats. About one is fetched per segment.
+  RowsToFetch to_write;  // As wide; about one is fetched per segment.
   int64_t dim = 0;
   float* sums = nullptr;
   int64_t stride = 0;
@@ -62,11 +62,11 @@ struct FindBlock {
   int64_t n = 0;  // Up to kMostKeys.
   const StripeIndexes* indexes = nullptr;
   RowAddresses addresses;
-  int64_t floats_to_fetch = 0;  // Of each row that is found.
+  int64_t floats_to_fetch = 0;  // The first ones of each row found.
 
   const HashBucket* homes[kMostKeys];  // Where the search for each key begins.
-  // Of no more keys: its homes are set and asked for meanwhile, one a key; or
-  // null.
+  // The next block, of at most as many keys, or null. Its homes are computed
+  // and prefetched while this block is searched, one for each key here.
   FindBlock* next = nullptr;
 
   // Out: the row of each key if it is there;
@@ -81,7 +81,7 @@ struct FindBlock {
 struct ReadBlock {
   const float* const* rows = nullptr;
   int64_t n = 0;
-  int64_t lines = 0;        // Of 64 bytes, of a row.
+  int64_t lines = 0;        // Cache lines of 64 bytes in a row.
   float* values = nullptr;  // At a multiple of 64 bytes.
 };
 
@@ -98,8 +98,9 @@ struct WriteBlock {
   float* const* rows = nullptr;  // Null: nowhere.
   // By row: it holds nothing yet; null: none does.
   const bool* is_new = nullptr;
-  // Of the given rows; null: 0, 1, ... These come by themselves, and of the
-  // table's narrow ones are asked for here, too.
+  // Positions in the given rows; null: 0, 1, ... The processor prefetches the
+  // given rows by itself; a kernel prefetches the table's rows where they are
+  // narrow.
   const uint32_t* positions = nullptr;
   int64_t n = 0;
   int64_t num_ahead = 0;         // So many more positions follow.

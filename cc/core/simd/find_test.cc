@@ -81,7 +81,7 @@ TEST_P(FindTest, KeysAreFoundAtHomeAndTheOthersListed) {
     const int64_t next_keys[] = {0, 1, 7, 14, -1};
     int64_t num_past = 0;
     for (int64_t begin = 0; begin < 7 * kKeys; begin += 7 * 60) {
-      // Of two keys one is there; blocks of 1, and of 120 to 128 keys.
+      // Every second key is there; blocks have 1, or 120 to 128 keys.
       std::vector<int64_t> keys;
       const int64_t n = begin == 0 ? 1 : 120 + begin / 420 % 9;
       for (int64_t i = 0; i < n; ++i) {

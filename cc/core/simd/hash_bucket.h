@@ -10,8 +10,8 @@
 #include "absl/base/attributes.h"
 #include "cc/core/support/hash.h"
 
-// What cc/core/simd reads of a HashIndex: see vector.h for what may not stand
-// here.
+// The part of a HashIndex that cc/core/simd reads. vector.h says which code may
+// not stand here.
 namespace tfembed {
 
 // Up to 5 keys and the numbers of their rows; see HashIndex.

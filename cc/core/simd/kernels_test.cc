@@ -195,8 +195,8 @@ struct Written {
     return block;
   }
 
-  // What becomes of the table: set(float, given, old) of the rows that hold
-  // something, in the order of the writes.
+  // Expects change(float, given, old) in the rows that hold something, applied
+  // in the order of the writes.
   template <typename Change>
   void ExpectRows(int64_t n, Change change) {
     std::vector<float> expected = before;

@@ -11,9 +11,10 @@ constexpr int kMaxPasses = 4;
 
 int BitWidth(uint64_t x) { return x == 0 ? 0 : 64 - __builtin_clzll(x); }
 
-// Which bits of the ranks a radix sort looks at. Ranks agree above `high`. Of
-// many bits only the upper ones are sorted by, so many that few different ranks
-// agree in all of them; those are put in order afterwards.
+// The bits of the ranks that a radix sort looks at. Ranks agree above `high`.
+// Where there are many bits, only the upper ones are sorted by: so many that
+// few different ranks agree in all of them. Such ranks are put in order
+// afterwards.
 struct Digits {
   int low = 0;
   int bits = 0;    // Per pass.

@@ -59,7 +59,7 @@ struct IdRange {
 };
 IdRange RangeOfIds(absl::Span<const BagGradients> features);
 
-// What the entries of a table's ids are sorted by.
+// The number that the entries of a table's ids are sorted by.
 enum class RankKind {
   kIds,     // The id above a base.
   kParts,   // Its part, and behind that the id above a base: in 32 bits.
@@ -69,12 +69,12 @@ enum class RankKind {
 // Bags and occurrences of a table, numbered through its features, and the ranks
 // of its ids.
 struct EntryLayout {
-  std::vector<int64_t> first_bag;         // Of each feature, and the end.
-  std::vector<int64_t> first_occurrence;  // Of each feature, and the end.
+  std::vector<int64_t> first_bag;         // By feature; then the end.
+  std::vector<int64_t> first_occurrence;  // By feature; then the end.
   bool is_weighted = false;
   RankKind kind = RankKind::kIds;
-  int64_t base = 0;         // Of kIds and kParts.
-  uint64_t max_offset = 0;  // Of ids from there.
+  int64_t base = 0;         // With kIds and kParts.
+  uint64_t max_offset = 0;  // The largest id - base.
   int id_bits = 64;         // The lowest ones of a rank.
   int part_shift = 64;      // From a rank to its part.
   int bucket_shift = 0;     // From a rank to its bucket, of kIds.
@@ -99,7 +99,7 @@ EntryLayout LayOutEntries(absl::Span<const BagGradients> features,
 template <RankKind kKind>
 class EntryRanks {
  public:
-  // Of ids[begin] to ids[end - 1]. Borrows all of them.
+  // Ranks ids[begin] to ids[end - 1]. Borrows all arguments.
   EntryRanks(const EntryLayout& layout, const RowSink* sink, const int64_t* ids,
              int64_t begin, int64_t end)
       : base_(layout.base),

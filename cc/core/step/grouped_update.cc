@@ -36,7 +36,7 @@ int64_t TasksOfTable(int64_t num_ids, int64_t step_ids,
   return std::clamp<int64_t>(share, 1, num_ids / kMinIds + 1);
 }
 
-// Which of ascending ids stand in a sorted list.
+// Tells for ascending ids whether a sorted list has them.
 class AscendingMembers {
  public:
   explicit AscendingMembers(const std::vector<int64_t>& ids) : ids_(ids) {}

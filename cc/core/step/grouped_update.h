@@ -22,7 +22,7 @@ struct BagGradients {
   int64_t stride = 0;  // In floats.
 };
 
-// What to do with a row whose summed gradient has a NaN or an infinity.
+// The treatment of a row whose summed gradient has a NaN or an infinity.
 enum class NonFinite {
   kSkip,    // Leave the row alone and count it.
   kRefuse,  // InvalidArgument before anything is changed.
@@ -36,7 +36,7 @@ struct TableUpdate {
   float learning_rate = 0;
   std::vector<BagGradients> features;  // All features of this table.
   int64_t nonfinite_rows = 0;          // Out: rows with such a sum.
-  std::string name = {};  // What errors call it, as "table 'user'".
+  std::string name = {};               // For error messages, as "table 'user'".
 };
 
 // Sums the gradient of each distinct id over all bags and features of its

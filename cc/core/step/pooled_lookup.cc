@@ -13,9 +13,10 @@ namespace {
 
 constexpr int64_t kBagsPerTask = 1024;
 constexpr int64_t kIdsPerTask = 1 << 15;
-// Activations of so many bytes, more than a core's own caches, go past them.
+// Activations of so many bytes, more than a core's own caches, go past the
+// caches,
 constexpr int64_t kStreamedBytes = 4 << 20;
-// That is up to so many floats that are read or written for each of theirs.
+// where at most so many floats are read or written for each float of theirs.
 constexpr int64_t kMostRead = 5;
 // Fewer floats than these are summed faster than a second thread wakes up.
 constexpr int64_t kSerialFloats = 1 << 15;
@@ -142,7 +143,7 @@ class BagPooler {
   const PooledFeature& feature_;
   const IdBags& bags_;
   const BagRange range_;
-  const int64_t end_;  // Of the ids.
+  const int64_t end_;  // The index after the last id.
   const int64_t dim_;
   const ValueType type_;
   const int64_t block_size_;

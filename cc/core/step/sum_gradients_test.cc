@@ -97,7 +97,7 @@ TEST(SumGradientsTest, SumsAnIdThatComesThousandsOfTimes) {
              SumGradients(features.features(), 8, &executor).value());
 }
 
-// Of one sign, so that what is rounded away adds up.
+// Gradients of one sign, so that rounding errors add up.
 GradientFeatures OftenIdOne(int64_t others) {
   GradientFeatures features(3);
   RandomBagsOptions options;

@@ -23,11 +23,11 @@ struct BagSource {
   uint32_t feature;
 };
 
-// What the entries of a table mean.
+// Tells which bag and gradient an entry of a table stands for.
 struct EntryMeaning {
   const BagSource* sources = nullptr;
   absl::Span<const BagGradients> features;
-  const int64_t* first_occurrence = nullptr;  // Of each feature, and the end.
+  const int64_t* first_occurrence = nullptr;  // By feature; then the end.
   // Whether an id is its base and some bits of its rank; else it is that of the
   // entry's occurrence.
   bool ranks_tell_ids = true;
@@ -180,7 +180,7 @@ class EntrySumReader final : public SumReader {
   int64_t ends_[kMaxSums];
   const float* gradients_[kMaxEntries];
   float scales_[kMaxEntries];
-  std::vector<double> total_;  // Of a long run.
+  std::vector<double> total_;  // The sum of a long run.
 };
 
 constexpr int64_t kBagsPerRange = 1 << 14;

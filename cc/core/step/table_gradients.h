@@ -35,8 +35,8 @@ class SumReader {
 };
 
 // The gradients of one table's bags in one step, on their way to one sum per
-// id. They are never written out per id: an entry of 8 or 16 bytes per id of a
-// bag is sorted, and the sums are taken from the bags' own gradients.
+// id. Gradients are never written out per id: an entry of 8 or 16 bytes per id
+// of a bag is sorted, and the sums are taken from the bags' own gradients.
 //
 //   Collect(r) for every range r       checks the ids (in any order, at once)
 //   Deal()                             deals the ids to tasks
@@ -44,7 +44,7 @@ class SumReader {
 //   Read(t) for every task t           (both in any order, at once)
 //
 // An id belongs to one task; the entries of an id keep the order of features,
-// bags and ids. Nothing here depends on who runs what, or when.
+// bags and ids. The result depends neither on threads nor on time.
 class TableGradients {
  public:
   struct Options {

@@ -46,7 +46,7 @@ class NarrowUpdate {
   std::vector<MutableRow> rows_;
   bool has_last_ = false;
   int64_t last_id_ = 0;
-  uint64_t occurrence_ = 0;  // Of the last id.
+  uint64_t occurrence_ = 0;  // The last id's.
 };
 
 // Whether rows are there already and need no room; see RowSink::rank_limit.

@@ -17,7 +17,7 @@ constexpr int64_t kDim = 5;
 constexpr float kLearningRate = 0.25f;
 const char* const kAdam = "adam lazy_adam=0 epsilon=0.01";
 
-// What a row of equal elements is after a step.
+// The state of a row of equal elements after a step.
 ElementState After(const std::vector<double>& state, double gradient) {
   return StepElement(kAdam, kLearningRate, gradient, state[0],
                      {state[1], state[2]});

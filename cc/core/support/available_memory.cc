@@ -83,7 +83,7 @@ constexpr GroupFiles kVersion2 = {"/sys/fs/cgroup",  "",     "memory.max",
                                   "memory.current",  "file", "shmem",
                                   "slab_reclaimable"};
 
-// What a group's limit leaves, with what can be dropped there.
+// The bytes that a group's limit leaves, droppable caches included.
 int64_t LeftInGroup(const std::string& folder, const GroupFiles& files) {
   const auto limit = ReadNumber(folder + "/" + files.limit);
   if (limit.value_or(kUnlimited) > kNoLimit) return kUnlimited;

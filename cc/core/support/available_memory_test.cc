@@ -46,7 +46,7 @@ TEST_F(AvailableMemoryTest, IsWhatAContainersGroupLeaves) {
   Write("proc/meminfo", "MemAvailable: 500 kB\n");
   Write("sys/fs/cgroup/memory.max", "100000\n");
   Write("sys/fs/cgroup/memory.current", "90000\n");
-  // What shared memory holds is no file that could be dropped.
+  // Shared memory holds no file that could be dropped.
   Write("sys/fs/cgroup/memory.stat",
         "anon 50000\nfile 32000\nshmem 7000\nslab_reclaimable 5000\n");
   EXPECT_EQ(Available(), 40000);

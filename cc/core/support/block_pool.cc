@@ -28,7 +28,7 @@ void* BlockPool::Take(size_t bytes) {
   const size_t size = SizeOf(bytes);
   const MutexLock lock(&mutex_);
   ++num_takes_;
-  // The one that came last is the likeliest to be in a cache.
+  // The block that came last is the likeliest to be in a cache.
   const auto kept =
       std::find_if(kept_.rbegin(), kept_.rend(),
                    [&](const Kept& k) { return k.block.size() == size; });

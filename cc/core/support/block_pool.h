@@ -43,7 +43,7 @@ class BlockPool {
  private:
   struct Kept {
     MemoryBlock block;
-    int64_t time;  // Of its return, in takes.
+    int64_t time;  // When the block returned, in takes.
   };
 
   // Moves what is not to be kept into `dropped`, whose destruction may take

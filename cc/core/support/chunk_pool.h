@@ -48,8 +48,8 @@ class ChunkPool {
 
   mutable Mutex mutex_;
   std::map<char*, Page> pages_ ABSL_GUARDED_BY(mutex_);  // By first byte.
-  // Those that have a free chunk. The first ones are taken from, so that the
-  // last ones come to be free.
+  // The pages that have a free chunk. Chunks are taken from the first pages, so
+  // that the last ones come to be free.
   std::map<char*, Page*> open_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -26,7 +26,7 @@ class Loop {
   Loop(int64_t tasks, const std::function<void(int64_t)>& body)
       : tasks_(tasks), body_(body) {}
 
-  // Of tasks that have not begun when one throws none is run any more.
+  // Runs tasks until none is left. After a task throws, no other one begins.
   void Work() {
     int64_t done = 0;
     for (;;) {
@@ -80,10 +80,10 @@ class Loop {
 
 }  // namespace
 
-// Who helps in the loops of one executor. A thread that slept begins 30 to 40
-// us late, and waking it takes its caller 15; so a helper whose loop is over
-// looks out for the next one before it leaves. Helpers that were scheduled and
-// have not begun take whatever loop there is when they do.
+// The helpers in the loops of one executor. A thread that slept begins 30 to 40
+// us late, and waking the thread takes its caller 15; so a helper whose loop is
+// over waits for the next loop before it leaves. A helper that was scheduled
+// takes whatever loop there is when it begins.
 class Crew {
  public:
   explicit Crew(std::chrono::microseconds stay) : stay_(stay) {}
@@ -106,7 +106,7 @@ class Crew {
     free_ -= helpers;
   }
 
-  // Of a loop that is over.
+  // Removes a loop that is over.
   void Withdraw(const Loop* loop) {
     const MutexLock lock(&mutex_);
     const auto offer = std::find_if(
@@ -143,7 +143,7 @@ class Crew {
 
   struct Offered {
     std::shared_ptr<Loop> loop;
-    int64_t helpers;  // That it still wants.
+    int64_t helpers;  // As many as the loop still wants.
   };
 
   static constexpr int kPauses = 8;  // Between looks at the clock.

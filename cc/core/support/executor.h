@@ -10,9 +10,9 @@ namespace tfembed {
 
 class Crew;
 
-// Somebody's threads. TensorFlow's intra-op pool in the kernels, std::thread
-// in tests. Those that helped in a ParallelFor stay at hand for the next one of
-// the same executor, for the time `stay` at most; the destructor lets them go.
+// Threads for loops: TensorFlow's intra-op pool in the kernels, std::thread in
+// tests. Threads that helped in a ParallelFor stay at hand for the executor's
+// next one, for the time `stay` at most; the destructor lets them go.
 // Thread-safe.
 class Executor {
  public:

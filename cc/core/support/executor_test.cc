@@ -142,7 +142,7 @@ TEST(ParallelFor, DoesWithoutHelpersThatCannotBeScheduled) {
   ParallelFor(&executor, 10, [&](int64_t) { ++calls; });
   EXPECT_EQ(calls, 10);
   EXPECT_EQ(executor.works.size(), 1u);
-  executor.room = 10;  // Those that could not be are asked for again.
+  executor.room = 10;  // Helpers that were refused are asked for again.
   ParallelFor(&executor, 10, [&](int64_t) { ++calls; });
   EXPECT_EQ(calls, 20);
   EXPECT_EQ(executor.works.size(), 3u);

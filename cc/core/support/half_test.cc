@@ -12,7 +12,7 @@
 namespace tfembed {
 namespace {
 
-// What both types have in common, by doubles and search.
+// Tests of what both types share, against doubles and a search.
 template <typename T>
 class HalfTest : public testing::Test {
  protected:

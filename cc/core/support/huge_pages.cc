@@ -11,7 +11,7 @@ namespace {
 #ifdef MADV_COLLAPSE
 constexpr int kCollapse = MADV_COLLAPSE;
 #else
-constexpr int kCollapse = 25;  // Of Linux 6.1; older headers lack it.
+constexpr int kCollapse = 25;  // In Linux 6.1; older headers lack the name.
 #endif
 
 }  // namespace

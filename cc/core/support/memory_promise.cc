@@ -18,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int64_t kReserve = int64_t{64} << 20;
 
 // Growth below this does not change what there is for the rest, so that other
-// programs may have taken most of the reserve. What is promised counts, too:
+// programs may have taken most of the reserve. Earlier promises count, too:
 // the parts of one large batch ask one by one.
 constexpr int64_t kLittle = int64_t{128} << 10;
 constexpr int64_t kReserveForLittle = int64_t{4} << 20;
@@ -31,7 +31,7 @@ constexpr std::chrono::nanoseconds kMostTrust = std::chrono::milliseconds(50);
 // How old a reading may be by which more than is needed is refused.
 constexpr std::chrono::nanoseconds kMostAge = std::chrono::milliseconds(10);
 
-// What this process has been promised, over all tables.
+// The memory that this process was promised, over all tables.
 class Ledger {
  public:
   static Ledger& Get() {
@@ -68,7 +68,7 @@ class Ledger {
   }
 
  private:
-  // What must be left when `bytes` are taken.
+  // The bytes that must be left when `bytes` are taken.
   int64_t Reserve(int64_t bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return promised_ + bytes < kLittle ? kReserveForLittle : kReserve;
   }
@@ -89,7 +89,7 @@ class Ledger {
     const int64_t left = available - kReserve - promised_;
     trusted_bytes_ = 0;
     if (bytes > available - Reserve(bytes) - promised_) return false;
-    // Of little beyond the reserve each is looked at.
+    // Where little is left beyond the reserve, trust nothing: read each time.
     trusted_bytes_ = std::max<int64_t>(0, (left - bytes) / 2);
     const std::chrono::nanoseconds trust(trusted_bytes_ / kBytesPerNanosecond);
     trusted_until_ = read_at_ + std::min(trust, kMostTrust);
@@ -114,7 +114,7 @@ class Ledger {
   int64_t promised_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t trusted_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   Clock::time_point trusted_until_ ABSL_GUARDED_BY(mutex_);
-  int64_t read_ ABSL_GUARDED_BY(mutex_) = 0;  // What the last reading said.
+  int64_t read_ ABSL_GUARDED_BY(mutex_) = 0;  // The last reading.
   Clock::time_point read_at_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -10,13 +10,13 @@ namespace tfembed {
 
 // Memory that is going to be written, promised to its owner while this lives.
 //
-// A system promises more memory than it has and kills who then uses it, so what
-// tables are about to write is asked for here first: it must be available
-// beside all that was promised in this process and may not have been written
-// yet. What others allocate meanwhile is not known: 64 MiB are left for that. A
-// little, below 128 KiB with all that is promised, is not refused because other
-// programs took these: then 4 MiB are left.
-// Not thread-safe; any number of promises in any threads are.
+// A system promises more memory than it has, and kills a process that uses it.
+// So a table asks here before it writes: the memory must be available beside
+// all that this process was promised and may not have written yet. 64 MiB are
+// left for other programs, whose allocations are not known. A request of
+// little, below 128 KiB together with all promises, leaves only 4 MiB, so that
+// it is not refused because other programs took the 64. A promise is not
+// thread-safe; threads may each have promises.
 class MemoryPromise {
  public:
   MemoryPromise() = default;

@@ -51,7 +51,7 @@ TEST(MemoryPromise, ReadsAgainWhereAReadingMayHaveBeenUsedUp) {
     ++readings;
     return available.load();
   });
-  // What was promised is written at once.
+  // Writes promised memory at once.
   const auto write = [&](int64_t bytes) {
     const absl::Status status = CheckMemory(bytes);
     if (status.ok()) available -= bytes;

@@ -18,8 +18,8 @@ namespace tfembed {
 // where the system's transparent huge pages are off, nothing happens.
 class PageCollapser {
  public:
-  // The one of this process. Never destroyed: its thread may be at work when
-  // the process ends.
+  // Returns this process' collapser, which is never destroyed: its thread may
+  // be at work when the process ends.
   static PageCollapser& Global();
 
   PageCollapser();

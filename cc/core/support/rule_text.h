@@ -40,7 +40,7 @@ class RuleText {
   absl::Status Finish() const;
 
  private:
-  // Of `parse`, which reads a text into a number.
+  // Reads a number by `parse`.
   template <class Number>
   bool ReadNumber(absl::string_view parameter,
                   bool (*parse)(absl::string_view, Number*), Number* value);

@@ -157,7 +157,7 @@ EmbeddingTable::EmbeddingTable(const RowLayout& layout, KeyKind key_kind,
 
 absl::Status EmbeddingTable::ReserveKeys(int64_t keys) {
   if (keys == 0) return absl::OkStatus();
-  // Of all stripes at once: each writes to its pages before the next one asks.
+  // Ask for all stripes at once: each writes to its pages before the next asks.
   constexpr int64_t kBytesPerKey = kLineBytes / HashIndex::kBucketPlaces;
   if (keys > std::numeric_limits<int64_t>::max() / kBytesPerKey) {
     return NoMemory(std::numeric_limits<int64_t>::max());
@@ -174,7 +174,7 @@ absl::Status EmbeddingTable::ReserveKeys(int64_t keys) {
 }
 
 int64_t EmbeddingTable::size() const {
-  // Of one moment: keys that go and come meanwhile would exceed a bound.
+  // Count at one moment: keys that go and come meanwhile could exceed a bound.
   SharedLocks locks(stripes_);
   return stripes_.FirstKeys().back();
 }

@@ -41,7 +41,7 @@ struct SlotLayout {
   std::string owner;                  // The update rule's name, e.g. "adagrad".
   std::vector<std::string> names;     // E.g. {"accumulators"}.
   std::vector<float> initial_values;  // One per slot.
-  SlotSet row_wise = 0;               // Those of one float a row, not `dim`.
+  SlotSet row_wise = 0;               // Slots of one float a row, not `dim`.
 };
 
 // The most values of a row.
@@ -50,10 +50,10 @@ inline constexpr int64_t kMaxDim = int64_t{1} << 30;
 // InvalidArgument: rows of `type` cannot have such slots.
 absl::Status CheckSlotLayout(const SlotLayout& layout, ValueType type);
 
-// What the keys of a table are outside; inside they are int64.
+// The dtype of a table's keys for callers; inside, keys are int64.
 enum class KeyKind : uint8_t { kInt64, kInt32, kString };
 
-// What a table holds and takes, in keys and bytes.
+// The size of a table, in keys and bytes.
 struct TableStats {
   int64_t size = 0;         // Keys.
   int64_t capacity = 0;     // Keys that fit before the index grows.
@@ -70,14 +70,14 @@ struct TableUse {
   int64_t evicted = 0;   // Keys that Evict removed.
   int64_t nan_rows = 0;  // Rows with a NaN that were upserted.
 
-  int64_t value_bytes = 0;  // Of rows in use; the rest of the slabs is free.
+  int64_t value_bytes = 0;  // Rows in use; the rest of the slabs is free.
   int64_t slot_bytes = 0;
   int64_t meta_bytes = 0;
   int64_t policy_bytes = 0;  // Beside rows and index.
 
-  int64_t places = 0;         // Of keys in the index, free ones included.
+  int64_t places = 0;         // For keys in the index, free ones included.
   int64_t probes = 0;         // Buckets read to find each key once.
-  int64_t longest_probe = 0;  // Of one key.
+  int64_t longest_probe = 0;  // Buckets for one key.
 };
 
 // One shard of a table without a fixed vocabulary: int64 keys, each with a row
@@ -121,7 +121,8 @@ class EmbeddingTable {
     // Keys that are never exceeded: what an insert has no room for it makes by
     // eviction, sampled. 0: no bound; else `eviction` must be there.
     int64_t max_size = 0;
-    // What all columns of missing keys read in place of their initial row.
+    // The number that all columns of a missing key read, in place of its
+    // initial row.
     std::optional<float> missing_value;
     // Whether what is trained or added is rounded up or down by chance
     // (row_rounding.h); float16 and bfloat16 rows only.
@@ -146,7 +147,7 @@ class EmbeddingTable {
   int64_t dim() const { return dim_; }
   KeyKind key_kind() const { return key_kind_; }
 
-  // Which int64 stands for a string; null unless key_kind() is kString.
+  // The int64 for each string; null unless key_kind() is kString.
   StringKeys* strings() const { return strings_.get(); }
 
   ValueType type() const { return type_; }
@@ -156,10 +157,10 @@ class EmbeddingTable {
   TableStats stats() const;
   TableUse use() const;  // Walks through the index.
   SlotLayout slots() const;
-  uint64_t seed() const;  // Of the initial rows.
+  uint64_t seed() const;  // The seed of the initial rows.
 
-  // What the eviction policy notes of each row (EvictionPolicy::notes), "" for
-  // nothing.
+  // The name of the eviction policy's notes (EvictionPolicy::notes); "" where
+  // it notes nothing.
   absl::string_view notes() const {
     return touches_ ? eviction_->notes() : absl::string_view();
   }
@@ -188,7 +189,8 @@ class EmbeddingTable {
                      const void* old_values, const bool* exists,
                      Executor* executor);
 
-  // What update rules move: value and slots as (1 + slots) * dim floats.
+  // The floats of a row that update rules move: value and slots, as
+  // (1 + slots) * dim floats.
   int64_t trained_width() const { return dim() + layout().slot_words(); }
 
   // The trained rows of `keys`, of a missing key the initial ones.
@@ -225,7 +227,7 @@ class EmbeddingTable {
   // Keys that admission keeps waiting, where it counts each by itself.
   int64_t num_waiting() const;
 
-  // Which keys have a row or wait for one.
+  // Sets known[i] where keys[i] has a row or waits for one.
   void IsKnown(absl::Span<const int64_t> keys, bool* known) const;
 
   // Has keys wait that training has seen in so many steps, each below 2^24;
@@ -240,8 +242,8 @@ class EmbeddingTable {
   absl::Status ImportNotes(absl::Span<const int64_t> keys,
                            absl::Span<const uint32_t> notes);
 
-  // What admission has counted where keys share counters: a table has
-  // `num_blocks` blocks of `block_bytes` bytes; none otherwise. Those of two
+  // The counters of admission where keys share counters: a table has
+  // `num_blocks` blocks of `block_bytes` bytes; none otherwise. Counters of two
   // tables with equal shapes mean the same.
   struct CountersShape {
     std::string kind;
@@ -292,7 +294,7 @@ class EmbeddingTable {
     const SlotLayout& slots() const;
     const RowLayout& layout() const;
 
-    // What is noted of a full row, as EvictionPolicy::Saved. REQUIRES: the
+    // Returns the note on a full row, as EvictionPolicy::Saved. REQUIRES: the
     // table's notes() are not "".
     uint32_t Note(const float* full_row) const;
 
@@ -367,7 +369,7 @@ class EmbeddingTable {
   EmbeddingTable(const RowLayout& layout, KeyKind key_kind,
                  InitialRows initial_rows, std::unique_ptr<RowStore> store);
 
-  // What Create does once, before the table is used. ResourceExhausted,
+  // Create calls these once, before the table is used. ResourceExhausted,
   // InvalidArgument.
   absl::Status ReserveKeys(int64_t keys);
   absl::Status SetAdmission(const std::string& policy, int64_t max_size);
@@ -379,13 +381,13 @@ class EmbeddingTable {
   void ForEachWaiting(const AdmissionFilter::WaitingVisitor& visit) const
       ABSL_SHARED_LOCKS_REQUIRED(stripes_);
 
-  // What a batch has reserved.
+  // The room that a batch has reserved.
   struct Reservations {
     Reservations() { keys.fill(-1); }
 
     std::array<int64_t, kNumStripes> keys;  // By stripe; -1: nothing.
     std::array<int, kNumStripes> order;     // Stripes that may grow come first.
-    MemoryPromise memory;                   // Of new rows.
+    MemoryPromise memory;                   // For new rows.
   };
 
   absl::Status WriteRows(absl::Span<const int64_t> keys, RowWrites writes,
@@ -481,7 +483,7 @@ class EmbeddingTable {
 
   TableStripe& stripe(uint64_t hash) { return stripes_[StripeOf(hash)]; }
 
-  // What missing keys read.
+  // The rows that missing keys read.
   const InitialRows& missing_rows() const
       ABSL_SHARED_LOCKS_REQUIRED(stripes_.any()) {
     return missing_rows_.has_value() ? *missing_rows_ : initial_rows_;
@@ -552,14 +554,14 @@ class EmbeddingTable {
   std::unique_ptr<StringKeys> strings_;       // Null unless keys are strings.
   std::unique_ptr<EvictionPolicy> eviction_;  // Or null.
   bool admits_all_ = true;                    // No stripe has a filter.
-  CountersShape counters_shape_;              // Of the filters, a block each.
+  CountersShape counters_shape_;              // A block for each filter.
   int64_t max_size_ = 0;                      // 0: no bound.
   bool touches_ = false;  // The last word of a row is the eviction policy's.
   bool rounds_by_chance_ = false;            // To halves.
   std::optional<InitialRows> missing_rows_;  // In place of initial_rows_.
 
   // The layout of rows, and what new rows hold.
-  // Whoever holds batches_ may read them too.
+  // A thread that holds batches_ may read both, too.
   RowLayout layout_ ABSL_GUARDED_BY(stripes_.any());
   SlotLayout slots_ ABSL_GUARDED_BY(stripes_.any());
   std::vector<float> new_tail_ ABSL_GUARDED_BY(stripes_.any());

@@ -1,4 +1,4 @@
-// What a table must do whatever keeps its rows.
+// The behaviour of every table, whatever keeps its rows.
 #include <algorithm>
 #include <cstdint>
 #include <limits>

@@ -54,7 +54,7 @@ absl::Status HashIndex::Promise(int64_t keys) {
         absl::StrCat("A stripe of a table holds at most 2^34 keys; got ", keys,
                      ". Use more shards."));
   }
-  // What moves to other memory is there twice for a moment.
+  // An index that moves to other memory is there twice for a moment.
   const bool moves = !IsInChunks() && num_buckets > HeldBuckets();
   const int64_t moved = moves ? bytes() : 0;
   const int64_t fresh = num_buckets * int64_t{sizeof(Bucket)} + moved -

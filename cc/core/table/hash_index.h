@@ -73,13 +73,13 @@ class HashIndex {
   int64_t size() const { return size_; }
   int64_t capacity() const { return capacity_; }
   int64_t promised_capacity() const { return promised_capacity_; }
-  // Of the memory that was written.
+  // The bytes of memory that was written.
   int64_t bytes() const {
     return capacity_ == 0 ? 0 : num_buckets_ * int64_t{sizeof(Bucket)};
   }
 
-  // Of several indexes that fill equally, each with another phase in [0, 1)
-  // grows at another time. To be set before the first Reserve.
+  // Sets a phase in [0, 1), before the first Reserve: indexes that fill equally
+  // grow at different times where their phases differ.
   void set_growth_phase(double phase) { growth_phase_ = phase; }
 
   // The pool of the indexes that fill together; else each has its own. To be
@@ -94,7 +94,7 @@ class HashIndex {
   // promised to it.
   absl::Status Promise(int64_t keys);
   void Grow();
-  void Withdraw();  // What was promised and has not grown.
+  void Withdraw();  // Gives back promised memory that was not used.
 
   // Forgets all keys and gives the memory back; the salt is another one then.
   void Clear();

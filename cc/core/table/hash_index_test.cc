@@ -62,7 +62,7 @@ TEST(HashIndex, GrowsByHalfAndStaysBetween49And74PercentFull) {
   }
 }
 
-// Of 32 indexes that are smaller than a huge page each.
+// 32 indexes, each smaller than a huge page.
 TEST(HashIndex, IsOnHugePagesWithOthersAndGivesThemBack) {
   const auto pool = std::make_shared<ChunkPool>();
   const int64_t before = HugePageKib();

@@ -15,7 +15,7 @@ namespace {
 // each stripe, and lines that two threads write to go from one to the other.
 // Two a thread, so that a thread that is late finds less to do.
 constexpr int64_t kTasksPerThread = 2;
-constexpr int64_t kLeastKeys = 4096;  // Of a task.
+constexpr int64_t kLeastKeys = 4096;  // For each task.
 
 constexpr int64_t kMostSpared = int64_t{1} << 20;  // Words a thread keeps.
 

@@ -31,7 +31,7 @@ class KeyPartition {
   KeyPartition& operator=(KeyPartition&&) = default;
   ~KeyPartition();
 
-  // Of how many keys the groups before this stripe's are.
+  // The number of keys in the groups before this stripe's.
   int64_t begin(int stripe) const { return begins_[stripe]; }
 
   KeyGroup group(int stripe) const {
@@ -47,7 +47,7 @@ class KeyPartition {
 
   KeyPartition() = default;
 
-  // What this thread's last partition left behind for the next one: fresh pages
+  // The memory of this thread's last partition, for the next one: fresh pages
   // cost a narrow batch more than the sort does.
   static Words& Spare();
 

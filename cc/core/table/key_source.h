@@ -13,7 +13,7 @@ namespace tfembed {
 // block, as those of strings are.
 class KeySource {
  public:
-  static constexpr int64_t kMostKeys = 128;  // Of a block.
+  static constexpr int64_t kMostKeys = 128;  // In a block.
 
   virtual ~KeySource() = default;
 

@@ -24,9 +24,9 @@ struct RowRange {
   int64_t size() const { return int64_t{end} - int64_t{begin}; }
 };
 
-// The rows of a table, `width` words of 4 bytes each, by number. They lie one
+// The rows of a table, `width` words of 4 bytes each, by number. Rows lie one
 // after the other in slabs of 16 to 32 MB on huge pages (the first 2 MB of the
-// first one on small pages, for small tables) and keep their place until Widen
+// first slab on small pages, for small tables) and keep their place until Widen
 // or Clear. Rows are handed out in ranges and never come back: RowPool recycles
 // them.
 //
@@ -93,7 +93,7 @@ class RowStore {
   mutable Mutex mutex_;
   std::vector<MemoryBlock> memory_ ABSL_GUARDED_BY(mutex_);  // By slab.
   int64_t next_row_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t backed_rows_ ABSL_GUARDED_BY(mutex_) = 0;  // That were taken once.
+  int64_t backed_rows_ ABSL_GUARDED_BY(mutex_) = 0;  // Taken at some time.
   int64_t promised_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

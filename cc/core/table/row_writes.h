@@ -8,13 +8,13 @@
 
 namespace tfembed {
 
-// What a batch of writes does with its rows. Borrows them.
+// The rows of a batch, and how they are written. Borrows the rows.
 struct EmbeddingTable::RowWrites {
   enum class Kind { kUpsert, kAccum, kTrained, kAddTrained, kImport };
 
   Kind kind;
   const void* rows;
-  int64_t bytes;                   // Of a row: value; trained row; full row.
+  int64_t bytes;                   // A row's: value; trained row; full row.
   const bool* exists = nullptr;    // kAccum's.
   const void* old_rows = nullptr;  // kAccum's: what to subtract from `rows`.
   Moment now = {};

@@ -38,7 +38,7 @@ struct NewStrings {
   }
 };
 
-// What a string takes outside of its cell.
+// The bytes that a string takes outside of its cell.
 int64_t LongBytes(absl::string_view text) {
   const auto size = static_cast<int64_t>(text.size());
   return size > StringCell::kInlineBytes ? size : 0;
@@ -121,7 +121,7 @@ absl::Status StringKeys::Add(absl::Span<const absl::string_view> strings,
   int64_t n = 0;
   for (size_t i = 0; i < strings.size(); ++i) {
     if (found[i]) continue;
-    firsts[n] = keys[i];  // Of the right stripe, which is all that counts.
+    firsts[n] = keys[i];  // The stripe is right; no more is needed.
     at[n++] = static_cast<uint32_t>(i);
   }
   if (num_new < kParallelFrom) executor = nullptr;

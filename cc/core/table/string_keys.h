@@ -85,9 +85,9 @@ struct StringCell {
 // A stripe remembers the greatest attempt that it ever gave out, nearly always
 // 0, and a search looks at all attempts up to it; so removal leaves no holes.
 //
-// Thread-safe. Whoever uses keys holds users(), shared, from the call that
-// gives them until he is done with them; Remove and Keep hold it exclusively.
-// About 45 bytes a string, and its own where it is longer than 20.
+// Thread-safe. A caller holds users(), shared, from the call that gives keys
+// until the last use of the keys; Remove and Keep hold users() exclusively.
+// A string takes about 45 bytes, and its own length where that is over 20.
 class StringKeys {
  public:
   using Hash = uint64_t (*)(absl::string_view text);
@@ -168,7 +168,7 @@ class StringKeys {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(users_);
 
   const Hash hash_;
-  const std::unique_ptr<RowStore> store_;  // Of cells.
+  const std::unique_ptr<RowStore> store_;  // The cells.
   mutable SharedMutex users_;
   TableStripes stripes_;
   std::array<int64_t, kNumStripes> attempts_ = {};  // By the stripe's lock.

@@ -122,7 +122,8 @@ void EmbeddingTable::Bound::MakeRoom() {
 
 std::vector<EmbeddingTable::Bound::Candidate> EmbeddingTable::Bound::Sample(
     int64_t wanted) {
-  std::array<int64_t, kNumStripes + 1> begins = {};  // Of buckets, by stripe.
+  std::array<int64_t, kNumStripes + 1> begins =
+      {};  // The first bucket, by stripe.
   for (int s = 0; s < kNumStripes; ++s) {
     table_.stripes_[s].mutex().AssertReaderHeld();  // By batches_.
     begins[s + 1] = begins[s] + table_.stripes_[s].index().num_buckets();

@@ -17,8 +17,8 @@ namespace tfembed {
 // Rows are evicted by sampling. A hand goes round all buckets of all stripes,
 // and each time takes the next 8 rows for every one that has to go (all rows
 // where there are fewer), without those of the batch; the rows of the lowest
-// worth among them go. They are chosen by Pin and go in MakeRoom, so that the
-// batch can reserve what else it needs, and fail, in between. Buckets are in
+// worth among them go. Pin chooses the rows and MakeRoom evicts them, so that
+// the batch can reserve all other memory, and fail, in between. Buckets are in
 // the order of salted hashes, so that neighbours have nothing in common, and
 // every row's turn comes.
 class EmbeddingTable::Bound final : public TableHold {
@@ -85,7 +85,7 @@ class EmbeddingTable::Bound final : public TableHold {
   std::vector<Id> pinned_;
   Counts new_ = {};       // Keys that the batch inserts.
   int64_t promised_ = 0;  // Rows, by the store.
-  MemoryPromise memory_;  // Of these.
+  MemoryPromise memory_;  // For these.
   Counts leaving_ = {};
   std::vector<int64_t> leaving_keys_;
 };

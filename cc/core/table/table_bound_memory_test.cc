@@ -1,4 +1,4 @@
-// What a table of bounded size does where the system has no memory for a batch.
+// Tables of bounded size where the system has no memory for a batch.
 #include <cstdint>
 #include <memory>
 #include <numeric>

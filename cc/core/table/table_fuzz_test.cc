@@ -41,7 +41,7 @@ std::vector<int64_t> Keys(int64_t first, int64_t step, int64_t n) {
 struct Shape {
   int64_t dim;
   int shards;
-  int threads;  // Of the executor.
+  int threads;  // In the executor.
 };
 
 class TableFuzz : public ::testing::TestWithParam<Shape> {};

@@ -49,7 +49,7 @@ constexpr int64_t kSizes[] = {0, 1, 127, 128, 129, 1024, 4097, 20001};
 // Floats of a row: within a cache line, of several, so many that the most keys'
 // rows go past the caches, and that initial ones are not kept for that.
 constexpr int64_t kDims[] = {3, 16, 32, 128, 1040};
-constexpr int64_t kMostFloats = 5'000'000;  // Of a lookup.
+constexpr int64_t kMostFloats = 5'000'000;  // In one lookup.
 
 // By every how many keys are there.
 class LookupFromTest : public testing::TestWithParam<int> {

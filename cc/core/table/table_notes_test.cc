@@ -1,4 +1,4 @@
-// What eviction policies noted, as Savers bring it in.
+// Notes of eviction policies, as Savers bring them in.
 #include <cstdint>
 #include <map>
 #include <memory>

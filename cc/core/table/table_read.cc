@@ -13,10 +13,10 @@ constexpr int64_t kKeysPerTask = 4096;
 constexpr int64_t kKeysPerSmallTask = 1024;
 constexpr int64_t kMostStreamed = 4096;  // Bytes of an initial row.
 
-// Whether the next keys' buckets are asked for while the rows of others are.
-// That is faster where a row is a line. Wider rows that go past the caches are
-// as much as a core has under way already; lookups of bags have other work
-// meanwhile.
+// Whether the next keys' buckets are prefetched together with rows of the keys
+// before. To do so is faster where a row is a line. Wider rows that go past the
+// caches alone are as much as a core can have under way; lookups of bags have
+// other work meanwhile.
 bool LooksAhead(int64_t floats, bool streams) {
   return floats <= kLineBytes / static_cast<int64_t>(sizeof(float)) && !streams;
 }

@@ -16,8 +16,8 @@ constexpr int64_t kEntries = kBuckets * HashIndex::kBucketPlaces;
 
 // Some keys of a stripe and their full rows, in place.
 struct Block {
-  // Those of the buckets from `begin` on; asks for the rows. Returns the bucket
-  // after them.
+  // Loads the keys of the buckets from `begin` on and prefetches their rows.
+  // Returns the bucket after them.
   int64_t Load(const HashIndex& index, const RowStore& store, int64_t begin) {
     const int64_t end = std::min(begin + kBuckets, index.num_buckets());
     n = 0;
@@ -112,9 +112,9 @@ class Walk {
   const TableStripes& stripes_;
   const RowStore& store_;
   int stripe_ = 0;
-  int64_t bucket_ = 0;  // What is loaded next.
+  int64_t bucket_ = 0;  // Loaded next.
   Block block_;
-  int64_t at_ = 0;  // Of the block, what is copied next.
+  int64_t at_ = 0;  // The key of the block to copy next.
 };
 
 }  // namespace

@@ -138,7 +138,7 @@ class ABSL_LOCKABLE TableStripes {
   // No code; see mutex.h.
   void AssertReaderHeld() const ABSL_ASSERT_SHARED_LOCK() {}
 
-  // What can be asked under the locks of all stripes.
+  // The callers of these hold the locks of all stripes.
   const HashIndex& index(int64_t s) const ABSL_SHARED_LOCKS_REQUIRED(this) {
     stripes_[s].mutex().AssertReaderHeld();
     return stripes_[s].index();

@@ -81,7 +81,7 @@ class EmbeddingTable::Sink final : public RowSink {
         inserted += filter == nullptr || filter->WouldAdmit(hash, ids[i]);
       }
     }
-    // Of all: a key that is there may go meanwhile.
+    // Keep room for all keys: a key that is there may go meanwhile.
     const int64_t rows = bound_.is_held() ? 0 : n;
     RowStore& store = *table_->store_;
     const absl::StatusOr<int64_t> fresh = store.Promise(rows);
@@ -124,7 +124,7 @@ class EmbeddingTable::Sink final : public RowSink {
   void FindOrInsert(int part, const int64_t* ids, int64_t n,
                     MutableRow* rows) override
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(table_->stripes_[part].mutex()) {
-    StripeIndexes indexes = {};  // Of this part alone, as all ids are.
+    StripeIndexes indexes = {};  // Only this part's, as all ids are.
     table_->stripes_[part].index().Show(part, &indexes);
     for (int64_t begin = 0; begin < n; begin += kFindKeys) {
       FindOrInsertBlock(part, indexes, ids + begin,
@@ -153,7 +153,7 @@ class EmbeddingTable::Sink final : public RowSink {
   }
 
  private:
-  // Of a table without a bound.
+  // The hold on a table without a bound.
   class OpenHold final : public TableHold {
    public:
     explicit OpenHold(EmbeddingTable* table) : table_(table) {}
@@ -173,11 +173,11 @@ class EmbeddingTable::Sink final : public RowSink {
     std::shared_lock<SharedMutex> hold_;
   };
 
-  // What is kept for a part.
+  // The room that is kept for a part.
   struct Room {
     bool is_kept = false;
     int64_t rows = 0;
-    MemoryPromise memory;  // Of these.
+    MemoryPromise memory;  // For these.
     int64_t places = -1;   // In its index.
     int64_t notes = 0;     // Keys that its admission filter may have to note.
   };
@@ -343,7 +343,7 @@ void EmbeddingTable::WriteTrainedRow(const RowWrites& writes, uint32_t position,
   const auto* from = reinterpret_cast<const float*>(writes.row(position));
   const int64_t width = dim_ + layout_.slot_words();
   std::vector<float> sum;
-  uint64_t occurrence = 0;  // Of a key that is set the last one counts.
+  uint64_t occurrence = 0;  // The last one of a key is what stays.
   if (writes.kind == RowWrites::Kind::kAddTrained) {
     occurrence = position;
     if (is_new) initial_rows_.Fill(key, row);

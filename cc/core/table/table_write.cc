@@ -112,8 +112,8 @@ absl::Status EmbeddingTable::WriteRows(absl::Span<const int64_t> keys,
 
 // Whether rows of a batch of n go past the caches: new ones, whose memory
 // nobody has read yet, and others as far as that is no slower (simd/write.inc).
-// What is added to is read first, and as fast the ordinary way. REQUIRES: the
-// caller holds batches_.
+// Rows that are added to are read first, and then written as fast the ordinary
+// way. REQUIRES: the caller holds batches_.
 bool EmbeddingTable::Streams(const RowWrites& writes, int64_t n) const {
   if (writes.kind != RowWrites::Kind::kUpsert &&
       writes.kind != RowWrites::Kind::kImport) {
@@ -125,7 +125,7 @@ bool EmbeddingTable::Streams(const RowWrites& writes, int64_t n) const {
          StreamsRows(writes.bytes, n);
 }
 
-// Whatever can fail comes before `bound`, where there is one, makes room.
+// All that can fail comes before `bound`, where there is one, makes room.
 absl::Status EmbeddingTable::WriteHeld(absl::Span<const int64_t> keys,
                                        RowWrites writes, Bound* bound,
                                        Executor* executor) {
@@ -263,7 +263,7 @@ void EmbeddingTable::FindOrMakeRows(const RowWrites& writes,
     if (!admits_all_) stripe->mutable_filter()->Forget(hash, key);
     if (writes.kind != RowWrites::Kind::kImport) FillNewTail(block->rows[i]);
   }
-  // What is there is added to only where the caller knew of it.
+  // A row that is there is added to only where the caller knew of it.
   for (int64_t i = 0; accum && i < keys.size; ++i) {
     if (!block->is_new[i] && !writes.exists[keys.positions[i]]) {
       block->rows[i] = nullptr;
@@ -271,8 +271,8 @@ void EmbeddingTable::FindOrMakeRows(const RowWrites& writes,
   }
 }
 
-// Of each row that is found, before it is written: not those that are asked
-// for later (WriteBlock) or not read at all.
+// The floats to prefetch of each row that is found, before the row is written;
+// not the floats that WriteBlock prefetches later, or that are not read at all.
 int64_t EmbeddingTable::FloatsToFetch(const RowWrites& writes) const {
   if (touches_) return layout_.width();
   const bool unread = writes.kind == RowWrites::Kind::kUpsert &&

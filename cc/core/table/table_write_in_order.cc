@@ -25,8 +25,8 @@
 namespace tfembed {
 namespace {
 
-// Of a batch. Fewer are not worth that readers of all stripes wait for them;
-// the filters of more do not stay in a core's cache.
+// The keys of a batch. With fewer keys it is not worth it to let readers of all
+// stripes wait; with more keys the filters do not stay in a core's cache.
 constexpr int64_t kLeastKeys = 8192;
 constexpr int64_t kMostKeys = int64_t{1} << 17;
 
@@ -42,15 +42,15 @@ constexpr int64_t kMostSegments = 8;
 // writes it.
 constexpr int64_t kLeftOfShare = 4;  // One part in so many.
 
-// What it costs to look for a key in the filter of a segment before its own,
-// beside all else that is done for it.
+// The cost of looking for a key in the filter of one segment before its own, as
+// a part of all else that is done for the key.
 constexpr double kFilterCost = 0.08;
 
-// Which rows the segments of a batch have: three bits a row, all in one word.
-// Of rows that a segment does not have it claims one in 570 where words have
-// two rows, and one in 120 at four. (One bit in place of three claims one in 16
-// at four, and what is left to the end then takes a thirtieth of a batch's
-// time.)
+// Tells which rows the segments of a batch have: three bits a row, all in one
+// word. A filter claims one in 570 of the rows that its segment does not have
+// where words have two rows, and one in 120 at four. (With one bit in place of
+// three it claims one in 16 at four, and the rows that are left to the end then
+// take a thirtieth of a batch's time.)
 class RowFilters {
  public:
   // For up to 8 segments. Throws std::bad_alloc.
@@ -103,7 +103,7 @@ class RowFilters {
            kOne << (hash >> 22) % kWordBits;
   }
 
-  int log_words_ = 1;              // Of a segment.
+  int log_words_ = 1;              // In a segment.
   ScratchBuffer<uint64_t> words_;  // [segment, word]
 };
 
@@ -202,9 +202,9 @@ class EmbeddingTable::OrderedWrite {
     block->rows = rows_.data() + first;
   }
 
-  // Sets the rows that are not to be written to null, in a block of which so
-  // many keys were found; false where a row is to be made. What is there is
-  // added to only where the caller knew of it.
+  // Sets the rows that are not to be written to null, in a block of which
+  // `found` keys were found; returns false where a row is to be made. A row
+  // that is there is added to only where the caller knew of it.
   bool DropUnwritten(int64_t first, int64_t found, FindBlock* block) {
     if (writes_.kind == RowWrites::Kind::kUpsert) return found == block->n;
     for (int64_t i = 0; i < block->n; ++i) {
@@ -288,9 +288,9 @@ class EmbeddingTable::OrderedWrite {
   const RowWrites& writes_;
   Executor* const executor_;
   const int64_t num_segments_;
-  int64_t begins_[kMostSegments + 1] = {};  // Of segments; then n_.
+  int64_t begins_[kMostSegments + 1] = {};  // By segment; then n_.
   const StripeIndexes indexes_;
-  RowFilters filters_;  // Of all segments but the last.
+  RowFilters filters_;  // For all segments but the last.
   std::atomic<bool> none_to_make_{true};
   ScratchBuffer<const float*> rows_;  // By key.
   // Keys that are left to the end, by number, and their rows: those of a

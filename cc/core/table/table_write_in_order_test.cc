@@ -18,7 +18,7 @@
 namespace tfembed {
 namespace {
 
-constexpr int64_t kKeys = 30'000;  // Of most tables, multiples of 3.
+constexpr int64_t kKeys = 30'000;  // In most tables; multiples of 3.
 constexpr int64_t kDims[] = {1, 8, 24, 64};
 
 // A table and what it should hold: by key one number, which is that of all
@@ -30,7 +30,7 @@ class Batches {
     Upsert(FirstKeys(num_keys));
   }
 
-  // Of `distinct` keys that are there.
+  // Draws n of `distinct` keys that are there.
   std::vector<int64_t> Draw(int64_t n, int64_t distinct) {
     std::vector<int64_t> keys(n);
     for (int64_t& key : keys) key = 3 * (random_() % distinct);
@@ -102,7 +102,7 @@ class Batches {
     return keys;
   }
 
-  // Of n rows, whose numbers are kept.
+  // Returns the values of n rows, whose numbers are kept.
   std::vector<float> Values(int64_t n) {
     numbers_.resize(n);
     std::vector<float> values;

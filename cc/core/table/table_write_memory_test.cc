@@ -1,4 +1,4 @@
-// What writes do where the system has no memory for what they note of a batch.
+// Writes where the system has no memory for their notes on a batch.
 #include <cstdint>
 #include <memory>
 #include <numeric>

@@ -6,7 +6,7 @@
 
 namespace tfembed {
 
-// What a vector has to spare so that some float of it begins a cache line.
+// The spare floats of a vector of which some float shall begin a cache line.
 inline constexpr int64_t kSpareFloats = 15;
 
 // The first float of the vector that begins a cache line.

@@ -26,7 +26,8 @@ class Parameters {
     return static_cast<float>(GetDouble(parameter, otherwise));
   }
 
-  // Of which rules hold the float and the float of the rest to 1.
+  // Reads a number of which rules hold the float, and the float of the rest
+  // to 1.
   double GetDouble(const std::string& parameter, double otherwise) const {
     const auto found = values_.find(parameter);
     return found == values_.end() ? otherwise : found->second;

@@ -14,8 +14,8 @@ struct ElementState {
   std::vector<Expected> slots;
 };
 
-// What a rule, as its text, makes of an element in one step, in float64 and
-// written down anew from the rules' specification.
+// Applies a rule, given as text, to one element for one step, in float64. Its
+// formulas are written down anew from the rules' specification.
 ElementState StepElement(const std::string& rule_text, double learning_rate,
                          double gradient, double value,
                          const std::vector<double>& slots);

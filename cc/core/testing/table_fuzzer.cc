@@ -239,7 +239,7 @@ void TableFuzzer::Train() {
     if (!sums && std::isnan(rows_[i].value)) continue;
     trained[keys_[i]] += rows_[i].value;
   }
-  keys_.clear();  // Of the batch the others do not stay for certain.
+  keys_.clear();  // Other keys of the batch need not stay.
   for (const auto& [key, gradient] : trained) {
     if (std::isnan(gradient)) continue;
     Insert(key).value -= gradient;

@@ -32,7 +32,7 @@ class TableFuzzer {
     uint32_t seed = 0;
     std::vector<int64_t> keys;  // The fuzzer's own.
     bool is_alone = true;       // On the table.
-    int64_t max_size = 0;       // Of the table's only shard; 0: no bound.
+    int64_t max_size = 0;       // The table has one shard then; 0: no bound.
   };
 
   static constexpr float kInitialValue = -1;
@@ -52,7 +52,7 @@ class TableFuzzer {
     float value;
     float slot;
   };
-  // What one shard has of the batch.
+  // The part of the batch in one shard.
   struct Part {
     EmbeddingTable* table;
     std::vector<int64_t> keys;

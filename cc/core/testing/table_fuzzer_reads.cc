@@ -1,4 +1,4 @@
-// What a fuzzer reads and compares.
+// A fuzzer's reads, and their comparison with the model.
 #include <memory>
 #include <vector>
 

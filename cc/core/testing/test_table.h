@@ -69,7 +69,7 @@ inline ExportedRows ExportRows(const EmbeddingTable& table,
   return all;
 }
 
-// Which keys are there, as ints, which print and compare well.
+// Tells which keys are there, as ints, which print and compare well.
 inline std::vector<int> Exists(const EmbeddingTable& table,
                                absl::Span<const int64_t> keys,
                                Executor* executor = nullptr) {

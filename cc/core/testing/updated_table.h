@@ -116,7 +116,7 @@ inline absl::Status RunStep(std::vector<UpdatedTable*> tables,
   return status;
 }
 
-// What SGD or Adagrad must have made of the rows [0, n), given the rows before.
+// Expects that SGD or Adagrad moved the rows [0, n) from `before` as it must.
 inline void ExpectUpdated(const UpdatedTable& table, int64_t n,
                           const std::vector<std::vector<float>>& before) {
   const bool is_adagrad = table.rule_text == "adagrad";
