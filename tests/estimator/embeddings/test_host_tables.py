@@ -211,6 +211,31 @@ def test_an_input_that_cannot_be_looked_up_is_refused(value, weights, text):
     assert text in str(raised.value)
 
 
+def test_weights_of_two_features_are_refused():
+    spec = spec_of(
+        {key: FeatureConfig("t", weight_key="w") for key in "xy"},
+        {"t": TableConfig(3, 1)},
+    )
+    with pytest.raises(errors.ArgumentError, match="note weight-sharing among"):
+        HostTables(spec, "eval")
+
+
+def test_static_shapes_are_known_without_v2_tensor_shapes():
+    v1.disable_v2_tensorshape()
+    try:
+        with tf.Graph().as_default():
+            tables = HostTables(
+                spec_of({"x": FeatureConfig("t")}, {"t": TableConfig(3, 2)}),
+                "eval",
+                batch_size=4,
+            )
+            ids = v1.sparse_placeholder(tf.int64)
+            (features,) = tables.look_up([{"x": ids}])
+            assert features["x"].shape.as_list() == [4, 2]
+    finally:
+        v1.enable_v2_tensorshape()
+
+
 def test_features_must_be_a_dict_for_each_replica():
     spec = spec_of({"x": FeatureConfig("t")}, {"t": TableConfig(3, 1)})
     with tf.Graph().as_default():

@@ -60,6 +60,14 @@ class FeatureReader:
         """
         value = self._value(features)
         weights = self._weights(features, value)
+        if isinstance(value, tf.SparseTensor) and value.shape.rank is None:
+            # Inputs that were parsed or fed may be of any rank: it is checked
+            # when they come.
+            value = tf.SparseTensor(
+                tf.ensure_shape(value.indices, [None, 2]),
+                value.values,
+                tf.ensure_shape(value.dense_shape, [2]),
+            )
         if isinstance(value, (tf.SparseTensor, tf.RaggedTensor)):
             return ops.feature_ids(value, weights, name=f"'{self.key}'")
         if value.shape.rank == 2 and value.shape[1] == 1:

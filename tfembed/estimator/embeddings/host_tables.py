@@ -111,7 +111,8 @@ class HostTables:
       batch_size: the samples of a replica, where that is known.
 
     Raises:
-      tfembed.errors.ArgumentError: a feature with two embeddings.
+      tfembed.errors.ArgumentError: a feature with two embeddings, or weights of
+        two features.
       tfembed.errors.DtypeError: (also TypeError) a plain embedding column, with
         `on_tpu`.
     """
@@ -423,9 +424,9 @@ class HostTables:
     ) -> None:
         batch = self._batch_size
         length = reader.config.max_sequence_length
-        if batch is not None and activation.shape[0] is None:
-            shape = [batch, *activation.shape[1:]]
-            activation = tf.ensure_shape(activation, shape)
+        known = activation.shape.as_list()
+        if batch is not None and known[0] is None:
+            activation = tf.ensure_shape(activation, [batch, *known[1:]])
         features[reader.key] = activation
         if length:
             lengths = reader.lengths(ids)
@@ -578,6 +579,16 @@ def _readers(
     configs: Mapping[str, TableConfig],
     used: Mapping[str, FeatureConfig],
 ) -> list[FeatureReader]:
+    keys = [config.weight_key for config in used.values() if config.weight_key]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise errors.ArgumentError(
+                f"Cannot find weights {key} for weighted_categorical_column a "
+                "second time. Please check if the weights are present in "
+                "feature dict. Also note weight-sharing among "
+                "weighted_categorical_column is not supported on TPU. Give the "
+                "input the weights under a second name."
+            )
     return [
         FeatureReader(
             key,

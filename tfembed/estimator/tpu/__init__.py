@@ -1,5 +1,6 @@
 """TPUEstimator and what goes with it, as in tf.compat.v1.estimator.tpu."""
 
+from tfembed.estimator.tpu import experimental
 from tfembed.estimator.tpu.config import (
     InputPipelineConfig,
     RunConfig,
@@ -12,4 +13,5 @@ __all__ = [
     "RunConfig",
     "TPUConfig",
     "TPUEstimatorSpec",
+    "experimental",
 ]

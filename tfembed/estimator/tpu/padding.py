@@ -281,12 +281,13 @@ class FeaturesWithPadding(dict[str, Any]):
     features meets only those of input_fn.
 
     Args:
-      features: Those of input_fn.
+      features: Those of input_fn. tf.nest, which layers use, makes an empty
+        dict and fills it.
       is_padding: Makes the bool tensor with a value per row.
     """
 
     def __init__(
-        self, features: Any, is_padding: Callable[[], Any] | None = None
+        self, features: Any = (), is_padding: Callable[[], Any] | None = None
     ) -> None:
         super().__init__(features)
         self._is_padding = is_padding
