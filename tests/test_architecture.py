@@ -245,6 +245,7 @@ ONE_CHILD = {
     "ArgumentError": "a public name; most errors are of this class itself",
     "DynamicEmbeddingSaver": "TFRA's public name",
     "KVCreator": "TFRA's public name",
+    "Estimator": "public; users and TPUEstimator derive from it",
     "RunConfig": "public; that of TPUs has a TPUConfig too",
     "RestrictPolicy": "users derive their own policies from it",
     "ShadowVariable": "TFRA's public class; Keras' layers have one of a table",

@@ -316,9 +316,7 @@ class Estimator:
                 input_fn, predict_keys, all_hooks, checkpoint_path
             )
         with session:
-            while not session.should_stop():
-                with graph.as_default():
-                    batch = session.run(predictions)
+            for batch in self._run_predictions(session, predictions, graph):
                 if yield_single_examples:
                     yield from _examples(batch)
                 else:
@@ -556,7 +554,7 @@ class Estimator:
                 worker_hooks.append(
                     ProgressHook(
                         spec.loss,
-                        features,
+                        self._examples_in(features),
                         every_steps=self._config.log_step_count_steps,
                         stop_hooks=hooks,
                     )
@@ -564,6 +562,10 @@ class Estimator:
             return self._train_with_estimator_spec(
                 spec, worker_hooks, saving_listeners
             )
+
+    def _examples_in(self, features: Any) -> Any:
+        """Returns what tells how many examples a step has: `ProgressHook`."""
+        return features
 
     def _train_with_estimator_spec(
         self,
@@ -711,6 +713,15 @@ class Estimator:
                 hooks=[*input_hooks, *hooks, *spec.prediction_hooks],
             )
         return predictions, session
+
+    def _run_predictions(
+        self, session: Any, predictions: Any, graph: Any
+    ) -> Iterator[Any]:
+        """Yields batches of predictions until a hook or the input ends them."""
+        while not session.should_stop():
+            with graph.as_default():
+                batch = session.run(predictions)
+            yield batch
 
     def _maybe_warm_start(self, checkpoint_path: str | None) -> None:
         """Warm-starts the graph's variables, unless there is a checkpoint."""

@@ -92,10 +92,10 @@ def evaluate_once(**options: Any) -> dict[str, Any]:
 
 def last_step(hook: Any) -> int | None:
     """The global step at which a hook stops training; None if not known."""
-    if not isinstance(hook, tf.compat.v1.train.StopAtStepHook):
-        return None
-    step: int | None = hook._last_step
-    return step
+    if isinstance(hook, tf.compat.v1.train.StopAtStepHook):
+        step: int | None = hook._last_step
+        return step
+    return getattr(hook, "last_step", None)
 
 
 def add_listeners(saver_hook: Any, listeners: Sequence[Any]) -> None:

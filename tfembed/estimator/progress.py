@@ -16,7 +16,8 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
 
     Args:
       loss: the loss of a step.
-      features: a batch, whose first tensor tells how many examples a step has.
+      features: a batch, whose first tensor tells how many examples a step has;
+        or that number.
       every_steps: steps between two lines; the first step has one too.
       stop_hooks: hooks of this session; a StopAtStepHook among them tells how
         many steps are asked for.
@@ -106,6 +107,8 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
 
 def _batch_size(features: Any) -> Any:
     """The number of examples in a batch, a tensor; None if nothing tells it."""
+    if isinstance(features, int):
+        return tf.constant(features)
     for value in tf.nest.flatten(features, expand_composites=False):
         if isinstance(value, tf.SparseTensor):
             return value.dense_shape[0]

@@ -39,11 +39,13 @@ class Replicas:
         which nothing outside of the replicas reads or assigns variables. The
         replicas get the values of the variables that replica 0 has.
       has_collectives: whether replicas sum or exchange tensors.
+      ops: all ops that the step made, which are replica 0's.
     """
 
     outputs: list[Any]
     start_of_loop: tf.Operation
     has_collectives: bool
+    ops: frozenset[tf.Operation]
 
 
 def replicate(
@@ -129,6 +131,7 @@ def replicate(
         ],
         start_of_loop=start,
         has_collectives=waits or bool(recorded.collectives()),
+        ops=frozenset(recorder.ops),
     )
 
 

@@ -1,5 +1,7 @@
 """TPUEstimator and what goes with it, as in tf.compat.v1.estimator.tpu."""
 
+import tensorflow as tf
+
 from tfembed.estimator.tpu import experimental
 from tfembed.estimator.tpu.config import (
     InputPipelineConfig,
@@ -7,11 +9,20 @@ from tfembed.estimator.tpu.config import (
     TPUConfig,
 )
 from tfembed.estimator.tpu.spec import TPUEstimatorSpec
+from tfembed.estimator.tpu.tpu_estimator import (
+    ExportSavedModelApiVersion,
+    TPUEstimator,
+)
+
+CrossShardOptimizer = tf.compat.v1.tpu.CrossShardOptimizer
 
 __all__ = [
+    "CrossShardOptimizer",
+    "ExportSavedModelApiVersion",
     "InputPipelineConfig",
     "RunConfig",
     "TPUConfig",
+    "TPUEstimator",
     "TPUEstimatorSpec",
     "experimental",
 ]

@@ -33,15 +33,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-# No public name asks for the cores of a TPU in graph mode.
-from tensorflow.python.tpu import (
-    device_assignment as device_assignment_lib,
-)
-from tensorflow.python.tpu import topology as topology_lib
-from tensorflow.python.tpu import tpu_system_metadata
-
 from tfembed import errors
 from tfembed.estimator.spec import ModeKeys
+from tfembed.estimator.tpu import private
 from tfembed.estimator.tpu.config import InputPipelineConfig, RunConfig
 
 SIMULATED_CORES = "TFEMBED_SIMULATED_CORES"
@@ -158,8 +152,8 @@ def _query(config: RunConfig, master: str, *, with_topology: bool) -> Any:
     cluster_def = None
     if session_config is not None and session_config.cluster_def.job:
         cluster_def = session_config.cluster_def
-    return tpu_system_metadata._query_tpu_system_metadata(
-        master, cluster_def=cluster_def, query_topology=with_topology
+    return private.query_system(
+        master, cluster_def, with_topology=with_topology
     )
 
 
@@ -182,7 +176,7 @@ def simulated_topology(cores: int, hosts: int, per_replica: int) -> Any:
         for k in range(z)
         for c in range(core)
     ]
-    return topology_lib.Topology(
+    return private.topology(
         mesh_shape=[x, y * replicas, z, core],
         device_coordinates=np.array(coordinates, np.int32).reshape(
             hosts, cores // hosts, 4
@@ -485,7 +479,7 @@ class ModeContext:
             return str(self.config.tpu_config.tpu_job_name)
         session_config = self.config.session_config
         try:
-            job = tpu_system_metadata.master_job(
+            job = private.master_job(
                 self.master,
                 session_config.cluster_def if session_config else None,
             )
@@ -494,7 +488,7 @@ class ModeContext:
                 f"{error} Please specify a tpu_job_name as part of your "
                 "TPUConfig."
             ) from error
-        return None if job is None else str(job)
+        return job
 
     def host_device(self, host: int) -> str:
         """Returns the CPU of a host."""
@@ -528,7 +522,7 @@ class ModeContext:
         if not self.model_parallelism_enabled:
             return None
         if self._assignment is None:
-            self._assignment = device_assignment_lib.device_assignment(
+            self._assignment = private.device_assignment(
                 self.system.topology,
                 computation_shape=_COMPUTATION_SHAPES[
                     self.config.tpu_config.num_cores_per_replica

@@ -13,6 +13,7 @@ from tfembed.estimator import private
 from tfembed.estimator.tpu import iterations
 
 _COLLECTION = "tpu_estimator_iterations_per_loop"
+_STOPPING = "tpu_estimator_stopping"
 
 
 def iterations_per_loop_variable() -> Any:
@@ -93,6 +94,11 @@ class TPUStopAtStepHook(tf.compat.v1.train.SessionRunHook):
         self._start_time = time.monotonic()
         self._global_step: Any = None
         self._iterations: Any = None
+
+    @property
+    def last_step(self) -> int | None:
+        """The global step at which training ends; None before it began."""
+        return self._final_step
 
     def begin(self) -> None:
         """Finds the global step and the loop's length in the graph.
@@ -302,6 +308,11 @@ class SetIterationsHook(tf.compat.v1.train.SessionRunHook):
         self._iterations.load(self._num_steps, session=session)
 
 
+def stopping_signal(graph: Any) -> Any:
+    """Returns the signal of a graph's `StoppingPredictHook`."""
+    return graph.get_collection(_STOPPING)[0]
+
+
 class StoppingPredictHook(tf.compat.v1.train.SessionRunHook):
     """Ends prediction at the batch that says so; that batch is not yielded.
 
@@ -311,6 +322,7 @@ class StoppingPredictHook(tf.compat.v1.train.SessionRunHook):
 
     def __init__(self, stopping: Any) -> None:
         self._stopping = stopping
+        stopping.graph.add_to_collection(_STOPPING, stopping)
 
     def before_run(self, run_context: Any) -> Any:
         """Asks for the signal."""

@@ -1,0 +1,677 @@
+"""Graphs of one step on simulated replicas, for each mode.
+
+    input of the replicas -> lookups of tables
+      -> R replicas of model_fn (tfembed.estimator.replicas)
+      -> tensors of all replicas concatenated -> host_call, metric_fn
+      -> updates of tables
+
+A step is run by `LoopHook` as often as a loop has steps. What a replica hands
+out is in one structure, so that model_fn is called once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.estimator import private
+from tfembed.estimator.embeddings.host_tables import HostTables
+from tfembed.estimator.replicas import (
+    Replicas,
+    order_reads_before_writes,
+    replicate,
+)
+from tfembed.estimator.spec import EstimatorSpec, ModeKeys
+from tfembed.estimator.tpu import loops, padding
+from tfembed.estimator.tpu.config import InputPipelineConfig
+from tfembed.estimator.tpu.context import ModeContext
+from tfembed.estimator.tpu.input_pipeline import Batches, ReplicaBatch
+from tfembed.estimator.tpu.spec import HostCall, TPUEstimatorSpec
+
+_V1_SUMMARIES = frozenset(
+    {
+        "AudioSummary",
+        "AudioSummaryV2",
+        "HistogramSummary",
+        "ImageSummary",
+        "MergeSummary",
+        "ScalarSummary",
+        "TensorSummary",
+        "TensorSummaryV2",
+    }
+)
+_GIGABYTE = 1 << 30
+
+# Calls the user's model_fn with features and labels, and checks what it returns.
+ModelCall = Callable[[Any, Any], Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class StepParts:
+    """What a step is built of.
+
+    Attributes:
+      context: That of the mode.
+      batches: The replicas' input.
+      call_model: Calls the model_fn.
+      tables: The embedding tables; None without.
+      host_features: Features that stay on the host.
+    """
+
+    context: ModeContext
+    batches: Batches
+    call_model: ModelCall
+    tables: HostTables | None = None
+    host_features: Sequence[str] = ()
+
+
+class _Step:
+    """A step of all replicas, and what its replicas hand out.
+
+    Args:
+      parts: What it is built of.
+      hand_out: From the model_fn's spec to what leaves a replica: a structure
+        of tensors and ops.
+    """
+
+    def __init__(
+        self, parts: StepParts, hand_out: Callable[[Any], dict[str, Any]]
+    ) -> None:
+        self._parts = parts
+        self._context = parts.context
+        self._is_broadcast = (
+            parts.context.plan.pipeline == InputPipelineConfig.BROADCAST
+        )
+        batches = parts.batches.of_replicas
+        self.masks = [batch.mask for batch in batches]
+        batches = self._keep_on_host(batches)
+        if parts.tables is not None:
+            looked_up = parts.tables.look_up(
+                [batch.features for batch in batches]
+            )
+            batches = [
+                dataclasses.replace(batch, features=features)
+                for batch, features in zip(batches, looked_up)
+            ]
+        self._check_inputs(batches[0])
+        self.spec: Any = None
+        fields = [_fields(batch) for batch in batches]
+
+        def step(*flat: Any) -> dict[str, Any]:
+            given = tf.nest.pack_sequence_as(
+                fields[0], flat, expand_composites=True
+            )
+            self.spec = self._call_model(given)
+            handed = hand_out(self.spec)
+            if (
+                parts.tables is not None
+                and parts.context.mode == ModeKeys.TRAIN
+            ):
+                handed["gradients"] = parts.tables.gradients()
+            return handed
+
+        self._replicas: Replicas = replicate(
+            step,
+            [
+                tf.nest.flatten(field, expand_composites=True)
+                for field in fields
+            ],
+        )
+        self.start_of_loop = self._replicas.start_of_loop
+        self.has_collectives = self._replicas.has_collectives
+        self.ops = self._replicas.ops
+        if parts.tables is not None:
+            parts.tables.make_variables()
+
+    def _keep_on_host(self, batches: list[ReplicaBatch]) -> list[ReplicaBatch]:
+        """Takes the features of the host out of the replicas' batches."""
+        self.on_host: dict[str, Any] = {}
+        names = self._parts.host_features
+        if not names:
+            return batches
+        left = []
+        taken: dict[str, list[Any]] = {name: [] for name in names}
+        for batch in batches:
+            features = batch.features
+            missing = set(names) - set(
+                features if isinstance(features, Mapping) else ()
+            )
+            if missing:
+                raise errors.ArgumentError(
+                    f"host_features names {sorted(missing)}, which input_fn "
+                    f"does not return: its features are {features!r}."
+                )
+            features = dict(features)
+            for name in names:
+                taken[name].append(features.pop(name))
+            left.append(dataclasses.replace(batch, features=features))
+        self.on_host = {
+            name: self._together(tensors) for name, tensors in taken.items()
+        }
+        return left
+
+    def _check_inputs(self, batch: ReplicaBatch) -> None:
+        """Refuses what a TPU cannot take, by name."""
+        strict = self._context.system.is_strict
+        for what, structure in (
+            ("features", batch.features),
+            ("labels", batch.labels),
+        ):
+            for name, tensor in _named(structure):
+                of = f" '{name}'" if name else ""
+                if tensor.dtype == tf.string:
+                    raise errors.DtypeError(
+                        f"The {what}{of} given by input_fn are strings, which "
+                        "a replica of a TPU cannot take. Turn them into "
+                        "numbers in input_fn, or name the feature in "
+                        "TPUEstimator(host_features=[...]): host_call and "
+                        f"predictions get it then. Tensor: {tensor}."
+                    )
+                if strict and not (
+                    isinstance(tensor, tf.Tensor)
+                    and tensor.shape.is_fully_defined()
+                ):
+                    raise errors.ArgumentError(
+                        f"The {what}{of} to the model returned by input_fn "
+                        "must have static shape. Batch a dataset with "
+                        "drop_remainder=True, and pad what differs in length. "
+                        f"Tensor: {tensor}."
+                    )
+
+    def _call_model(self, given: dict[str, Any]) -> Any:
+        features, mask = given["features"], given.get("mask")
+        tables = self._parts.tables
+        if tables is not None and self._context.mode == ModeKeys.TRAIN:
+            features = tables.capture(features)
+        return self._parts.call_model(
+            with_padding(features, mask), given.get("labels")
+        )
+
+    def of_replicas(self, name: str) -> list[Any]:
+        """Returns what each replica hands out under a name."""
+        return [outputs[name] for outputs in self._replicas.outputs]
+
+    def gathered(self, name: str) -> list[Any]:
+        """Concatenates each of the tensors that replicas hand out.
+
+        Raises:
+          tfembed.errors.StateError: (also RuntimeError) one is a scalar.
+        """
+        return [self._together(list(t)) for t in zip(*self.of_replicas(name))]
+
+    def _together(self, tensors: list[Any]) -> Any:
+        if self._is_broadcast:
+            return tensors[0]
+        if isinstance(tensors[0], tf.Tensor) and tensors[0].shape.rank == 0:
+            raise errors.StateError(
+                "All tensors outfed from TPU should preserve batch size "
+                f"dimension, but got scalar {tensors[0]}. Give it one, by "
+                "tf.reshape(tensor, [1])."
+            )
+        if len(tensors) == 1:
+            return tensors[0]
+        if isinstance(tensors[0], tf.SparseTensor):
+            return tf.sparse.concat(0, tensors)
+        return tf.concat(tensors, 0)
+
+    def mean(self, tensors: list[Any]) -> Any:
+        """Returns the mean over replicas of a scalar that each has."""
+        if self._is_broadcast or len(tensors) == 1:
+            return tensors[0]
+        return tf.reduce_mean(tf.stack(tensors), 0)
+
+    def mask(self) -> Any:
+        """Returns the padding of the global batch; None without any."""
+        if self.masks[0] is None:
+            return None
+        if self._is_broadcast:
+            return self.masks[0]
+        return tf.concat(self.masks, 0)
+
+    def real_rows(self) -> list[Any] | None:
+        """Returns how many rows of each replica are data; None: all."""
+        if self.masks[0] is None:
+            return None
+        masks = self.masks[:1] if self._is_broadcast else self.masks
+        return [tf.reduce_sum(1 - mask) for mask in masks]
+
+    def host_call(self, call: HostCall | None, name: str) -> Any:
+        """Calls a function of the host with the tensors of all replicas.
+
+        Rows of padding are left out, where a tensor has the rows of the batch
+        or a multiple of them. A function that names a host feature gets it.
+        """
+        if call is None:
+            return None
+        mask = self.mask()
+        tensors = self.gathered(name)
+        more = dict(self.on_host)
+        if mask is not None:
+            tensors = [_without_padding(tensor, mask) for tensor in tensors]
+            more = {k: _without_padding(v, mask) for k, v in more.items()}
+        with refusing_v1_summaries(name):
+            return call(tensors, **more)
+
+
+def _fields(batch: ReplicaBatch) -> dict[str, Any]:
+    fields = {"features": batch.features}
+    if batch.labels is not None:
+        fields["labels"] = batch.labels
+    if batch.mask is not None:
+        fields["mask"] = batch.mask
+    return fields
+
+
+def _named(structure: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields each tensor of a structure with its path."""
+    if structure is None:
+        return
+    if isinstance(structure, Mapping):
+        for key in structure:
+            path = f"{name}/{key}" if name else str(key)
+            yield from _named(structure[key], path)
+    elif isinstance(structure, (tuple, list)):
+        for i, value in enumerate(structure):
+            yield from _named(value, f"{name}/{i}" if name else str(i))
+    else:
+        yield name, structure
+
+
+def with_padding(features: Any, mask: Any) -> Any:
+    """Returns a dict's features with `is_padding`; others as they are.
+
+    Args:
+      features: Those of input_fn.
+      mask: 1 for each row of padding; None where no row is.
+    """
+    if not isinstance(features, dict):
+        return features
+
+    def is_padding() -> Any:
+        if mask is not None:
+            return tf.cast(mask, tf.bool)
+        for _, tensor in _named(features):
+            if isinstance(tensor, tf.Tensor):
+                return tf.zeros(tf.shape(tensor)[:1], tf.bool)
+        raise errors.ArgumentError(
+            "features['is_padding'] needs a dense feature, by which the rows "
+            f"are counted; features are {dict(features)}."
+        )
+
+    return padding.FeaturesWithPadding(features, is_padding)
+
+
+def _without_padding(tensor: Any, mask: Any) -> Any:
+    """Leaves out the rows of padding; a tensor of other rows stays."""
+    rows, batch = tensor.shape[0], mask.shape[0]
+    if not rows or not batch or rows % batch:
+        return tensor
+    keep = tf.equal(mask, 0)
+    if rows > batch:
+        keep = tf.repeat(keep, rows // batch)
+    return tf.boolean_mask(tensor, keep)
+
+
+@contextlib.contextmanager
+def refusing_v1_summaries(name: str) -> Iterator[None]:
+    """Refuses `tf.compat.v1.summary` in a function of the host."""
+    graph = tf.compat.v1.get_default_graph()
+    before = len(graph.get_operations())
+    yield
+    for op in graph.get_operations()[before:]:
+        if op.type in _V1_SUMMARIES:
+            raise errors.ArgumentError(
+                f"The function of {name} makes a summary of "
+                f"tf.compat.v1.summary ('{op.name}'), which nothing would "
+                "write. Use tf.summary with a writer of "
+                "tf.summary.create_file_writer there, or make the summary in "
+                "model_fn."
+            )
+
+
+@contextlib.contextmanager
+def refusing_captures(what: str, graph: Any, ops: frozenset[Any]) -> Any:
+    """Refuses new ops that use tensors of a replica."""
+    before = len(graph.get_operations())
+    yield
+    for op in graph.get_operations()[before:]:
+        for tensor in op.inputs:
+            if tensor.op in ops:
+                raise errors.ArgumentError(
+                    f"{what}: Op {op.name} depends on TPU computation "
+                    f"{tensor.name}, which is not allowed. Such a tensor is "
+                    "there in a replica alone: hand it out by host_call, and "
+                    "make summaries there."
+                )
+
+
+def make_scaffold(spec: Any, replica_ops: frozenset[Any]) -> Any:
+    """Returns what scaffold_fn returns, which must not use replicas' tensors.
+
+    Raises:
+      tfembed.errors.ArgumentError: (also ValueError) it does, or returns None.
+    """
+    scaffold_fn = getattr(spec, "scaffold_fn", None)
+    if scaffold_fn is None:
+        return None
+    graph = tf.compat.v1.get_default_graph()
+    with refusing_captures("Inside scaffold_fn", graph, replica_ops):
+        scaffold = scaffold_fn()
+    if scaffold is None:
+        raise errors.ArgumentError(
+            "TPUEstimatorSpec.scaffold_fn returns None, which is not allowed. "
+            "Return a tf.compat.v1.train.Scaffold."
+        )
+    finalize = scaffold.finalize
+
+    def finalize_without_captures() -> Any:
+        with refusing_captures(
+            "Inside Scaffold.finalize, which merges summaries",
+            graph,
+            replica_ops,
+        ):
+            return finalize()
+
+    scaffold.finalize = finalize_without_captures
+    return scaffold
+
+
+def train_step(parts: StepParts) -> EstimatorSpec:
+    """Builds a training step of all replicas.
+
+    Returns:
+      A spec whose train_op makes the last step of a loop; its last training
+      hook makes the others.
+
+    Raises:
+      tfembed.errors.ArgumentError: (also ValueError) the model_fn's spec cannot
+        be run on replicas.
+    """
+    context = parts.context
+    tpu_config = context.config.tpu_config
+
+    def hand_out(spec: Any) -> dict[str, Any]:
+        _check_train_spec(spec)
+        call = HostCall.checked("host_call", getattr(spec, "host_call", None))
+        return {
+            "loss": spec.loss,
+            "train_op": _as_operation(spec.train_op),
+            "host_call": [] if call is None else list(call.tensors),
+        }
+
+    step = _Step(parts, hand_out)
+    spec = step.spec
+    if (
+        context.num_replicas > 1
+        and not step.has_collectives
+        and tpu_config.check_cross_replica
+    ):
+        raise errors.ArgumentError(
+            "CrossShardOptimizer must be used for model training on TPUs: no "
+            f"op of the model_fn's train_op sums over the "
+            f"{context.num_replicas} replicas, so each would train a model of "
+            "its own. Wrap the optimizer, as "
+            "tf.compat.v1.tpu.CrossShardOptimizer(optimizer), or, where that "
+            "is meant, set TPUConfig(check_cross_replica=False)."
+        )
+    ops: list[Any] = step.of_replicas("train_op")
+    if parts.tables is not None:
+        ops.append(parts.tables.update(step.of_replicas("gradients")))
+    # Before host_call: its own summaries come with its own frequency.
+    ops += summary_ops()
+    order_reads_before_writes([*ops, *_summaries_of(step)])
+    scaffold = make_scaffold(spec, step.ops)
+    with summaries_apart():
+        host_ops = step.host_call(
+            HostCall.checked("host_call", getattr(spec, "host_call", None)),
+            "host_call",
+        )
+    loss = step.mean(step.of_replicas("loss"))
+    one_step = tf.group(*ops, loss, name="tpu_estimator_step")
+    hook = loops.LoopHook(
+        one_step,
+        iterations=loops.iterations_per_loop_variable(),
+        host_ops=host_ops,
+        host_ops_every=tpu_config.experimental_host_call_every_n_steps,
+        start=step.start_of_loop,
+    )
+    return EstimatorSpec(
+        ModeKeys.TRAIN,
+        loss=loss,
+        train_op=tf.group(one_step, *_checks(context, one_step)),
+        scaffold=scaffold,
+        training_hooks=(*parts.batches.hooks, *spec.training_hooks, hook),
+    )
+
+
+def eval_step(parts: StepParts) -> tuple[EstimatorSpec, dict[str, Any]]:
+    """Builds an evaluation step of all replicas.
+
+    Returns:
+      A spec, and its metrics by name with that of the loss.
+
+    Raises:
+      tfembed.errors.StateError: (also RuntimeError) the model_fn's spec has no
+        metric function.
+    """
+
+    def hand_out(spec: Any) -> dict[str, Any]:
+        if not isinstance(spec, TPUEstimatorSpec):
+            raise errors.StateError(
+                "estimator_spec used by TPU evaluation must have type"
+                f"`TPUEstimatorSpec`. Got {type(spec)}. Return one with "
+                "`eval_metrics`, or evaluate on the CPU by eval_on_tpu=False."
+            )
+        calls = _calls(spec)
+        return {
+            "loss": spec.loss,
+            **{name: list(call.tensors) for name, call in calls.items()},
+        }
+
+    step = _Step(parts, hand_out)
+    spec = step.spec
+    calls = _calls(spec)
+    scaffold = make_scaffold(spec, step.ops)
+    losses = step.of_replicas("loss")
+    loss = step.mean(losses)
+    metrics = step.host_call(calls.get("eval_metrics"), "eval_metrics") or {}
+    host_ops = step.host_call(calls.get("host_call"), "host_call")
+    spec_of_cpu = EstimatorSpec(
+        ModeKeys.EVAL,
+        loss=loss,
+        eval_metric_ops=metrics,
+        scaffold=scaffold,
+    )
+    update = {
+        **spec_of_cpu.eval_metric_ops,
+        "loss": _mean_loss(losses, step.real_rows()),
+    }
+    updates = tf.group(*[pair[1] for pair in update.values()])
+    checks = _checks(parts.context, updates)
+    counted = tf.compat.v1.assign_add(private.eval_step(), 1, use_locking=True)
+    hook = loops.LoopHook(
+        updates,
+        iterations=loops.iterations_per_loop_variable(),
+        host_ops=host_ops,
+        start=step.start_of_loop,
+        before_last=counted,
+    )
+    spec_of_cpu = spec_of_cpu._replace(
+        evaluation_hooks=(
+            *parts.batches.hooks,
+            *spec.evaluation_hooks,
+            hook,
+        )
+    )
+    name = next(iter(update))
+    value, update_op = update[name]
+    update[name] = (value, tf.group(update_op, *checks))
+    return spec_of_cpu, update
+
+
+def predict_step(parts: StepParts) -> EstimatorSpec:
+    """Builds a prediction step of all replicas.
+
+    Returns:
+      A spec whose predictions have no rows of padding; a hook ends prediction.
+
+    Raises:
+      tfembed.errors.StateError: (also RuntimeError) the model_fn returned
+        another kind of spec.
+      tfembed.errors.ArgumentError: (also ValueError) predictions without a
+        static size, or too large ones.
+    """
+    strict = parts.context.system.is_strict
+
+    def hand_out(spec: Any) -> dict[str, Any]:
+        if not isinstance(spec, (TPUEstimatorSpec, EstimatorSpec)):
+            raise errors.StateError(
+                "estimator_spec used by TPU prediction must have type"
+                f"`TPUEstimatorSpec`. Got {type(spec)}."
+            )
+        if strict:
+            _check_predictions(spec.predictions)
+        return {
+            "predictions": tf.nest.flatten(spec.predictions),
+            **{
+                name: list(call.tensors)
+                for name, call in _calls(spec).items()
+                if name == "host_call"
+            },
+        }
+
+    step = _Step(parts, hand_out)
+    spec = step.spec
+    scaffold = make_scaffold(spec, step.ops)
+    predictions = tf.nest.pack_sequence_as(
+        spec.predictions, step.gathered("predictions")
+    )
+    if isinstance(predictions, dict):
+        predictions = {**step.on_host, **predictions}
+        _check_size(predictions)
+    mask = step.mask()
+    if mask is not None:
+        predictions = tf.nest.map_structure(
+            lambda tensor: _without_padding(tensor, mask), predictions
+        )
+    host_ops = step.host_call(_calls(spec).get("host_call"), "host_call")
+    stopping = parts.batches.of_replicas[0].stopping
+    hooks: tuple[Any, ...] = (loops.StoppingPredictHook(stopping),)
+    if host_ops is not None:
+        hooks += (loops.HostOpsHook(host_ops),)
+    return EstimatorSpec(
+        ModeKeys.PREDICT,
+        predictions=predictions,
+        scaffold=scaffold,
+        prediction_hooks=(
+            *hooks,
+            *parts.batches.hooks,
+            *spec.prediction_hooks,
+        ),
+    )
+
+
+def _check_train_spec(spec: Any) -> None:
+    if isinstance(spec, TPUEstimatorSpec):
+        return
+    if not isinstance(spec, EstimatorSpec):
+        raise errors.ArgumentError(
+            "model_fn should return a TPUEstimatorSpec or an EstimatorSpec. "
+            f"Given {type(spec).__name__}: {spec}."
+        )
+    if spec.training_chief_hooks:
+        raise errors.ArgumentError(
+            "training_chief_hooks returned by EstimatorSpec is not supported "
+            "in TPUEstimator. If you want to pass training hooks, please pass "
+            "via training_hooks."
+        )
+
+
+def _calls(spec: Any) -> dict[str, HostCall]:
+    calls = {
+        name: HostCall.checked(name, getattr(spec, name, None))
+        for name in ("eval_metrics", "host_call")
+    }
+    return {name: call for name, call in calls.items() if call is not None}
+
+
+def _as_operation(train_op: Any) -> Any:
+    return train_op if isinstance(train_op, tf.Operation) else train_op.op
+
+
+def _checks(context: ModeContext, after: Any) -> list[Any]:
+    """Returns checks that no trainable variable has become NaN."""
+    if context.plan.pipeline == InputPipelineConfig.BROADCAST:
+        return []  # Their variables are large, and checked by the model.
+    with tf.control_dependencies([after]):
+        return [
+            tf.debugging.check_numerics(
+                variable.read_value(), f"Gradient for {variable.name} is NaN"
+            ).op
+            for variable in tf.compat.v1.trainable_variables()
+            if variable.dtype.base_dtype.is_floating
+        ]
+
+
+def _mean_loss(losses: list[Any], rows: list[Any] | None) -> Any:
+    """Returns the metric of the loss: rows of padding have no weight."""
+    if rows is None:
+        return tf.compat.v1.metrics.mean(tf.stack(losses))
+    losses = losses[: len(rows)]
+    weights = tf.cast(tf.stack(rows), losses[0].dtype)
+    values = tf.stack(losses)
+    # A replica of padding alone may have any loss, NaN too.
+    values = tf.where(weights > 0, values, tf.zeros_like(values))
+    return tf.compat.v1.metrics.mean(values, weights)
+
+
+def _check_predictions(predictions: Any) -> None:
+    for name, tensor in _named(predictions):
+        if tensor.shape.rank is None or tensor.shape[:1] == [None]:
+            raise errors.ArgumentError(
+                f"The tensor with key ({name}) in TPUEstimatorSpec.predictions "
+                "has dynamic shape (should be static). Tensor: "
+                f"{tensor}."
+            )
+
+
+def _check_size(predictions: dict[str, Any]) -> None:
+    sizes = {
+        name: (tensor.shape.num_elements() or 0) * tensor.dtype.size
+        for name, tensor in predictions.items()
+        if isinstance(tensor, tf.Tensor)
+    }
+    if sum(sizes.values()) >= _GIGABYTE:
+        raise errors.ArgumentError(
+            "The estimated size for TPUEstimatorSpec.predictions is too large: "
+            f"{sum(sizes.values())} bytes a step, of at most {_GIGABYTE}. Use a "
+            f"smaller predict_batch_size. The sizes are {sizes}."
+        )
+
+
+def _summaries_of(step: _Step) -> list[Any]:
+    """Returns the v1 summaries that model_fn made."""
+    made = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SUMMARIES)
+    return [summary for summary in made if summary.op in step.ops]
+
+
+def summary_ops() -> list[Any]:
+    """Returns the ops of `tf.summary` that the graph has so far."""
+    return list(tf.compat.v1.summary.all_v2_summary_ops() or ())
+
+
+@contextlib.contextmanager
+def summaries_apart() -> Iterator[None]:
+    """Takes the `tf.summary` ops of the block out of the graph's collection.
+
+    Whoever runs all ops of the collection would run them at other times.
+    """
+    collection = private.summary_collection(tf.compat.v1.get_default_graph())
+    before = len(collection)
+    yield
+    del collection[before:]

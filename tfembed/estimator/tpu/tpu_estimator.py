@@ -1,0 +1,610 @@
+"""`TPUEstimator`: an Estimator whose model_fn runs on several replicas."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import enum
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.estimator import input_functions, private
+from tfembed.estimator.embeddings.config_spec import EmbeddingConfigSpec
+from tfembed.estimator.embeddings.host_tables import HostTables
+from tfembed.estimator.estimator import Estimator, metric_ops
+from tfembed.estimator.replicas import order_reads_before_writes
+from tfembed.estimator.spec import EstimatorSpec, ModeKeys
+from tfembed.estimator.tpu import iterations, loops, replicated_steps
+from tfembed.estimator.tpu.config import InputPipelineConfig, RunConfig
+from tfembed.estimator.tpu.context import (
+    SIMULATED_CORES,
+    DeploymentContext,
+    Invocation,
+    ModeContext,
+    TPUContext,
+)
+from tfembed.estimator.tpu.input_pipeline import (
+    Batches,
+    InputPipeline,
+    ReplicaBatch,
+)
+from tfembed.estimator.tpu.spec import TPUEstimatorSpec
+from tfembed.estimator.warm_start import WarmStartSettings
+
+_RESERVED = ("batch_size", "context")
+
+
+class ExportSavedModelApiVersion(enum.Enum):
+    """Who puts the TPU's part of an exported graph on the TPU.
+
+    V1: the estimator, all of model_fn. V2: the model_fn itself, where
+    `params["use_tpu"]` says so.
+    """
+
+    V1 = 1
+    V2 = 2
+
+
+class TPUEstimator(Estimator):
+    """Trains, evaluates, predicts and exports a model_fn on replicas.
+
+    The batch sizes given here are of a step of all replicas. An input_fn and a
+    model_fn find their part of it as `params["batch_size"]`, whether they run
+    for a replica as `params["use_tpu"]`, and who runs where as
+    `params["context"]`, a `TPUContext`. A model_fn is called once and runs on
+    each replica; it returns a `TPUEstimatorSpec`.
+
+    With `use_tpu=True` and no TPU, replicas are simulated in this process:
+    `TFEMBED_SIMULATED_CORES`, or else `TPUConfig(num_shards)`, says how many.
+    With `use_tpu=False` there is one, with the whole batch.
+
+    Args:
+      model_fn: A function of `features` and `params` and, if it names them,
+        `labels`, `mode` and `config`.
+      model_dir: The folder of checkpoints and summaries. Default: that of
+        `config`, else a temporary one.
+      config: A `tfembed.estimator.tpu.RunConfig`.
+      params: A dict of hyperparameters for both functions.
+      use_tpu: Whether to run on replicas.
+      train_batch_size, eval_batch_size, predict_batch_size: The examples of a
+        step. On replicas, a mode needs its own.
+      batch_axis: For each tensor of features and labels, the dimension along
+        which a host's batch is dealt to its replicas.
+      eval_on_tpu: Whether evaluations run on replicas too.
+      export_to_tpu, export_to_cpu: Which graphs an exported model has.
+      warm_start_from: As `Estimator`'s.
+      embedding_config_spec: Tables that are looked up and trained outside of
+        the replicas: an `EmbeddingConfigSpec`.
+      export_saved_model_api_version: Who puts an exported graph on the TPU.
+      host_features: Names of features that stay on the host, such as strings.
+        The model_fn does not get them; predictions and functions of the host
+        that name them do.
+
+    Raises:
+      ValueError: Arguments do not go together; the text says what to change.
+      TypeError: A batch size is not an integer.
+    """
+
+    def __init__(
+        self,
+        model_fn: Callable[..., Any] | None = None,
+        model_dir: str | os.PathLike[str] | None = None,
+        config: RunConfig | None = None,
+        params: Any = None,
+        use_tpu: bool = True,
+        train_batch_size: int | None = None,
+        eval_batch_size: int | None = None,
+        predict_batch_size: int | None = None,
+        batch_axis: Sequence[int] | None = None,
+        eval_on_tpu: bool = True,
+        export_to_tpu: bool = True,
+        export_to_cpu: bool = True,
+        warm_start_from: str | WarmStartSettings | None = None,
+        embedding_config_spec: EmbeddingConfigSpec | None = None,
+        export_saved_model_api_version: ExportSavedModelApiVersion | int = (
+            ExportSavedModelApiVersion.V1
+        ),
+        host_features: Sequence[str] = (),
+    ) -> None:
+        if not isinstance(config, RunConfig):
+            raise errors.ArgumentError(
+                "`config` must be provided with type `tpu_config.RunConfig`: "
+                f"tfembed.estimator.tpu.RunConfig; got {config!r}."
+            )
+        if params is not None and any(key in params for key in _RESERVED):
+            raise errors.ArgumentError(
+                f"{list(_RESERVED)} are reserved keys but existed in params "
+                f"{params}: the estimator sets them for each call. Rename "
+                "yours."
+            )
+        batch_sizes = {
+            ModeKeys.TRAIN: train_batch_size,
+            ModeKeys.EVAL: eval_batch_size,
+            ModeKeys.PREDICT: predict_batch_size,
+        }
+        if use_tpu:
+            _check_batch_sizes(batch_sizes)
+            _check_pipeline(config, embedding_config_spec)
+        if (
+            embedding_config_spec is not None
+            and embedding_config_spec.partition_strategy == "mod"
+            and not (use_tpu and eval_on_tpu)
+        ):
+            raise errors.ArgumentError(
+                "Mod sharding of embedding tables not supported on CPU. Set "
+                "partition_strategy='div' in the EmbeddingConfigSpec."
+            )
+        self._api_version = _api_version(export_saved_model_api_version)
+        if (
+            params is None
+            and model_fn is not None
+            and "params" in private.fn_args(model_fn)
+        ):
+            params = {}  # There will be some.
+        super().__init__(
+            model_fn,  # type: ignore[arg-type] # Estimator refuses None.
+            model_dir=model_dir,
+            config=config,
+            params=params,
+            warm_start_from=warm_start_from,
+        )
+        self._ctx = DeploymentContext(
+            self._config,  # type: ignore[arg-type] # as `config` is.
+            batch_sizes=batch_sizes,
+            use_tpu=use_tpu,
+            eval_on_tpu=eval_on_tpu,
+        )
+        self._iterations = iterations.parse_iterations_per_loop(
+            config.tpu_config.iterations_per_loop
+        )
+        self._batch_axis = batch_axis
+        self._export_to_tpu = export_to_tpu
+        self._export_to_cpu = export_to_cpu
+        self._embedding_spec = embedding_config_spec
+        self._host_features = tuple(host_features)
+        self._is_predicting = False
+
+    def predict(
+        self,
+        input_fn: Callable[..., Any],
+        predict_keys: str | Sequence[str] | None = None,
+        hooks: Sequence[Any] | None = None,
+        checkpoint_path: str | None = None,
+        yield_single_examples: bool = True,
+    ) -> Iterator[Any]:
+        """Yields predictions until the input ends.
+
+        As `Estimator.predict`. On replicas, one prediction runs at a time: end
+        or close a generator before the next one begins.
+
+        Raises:
+          tfembed.errors.StateError: (also RuntimeError) another generator of
+            this estimator has not ended.
+        """
+        with self._alone_on_replicas():
+            yield from super().predict(
+                input_fn,
+                predict_keys,
+                hooks,
+                checkpoint_path,
+                yield_single_examples,
+            )
+
+    @contextlib.contextmanager
+    def _alone_on_replicas(self) -> Iterator[None]:
+        if self._ctx.in_mode(ModeKeys.PREDICT).is_running_on_cpu:
+            yield
+            return
+        if self._is_predicting:
+            raise errors.StateError(
+                "A generator of predict() has not ended, and replicas run one "
+                "prediction at a time. Take all it yields, or call its close()."
+            )
+        self._is_predicting = True
+        try:
+            yield
+        finally:
+            self._is_predicting = False
+
+    def _create_global_step(self, graph: Any) -> Any:
+        """Makes the global step a resource variable, as replicas need it."""
+        if tf.compat.v1.train.get_global_step(graph) is not None:
+            raise errors.ArgumentError(
+                '"global_step" already exists. The estimator makes it.'
+            )
+        with graph.as_default(), tf.name_scope(""):
+            return tf.compat.v1.get_variable(
+                tf.compat.v1.GraphKeys.GLOBAL_STEP,
+                shape=[],
+                dtype=tf.int64,
+                initializer=tf.compat.v1.zeros_initializer(),
+                trainable=False,
+                use_resource=True,
+                collections=[
+                    tf.compat.v1.GraphKeys.GLOBAL_VARIABLES,
+                    tf.compat.v1.GraphKeys.GLOBAL_STEP,
+                ],
+            )
+
+    def _convert_train_steps_to_hooks(
+        self, steps: int | None, max_steps: int | None
+    ) -> list[Any]:
+        if self._ctx.in_mode(ModeKeys.TRAIN).is_running_on_cpu:
+            return super()._convert_train_steps_to_hooks(steps, max_steps)
+        if steps is None and max_steps is None:
+            raise errors.ArgumentError(
+                "For TPU training, one of `steps` or `max_steps` must be set. "
+                "Cannot be both `None`."
+            )
+        for name, value in (("steps", steps), ("max_steps", max_steps)):
+            if value is not None:
+                iterations.check_positive_integer(value, f"Train {name}")
+        return [loops.TPUStopAtStepHook(self._iterations, steps, max_steps)]
+
+    def _convert_eval_steps_to_hooks(self, steps: int | None) -> list[Any]:
+        if self._ctx.in_mode(ModeKeys.EVAL).is_running_on_cpu:
+            return super()._convert_eval_steps_to_hooks(steps)
+        if steps is None:
+            return [loops.SetIterationsHook(1)]
+        iterations.check_positive_integer(steps, "Eval steps")
+        return [
+            private.stop_after_evals(steps),
+            loops.SetIterationsHook(steps),
+        ]
+
+    def _get_features_and_labels_from_input_fn(
+        self, input_fn: Callable[..., Any], mode: str
+    ) -> tuple[Any, Any, list[Any]]:
+        """Returns the input of all replicas in place of features."""
+        batches = self._batches(input_fn, mode)
+        return batches, None, []
+
+    def _get_features_from_input_fn(
+        self, input_fn: Callable[..., Any], mode: str
+    ) -> tuple[Any, list[Any]]:
+        return self._batches(input_fn, mode), []
+
+    def _batches(self, input_fn: Callable[..., Any], mode: str) -> Batches:
+        context = self._ctx.in_mode(mode)
+        if context.is_running_on_cpu:
+            features, labels, hooks = input_functions.parse_input_fn_result(
+                self._call_input_fn(input_fn, mode)
+            )
+            if mode == ModeKeys.PREDICT:
+                self._validate_features_in_predict_input(features)
+                labels = None
+            return Batches([ReplicaBatch(features, labels)], hooks)
+        context.validate()
+        return InputPipeline(
+            lambda user_context: self._call_with_params(
+                input_fn, context, user_context
+            ),
+            context,
+            self._batch_axis,
+        ).batches()
+
+    def _call_input_fn(
+        self,
+        input_fn: Callable[..., Any],
+        mode: str,
+        input_context: Any = None,
+    ) -> Any:
+        context = self._ctx.in_mode(mode)
+        if (
+            self._config.tpu_config.eval_training_input_configuration  # type: ignore[attr-defined]
+            == InputPipelineConfig.SLICED
+            and mode != ModeKeys.TRAIN
+        ):
+            raise errors.ArgumentError(
+                "Invalid TPUConfig `eval_training_input_configuration` value. "
+                "SLICED mode only works on use_tpu = True."
+            )
+        device = "/device:CPU:0"
+        with tf.device(device):
+            return self._call_with_params(
+                input_fn,
+                context,
+                TPUContext(context, Invocation(device, 0, 0)),
+                input_context,
+            )
+
+    def _call_with_params(
+        self,
+        input_fn: Callable[..., Any],
+        context: ModeContext,
+        user_context: TPUContext,
+        input_context: Any = None,
+    ) -> Any:
+        """Calls an input_fn with what it names, and params of its own."""
+        if "params" not in private.fn_args(input_fn):
+            raise errors.ArgumentError(
+                f"input_fn ({input_fn}) does not include params argument, "
+                "required by TPUEstimator to pass batch size as "
+                'params["batch_size"].'
+            )
+        params = self.params
+        size = context.plan.input_fn_batch_size
+        if size is not None:
+            _add(params, "batch_size", size)
+        _add(params, "context", user_context)
+        return input_functions.call_with_known(
+            input_fn,
+            {
+                "params": params,
+                "config": self.config,
+                "mode": context.mode,
+                "input_context": input_context,
+            },
+        )
+
+    def _call_model_fn(
+        self, features: Any, labels: Any, mode: str, config: Any
+    ) -> EstimatorSpec:
+        """Builds a step; features that are no `Batches` are to be exported."""
+        if not isinstance(features, Batches):
+            params = self.params
+            _add(params, "use_tpu", False)
+            return self._on_cpu(features, labels, mode, config, params)
+        context = self._ctx.in_mode(mode)
+        if context.is_running_on_cpu:
+            batch = features.of_replicas[0]
+            params = self._params_of_model(context)
+            spec = self._on_cpu(
+                replicated_steps.with_padding(batch.features, None),
+                batch.labels,
+                mode,
+                config,
+                params,
+            )
+            return _with_hooks(spec, features.hooks)
+        parts = self._parts(features, context, config)
+        if mode == ModeKeys.TRAIN:
+            return replicated_steps.train_step(parts)
+        return replicated_steps.predict_step(parts)
+
+    def _call_model_fn_eval(
+        self, input_fn: Callable[..., Any]
+    ) -> tuple[EstimatorSpec, Any, dict[str, Any], list[Any]]:
+        context = self._ctx.in_mode(ModeKeys.EVAL)
+        if context.is_running_on_cpu:
+            return super()._call_model_fn_eval(input_fn)
+        batches = self._batches(input_fn, ModeKeys.EVAL)
+        spec, metrics = replicated_steps.eval_step(
+            self._parts(batches, context, self.config)
+        )
+        update_op, results = metric_ops(metrics)
+        return spec, update_op, results, []
+
+    def _examples_in(self, features: Any) -> Any:
+        size = self._ctx.batch_size(ModeKeys.TRAIN)
+        if size is not None:
+            return size
+        return features.of_replicas[0].features
+
+    def _run_train_steps(self, session: Any, spec: EstimatorSpec) -> Any:
+        """Runs loops until a hook or the input ends training."""
+        loss = None
+        with contextlib.suppress(tf.errors.OutOfRangeError, StopIteration):
+            while not session.should_stop():
+                _, loss = session.run([spec.train_op, spec.loss])
+        in_loops = [
+            hook.num_steps
+            for hook in spec.training_hooks
+            if isinstance(hook, loops.LoopHook)
+        ]
+        if loss is None and not any(in_loops):
+            tf.compat.v1.logging.warn(
+                "Training with estimator made no steps. Perhaps input is empty"
+                " or misspecified."
+            )
+        return loss
+
+    def _run_predictions(
+        self, session: Any, predictions: Any, graph: Any
+    ) -> Iterator[Any]:
+        """Yields batches; hooks see the first batch of each loop."""
+        context = self._ctx.in_mode(ModeKeys.PREDICT)
+        if context.is_running_on_cpu or self._iterations.unit != "count":
+            yield from super()._run_predictions(session, predictions, graph)
+            return
+        fetches = [predictions, loops.stopping_signal(graph)]
+        while not session.should_stop():
+            for i in range(self._iterations.value):
+                with graph.as_default():
+                    if i == 0:
+                        batch = session.run(predictions)
+                    else:
+                        batch, stops = session.run_step_fn(
+                            lambda step_context: step_context.session.run(
+                                fetches
+                            )
+                        )
+                        if stops:
+                            return
+                yield batch
+
+    def _parts(
+        self, batches: Batches, context: ModeContext, config: Any
+    ) -> replicated_steps.StepParts:
+        if not context.system.is_simulated:
+            raise errors.UnsupportedError(
+                "This release computes replicas on CPUs and GPUs, not on TPUs. "
+                f"Set the environment variable {SIMULATED_CORES} to the number "
+                "of replicas to simulate, or use_tpu=False."
+            )
+        tables = None
+        if HostTables.needed(self._embedding_spec, on_tpu=True):
+            tables = HostTables(
+                self._embedding_spec,  # type: ignore[arg-type] # is needed.
+                context.mode,
+                num_replicas=context.num_replicas,
+                batch_size=context.plan.model_fn_batch_size,
+            )
+        params = self._params_of_model(context)
+        return replicated_steps.StepParts(
+            context,
+            batches,
+            lambda features, labels: self._call_users_model_fn(
+                features, labels, context.mode, config, params
+            ),
+            tables,
+            self._host_features,
+        )
+
+    def _params_of_model(self, context: ModeContext) -> Any:
+        params = self.params
+        size = context.plan.model_fn_batch_size
+        if size is not None:
+            _add(params, "batch_size", size)
+        _add(params, "use_tpu", not context.is_running_on_cpu)
+        _add(params, "context", TPUContext(context))
+        return params
+
+    def _call_users_model_fn(
+        self, features: Any, labels: Any, mode: str, config: Any, params: Any
+    ) -> Any:
+        names = private.fn_args(self._model_fn)
+        if labels is not None and "labels" not in names:
+            raise errors.ArgumentError(
+                "model_fn does not take labels, but input_fn returns labels. "
+                "Add the argument `labels`, or return features only."
+            )
+        if "params" not in names:
+            raise errors.ArgumentError(
+                f"model_fn ({self._model_fn}) does not include params "
+                "argument, required by TPUEstimator to pass batch size as "
+                "params['batch_size']."
+            )
+        return input_functions.call_with_known(
+            self._model_fn,
+            {
+                "features": features,
+                "labels": labels,
+                "mode": mode,
+                "params": params,
+                "config": copy.deepcopy(config),
+            },
+        )
+
+    def _on_cpu(
+        self, features: Any, labels: Any, mode: str, config: Any, params: Any
+    ) -> EstimatorSpec:
+        """Builds the step of one replica that has the whole batch."""
+        on_host: dict[str, Any] = {}
+        if self._host_features and isinstance(features, dict):
+            features = features.copy()
+            on_host = {
+                name: features.pop(name)
+                for name in self._host_features
+                if name in features
+            }
+        tables, training = None, mode == ModeKeys.TRAIN
+        if HostTables.needed(self._embedding_spec, on_tpu=False):
+            tables = HostTables(
+                self._embedding_spec,  # type: ignore[arg-type] # is needed.
+                mode,
+                on_tpu=False,
+            )
+            features = tables.look_up([features])[0]
+            if training:
+                features = tables.capture(features)
+        spec = self._call_users_model_fn(features, labels, mode, config, params)
+        if isinstance(spec, TPUEstimatorSpec):
+            spec = spec.as_estimator_spec(**on_host)
+        if not isinstance(spec, EstimatorSpec):
+            raise errors.ArgumentError(
+                "model_fn should return a TPUEstimatorSpec or an "
+                f"EstimatorSpec. Given {type(spec).__name__}: {spec}."
+            )
+        if tables is not None:
+            gradients = tables.gradients() if training else []
+            tables.make_variables()
+            if training:
+                update = tables.update([gradients])
+                spec = spec._replace(train_op=tf.group(spec.train_op, update))
+        if on_host and isinstance(spec.predictions, dict):
+            spec = spec._replace(predictions={**on_host, **spec.predictions})
+        if training:
+            order_reads_before_writes(
+                [spec.train_op, spec.loss, *_host_ops(spec)]
+            )
+        return spec
+
+
+def _check_batch_sizes(sizes: Mapping[str, int | None]) -> None:
+    if all(size is None for size in sizes.values()):
+        raise errors.ArgumentError(
+            "`train_batch_size` cannot be `None`, unless eval_batch_size or "
+            "predict_batch_size is given: each mode needs its batch size."
+        )
+    for mode, name in (
+        (ModeKeys.TRAIN, "train_batch_size"),
+        (ModeKeys.EVAL, "eval_batch_size"),
+        (ModeKeys.PREDICT, "predict_batch_size"),
+    ):
+        if sizes[mode] is not None:
+            iterations.check_positive_integer(sizes[mode], name)
+
+
+def _check_pipeline(
+    config: RunConfig, spec: EmbeddingConfigSpec | None
+) -> None:
+    tpu_config = config.tpu_config
+    pipeline = tpu_config.per_host_input_for_training
+    if (
+        pipeline == InputPipelineConfig.PER_SHARD_V1
+        and tpu_config.num_cores_per_replica
+    ):
+        raise errors.ArgumentError(
+            "Model parallelism only supports per host input for training. "
+            "Please adjust TPUConfig.per_host_input_for_training."
+        )
+    if spec is not None and pipeline not in (
+        InputPipelineConfig.PER_HOST_V1,
+        InputPipelineConfig.PER_HOST_V2,
+    ):
+        raise errors.ArgumentError(
+            "Only PER_HOST_V1 and PER_HOST_V2 is supported when using TPU "
+            f"Embedding; got {pipeline}."
+        )
+
+
+def _api_version(given: Any) -> ExportSavedModelApiVersion:
+    try:
+        return ExportSavedModelApiVersion(given)
+    except ValueError:
+        raise errors.ArgumentError(
+            f"export_saved_model_api_version should be 1 or 2; got {given!r}."
+        ) from None
+
+
+def _add(params: Any, key: str, value: Any) -> None:
+    """Sets a parameter, in a dict or an HParams object."""
+    if not hasattr(params, "set_hparam"):
+        params[key] = value
+    elif key in params:
+        params.set_hparam(key, value)
+    else:
+        params.add_hparam(key, value)
+
+
+def _with_hooks(spec: EstimatorSpec, hooks: Sequence[Any]) -> EstimatorSpec:
+    """Returns a spec that has hooks in front of its own, in every mode."""
+    return spec._replace(
+        training_hooks=(*hooks, *spec.training_hooks),
+        evaluation_hooks=(*hooks, *spec.evaluation_hooks),
+        prediction_hooks=(*hooks, *spec.prediction_hooks),
+    )
+
+
+def _host_ops(spec: EstimatorSpec) -> list[Any]:
+    return [
+        op
+        for hook in spec.training_hooks
+        if isinstance(hook, loops.HostOpsHook)
+        for op in hook.ops
+    ]
