@@ -240,6 +240,20 @@ def test_no_modules_import_each_other_in_a_circle():
     assert left == {}
 
 
+# The seam to graphs that sessions run: where it may be asked for.
+SESSION_GRAPHS = (
+    "tfembed/ops/private.py",
+    "tfembed/ops/session_graph.py",
+    "tfembed/dynamic_embedding/tensorflow1/",
+)
+
+
+@pytest.mark.parametrize("path", _python_files(), ids=_relative)
+def test_only_the_seam_asks_whether_a_session_runs_the_ops(path):
+    if not _relative(path).startswith(SESSION_GRAPHS):
+        assert "in_session_graph" not in path.read_text()
+
+
 # Bases with one child, and why each of them is one.
 ONE_CHILD = {
     "ArgumentError": "a public name; most errors are of this class itself",
@@ -254,7 +268,6 @@ ONE_CHILD = {
     "RefusedUses": "what rows cannot be used for, and what to do instead",
     "HostEngine": "the steps of engines whose batches wait on the host",
     "XlaEngine": "one device; its child spreads tables over replicas",
-    "TableOptimizer": "a Keras-free front; its child has tf.compat.v1's methods",
     "TableShard": "a shard of numbers; its child has strings",
 }
 

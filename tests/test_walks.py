@@ -20,7 +20,11 @@ def walks():
 
 @pytest.mark.parametrize(
     ("walk", "most_files", "most_calls"),
-    [("step, cold", 18, 150), ("step, warm", 10, 63)],
+    [
+        ("step, cold", 18, 150),
+        ("step, warm", 10, 63),
+        ("apply_gradients, rule", 15, 190),
+    ],
 )
 def test_an_eager_step_is_short(walks, walk, most_files, most_calls):
     files, calls = walks[walk]

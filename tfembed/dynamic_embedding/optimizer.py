@@ -13,7 +13,10 @@ from tfembed.dynamic_embedding.tensorflow1.v2_optimizer import (
     base_for,
     v2_table_optimizer,
 )
-from tfembed.dynamic_embedding.training.optimizer import TableOptimizer
+from tfembed.dynamic_embedding.training.optimizer import (
+    TableOptimizer,
+    TableTrainer,
+)
 
 __all__ = ["DynamicEmbeddingOptimizer"]
 
@@ -85,7 +88,7 @@ def DynamicEmbeddingOptimizer(
         made here.
     """
     engine = getattr(opt, "engine", opt)
-    if isinstance(engine, TableOptimizer):
+    if isinstance(engine, TableTrainer):
         raise errors.ArgumentError(
             f"`opt` is a DynamicEmbeddingOptimizer already: {opt!r}. Use it as it "
             "is."

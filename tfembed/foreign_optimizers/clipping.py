@@ -41,12 +41,15 @@ class GradientClipping:
     clipnorm: float | None = None
     global_clipnorm: float | None = None
 
+    @classmethod
+    def of(cls, **options: float | None) -> GradientClipping | None:
+        """Returns the clipping with these options; None where none is set."""
+        return cls(**options) if any(options.values()) else None
+
     def apply(
         self, sparse: Sequence[TableGradient], dense: Sequence[DenseGradient]
     ) -> tuple[list[TableGradient], list[DenseGradient]]:
         """The gradients of tables, by distinct key, and of dense variables."""
-        if not any(dataclasses.astuple(self)):
-            return list(sparse), list(dense)
         sums = [(_times(s, self._unscale), v) for s, v in sum_by_key(sparse)]
         if self.clipvalue:
             sums = [(_clip_elements(s, self.clipvalue), v) for s, v in sums]

@@ -25,13 +25,14 @@ class FusedRule:
 
     Attributes:
       optimizer: the update rule.
-      rate: (learning rate, step from 1) -> the rule's learning rate.
+      rate: (learning rate, step from 1) -> the rule's learning rate; None: the
+        learning rate itself.
       slot_labels: what the optimizer itself calls the rule's slots; (): the
         same.
     """
 
     optimizer: optimizers.Optimizer
-    rate: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] = lambda rate, step: rate
+    rate: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] | None = None
     slot_labels: tuple[str, ...] = ()
 
 

@@ -305,11 +305,11 @@ class WrappedKeras(WrappedOptimizer):
         self.iterations = opt.iterations
 
     @property
-    def clipping(self) -> GradientClipping:
+    def clipping(self) -> GradientClipping | None:
         """The optimizer's own, as it is now."""
         opt = self._opt
         by_norm = opt.clipnorm or opt.global_clipnorm
-        return GradientClipping(
+        return GradientClipping.of(
             loss_scale=getattr(opt, "loss_scale_factor", None),
             clipvalue=None if by_norm else opt.clipvalue,
             clipnorm=opt.clipnorm,

@@ -80,13 +80,13 @@ def insert_drawn(
     """Inserts the keys of a step whose initial rows a Python function draws.
 
     Args:
-      gradients: as for `sum_by_key`.
+      gradients: as for `sum_by_key`, of such tables alone.
       nonfinite: "skip", "refuse" or "allow".
 
     Returns:
       What must run before the update.
     """
-    sums = sum_by_key([pair for pair in gradients if pair[1].table.is_drawn])
+    sums = sum_by_key(gradients)
     checks = []
     if nonfinite == "refuse":
         checks = [check_finite_sums(*pair) for pair in sums]

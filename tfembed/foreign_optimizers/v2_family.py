@@ -178,9 +178,9 @@ class WrappedV2(WrappedOptimizer):
         self.iterations = opt.iterations
 
     @property
-    def clipping(self) -> GradientClipping:
+    def clipping(self) -> GradientClipping | None:
         """The optimizer's own, as it is now."""
-        return GradientClipping(
+        return GradientClipping.of(
             clipvalue=self._opt.clipvalue,
             clipnorm=self._opt.clipnorm,
             global_clipnorm=self._opt.global_clipnorm,

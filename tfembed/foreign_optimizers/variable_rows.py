@@ -17,7 +17,7 @@ from tfembed.foreign_optimizers.row_rule import (
     check_row_local,
     constant_of,
 )
-from tfembed.ops.graph_place import current_graph
+from tfembed.ops.session_graph import current_graph
 
 __all__ = ["VariableRows"]
 

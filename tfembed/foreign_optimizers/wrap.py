@@ -15,7 +15,7 @@ from tfembed.foreign_optimizers.wrapped_optimizer import (
     WrappedDescription,
     WrappedOptimizer,
 )
-from tfembed.ops.graph_place import current_graph
+from tfembed.ops.session_graph import current_graph
 
 __all__ = ["wrap"]
 

@@ -46,9 +46,14 @@ class WrappedOptimizer(abc.ABC):
     moves_dense = True
 
     @property
-    def clipping(self) -> GradientClipping:
-        """What happens to gradients before the update."""
-        return GradientClipping()
+    def clipping(self) -> GradientClipping | None:
+        """How gradients are clipped and unscaled before the update, if they are."""
+        return None
+
+    @property
+    def loss_scale(self) -> float | None:
+        """What the loss is multiplied by, and gradients are divided by."""
+        return self.clipping.loss_scale if self.clipping else None
 
     def check_rule(self) -> None:  # Most need none.
         """Refuses a `rule` that is no longer the optimizer's."""

@@ -100,14 +100,19 @@ def feature_ids(
             batch_size=value.nrows(tf.int64),
         )
     ids = as_keys(value, name)
-    _check_rank(ids.shape.rank, (1, 2), name)
+    if ids.shape.rank != 1:
+        _check_rank(ids.shape.rank, (1, 2), name)
     if ids.shape.rank == 2 and ids.shape[1] != 1:
         raise ArgumentError(
             f"The dense ids of {name} must be [B] or [B, 1]; got {ids.shape}."
         )
     if weights is not None:
         raise ArgumentError(f"Weights were given for {name}, which is dense.")
-    ids = tf.reshape(ids, [-1])
+    return flat_ids(tf.reshape(ids, [-1]))
+
+
+def flat_ids(ids: tf.Tensor) -> FeatureIds:
+    """The tensors of a feature with one id a sample: int64 or string [n]."""
     return FeatureIds(
         kind="dense",
         ids=ids,

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from tfembed.ops import library, private
 from tfembed.ops.grouped import FeaturePlan, feature_attrs, named_in_errors
+from tfembed.ops.session_graph import resource_name
 
 __all__ = [
     "clear",
@@ -39,9 +40,10 @@ def create(
     seconds: float,
     waits: bool = False,
     drops_unfinished: bool = False,
-    shared_name: str = "",
 ) -> tf.Tensor:
-    """A handle of a new queue, which goes with its last handle if it has no name.
+    """A handle of a new queue, which goes with its last handle.
+
+    In a graph of TensorFlow 1 it stays, for the graph's other runs.
 
     Args:
       label: what errors call it.
@@ -49,8 +51,8 @@ def create(
       seconds: for which `put` waits then.
       waits: whether all calls that come too early wait, without a time.
       drops_unfinished: whether a batch for training need not be finished.
-      shared_name: of a queue that a graph finds again in each of its runs.
     """
+    shared_name = "" if tf.executing_eagerly() else resource_name()
     return library.load().tfembed_step_queue_create(
         label,
         most_batches=most_batches,

@@ -383,6 +383,11 @@ class HashTable(ShardedTable):
         return sum(shard.options.max_size for shard in self.shards) or None
 
     @property
+    def is_followed(self) -> bool:
+        """Whether other tables lose the keys that this one loses."""
+        return bool(self._followers)
+
+    @property
     def followers(self) -> Followers:
         """The tables that lose the keys that this one loses."""
         if self._followers is None:

@@ -13,10 +13,10 @@ from tfembed.dynamic_embedding.lookups.trainable import (
     TrainableWrapper,
     note_lookup,
 )
+from tfembed.dynamic_embedding.tensorflow1.graph_lookups import has_variables
 from tfembed.dynamic_embedding.variables import arguments
 from tfembed.dynamic_embedding.variables.arguments import EmbeddingWeights
 from tfembed.dynamic_embedding.variables.variable import Variable
-from tfembed.ops import private
 from tfembed.ops.weight_gradients import with_weight_gradient
 from tfembed.ops.weight_places import weights_like
 
@@ -368,8 +368,7 @@ def _fused(params: Any, bags: Bags, combiner: str, name: str) -> tf.Tensor:
     plan = ops.FeaturePlan(table=0, combiner=combiner, validate=False)
     note_lookup(params)
     source = params if params.trainable else params.handle
-    if params.trainable and private.in_session_graph():
-        # What trainable_variables() lists.
+    if has_variables(params):
         source = TrainableWrapper(params, bags.ids.values, name=name)
     (combined,) = ops.grouped_lookup([source], [params.dim], [feature], [plan])
     if bags.weights is not None:

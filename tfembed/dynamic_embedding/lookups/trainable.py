@@ -9,7 +9,13 @@ import tensorflow as tf
 
 from tfembed import checks, errors
 from tfembed.dynamic_embedding.lookups.gradient_source import GradientSource
-from tfembed.dynamic_embedding.tensorflow1.graph_rows import GraphRows
+from tfembed.dynamic_embedding.tensorflow1.graph_lookups import (
+    GraphRows,
+    graph_rows,
+    has_variables,
+    keeps_tensors,
+    note_lookup_variable,
+)
 from tfembed.dynamic_embedding.variables import arguments
 from tfembed.dynamic_embedding.variables.arguments import EmbeddingWeights
 from tfembed.ops import private, record_access, tape_records, trainable_rows
@@ -455,35 +461,29 @@ class TrainableWrapper(LookupBuffer):
         model_mode: str | None = None,
     ) -> None:
         del model_mode
-        in_graph = private.in_session_graph()
-        if not in_graph and not tf.executing_eagerly():
+        rows_of_graph = graph_rows(params, ids, name)
+        if rows_of_graph is None and not tf.executing_eagerly():
             raise errors.UnsupportedError(
                 f"{type(self).__name__}s are made in eager mode only, and in "
                 "graphs of TensorFlow 1 outside of their branches and loops. "
                 "Inside a tf.function differentiate by the Variable itself, or "
                 "look up through a ShadowVariable that was made outside."
             )
-        if in_graph:
-            ids = arguments.id_tensor(ids, params)
-        graph_rows = GraphRows(params, ids, name) if in_graph else None
         super().__init__(
             params,
             max_norm,
-            name=graph_rows.handle.name if graph_rows else name,
+            name=rows_of_graph.handle.name if rows_of_graph else name,
             trainable=trainable,
-            graph_rows=graph_rows,
+            graph_rows=rows_of_graph,
         )
-        self.ids = ids
+        self.ids = rows_of_graph.ids if rows_of_graph else ids
         self.exists: Any = None
         self._fetched: tf.Tensor | None = None
         self._element: tf.Tensor | None = None  # What sessions fetch.
         self._is_behind = False  # A step has moved the rows since.
         self._tracked_slots: list[TrainableWrapper] = []
         params.remember_trainable(self, name)
-        if self.trainable and _is_listed(params):
-            tf.compat.v1.add_to_collection(
-                tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES, self
-            )
+        note_lookup_variable(self)
 
     def prefetch_values(self, update: bool = False) -> tf.Tensor:
         """The rows of `ids`, without a gradient; looked up again if `update`."""
@@ -584,7 +584,7 @@ class TrainableWrapper(LookupBuffer):
         rows, exists = self.params.table.lookup(ids)
         if self.params.bp_v2:
             self.exists = exists
-        if tf.executing_eagerly() or private.in_session_graph():
+        if keeps_tensors():
             self._fetched = rows
         return rows
 
@@ -653,22 +653,13 @@ def look_up(
     with tf.name_scope(name):
         check_max_norm(max_norm, params)
         ids = arguments.id_tensor(ids, params)
-        if return_trainable or _is_listed(params):
+        if return_trainable or has_variables(params):
             wrapper = _wrapper_of(params, ids, name, max_norm)
             rows = wrapper.stand_for(ids, *params.table.lookup(ids))
             return (rows, wrapper) if return_trainable else rows
         params.note_lookup(name)
         rows, _ = params.table.lookup(ids)
         return clip_rows(watch(rows, ids, params), max_norm, params)
-
-
-def _is_listed(params: Any) -> bool:
-    """Whether its lookups belong to the trainable variables of a graph."""
-    return (
-        params.trainable
-        and params.value_dtype.is_floating
-        and private.in_session_graph()
-    )
 
 
 def _wrapper_of(

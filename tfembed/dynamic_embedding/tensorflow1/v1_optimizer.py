@@ -7,26 +7,28 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed.dynamic_embedding.tensorflow1.graph_gradients import GraphOptions
-from tfembed.dynamic_embedding.training.optimizer import TableOptimizer
+from tfembed.dynamic_embedding.tensorflow1.graph_steps import (
+    GraphOptions,
+    check_graph,
+)
+from tfembed.dynamic_embedding.training.optimizer import TableTrainer
 from tfembed.dynamic_embedding.training.slot_variable import slot_called
 from tfembed.dynamic_embedding.training.step_gradients import (
     is_of_a_table,
-    loss_gradients,
     variable_of,
 )
-from tfembed.ops.graph_place import check_graph
 
 __all__ = ["V1TableOptimizer"]
 
 
-class V1TableOptimizer(TableOptimizer):
-    """A `TableOptimizer` with the methods, and their arguments, of tf.compat.v1.
+class V1TableOptimizer(TableTrainer):
+    """An optimizer with the methods, and their arguments, of tf.compat.v1.
 
-    Eager mode, tf.functions and graphs of TensorFlow 1, as any `TableOptimizer`.
+    It works in eager mode, tf.functions and graphs of TensorFlow 1, as
+    `TableOptimizer` does.
     """
 
-    def minimize(  # type: ignore[override]  # tf.compat.v1's order.
+    def minimize(
         self,
         loss: Any,
         global_step: Any = None,
@@ -61,13 +63,12 @@ class V1TableOptimizer(TableOptimizer):
         if var_list is None and _are_variables(global_step):
             global_step, var_list = None, global_step
         check_graph(self._graph)
-        value, pairs = loss_gradients(
+        value, pairs = self.compute(
             loss,
             var_list,
             tape=tape,
             grad_loss=grad_loss,
-            loss_scale=None,
-            graph_options=GraphOptions(
+            options=GraphOptions(
                 gate_gradients, aggregation_method, colocate_gradients_with_ops
             ),
         )
@@ -89,19 +90,18 @@ class V1TableOptimizer(TableOptimizer):
 
         Args: as of `minimize`.
         """
-        _, pairs = loss_gradients(
+        _, pairs = self.compute(
             loss,
             var_list,
             tape=tape,
             grad_loss=grad_loss,
-            loss_scale=None,
-            graph_options=GraphOptions(
+            options=GraphOptions(
                 gate_gradients, aggregation_method, colocate_gradients_with_ops
             ),
         )
         return pairs
 
-    def apply_gradients(  # type: ignore[override]  # tf.compat.v1's order.
+    def apply_gradients(
         self,
         grads_and_vars: Iterable[tuple[Any, Any]],
         global_step: Any = None,
@@ -110,8 +110,8 @@ class V1TableOptimizer(TableOptimizer):
         """Takes one step: `TableOptimizer.apply_gradients`."""
         if isinstance(global_step, str):  # Other optimizers take it there.
             global_step, name = None, global_step
-        return super().apply_gradients(
-            grads_and_vars, name, global_step=global_step
+        return self.take_step(
+            grads_and_vars, name=name, global_step=global_step
         )
 
     def __repr__(self) -> str:  # What `compile` says that it cannot interpret.

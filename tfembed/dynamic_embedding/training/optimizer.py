@@ -9,7 +9,12 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
-from tfembed.dynamic_embedding.tensorflow1.graph_step import graph_step
+from tfembed.dynamic_embedding.tensorflow1.graph_steps import (
+    GraphOptions,
+    GraphSteps,
+    check_graph,
+    graph_steps,
+)
 from tfembed.dynamic_embedding.training.row_update import (
     check_no_admission,
     update_rows,
@@ -22,6 +27,7 @@ from tfembed.dynamic_embedding.training.step_gradients import (
     check_counter,
     check_finite,
     checks_at_run_time,
+    listed,
     loss_gradients,
     sort_gradients,
     variable_of,
@@ -36,11 +42,20 @@ from tfembed.foreign_optimizers.fused_rule import FusedRule
 from tfembed.foreign_optimizers.key_sums import TableGradient
 from tfembed.foreign_optimizers.row_rule import RowRule
 from tfembed.foreign_optimizers.wrap import wrap
-from tfembed.foreign_optimizers.wrapped_optimizer import counter
-from tfembed.ops.graph_place import check_graph, current_graph
-from tfembed.ops.private import in_session_graph
+from tfembed.foreign_optimizers.wrapped_optimizer import (
+    WrappedOptimizer,
+    counter,
+)
+from tfembed.ops.session_graph import current_graph
 
-__all__ = ["TableOptimizer", "check_replicas", "inner_attribute", "once"]
+__all__ = [
+    "DirectSteps",
+    "TableOptimizer",
+    "TableTrainer",
+    "check_replicas",
+    "inner_attribute",
+    "once",
+]
 
 
 def check_replicas(counter: tf.Variable, *, are_summed: bool) -> None:
@@ -151,8 +166,80 @@ def inner_attribute(front: Any, holder: str, name: str) -> Any:
 _NONFINITE = ("skip", "refuse", "allow")
 
 
-class TableOptimizer(tf.Module):
-    """What `DynamicEmbeddingOptimizer` makes; its arguments and attributes.
+class DirectSteps:
+    """How steps are taken in eager mode and in functions: op after op.
+
+    `GraphSteps` of `tensorflow1/graph_steps.py` has the same members, for graphs
+    that sessions run.
+
+    Attributes:
+      lists_all_dense: whether callers give all dense variables that there are,
+        with or without a gradient.
+      compares_values: whether the values of tensors are known, so that copies of
+        a gradient can be told by them.
+    """
+
+    lists_all_dense = False
+    compares_values = True
+
+    def gradients(
+        self,
+        loss: Any,
+        variables: Callable[[], list[Any] | None],
+        *,
+        options: GraphOptions,
+        **arguments: Any,
+    ) -> tuple[Any, list[tuple[Any, Any]]]:
+        """Returns a loss and pairs of a gradient, or None, and a variable.
+
+        Args:
+          loss, variables, **arguments: of `loss_gradients`.
+          options: not used: tapes have none.
+        """
+        del options
+        return loss_gradients(loss, variables, **arguments)
+
+    def take(
+        self,
+        wrapped: WrappedOptimizer,
+        update: Callable[[list[TableGradient]], tf.Tensor],
+        sparse: Sequence[TableGradient],
+        dense: Sequence[tuple[Any, Any]],
+        *,
+        waits_for_tables: bool,
+        global_step: Any,
+        name: str,
+    ) -> None:
+        """Moves tables, then dense variables, and counts the step.
+
+        Args:
+          wrapped: moves dense variables and counts the step.
+          update: moves the tables.
+          sparse: gradients of tables, by key.
+          dense: gradients of dense variables.
+          waits_for_tables: whether a step that a table refuses moves no dense
+            variable and is not counted.
+          global_step: a variable that counts steps too, or None.
+          name: not used: no operation is returned.
+        """
+        del name
+        updated = [once(update, sparse)] if sparse else []
+        with tf.control_dependencies(updated if waits_for_tables else []):
+            if dense:
+                wrapped.apply_dense(dense)
+            else:
+                once(lambda _: wrapped.finish(), [])
+            if global_step is not None:
+                once(lambda _: global_step.assign_add(1), [])
+        for _, params in sparse if tf.executing_eagerly() else []:
+            params.note_step()
+
+
+class TableTrainer(tf.Module):
+    """Steps of an optimizer over tables and the dense variables beside them.
+
+    Its two children have the public methods, each in the order of arguments that
+    programs of TensorFlow 2 or of tf.compat.v1 expect.
 
     Attributes:
       nonfinite_rows: int64, the keys whose summed gradient was not finite so
@@ -220,6 +307,147 @@ class TableOptimizer(tf.Module):
         """The learning rate of the next step."""
         return self._wrapped.learning_rate()
 
+    def compute(
+        self,
+        loss: Any,
+        var_list: Any,
+        *,
+        tape: tf.GradientTape | None,
+        grad_loss: Any,
+        options: GraphOptions | None = None,
+    ) -> tuple[Any, list[tuple[Any, Any]]]:
+        """Returns a loss, and pairs of its gradient, or None, and a variable.
+
+        Args:
+          loss, var_list, tape, grad_loss: of `TableOptimizer.minimize`.
+          options: how the gradients of a graph of TensorFlow 1 are made; None:
+            as tf.compat.v1's optimizers make them by default.
+        """
+        return _steps().gradients(
+            loss,
+            lambda: listed(var_list),
+            tape=tape,
+            grad_loss=grad_loss,
+            loss_scale=self._wrapped.loss_scale,
+            options=options or GraphOptions(),
+        )
+
+    def take_step(
+        self,
+        grads_and_vars: Iterable[tuple[Any, Any]],
+        *,
+        name: str | None,
+        global_step: Any,
+        are_summed: bool = False,
+    ) -> tf.Operation | None:
+        """Takes one step.
+
+        Args:
+          grads_and_vars, name, global_step: of `TableOptimizer.apply_gradients`.
+          are_summed: whether the caller says that each replica has the sum of all.
+        """
+        check_graph(self._graph)
+        check_replicas(self.nonfinite_rows, are_summed=are_summed)
+        check_counter(global_step)
+        steps = _steps()
+        sparse, dense = sort_gradients(
+            grads_and_vars,
+            lists_all_dense=steps.lists_all_dense,
+            compares_values=steps.compares_values,
+        )
+        if dense and not self._wrapped.moves_dense:
+            self._wrapped.apply_dense(dense)  # Says why not.
+        with tf.name_scope(name or "apply_gradients") as scope:
+            self.attach(params for _, params in sparse)
+            checks = checks_at_run_time(sparse)
+        checked = dense if self._nonfinite == "refuse" else []
+        finite = [check_finite(gradient) for gradient, _ in checked]
+        with tf.control_dependencies([*checks, *finite]):
+            clipping = self._wrapped.clipping
+            if clipping is not None:
+                sparse, dense = clipping.apply(sparse, dense)
+            return steps.take(
+                self._wrapped,
+                self._update_tables,
+                sparse,
+                dense,
+                waits_for_tables=self._refuses(sparse),
+                global_step=global_step,
+                name=scope,
+            )
+
+    def attach(self, variables: Iterable[Variable | TrainableWrapper]) -> None:
+        """Lays this optimizer's slots out in tables; once each is enough."""
+        check_graph(self._graph)
+        with tf.init_scope():
+            self._wrapped.check_rule()
+            for variable in variables:
+                params = variable_of(variable)
+                if not isinstance(self._rule, FusedRule):
+                    check_no_admission(params, self._wrapped.name)
+                params.table.attach(self._described)
+                params.remember_optimizer(self)
+
+    def slots_of(self, params: Variable) -> list[SlotVariable]:
+        """Views of the slots that this optimizer keeps beside `params`' rows.
+
+        None before the first step that moves `params`.
+        """
+        attached, rule = params.table.optimizer, self._described.rule_text()
+        if attached is None or attached.rule_text() != rule:
+            return []
+        return slots_of(params, self._wrapped.name, self.slot_labels())
+
+    def slot_labels(self) -> tuple[str, ...]:
+        """What the optimizer calls its slots, in their order in a row."""
+        labels = getattr(self._rule, "slot_labels", ())
+        return tuple(labels or self._described.slot_names)
+
+    @property
+    def _described(self) -> Any:
+        """What is attached to tables."""
+        rule = self._rule
+        return rule.optimizer if isinstance(rule, FusedRule) else rule
+
+    def _refuses(self, gradients: list[TableGradient]) -> bool:
+        """Whether a step can be refused: by a gradient, or by a full table."""
+        return self._nonfinite == "refuse" or any(
+            params.table.max_size is not None for _, params in gradients
+        )
+
+    def _update_tables(self, gradients: list[TableGradient]) -> tf.Tensor:
+        """Moves the tables; gives the keys whose gradient was not finite."""
+        rate = self.learning_rate
+        for _, params in gradients:
+            params.table.lay_out_slots()
+        forget_evicted(gradients)
+        if isinstance(self._rule, FusedRule):
+            if self._rule.rate is not None:
+                step = tf.convert_to_tensor(self.iterations)
+                rate = self._rule.rate(rate, tf.cast(step, tf.int64) + 1)
+            count = update_tables(
+                gradients,
+                rule=self._rule.optimizer.rule_text(),
+                learning_rate=rate,
+                nonfinite=self._nonfinite,
+            )
+        else:
+            count = update_rows(
+                gradients,
+                rule=self._rule,
+                learning_rate=rate,
+                nonfinite=self._nonfinite,
+                add=self.bp_v2,
+            )
+        self.nonfinite_rows.assign_add(count)
+        with tf.control_dependencies([count]):
+            note_updates(gradients)
+        return count
+
+
+class TableOptimizer(TableTrainer):
+    """An optimizer with the methods, and their arguments, of TensorFlow 2."""
+
     def minimize(
         self,
         loss: Any,
@@ -247,12 +475,8 @@ class TableOptimizer(tf.Module):
           The loss; in a graph of TensorFlow 1 the operation that is the step.
         """
         check_graph(self._graph)
-        value, pairs = loss_gradients(
-            loss,
-            var_list,
-            tape=tape,
-            grad_loss=grad_loss,
-            loss_scale=self._wrapped.clipping.loss_scale,
+        value, pairs = self.compute(
+            loss, var_list, tape=tape, grad_loss=grad_loss
         )
         step = self.apply_gradients(pairs, name=name, global_step=global_step)
         return value if step is None else step
@@ -298,107 +522,15 @@ class TableOptimizer(tf.Module):
             of strategy.run or the optimizer was made outside of strategy.scope;
             or it was made outside of the step's graph.
         """
-        check_graph(self._graph)
-        check_replicas(
-            self.nonfinite_rows,
+        return self.take_step(
+            grads_and_vars,
+            name=name,
+            global_step=global_step,
             are_summed=skip_gradients_aggregation
             or not experimental_aggregate_gradients,
         )
-        check_counter(global_step)
-        sparse, dense = sort_gradients(grads_and_vars)
-        if dense and not self._wrapped.moves_dense:
-            self._wrapped.apply_dense(dense)  # Says why not.
-        with tf.name_scope(name or "apply_gradients") as scope:
-            self.attach(params for _, params in sparse)
-            checks = checks_at_run_time(sparse)
-        checked = dense if self._nonfinite == "refuse" else []
-        finite = [check_finite(gradient) for gradient, _ in checked]
-        with tf.control_dependencies([*checks, *finite]):
-            sparse, dense = self._wrapped.clipping.apply(sparse, dense)
-            if in_session_graph():
-                return graph_step(
-                    self._wrapped,
-                    self._update_tables,
-                    sparse,
-                    dense,
-                    global_step=global_step,
-                    name=scope,
-                )
-            updated = [once(self._update_tables, sparse)] if sparse else []
-        # What a table refuses, moves no dense variable and counts no step.
-        refused = updated if self._refuses(sparse) else []
-        with tf.control_dependencies([*checks, *refused]):
-            if dense:
-                self._wrapped.apply_dense(dense)
-            else:
-                once(lambda _: self._wrapped.finish(), [])
-            if global_step is not None:
-                once(lambda _: global_step.assign_add(1), [])
-        for _, params in sparse if tf.executing_eagerly() else []:
-            params.note_step()
-        return None
 
-    def attach(self, variables: Iterable[Variable | TrainableWrapper]) -> None:
-        """Lays this optimizer's slots out in tables; once each is enough."""
-        check_graph(self._graph)
-        with tf.init_scope():
-            self._wrapped.check_rule()
-            for variable in variables:
-                params = variable_of(variable)
-                if not isinstance(self._rule, FusedRule):
-                    check_no_admission(params, self._wrapped.name)
-                params.table.attach(self._described)
-                params.remember_optimizer(self)
 
-    def slots_of(self, params: Variable) -> list[SlotVariable]:
-        """Views of the slots that this optimizer keeps beside `params`' rows.
-
-        None before the first step that moves `params`.
-        """
-        attached, rule = params.table.optimizer, self._described.rule_text()
-        if attached is None or attached.rule_text() != rule:
-            return []
-        return slots_of(params, self._wrapped.name, self.slot_labels())
-
-    def slot_labels(self) -> tuple[str, ...]:
-        """What the optimizer calls its slots, in their order in a row."""
-        labels = getattr(self._rule, "slot_labels", ())
-        return tuple(labels or self._described.slot_names)
-
-    @property
-    def _described(self) -> Any:
-        """What is attached to tables."""
-        rule = self._rule
-        return rule.optimizer if isinstance(rule, FusedRule) else rule
-
-    def _refuses(self, gradients: list[TableGradient]) -> bool:
-        """Whether a step can be refused: by a gradient, or by a full table."""
-        return self._nonfinite == "refuse" or any(
-            params.table.max_size is not None for _, params in gradients
-        )
-
-    def _update_tables(self, gradients: list[TableGradient]) -> tf.Tensor:
-        """Moves the tables; gives the keys whose gradient was not finite."""
-        step = tf.cast(tf.convert_to_tensor(self.iterations), tf.int64) + 1
-        for _, params in gradients:
-            params.table.lay_out_slots()
-        forget_evicted(gradients)
-        if isinstance(self._rule, FusedRule):
-            count = update_tables(
-                gradients,
-                rule=self._rule.optimizer.rule_text(),
-                learning_rate=self._rule.rate(self.learning_rate, step),
-                nonfinite=self._nonfinite,
-            )
-        else:
-            count = update_rows(
-                gradients,
-                rule=self._rule,
-                learning_rate=self.learning_rate,
-                nonfinite=self._nonfinite,
-                add=self.bp_v2,
-            )
-        self.nonfinite_rows.assign_add(count)
-        with tf.control_dependencies([count]):
-            note_updates(gradients)
-        return count
+def _steps() -> DirectSteps | GraphSteps:
+    """Chooses how the steps that are made here are taken."""
+    return graph_steps() or DirectSteps()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import Any
 
 import tensorflow as tf
@@ -15,20 +15,16 @@ from tfembed.dynamic_embedding.lookups.gradient_source import (
     no_slices,
 )
 from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
-from tfembed.dynamic_embedding.tensorflow1.graph_gradients import (
-    GraphOptions,
-    graph_gradients,
-)
 from tfembed.dynamic_embedding.variables import arguments
 from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.foreign_optimizers.key_sums import TableGradient
-from tfembed.ops.private import in_session_graph
 
 __all__ = [
     "check_counter",
     "check_finite",
     "checks_at_run_time",
     "is_of_a_table",
+    "listed",
     "loss_gradients",
     "sort_gradients",
     "source_of",
@@ -95,6 +91,8 @@ def checks_at_run_time(gradients: Sequence[TableGradient]) -> list[Any]:
 
 
 def _key_tensor(keys: Any, params: Variable) -> tf.Tensor:
+    if isinstance(keys, tf.Tensor) and keys.dtype == params.key_dtype:
+        return keys
     if not tf.is_tensor(keys) or {keys.dtype, params.key_dtype} != {
         tf.int32,
         tf.int64,
@@ -159,12 +157,19 @@ _OF_TABLES = (Variable, TrainableWrapper)
 
 def sort_gradients(
     grads_and_vars: Iterable[tuple[Any, Any]],
+    *,
+    lists_all_dense: bool,
+    compares_values: bool,
 ) -> tuple[list[TableGradient], list[tuple[Any, Any]]]:
-    """The gradients of tables and those of dense variables.
+    """Parts the gradients of tables from those of dense variables.
 
     A table may come several times, with gradients of several batches or of
     several lookups: all of them count. Variables without a gradient are left
     out, with a warning.
+
+    Args:
+      grads_and_vars: pairs of a gradient, or None, and its variable.
+      lists_all_dense, compares_values: see `DirectSteps`.
 
     Raises:
       tfembed.errors.ArgumentError: no gradient, one that would count twice or,
@@ -181,42 +186,43 @@ def sort_gradients(
             "inside the tape; in a graph of TensorFlow 1, give the variables "
             "that the loss uses."
         )
-    warn_without_gradients([v for g, v in given if g is None])
+    warn_without_gradients(
+        [
+            v
+            for g, v in given
+            if g is None and (is_of_a_table(v) or not lists_all_dense)
+        ]
+    )
     sparse, dense = [], []
     for gradient, variable in pairs:
         if is_of_a_table(variable):
             sparse.append(table_gradient(gradient, variable_of(variable)))
         else:
             dense.append((gradient, variable))
-    _check_once([(g, v) for g, v in pairs if is_of_a_table(v)])
+    _check_once([(g, v) for g, v in pairs if is_of_a_table(v)], compares_values)
     return sparse, dense
 
 
 def loss_gradients(
     loss: Any,
-    var_list: Any,
+    variables: Callable[[], list[Any] | None],
     *,
     tape: tf.GradientTape | None,
     grad_loss: Any,
     loss_scale: float | None,
-    graph_options: GraphOptions | None = None,
 ) -> tuple[tf.Tensor, list[tuple[Any, Any]]]:
-    """A loss, and the gradient of `loss_scale` times the loss by each variable.
+    """Returns a loss, and pairs of its gradient and a variable, by a tape.
 
     Args:
-      loss, var_list, tape, grad_loss: of `DynamicEmbeddingOptimizer.minimize`.
-      loss_scale: what the update divides gradients by; None: 1.
-      graph_options: how the gradients of a graph of TensorFlow 1 are made.
+      loss, tape, grad_loss: of `DynamicEmbeddingOptimizer.minimize`.
+      variables: gives the variables once there is a loss; None: those that the
+        tape has seen.
+      loss_scale: what the update divides gradients by, and the loss is
+        multiplied by; None: 1.
 
     Raises:
       tfembed.errors.ArgumentError: `loss` is no function and there is no tape.
     """
-    if in_session_graph():
-        loss = loss() if callable(loss) else loss
-        options = graph_options or GraphOptions()
-        return loss, graph_gradients(
-            loss, _listed(var_list), grad_loss, options
-        )
     if callable(loss):
         with tape or tf.GradientTape() as tape:
             value = loss()
@@ -227,14 +233,14 @@ def loss_gradients(
         )
     else:
         value = loss
-    variables = _listed(var_list)
-    if variables is None:
-        variables = _used_variables(tape)
+    chosen = variables()
+    if chosen is None:
+        chosen = _used_variables(tape)
     if loss_scale:
         ones = tf.ones_like(value) if grad_loss is None else grad_loss
         grad_loss = tf.convert_to_tensor(ones) * loss_scale
-    gradients = tape.gradient(value, variables, output_gradients=grad_loss)
-    return value, list(zip(gradients, variables, strict=True))
+    gradients = tape.gradient(value, chosen, output_gradients=grad_loss)
+    return value, list(zip(gradients, chosen, strict=True))
 
 
 def is_of_a_table(variable: Any) -> bool:
@@ -259,14 +265,11 @@ def warn_without_gradients(variables: Sequence[Any]) -> None:
     """Names variables that a step leaves as they are, as Keras does.
 
     The warning comes with each call in eager mode, and once where a function is
-    traced. Python shows one text once. A graph of TensorFlow 1 lists all dense
-    variables that there are, so its step names tables alone.
+    traced. Python shows one text once.
 
     Args:
       variables: tables, what stands for them, and dense variables.
     """
-    if in_session_graph():
-        variables = [v for v in variables if is_of_a_table(v)]
     names = list(dict.fromkeys(_name_of(v) for v in variables))
     if names:
         warnings.warn(
@@ -344,8 +347,11 @@ def _with_slices(gradient: Any, variable: Any) -> Any:
     return gradient
 
 
-def _listed(var_list: Any) -> list[Any] | None:
-    """The variables, of one alone, a list, a structure or a function; or None."""
+def listed(var_list: Any) -> list[Any] | None:
+    """Lists the variables of a structure, or of a function that gives one.
+
+    None stays None.
+    """
     if callable(var_list):
         var_list = var_list()
     if var_list is None:
@@ -410,15 +416,15 @@ def _is_the_same(gradient: Any, other: Any) -> bool:
     )
 
 
-def _check_once(pairs: list[tuple[Any, Any]]) -> None:
+def _check_once(pairs: list[tuple[Any, Any]], compares_values: bool) -> None:
     """Refuses a gradient that comes twice, under one name or two."""
     seen: dict[tuple[int, int], str] = {}
     kinds: dict[tuple[int, bool], str] = {}
     for gradient, variable in pairs:
         params = variable_of(variable)
         keys = [(id(params), id(gradient.values))]
-        if in_session_graph() and variable is not params:
-            # Of one that was clipped twice, which no values tell in a graph.
+        if not compares_values and variable is not params:
+            # Two clipped copies of a gradient still share their indices.
             keys.append((id(variable), id(gradient.indices)))
         for key in keys:
             if key in seen:

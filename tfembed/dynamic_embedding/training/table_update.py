@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -44,7 +44,9 @@ def update_tables(
         for shard, (device, (keys, values)) in enumerate(shards):
             update = updates.setdefault(place(device), _Update())
             update.add(params, shard, keys, values)
-    with tf.control_dependencies(insert_drawn(gradients, nonfinite)):
+    drawn = [pair for pair in gradients if pair[1].table.is_drawn]
+    inserted = insert_drawn(drawn, nonfinite) if drawn else []
+    with tf.control_dependencies(inserted):
         counts = [
             tf.reduce_sum(
                 ops.grouped_update(
@@ -83,7 +85,7 @@ class _Update:
         if place == len(self.handles):
             self.handles.append(params.table.shards[shard].resource_handle)
             self.dims.append(params.dim)
-        self.features.append(ops.feature_ids(keys, name=params.name))
+        self.features.append(ops.flat_ids(keys))
         self.plans.append(ops.FeaturePlan(table=place, combiner="sum"))
         self.summands.append(values)
 
@@ -94,46 +96,55 @@ def _by_shard(
     """Keys [n] and gradients [n, dim] of each shard."""
     keys = tf.reshape(slices.indices, [-1])
     values = tf.reshape(tf.cast(slices.values, tf.float32), [-1, params.dim])
+    if params.shard_num == 1:
+        return [(_wide(keys), values)]
     # A partitioner sees the keys as lookups give them to it.
     parts = params.table.partition(tf.cast(keys, params.key_dtype))
-    if keys.dtype == tf.int32:
-        keys = tf.cast(keys, tf.int64)
+    keys = _wide(keys)
     return list(zip(parts.split(keys), parts.split(values), strict=True))
 
 
-TableGradients = Iterable[tuple[tf.IndexedSlices, Variable]]
+def _wide(keys: tf.Tensor) -> tf.Tensor:
+    """Casts int32 keys to int64, as the ops take them."""
+    return tf.cast(keys, tf.int64) if keys.dtype == tf.int32 else keys
+
+
+TableGradients = Sequence[tuple[tf.IndexedSlices, Variable]]
 
 
 def forget_evicted(gradients: TableGradients) -> None:
-    """Before a step: its keys that were evicted lose what was noted of them.
+    """Has followers forget, before a step, its keys that their leader evicted.
 
     Args:
       gradients: by key; a variable may come several times.
     """
-    for params, keys in _keys_by_variable(gradients):
+    followed = [pair for pair in gradients if pair[1].table.is_followed]
+    for params, keys in _keys_by_variable(followed):
         params.table.followers.forget_evicted(keys)
 
 
 def note_updates(gradients: TableGradients) -> None:
-    """After a step: tells each variable's policies, once, which keys it updated.
+    """Tells each variable's policies, after a step, which keys it updated.
 
-    Keys that were not admitted are left out.
+    Keys that were not admitted are left out. Each variable is told once.
 
     Args:
       gradients: by key; a variable may come several times.
     """
-    for params, keys in _keys_by_variable(gradients):
-        if params.restrict_policy is not None:
-            if params.table.admission is not None:
-                keys = tf.boolean_mask(keys, params.table.contains(keys))
-            params.restrict_policy.apply_update(keys)
+    restricted = [p for p in gradients if p[1].restrict_policy is not None]
+    for params, keys in _keys_by_variable(restricted):
+        if params.table.admission is not None:
+            keys = tf.boolean_mask(keys, params.table.contains(keys))
+        policy: Any = params.restrict_policy
+        policy.apply_update(keys)
+    for params in {id(params): params for _, params in gradients}.values():
         params.table.note_training_step()
 
 
 def _keys_by_variable(
     gradients: TableGradients,
 ) -> list[tuple[Variable, tf.Tensor]]:
-    """Each variable once, with the keys [n] of all its gradients."""
+    """Lists each variable once, with the keys [n] of all its gradients."""
     variables: dict[int, Variable] = {}
     parts: dict[int, list[tf.Tensor]] = {}
     for slices, params in gradients:

@@ -22,7 +22,6 @@ that run side by side.
 from __future__ import annotations
 
 import dataclasses
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,7 +29,6 @@ import tensorflow as tf
 
 from tfembed import errors, ops
 from tfembed.embedding.steps.batch_queue import HOST, Batch, BatchForm
-from tfembed.ops.private import in_session_graph
 
 __all__ = ["QueueBound", "StepQueue"]
 
@@ -214,8 +212,4 @@ class _QueueResource(tf.saved_model.experimental.TrackableResource):
         self._rules = rules
 
     def _create_resource(self) -> tf.Tensor:
-        # A graph that sessions run finds its queue again by a name; a function
-        # makes a new one for each copy of a model that is loaded.
-        in_graph = not tf.executing_eagerly() and in_session_graph()
-        name = f"tfembed_{uuid.uuid4().hex}" if in_graph else ""
-        return ops.step.create(self._label, shared_name=name, **self._rules)
+        return ops.step.create(self._label, **self._rules)

@@ -95,7 +95,7 @@ class TapedTraining:
           gradients: by the place of each table that has one.
           dense: pairs of gradients and variables that are the optimizer's own.
         """
-        scale = self._wrapped.clipping.loss_scale
+        scale = self._wrapped.loss_scale
         if scale:
             gradients = {i: _scaled(g, 1 / scale) for i, g in gradients.items()}
         if isinstance(self._rule, VariableRows):
@@ -277,7 +277,7 @@ def _slots_of(
 def _check_clipping(wrapped: WrappedOptimizer) -> None:
     clipping = wrapped.clipping
     for option in ("clipvalue", "clipnorm", "global_clipnorm"):
-        if getattr(clipping, option):
+        if getattr(clipping, option, None):
             raise errors.UnsupportedError(
                 f"The optimizer {wrapped.name!r} has `{option}`, which is over "
                 "gradients of all replicas, and tables whose rows are spread "

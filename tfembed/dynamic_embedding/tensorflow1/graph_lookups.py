@@ -1,4 +1,4 @@
-"""What stands for a lookup in a graph of TensorFlow 1: a handle, no memory."""
+"""Lookups in graphs of TensorFlow 1: a handle stands for each, no memory."""
 
 from __future__ import annotations
 
@@ -8,8 +8,53 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.dynamic_embedding.variables import arguments
+from tfembed.ops.private import in_session_graph
 
-__all__ = ["GraphRows"]
+__all__ = [
+    "GraphRows",
+    "graph_rows",
+    "has_variables",
+    "keeps_tensors",
+    "note_lookup_variable",
+]
+
+
+def graph_rows(params: Any, ids: Any, name: str) -> GraphRows | None:
+    """Makes what stands for a lookup in a graph that sessions run.
+
+    Returns:
+      None in eager mode, in functions, and in the branches and loops of a graph.
+    """
+    if not in_session_graph():
+        return None
+    return GraphRows(params, arguments.id_tensor(ids, params), name)
+
+
+def has_variables(params: Any) -> bool:
+    """Whether each lookup in `params` is a trainable variable of the graph."""
+    return (
+        params.trainable
+        and params.value_dtype.is_floating
+        and in_session_graph()
+    )
+
+
+def note_lookup_variable(wrapper: Any) -> None:
+    """Lists a `TrainableWrapper` among the variables that the graph trains."""
+    if wrapper.trainable and has_variables(wrapper.params):
+        tf.compat.v1.add_to_collection(
+            tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES, wrapper
+        )
+
+
+def keeps_tensors() -> bool:
+    """Whether an object may keep a tensor that is made here for later calls.
+
+    A function's tensors, and those of a branch or loop, are of use inside of it
+    alone.
+    """
+    return tf.executing_eagerly() or in_session_graph()
 
 
 class GraphRows:
@@ -19,6 +64,7 @@ class GraphRows:
     and through it to the table's own, which has those of all lookups.
 
     Attributes:
+      ids: what is looked up, as a tensor.
       handle: where the lookup's gradients go.
       dtype: the rows'.
       shape: the rows', as far as it is known.
@@ -42,6 +88,7 @@ class GraphRows:
         ):
             last = name.rsplit("/")[-1]
             self.handle = tf.identity(params.handle, name=last)
+        self.ids = ids
         self.dtype = params.value_dtype
         self.shape = ids.shape.concatenate([params.dim])
         self.device = self.handle.device
