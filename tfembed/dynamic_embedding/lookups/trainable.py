@@ -10,7 +10,6 @@ import tensorflow as tf
 from tfembed import checks, errors
 from tfembed.dynamic_embedding.lookups.gradient_source import GradientSource
 from tfembed.dynamic_embedding.tensorflow1.graph_lookups import (
-    GraphRows,
     graph_rows,
     has_variables,
     keeps_tensors,
@@ -22,8 +21,6 @@ from tfembed.ops import private, record_access, tape_records, trainable_rows
 
 __all__ = [
     "LISTENERS",
-    "LookupBuffer",
-    "RefusedUses",
     "TrainableWrapper",
     "buffer",
     "check_max_norm",
@@ -91,7 +88,7 @@ def _is_of_replicas(anchor: Any) -> bool:
     So it is where Keras builds a model under a strategy, and nothing is trained.
     """
     return (
-        isinstance(anchor, LookupBuffer)
+        isinstance(anchor, TrainableWrapper)
         and tf.distribute.in_cross_replica_context()
         and isinstance(anchor._buffer, tf.distribute.DistributedValues)
     )
@@ -135,96 +132,68 @@ def clip_rows(
     return tf.clip_by_norm(rows, max_norm, axes=[-1])
 
 
-class RefusedUses:
-    """Says what to do instead to what takes rows of a table for a variable.
-
-    Each property is what one user of variables asks for first. Those that it
-    may do without raise an AttributeError, as its `hasattr` expects.
-
-    Attributes:
-      name: of the lookup.
-      params: the `Variable` that the rows come from.
-    """
-
-    name: Any
-    params: Any
-
-    @property
-    def initial_value(self) -> Any:
-        """Not there: raises UnsupportedError."""
-        raise errors.UnsupportedError(
-            f"'{self.name}' has no initial value: it stands for rows of the "
-            f"table '{self.params.name}', other ones for other ids. What copies "
-            "or averages variables (tf.train.ExponentialMovingAverage) takes "
-            "dense ones; list these."
-        )
-
-    @property
-    def _save_slice_info(self) -> Any:
-        """What Savers ask the variables that they are given for first."""
-        raise errors.UnsupportedError(
-            f"'{self.name}' stands for rows of the table '{self.params.name}'; "
-            "they are saved with the table. Give a Saver the Variable itself, or "
-            "no `var_list`."
-        )
-
-    def _ref(self) -> Any:
-        """What TensorFlow's own optimizers ask variables of a graph for."""
-        raise errors.UnsupportedError(
-            self._not_alone("tf.compat.v1.train optimizers")
-        )
-
-    @property
-    def constraint(self) -> Any:
-        """What tf_keras' optimizers without slots ask for first."""
-        raise errors.UnsupportedError(self._not_alone("Keras' optimizers"))
-
-    @property
-    def _unique_id(self) -> str:
-        """What its other optimizers ask for; it may be missing."""
-        raise AttributeError(self._not_alone("Keras' optimizers"))
-
-    def _not_alone(self, optimizers: str) -> str:
-        return (
-            f"'{self.name}' stands for rows of the table '{self.params.name}', "
-            f"which {optimizers} do not train by themselves. Wrap the optimizer "
-            "in a DynamicEmbeddingOptimizer, or give it the dense variables "
-            "alone, as `var_list`."
-        )
-
-    @property
-    def sparse_read(self) -> Any:
-        """Not there: rows are read by key, with `embedding_lookup`."""
-        raise AttributeError(f"'{self.name}' has no sparse_read.")
-
-    @property
-    def gather_nd(self) -> Any:
-        """Not there: rows are read by key, with `embedding_lookup`."""
-        raise AttributeError(f"'{self.name}' has no gather_nd.")
-
-
 _VALUE_KEY = "VARIABLE_VALUE"  # What savers call a variable's tensor.
 
 
-class LookupBuffer(RefusedUses, GradientSource, tf.Variable):
-    """Stands for rows of a table where a tf.Variable is asked for.
+def buffer(
+    dtype: tf.DType, name: str, row_shape: Sequence[int] = ()
+) -> tf.Variable:
+    """A variable of any shape, empty at first, and in a SavedModel always.
 
-    It is a source of gradients, and `tf.Module.trainable_variables` lists it.
+    What it holds is of one process: a model that serves must not bring along
+    whom it was looked up for last.
+    """
+    empty = tf.zeros([0, *row_shape], dtype)
+    variable = private.unnamed_variable(
+        name,
+        initial_value=empty,
+        trainable=False,
+        shape=tf.TensorShape(None),
+    )
+    # No checkpoint saves it, so this is for SavedModels alone.
+    variable._serialize_to_tensors = lambda: {_VALUE_KEY: tf.identity(empty)}
+    return variable
+
+
+class TrainableWrapper(GradientSource, tf.Variable):
+    """What `return_trainable=True` gives: lookups of one name, to differentiate by.
+
+    `tape.gradient(loss, wrapper)` gives the IndexedSlices of the lookups that
+    returned it, by key; `tape.gradient(loss, variable)` those of all lookups.
+    Give an optimizer one of the two. `tf.Module.trainable_variables` lists it.
+    Eager mode and graphs of TensorFlow 1.
+
     Its value is a copy of rows, of any shape, and no part of a checkpoint; the
-    table is. Base of `TrainableWrapper`.
+    table is. Code that takes it for a dense variable is refused: each property
+    that raises is the first that such code asks for, and the error says what to
+    do instead.
+
+    In eager mode a variable's lookups of one name return one wrapper, while it
+    lives, whose ids and value are those of the last. After an optimizer's step
+    the value is what the step made of these rows.
+
+    In a graph each lookup has a wrapper of its own, which
+    `tf.compat.v1.trainable_variables()` lists: `tf.gradients(loss, wrapper)` is
+    the gradient of that lookup. Its value is what the lookup reads, and it is
+    called after its handle.
 
     Args:
-      params: the `Variable` that the rows come from.
+      params: the `Variable`.
+      ids: keys of any shape.
       max_norm: what the rows' lengths are limited to, or None.
-      name: of the lookup.
-      trainable: whether it is a source of gradients, if `params` is trainable.
-      graph_rows: in a graph of TensorFlow 1, what takes a buffer's place.
+      name: the lookup's name.
+      trainable: whether its rows carry gradients, if `params` is trainable.
+      model_mode: accepted for TFRA's sake; see `ModelMode`.
 
     Attributes:
-      params: the `Variable`.
+      params: the `Variable` that the rows come from.
       max_norm: the limit.
+      ids: what is looked up.
+      exists: bool, ids.shape, which of them were there; of `bp_v2` variables.
 
     Raises:
+      tfembed.errors.UnsupportedError: (also NotImplementedError) inside of a
+        tf.function, or of a branch or loop of a graph.
       tfembed.errors.ArgumentError: a `max_norm` that is no number above 0.
       tfembed.errors.DtypeError: a `max_norm`, and rows that are no floats.
     """
@@ -240,23 +209,42 @@ class LookupBuffer(RefusedUses, GradientSource, tf.Variable):
     def __init__(
         self,
         params: Any,
-        max_norm: float | None,
+        ids: Any,
+        max_norm: float | None = None,
         *,
-        name: str,
-        trainable: bool,
-        graph_rows: GraphRows | None = None,
+        name: str = "TrainableWrapper",
+        trainable: bool = True,
+        model_mode: str | None = None,
     ) -> None:
+        del model_mode
+        rows_of_graph = graph_rows(params, ids, name)
+        if rows_of_graph is None and not tf.executing_eagerly():
+            raise errors.UnsupportedError(
+                f"{type(self).__name__}s are made in eager mode only, and in "
+                "graphs of TensorFlow 1 outside of their branches and loops. "
+                "Inside a tf.function differentiate by the Variable itself, or "
+                "look up through a ShadowVariable that was made outside."
+            )
         check_max_norm(max_norm, params)
         self.params = params
         self.max_norm = max_norm
-        self._name = name
         self._trainable = bool(trainable) and params.trainable
-        self._buffer: Any = graph_rows
-        if graph_rows is None:
+        # TensorFlow's variables say by it whether a graph of TensorFlow 1 has them.
+        self._in_graph_mode = rows_of_graph is not None
+        self._buffer: Any = rows_of_graph
+        if rows_of_graph is None:
+            self.ids, self._name = ids, name
             self._buffer = buffer(params.value_dtype, name, [params.dim])
-        # As of TensorFlow's variables: whether a graph of TensorFlow 1 has it.
-        self._in_graph_mode = graph_rows is not None
+        else:
+            self.ids, self._name = rows_of_graph.ids, rows_of_graph.handle.name
+        self.exists: Any = None
+        self._fetched: tf.Tensor | None = None
+        self._element: tf.Tensor | None = None  # What sessions fetch.
+        self._is_behind = False  # A step has moved the rows since.
+        self._tracked_slots: list[TrainableWrapper] = []
         self._track_trackable(params, "params")
+        params.remember_trainable(self, name)
+        note_lookup_variable(self)
 
     @property
     def name(self) -> str:
@@ -312,183 +300,6 @@ class LookupBuffer(RefusedUses, GradientSource, tf.Variable):
         is_read = not self._in_graph_mode and self.dtype == tf.float32
         return self._buffer if is_read else None
 
-    @property
-    def _handle(self) -> tf.Tensor:
-        """`handle`, as TensorFlow's own variables call it inside."""
-        return self.handle
-
-    @property
-    def op(self) -> tf.Operation:
-        """The operation of the handle, in a graph of TensorFlow 1."""
-        return self.handle.op
-
-    def is_initialized(self, name: str | None = None) -> tf.Tensor:
-        """True: there is nothing to initialize."""
-        return tf.constant(True, name=name)
-
-    @property
-    def initializer(self) -> tf.Operation | None:
-        """An operation that does nothing; None in eager mode."""
-        if not self._in_graph_mode:
-            return None
-        with self.handle.graph.as_default():
-            return tf.no_op()
-
-    def to_proto(self, export_scope: str | None = None) -> None:
-        """None: a meta graph has the lookup's operations, not this object."""
-        del export_scope
-
-    def value(self) -> tf.Tensor:
-        """The value, without a gradient."""
-        return tf.stop_gradient(self._buffer.value())
-
-    def __tf_tensor__(
-        self, dtype: tf.DType | None = None, name: str | None = None
-    ) -> tf.Tensor:
-        value = self.value()
-        if dtype is not None and dtype != value.dtype:
-            raise errors.DtypeError(
-                f"'{self.name}' has rows of {value.dtype.name}; got dtype "
-                f"{dtype.name}. Cast them."
-            )
-        return tf.identity(value, name)
-
-    def numpy(self) -> Any:
-        """The value as an array; eager mode only."""
-        return self._buffer.numpy()
-
-    def assign(self, value: Any, *args: Any, **kwargs: Any) -> Any:
-        """Replaces the value; `update_op` writes it into the table."""
-        return self._buffer.assign(value, *args, **kwargs)
-
-    # Compared and hashed as an object: anchors of gradients are looked up.
-    __hash__ = object.__hash__
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __ne__(self, other: object) -> bool:
-        return self is not other
-
-    def __repr__(self) -> str:
-        kind = type(self).__name__
-        return f"<{kind} '{self.name}' of '{self.params.name}'>"
-
-    def _gather_saveables_for_checkpoint(self) -> dict[str, Any]:
-        return {}
-
-    def _trackable_children(
-        self, save_type: str = "checkpoint", **kwargs: Any
-    ) -> dict[str, Any]:
-        children = super()._trackable_children(save_type, **kwargs)
-        if save_type == "savedmodel":  # Functions may have captured them.
-            children.update(self._buffers())
-        return children
-
-    def _buffers(self) -> dict[str, tf.Variable]:
-        """The variables that lookups write, by name."""
-        return {"rows": self._buffer}
-
-    def _write_object_proto(self, proto: Any, options: Any) -> None:
-        """Tells a SavedModel that this is an object with a table, no variable."""
-        del options
-        proto.user_object.identifier = "_generic_user_object"
-        proto.user_object.version.producer = 1
-        proto.user_object.version.min_consumer = 1
-
-
-def buffer(
-    dtype: tf.DType, name: str, row_shape: Sequence[int] = ()
-) -> tf.Variable:
-    """A variable of any shape, empty at first, and in a SavedModel always.
-
-    What it holds is of one process: a model that serves must not bring along
-    whom it was looked up for last.
-    """
-    empty = tf.zeros([0, *row_shape], dtype)
-    variable = private.unnamed_variable(
-        name,
-        initial_value=empty,
-        trainable=False,
-        shape=tf.TensorShape(None),
-    )
-    # No checkpoint saves it, so this is for SavedModels alone.
-    variable._serialize_to_tensors = lambda: {_VALUE_KEY: tf.identity(empty)}
-    return variable
-
-
-class TrainableWrapper(LookupBuffer):
-    """What `return_trainable=True` gives: lookups of one name, to differentiate by.
-
-    `tape.gradient(loss, wrapper)` gives the IndexedSlices of the lookups that
-    returned it, by key; `tape.gradient(loss, variable)` those of all lookups.
-    Give an optimizer one of the two. Eager mode and graphs of TensorFlow 1.
-
-    In eager mode a variable's lookups of one name return one wrapper, while it
-    lives, whose ids and value are those of the last. After an optimizer's step
-    the value is what the step made of these rows.
-
-    In a graph each lookup has a wrapper of its own, which
-    `tf.compat.v1.trainable_variables()` lists: `tf.gradients(loss, wrapper)` is
-    the gradient of that lookup. Its value is what the lookup reads, and it is
-    called after its handle.
-
-    Args:
-      params: the `Variable`.
-      ids: keys of any shape.
-      max_norm: what the rows' lengths are limited to, or None.
-      name: the lookup's name.
-      trainable: whether its rows carry gradients, if `params` is trainable.
-      model_mode: accepted for TFRA's sake; see `ModelMode`.
-
-    Attributes:
-      ids: what is looked up.
-      exists: bool, ids.shape, which of them were there; of `bp_v2` variables.
-
-    Raises:
-      tfembed.errors.UnsupportedError: (also NotImplementedError) inside of a
-        tf.function, or of a branch or loop of a graph.
-    """
-
-    def __init__(
-        self,
-        params: Any,
-        ids: Any,
-        max_norm: float | None = None,
-        *,
-        name: str = "TrainableWrapper",
-        trainable: bool = True,
-        model_mode: str | None = None,
-    ) -> None:
-        del model_mode
-        rows_of_graph = graph_rows(params, ids, name)
-        if rows_of_graph is None and not tf.executing_eagerly():
-            raise errors.UnsupportedError(
-                f"{type(self).__name__}s are made in eager mode only, and in "
-                "graphs of TensorFlow 1 outside of their branches and loops. "
-                "Inside a tf.function differentiate by the Variable itself, or "
-                "look up through a ShadowVariable that was made outside."
-            )
-        super().__init__(
-            params,
-            max_norm,
-            name=rows_of_graph.handle.name if rows_of_graph else name,
-            trainable=trainable,
-            graph_rows=rows_of_graph,
-        )
-        self.ids = rows_of_graph.ids if rows_of_graph else ids
-        self.exists: Any = None
-        self._fetched: tf.Tensor | None = None
-        self._element: tf.Tensor | None = None  # What sessions fetch.
-        self._is_behind = False  # A step has moved the rows since.
-        self._tracked_slots: list[TrainableWrapper] = []
-        params.remember_trainable(self, name)
-        note_lookup_variable(self)
-
-    def prefetch_values(self, update: bool = False) -> tf.Tensor:
-        """The rows of `ids`, without a gradient; looked up again if `update`."""
-        return self.transform(self._fetch(self._keys(), update))
-
     def read_value(self, do_prefetch: bool = True) -> tf.Tensor:
         """The rows, ids.shape + [dim].
 
@@ -498,6 +309,27 @@ class TrainableWrapper(LookupBuffer):
             without a gradient.
         """
         return self._read(self._keys()) if do_prefetch else self.value()
+
+    def prefetch_values(self, update: bool = False) -> tf.Tensor:
+        """The rows of `ids`, without a gradient; looked up again if `update`."""
+        return self.transform(self._fetch(self._keys(), update))
+
+    def value(self) -> tf.Tensor:
+        """The value, without a gradient; in a graph what `read_value` reads."""
+        if self._in_graph_mode:
+            return self.read_value()
+        self._catch_up()
+        return tf.stop_gradient(self._buffer.value())
+
+    def numpy(self) -> Any:
+        """The value as an array; eager mode only."""
+        self._catch_up()
+        return self._buffer.numpy()
+
+    def assign(self, value: Any, *args: Any, **kwargs: Any) -> Any:
+        """Replaces the value; `update_op` writes it into the table."""
+        self._is_behind = False
+        return self._buffer.assign(value, *args, **kwargs)
 
     def update_op(self, v0: Any = None) -> Any:
         """Writes the value into the table, and notes it by the restrict policy.
@@ -521,22 +353,13 @@ class TrainableWrapper(LookupBuffer):
             return params.accum(ids, v0, self.value(), self.exists)
         return params.upsert(ids, self.value())
 
-    def value(self) -> tf.Tensor:
-        """The value, without a gradient; in a graph what `read_value` reads."""
-        if self._in_graph_mode:
-            return self.read_value()
-        self._catch_up()
-        return super().value()
+    def size(self) -> tf.Tensor:
+        """The number of keys in the table."""
+        return self.params.size()
 
-    def numpy(self) -> Any:
-        """The value as an array; eager mode only."""
-        self._catch_up()
-        return super().numpy()
-
-    def assign(self, value: Any, *args: Any, **kwargs: Any) -> Any:
-        """Replaces the value; `update_op` writes it into the table."""
-        self._is_behind = False
-        return super().assign(value, *args, **kwargs)
+    def transform(self, result: tf.Tensor) -> tf.Tensor:
+        """Scales rows [..., dim] that are longer than `max_norm` down to it."""
+        return clip_rows(result, self.max_norm, self.params)
 
     def stand_for(
         self, ids: tf.Tensor, rows: tf.Tensor, exists: tf.Tensor
@@ -561,19 +384,114 @@ class TrainableWrapper(LookupBuffer):
         self._fetched = None
         self._is_behind = True
 
+    def is_initialized(self, name: str | None = None) -> tf.Tensor:
+        """True: there is nothing to initialize."""
+        return tf.constant(True, name=name)
+
+    @property
+    def initializer(self) -> tf.Operation | None:
+        """An operation that does nothing; None in eager mode."""
+        if not self._in_graph_mode:
+            return None
+        with self.handle.graph.as_default():
+            return tf.no_op()
+
+    @property
+    def op(self) -> tf.Operation:
+        """The operation of the handle, in a graph of TensorFlow 1."""
+        return self.handle.op
+
+    def to_proto(self, export_scope: str | None = None) -> None:
+        """None: a meta graph has the lookup's operations, not this object."""
+        del export_scope
+
+    def __tf_tensor__(
+        self, dtype: tf.DType | None = None, name: str | None = None
+    ) -> tf.Tensor:
+        value = self.value()
+        if dtype is not None and dtype != value.dtype:
+            raise errors.DtypeError(
+                f"'{self.name}' has rows of {value.dtype.name}; got dtype "
+                f"{dtype.name}. Cast them."
+            )
+        return tf.identity(value, name)
+
+    # Compared and hashed as an object: anchors of gradients are looked up.
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __ne__(self, other: object) -> bool:
+        return self is not other
+
+    def __repr__(self) -> str:
+        kind = type(self).__name__
+        return f"<{kind} '{self.name}' of '{self.params.name}'>"
+
+    @property
+    def initial_value(self) -> Any:
+        """Not there: raises UnsupportedError."""
+        raise errors.UnsupportedError(
+            f"'{self.name}' has no initial value: it stands for rows of the "
+            f"table '{self.params.name}', other ones for other ids. What copies "
+            "or averages variables (tf.train.ExponentialMovingAverage) takes "
+            "dense ones; list these."
+        )
+
+    @property
+    def sparse_read(self) -> Any:
+        """Not there: rows are read by key, with `embedding_lookup`."""
+        raise AttributeError(f"'{self.name}' has no sparse_read.")
+
+    @property
+    def gather_nd(self) -> Any:
+        """Not there: rows are read by key, with `embedding_lookup`."""
+        raise AttributeError(f"'{self.name}' has no gather_nd.")
+
+    @property
+    def constraint(self) -> Any:
+        """What tf_keras' optimizers without slots ask for first."""
+        raise errors.UnsupportedError(self._not_alone("Keras' optimizers"))
+
+    @property
+    def _unique_id(self) -> str:
+        """What its other optimizers ask for; it may be missing."""
+        raise AttributeError(self._not_alone("Keras' optimizers"))
+
+    def _ref(self) -> Any:
+        """What TensorFlow's own optimizers ask variables of a graph for."""
+        raise errors.UnsupportedError(
+            self._not_alone("tf.compat.v1.train optimizers")
+        )
+
+    @property
+    def _save_slice_info(self) -> Any:
+        """What Savers ask the variables that they are given for first."""
+        raise errors.UnsupportedError(
+            f"'{self.name}' stands for rows of the table '{self.params.name}'; "
+            "they are saved with the table. Give a Saver the Variable itself, or "
+            "no `var_list`."
+        )
+
+    def _not_alone(self, optimizers: str) -> str:
+        return (
+            f"'{self.name}' stands for rows of the table '{self.params.name}', "
+            f"which {optimizers} do not train by themselves. Wrap the optimizer "
+            "in a DynamicEmbeddingOptimizer, or give it the dense variables "
+            "alone, as `var_list`."
+        )
+
+    @property
+    def _handle(self) -> tf.Tensor:
+        """`handle`, as TensorFlow's own variables call it inside."""
+        return self.handle
+
     def _as_graph_element(self) -> tf.Tensor:
         """What a session fetches for it, made once: runs add nothing to graphs."""
         if self._element is None:
             self._element = self.value()
         return self._element
-
-    def size(self) -> tf.Tensor:
-        """The number of keys in the table."""
-        return self.params.size()
-
-    def transform(self, result: tf.Tensor) -> tf.Tensor:
-        """Scales rows [..., dim] that are longer than `max_norm` down to it."""
-        return clip_rows(result, self.max_norm, self.params)
 
     def _keys(self) -> tf.Tensor:
         return arguments.id_tensor(self.ids, self.params)
@@ -631,6 +549,28 @@ class TrainableWrapper(LookupBuffer):
                 )
         known = set(self._tracked_slots)
         self._tracked_slots += [slot for slot in slots if slot not in known]
+
+    def _gather_saveables_for_checkpoint(self) -> dict[str, Any]:
+        return {}
+
+    def _trackable_children(
+        self, save_type: str = "checkpoint", **kwargs: Any
+    ) -> dict[str, Any]:
+        children = super()._trackable_children(save_type, **kwargs)
+        if save_type == "savedmodel":  # Functions may have captured them.
+            children.update(self._buffers())
+        return children
+
+    def _buffers(self) -> dict[str, tf.Variable]:
+        """The variables that lookups write, by name."""
+        return {"rows": self._buffer}
+
+    def _write_object_proto(self, proto: Any, options: Any) -> None:
+        """Tells a SavedModel that this is an object with a table, no variable."""
+        del options
+        proto.user_object.identifier = "_generic_user_object"
+        proto.user_object.version.producer = 1
+        proto.user_object.version.min_consumer = 1
 
 
 def _is_of_here(rows: tf.Tensor | None) -> bool:
@@ -696,4 +636,4 @@ def trainable_wrapper_filter(
 
 
 def _is_of_a_table(variable: Any) -> bool:
-    return isinstance(variable, (LookupBuffer, EmbeddingWeights))
+    return isinstance(variable, (TrainableWrapper, EmbeddingWeights))
