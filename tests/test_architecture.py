@@ -264,8 +264,6 @@ ONE_CHILD = {
     "RestrictPolicy": "users derive their own policies from it",
     "ShadowVariable": "TFRA's public class; Keras' layers have one of a table",
     "TrainableWrapper": "TFRA's public class; a ShadowVariable is one there",
-    "HostEngine": "the steps of engines whose batches wait on the host",
-    "XlaEngine": "one device; its child spreads tables over replicas",
     "TableShard": "a shard of numbers; its child has strings",
 }
 

@@ -33,7 +33,7 @@ _CLASSES = {
     "host": ("tfembed.embedding.host.engine", "HostEngine"),
     "tpu_host": ("tfembed.embedding.tpu.host_engine", "TpuHostEngine"),
     "tpu_xla": ("tfembed.embedding.xla.sharded_engine", "XlaShardedEngine"),
-    "xla": ("tfembed.embedding.xla.engine", "XlaEngine"),
+    "xla": ("tfembed.embedding.xla.engine", "XlaDeviceEngine"),
     "tpu": ("tfembed.embedding.tpu.engine", "TpuEngine"),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -24,7 +25,13 @@ from tfembed.embedding.steps.step_forms import StepName
 from tfembed.embedding.steps.step_queue import StepQueue
 from tfembed.ops.private import number_tensor
 
-__all__ = ["FusedStep", "HostEngine", "learning_rates", "rules_of"]
+__all__ = [
+    "FusedStep",
+    "HostEngine",
+    "QueuedEngine",
+    "learning_rates",
+    "rules_of",
+]
 
 
 def rules_of(plan: EmbeddingPlan) -> list[Any]:
@@ -190,8 +197,8 @@ class FusedStep:
         )
 
 
-class HostEngine:
-    """Looks up all features of a batch in one op, and updates them in another.
+class QueuedEngine(abc.ABC):
+    """The steps of an engine whose batches wait on the host.
 
     Each (replica, name) has a queue of batches (`step_queue.py`). The tables
     are there once; a step's update sums the gradients of all replicas and
@@ -202,6 +209,9 @@ class HostEngine:
       plan: the features and tables.
       options: how it works.
       shapes: not needed: those of a step come with its batches.
+
+    Attributes:
+      tables: one per table of the plan.
     """
 
     def __init__(
@@ -216,9 +226,6 @@ class HostEngine:
         self._options = options
         self._steps = NamedSteps(plan, options.bound)
         self.tables: list[HostTable] = self._make_tables(owner)
-        self._row_features = RowFeatures(owner, plan, self.tables)
-        self._fused_tables = self._new_fused_tables()
-        self._fused_steps: dict[StepName, FusedStep] = {}
         rates = [getattr(r, "learning_rate", None) for r in plan.optimizers]
         is_constant = all(type(rate) is float for rate in rates)
         self._constant_rates = rates if is_constant else None
@@ -226,30 +233,51 @@ class HostEngine:
         self._counting = [table for table in self.tables if table.counts_steps]
         self._nonfinite_rows = self._new_counts()
 
-    @property
-    def _device(self) -> str:
-        """Where the tables are."""
-        return HOST
-
-    def _new_fused_tables(self) -> FusedTables | None:
-        """What the ops of a step take; None where a program does the steps."""
-        return FusedTables(self._plan, self.tables)
-
-    def _new_counts(self) -> Any:
-        with tf.device(self._device):
-            return private.single_variable(
-                initial_value=tf.zeros([len(self.tables)], tf.int64),
-                trainable=False,
-                name="nonfinite_rows",
-            )
-
+    @abc.abstractmethod
     def _make_tables(self, owner: Any) -> list[HostTable]:
-        return [
-            make_table(owner, config, optimizer)
-            for config, optimizer in zip(
-                self._plan.tables, self._plan.optimizers, strict=True
-            )
-        ]
+        """Makes the tables of the plan; `owner` saves them."""
+
+    @abc.abstractmethod
+    def _new_counts(self) -> Any:
+        """Makes the variable that counts each table's sums that are not finite."""
+
+    @abc.abstractmethod
+    def _fused(self, name: StepName) -> FusedStep | None:
+        """Returns the steps of a name whose batches stay in their queue's ops.
+
+        None where batches leave the queue to be looked up.
+        """
+
+    @abc.abstractmethod
+    def look_up(
+        self, features: Sequence[Any], plans: Sequence[Any]
+    ) -> list[tf.Tensor]:
+        """The activations of features that no queue holds.
+
+        Args:
+          features: FeatureIds.
+          plans: one per feature.
+        """
+
+    @abc.abstractmethod
+    def update(
+        self,
+        features: Sequence[Any],
+        plans: Sequence[Any],
+        gradients: Sequence[tf.Tensor],
+        rates: tf.Tensor | None = None,
+    ) -> None:
+        """Trains the tables for features that no queue holds.
+
+        Args:
+          features: FeatureIds of all replicas.
+          plans: one per feature.
+          gradients: per feature, in the shape of its activations.
+          rates: per table; None: as they are now.
+
+        Raises:
+          tfembed.errors.StateError: a table has no optimizer.
+        """
 
     def enqueue(
         self,
@@ -293,7 +321,6 @@ class HostEngine:
 
     def forget(self, name: StepName) -> None:
         """Forgets an idle name; eager."""
-        self._fused_steps.pop(name, None)
         self._steps.forget(name)
 
     def dequeue(self, replica: int, name: StepName) -> list[tf.Tensor]:
@@ -374,73 +401,10 @@ class HostEngine:
         """Applies the updates that wait for the next step."""
         self._steps.flush(self._update)
 
-    def look_up(
-        self, features: Sequence[Any], plans: Sequence[Any]
-    ) -> list[tf.Tensor]:
-        """The activations of features that no queue holds.
-
-        Args:
-          features: FeatureIds.
-          plans: one per feature.
-        """
-        with tf.device(HOST):
-            return self._row_features.look_up(features, plans)
-
-    def update(
-        self,
-        features: Sequence[Any],
-        plans: Sequence[Any],
-        gradients: Sequence[tf.Tensor],
-        rates: tf.Tensor | None = None,
-    ) -> None:
-        """Trains the tables for features that no queue holds.
-
-        Args:
-          features: FeatureIds of all replicas.
-          plans: one per feature.
-          gradients: per feature, in the shape of its activations.
-          rates: per table; None: as they are now.
-
-        Raises:
-          tfembed.errors.StateError: a table has no optimizer.
-        """
-        rules = rules_of(self._plan)
-        if rates is None:
-            rates = self.rates()
-        with tf.device(HOST):
-            step, of_weights = self._row_features.differentiate(
-                features, plans, gradients, self._options.nonfinite
-            )
-            # Where either refuses a gradient, nothing is changed.
-            with tf.control_dependencies(of_weights.values()):
-                nonfinite = update_tables(
-                    self._plan,
-                    self.tables,
-                    rules,
-                    step,
-                    tf.unstack(rates, len(self.tables)),
-                    self._options.nonfinite,
-                )
-            with tf.control_dependencies([nonfinite]):
-                self._row_features.train_weights(of_weights)
-            self._note(nonfinite)
-
     def _note(self, nonfinite: tf.Tensor) -> None:
         self._nonfinite_rows.assign_add(nonfinite)
         for table in self._counting:
             table.note_training_step()
-
-    def _fused(self, name: StepName) -> FusedStep | None:
-        """The steps of a name whose batches may stay in their queue's ops."""
-        if self._fused_tables is None:
-            return None
-        if name not in self._fused_steps:
-            self._fused_steps[name] = FusedStep(
-                self._fused_tables,
-                self._steps.formats(name),
-                self._steps.form(name),
-            )
-        return self._fused_steps[name]
 
     def _look_up(self, name: StepName, batch: Batch) -> list[tf.Tensor]:
         return self.look_up(batch.features, self._plans(name))
@@ -490,10 +454,6 @@ class HostEngine:
         """What functions hold beside the tables, for models of them."""
         return [self._nonfinite_rows, *self._steps.resources]
 
-    def exchange_rounds(self) -> dict[tuple[str, ...], int]:
-        """Nothing is exchanged."""
-        return {}
-
     def rates(self) -> tf.Tensor:
         """The learning rates now, float32, one per table.
 
@@ -504,3 +464,93 @@ class HostEngine:
             return tf.constant(self._constant_rates, tf.float32)
         names = [config.name for config in self._plan.tables]
         return tf.stack(learning_rates(rules_of(self._plan), names))
+
+
+class HostEngine(QueuedEngine):
+    """Looks up all features of a batch in one op, and updates them in another.
+
+    Args:
+      owner, plan, options, shapes: as for QueuedEngine.
+    """
+
+    def __init__(
+        self,
+        owner: Any,
+        plan: EmbeddingPlan,
+        options: EngineOptions,
+        shapes: OutputShapes | None = None,
+    ) -> None:
+        super().__init__(owner, plan, options, shapes)
+        self._row_features = RowFeatures(owner, plan, self.tables)
+        self._fused_tables = FusedTables(plan, self.tables)
+        self._fused_steps: dict[StepName, FusedStep] = {}
+
+    def _make_tables(self, owner: Any) -> list[HostTable]:
+        return [
+            make_table(owner, config, optimizer)
+            for config, optimizer in zip(
+                self._plan.tables, self._plan.optimizers, strict=True
+            )
+        ]
+
+    def _new_counts(self) -> Any:
+        with tf.device(HOST):
+            return private.single_variable(
+                initial_value=tf.zeros([len(self.tables)], tf.int64),
+                trainable=False,
+                name="nonfinite_rows",
+            )
+
+    def forget(self, name: StepName) -> None:
+        """Forgets an idle name; eager."""
+        self._fused_steps.pop(name, None)
+        super().forget(name)
+
+    def look_up(
+        self, features: Sequence[Any], plans: Sequence[Any]
+    ) -> list[tf.Tensor]:
+        """As QueuedEngine's."""
+        with tf.device(HOST):
+            return self._row_features.look_up(features, plans)
+
+    def update(
+        self,
+        features: Sequence[Any],
+        plans: Sequence[Any],
+        gradients: Sequence[tf.Tensor],
+        rates: tf.Tensor | None = None,
+    ) -> None:
+        """As QueuedEngine's."""
+        rules = rules_of(self._plan)
+        if rates is None:
+            rates = self.rates()
+        with tf.device(HOST):
+            step, of_weights = self._row_features.differentiate(
+                features, plans, gradients, self._options.nonfinite
+            )
+            # Where either refuses a gradient, nothing is changed.
+            with tf.control_dependencies(of_weights.values()):
+                nonfinite = update_tables(
+                    self._plan,
+                    self.tables,
+                    rules,
+                    step,
+                    tf.unstack(rates, len(self.tables)),
+                    self._options.nonfinite,
+                )
+            with tf.control_dependencies([nonfinite]):
+                self._row_features.train_weights(of_weights)
+            self._note(nonfinite)
+
+    def _fused(self, name: StepName) -> FusedStep:
+        if name not in self._fused_steps:
+            self._fused_steps[name] = FusedStep(
+                self._fused_tables,
+                self._steps.formats(name),
+                self._steps.form(name),
+            )
+        return self._fused_steps[name]
+
+    def exchange_rounds(self) -> dict[tuple[str, ...], int]:
+        """Nothing is exchanged."""
+        return {}

@@ -1,7 +1,8 @@
-"""The xla engine on one device: tables in its memory, and programs by XLA."""
+"""The xla engine: tables in the memory of a device, and programs by XLA."""
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +12,7 @@ import tensorflow as tf
 from tfembed import errors
 from tfembed.embedding import private
 from tfembed.embedding.features.inputs import StepFormat
-from tfembed.embedding.host.engine import HostEngine
+from tfembed.embedding.host.engine import QueuedEngine
 from tfembed.embedding.host.tables import HostTable, make_static_table
 from tfembed.embedding.steps.batch_queue import Batch
 from tfembed.embedding.steps.step_forms import StepName
@@ -27,7 +28,7 @@ from tfembed.embedding.xla.stack import Stack, StackVariables
 from tfembed.ops import exchange
 from tfembed.ops.private import traced_for_xla
 
-__all__ = ["XlaEngine", "why_missing"]
+__all__ = ["XlaDeviceEngine", "XlaEngine", "why_missing"]
 
 
 def why_missing() -> str | None:
@@ -35,7 +36,15 @@ def why_missing() -> str | None:
     return exchange.why_missing() or None
 
 
-class XlaEngine(HostEngine):
+def _memory_of_tables() -> str:
+    """The device of tables that one device holds."""
+    strategy = tf.distribute.get_strategy()
+    if isinstance(strategy, tf.distribute.OneDeviceStrategy):
+        return str(strategy.extended.worker_devices[0])
+    return "/GPU:0" if tf.config.list_logical_devices("GPU") else "/CPU:0"
+
+
+class XlaEngine(QueuedEngine):
     """Tables in the memory of a GPU, or of the CPU.
 
     In a function that XLA compiles, enqueue, dequeue and apply_gradients are a
@@ -43,7 +52,7 @@ class XlaEngine(HostEngine):
     lookups and updates are compiled functions of their own.
 
     Args:
-      owner, plan, options, shapes: as for HostEngine.
+      owner, plan, options, shapes: as for QueuedEngine.
 
     Raises:
       tfembed.errors.UnsupportedError: several replicas, or a table or option
@@ -56,6 +65,8 @@ class XlaEngine(HostEngine):
     ) -> None:
         check_replicas()
         check_plan(plan, options.nonfinite)
+        # Tables are made outside of functions, and used wherever these run.
+        self._device = _memory_of_tables()
         super().__init__(owner, plan, options, shapes)
         self._traced = TraceQueues()
         self._inputs = XlaInputs(plan)
@@ -68,49 +79,18 @@ class XlaEngine(HostEngine):
             self._rounds,
         )
 
-    @property
-    def _device(self) -> str:
-        strategy = tf.distribute.get_strategy()
-        if isinstance(strategy, tf.distribute.OneDeviceStrategy):
-            return str(strategy.extended.worker_devices[0])
-        return "/GPU:0" if tf.config.list_logical_devices("GPU") else "/CPU:0"
-
-    def _make_tables(self, owner: Any) -> list[HostTable]:
-        # Made outside of functions, and used by them wherever they run.
-        self._place = self._device
-        return [
-            make_static_table(owner, config, rule, self._new_variable)
-            for config, rule in zip(
-                self._plan.tables, self._plan.optimizers, strict=True
-            )
-        ]
-
+    @abc.abstractmethod
     def _stacks(self) -> list[StackVariables]:
-        # Nothing is exchanged on one device: each table stays on its own.
-        return [
-            StackVariables(
-                Stack((i,), (rows,), 1, width, rule),
-                table.parameters,
-                tuple(table.slots.values()),
-            )
-            for i, (table, rule) in enumerate(
-                zip(self.tables, self._plan.optimizers, strict=True)
-            )
-            for rows, width in [table.parameters.shape.as_list()]
-        ]
+        """Lists the variables of tables that share an exchange."""
+
+    @abc.abstractmethod
+    def _new_rounds(self) -> Any:
+        """Makes what counts each exchange's rounds; None: nothing is exchanged."""
 
     @property
     def resources(self) -> list[Any]:
         """What functions hold beside the tables, for models of them."""
         return [*super().resources, *self._inputs.resources]
-
-    def _new_rounds(self) -> Any:
-        """Nothing is exchanged on one device."""
-        return None
-
-    def _new_variable(self, **arguments: Any) -> Any:
-        with tf.device(self._place):
-            return private.single_variable(**arguments)
 
     def enqueue(
         self,
@@ -118,7 +98,7 @@ class XlaEngine(HostEngine):
         batches: Mapping[int, Batch],
         formats: Sequence[list[StepFormat]],
     ) -> None:
-        """As HostEngine's.
+        """As QueuedEngine's.
 
         Raises:
           tfembed.errors.UnsupportedError: also for a batch of no samples.
@@ -145,7 +125,7 @@ class XlaEngine(HostEngine):
             self._traced.put(name, Batch(batch.training, sized))
 
     def dequeue(self, replica: int, name: StepName) -> list[tf.Tensor]:
-        """As HostEngine's.
+        """As QueuedEngine's.
 
         Raises:
           tfembed.errors.StateError: also where a function that XLA compiles did
@@ -162,7 +142,7 @@ class XlaEngine(HostEngine):
         names: Sequence[StepName],
         gradients: Sequence[Sequence[tf.Tensor]],
     ) -> None:
-        """As HostEngine's."""
+        """As QueuedEngine's."""
         if not traced_for_xla():
             super().apply_gradients(names, gradients)
             return
@@ -170,17 +150,17 @@ class XlaEngine(HostEngine):
         features = self._traced.finish(name).features
         self.update(features, self._plans(name), gradients[0])
 
-    def _new_fused_tables(self) -> None:
-        """Nothing: a program takes a batch's ids, and no queue."""
+    def _fused(self, name: StepName) -> None:
+        """None: a program takes a batch's ids, and no queue."""
 
     def look_up(
         self, features: Sequence[Any], plans: Sequence[Any]
     ) -> list[tf.Tensor]:
-        """As HostEngine's."""
+        """As QueuedEngine's."""
         if traced_for_xla():
             return self._programs.look_up(self._inputs.traced(features, plans))
         entries = self._inputs.checked(features, plans)
-        with tf.device(self._place):
+        with tf.device(self._device):
             return self._programs.look_up(entries)
 
     def update(
@@ -190,7 +170,7 @@ class XlaEngine(HostEngine):
         gradients: Sequence[tf.Tensor],
         rates: tf.Tensor | None = None,
     ) -> None:
-        """As HostEngine's."""
+        """As QueuedEngine's."""
         if rates is None:
             rates = self.rates()
         if traced_for_xla():
@@ -198,5 +178,52 @@ class XlaEngine(HostEngine):
             self._programs.update(entries, gradients, rates)
             return
         entries = self._inputs.checked(features, plans)
-        with tf.device(self._place):
+        with tf.device(self._device):
             self._programs.update(entries, gradients, rates)
+
+
+class XlaDeviceEngine(XlaEngine):
+    """The engine of one device: each table stays on its own, none is exchanged.
+
+    Arguments and errors are those of XlaEngine.
+    """
+
+    def _make_tables(self, owner: Any) -> list[HostTable]:
+        return [
+            make_static_table(owner, config, rule, self._new_variable)
+            for config, rule in zip(
+                self._plan.tables, self._plan.optimizers, strict=True
+            )
+        ]
+
+    def _new_counts(self) -> Any:
+        with tf.device(self._device):
+            return private.single_variable(
+                initial_value=tf.zeros([len(self.tables)], tf.int64),
+                trainable=False,
+                name="nonfinite_rows",
+            )
+
+    def _stacks(self) -> list[StackVariables]:
+        return [
+            StackVariables(
+                Stack((i,), (rows,), 1, width, rule),
+                table.parameters,
+                tuple(table.slots.values()),
+            )
+            for i, (table, rule) in enumerate(
+                zip(self.tables, self._plan.optimizers, strict=True)
+            )
+            for rows, width in [table.parameters.shape.as_list()]
+        ]
+
+    def _new_rounds(self) -> None:
+        """None: nothing is exchanged."""
+
+    def exchange_rounds(self) -> dict[tuple[str, ...], int]:
+        """Nothing is exchanged."""
+        return {}
+
+    def _new_variable(self, **arguments: Any) -> Any:
+        with tf.device(self._device):
+            return private.single_variable(**arguments)
