@@ -9,13 +9,11 @@ import tensorflow as tf
 
 __all__ = [
     "TableGradient",
-    "check_finite_sums",
-    "count_not_finite",
     "finite_rows",
-    "finite_sums",
     "insert_drawn",
     "insert_missing",
     "sum_by_key",
+    "usable_sums",
 ]
 
 # The gradient of a table by key, and its `Variable`.
@@ -48,30 +46,39 @@ def finite_rows(values: tf.Tensor) -> tf.Tensor:
     return tf.reduce_all(tf.math.is_finite(values), axis=-1)
 
 
-def finite_sums(slices: tf.IndexedSlices) -> tf.IndexedSlices:
-    """Those of a variable's sums that are finite."""
-    keep = tf.where(finite_rows(slices.values))[:, 0]
-    return tf.IndexedSlices(
-        tf.gather(slices.values, keep), tf.gather(slices.indices, keep)
-    )
+def usable_sums(
+    slices: tf.IndexedSlices, nonfinite: str, table: str
+) -> tuple[tf.IndexedSlices, tf.Tensor]:
+    """Leaves out sums that are not finite, or refuses them.
 
+    Args:
+      slices: a table's sums, by distinct key.
+      nonfinite: "skip", "refuse" or "allow", which lets all pass.
+      table: what errors call the table.
 
-def count_not_finite(slices: tf.IndexedSlices) -> tf.Tensor:
-    """How many of a variable's sums are not finite, int64 []."""
-    is_bad = tf.logical_not(finite_rows(slices.values))
-    return tf.math.count_nonzero(is_bad, dtype=tf.int64)
+    Returns:
+      The sums to use; and int64 [], how many sums have a NaN or an infinity.
 
-
-def check_finite_sums(
-    slices: tf.IndexedSlices, params: Any
-) -> tf.Operation | None:
-    """Fails, as `nonfinite="refuse"` asks, where a sum is not finite."""
-    return tf.debugging.assert_equal(
-        count_not_finite(slices),
-        tf.constant(0, tf.int64),
-        f"The summed gradient of a key of '{params.name}' is not finite, and "
-        "nonfinite='refuse'",
-    )
+    Raises:
+      tf.errors.InvalidArgumentError: there are such and nonfinite="refuse"; when
+        it runs.
+    """
+    keys, values = slices.indices, slices.values
+    is_finite = finite_rows(values)
+    count = tf.math.count_nonzero(tf.logical_not(is_finite), dtype=tf.int64)
+    if nonfinite == "skip":
+        keep = tf.where(is_finite)[:, 0]
+        keys, values = tf.gather(keys, keep), tf.gather(values, keep)
+    elif nonfinite == "refuse":
+        check = tf.debugging.assert_equal(
+            count,
+            tf.constant(0, tf.int64),
+            f"The summed gradient of a key of table '{table}' is not finite, and "
+            "nonfinite='refuse'; nothing was changed",
+        )
+        with tf.control_dependencies([] if check is None else [check]):
+            keys, values = tf.identity(keys), tf.identity(values)
+    return tf.IndexedSlices(values, keys), count
 
 
 def insert_drawn(
@@ -86,13 +93,12 @@ def insert_drawn(
     Returns:
       What must run before the update.
     """
-    sums = sum_by_key(gradients)
-    checks = []
-    if nonfinite == "refuse":
-        checks = [check_finite_sums(*pair) for pair in sums]
-    with tf.control_dependencies([c for c in checks if c is not None]):
-        if nonfinite == "skip":
-            sums = [(finite_sums(slices), params) for slices, params in sums]
+    sums = [
+        (usable_sums(slices, nonfinite, params.name)[0], params)
+        for slices, params in sum_by_key(gradients)
+    ]
+    # Where one is refused, nothing is inserted.
+    with tf.control_dependencies([slices.values for slices, _ in sums]):
         return insert_missing(sums)
 
 

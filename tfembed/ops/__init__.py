@@ -12,6 +12,7 @@ _library.load()
 _library.load_xla()
 
 from tfembed.ops import exchange, step, table  # noqa: E402 - a missing library is explained first
+from tfembed.ops.combiners import combine  # noqa: E402
 from tfembed.ops.gradients import (  # noqa: E402
     check_forward_mode,
     record_access,
@@ -37,6 +38,7 @@ __all__ = [
     "FeatureIds",
     "FeaturePlan",
     "check_forward_mode",
+    "combine",
     "exchange",
     "feature_ids",
     "flat_ids",

@@ -7,17 +7,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed import errors
+from tfembed import errors, ops
 
 __all__ = ["NAMES", "combine_bags", "combine_dense", "reduce_pooling"]
 
-# combiner: rows [n, dim], bag of each row [n], number of bags -> [bags, dim].
-# A bag without rows gives zeros.
-_BAGS: dict[str, Callable[..., tf.Tensor]] = {
-    "mean": tf.math.unsorted_segment_mean,
-    "sqrtn": tf.math.unsorted_segment_sqrt_n,
-    "sum": tf.math.unsorted_segment_sum,
-}
+_BAGS = ("mean", "sqrtn", "sum")  # The combiners that have a value for no rows.
 # combiner: tensor, axes -> tensor without them.
 _DENSE: dict[str, Callable[..., tf.Tensor]] = {
     "max": tf.reduce_max,
@@ -81,4 +75,4 @@ def combine_bags(
             "Bags of any number of ids are combined by one of "
             f"{sorted(_BAGS)}; got {combiner!r}."
         )
-    return _BAGS[combiner](rows, bags, num_bags)
+    return ops.combine(rows, None, bags, num_bags, combiner)

@@ -347,7 +347,7 @@ def look_up_bags(
     rows, *wrapper = found if return_trainable else (found,)
     weights = None if bags.weights is None else bags.weights.values
     rows = tf.gather(rows, places)
-    combined = _combine(rows, weights, bags.places, bags.count, combiner)
+    combined = ops.combine(rows, weights, bags.places, bags.count, combiner)
     return (combined, *wrapper) if return_trainable else combined
 
 
@@ -377,45 +377,9 @@ def _fused(params: Any, bags: Bags, combiner: str, name: str) -> tf.Tensor:
             feature,
             bags.places,
             params,
-            functools.partial(_combine, combiner=combiner),
+            functools.partial(ops.combine, combiner=combiner),
         )
     return tf.cast(combined, params.value_dtype)
-
-
-def _combine(
-    rows: tf.Tensor,
-    weights: tf.Tensor | None,
-    places: tf.Tensor,
-    count: tf.Tensor,
-    combiner: str,
-) -> tf.Tensor:
-    """Combines rows [n, dim] into [batch, dim]; half precision in float32."""
-    dtype = rows.dtype
-    if dtype in (tf.bool, tf.string):
-        raise errors.DtypeError(
-            f"Rows of {dtype.name} cannot be combined; look the ids up one by "
-            "one with `embedding_lookup`."
-        )
-    if not dtype.is_floating and combiner != "sum":
-        raise errors.DtypeError(
-            f"Rows of {dtype.name} can be combined by 'sum' only; got combiner "
-            f"'{combiner}'."
-        )
-    if dtype in _HALF:
-        rows = tf.cast(rows, tf.float32)
-    if weights is None:
-        weights = tf.ones_like(places, rows.dtype)
-    else:
-        weights = tf.cast(weights, rows.dtype)
-        rows *= weights[:, tf.newaxis]
-    combined = tf.math.unsorted_segment_sum(rows, places, count)
-    if combiner != "sum":
-        squared = weights**2 if combiner == "sqrtn" else weights
-        divisor = tf.math.unsorted_segment_sum(squared, places, count)
-        if combiner == "sqrtn":
-            divisor = tf.sqrt(divisor)
-        combined = tf.math.divide_no_nan(combined, divisor[:, tf.newaxis])
-    return tf.cast(combined, dtype)
 
 
 def safe_embedding_lookup_sparse(

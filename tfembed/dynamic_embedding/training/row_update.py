@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -10,13 +11,9 @@ from tfembed import errors
 from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.foreign_optimizers.key_sums import (
     TableGradient,
-    count_not_finite,
-    finite_sums,
     insert_missing,
     sum_by_key,
-)
-from tfembed.foreign_optimizers.key_sums import (
-    check_finite_sums as check_finite,
+    usable_sums,
 )
 from tfembed.foreign_optimizers.row_rule import RowRule, TableRows, _overload
 
@@ -50,22 +47,25 @@ def update_rows(
         than a table may hold. No table is changed.
     """
     sums = sum_by_key(gradients)
-    checks = [
+    checks: list[Any] = [
         check
         for slices, params in sums
         for check in params.table.check_room(slices.indices)
+        if check is not None
     ]
-    if nonfinite == "refuse":
-        checks += [check_finite(slices, params) for slices, params in sums]
-    with tf.control_dependencies([c for c in checks if c is not None]):
-        count = tf.zeros([], tf.int64)
-        if nonfinite != "allow":
-            count = tf.add_n([count_not_finite(slices) for slices, _ in sums])
-        if nonfinite == "skip":
-            sums = [(finite_sums(slices), params) for slices, params in sums]
-        with tf.control_dependencies(insert_missing(sums)):
-            tables = [_read(slices, params, rule) for slices, params in sums]
-            moved = rule.update(tables, learning_rate)
+    usable = [usable_sums(s, nonfinite, params.name) for s, params in sums]
+    count = tf.zeros([], tf.int64)
+    if nonfinite != "allow":
+        count = tf.add_n([found for _, found in usable])
+    sums = [
+        (s, params) for (s, _), (_, params) in zip(usable, sums, strict=True)
+    ]
+    checks += [slices.values for slices, _ in sums]
+    with tf.control_dependencies(checks):
+        inserted = insert_missing(sums)
+    with tf.control_dependencies([*checks, *inserted]):
+        tables = [_read(slices, params, rule) for slices, params in sums]
+        moved = rule.update(tables, learning_rate)
     for before, after, (slices, params) in zip(
         tables, moved, sums, strict=True
     ):

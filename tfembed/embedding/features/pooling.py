@@ -1,9 +1,4 @@
-"""Gather and combine with TensorFlow's own ops.
-
-    sum: S = sum(w e)    mean: S / sum(w)    sqrtn: S / sqrt(sum(w ** 2))
-
-Where the divisor is 0, and for samples without ids, the result is 0.
-"""
+"""Gather with TensorFlow's own ops, and combine the rows of each sample."""
 
 from __future__ import annotations
 
@@ -14,13 +9,14 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.ops import combine
 from tfembed.ops.private import traced_for_xla
 
 __all__ = [
     "Pooling",
     "Wanted",
     "check_indices",
-    "combine",
+    "combine_floats",
     "gathered_once",
     "sequence_length_of",
     "static_rows",
@@ -98,7 +94,7 @@ def want_sparse(
         ids = tf.sparse.reshape(ids, matrix)  # -1 cannot be told of no ids.
 
     def combined(rows: tf.Tensor) -> tf.Tensor:
-        pooled = combine(
+        pooled = combine_floats(
             rows,
             None if weights is None else weights.values,
             ids.indices[:, 0],
@@ -153,7 +149,7 @@ def want_ragged(
         )
 
     def combined(rows: tf.Tensor) -> tf.Tensor:
-        pooled = combine(
+        pooled = combine_floats(
             rows,
             None if weights is None else weights.values,
             ids.value_rowids(),
@@ -263,50 +259,24 @@ def _place(ids: tf.SparseTensor, how: Pooling, check: Any) -> Wanted:
     return Wanted(_after(check, ids.values), placed)
 
 
-def combine(
+def combine_floats(
     rows: tf.Tensor,
     weights: tf.Tensor | None,
     samples: tf.Tensor,
     num_samples: tf.Tensor,
     combiner: str,
 ) -> tf.Tensor:
-    """Rows [n, dim] of the samples [n], to [num_samples, dim].
-
-    Sums are of float32, of float64 for float64; the result has the rows' dtype.
-
-    Args:
-      rows: floats of any width.
-      weights: None, or numbers [n].
-      samples: of the rows; those below 0 are passed over.
-      num_samples: a scalar.
-      combiner: "sum", "mean" or "sqrtn".
+    """As `ops.combine`, for tables that may hold other numbers than floats.
 
     Raises:
       tfembed.errors.DtypeError: rows that are no floats.
-      tf.errors.InvalidArgumentError: when it runs: not as many weights as rows.
     """
     if not rows.dtype.is_floating:
         raise errors.DtypeError(
             f"Rows must be floats to be combined by {combiner!r}; got "
             f"{rows.dtype.name}. Cast the table."
         )
-    dtype = tf.float64 if rows.dtype == tf.float64 else tf.float32
-
-    def add_up(values: Any) -> tf.Tensor:
-        return tf.math.unsorted_segment_sum(values, samples, num_samples)
-
-    if weights is None:
-        weights = tf.ones_like(samples, dtype)
-    # As many as samples, or this raises: one would be spread over all of them.
-    column = tf.stack([tf.size(samples), 1])
-    weights = tf.reshape(tf.cast(weights, dtype), column)
-    total = add_up(tf.cast(rows, dtype) * weights)
-    if combiner == "mean":
-        total = tf.math.divide_no_nan(total, add_up(weights))
-    elif combiner == "sqrtn":
-        norm = tf.sqrt(add_up(weights * weights))
-        total = tf.math.divide_no_nan(total, norm)
-    return tf.cast(total, rows.dtype)
+    return combine(rows, weights, samples, num_samples, combiner)
 
 
 def static_rows(

@@ -136,20 +136,13 @@ class RowFeature:
                 tf.boolean_mask(x, inside)
                 for x in (rows, weights, sample, place)
             )
-            pooled = _sums(
+            pooled = tf.math.unsorted_segment_sum(
                 rows * weights[:, tf.newaxis],
                 sample * length + place,
                 batch * length,
             )
             return tf.reshape(pooled, [-1, length, self.config.dim])
-        total = _sums(rows * weights[:, tf.newaxis], sample, batch)
-        if self.config.combiner == "sum":
-            return total
-        if self.config.combiner == "mean":
-            divisor = _sums(weights, sample, batch)
-        else:
-            divisor = tf.sqrt(_sums(weights * weights, sample, batch))
-        return tf.math.divide_no_nan(total, divisor[:, tf.newaxis])
+        return ops.combine(rows, weights, sample, batch, self.config.combiner)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -255,9 +248,6 @@ def _kept(
     if keep is None:
         return list(parts)
     return [tf.boolean_mask(part, keep) for part in parts]
-
-
-_sums: Callable[..., tf.Tensor] = tf.math.unsorted_segment_sum
 
 
 def make_combiner_weights(owner: Any, config: Any) -> Any:

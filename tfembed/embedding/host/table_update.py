@@ -11,55 +11,16 @@ import tensorflow as tf
 from tfembed import errors, ops, optimizers
 from tfembed.embedding.host.tables import HostTable
 from tfembed.embedding.plan import EmbeddingPlan
+from tfembed.foreign_optimizers.key_sums import usable_sums
 from tfembed.ops import FeatureIds, FeaturePlan
 from tfembed.tables import HashTable
 
 __all__ = [
     "StepGradients",
-    "finite_sums",
     "fused_arguments",
     "update_rows",
     "update_tables",
 ]
-
-
-def finite_sums(
-    ids: tf.Tensor, sums: tf.Tensor, nonfinite: str, table: str
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """What an update may use of summed gradients.
-
-    Args:
-      ids: distinct, [n].
-      sums: [n, dim].
-      nonfinite: "skip", "refuse" or "allow".
-      table: what errors call the table.
-
-    Returns:
-      The ids and sums to use, and int64 [] the number of those with a NaN or an
-      infinity.
-
-    Raises:
-      tf.errors.InvalidArgumentError: there are such and nonfinite="refuse"; when
-        it runs.
-    """
-    is_finite = tf.reduce_all(tf.math.is_finite(sums), axis=1)
-    count = tf.math.count_nonzero(tf.logical_not(is_finite), dtype=tf.int64)
-    if nonfinite == "allow":
-        return ids, sums, count
-    if nonfinite == "refuse":
-        check = tf.debugging.assert_equal(
-            count,
-            tf.constant(0, tf.int64),
-            f"The summed gradient of an id of table {table!r} has a NaN or an "
-            "infinity; nothing was changed",
-        )
-        with tf.control_dependencies([] if check is None else [check]):
-            return tf.identity(ids), tf.identity(sums), count
-    return (
-        tf.boolean_mask(ids, is_finite),
-        tf.boolean_mask(sums, is_finite),
-        count,
-    )
 
 
 def update_rows(
@@ -196,11 +157,11 @@ def update_tables(
     sums = _custom_sums(plan, tables, custom, step)
     usable = {}
     for t, (ids, values) in zip(custom, sums, strict=True):
-        *usable[t], counts[t] = finite_sums(
-            ids, values, nonfinite, plan.tables[t].name
+        usable[t], counts[t] = usable_sums(
+            tf.IndexedSlices(values, ids), nonfinite, plan.tables[t].name
         )
     # Where one refuses a gradient or an id, nothing is changed.
-    checked: list[Any] = [part for parts in usable.values() for part in parts]
+    checked: list[Any] = [sums.values for sums in usable.values()]
     checked += _bounds(tables, usable)
     if fused:
         with tf.control_dependencies(checked):
@@ -209,26 +170,26 @@ def update_tables(
             )
         counts.update(zip(fused, tf.unstack(found, len(fused)), strict=True))
     with tf.control_dependencies([*checked, *(counts[t] for t in fused)]):
-        for t, (ids, values) in usable.items():
+        for t, own in usable.items():
             update_rows(
                 tables[t],
                 rules[t],  # type: ignore[arg-type]  # What is not fused is a CustomOptimizer.
-                ids,
-                values,
+                own.indices,
+                own.values,
                 rates[t],
             )
     return tf.stack([counts[t] for t in range(len(tables))])
 
 
 def _bounds(
-    tables: Sequence[HostTable], usable: Mapping[int, Sequence[tf.Tensor]]
+    tables: Sequence[HostTable], usable: Mapping[int, tf.IndexedSlices]
 ) -> list[tf.Operation]:
     """Checks that tables have room for ids that no fused update asks for."""
     checks: list[tf.Operation] = []
-    for t, (ids, _) in usable.items():
+    for t, sums in usable.items():
         table = tables[t].parameters
         if isinstance(table, HashTable):
-            checks += table.check_room(ids)
+            checks += table.check_room(sums.indices)
     return checks
 
 

@@ -23,7 +23,6 @@ from tfembed.embedding.features.output_shapes import (
 )
 from tfembed.embedding.features.pooling import (
     check_indices,
-    combine,
     sequence_length_of,
 )
 from tfembed.embedding.host.row_feature import places_of
@@ -221,7 +220,7 @@ class _Input:
             self.ids,
             samples,
             table,
-            functools.partial(combine, combiner=self.plan.combiner),
+            functools.partial(ops.combine, combiner=self.plan.combiner),
         )
 
     def activations(self, of_op: tf.Tensor, table: Any) -> tf.Tensor:
