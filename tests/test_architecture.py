@@ -254,6 +254,96 @@ def test_only_the_seam_asks_whether_a_session_runs_the_ops(path):
         assert "in_session_graph" not in path.read_text()
 
 
+def _private_modules() -> list[pathlib.Path]:
+    return [path for path in _python_files() if path.stem == "private"]
+
+
+def _defined(tree: ast.Module) -> set[str]:
+    """The names without an underscore that a module makes itself."""
+    names: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign):
+            names.update(t.id for t in node.targets if isinstance(t, ast.Name))
+        elif isinstance(node, ast.AnnAssign) and isinstance(
+            node.target, ast.Name
+        ):
+            names.add(node.target.id)
+    return {name for name in names if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("path", _private_modules(), ids=_relative)
+def test_an_entry_of_private_symbols_says_what_would_end_it(path):
+    tree = ast.parse(path.read_text())
+    (ended_by,) = [
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and node.targets[0].id == "ENDED_BY"
+    ]
+    entries = [key.value for key in ended_by.keys]
+
+    # A holder for values, and the list of versions, are no private symbols.
+    own = _defined(tree) - {"ENDED_BY", "TRIED_ON", "Untracked"}
+    assert sorted(entries) == sorted(own)
+
+
+def test_entries_of_private_symbols_were_tried_on_the_supported_versions():
+    from tfembed.ops import private
+
+    constraints = sorted((ROOT / "constraints").glob("tf-*.txt"))
+    versions = [
+        re.search(r"^tensorflow(?:-cpu)?==(\S+)", path.read_text(), re.M)[1]
+        for path in constraints
+    ]
+
+    assert list(private.TRIED_ON) == versions
+
+
+@pytest.mark.parametrize("path", _python_files(), ids=_relative)
+def test_only_private_modules_import_what_is_private(path):
+    if path.stem == "private":
+        return
+    found = re.findall(
+        r"^\s*(?:from|import) (tensorflow\.python|keras\.src|tf_keras\.src)",
+        path.read_text(),
+        re.MULTILINE,
+    )
+
+    assert found == []
+
+
+def _names_of_our_own() -> set[str]:
+    """Every name that tfembed defines or assigns to: methods, attributes."""
+    names: set[str] = {"_make"}  # A documented method of named tuples.
+    for path in _python_files():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                names.add(node.name)
+            elif isinstance(node, ast.Attribute) and isinstance(
+                node.ctx, ast.Store
+            ):
+                names.add(node.attr)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                names.add(node.id)
+    return names
+
+
+def test_only_private_modules_read_private_attributes_of_others():
+    own = _names_of_our_own()
+    found = {
+        f"{_relative(path)}: {node.attr}"
+        for path in _python_files()
+        if path.stem != "private"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+        and re.match(r"_[^_]", node.attr)
+        and node.attr not in own
+    }
+
+    assert found == set()
+
+
 # Bases with one child, and why each of them is one.
 ONE_CHILD = {
     "ArgumentError": "a public name; most errors are of this class itself",

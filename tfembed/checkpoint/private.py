@@ -1,6 +1,7 @@
-"""The private TensorFlow symbols that saving uses; there are no others.
+"""The private TensorFlow symbols of saving.
 
-Tried by tests/checkpoint/test_private.py on every supported version.
+Tried by tests/checkpoint/test_private.py, on the versions that
+`tfembed/ops/private.py` lists.
 """
 
 from __future__ import annotations
@@ -10,6 +11,15 @@ from typing import Any
 
 from tensorflow.python.saved_model import registration, save_context
 from tensorflow.python.training.saving import saveable_object
+
+# By entry, the public means that would end it.
+ENDED_BY = {
+    "SaveSpec": "the end of tf.compat.v1.train.Saver",
+    "SaveableObject": "the end of tf.compat.v1.train.Saver",
+    "exporting_saved_model": "a public way to ask what a trace is for",
+    "register_checkpoint_saver": "a public registration of savers",
+    "register_serializable": "a public registration of classes of SavedModels",
+}
 
 # What `tf.compat.v1.train.Saver` saves and restores, and its tensors.
 SaveableObject = saveable_object.SaveableObject

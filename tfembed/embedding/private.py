@@ -1,21 +1,20 @@
-"""The private TensorFlow symbols that the engine uses; there are no others.
+"""The private TensorFlow symbols of `TPUEmbedding` and its engines.
 
-Tried by tests/embedding/test_private.py on every supported version.
+Tried by tests/embedding/test_private.py, on the versions that
+`tfembed/ops/private.py` lists.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import sys
-import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import tensorflow as tf
 from tensorflow.python.eager import context, execute
 from tensorflow.python.saved_model.registration import registration
 
-from tfembed.ops.private import single_variable
+from tfembed.ops.private import running_frames, single_variable, track
 
 __all__ = [
     "Folder",
@@ -43,6 +42,30 @@ __all__ = [
     "without_mark",
 ]
 
+# By entry, the public means that would end it.
+ENDED_BY = {
+    "Folder": "a public trackable object without attributes",
+    "SINGLE_VARIABLE_ARGUMENTS": "an argument of tf.Variable: not distributed",
+    "VARIABLE_VALUE": "a public name of a variable's value in checkpoints",
+    "add_variable": "a public restore of what waits for a new variable",
+    "cores_per_replica": "a public property of TPUStrategy",
+    "describe_table": "a public TableDescriptor of a TableConfig",
+    "functions_since_run": "a public way to ask whether strategy.run calls this",
+    "is_made_inside_run": "a public way to ask whether strategy.run calls this",
+    "load_variables": "TPUEmbedding.load with no checkpoint",
+    "new_config_proto": "a public TPUEmbeddingConfiguration",
+    "note_callback_of": "checkpoint callbacks for objects of any class",
+    "num_hosts": "a public property of TPUStrategy",
+    "parsed_layouts": "public SparseCoreTableLayouts",
+    "retrieve_variables": "TPUEmbedding.retrieve into its variables",
+    "saved_captures": "tf.saved_model.save telling objects what uses them",
+    "tpu_devices": "a public property of TPUStrategy",
+    "tracked": "a public look at a child that was tracked by name",
+    "unchecked_call": "concrete functions that are called without checks",
+    "variables_of": "a public property of TensorFlow's TPUEmbedding",
+    "without_mark": "a public mark against tracking",
+}
+
 # The name of a variable's value in checkpoints.
 VARIABLE_VALUE = "VARIABLE_VALUE"
 
@@ -66,14 +89,6 @@ _CALLBACK = "tf.TPUEmbeddingCallback"
 
 # A trackable object without anything in it.
 Folder = tf.__internal__.tracking.AutoTrackable
-
-
-def track(owner: Any, name: str, child: Any) -> Any:
-    """Makes `child` part of what `owner` saves; restores it if that waits.
-
-    Unlike an attribute's, the name may have any form.
-    """
-    return owner._track_trackable(child, name=name)
 
 
 def tracked(owner: Any, name: str) -> Any:
@@ -253,7 +268,8 @@ def functions_since_run() -> int | None:
     None outside of it.
     """
     functions = 0
-    for file, name in _calls():
+    for frame in running_frames():
+        file, name = frame.f_code.co_filename, frame.f_code.co_name
         functions += _is(_TRACE, file, name)
         if _is(_RUN, file, name):
             return functions
@@ -296,24 +312,10 @@ def saved_captures(owner: Any, children: Iterable[Any]) -> set[int] | None:
 
 def _saved_view() -> Any:
     """TensorFlow's view of the model that is being saved, or None."""
-    callers = (frame.f_locals.get("self") for frame in _frames())
+    callers = (frame.f_locals.get("self") for frame in running_frames())
     return next(
         (c for c in callers if type(c).__name__ == "_AugmentedGraphView"), None
     )
-
-
-def _calls() -> Iterator[tuple[str, str]]:
-    """File and function of those that are running, innermost first."""
-    for frame in _frames():
-        yield frame.f_code.co_filename, frame.f_code.co_name
-
-
-def _frames() -> Iterator[types.FrameType]:
-    """Those that are running, innermost first."""
-    frame: types.FrameType | None = sys._getframe(1)
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
 
 
 def _is(place: tuple[str, str], file: str, name: str) -> bool:

@@ -1,7 +1,7 @@
-"""The private TensorFlow and Keras symbols of optimizers.
+"""The private TensorFlow and Keras symbols of optimizers, and of tf_keras' steps.
 
-Those of Keras' legacy ones are in `v2_private.py`; there are no others. Each is wrapped in a function here and tried by the tests of the optimizers on
-every supported version.
+Tried by tests/dynamic_embedding/training and tests/dynamic_embedding/tensorflow1,
+on the versions that `tfembed/ops/private.py` lists.
 """
 
 from __future__ import annotations
@@ -18,6 +18,53 @@ import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
 
 from tfembed import errors
+from tfembed.ops.private import running_frames
+
+_V1 = "the end of tf.compat.v1.train's optimizers"
+_V2 = "the end of Keras' legacy optimizers"
+_PURE = "optimizers of Keras as functions of a gradient and of slots"
+
+# By entry, the public means that would end it.
+ENDED_BY = {
+    "KerasTwin": _PURE,
+    "V1Twin": _V1,
+    "V2Twin": _V2,
+    "aggregates_as_usual": _V2,
+    "base_of": _V2,
+    "begin": _V2,
+    "build": "a `build` of all optimizers",
+    "constant": _V2,
+    "create_weights": _V2,
+    "decayed_rate": _V2,
+    "destroy": "a public variable that each run of a function makes",
+    "eager_copy": _V2,
+    "eager_mode": "a public tf.init_scope that is eager in graphs too",
+    "is_of_a_library": _V2,
+    "keras_decays": "a public `excludes_from_weight_decay(variable)`",
+    "keras_numbered": "names of Keras' optimizers without numbers",
+    "keras_overrides_whole_steps": _PURE,
+    "keras_schedule": "a public learning rate that is not evaluated",
+    "keras_state": _PURE,
+    "keras_update": _PURE,
+    "local_variable": "a public variable that each run of a function makes",
+    "name_of": _V2,
+    "number": _V2,
+    "options": _V2,
+    "overridden_step": _V2,
+    "sample_rows": _V1,
+    "state": _V2,
+    "stepping_model": "a public `tf_keras.Model` of the step that runs",
+    "twin": _V2,
+    "update": _V2,
+    "v1_begin": _V1,
+    "v1_create_state": _V1,
+    "v1_eager_copy": _V1,
+    "v1_finish": _V1,
+    "v1_option": _V1,
+    "v1_options": _V1,
+    "v1_twin": _V1,
+    "v1_update": _V1,
+}
 
 
 def keras_state(optimizer: Any) -> list[tf.Variable]:
@@ -500,14 +547,23 @@ def update(
     return optimizer._resource_apply_dense(gradient, rows, **given)
 
 
-def track(owner: Any, name: str, child: Any) -> None:
-    """Has `owner` save `child`."""
-    owner._track_trackable(child, name)
-
-
 def build(optimizer: Any, variables: Sequence[Any]) -> None:
     """Makes the slots of dense variables, for legacy optimizers and others."""
     if hasattr(optimizer, "build"):
         optimizer.build(variables)
     else:
         optimizer._create_all_weights(variables)
+
+
+def stepping_model() -> Any:
+    """The model of tf_keras whose training step is running, or None."""
+    tf_keras: Any = sys.modules.get("tf_keras")
+    if tf_keras is None:
+        return None
+    for frame in running_frames():
+        # TensorFlow 2.16's AutoGraph converts the methods of tf_keras.
+        if frame.f_code.co_name in ("train_step", "tf__train_step"):
+            found = frame.f_locals.get("self")
+            if isinstance(found, tf_keras.Model):
+                return found
+    return None

@@ -1,18 +1,22 @@
-"""The private TensorFlow symbols that the op wrappers use; there are no others.
+"""The private TensorFlow symbols of the op wrappers and the floors above them.
 
-Each is wrapped in a function here and tried by tests/ops/test_private.py on
-every supported version.
+Each is wrapped in a function here and tried by tests/ops/test_private.py. Every
+floor that needs more has a `private.py` of its own, of the same form; no other
+module uses private symbols (tests/test_architecture.py).
 """
 
 from __future__ import annotations
 
+import itertools
 import sys
+import types
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import backprop, forwardprop_util, record, tape
 from tensorflow.python.framework import (
     auto_control_deps,
@@ -31,6 +35,46 @@ from tensorflow.python.ops import (
 )
 from tensorflow.python.ops.parallel_for import control_flow_ops as parallel_for
 from tensorflow.python.util import dispatch, object_identity
+
+# The versions of TensorFlow that the entries of every `private.py` were tried on.
+TRIED_ON = ("2.16.2", "2.20.0", "2.21.0")
+
+# By entry, the public means that would end it.
+ENDED_BY = {
+    "Reference": "a public class for what `tf.Variable.ref` returns",
+    "acts_as_variable": "a public name of what tapes take for a variable",
+    "asked_by_custom_gradient": "a hook of tf.custom_gradient for its sources",
+    "asked_by_watch": "a hook of tape.watch for what it is given",
+    "captured": "a public tf.Graph.capture",
+    "control_flow_left": "a public way to ask a graph what branch or loop it is",
+    "handle_shape": "shape and dtype as attributes of resource handles",
+    "have_tangents": "ForwardAccumulator telling which tensors it follows",
+    "in_order": "automatic control dependencies as a public context",
+    "in_session_graph": "the end of tf.compat.v1.Session",
+    "is_in_loop": "a public way to ask an op what control flow it is in",
+    "is_recomputed": "tf.recompute_grad telling that it calls a function",
+    "is_vectorized": "a public way to ask whether what is traced is vectorized",
+    "leaves_old_branch": "the end of TensorFlow 1's control flow",
+    "mark_read_only": "an attribute of registered ops: resource read only",
+    "number_tensor": "an eager cache of constants that is bounded",
+    "orders_by_itself": "the end of tf.compat.v1.Session",
+    "outside_function": "gradients of functions that keep captured handles",
+    "register_dispatchable": "dispatch_for_api taking any class",
+    "register_read_only": "an attribute of registered ops: resource read only",
+    "running_frames": "the ends of the entries that walk frames",
+    "set_handle_shape": "shape functions run for eager resource handles",
+    "single_variable": "an argument of tf.Variable: not distributed",
+    "table_accessed": "freezing that leaves handles of unknown resources alone",
+    "tape_records": "a public tf.GradientTape.is_recording of the thread",
+    "tape_watches": "a public tape.watches(tensor)",
+    "traced_for_xla": "a public way to ask whether XLA compiles what is traced",
+    "track": "a public tracking of children under any name",
+    "unnamed_variable": "eager kernels of variables that are freed with them",
+    "untracked": "a public mark against tracking",
+    "variable_accessed": "a public tape.watch_accessed for all open tapes",
+    "waits_for_nothing": "the end of tf.compat.v1.Session",
+    "when_traced": "a public callback for the end of a trace",
+}
 
 Reference: Any = object_identity.Reference  # What `tf.Variable.ref` gives.
 
@@ -186,36 +230,46 @@ def have_tangents(tensors: Sequence[tf.Tensor]) -> bool:
     return bool(forwardprop_util.pack_tangents(inside).tangents)
 
 
+def running_frames() -> Iterator[types.FrameType]:
+    """The calls that run in this thread: the caller first, the outermost last."""
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _is_of(module: types.ModuleType, frame: types.FrameType) -> bool:
+    return bool(frame.f_globals.get("__name__") == module.__name__)
+
+
 def asked_by_custom_gradient() -> bool:
-    """Whether who called the caller is tf.custom_gradient itself."""
-    asking = sys._getframe(2)
-    return asking.f_globals.get("__name__") == custom_gradient.__name__
+    """Whether tf.custom_gradient itself called the caller."""
+    (asking,) = itertools.islice(running_frames(), 2, 3)
+    return _is_of(custom_gradient, asking)
 
 
 def asked_by_watch() -> bool:
     """Whether `tape.watch` takes apart what it is given, up to five calls above."""
-    frame: Any = sys._getframe(2)
-    for _ in range(5):
-        if frame is None:
-            return False
-        is_there = frame.f_globals.get("__name__") == backprop.__name__
-        if is_there and frame.f_code.co_name == "watch":
-            return True
-        frame = frame.f_back
-    return False
+    return any(
+        frame.f_code.co_name == "watch" and _is_of(backprop, frame)
+        for frame in itertools.islice(running_frames(), 2, 7)
+    )
 
 
 def is_recomputed() -> bool:
-    """Whether tf.recompute_grad calls this, and will again for a gradient."""
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        code = frame.f_code
-        if (
-            code.co_name in ("inner", "inner_recompute_grad")
-            and frame.f_globals.get("__name__") == custom_gradient.__name__
-        ):
+    """Whether tf.recompute_grad calls this, and will again for a gradient.
+
+    It stops the recording of tapes for the first call, and opens a tape for the
+    second. Where neither is the case no frame is looked at, so that a dequeue
+    outside of tapes pays nothing for the question.
+    """
+    may_record = record.could_possibly_record()
+    if not (may_record or pywrap_tfe.TFE_Py_TapeSetIsStopped()):
+        return False
+    for frame in running_frames():
+        is_inner = frame.f_code.co_name in ("inner", "inner_recompute_grad")
+        if is_inner and _is_of(custom_gradient, frame):
             return True
-        frame = frame.f_back
     return False
 
 
@@ -223,12 +277,20 @@ def is_vectorized() -> bool:
     """Whether what is traced runs many times: tf.vectorized_map, tape.jacobian."""
     if tf.executing_eagerly():
         return False  # TensorFlow traces what it vectorizes.
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        if frame.f_globals.get("__name__") == parallel_for.__name__:
-            return True
-        frame = frame.f_back
-    return False
+    return any(_is_of(parallel_for, frame) for frame in running_frames())
+
+
+def track(owner: Any, name: str, child: Any) -> Any:
+    """Makes `child` part of what `owner` saves; restores it if that waits.
+
+    Unlike an attribute's, the name may have any form.
+    """
+    return owner._track_trackable(child, name=name)
+
+
+def untracked(owner: Any, child: Any) -> Any:
+    """Marks `child`, before it becomes an attribute of `owner`, as not saved."""
+    return owner._no_dependency(child)
 
 
 def captured(handle: tf.Tensor) -> tf.Tensor:

@@ -1,6 +1,7 @@
-"""The private TensorFlow symbols that descriptions need; there are no others.
+"""The private TensorFlow symbols of descriptions.
 
-Tried by tests/optimizers/test_custom_optimizer.py.
+Tried by tests/optimizers/test_custom_optimizer.py, on the versions that
+`tfembed/ops/private.py` lists.
 """
 
 from __future__ import annotations
@@ -11,6 +12,11 @@ from typing import Any
 import tensorflow as tf
 
 __all__ = ["slots_of"]
+
+# By entry, the public means that would end it.
+ENDED_BY = {
+    "slots_of": "public names and initial values of a description's slots"
+}
 
 
 def slots_of(

@@ -15,6 +15,7 @@ from google.protobuf import wrappers_pb2
 from tfembed import errors
 from tfembed.initializers import RowInitializer
 from tfembed.ops import table as table_ops
+from tfembed.ops.private import track
 from tfembed.tables.partition import KeyPartition, Partitioner, shard_of
 
 __all__ = ["CheckpointMark", "ShardOptions", "ShardedTable", "TableShard"]
@@ -193,7 +194,7 @@ class ShardedTable(tf.__internal__.tracking.Trackable):
         self._slot_names: tuple[str, ...] = ()
         self._slot_widths: tuple[int, ...] = ()
         self._is_served = False
-        self._track_trackable(CheckpointMark(self), "mark")
+        track(self, "mark", CheckpointMark(self))
 
     @property
     def name(self) -> str:

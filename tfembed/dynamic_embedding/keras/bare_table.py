@@ -7,7 +7,6 @@ call puts a `BareTable` among this layer's own layers.
 
 from __future__ import annotations
 
-import inspect
 import sys
 import threading
 import warnings
@@ -17,22 +16,28 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras.src.backend.common import global_state
-from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 
 from tfembed import ops
 from tfembed.dynamic_embedding.keras import row_files
 from tfembed.dynamic_embedding.keras.float_ids import LayerKeys
 from tfembed.dynamic_embedding.keras.optimizer import KerasTableOptimizer
+from tfembed.dynamic_embedding.keras.private import (
+    add_layer,
+    called_layers,
+    disable_jit,
+    in_symbolic_scope,
+    innermost_layer,
+    models_running,
+)
 from tfembed.dynamic_embedding.keras.table_layer import TableLayer
 from tfembed.dynamic_embedding.keras.table_variable import TableVariable
 from tfembed.dynamic_embedding.tensorflow1.v2_optimizer import (
     frozen_tables,
     is_front,
-    stepping_model,
 )
 from tfembed.dynamic_embedding.variables.variable import Variable
-from tfembed.ops import private
+from tfembed.foreign_optimizers.private import stepping_model
+from tfembed.ops.private import when_traced
 
 __all__ = ["BareTable", "keys_to_build_with", "note_lookup"]
 
@@ -101,9 +106,8 @@ class BareTable(keras.layers.Layer):
         known.append(self)  # Where Keras looks for what it saves.
         if not layer.trainable:
             self.trainable = False
-        _add_layer(layer, self)
-        if getattr(model, "_jit_compile", False):
-            model.jit_compile = False
+        add_layer(layer, self)
+        disable_jit(model)
 
     def check_optimizer(self, layer: Any, model: Any) -> None:
         """Warns in the first step of a model whose optimizer trains no tables.
@@ -118,7 +122,7 @@ class BareTable(keras.layers.Layer):
             or isinstance(optimizer, KerasTableOptimizer)
             or model in self._told
             or not (layer.trainable and ops.tape_records())
-            or not any(_owners_of(model.train_step))
+            or not any(models_running(model.train_step))
         ):
             return
 
@@ -135,7 +139,7 @@ class BareTable(keras.layers.Layer):
         is_keras_step = type(model).train_step is keras.Model.train_step
         if is_keras_step:
             tell()
-        elif not private.when_traced(tell):
+        elif not when_traced(tell):
             step = int(optimizer.iterations)
             if self._steps.setdefault(model, step) != step:
                 tell()
@@ -167,13 +171,15 @@ def note_lookup(params: Any) -> None:
       params: a `Variable`; a tf.Variable, which Keras knows as little, can only
         be warned of.
     """
-    context = global_state.get_global_attribute("current_call_ctx")
+    context = called_layers()
     if context is not None:
-        layer, model = _innermost_layer(), context.entry_layer
+        layer, model = innermost_layer(), context.entry_layer
     elif in_symbolic_scope():  # A model is built, when it is loaded.
-        layer = model = next(_owners_of(keras.Model.build_from_config), None)
+        layer = model = next(
+            models_running(keras.Model.build_from_config), None
+        )
     elif ops.tape_records():  # Such as a `compute_loss` of users' own.
-        layer = model = next(_owners_of(keras.Model.train_step), None)
+        layer = model = next(models_running(keras.Model.train_step), None)
         if layer is None:
             _check_tf_keras(params)
     else:
@@ -198,7 +204,7 @@ def note_lookup(params: Any) -> None:
 
 def keys_to_build_with(ids: Any, params: Any) -> Any:
     """Keys in place of floats, by which Keras builds what has no keras.Input."""
-    context = global_state.get_global_attribute("current_call_ctx")
+    context = called_layers()
     is_built_now = in_symbolic_scope() and (
         context is None or isinstance(context.entry_layer, keras.Model)
     )
@@ -227,7 +233,7 @@ def _check_tf_keras(params: Any) -> None:
 
 def _warn_of_variable(variable: Any, layer: Any) -> None:
     """Warns in the first step of Keras' own, which cannot train it."""
-    model = next(_owners_of(keras.Model.train_step), None)
+    model = next(models_running(keras.Model.train_step), None)
     if model is None or not (layer.trainable and ops.tape_records()):
         return
     told = _TOLD.setdefault(model, set())
@@ -240,26 +246,6 @@ def _warn_of_variable(variable: Any, layer: Any) -> None:
             "own, or use tfembed.keras.layers.DistributedEmbedding.",
             stacklevel=2,
         )
-
-
-def _innermost_layer() -> Any:
-    """The layer whose call is running; None outside of calls."""
-    scopes = global_state.get_global_attribute("name_scope_stack") or []
-    callers = (scope.caller for scope in reversed(scopes))
-    return next(
-        (one for one in callers if isinstance(one, keras.layers.Layer)), None
-    )
-
-
-def _owners_of(method: Any) -> Iterator[Any]:
-    """Models of which a method is running, in this thread."""
-    function: Any = inspect.unwrap(method)
-    code = getattr(getattr(function, "__func__", function), "__code__", None)
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code is code:
-            yield frame.f_locals.get("self")
-        frame = frame.f_back
 
 
 def _holds(layer: Any, params: Variable) -> bool:
@@ -279,17 +265,6 @@ def _members(value: Any) -> Iterator[Any]:
         yield from value
     else:
         yield value
-
-
-def _add_layer(layer: Any, table: BareTable) -> None:
-    tracker = layer._tracker
-    was_locked, tracker.locked = tracker.locked, False
-    try:
-        tracker.add_to_store("layers", table)
-        if not any(one is table for one in layer._layers):
-            layer._layers.append(table)
-    finally:
-        tracker.locked = was_locked
 
 
 def _complaint(params: Variable, layer: Any, model: Any) -> str:

@@ -242,7 +242,7 @@ class TrainableWrapper(GradientSource, tf.Variable):
         self._element: tf.Tensor | None = None  # What sessions fetch.
         self._is_behind = False  # A step has moved the rows since.
         self._tracked_slots: list[TrainableWrapper] = []
-        self._track_trackable(params, "params")
+        private.track(self, "params", params)
         params.remember_trainable(self, name)
         note_lookup_variable(self)
 

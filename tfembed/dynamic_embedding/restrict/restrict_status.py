@@ -9,6 +9,7 @@ import tensorflow as tf
 from tfembed import checks, errors
 from tfembed.dynamic_embedding.restrict.restrict_policy import RestrictPolicy
 from tfembed.dynamic_embedding.variables.variable import Variable
+from tfembed.ops.private import track
 
 __all__ = ["FrequencyRestrictPolicy", "StatusPolicy", "TimestampRestrictPolicy"]
 
@@ -58,7 +59,7 @@ class StatusPolicy(RestrictPolicy):
         )
         var.table.let_follow(self._status.table)
         if var.checkpoint:
-            self._track_trackable(self._status, "status")
+            track(self, "status", self._status)
 
     @property
     def status(self) -> Variable:

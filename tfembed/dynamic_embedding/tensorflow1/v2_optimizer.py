@@ -23,12 +23,12 @@ from tfembed.dynamic_embedding.training.step_gradients import (
 )
 from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.foreign_optimizers import private
+from tfembed.ops.private import track
 
 __all__ = [
     "base_for",
     "frozen_tables",
     "is_front",
-    "stepping_model",
     "v2_table_optimizer",
 ]
 
@@ -96,7 +96,7 @@ class _Front:
     def __init__(self, engine: TableOptimizer) -> None:
         name = private.name_of(engine.optimizer)
         super().__init__(name)  # type: ignore[call-arg]
-        private.track(self, "engine", engine)
+        track(self, "engine", engine)
         self.engine = engine
         self.inner_optimizer = engine.optimizer
 
@@ -224,7 +224,7 @@ class _Front:
 
 def _with_looked_up(var_list: Any, tape: Any) -> Any:
     """Adds what a tape saw of tables to all trainable variables of a model."""
-    model = stepping_model()
+    model = private.stepping_model()
     given = var_list() if callable(var_list) else var_list
     if model is None or not isinstance(given, (list, tuple)):
         return given
@@ -239,21 +239,6 @@ def _with_looked_up(var_list: Any, tape: Any) -> Any:
         *given,
         *(v for v in seen if isinstance(v, Variable) and id(v) not in known),
     ]
-
-
-def stepping_model() -> Any:
-    """The model of tf_keras whose training step is running, or None."""
-    tf_keras = sys.modules.get("tf_keras")
-    frame: Any = sys._getframe(1) if tf_keras is not None else None
-    while frame is not None:
-        found = frame.f_locals.get("self")
-        # TensorFlow 2.16's AutoGraph converts the methods of tf_keras.
-        is_step = frame.f_code.co_name in ("train_step", "tf__train_step")
-        # A frame is walked only where tf_keras is a module.
-        if is_step and isinstance(found, tf_keras.Model):  # type: ignore[union-attr]
-            return found
-        frame = frame.f_back
-    return None
 
 
 def frozen_tables(model: Any) -> list[Variable]:

@@ -10,6 +10,7 @@ from tfembed import errors
 from tfembed.dynamic_embedding.files import table_files
 from tfembed.dynamic_embedding.files.table_files import BUFFER_SIZE
 from tfembed.dynamic_embedding.variables import arguments
+from tfembed.ops.private import untracked
 from tfembed.tables import HashTable
 
 __all__ = ["CuckooHashTable"]
@@ -64,7 +65,7 @@ class CuckooHashTable(tf.Module):
             devices=("/CPU:0" if device in ("", None) else device,),
             init_size=init_size,
         )
-        self._table = table if checkpoint else self._no_dependency(table)
+        self._table = table if checkpoint else untracked(self, table)
 
     @property
     def table(self) -> HashTable:

@@ -167,7 +167,7 @@ class Variable(
         )
         self._restrict_policy = make_policy(restrict_policy, self)
         if self.checkpoint and self._restrict_policy is not None:
-            self._track_trackable(self._restrict_policy, "restrict_policy")
+            private.track(self, "restrict_policy", self._restrict_policy)
 
     def upsert(self, keys: Any, values: Any, name: str | None = None) -> Any:
         """Writes the rows of `keys`; of a repeated key the last one stays.
@@ -679,7 +679,7 @@ class Variable(
         note_variable(self)
         self.saveable = None  # What a Saver of tf.compat.v1 saves.
         if self.checkpoint:
-            self._track_trackable(self._table, "table")
+            private.track(self, "table", self._table)
             self.saveable = add_to_savers(self._table)
         if self.saveable is not None:
             # For Savers that are given the variable itself, and for

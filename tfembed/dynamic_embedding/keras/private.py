@@ -1,0 +1,84 @@
+"""The private symbols of Keras 3 that show it tables.
+
+Tried by tests/dynamic_embedding/keras, on the versions of TensorFlow that
+`tfembed/ops/private.py` lists and the Keras that these bring.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+from keras.src.backend.common import global_state, symbolic_scope
+
+from tfembed.ops.private import running_frames
+
+__all__ = [
+    "add_layer",
+    "called_layers",
+    "disable_jit",
+    "in_symbolic_scope",
+    "innermost_layer",
+    "models_running",
+]
+
+# By entry, the public means that would end it.
+ENDED_BY = {
+    "add_layer": "a public `Layer.add_layer` after the layer was built",
+    "called_layers": "a public way to ask which layer is being called",
+    "disable_jit": "a public way to ask whether `compile` chose jit_compile",
+    "in_symbolic_scope": "a public way to ask whether shapes alone are computed",
+    "innermost_layer": "a public way to ask which layer is being called",
+    "models_running": "a public way to ask which model takes a step",
+}
+
+
+def called_layers() -> Any:
+    """The context of the layers that are being called, or None outside of calls.
+
+    Its `entry_layer` is the outermost one.
+    """
+    return global_state.get_global_attribute("current_call_ctx")
+
+
+def innermost_layer() -> Any:
+    """The layer whose call is running; None outside of calls."""
+    scopes = global_state.get_global_attribute("name_scope_stack") or []
+    callers = (scope.caller for scope in reversed(scopes))
+    return next(
+        (one for one in callers if isinstance(one, keras.layers.Layer)), None
+    )
+
+
+def in_symbolic_scope() -> bool:
+    """Whether Keras computes shapes alone, as when it builds what it loads."""
+    return bool(symbolic_scope.in_symbolic_scope())
+
+
+def models_running(method: Any) -> Iterator[Any]:
+    """The models whose `method` is running in this thread, innermost first."""
+    function: Any = inspect.unwrap(method)
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    for frame in running_frames():
+        if frame.f_code is code:
+            yield frame.f_locals.get("self")
+
+
+def add_layer(layer: Any, added: Any) -> None:
+    """Puts a layer among those of another, which may be built already."""
+    tracker = layer._tracker
+    was_locked, tracker.locked = tracker.locked, False
+    try:
+        tracker.add_to_store("layers", added)
+        if not any(one is added for one in layer._layers):
+            layer._layers.append(added)
+    finally:
+        tracker.locked = was_locked
+
+
+def disable_jit(model: Any) -> None:
+    """Has the steps of a model, where XLA would compile them, not compiled."""
+    if getattr(model, "_jit_compile", False):
+        model.jit_compile = False
