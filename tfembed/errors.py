@@ -12,7 +12,7 @@
 
 Each is also the builtin exception that TensorFlow and TensorFlow Recommenders
 Addons raise in the same place, so code that moves here keeps its `except`
-clauses. What only an op can see (shapes, ids, not-finite gradients) is
+clauses. Faults that only an op can see (shapes, ids, not-finite gradients) are
 `tf.errors.InvalidArgumentError`, as from TensorFlow's own ops.
 """
 

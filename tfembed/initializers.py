@@ -44,7 +44,7 @@ _NUM_ARGUMENTS = {
 
 @dataclasses.dataclass(frozen=True)
 class RowInitializer:
-    """What the row of a missing key is.
+    """The rule for the row of a missing key.
 
     kind                arguments       a column of the row
     "constant"          (value,)        value

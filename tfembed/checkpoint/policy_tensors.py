@@ -1,4 +1,4 @@
-"""What a table's policies noted, as tensors beside its keys and values."""
+"""The notes of a table's policies, as tensors beside its keys and values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def dtypes(table: HashTable) -> dict[str, tf.DType]:
 def export(table: HashTable) -> list[tf.Tensor]:
     """As `HashTable.export_columns`, and the tensors of `dtypes`.
 
-    Of one moment, as `table_snapshot.take` says.
+    All are of one moment, as `table_snapshot.take` says.
     """
     if not dtypes(table):
         return table.export_columns()
@@ -40,7 +40,7 @@ def export(table: HashTable) -> list[tf.Tensor]:
 def assert_fit(
     table: HashTable, keys: tf.Tensor, tensors: Sequence[tf.Tensor]
 ) -> list[tf.Operation]:
-    """What fails where tensors of `export` do not belong to `keys` [n].
+    """Makes checks that fail where tensors of `export` do not fit `keys` [n].
 
     Each of them may be missing: it is [0] then.
     """

@@ -35,8 +35,8 @@ def register_checkpoint_saver(
 ) -> None:
     """Has objects saved and restored by functions of ours.
 
-    They are called with `trackables`, a dict from an object's path in the
-    checkpoint to the object, and `file_prefix` or `merged_prefix`.
+    TensorFlow calls the functions with `trackables`, a dict from an object's
+    path in the checkpoint to the object, and `file_prefix` or `merged_prefix`.
     """
     registration.register_checkpoint_saver(
         package="tfembed",

@@ -40,7 +40,7 @@ def register() -> None:
 
 
 def tensor_prefix(object_path: str) -> str:
-    """What a table's tensors are called in a checkpoint, before "/keys".
+    """The name of a table's tensors in a checkpoint, before "/keys".
 
     Args:
       object_path: the attributes that lead from the saved object to the table,

@@ -99,10 +99,10 @@ class _Chunks:
 
 
 class TableSource:
-    """What a program, not an op, restores of a table of a checkpoint.
+    """The rows of a checkpointed table that a program, not an op, restores.
 
-    Those are rows that a partitioner deals, or a hash of strings, and keys that
-    wait for admission.
+    A program restores rows that a partitioner or a hash of strings deals out,
+    and keys that wait for admission.
 
     Args:
       table: where all that goes.
@@ -214,7 +214,7 @@ class TableSource:
         return tf.cast(keys, self.table.key_dtype)  # int32 is stored wider.
 
     def _to_shards(self, write: _Write) -> Callable[..., None]:
-        """What deals keys and what belongs to them to the shards."""
+        """Returns what deals keys and their columns to the shards."""
 
         def deal(keys: tf.Tensor, beside: tf.Tensor) -> None:
             parts = self.table.partition(keys)

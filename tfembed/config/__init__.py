@@ -1,4 +1,4 @@
-"""What a table is and how a feature is looked up in it."""
+"""Descriptions of tables, and of how a feature is looked up in one."""
 
 from tfembed.config.custom_combiner import CustomCombiner
 from tfembed.config.feature_config import FeatureConfig

@@ -123,7 +123,7 @@ def _bags(params: EmbeddingWeights, ids: Any, weights: Any) -> Bags:
 def _of_known_rank(ragged: tf.RaggedTensor) -> tf.RaggedTensor:
     """`ragged`, whose values must be a list when it runs, where none tells now.
 
-    As of placeholders without a shape, whose values may be anything.
+    Placeholders without a shape have none, and may hold anything.
     """
     if ragged.shape.rank is not None or ragged.ragged_rank != 1:
         return ragged

@@ -1,4 +1,4 @@
-"""What is known of an embedding before any batch: features, tables, rules."""
+"""The plan of an embedding, before any batch: features, tables, rules."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class EmbeddingPlan:
         return tf.nest.flatten(values)
 
     def flatten_shapes(self, shapes: Any, what: str) -> list[Any]:
-        """The same, of shapes, which a list or tuple may also have one by one.
+        """Flattens shapes, which a list or tuple may also have one by one.
 
         Raises:
           ValueError, TypeError: another structure, as `tf.nest` says it.
@@ -228,7 +228,7 @@ def feature_paths(structure: Any) -> list[str]:
 
 
 def feature_names(feature_config: Any) -> tuple[str, ...]:
-    """What errors call the features: their paths, or the name of the only one."""
+    """The features' names in errors: their paths, or the only one's name."""
     return tuple(
         path or feature.name or "the only feature"
         for feature, path in zip(

@@ -98,7 +98,7 @@ def tracked(owner: Any, name: str) -> Any:
 
 
 def without_mark(value: Any) -> Any:
-    """What `tf.Module._no_dependency` marked as nobody's child, or `value`."""
+    """The object that `tf.Module._no_dependency` marked, or `value`."""
     mark = type(Folder()._no_dependency(None))
     return value.value if isinstance(value, mark) else value
 
@@ -116,8 +116,9 @@ def add_variable(owner: Any, **arguments: Any) -> Any:
 def unchecked_call(function: Any) -> Callable[..., Any]:
     """Calls a concrete function with tensors that are known to fit it.
 
-    Eagerly only. Tapes see nothing of it, and no variable as used. Where all that
-    the function has is an op of tfembed's, that is run in its place, in less time.
+    Eagerly only. Tapes see nothing of it, and no variable as used. A function
+    that is a single op of tfembed's is not called: the op runs in its place, in
+    less time.
     """
     captured = tuple(function.captured_inputs)
     run = _only_op(function) or function.inference_fn.call_preflattened
@@ -197,9 +198,9 @@ def load_variables(embedding: Any) -> None:
 def note_callback_of(kind: type) -> None:
     """Has checkpoints say of each `kind` what they say of a TPUEmbedding.
 
-    That they were written with TensorFlow's callback, which brings variables up
-    to date before a save. Without that TensorFlow restores variables, but not
-    what a TPU holds of them.
+    The note is that they were written with TensorFlow's callback, which brings
+    variables up to date before a save. Without that TensorFlow restores
+    variables, but not what a TPU holds of them.
     """
     predicates = registration._saver_registry._registered_predicates
     is_theirs = predicates[_CALLBACK]
@@ -228,18 +229,18 @@ def describe_table(
 
 
 def num_hosts(strategy: Any) -> int:
-    """Of the TPUs of a strategy; 1 where it has none."""
+    """The number of hosts of a strategy's TPUs; 1 where it has none."""
     return int(getattr(strategy.extended, "num_hosts", 1))
 
 
 def cores_per_replica(strategy: Any) -> int | None:
-    """Of a TPUStrategy with a device assignment; else None."""
+    """The cores of a TPUStrategy's replica; None without an assignment."""
     assignment = getattr(strategy.extended, "_device_assignment", None)
     return assignment.num_cores_per_replica if assignment else None
 
 
 def tpu_devices(strategy: Any) -> list[list[str]]:
-    """Of a TPUStrategy: per replica those of its cores."""
+    """The devices of the cores of each replica of a TPUStrategy."""
     return [list(cores) for cores in strategy.extended._tpu_devices]
 
 
@@ -282,7 +283,7 @@ def is_made_inside_run(op: tf.Operation) -> bool:
 
 
 def saved_captures(owner: Any, children: Iterable[Any]) -> set[int] | None:
-    """What functions use of what tf.saved_model.save saves: ids of tensors.
+    """The ids of the tensors that functions of the saved model use.
 
     Asked by `_trackable_children`, which does not know the model around it; its
     caller does. Functions that were never called are traced by this.

@@ -143,7 +143,7 @@ class Replicas:
         return int(tf.get_static_value(context.replica_id_in_sync_group))
 
     def current_for(self, call: str) -> int:
-        """The same for a call that must run on a replica.
+        """The replica of a call that must run on one.
 
         Raises:
           tfembed.errors.StateError: it does not, or runs under another
@@ -403,7 +403,7 @@ def _split_replica_shares(
 
 
 def summed_over_replicas(gradient: Any) -> Any:
-    """What optimizers, which add up over replicas, take for one gradient a row.
+    """Sums gradients for optimizers, which add up over replicas.
 
     The first replica has the sums of all, the others have no entries. An
     optimizer that takes the square of each replica's gradient by itself then

@@ -142,7 +142,7 @@ class TapedEmbedding(
                         self._store = Untracked(self._make_tables())
 
     def __call__(self, features: Any, weights: Any = None) -> Any:
-        """The same as `embedding_lookup`."""
+        """As `embedding_lookup`."""
         return self.embedding_lookup(features, weights)
 
     def describe(self) -> str:
@@ -182,7 +182,7 @@ class TapedEmbedding(
 
     @property
     def trainable_variables(self) -> list[Any]:
-        """What a tape differentiates for: the tables."""
+        """The tables, for which a tape differentiates."""
         return list(self.embedding_tables.values())
 
     def _make_tables(self) -> list[HostTable]:

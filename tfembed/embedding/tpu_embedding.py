@@ -40,7 +40,7 @@ __all__ = [
 
 
 def _handle(resource: Any) -> tf.Tensor:
-    """Of a variable, or of a queue."""
+    """The handle of a variable or of a queue."""
     if isinstance(resource, tf.Variable):
         return resource.handle
     return resource.resource_handle
@@ -421,7 +421,7 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
         optimizer: Any,
         pipeline_execution_with_tensor_core: bool,
     ) -> TPUEmbedding:
-        """One of the same configs, without tables.
+        """A copy with the same configs, without tables.
 
         tf.train.Checkpoint asks for it, and knows embeddings by this name.
         """
@@ -462,7 +462,7 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
 
     @property
     def _replica_shapes(self) -> OutputShapes:
-        """Of activations: what enqueue sees is a core's part of a replica."""
+        """The activations' shapes on a replica; enqueue sees a core's part."""
         cores = self._replicas.cores
         return self._shapes if cores == 1 else self._shapes.of_cores(cores)
 

@@ -41,7 +41,7 @@ _TOO_LATE = (
 
 
 class SavedLayouts(private.Folder):
-    """What a checkpoint says of stacks; nothing where it has none.
+    """The stacks of tables that a checkpoint describes; none where it has none.
 
     A checkpoint that waits for it is read while it is tracked, before tables
     are made. Later ones with stacks are a CheckpointError.
@@ -268,8 +268,8 @@ class TPUEmbeddingForServing(TapedEmbedding):
     tape too, as those of TPUEmbeddingV0.
 
     Checkpoints of TPUs with SparseCores, which stack tables, are read too: all
-    tables, without slots. Restore one before the first lookup. What is saved
-    then has the tables one by one, as other checkpoints.
+    tables, without slots. Restore one before the first lookup. A checkpoint
+    that is saved then has the tables one by one, as other checkpoints.
 
     Args:
       feature_config: a FeatureConfig or a `tf.nest` structure of them.

@@ -183,7 +183,7 @@ class TPUEmbeddingV0(TapedEmbedding):
     def apply_optimizer(
         self, optimizer: Any, grads_and_vars: Iterable[tuple[Any, Any]]
     ) -> None:
-        """One step of an optimizer, under every engine and strategy.
+        """Takes one step of an optimizer, under every engine and strategy.
 
         It is `optimizer.apply_gradients`, but that the gradients of a row are
         summed over all replicas first: an optimizer of Keras 3 takes those of
@@ -265,7 +265,7 @@ class TPUEmbeddingV0(TapedEmbedding):
 def _with_gradients(
     pairs: Sequence[tuple[Any, Any]],
 ) -> list[tuple[Any, Any]]:
-    """Those that have a gradient; a warning names the variables of the others.
+    """The pairs that have a gradient; a warning names the others' variables.
 
     Optimizers of tf.compat.v1 leave such pairs out without a word.
 

@@ -21,7 +21,7 @@ DenseGradient = tuple[Any, Any]
 
 @dataclasses.dataclass(frozen=True)
 class GradientClipping:
-    """What happens to gradients before the update. Keras' own options.
+    """The options by which gradients are clipped, as Keras has them.
 
     The gradients of dense variables are left to their optimizer, but for the
     global norm, which is over them and all tables. A table's gradient is that
@@ -100,7 +100,7 @@ def _finite(slices: tf.IndexedSlices) -> tf.Tensor:
 
 
 def _shrink(gradients: Sequence[Any], limit: float) -> tf.Tensor:
-    """What scales gradients with a longer norm down to `limit`."""
+    """The factor that scales gradients with a longer norm down to `limit`."""
     norm = tf.linalg.global_norm(
         [tf.cast(getattr(g, "values", g), tf.float32) for g in gradients]
     )

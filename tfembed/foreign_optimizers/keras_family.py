@@ -323,7 +323,7 @@ class WrappedKeras(WrappedOptimizer):
             check_unchanged(self.rule, now, self._opt, _numbers)
 
     def learning_rate(self) -> tf.Tensor:
-        """That of the next step."""
+        """The learning rate of the next step."""
         rate = self._opt.learning_rate
         schedule = private.keras_schedule(self._opt)
         if callable(schedule) and takes_step(schedule):
@@ -341,7 +341,7 @@ class WrappedKeras(WrappedOptimizer):
 
 
 def _numbers(opt: Any) -> dict[str, Any]:
-    """What a Keras optimizer was made from, of Python's numbers."""
+    """The Python numbers that a Keras optimizer was made from."""
     return {
         name: value
         for name, value in sorted(vars(opt).items())

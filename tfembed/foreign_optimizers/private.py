@@ -68,7 +68,7 @@ ENDED_BY = {
 
 
 def keras_state(optimizer: Any) -> list[tf.Variable]:
-    """What a built Keras optimizer keeps beside its slots, step and rate."""
+    """The variables of a built Keras optimizer beside slots, step and rate."""
     known = (
         optimizer._iterations,
         getattr(optimizer, "_learning_rate", None),
@@ -119,7 +119,7 @@ def keras_update(
 
 
 def _replica_context() -> Any:
-    """Where Keras may call merge_call, which its steps do."""
+    """A context in which Keras may call merge_call, as its steps do."""
     if tf.distribute.get_replica_context() is not None:
         return contextlib.nullcontext()
     return tf.distribute.ReplicaContext(
@@ -269,8 +269,8 @@ def v1_twin(optimizer: Any, start_slot: Callable[[str, Any], None]) -> Any:
 def v1_eager_copy(optimizer: Any) -> Any:
     """A copy of a graph's optimizer that eager mode can try, without its state.
 
-    What the graph computes, such as a learning rate that decays, is a constant
-    in it.
+    A value that the graph computes, such as a learning rate that decays, is a
+    constant in it.
     """
     trial = copy.copy(optimizer)
     trial._slots, trial._non_slot_dict = {}, {}
@@ -509,8 +509,8 @@ def twin(optimizer: Any, start_slot: Callable[[str, Any], None]) -> Any:
 def eager_copy(optimizer: Any) -> Any:
     """A copy of a graph's optimizer that eager mode can try, without its state.
 
-    What the graph computes, such as a learning rate that decays, is a constant
-    in it.
+    A value that the graph computes, such as a learning rate that decays, is a
+    constant in it.
     """
     copied = {
         name: None if isinstance(value, (tf.Tensor, tf.Variable)) else value

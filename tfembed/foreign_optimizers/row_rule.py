@@ -59,7 +59,7 @@ class RowRule(abc.ABC):
     def update(
         self, tables: Sequence[TableRows], rate: tf.Tensor | None
     ) -> list[TableRows]:
-        """One step: the rows as they are after it.
+        """Takes one step; returns the rows as they are after it.
 
         Args:
           tables: distinct rows, each table's once.
@@ -151,9 +151,9 @@ class RowValues:
     """Rows [n, dim] that an optimizer assigns to as it does to a variable.
 
     It holds the newest value as a tensor: no state, no handle, so that n may
-    differ from step to step, and steps in several threads share nothing. What
-    an optimizer may do with it: read it as a tensor, calculate, `assign`,
-    `assign_add`, `assign_sub`.
+    differ from step to step, and steps in several threads share nothing. An
+    optimizer may read it as a tensor, calculate with it, and call `assign`,
+    `assign_add` and `assign_sub`.
 
     Args:
       rows: the first value.

@@ -65,7 +65,7 @@ class V1Rows(VariableRows):
         return private.v1_update(self._twin, gradients, rows)
 
     def _end(self, step: None) -> None:
-        """What a step does once, it does in `finish` or for dense variables."""
+        """Leaves the end of a step to `finish` or the dense variables."""
         del step  # AutoGraph cannot parse a method that is its docstring alone.
 
 
@@ -136,7 +136,7 @@ class WrappedV1(WrappedOptimizer):
         self.iterations = counter("iterations")
 
     def learning_rate(self) -> tf.Tensor:
-        """That of the next step."""
+        """The learning rate of the next step."""
         rate = private.v1_option(self._opt, "lr", "learning_rate")
         if rate is None:  # Of a user's own optimizer, which knows it.
             return tf.constant(float("nan"))

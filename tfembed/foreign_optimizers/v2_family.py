@@ -29,9 +29,9 @@ __all__ = ["V2Rows", "WrappedV2", "fused_v2_rule"]
 class V2Rows(VariableRows):
     """Moves rows by `_resource_apply_dense` of an `OptimizerV2`.
 
-    What the optimizer keeps beside slots (Nadam's momentum cache) moves once a
-    step, with dense variables or in `finish`; the tables' part of the step sees
-    it moved and puts it back.
+    State that the optimizer keeps beside slots (Nadam's momentum cache) moves
+    once a step, with dense variables or in `finish`; the tables' part of the
+    step sees it moved and puts it back.
 
     Args:
       opt: an `OptimizerV2` of tf_keras, Keras 2 or tensorflow.python.keras.
@@ -194,7 +194,7 @@ class WrappedV2(WrappedOptimizer):
             check_unchanged(self.rule, now, self._opt, private.options)
 
     def learning_rate(self) -> tf.Tensor:
-        """That of the next step."""
+        """The learning rate of the next step."""
         return private.decayed_rate(self._opt)
 
     def apply_dense(self, pairs: Sequence[tuple[Any, Any]]) -> list[Any]:

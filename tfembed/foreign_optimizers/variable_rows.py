@@ -69,7 +69,7 @@ class VariableRows(RowRule):
     def update_variables(
         self, rows: tf.Variable, slots: Sequence[tf.Variable], gradients: Any
     ) -> None:
-        """One step on variables that stay, the slots in their order."""
+        """Takes one step on variables that stay, the slots in their order."""
         with self._lock:
             step = self._begin([rows])
             self._apply(gradients, rows, slots, step)

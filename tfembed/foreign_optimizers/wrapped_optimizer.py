@@ -1,4 +1,4 @@
-"""What `DynamicEmbeddingOptimizer` asks of the optimizer that it was given."""
+"""The interface of the optimizers that `DynamicEmbeddingOptimizer` wraps."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class WrappedOptimizer(abc.ABC):
 
     @property
     def loss_scale(self) -> float | None:
-        """What the loss is multiplied by, and gradients are divided by."""
+        """The factor of the loss, by which gradients are divided; None: 1."""
         return self.clipping.loss_scale if self.clipping else None
 
     def check_rule(self) -> None:  # Most need none.
@@ -61,7 +61,7 @@ class WrappedOptimizer(abc.ABC):
 
     @abc.abstractmethod
     def learning_rate(self) -> tf.Tensor:
-        """That of the next step."""
+        """The learning rate of the next step."""
 
     @abc.abstractmethod
     def apply_dense(self, pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
@@ -90,7 +90,7 @@ def counter(name: str) -> tf.Variable:
 
 
 def lasting_name(opt: Any, name: str) -> str:
-    """What files and checkpoints call a Keras optimizer: nothing that counts.
+    """The name of a Keras optimizer in files and checkpoints, without counters.
 
     Keras numbers the optimizers of a class that were given no name ("adagrad_2"
     for the third in the process), those of its own from 3.15 on. The number is
@@ -160,7 +160,7 @@ class WrappedDescription(WrappedOptimizer):
         self.iterations = counter("iterations")
 
     def learning_rate(self) -> tf.Tensor:
-        """That of the next step."""
+        """The learning rate of the next step."""
         rate: Any = self._opt.learning_rate
         if callable(rate):
             rate = rate(self.iterations) if takes_step(rate) else rate()

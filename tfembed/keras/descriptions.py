@@ -54,7 +54,7 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(encoded: Any) -> Any:
-    """What `to_json` gave `encoded` for; TensorFlow's descriptions as ours.
+    """Undoes `to_json`; TensorFlow's descriptions become ours.
 
     Raises:
       tfembed.errors.ArgumentError: a class or function that is not there.

@@ -32,7 +32,7 @@ _FEATURE = re.compile(r"([drsDRS])(w?)(.*)")
 
 
 def as_inputs(packed: PackedFeatures) -> dict[str, tf.Tensor]:
-    """What `from_inputs` makes `packed` of again."""
+    """The dict of tensors from which `from_inputs` makes `packed` again."""
     features = [
         (kind[0].upper() if is_string else kind[0])
         + ("w" if is_weighted else "")

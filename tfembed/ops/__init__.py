@@ -1,7 +1,7 @@
 """The libraries and their thin wrappers; nothing else loads a shared object.
 
-They are loaded here, so that saved models that use the ops can be loaded once
-tfembed is imported, and before anything is compiled for XLA.
+The libraries are loaded here, so that saved models that use the ops can be
+loaded once tfembed is imported, and before anything is compiled for XLA.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@ With the rows e of a bag of ids and their weights w:
 
     sum: S = sum(w e)    mean: S / sum(w)    sqrtn: S / sqrt(sum(w ** 2))
 
-`grouped_lookup` does the same in its kernel, and `embedding/xla/entries.py` in XLA
-programs of fixed shapes. This is for rows that are at hand already.
+`grouped_lookup` does the same in its kernel, and `embedding/xla/entries.py` in
+XLA programs of fixed shapes. The function here is for rows that are at hand
+already.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True)
 class Exchange:
-    """Who takes part, and how much goes in a round.
+    """The replicas of an exchange, and how much goes in a round.
 
     Attributes:
       replicas: how many share the rows.
@@ -60,13 +60,13 @@ class Exchange:
     def for_ids(
         cls, replicas: int, ids: int, *, portable: bool = False
     ) -> Exchange:
-        """One that sends `ids` ids of a replica in one round, if they spread."""
+        """Makes an exchange that sends `ids` ids of a replica in a round."""
         return cls(replicas, default_buffer(replicas, ids), portable)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Found:
-    """What a lookup gives.
+    """The result of a lookup.
 
     Attributes:
       rows: float32 [n, width], zeros where there is no id.
@@ -79,7 +79,7 @@ class Found:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Updated:
-    """What an update gives.
+    """The result of an update.
 
     Attributes:
       values: float32 [rows, width].

@@ -14,7 +14,7 @@ __all__ = ["RowFormat", "check", "read", "save"]
 
 @dataclasses.dataclass(frozen=True)
 class RowFormat:
-    """What a pair of raw files holds, which they do not say themselves."""
+    """The format of a pair of raw files, which they do not say themselves."""
 
     key_dtype: tf.DType
     value_dtype: tf.DType

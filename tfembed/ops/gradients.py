@@ -242,7 +242,7 @@ def _has_vocabulary(table: tf.Tensor) -> bool:
 
 
 def _dense_shape(op: Any, table: tf.Tensor) -> tf.Tensor | None:
-    """That of the slices of `table`: a variable's own.
+    """The dense shape of the slices of `table`: a variable's own.
 
     As TensorFlow's own gathers give it: where a tape is around a tf.cond, the
     gradients of both branches must be of one kind, zeros included. So slices of

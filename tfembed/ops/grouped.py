@@ -46,7 +46,7 @@ class FeatureIds:
 
 @dataclasses.dataclass(frozen=True)
 class FeaturePlan:
-    """What is known of a feature before any batch.
+    """The properties of a feature that are known before any batch.
 
     Attributes:
       table: its table's place in the call's list of tables.
@@ -275,7 +275,7 @@ def _attrs(
 def feature_attrs(
     dims: Sequence[int], kinds: Sequence[str], plans: Sequence[FeaturePlan]
 ) -> dict[str, Any]:
-    """What an op is told of its tables and features in attributes."""
+    """The attributes by which an op knows its tables and features."""
     attrs: dict[str, Any] = {
         "dims": list(dims),
         "kinds": list(kinds),

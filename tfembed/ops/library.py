@@ -32,7 +32,7 @@ _on_host: contextvars.ContextVar[bool] = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def on_host() -> Iterator[None]:
-    """What is traced here runs on the host of the program around it.
+    """Has ops that are traced here run on the host of the program around them.
 
     For functions that are given to `tf.compat.v1.tpu.outside_compilation`:
     TensorFlow counts them among what XLA compiles.

@@ -113,7 +113,7 @@ def variable_accessed(variable: Any) -> None:
 
 
 def table_accessed(anchor: Any) -> None:
-    """The same for what is handed to an op of ours by its handle.
+    """As `variable_accessed`, for tables that an op takes by handle.
 
     The function that is being traced keeps a stand-in, so that freezing it
     (`convert_variables_to_constants_v2`) leaves the handle what it is: no op of
@@ -127,7 +127,7 @@ def table_accessed(anchor: Any) -> None:
 
 
 class _StandIn(tf.__internal__.tracking.Trackable):
-    """What functions list among their variables for something with a handle.
+    """Stands among a function's variables for something with a handle.
 
     TensorFlow makes a constant of each input of a function that is the very
     handle of one of its variables. This has a handle of the same number alone,
@@ -144,7 +144,7 @@ class _StandIn(tf.__internal__.tracking.Trackable):
 
     @property
     def anchor(self) -> Any:
-        """What it stands for."""
+        """The object that it stands for."""
         anchor = self._anchor()
         if anchor is None:
             raise AssertionError(
@@ -168,7 +168,7 @@ class _StandIn(tf.__internal__.tracking.Trackable):
 
     @property
     def handle(self) -> Any:
-        """What tapes take for the anchor's handle."""
+        """The object that tapes take for the anchor's handle."""
         return _HandleNumber(self.anchor.handle._id)
 
     def __getattr__(self, name: str) -> Any:
@@ -198,7 +198,7 @@ class _HandleNumber(tf.__internal__.types.Tensor):
 
     @property
     def dtype(self) -> tf.DType:
-        """That of handles."""
+        """The dtype of handles."""
         return tf.resource
 
 
@@ -301,7 +301,7 @@ def captured(handle: tf.Tensor) -> tf.Tensor:
 
 
 def outside_function(handle: tf.Tensor) -> tf.Tensor:
-    """What eager code calls `handle`, for the gradient of a function that it calls.
+    """The eager tensor of `handle`, for gradients of called functions.
 
     TensorFlow gives a function that a persistent tape is around all of its own
     tensors that its gradient uses as outputs, with gradients that are no slices.
@@ -335,7 +335,7 @@ def register_read_only(op_type: str) -> None:
 
 
 def mark_read_only(op: tf.Operation, inputs: Sequence[int]) -> None:
-    """The same for some inputs of one op of a graph, and functions around it."""
+    """As `register_read_only`, for some inputs of one op of a graph."""
     name = auto_control_deps_utils.READ_ONLY_RESOURCE_INPUTS_ATTR
     ops.set_int_list_attr(op, name, list(inputs))
 
@@ -436,7 +436,7 @@ def is_in_loop(op: tf.Operation) -> bool:
 
 
 def control_flow_left(graph: Any) -> str:
-    """What a gradient that is being made of ops of `graph` leaves, if anything.
+    """Which control flow a gradient of ops of `graph` leaves, if any.
 
     So do those of a function that a branch or loop calls, where TensorFlow makes
     them with the branch's or loop's own.
@@ -465,7 +465,7 @@ def control_flow_left(graph: Any) -> str:
 
 
 def leaves_old_branch(op: tf.Operation) -> bool:
-    """The same where control flow of TensorFlow 2 is disabled."""
+    """Whether a gradient leaves a branch of TensorFlow 1's control flow."""
     own: Any = op
     branch = control_flow_util.GetContainingCondContext(
         own._get_control_flow_context()

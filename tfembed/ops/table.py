@@ -1,7 +1,7 @@
 """Ops on one shard of a table: convert, call.
 
 `table` is a resource handle of `create`. Keys have any shape [...], rows are
-[..., dim], both of the table's dtypes. What only the op can see raises
+[..., dim], both of the table's dtypes. Faults that only the op can see raise
 tf.errors.InvalidArgumentError before anything is changed. Writes return their
 operation in a graph, None in eager mode.
 """
@@ -214,7 +214,7 @@ def use(table: tf.Tensor) -> tf.Tensor:
 
 
 def stats(table: tf.Tensor) -> TableMemory:
-    """What the table holds and takes."""
+    """Counts the keys and bytes of the table."""
     return TableMemory(
         *tf.unstack(library.load().tfembed_table_stats(table), 4)
     )

@@ -30,9 +30,10 @@ def with_weight_gradient(
 ) -> tf.Tensor:
     """`activations`, which a tape differentiates for the weights of `ids` too.
 
-    That takes the rows of all ids, one by one: nothing of it is done where no
-    tape asks for weights. So it hangs on a term of zeros that depends on weights
-    alone, and not on the activations, whose gradient tables want too.
+    The gradient takes the rows of all ids, one by one: nothing of it is done
+    where no tape asks for weights. So it hangs on a term of zeros that depends
+    on weights alone, and not on the activations, whose gradient tables want
+    too.
 
     Args:
       activations: float32 [B, dim], which the op made of `ids`.

@@ -95,7 +95,7 @@ class CustomOptimizer(interface.Optimizer):
         object.__setattr__(self, "learning_rate", rate)
 
     def rule_text(self) -> str:
-        """What tells this optimizer from others in one process."""
+        """The text that tells this optimizer from others in one process."""
         return f"custom {id(self.custom_computation)}"
 
     @property
@@ -111,7 +111,7 @@ class CustomOptimizer(interface.Optimizer):
         }
 
     def slot_initializer(self, name: str) -> Callable[..., tf.Tensor]:
-        """What fills a slot of a static table."""
+        """The initializer of a slot of a static table."""
         return self.slot_initializers[self.slot_names.index(name)]  # type: ignore[index, union-attr]
 
     def check_fits_table(self, name: str, *, has_vocabulary: bool) -> None:

@@ -1,4 +1,4 @@
-"""What every update rule tells the tables."""
+"""The interface of update rules: what each tells the tables."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Optimizer(abc.ABC):
         return (rows, 1 if name in self.row_wise_slots else dim)
 
     def slot_initializer(self, name: str) -> Callable[..., tf.Tensor]:
-        """What fills a slot, called as initializer(shape, dtype=...)."""
+        """The initializer of a slot: initializer(shape, dtype=...)."""
         return tf.constant_initializer(self.slot_initial_values[name])
 
     def check_fits_table(self, name: str, *, has_vocabulary: bool) -> None:

@@ -18,10 +18,10 @@ class Lion(interface.KeywordOptimizer):
         w -= learning_rate * sign(beta_1 * m + (1 - beta_1) * g)
         m  = beta_2 * m + (1 - beta_2) * g
 
-    The sign of 0 is 0. What TPUs call `LionParameters`
+    The sign of 0 is 0. TPUs call it `LionParameters`
     (optimization_parameters.proto). `lazy_lion=True` moves the rows that were
-    looked up; False, `use_non_lazy_lion` there, all rows that the table has, the
-    others as if their gradient were 0.
+    looked up; False, `use_non_lazy_lion` there, all rows that the table has,
+    the others as if their gradient were 0.
 
     Slot: momenta m, from 0. beta_1 and beta_2 are in [0, 1). The common
     parameters are those of `Optimizer`, by keyword; the paper's weight decay is

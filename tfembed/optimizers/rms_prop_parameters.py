@@ -1,4 +1,4 @@
-"""What RMSProp and CenteredRMSProp are given, which is the same."""
+"""The parameters that RMSProp and CenteredRMSProp share."""
 
 from __future__ import annotations
 

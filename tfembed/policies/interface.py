@@ -1,4 +1,4 @@
-"""What a policy tells the tables."""
+"""The interface of policies: what each tells the tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a hash table's caller may give beside keys and values."""
+"""Checks of a hash table's arguments beside keys and values."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ __all__ = [
 
 @functools.lru_cache
 def place(device: str) -> tuple[str, int, int, int]:
-    """What tells one host device from another; an op runs on one of them.
+    """The identity of a host device; an op runs on one of them.
 
     Args:
       device: its name, in part or in full; what it leaves out is the first, as
@@ -151,7 +151,7 @@ def check_initializer(
 ) -> None:
     """Refuses numbers beyond those of integers; fractions are cut off.
 
-    What "normal" and "truncated_normal" draw has no bounds to look at.
+    Rows of "normal" and "truncated_normal" have no bounds to look at.
 
     Raises:
       tfembed.errors.ArgumentError: there is one.
@@ -219,9 +219,9 @@ def rows_per_shard(init_size: Any, num_shards: int, table: str) -> int:
 def table_seed(seed: Any, table: str) -> int:
     """`seed` as a signed 64-bit integer; None: one from the table's name.
 
-    That one depends on TensorFlow's global seed too (`tf.random.set_seed`);
-    where none is set TensorFlow's default stands in, so that restarts and
-    replicas agree.
+    A seed that is not given depends on TensorFlow's global seed too
+    (`tf.random.set_seed`); where none is set TensorFlow's default stands in, so
+    that restarts and replicas agree.
 
     Raises:
       tfembed.errors.ArgumentError: not an integer of 64 bits.

@@ -20,11 +20,12 @@ _STALE_SHARE = 8
 class Followers:
     """The tables that lose the keys that one table, their leader, loses.
 
-    What `remove`, `clear`, `evict` and `expire` take from the leader goes from
-    its followers at once. A leader of bounded size evicts inside of its writes,
-    and no op says what. So a key that is written while it is missing is first
-    removed from the followers, where it counts as new; and a follower that has
-    an eighth more keys than the bound drops those that the leader does not hold.
+    Keys that `remove`, `clear`, `evict` and `expire` take from the leader go
+    from its followers at once. A leader of bounded size evicts inside of its
+    writes, and no op says what. So a key that is written while it is missing is
+    first removed from the followers, where it counts as new; and a follower
+    that has an eighth more keys than the bound drops those that the leader does
+    not hold.
 
     Neither side keeps the other alive.
 
@@ -102,7 +103,7 @@ class Followers:
 
 
 def group(operations: Sequence[Any]) -> tf.Operation | None:
-    """One operation in a graph of TensorFlow 1; functions order by themselves."""
+    """Makes one operation in a graph of TensorFlow 1; None elsewhere."""
     if orders_by_itself():
         return None
     return tf.group(*operations)

@@ -49,7 +49,7 @@ __all__ = [
 
 
 class TableContent(NamedTuple):
-    """What a table held; a second copy of it.
+    """The content of a table, copied.
 
     Attributes:
       columns: keys [n], values [n, dim], and the rows of each slot,
@@ -67,9 +67,9 @@ def take(
 ) -> TableContent:
     """Copies `shards` of a `HashTable`, all of one moment.
 
-    A kernel sees the shards of its own device alone. Where they lie on several,
-    as on parameter servers, those that follow one another on one device are of
-    one moment.
+    A kernel sees the shards of its own device alone. Of shards on several
+    devices, as on parameter servers, those that follow one another on one
+    device are of one moment.
 
     Args:
       table: their table.
@@ -102,7 +102,7 @@ def take(
 
 
 class EvictedRows(NamedTuple):
-    """What was removed.
+    """The rows that were removed.
 
     Attributes:
       keys: of the table's key dtype, [n].
@@ -371,8 +371,8 @@ class HashTable(ShardedTable):
     def export(self) -> tuple[tf.Tensor, tf.Tensor]:
         """All keys [n] and values [n, dim], shard after shard, of one moment.
 
-        Of all shards together, where they lie on one device. It makes a second
-        copy of the table; checkpoints do not.
+        The content is of one moment of all shards, where they lie on one
+        device. It makes a second copy of the table; checkpoints do not.
         """
         keys, values, *_ = self.export_columns()
         return keys, values
@@ -416,9 +416,9 @@ class HashTable(ShardedTable):
         )
 
     def stats(self) -> TableStats:
-        """What the table holds, takes and was used for; eager only.
+        """Counts the keys, bytes and uses of the table; eager only.
 
-        It walks through the indexes, 20 bytes a key.
+        The count walks through the indexes, 20 bytes a key.
 
         Raises:
           tfembed.errors.UnsupportedError: in a function or a graph.
@@ -455,8 +455,8 @@ class HashTable(ShardedTable):
     def export_columns(self, shard: int | None = None) -> list[tf.Tensor]:
         """Keys [n], values [n, dim], and the rows of each slot.
 
-        Of one shard or of all, of one moment as `table_snapshot.take` says; a
-        second copy of the table.
+        The content of one shard or of all is of one moment as
+        `table_snapshot.take` says; a second copy of the table.
         """
         shards = self.shards if shard is None else [self.shards[shard]]
         return take(self, shards, only_rows=True).columns
@@ -466,8 +466,8 @@ class HashTable(ShardedTable):
     ) -> tf.Operation:
         """Has the table hold these rows and no others; for graphs.
 
-        What follows the table is restored by itself, before or after, or else
-        loses what the table does not hold.
+        A follower of the table is restored by itself, before or after, or else
+        loses the keys that the table does not hold.
 
         Args:
           keys: distinct ones [n].
@@ -684,7 +684,8 @@ class HashTable(ShardedTable):
     ) -> tf.Operation | None:
         """Writes value and slots of `keys`, or with `add` adds to them.
 
-        What is added to a missing key is added to its initial row and slots.
+        A row that is added to a missing key is added to the key's initial row
+        and slots.
 
         Args:
           keys: of `key_dtype`, any shape.
@@ -711,7 +712,7 @@ class HashTable(ShardedTable):
 
     @property
     def eviction(self) -> EvictionPolicy | None:
-        """What judges the rows; None: nothing is noted of them."""
+        """The policy that judges the rows; None: nothing is noted of them."""
         return self._eviction
 
     @property

@@ -147,7 +147,7 @@ def _trace(function: Callable[..., Any], shape: list[int | None]) -> Any:
 
 
 def _refusing(dim: int, dtype: tf.DType, table: str) -> Any:
-    """What stands in a SavedModel for a function that cannot be saved."""
+    """Stands in a SavedModel for a function that cannot be saved."""
 
     def refuse(seeds: tf.Tensor) -> tf.Tensor:
         refused = tf.debugging.Assert(

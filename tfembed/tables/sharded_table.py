@@ -30,7 +30,7 @@ _USED_NAMES = ("tfembed_table_names",)
 
 @dataclasses.dataclass(frozen=True)
 class ShardOptions:
-    """What a shard is created from; all shards of a table share it."""
+    """The options that a shard is created from, the same for all of a table."""
 
     name: str
     dim: int
@@ -225,12 +225,12 @@ class ShardedTable(tf.__internal__.tracking.Trackable):
 
     @property
     def key_dtype(self) -> tf.DType:
-        """What keys are."""
+        """The dtype of the keys."""
         return tf.as_dtype(self._shards[0].options.key_dtype)
 
     @property
     def value_dtype(self) -> tf.DType:
-        """What the numbers of a row are."""
+        """The dtype of a row's numbers."""
         return tf.as_dtype(self._shards[0].options.value_dtype)
 
     @property
@@ -250,7 +250,7 @@ class ShardedTable(tf.__internal__.tracking.Trackable):
 
     @property
     def partitioner(self) -> Partitioner | None:
-        """What deals keys to shards; None: floormod."""
+        """The function that deals keys to shards; None: floormod."""
         return self._partitioner
 
     @property

@@ -22,7 +22,7 @@ __all__ = ["StringOptions", "StringShard", "StringTable"]
 
 @dataclasses.dataclass(frozen=True)
 class StringOptions:
-    """What a shard is created from; all shards of a table share it.
+    """The options that a shard of strings is created from.
 
     Attributes:
       name: the table's.

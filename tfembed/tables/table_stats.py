@@ -1,4 +1,4 @@
-"""What a table holds and takes, and how it was used."""
+"""Counts of a table's keys, bytes and uses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["TableStats"]
 
 @dataclasses.dataclass(frozen=True)
 class TableStats:
-    """What a table holds, takes and was used for, over all its shards.
+    """Counts of a table's keys, bytes and uses, over all its shards.
 
     The counts begin when the table is made, and no checkpoint saves them.
 

@@ -1,4 +1,4 @@
-"""What a model would take on a TPU: `estimate`."""
+"""An estimate of a model's memory and time on a TPU: `estimate`."""
 
 from tfembed.tpu.estimate import estimate
 from tfembed.tpu.report import Estimate

@@ -54,7 +54,7 @@ class Costs:
 
 
 def chips_of(name: str) -> list[Any]:
-    """One device per chip of a topology such as "v5p:2x2x1"."""
+    """Lists one device per chip of a topology such as "v5p:2x2x1"."""
     from jax.experimental import topologies
 
     devices = topologies.get_topology_desc(

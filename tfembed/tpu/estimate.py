@@ -58,7 +58,7 @@ class Topology:
 
     @property
     def kind(self) -> str:
-        """Of the chips."""
+        """The chips' version."""
         return self.name.partition(":")[0]
 
     @property
@@ -86,7 +86,8 @@ def estimate(
     ids: int | Mapping[str, int] = 1,
     python: str | os.PathLike[str] | None = None,
 ) -> Estimate:
-    """What lookups and updates of a model's tables take on TPUs.
+    """Estimates the memory and time of lookups and updates of a model's tables
+    on TPUs.
 
     The real TPU compiler compiles the step for the topology; no TPU is needed.
     Tables are sharded over the chips as by `TPUEmbedding(engine="xla")`. The

@@ -1,4 +1,4 @@
-"""What an estimate says."""
+"""The text of an estimate."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ def load(
 
 
 class DynamicEmbeddingSaver:
-    """What a `KVCreator` takes as its `saver`."""
+    """The base of the `saver` argument of a `KVCreator`."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -35,7 +35,7 @@ FLOAT_IDS_REFUSED = contextvars.ContextVar("float ids refused", default=False)
 def initializer_config(initializer: Any, dim: int) -> Any:
     """An initializer as JSON: Keras' form of Keras' own, else a description.
 
-    Of a function that draws by a seed it is the name under which it is
+    A function that draws by a seed is described by the name under which it is
     registered.
 
     Raises:
@@ -51,7 +51,7 @@ def initializer_config(initializer: Any, dim: int) -> Any:
 
 
 def initializer_of(config: Any) -> Any:
-    """What `initializer_config` gave `config` for; others as they are."""
+    """Undoes `initializer_config`; returns other values as they are."""
     if not isinstance(config, dict):
         return config
     if "class_name" in config:
@@ -98,7 +98,7 @@ def name_of(value: Any, argument: str) -> str | None:
 
 
 def object_of(name: Any, argument: str) -> Any:
-    """What `name_of` gave the name of; anything but a string as it is.
+    """Returns the object that `name_of` named; anything but a string as it is.
 
     Raises:
       tfembed.errors.ArgumentError: nothing is registered under that name.
@@ -122,7 +122,7 @@ def policy_config(policy: Any) -> dict[str, Any] | None:
 
 
 def policy_of(config: Any) -> Any:
-    """What `policy_config` gave `config` for; others as they are.
+    """Returns the policy that `policy_config` described; others as they are.
 
     Raises:
       tfembed.errors.ArgumentError: a class that `tfembed.policies` lacks.
@@ -149,7 +149,7 @@ def is_below(cls: type, method: str, other: str) -> bool:
 
 
 def _registered(name: str) -> Any:
-    """What Keras has under a name, or a class of `dynamic_embedding` itself."""
+    """Finds a name in Keras' registry, or in `dynamic_embedding` itself."""
     found = keras.saving.get_registered_object(name)
     ours = getattr(sys.modules["tfembed.dynamic_embedding"], name, None)
     return ours if found is None and inspect.isclass(ours) else found

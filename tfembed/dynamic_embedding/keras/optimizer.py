@@ -31,7 +31,7 @@ __all__ = ["KerasTableOptimizer"]
     package="tfembed", name="DynamicEmbeddingOptimizer"
 )
 class KerasTableOptimizer(keras.optimizers.Optimizer):
-    """What `DynamicEmbeddingOptimizer` gives for a Keras 3 optimizer.
+    """A `DynamicEmbeddingOptimizer` over a Keras 3 optimizer.
 
     It goes where a Keras optimizer goes: `Model.compile`, callbacks, `.keras`
     files. The engine moves tables, the inner optimizer

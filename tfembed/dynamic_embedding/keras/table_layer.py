@@ -1,4 +1,4 @@
-"""What all Keras layers over a table have: the table, its config, its files."""
+"""The base of all Keras layers over a table: its config, its files."""
 
 from __future__ import annotations
 
@@ -180,12 +180,12 @@ class TableLayer(keras.layers.Layer):
 
     @property
     def max_norm(self) -> float | None:
-        """What the rows' lengths are limited to, or None."""
+        """The limit of the rows' lengths, or None."""
         return self._options.max_norm
 
     @functools.cached_property
     def shadow(self) -> TableShadow:
-        """What to differentiate by in a loop of your own, as by the weight.
+        """The source to differentiate by in a loop of your own.
 
         It stands for calls of the layer and for lookups through it. These alone
         set its ids and value.
@@ -245,7 +245,7 @@ class TableLayer(keras.layers.Layer):
         return tf.cast(rows, self.compute_dtype)
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        """What a functional model gets; refuses ids that are no keys early.
+        """Tells a functional model the output; refuses ids that are no keys.
 
         A `call` of a class that users derive is traced: its input need be no
         ids, its output no rows.

@@ -1,4 +1,4 @@
-"""What a Keras model's list of weights holds in a table's place."""
+"""The weight that stands for a table in a Keras model's list of weights."""
 
 from __future__ import annotations
 
@@ -111,7 +111,8 @@ class TableVariable(SourceWeight):
     def assign(self, value: Any) -> Any:
         """Takes an array of shape [0, dim], as `get_weights` gives.
 
-        It warns: whoever sets a model's weights may mean the rows too.
+        A warning tells that the rows stay, since whoever sets a model's weights
+        may mean them too.
 
         Raises:
           tfembed.errors.UnsupportedError: a gradient, from an optimizer that
@@ -132,7 +133,7 @@ class TableVariable(SourceWeight):
 
     @property
     def _unique_id(self) -> str:
-        """What tf_keras' optimizers ask for; it may be missing."""
+        """An attribute that tf_keras' optimizers ask for; it may be missing."""
         raise AttributeError(self._not_alone())
 
     def _not_alone(self) -> str:

@@ -1,4 +1,4 @@
-"""What TensorFlow asks of a variable in order to differentiate for it.
+"""The protocol by which TensorFlow differentiates for a variable.
 
 A tape wants a tf.Variable to watch. `tf.custom_gradient`, and with it
 `tf.recompute_grad` and `keras.RematScope`, dereference `ref()`, make a tensor of
@@ -48,7 +48,7 @@ class GradientSource:
         return _Reference(self)
 
     def zero_gradient(self) -> Any:
-        """What a tape gives with unconnected_gradients=ZERO."""
+        """The gradient that a tape gives with unconnected_gradients=ZERO."""
         return no_slices(self)
 
 
@@ -66,7 +66,7 @@ class TableSource(GradientSource):
 
     @property
     def _type_spec(self) -> _SourceSpec:
-        """What `tape.watch` takes a source apart by."""
+        """The spec by which `tape.watch` takes a source apart."""
         return _SourceSpec(self)
 
     def __tf_tensor__(
@@ -115,7 +115,7 @@ class WatchedTable(tf.Variable):
 
     @property
     def shape(self) -> tf.TensorShape:
-        """That of no rows."""
+        """The shape of no rows."""
         return tf.TensorShape([0, self.params.dim])
 
     @property
@@ -151,7 +151,7 @@ class WatchedTable(tf.Variable):
 
 
 class StandIn(tf.__internal__.CompositeTensor):
-    """What `tf.custom_gradient` gets for a source, and hands to gradients.
+    """Stands for a source in `tf.custom_gradient` and its gradients.
 
     A tape differentiates for it as for the source, and an optimizer takes it for
     the source.
@@ -290,6 +290,6 @@ def no_slices(source: Any) -> tf.IndexedSlices:
 def _zeros_like_source(
     tensor: Any, dtype: Any = None, name: Any = None, optimize: Any = True
 ) -> Any:
-    """What tapes call for unconnected_gradients=ZERO."""
+    """Gives tapes the zeros of unconnected_gradients=ZERO."""
     del dtype, name, optimize
     return tensor.zero_gradient()

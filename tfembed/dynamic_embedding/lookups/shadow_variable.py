@@ -132,7 +132,7 @@ class ShadowVariable(TrainableWrapper, EmbeddingWeights):
 
     @property
     def as_keys(self) -> Any:
-        """What makes keys of ids, where a layer has the table; or None."""
+        """The function of a layer that makes keys of ids, or None."""
         return self.params.as_keys
 
     def embedding_lookup(
@@ -187,8 +187,8 @@ class ShadowVariable(TrainableWrapper, EmbeddingWeights):
 class TableShadow(ShadowVariable):
     """A shadow that stands for all lookups of its table, not only its own.
 
-    What calls of a Keras layer look up has a gradient by the layer's shadow, as
-    by its weight.
+    So lookups in calls of a Keras layer have a gradient by the layer's shadow,
+    as by its weight.
     """
 
     @property

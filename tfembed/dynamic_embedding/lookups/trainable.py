@@ -140,8 +140,8 @@ def buffer(
 ) -> tf.Variable:
     """A variable of any shape, empty at first, and in a SavedModel always.
 
-    What it holds is of one process: a model that serves must not bring along
-    whom it was looked up for last.
+    Its rows are of one process: a model that serves must not bring along whom
+    it was looked up for last.
     """
     empty = tf.zeros([0, *row_shape], dtype)
     variable = private.unnamed_variable(
@@ -156,7 +156,7 @@ def buffer(
 
 
 class TrainableWrapper(GradientSource, tf.Variable):
-    """What `return_trainable=True` gives: lookups of one name, to differentiate by.
+    """Lookups of one name, to differentiate by: see `return_trainable`.
 
     `tape.gradient(loss, wrapper)` gives the IndexedSlices of the lookups that
     returned it, by key; `tape.gradient(loss, variable)` those of all lookups.
@@ -258,12 +258,12 @@ class TrainableWrapper(GradientSource, tf.Variable):
 
     @property
     def shape(self) -> tf.TensorShape:
-        """That of the lookup in a graph; else unknown, it is the last one's."""
+        """The lookup's shape in a graph; else unknown, as lookups differ."""
         return self._buffer.shape
 
     @property
     def device(self) -> str:
-        """Where the value is kept."""
+        """The device of the value."""
         return self._buffer.device
 
     @property
@@ -293,7 +293,7 @@ class TrainableWrapper(GradientSource, tf.Variable):
 
     @property
     def read_variable(self) -> tf.Variable | None:
-        """What lookups read, so that their gradients go to it.
+        """The variable that lookups read, so that their gradients go to it.
 
         None in a graph of TensorFlow 1, and for rows that are not float32.
         """
@@ -451,23 +451,23 @@ class TrainableWrapper(GradientSource, tf.Variable):
 
     @property
     def constraint(self) -> Any:
-        """What tf_keras' optimizers without slots ask for first."""
+        """Refuses tf_keras' optimizers without slots, which ask for it."""
         raise errors.UnsupportedError(self._not_alone("Keras' optimizers"))
 
     @property
     def _unique_id(self) -> str:
-        """What its other optimizers ask for; it may be missing."""
+        """Refuses tf_keras' other optimizers, which ask for it."""
         raise AttributeError(self._not_alone("Keras' optimizers"))
 
     def _ref(self) -> Any:
-        """What TensorFlow's own optimizers ask variables of a graph for."""
+        """Refuses TensorFlow's own optimizers, which ask for it in graphs."""
         raise errors.UnsupportedError(
             self._not_alone("tf.compat.v1.train optimizers")
         )
 
     @property
     def _save_slice_info(self) -> Any:
-        """What Savers ask the variables that they are given for first."""
+        """Refuses Savers that are given the wrapper, which ask for it."""
         raise errors.UnsupportedError(
             f"'{self.name}' stands for rows of the table '{self.params.name}'; "
             "they are saved with the table. Give a Saver the Variable itself, or "
@@ -488,7 +488,7 @@ class TrainableWrapper(GradientSource, tf.Variable):
         return self.handle
 
     def _as_graph_element(self) -> tf.Tensor:
-        """What a session fetches for it, made once: runs add nothing to graphs."""
+        """The tensor that a session fetches, made once for all runs."""
         if self._element is None:
             self._element = self.value()
         return self._element

@@ -1,4 +1,4 @@
-"""What a restrict policy of a `Variable` has to do."""
+"""The interface of the restrict policies of a `Variable`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ __all__ = ["RestrictPolicy", "make_policy"]
 class RestrictPolicy(tf.__internal__.tracking.Trackable, abc.ABC):
     """Follows the use of a variable's keys and removes the least wanted ones.
 
-    A variable takes the class: `Variable(restrict_policy=TimestampRestrictPolicy)`
-    makes a policy of its own, `variable.restrict_policy`. The optimizer tells it
-    of every key that it updates; `variable.restrict` asks it to remove keys. What
-    a policy tracks (`_track_trackable`) is saved with its variable.
+    A variable takes the class:
+    `Variable(restrict_policy=TimestampRestrictPolicy)` makes a policy of its
+    own, `variable.restrict_policy`. The optimizer tells it of every key that it
+    updates; `variable.restrict` asks it to remove keys. Objects that a policy
+    tracks (`_track_trackable`) are saved with its variable.
 
     Args:
       var: the `Variable` to follow.

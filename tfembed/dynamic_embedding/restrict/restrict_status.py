@@ -24,9 +24,10 @@ class StatusPolicy(RestrictPolicy):
     """Keeps the keys of the largest status. Base of the built-in policies.
 
     The status has the keys' dtype and the shards of the variable, and is called
-    `status/<variable>/<kind>`. It is a table of its own, since keys may be noted
-    before the variable holds them. It follows the variable's: keys that leave
-    that, however they do, lose their status (`tfembed.tables.followers`).
+    `status/<variable>/<kind>`. The status is a table of its own, since keys may
+    be noted before the variable holds them. It follows the variable's: keys
+    that leave that, however they do, lose their status
+    (`tfembed.tables.followers`).
 
     Args:
       var: the `Variable` to follow.

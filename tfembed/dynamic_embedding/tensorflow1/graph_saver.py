@@ -50,7 +50,7 @@ class _Checked(NamedTuple):
 
 
 def _checked_by(read: tf.Operation) -> Iterator[_Checked]:
-    """What an op restores of each table: all must fit before one is changed.
+    """Reads each table by a restoring op: all must fit before one changes.
 
     Other Savers of the graph may have other tables of these names. The Saver
     that made the op asked its own for their tensors just before.
@@ -73,11 +73,11 @@ def _checked_by(read: tf.Operation) -> Iterator[_Checked]:
 class TableSaveable(private.SaveableObject):
     """A table as tensors of one save, whatever its number of shards.
 
-    They are called `<name>_mht_1of1-keys` [n] and `-values` [n, dim], as
+    The tensors are called `<name>_mht_1of1-keys` [n] and `-values` [n, dim], as
     TensorFlow Recommenders Addons calls those of a variable with one shard, and
     `-slots/<optimizer>/<slot>` [n, dim or 1], where the table has an optimizer
     when the Saver is made. A Saver that was made before has none of them: it
-    saves rows, and restores them with slots as they start. Of a table with
+    saves rows, and restores them with slots as they start. For a table with
     policies a Saver has the tensors of `policy_tensors` too, which a restore
     takes where they are; for `tf.train.Checkpoint` a `_NotesSaveable` has them.
 
@@ -115,7 +115,7 @@ class TableSaveable(private.SaveableObject):
 
     @property
     def table(self) -> HashTable:
-        """What is saved."""
+        """The table that is saved."""
         return self._table
 
     @property
@@ -172,7 +172,7 @@ class TableSaveable(private.SaveableObject):
             )
 
     def checked(self, read: tf.Operation) -> _Checked | None:
-        """What `read`, an op that restores, has of the table, if it has it."""
+        """The table's content that `read`, a restoring op, found, if any."""
         names = tf.get_static_value(read.inputs[1])
         outputs = dict(
             zip(map(tf.compat.as_str, names), read.outputs, strict=True)
@@ -242,7 +242,7 @@ class TableSaveable(private.SaveableObject):
 
 
 class _NotesSaveable(private.SaveableObject):
-    """What policies noted, beside a table in a `tf.train.Checkpoint`.
+    """The notes of policies, beside a table in a `tf.train.Checkpoint`.
 
     A checkpoint may have been made without, so the `TableSaveable` restores it.
 
@@ -321,7 +321,7 @@ def _spec(
 
 
 def _notes_stem(stem: str) -> str:
-    """What names of the policies' tensors begin with, beside a table's."""
+    """The begin of the names of the policies' tensors, beside a table's."""
     if _OF_CHECKPOINTS not in stem:
         return stem
     folder, _, _ = stem.rpartition("/")
@@ -375,7 +375,7 @@ def add_to_savers(table: HashTable) -> TableSaveable | None:
 
 
 def saveables(saveable: TableSaveable) -> dict[str, Callable[..., Any]]:
-    """What TensorFlow asks an object of a graph for, to save it.
+    """The saveables that TensorFlow asks an object of a graph for.
 
     A Saver that is given the object calls the function without arguments;
     `tf.train.Checkpoint` gives the tensors' name.

@@ -26,7 +26,7 @@ def all_variables() -> list[Any]:
 
 
 def trainable_variables() -> list[Any]:
-    """Those whose lookups carry gradients."""
+    """The `Variable`s of the current graph whose lookups carry gradients."""
     return [
         variable
         for variable in all_variables()

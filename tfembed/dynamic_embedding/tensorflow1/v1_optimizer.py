@@ -136,7 +136,7 @@ class V1TableOptimizer(TableTrainer):
         return super().__getattr__(name)
 
     def _get_slot_names(self) -> list[str]:
-        """What the optimizer calls its slots, of tables and dense variables."""
+        """The optimizer's own names of slots, of tables and variables."""
         return sorted({*self.slot_labels(), *self._opt.get_slot_names()})
 
     def _get_slot(self, var: Any, name: str) -> Any:

@@ -1,8 +1,9 @@
 """Variables that begin with the rows of another program's checkpoint, by name.
 
-For checkpoints of `tf.compat.v1.train.Saver`, ours and TFRA's, in which a shard's
-tensors are called `<variable>_mht_<shard>of<shards>-keys` and `-values`. Those of
-`tf.train.Checkpoint` are restored by objects, and need none of this.
+For checkpoints of `tf.compat.v1.train.Saver`, ours and TFRA's, in which a
+shard's tensors are called `<variable>_mht_<shard>of<shards>-keys` and
+`-values`. Checkpoints of `tf.train.Checkpoint` are restored by objects, and
+need none of this.
 """
 
 from __future__ import annotations

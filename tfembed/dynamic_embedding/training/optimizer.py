@@ -135,7 +135,7 @@ def once(
 
 
 def _of_each(strategy: Any, part: Any) -> tuple[Any, ...]:
-    """What each replica gave; a tensor that all share arrives as one."""
+    """Lists each replica's value; a tensor that all share arrives as one."""
     found = strategy.experimental_local_results(part)
     if isinstance(part, tf.distribute.DistributedValues):
         return found
@@ -286,7 +286,7 @@ class TableTrainer(tf.Module):
 
     @property
     def optimizer(self) -> Any:
-        """What it was made of."""
+        """The optimizer that was given."""
         return self._opt
 
     def __getattr__(self, name: str) -> Any:
@@ -399,13 +399,13 @@ class TableTrainer(tf.Module):
         return slots_of(params, self._wrapped.name, self.slot_labels())
 
     def slot_labels(self) -> tuple[str, ...]:
-        """What the optimizer calls its slots, in their order in a row."""
+        """The optimizer's own names of its slots, in their order in a row."""
         labels = getattr(self._rule, "slot_labels", ())
         return tuple(labels or self._described.slot_names)
 
     @property
     def _described(self) -> Any:
-        """What is attached to tables."""
+        """The description or row rule that is attached to tables."""
         rule = self._rule
         return rule.optimizer if isinstance(rule, FusedRule) else rule
 

@@ -1,4 +1,4 @@
-"""What a step is given: gradients of tables and of dense variables."""
+"""The gradients of a step: of tables and of dense variables."""
 
 from __future__ import annotations
 
@@ -70,9 +70,10 @@ def table_gradient(gradient: Any, params: Variable) -> TableGradient:
 
 
 def checks_at_run_time(gradients: Sequence[TableGradient]) -> list[Any]:
-    """What must run before the update, where a function or graph is made.
+    """Makes the checks that run before the update, in functions and graphs.
 
-    They fail with tf.errors.InvalidArgumentError where `table_gradient` raises.
+    The checks fail with tf.errors.InvalidArgumentError where `table_gradient`
+    raises.
 
     Args:
       gradients: from `table_gradient`.
@@ -309,7 +310,7 @@ def check_finite(gradient: Any) -> tf.Tensor:
 
 
 def _name_of(variable: Any) -> str:
-    """What a variable is called; of what stands for a table, the table too."""
+    """A variable's name; for a wrapper of a table, the table's too."""
     if isinstance(variable, TrainableWrapper):
         return f"{variable.name} of table {variable.params.name}"
     # Weights of Keras have a path, tf.Variables do not.

@@ -67,7 +67,7 @@ def update_tables(
 
 
 class _Update:
-    """What one op call takes: shards of one device, parallel lists."""
+    """The arguments of one op call: shards of one device, parallel lists."""
 
     def __init__(self) -> None:
         self.handles: list[Any] = []

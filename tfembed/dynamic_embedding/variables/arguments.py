@@ -1,4 +1,4 @@
-"""What a variable's caller may give: devices, keys, values."""
+"""Checks of the arguments of a variable: devices, keys, values."""
 
 from __future__ import annotations
 

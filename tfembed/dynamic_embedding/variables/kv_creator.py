@@ -1,4 +1,4 @@
-"""What a variable keeps its rows in, under TFRA's names."""
+"""The stores of a variable's rows, under TFRA's names."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class KVCreator(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class CuckooHashTableConfig:
-    """Of the table in memory, which has nothing to set."""
+    """The config of the table in memory, which has nothing to set."""
 
 
 class CuckooHashTableCreator(KVCreator):

@@ -313,8 +313,8 @@ class Variable(
     def export(self, name: str | None = None) -> tuple[tf.Tensor, tf.Tensor]:
         """All keys [n] and values [n, dim], shard after shard.
 
-        Of one moment of all shards together, where they lie on one device and
-        values are numbers; else of one moment each shard.
+        The content is of one moment of all shards together, where they lie on
+        one device and values are numbers; else of one moment of each shard.
         """
         with tf.name_scope(name or "export"):
             return self._table.export()
@@ -380,8 +380,8 @@ class Variable(
 
         The files are `<name>_mht_<i>of<n>_rank<r>_size<s>-keys` and `-values`,
         raw little-endian arrays that TensorFlow Recommenders Addons loads too;
-        slots are not in them. All rows are of one moment. What the files held
-        before stays whole until the new ones are: docs/formats/row_files.md.
+        slots are not in them. All rows are of one moment. The files' old
+        content stays whole until the new one is: docs/formats/row_files.md.
 
         Args:
           dirpath: the folder, a path or a string scalar; made if need be.
@@ -582,7 +582,7 @@ class Variable(
 
     @property
     def restrict_policy(self) -> RestrictPolicy | None:
-        """What follows the use of keys; made from the argument of that name."""
+        """The policy that follows the use of keys, made from its class."""
         return self._restrict_policy
 
     def remember_optimizer(self, optimizer: Any) -> None:
@@ -619,7 +619,7 @@ class Variable(
             trainable.note_step()
 
     def get_trainable_by_name(self, name: str) -> Any:
-        """What to differentiate by for the lookups called `name`.
+        """Finds the source to differentiate by for the lookups called `name`.
 
         The wrapper or shadow of that name, while it lives. For lookups without
         `return_trainable`, in eager mode or in a tf.function that was traced,
@@ -639,7 +639,7 @@ class Variable(
 
     @property
     def trainable_store(self) -> dict[str, Any]:
-        """What to differentiate by for all lookups so far, by name; a copy.
+        """The sources to differentiate by for all lookups so far, by name.
 
         The wrappers and shadows that live; once there was a lookup without
         `return_trainable`, the variable alone, under the first such name.

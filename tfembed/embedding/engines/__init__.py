@@ -1,1 +1,1 @@
-"""What an engine is, and which one each table gets."""
+"""The engines' interface, and the choice of one for each table."""

@@ -56,7 +56,7 @@ ENGINES = ("auto", "host", "xla", "tpu")
 
 @dataclasses.dataclass(frozen=True)
 class EngineChoice:
-    """Where a table lives.
+    """The engine of one table, and why it was chosen.
 
     Attributes:
       table: its name.
@@ -219,7 +219,7 @@ def _automatic(
 
 
 def embedding_feature(strategy: Any) -> str:
-    """What a TPUStrategy's hardware says: "v1", "v2" or "unsupported"."""
+    """The embedding hardware of a TPUStrategy: "v1", "v2" or "unsupported"."""
     feature = strategy.extended.tpu_hardware_feature
     # A resolver that knows nothing of the hardware has no description of it.
     if feature.tpu_hardware_feature_proto is None:

@@ -1,4 +1,4 @@
-"""What every engine does: the seam between TPUEmbedding and its tables.
+"""The interface of engines: the seam between TPUEmbedding and its tables.
 
 An engine is made with (owner, plan, options, shapes): the trackable object that
 saves its tables, the features and tables that are its own, how it works, and
@@ -102,7 +102,7 @@ class Engine(Protocol):
 
     @property
     def resources(self) -> list[Any]:
-        """What functions hold beside the tables, for models of them."""
+        """The resources that functions hold beside the tables."""
 
     def exchange_rounds(self) -> dict[tuple[str, ...], int]:
         """By tables that share an exchange, its most rounds so far; eager."""

@@ -56,7 +56,7 @@ class EnginePlaces:
         shares: Sequence[ReplicaShare],
         shapes: OutputShapes,
     ) -> tuple[Any, ...]:
-        """What the engine's enqueue takes after the name; all is checked.
+        """Reads and checks all that the engine's enqueue takes after the name.
 
         Args:
           training: whether apply_gradients follows.
@@ -165,7 +165,7 @@ class EngineRouter:
         return [found[i] for i in range(len(found))]
 
     def form_of(self, batches: Sequence[tuple[Any, ...]]) -> Hashable:
-        """What is the same of all batches that one queue takes."""
+        """The form of all batches that one queue takes."""
         return tuple(
             [
                 None if part.places.takes_shares else tuple(own[1][0])
@@ -221,7 +221,7 @@ class EngineRouter:
     def read_gradients(
         self, name: StepName, gradients: Sequence[Any], shapes: OutputShapes
     ) -> list[tf.Tensor]:
-        """One replica's gradients, checked, as the engines take them.
+        """Checks one replica's gradients, as the engines take them.
 
         Raises:
           tfembed.errors.ArgumentError: no tensor, or another shape.
@@ -314,7 +314,7 @@ class EngineRouter:
 
     @property
     def resources(self) -> list[Any]:
-        """What functions hold beside the tables, for models of them."""
+        """The resources that functions hold beside the tables."""
         return [
             resource
             for part in self._parts

@@ -1,7 +1,8 @@
 """Checks of a batch on the host, before a compiled program or ops of TensorFlow
 that do not check take it.
 
-They say what the host engine's op says, which reads the tensors itself.
+Their errors read as those of the host engine's op, which reads the tensors
+itself.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ __all__ = ["Check", "check_ids", "check_places", "require_all"]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Check:
-    """What must hold, element by element, of some values.
+    """A condition that must hold, element by element, for some values.
 
     Attributes:
       holds: bool, [n] or [].

@@ -59,7 +59,7 @@ class StepFormat:
     validate: bool
 
     def activation_shape(self, dim: int) -> tf.TensorShape:
-        """What the lookup op gives for a table of this width."""
+        """The shape that the lookup op gives for a table of this width."""
         places = [self.sequence_length] if self.sequence_length else []
         return tf.TensorShape([self.batch_size, *places, dim])
 
@@ -161,7 +161,7 @@ def check_same_format(
 
 
 def op_combiner(combiner: Any) -> str:
-    """What the grouped ops are told of a TableConfig's combiner."""
+    """The combiner that the grouped ops are told for a TableConfig's."""
     # What a user's function combines is looked up id by id; the rest of such a
     # table's features are not combined.
     return combiner if isinstance(combiner, str) else "sum"
@@ -170,7 +170,7 @@ def op_combiner(combiner: Any) -> str:
 def lookup_plans(
     plan: EmbeddingPlan, formats: Sequence[StepFormat]
 ) -> list[FeaturePlan]:
-    """What the grouped ops are told about each feature."""
+    """Describes each feature to the grouped ops."""
     return [
         FeaturePlan(
             table=table,
@@ -311,7 +311,7 @@ def check_ids(dtype: tf.DType, path: str, table: Any) -> None:
 def checked_weights(value: Any, weights: Any, path: str) -> Any:
     """The weights of `value` as float32; raises where they do not fit.
 
-    Where they stand is told when it runs: `at_places_of`.
+    A check of their places is made by `at_places_of`, when it runs.
     """
     if isinstance(value, tf.Tensor):
         raise errors.ArgumentError(

@@ -1,9 +1,9 @@
 """The shapes of the activations: configured, then built, then detected.
 
-A feature's output shape is its activations' shape without the table's dim. It
-is that of its FeatureConfig, else what `build` is told, else what the first
-input shows; later sources are checked against earlier ones and only fill what is
-unknown. The rules are those of TensorFlow's TPUEmbedding.
+A feature's output shape is its activations' shape without the table's dim. The
+shape comes from the FeatureConfig, else from the arguments of `build`, else
+from the first input; later sources are checked against earlier ones and only
+fill what is unknown. The rules are those of TensorFlow's TPUEmbedding.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True)
 class OutputShapes:
-    """What is known of the output shapes, one per feature.
+    """The output shapes as far as they are known, one per feature.
 
     Attributes:
       features: the flat FeatureConfigs.
@@ -44,11 +44,11 @@ class OutputShapes:
     def configured(
         cls, features: Sequence[Any], paths: Sequence[str]
     ) -> OutputShapes:
-        """What the FeatureConfigs say."""
+        """The shapes that the FeatureConfigs give."""
         return cls(features, paths, [f.output_shape for f in features])
 
     def part(self, places: Sequence[int]) -> OutputShapes:
-        """What is known of some of the features."""
+        """The known shapes of some of the features."""
         return OutputShapes(
             [self.features[i] for i in places],
             [self.paths[i] for i in places],
@@ -75,7 +75,7 @@ class OutputShapes:
                 )
 
     def with_values(self, values: Sequence[Any]) -> OutputShapes:
-        """What is known with these inputs, one per feature.
+        """The shapes as known with these inputs, one per feature.
 
         Raises:
           tfembed.errors.ArgumentError: as `with_inputs`, or an input that is
@@ -90,7 +90,7 @@ class OutputShapes:
         return self._with(shapes)
 
     def of_cores(self, cores: int) -> OutputShapes:
-        """Of `cores` batches of these shapes, one after another."""
+        """The shapes when `cores` batches of these shapes are concatenated."""
         if cores == 1:
             return self
         shapes = [
@@ -102,7 +102,7 @@ class OutputShapes:
     def with_given(
         self, input_shapes: Any, batch_size: int | None
     ) -> OutputShapes:
-        """What is known with the arguments of `TPUEmbedding.build`.
+        """The shapes as known with the arguments of `TPUEmbedding.build`.
 
         Args:
           input_shapes: one tf.TensorShape per feature, or the batch size, or
@@ -133,7 +133,7 @@ class OutputShapes:
                 _check_fully_defined(path, shape)
 
     def with_batch_size(self, batch_size: int) -> OutputShapes:
-        """What is known once all inputs have `batch_size` samples.
+        """The shapes as known once all inputs have `batch_size` samples.
 
         Raises:
           tfembed.errors.ArgumentError: as `with_inputs`.
@@ -150,10 +150,10 @@ class OutputShapes:
         )
 
     def with_inputs(self, shapes: Sequence[tf.TensorShape]) -> OutputShapes:
-        """What is known with inputs of these shapes.
+        """The shapes as known with inputs of these shapes.
 
-        An output shape is the input's without the last dimension. One that is
-        partly known before is never completed.
+        An output shape is the input's without the last dimension. A shape that
+        is partly known before is never completed.
 
         Raises:
           tfembed.errors.ArgumentError: a scalar or an unknown rank, a shape that

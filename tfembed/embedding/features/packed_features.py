@@ -86,7 +86,7 @@ def _wide(ids: tf.Tensor) -> tf.Tensor:
 
 
 def shape_of(value: Any, path: str) -> tf.TensorShape:
-    """What is the same in every batch: not how many ids a sample has.
+    """The parts of a batch that never change: not the ids of a sample.
 
     Raises:
       tfembed.errors.ArgumentError: a Tensor with two unknown dimensions.
@@ -156,7 +156,7 @@ def aligned(parts: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 def _pads(sizes: tf.Tensor) -> tf.Tensor:
-    """What fills up parts of such `sizes`."""
+    """The padding that fills up columns of such `sizes`."""
     return tf.math.floormod(-sizes, tf.constant(ops.ALIGNED, tf.int64))
 
 
@@ -176,7 +176,7 @@ def split_strings(
 
 
 class PackedFeatures(tf.experimental.ExtensionType):
-    """What `pack_features` makes; goes through tf.data and tf.function.
+    """The result of `pack_features`; it goes through tf.data and tf.function.
 
     Attributes:
       ids: int64 [n].
@@ -212,13 +212,13 @@ class PackedFeatures(tf.experimental.ExtensionType):
 
     @property
     def tensors(self) -> list[tf.Tensor]:
-        """What is another in each batch."""
+        """The tensors, which differ from batch to batch."""
         strings = [] if self.strings is None else [self.strings]
         return [self.ids, self.rows, self.weights, self.sizes, *strings]
 
     @property
     def specs(self) -> list[tf.TensorSpec]:
-        """Of `tensors`, whatever the number of ids."""
+        """The specs of `tensors`, whatever the number of ids."""
         return [
             tf.TensorSpec([None], tf.int64),
             tf.TensorSpec([None], tf.int64),
@@ -233,7 +233,7 @@ class PackedFeatures(tf.experimental.ExtensionType):
 
     @property
     def form(self) -> tuple[Any, ...]:
-        """What is the same in all batches; `assemble` puts both together."""
+        """The description that all batches share, for `assemble`."""
         return (
             self.paths,
             self.kinds,

@@ -57,7 +57,7 @@ class Wanted:
     activations: Callable[[tf.Tensor], tf.Tensor]
 
     def reshaped(self, shape: tf.TensorShape) -> Wanted:
-        """The same, whose activations have another shape."""
+        """This lookup, with activations of another shape."""
         return Wanted(
             self.ids, lambda rows: tf.reshape(self.activations(rows), shape)
         )
@@ -368,7 +368,7 @@ def _check(table: Any, ids: Sequence[tuple[str, tf.Tensor]]) -> None:
 def _in_vocabulary(ids: tf.Tensor, table: Any, path: str) -> tf.Tensor:
     """`ids`, once it is known that `table` has them all.
 
-    A GPU gathers zeros for others in silence. Of no ids, the lowest is the
+    A GPU gathers zeros for others in silence. Without ids the lowest is the
     greatest number of their dtype and the highest the least, which passes.
     """
     size = tf.cast(tf.shape(table)[0], tf.int64)

@@ -82,7 +82,7 @@ def _called(rate: Callable[[], Any], name: str) -> Any:
 
 
 class FusedTables:
-    """What the ops of all steps are told of the tables, put together once.
+    """The tables' arguments of the ops of all steps, put together once.
 
     Args:
       plan: the features and tables.
@@ -451,7 +451,7 @@ class QueuedEngine(abc.ABC):
 
     @property
     def resources(self) -> list[Any]:
-        """What functions hold beside the tables, for models of them."""
+        """The resources that functions hold beside the tables."""
         return [self._nonfinite_rows, *self._steps.resources]
 
     def rates(self) -> tf.Tensor:

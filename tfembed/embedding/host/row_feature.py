@@ -36,7 +36,7 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RowFeature:
-    """One such feature.
+    """A feature whose ids are looked up one by one.
 
     Attributes:
       config: its table's TableConfig.
@@ -105,7 +105,7 @@ class RowFeature:
         return CombinedIds(ragged, combiner)
 
     def _checked(self, ids: FeatureIds) -> list[tf.Tensor]:
-        """What must have run: TensorFlow's ops pass over bad places."""
+        """Makes checks of bad places, which TensorFlow's ops pass over."""
         checks = check_places(ids, self.plan)
         return [require_all(checks)] if checks else []
 
@@ -213,7 +213,7 @@ def single_ids(ids: tf.Tensor) -> FeatureIds:
 
 
 def places_of(ids: FeatureIds) -> tuple[tf.Tensor, tf.Tensor]:
-    """Of each id its sample, and its place there."""
+    """Returns each id's sample, and its position in the sample."""
     if ids.kind == "sparse":
         return ids.rows[:, 0], ids.rows[:, 1]
     if ids.kind == "dense":
@@ -226,7 +226,7 @@ def places_of(ids: FeatureIds) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def _weights(ids: FeatureIds) -> tf.Tensor:
-    """One per id: none at all stand for ones."""
+    """Returns a weight per id: none at all stand for ones."""
     return tf.cond(
         tf.size(ids.weights) > 0,
         lambda: ids.weights,
@@ -288,7 +288,7 @@ def make_combiner_weights(owner: Any, config: Any) -> Any:
 def usable_gradient(
     config: Any, gradients: list[tf.Tensor], nonfinite: str
 ) -> tf.Tensor:
-    """What the weights of a table's combiner move by: a sum, [num_weights].
+    """The sum that the weights of a table's combiner move by, [num_weights].
 
     Args:
       config: the table's TableConfig.
@@ -318,7 +318,7 @@ def usable_gradient(
 def train_combiner_weights(
     config: Any, weights: Any, gradient: tf.Tensor
 ) -> None:
-    """One step of gradient descent."""
+    """Takes one step of gradient descent."""
     rate = as_combiner(config.combiner).combiner_weights_learning_rate
     rate = tf.cast(rate() if callable(rate) else rate, tf.float32)
     weights.assign_sub(rate * gradient)
@@ -374,7 +374,8 @@ class RowFeatures:
         gradients: Sequence[tf.Tensor],
         nonfinite: str,
     ) -> tuple[StepGradients, dict[int, tf.Tensor]]:
-        """What the update ops take, and by table what `train_weights` takes.
+        """Returns the arguments of the update ops, and by table those of
+        `train_weights`.
 
         Args:
           features: of all replicas.

@@ -101,9 +101,7 @@ def _checked(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StepGradients:
-    """What the update ops take of a step: parallel lists, one entry a feature
-    and replica.
-    """
+    """The arguments of the update ops, per feature and replica."""
 
     features: list[FeatureIds] = dataclasses.field(default_factory=list)
     plans: list[FeaturePlan] = dataclasses.field(default_factory=list)
@@ -219,7 +217,7 @@ def fused_arguments(
     rules: Sequence[optimizers.Optimizer],
     chosen: Sequence[int] | None = None,
 ) -> dict[str, Any]:
-    """What the ops that update tables take of these, by the arguments' names.
+    """The arguments of the ops that update tables, by their names.
 
     Args:
       plan, tables, rules: as for `update_tables`.

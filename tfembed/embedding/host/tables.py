@@ -123,7 +123,7 @@ def _check(slot: Any, shape: tuple[int, ...], what: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class TableSize:
-    """What a table holds and takes.
+    """The size of a table: its rows and its memory.
 
     Attributes:
       rows: of a static table its vocabulary, else the ids that it has.

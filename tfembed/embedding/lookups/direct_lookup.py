@@ -1,9 +1,9 @@
 """Lookups in given tables by stock TensorFlow: no step, no queue, no engine.
 
-What serving does, and TPUEmbeddingV0 where `fused_lookup` cannot. Static tables
-use TensorFlow's own ops alone, so a SavedModel of them needs no tfembed, XLA
-compiles them, and a tape gives their variables tf.IndexedSlices. Hash tables use
-the table lookup op.
+Serving looks up so, and TPUEmbeddingV0 where `fused_lookup` cannot. Static
+tables use TensorFlow's own ops alone, so a SavedModel of them needs no tfembed,
+XLA compiles them, and a tape gives their variables tf.IndexedSlices. Hash
+tables use the table lookup op.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True)
 class LookupStyle:
-    """Where TensorFlow's two families of lookups differ.
+    """The points in which TensorFlow's two families of lookups differ.
 
     Attributes:
       drops_last_of_dense: ids [..., 1] give [..., dim], as in TPUEmbedding; else

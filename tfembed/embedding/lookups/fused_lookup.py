@@ -1,8 +1,8 @@
 """Lookups of V0 by the host's own op, in tables whose variables are on a CPU.
 
-One call for each table and not one for all: a tape then leaves a table alone of
-which the loss uses no feature. The op's gradient has each id once. Tables that
-the op cannot read are looked up by TensorFlow's ops.
+There is one call for each table and not one for all: a tape then leaves a table
+alone of which the loss uses no feature. The op's gradient has each id once.
+Tables that the op cannot read are looked up by TensorFlow's ops.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = ["TapedInput", "look_up_fused", "read_taped"]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TapedInput:
-    """One feature's input.
+    """The input of one feature.
 
     Attributes:
       ids: its tensors, with one batch dimension.
@@ -171,7 +171,7 @@ def _look_up(inputs: Sequence[_Input], table: Any) -> list[tf.Tensor]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Input:
-    """One feature: its input, what the op is told of it, and what it is made of."""
+    """A feature: its input, its arguments of the op, and its source."""
 
     ids: FeatureIds
     plan: FeaturePlan
@@ -224,7 +224,7 @@ class _Input:
         )
 
     def activations(self, of_op: tf.Tensor, table: Any) -> tf.Tensor:
-        """What the op gave, in the shape of the input."""
+        """The op's result in the shape of the input."""
         if self.is_weighted:
             of_op = self._weighted(of_op, table)
         shape = self.read_as.lead.concatenate(table.shape[1])

@@ -116,7 +116,7 @@ def _distinct(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Input:
-    """One feature: its entries, its table's TableConfig, its batch's shape."""
+    """A feature: its entries, its table's TableConfig, its batch's shape."""
 
     entries: Entries
     config: Any

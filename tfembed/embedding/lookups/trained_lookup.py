@@ -234,7 +234,7 @@ class TrainedLookup:
         plans: list[FeaturePlan],
         gradients: Sequence[tf.Tensor],
     ) -> None:
-        """Of all replicas, once."""
+        """Updates the tables for all replicas, once."""
         kinds = [one.kind for one in ids]
         parts: list[Any] = [
             part
@@ -258,7 +258,7 @@ class TrainedLookup:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Input:
-    """One feature: its ids, how they are read, its batch dimensions."""
+    """A feature: its ids, how they are read, its batch dimensions."""
 
     ids: FeatureIds
     plan: FeaturePlan

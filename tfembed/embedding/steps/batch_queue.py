@@ -40,7 +40,7 @@ _FIELDS: dict[str, dict[str, tuple[tf.DType | None, list[int | None]]]] = {
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Batch:
-    """One enqueued batch: bool [], and the features' tensors."""
+    """An enqueued batch: bool [], and the features' tensors."""
 
     training: tf.Tensor
     features: list[FeatureIds]
@@ -48,7 +48,7 @@ class Batch:
 
 @dataclasses.dataclass(frozen=True)
 class BatchForm:
-    """What is the same of all batches, per feature.
+    """The form that all batches of a queue share, per feature.
 
     Attributes:
       kinds: "dense", "sparse" or "ragged".
@@ -89,7 +89,7 @@ class BatchForm:
     def step_attrs(
         self, dims: Sequence[int], plans: Sequence[FeaturePlan]
     ) -> dict[str, Any]:
-        """What the ops of a step are told of such batches in attributes."""
+        """The attributes by which the ops of a step know such batches."""
         return ops.step.step_attrs(
             dims, self.kinds, self.id_dtypes, self.batch_sizes, plans
         )
@@ -151,7 +151,7 @@ class BatchQueue:
     def chosen(
         cls, queues: Sequence[BatchQueue], place: tf.Tensor
     ) -> BatchQueue:
-        """One of several alike, by a number that is known when it runs."""
+        """Picks one of several queues by an index, known when it runs."""
         made = cls.__new__(cls)
         made._form, made._shapes = queues[0]._form, queues[0]._shapes
         with tf.device(HOST):
@@ -204,7 +204,7 @@ class _QueueResource(tf.saved_model.experimental.TrackableResource):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _QueueOfHandle:
-    """What BatchQueue asks of a queue, by its handle."""
+    """A queue known by its handle, with the methods that BatchQueue calls."""
 
     handle: tf.Tensor
     dtypes: Sequence[tf.DType]

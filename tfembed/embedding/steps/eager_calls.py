@@ -45,7 +45,7 @@ class InputSpecs:
         self.key = None if False in keys else tuple(keys)
 
     def specs(self) -> list[Any]:
-        """One for each input that is not None."""
+        """The specs of the inputs that are not None."""
         return [_spec(value) for value in self._values if value is not None]
 
     def _take(self, value: Any) -> Any:
@@ -205,7 +205,7 @@ class EagerCalls:
         weights: Any,
         *rest: Any,
     ) -> Any:
-        """The same of a structure of inputs."""
+        """Lists the inputs of a structure."""
         if isinstance(features, tf.distribute.DistributedValues):
             return None  # Of packed batches.
         flat = self._plan.flatten(features, "features")

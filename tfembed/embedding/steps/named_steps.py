@@ -26,7 +26,7 @@ Update = Callable[[StepName, Batch, list[tf.Tensor]], None]
 
 
 class NamedSteps:
-    """What is known of the steps of each name, and their batches.
+    """The steps of each name, and their batches.
 
     Args:
       plan: the features and tables.
@@ -190,7 +190,7 @@ class NamedSteps:
             known.pop(name, None)
 
     def _of_name(self, name: StepName) -> list[tuple[str, Any]]:
-        """What is kept for a name, by its kind."""
+        """The objects that are kept for a name, by their class."""
         found: list[tuple[str, Any]] = []
         found += [("queue", one) for one in self._queues.get(name, {}).values()]
         found += [("ahead", one) for one in self._ahead.get(name, {}).values()]
@@ -201,7 +201,7 @@ class NamedSteps:
     def _free_or(
         self, kind: str, name: StepName, make: Callable[[], Any]
     ) -> Any:
-        """What a forgotten name left of a kind and of these formats, or new."""
+        """Reuses what a forgotten name of these formats left, or makes one."""
         free = self._free.get((kind, tuple(self.formats(name))))
         # Whatever has no name checks more, and is never forgotten.
         return free.pop() if free and user_name(name) is not None else make()
@@ -217,7 +217,7 @@ class NamedSteps:
 
     @property
     def resources(self) -> list[Any]:
-        """What exported functions hold the batches by."""
+        """The resources by which exported functions hold the batches."""
         holders: list[Any] = [
             *_all_of(self._queues),
             *_all_of(self._ahead),
@@ -226,7 +226,7 @@ class NamedSteps:
         return [resource for one in holders for resource in one.resources]
 
     def form(self, name: StepName) -> BatchForm:
-        """That of the batches of a name.
+        """The form of the batches of a name.
 
         Raises:
           tfembed.errors.StateError: nothing was enqueued under it.

@@ -56,7 +56,7 @@ class UpdateBehind:
 
     @property
     def resources(self) -> list[Any]:
-        """What exported functions hold the batch by."""
+        """The resources by which exported functions hold the batch."""
         return [self._queue.resource]
 
     def exchange(
@@ -64,7 +64,7 @@ class UpdateBehind:
     ) -> None:
         """Applies the update that waits and keeps this one.
 
-        Where the one that waits is refused, this one is kept all the same.
+        If the waiting update is refused, this one is kept all the same.
         """
         pushed = self._queue.push(batch, tensors)
         with tf.control_dependencies([] if pushed is None else [pushed]):
@@ -109,7 +109,7 @@ class LookupAhead:
 
     @property
     def resources(self) -> list[Any]:
-        """What exported functions hold the batch by."""
+        """The resources by which exported functions hold the batch."""
         return [self._queue.resource]
 
     def look_ahead(self, steps: StepQueue, look_up: LookUp) -> None:

@@ -41,7 +41,7 @@ StepName: TypeAlias = "str | FormName | None"
 
 
 def user_name(name: StepName) -> str | None:
-    """What the user calls a step."""
+    """The user's name of a step."""
     return name.name if isinstance(name, FormName) else name
 
 
@@ -51,7 +51,7 @@ _Key: TypeAlias = tuple[int, "str | None"]  # Replica and name.
 
 
 class _Calls:
-    """What was called in one place, eager mode or a function.
+    """The calls that were made in one place, eager mode or a function.
 
     Attributes:
       enqueued: the forms of batches that were not dequeued here, oldest first.
@@ -95,11 +95,11 @@ class StepForms:
         return forms.index(form) if form in forms else 0
 
     def step(self, name: str | None, place: int) -> StepName:
-        """What engines call the steps of a name's form."""
+        """The engines' name of the steps of a name's form."""
         return FormName(name, place) if place else name
 
     def steps(self, name: str | None) -> list[StepName]:
-        """What engines call the steps of all of a name's forms."""
+        """The engines' names of the steps of all of a name's forms."""
         forms = max(1, len(self._forms.get(name, ())))
         return [self.step(name, place) for place in range(forms)]
 
@@ -201,7 +201,7 @@ class StepForms:
         return self._traced[graph]
 
     def _around(self) -> Iterator[_Calls]:
-        """What was called here, then in the functions around this part."""
+        """The calls made here, then in the functions around this one."""
         yield self._calls()
         if tf.executing_eagerly():
             return

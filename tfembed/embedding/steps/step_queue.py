@@ -8,10 +8,11 @@ traced long before. Only ids travel. `look_up` is take, lookup and hold in one o
 `update` finish and update: then the ids go through no graph.
 
 A batch that was put for inference stays in flight until the next `take`, which
-drops it. One that was put for training must be finished before the next `take`:
-else its gradients would later be taken for another batch's. Where the calls have
-a name, it is dropped too: TensorFlow takes a name that has no apply_gradients for
-inference, whatever enqueue was told, and layers on top rely on it.
+drops it. A batch that was put for training must be finished before the next
+`take`: else its gradients would later be taken for another batch's. If the
+calls have a name, such a batch is dropped too: TensorFlow takes a name that has
+no apply_gradients for inference, whatever enqueue was told, and layers on top
+rely on it.
 
 `take` and `finish` never wait. `put` waits where as many batches as are allowed
 were not taken yet, until another thread takes one or the time is over. On a TPU's
@@ -93,7 +94,7 @@ class StepQueue:
 
     @classmethod
     def chosen(cls, queues: Sequence[StepQueue], place: tf.Tensor) -> StepQueue:
-        """One of several alike, by a number that is known when it runs."""
+        """Picks one of several queues by an index, known when it runs."""
         made = cls.__new__(cls)
         made.__dict__.update(queues[0].__dict__)
         with tf.device(HOST):
@@ -175,7 +176,7 @@ class StepQueue:
 
     @property
     def resources(self) -> list[Any]:
-        """What exported functions hold the batches by."""
+        """The resources by which exported functions hold the batches."""
         return [self._resource]
 
     def size(self) -> tf.Tensor:

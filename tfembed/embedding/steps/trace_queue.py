@@ -82,7 +82,7 @@ class TraceQueues:
 
 
 def _is_for_training(batch: Batch) -> bool:
-    """What is known only when it runs counts as training."""
+    """A value that is known only when it runs counts as training."""
     value = batch.training
     if not isinstance(value, bool):
         value = tf.get_static_value(value)

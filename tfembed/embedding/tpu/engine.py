@@ -1,7 +1,7 @@
 """The tpu engine: tables in a TPU's embedding engine, by TensorFlow's ops.
 
 TensorFlow's own TPUEmbedding configures the hardware, enqueues, receives and
-sends; it is what this engine drives. What is ours: configs, and checkpoints,
+sends; it is what this engine drives. The code here is configs, and checkpoints,
 whose keys and values are those of every other engine.
 """
 

@@ -76,7 +76,7 @@ class TpuHostEngine:
 
     @property
     def tables(self) -> list[HostTable]:
-        """One per table of the plan."""
+        """The tables, one per table of the plan."""
         return self._engine.tables
 
     def enqueue_shares(
@@ -274,7 +274,7 @@ class TpuHostEngine:
 
 
 def _all_operations() -> list[Any]:
-    """Of the function that is traced."""
+    """The operations of the function that is traced."""
     if tf.executing_eagerly():
         return []
     return list(tf.compat.v1.get_default_graph().get_operations())

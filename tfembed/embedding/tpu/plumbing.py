@@ -1,4 +1,4 @@
-"""What TPUs ask of the tensors that are enqueued, checked anywhere.
+"""The conditions that TPUs set for enqueued tensors, checked anywhere.
 
 On a TPU, ids go from the host's input pipeline to the embedding engine and never
 through the step: a program that computes them in the step, or that has them on a
@@ -54,7 +54,7 @@ def check_plumbing(features: Any, strategy: Any) -> None:
 
 
 def _tensors(value: Any, strategy: Any) -> list[tf.Tensor]:
-    """Those that make up a leaf, on all replicas."""
+    """The tensors that make up a leaf, on all replicas."""
     if isinstance(value, tf.distribute.DistributedValues):
         local = strategy.experimental_local_results(value)
         return [tensor for one in local for tensor in _tensors(one, strategy)]
@@ -75,7 +75,7 @@ def _check_device(tensor: tf.Tensor, path: str) -> None:
 
 
 def _devices(tensor: tf.Tensor) -> list[str]:
-    """Where a tensor is, or, as a replica's argument, what it is made of."""
+    """The devices of a tensor or of a replica's argument."""
     if _is_eager(tensor) or tensor.op.type != "Identity":
         return [tensor.device]
     (source,) = tensor.op.inputs
@@ -103,7 +103,7 @@ def _is_eager(tensor: tf.Tensor) -> bool:
 
 
 def _is_tpu_argument(op: tf.Operation) -> bool:
-    """What TPUStrategy makes of an argument, and says so."""
+    """Whether TPUStrategy made the tensor of an argument."""
     if op.type == "Placeholder":
         return True
     try:

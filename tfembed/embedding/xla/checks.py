@@ -1,4 +1,4 @@
-"""What the xla engine cannot do, said before anything is made."""
+"""The limits of the xla engine, told before anything is made."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def check_plan(plan: EmbeddingPlan, nonfinite: str) -> None:
 
 
 def not_compiled(config: Any, rule: Any, strategy: Any) -> str | None:
-    """What of a table of a fixed size no program has; None: nothing."""
+    """The feature of a fixed-size table that no program has; None: nothing."""
     creates = rule is not None and rule.slot_variable_creation_fn
     if creates and is_tpu(strategy):
         return "slot_variable_creation_fn"

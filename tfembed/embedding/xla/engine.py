@@ -89,7 +89,7 @@ class XlaEngine(QueuedEngine):
 
     @property
     def resources(self) -> list[Any]:
-        """What functions hold beside the tables, for models of them."""
+        """The resources that functions hold beside the tables."""
         return [*super().resources, *self._inputs.resources]
 
     def enqueue(

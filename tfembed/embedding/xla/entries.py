@@ -35,7 +35,7 @@ NONE = -1  # A place without an id, and the cell of an id that is dropped.
 
 @dataclasses.dataclass(frozen=True)
 class EntriesForm:
-    """What is static of a feature's entries.
+    """The static description of a feature's entries.
 
     Attributes:
       plan: how it is looked up.
@@ -73,7 +73,7 @@ class Entries:
         return [self.ids, self.cells, self.weights]
 
     def factors(self, combiner: str) -> tf.Tensor:
-        """What each row [n] is multiplied by in its cell's sum."""
+        """The factor of each row [n] in its cell's sum."""
         weights = (
             self.weights
             if self.form.has_weights
@@ -177,7 +177,7 @@ def entries_of_matrix(
 
 
 def padded(entries: Entries, size: tf.Tensor) -> Entries:
-    """The same with `size` places, at least as many as before."""
+    """These entries with `size` places, at least as many as before."""
     if entries.form.is_dense:
         return entries
     missing = tf.cast(size, tf.int32) - tf.size(entries.ids)
@@ -208,7 +208,7 @@ def _batch_size(ids: FeatureIds, plan: FeaturePlan) -> int:
 def _ragged_places(
     ids: FeatureIds, batch: int
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Of each id its sample, its place there, and whether it has one."""
+    """Returns each id's sample, its position there, and whether it has one."""
     splits = tf.cast(ids.rows, tf.int32)
     n = tf.size(ids.ids)
     # A sample begins after each inner split: so many lie at or before an id.
@@ -369,7 +369,7 @@ def combine(rows: tf.Tensor, entries: Entries, config: Any) -> tf.Tensor:
 
 
 def pool(rows: tf.Tensor, entries: Entries, config: Any) -> tf.Tensor:
-    """The same of rows as they are, quantized or not."""
+    """Pools rows as they are, quantized or not."""
     form = entries.form
     if not form.is_dense:
         factors = entries.factors(config.combiner)

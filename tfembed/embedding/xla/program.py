@@ -27,7 +27,7 @@ __all__ = ["Looked", "TablesProgram", "XlaSteps"]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Looked:
-    """What a lookup gives.
+    """The result of a lookup.
 
     Attributes:
       activations: of each feature, [cells, dim] or [samples, length, dim].
@@ -93,7 +93,7 @@ class TablesProgram:
         rates: Mapping[int, Any] | Sequence[Any] | tf.Tensor,
         nonfinite: str = "skip",
     ) -> dict[int, exchange.Updated]:
-        """What training makes of the stacks that have features, by their place.
+        """Trains the stacks that have features; returns them by their index.
 
         Args:
           rows: of each stack that has features, by its place.

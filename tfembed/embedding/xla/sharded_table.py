@@ -56,7 +56,7 @@ class ShardedTable(private.Folder):
         return tf.reshape(tf.stack(parts, 1), [-1, width])[: self.shape[0]]
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        """The same as an array; eager only."""
+        """The rows as an array; eager only."""
         rows: np.ndarray[Any, Any] = self.read_value().numpy()
         return rows
 
@@ -205,12 +205,12 @@ class TrainedTable(ShardedTable):
 
     @property
     def _shared_name(self) -> str:
-        """What checkpoints note of a variable beside its key."""
+        """The name that checkpoints note for a variable beside its key."""
         return str(self.name)
 
     @property
     def handle(self) -> tf.Tensor:
-        """What gradients go to."""
+        """The resource that gradients go to."""
         handle: tf.Tensor = self._anchor.value.handle
         return handle
 

@@ -26,7 +26,7 @@ MOST_ROWS = 2_000_000_000
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StackRows:
-    """What a replica keeps of a stack.
+    """The rows and slots that a replica keeps for a stack.
 
     Attributes:
       values: float32 [rows, width], of all tables.
@@ -61,11 +61,11 @@ class Stack:
 
     @property
     def rows(self) -> int:
-        """Of all tables, on a replica."""
+        """The rows of all tables on a replica."""
         return sum(self.table_rows)
 
     def shapes(self) -> list[tuple[int, int]]:
-        """Of the values, then of each slot."""
+        """The shapes of the values, then of each slot."""
         shape = (self.rows, self.width)
         if self.rule is None:
             return [shape]
@@ -73,7 +73,7 @@ class Stack:
         return [shape, *slots]
 
     def first(self, table: int) -> int:
-        """Where the rows of a table begin."""
+        """The first row of a table in the stack."""
         return sum(self.table_rows[: self.tables.index(table)])
 
     def ids(self, table: int, ids: tf.Tensor) -> tf.Tensor:
@@ -81,7 +81,7 @@ class Stack:
         return tf.where(ids >= 0, ids + self.replicas * self.first(table), ids)
 
     def exchange_for(self, ids: int) -> exchange.Exchange:
-        """One that fits this many ids; a single replica needs no buffer."""
+        """Makes an exchange for this many ids; one replica needs no buffer."""
         if self.buffer or self.replicas == 1:
             return exchange.Exchange(
                 self.replicas, self.buffer or 1, self.portable
@@ -186,7 +186,7 @@ def check_rows(config: Any) -> None:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StackVariables:
-    """What an engine keeps of a stack.
+    """The variables that an engine keeps for a stack.
 
     Attributes:
       stack: the tables.
@@ -199,7 +199,7 @@ class StackVariables:
     slots: tuple[Any, ...]
 
     def read(self) -> StackRows:
-        """This replica's rows, now."""
+        """Reads this replica's rows."""
         return StackRows(
             _read(self.values), tuple(_read(slot) for slot in self.slots)
         )

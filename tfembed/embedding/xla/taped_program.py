@@ -21,7 +21,7 @@ __all__ = ["FoundRows", "TapedProgram"]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FoundRows:
-    """What a lookup gives.
+    """The result of a lookup.
 
     Attributes:
       rows: of each table that was asked for, [n, dim].
@@ -33,7 +33,7 @@ class FoundRows:
 
 
 class TapedProgram:
-    """One exchange for each width, on the way there and on the way back.
+    """Makes one exchange for each width, on the way there and on the way back.
 
     Args:
       tables: the TableConfigs.
@@ -105,7 +105,7 @@ class TapedProgram:
         gradients: Mapping[int, tf.IndexedSlices],
         rate: tf.Tensor,
     ) -> dict[int, StackRows]:
-        """What a step makes of the stacks that have gradients, by their place.
+        """Trains the stacks that have gradients; returns them by their index.
 
         Tables without a gradient keep their rows and slots.
 

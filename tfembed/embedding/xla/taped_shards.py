@@ -70,7 +70,7 @@ class TapedShards:
 
     @property
     def stacks(self) -> list[Stack]:
-        """Of all tables."""
+        """The stacks of all tables."""
         return self.program.stacks
 
     def exchange_rounds(self) -> dict[tuple[str, ...], int]:
@@ -118,7 +118,7 @@ class TapedShards:
         return found.rows
 
     def read(self, s: int, slots: Sequence[Any]) -> StackRows:
-        """This replica's rows of a stack, and of slots beside it."""
+        """Reads this replica's rows of a stack, and of slots beside it."""
         return StackRows(
             self.values[s].read_value(),
             tuple(slot.read_value() for slot in slots),

@@ -40,7 +40,7 @@ _MOVE_TOUCHED_ROWS = (optimizers.SGD, optimizers.Adagrad)
 
 
 class TapedTraining:
-    """One optimizer of the tables of one object, and its slots.
+    """An optimizer of the tables of one object, and its slots.
 
     Each owner of rows runs the optimizer's update on them, by gradients that the
     exchange has summed; nothing of tables is added up by the optimizer.
@@ -89,7 +89,7 @@ class TapedTraining:
         gradients: Mapping[int, tf.IndexedSlices],
         dense: Sequence[tuple[Any, Any]],
     ) -> None:
-        """One step, inside of strategy.run.
+        """Takes one step, inside of strategy.run.
 
         Args:
           gradients: by the place of each table that has one.
@@ -154,7 +154,7 @@ class Trainings:
     def of(
         self, owner: Any, shards: TapedShards, optimizer: Any
     ) -> TapedTraining:
-        """That of an optimizer, made where it is not there.
+        """Finds an optimizer's training, or makes it.
 
         Args:
           owner, shards, optimizer: as for TapedTraining.
@@ -198,7 +198,7 @@ def made_for_all_replicas(make: Callable[[], Any]) -> Any:
 
 
 def name_of(optimizer: Any) -> str:
-    """What slots are saved by."""
+    """The name under which slots are saved."""
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
         return str(optimizer.get_name())
     name = str(getattr(optimizer, "name", type(optimizer).__name__))
@@ -267,7 +267,7 @@ def rule_of(wrapped: WrappedOptimizer, optimizer: Any) -> FusedRule | RowRule:
 def _slots_of(
     rule: FusedRule | RowRule,
 ) -> tuple[list[float], tuple[str, ...]]:
-    """What each slot starts from, and what the optimizer calls it."""
+    """The initial value of each slot, and the optimizer's name of it."""
     if isinstance(rule, FusedRule):
         starts = dict(rule.optimizer.slot_initial_values)
         return list(starts.values()), rule.slot_labels or tuple(starts)

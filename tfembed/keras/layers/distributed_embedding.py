@@ -1,4 +1,4 @@
-"""One Keras layer for all embedding features of a model."""
+"""A Keras layer for all embedding features of a model."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class LayerTables(tf.__internal__.tracking.AutoTrackable):
 
 
 def output_specs(feature_config: Any, inputs: Any, dtype: str) -> Any:
-    """One KerasTensor per feature.
+    """The outputs' shapes and dtypes, one KerasTensor per feature.
 
     Args:
       feature_config: a structure of FeatureConfigs.
@@ -150,11 +150,11 @@ class _TrapWeight(SourceWeight):
 
     @property
     def watched(self) -> Any:
-        """What a tape watches for it."""
+        """The variable that a tape watches for it."""
         return self.value
 
     def zero_gradient(self) -> tf.Tensor:
-        """What a tape gives with unconnected_gradients=ZERO."""
+        """The gradient that a tape gives with unconnected_gradients=ZERO."""
         return tf.zeros_like(self.value)
 
 
@@ -335,7 +335,7 @@ class DistributedEmbedding(keras.layers.Layer):
     def compute_output_spec(
         self, inputs: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        """What a functional model gets.
+        """Tells a functional model the outputs.
 
         A `call` of a class that users derive is traced: its input need be no
         ids, its output no activations.
@@ -427,7 +427,7 @@ class DistributedEmbedding(keras.layers.Layer):
         return with_tuples(inputs, self.embedding.feature_config)
 
     def _ids(self, inputs: Any, plan: Any) -> Any:
-        """What `call` was given, as a lookup takes it."""
+        """Turns the inputs of `call` into those of a lookup."""
         if packed_inputs.is_packed(inputs):
             return packed_inputs.from_inputs(inputs, plan.feature_config)
         values = plan.flatten(self._structured(inputs), "features")
