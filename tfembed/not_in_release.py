@@ -10,7 +10,7 @@ from typing import Any
 
 from tfembed import errors
 
-__all__ = ["SENTENCES", "absent"]
+__all__ = ["ESTIMATORS", "SENTENCES", "absent"]
 
 _HKV = (
     "{name} is not in this release; rows are kept in host memory. Leave "
@@ -26,6 +26,59 @@ _SPARSE_CORE = (
     "{name} is for the SparseCores of TPUs (v5p, v6e), which are not used in "
     "this release. "
 )
+
+_CANNED = (
+    "{name} is not in this release: tfembed.estimator has no canned "
+    "estimators. Build the network in a model_fn, by "
+    "tf.compat.v1.feature_column.input_layer and tf_keras.layers, and give "
+    "that to tfembed.estimator.Estimator."
+)
+_HEAD = (
+    "{name} is not in this release. Give loss, train_op, eval_metric_ops and "
+    "predictions to EstimatorSpec in the model_fn."
+)
+_TREES = "{name} is not in this release: TensorFlow Decision Forests has trees."
+_PARSE_SPEC = (
+    "{name} is not in this release. Call "
+    "tf.feature_column.make_parse_example_spec, and add the labels' feature "
+    "to what it returns."
+)
+
+# Names of tf.compat.v1.estimator and of its `experimental`.
+ESTIMATORS = {
+    **{
+        f"{model}{kind}": _CANNED
+        for model in ("Baseline", "DNN", "DNNLinearCombined", "Linear", "RNN")
+        for kind in ("Classifier", "Regressor", "Estimator")
+        if f"{model}{kind}" != "RNNRegressor"
+    },
+    **{
+        f"BoostedTrees{kind}": _TREES
+        for kind in ("Classifier", "Regressor", "Estimator")
+    },
+    **dict.fromkeys(
+        (
+            "BinaryClassHead",
+            "Head",
+            "LogisticRegressionHead",
+            "MultiClassHead",
+            "MultiHead",
+            "MultiLabelHead",
+            "PoissonRegressionHead",
+            "RegressionHead",
+            "add_metrics",
+            "dnn_logit_fn_builder",
+            "linear_logit_fn_builder",
+        ),
+        _HEAD,
+    ),
+    "classifier_parse_example_spec": _PARSE_SPEC,
+    "regressor_parse_example_spec": _PARSE_SPEC,
+    "KMeans": "{name} is not in this release. Cluster in a model_fn, or with "
+    "scikit-learn.",
+    "LinearSDCA": "{name} is not in this release. Train the linear model in a "
+    "model_fn, by tf.compat.v1.train.FtrlOptimizer.",
+}
 
 # By name: why the class is not there, and what to do instead.
 SENTENCES = {
@@ -61,16 +114,16 @@ SENTENCES = {
 
 
 def absent(name: str, module: str) -> type:
-    """Makes the class that stands for a name in `SENTENCES`.
+    """Makes the class that stands for a name that is not here.
 
     Args:
-      name: the class's name.
+      name: the class's name, one of `SENTENCES` or `ESTIMATORS`.
       module: the module that shows the class, its `__name__`.
 
     Returns:
       A class that raises `tfembed.errors.UnsupportedError` when it is made.
     """
-    sentence = SENTENCES[name].format(name=name)
+    sentence = (SENTENCES | ESTIMATORS)[name].format(name=name)
 
     def refuse(self: Any, *args: Any, **kwargs: Any) -> None:
         raise errors.UnsupportedError(sentence)

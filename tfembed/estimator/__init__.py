@@ -6,18 +6,53 @@ with `from tfembed import estimator` in its place.
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
+from tfembed import not_in_release
+from tfembed.estimator import experimental, export, inputs
 from tfembed.estimator.embeddings.embedding_column import embedding_column
 from tfembed.estimator.estimator import Estimator
+from tfembed.estimator.exporters import (
+    BestExporter,
+    Exporter,
+    FinalExporter,
+    LatestExporter,
+)
 from tfembed.estimator.run_config import RunConfig
 from tfembed.estimator.spec import EstimatorSpec, ModeKeys
+from tfembed.estimator.train_and_evaluate import (
+    EvalSpec,
+    TrainSpec,
+    train_and_evaluate,
+)
 from tfembed.estimator.warm_start import VocabInfo, WarmStartSettings
 
 __all__ = [
+    "BestExporter",
     "Estimator",
     "EstimatorSpec",
+    "EvalSpec",
+    "Exporter",
+    "FinalExporter",
+    "LatestExporter",
     "ModeKeys",
     "RunConfig",
+    "TrainSpec",
     "VocabInfo",
     "WarmStartSettings",
+    "experimental",
+    "export",
+    "inputs",
+    "train_and_evaluate",
     "embedding_column",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports `tpu` on first use, and makes classes for what is not here."""
+    if name == "tpu":
+        return importlib.import_module("tfembed.estimator.tpu")
+    if name in not_in_release.ESTIMATORS:
+        return not_in_release.absent(name, __name__)
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

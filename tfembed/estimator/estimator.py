@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,12 +12,15 @@ import tensorflow as tf
 
 from tfembed.errors import ArgumentError, DtypeError
 from tfembed.estimator import (
+    exports,
     input_functions,
     private,
     sessions,
+    strategies,
     summaries,
 )
 from tfembed.estimator.progress import ProgressHook
+from tfembed.estimator.replicas import order_reads_before_writes
 from tfembed.estimator.run_config import (
     RunConfig,
     TaskType,
@@ -110,6 +114,9 @@ class Estimator:
         self._session_config = self._config.session_config
         self._train_distribution = self._config.train_distribute
         self._eval_distribution = self._config.eval_distribute
+        for strategy in (self._train_distribution, self._eval_distribution):
+            strategies.check_strategy(strategy)
+            strategies.add_cpus(self._session_config, strategy)
         tf.compat.v1.logging.info("Using config: %s", vars(self._config))
         self._device_fn = self._config.device_fn or sessions.device_setter(
             self._config
@@ -217,7 +224,9 @@ class Estimator:
             )
         _check_steps(steps, max_steps)
         if max_steps is not None:
-            trained = sessions.global_step_of(self._model_dir)
+            trained = sessions.load_global_step_from_checkpoint_dir(
+                self._model_dir
+            )
             if max_steps <= trained:
                 tf.compat.v1.logging.info(
                     "Skipping training since max_steps has already saved. "
@@ -228,7 +237,7 @@ class Estimator:
                 return self
         if self._config.is_chief:
             sessions.check_writable(self._model_dir)
-        all_hooks = _checked_hooks(hooks)
+        all_hooks = checked_hooks(hooks)
         all_hooks += self._convert_train_steps_to_hooks(steps, max_steps)
         loss = self._train_model(
             input_fn, all_hooks, _checked_listeners(saving_listeners)
@@ -262,10 +271,12 @@ class Estimator:
           ValueError: `steps` is not positive, or a metric has one of these two
             names.
         """
-        all_hooks = _checked_hooks(hooks)
+        all_hooks = checked_hooks(hooks)
         all_hooks += self._convert_eval_steps_to_hooks(steps)
         checkpoint_path = checkpoint_path or self._checkpoint_to("evaluate")
-        with tf.Graph().as_default():
+        strategy = self._eval_distribution
+        scope = strategy.scope() if strategy else contextlib.nullcontext()
+        with tf.Graph().as_default(), scope:
             scaffold, update_op, results, all_hooks = (
                 self._evaluate_build_graph(input_fn, all_hooks, checkpoint_path)
             )
@@ -307,7 +318,7 @@ class Estimator:
           ValueError: No prediction has one of the keys, or predictions of a
             batch differ in length and are to be yielded by examples.
         """
-        all_hooks = _checked_hooks(hooks)
+        all_hooks = checked_hooks(hooks)
         checkpoint_path = checkpoint_path or self._checkpoint_to("predict")
         # No context may be left open while the caller has a prediction.
         graph = tf.Graph()
@@ -453,7 +464,7 @@ class Estimator:
                 "model_fn should return an EstimatorSpec. Given "
                 f"{type(spec).__name__}: {spec}."
             )
-        if spec.mode != mode:
+        if spec.mode not in (None, mode):
             raise ArgumentError(
                 f"model_fn was called in mode '{mode}' and returned an "
                 f"EstimatorSpec of mode '{spec.mode}'. Pass `mode` on to it."
@@ -467,6 +478,15 @@ class Estimator:
         return input_functions.parse_input_fn_result(
             self._call_input_fn(input_fn, mode)
         )
+
+    def _get_iterator_from_input_fn(
+        self, input_fn: Callable[..., Any], mode: str, distribution: Any
+    ) -> tuple[Any, list[Any]]:
+        """Returns a strategy's iterator, and the hooks that start it."""
+        iterator = distribution.make_input_fn_iterator(
+            lambda context: self._call_input_fn(input_fn, mode, context)
+        )
+        return iterator, [strategies.StrategyInputHook(iterator)]
 
     def _get_features_from_input_fn(
         self, input_fn: Callable[..., Any], mode: str
@@ -527,6 +547,10 @@ class Estimator:
         saving_listeners: list[Any],
     ) -> Any:
         """Builds the graph of training and runs it; returns the last loss."""
+        if self._train_distribution:
+            return self._train_model_distributed(
+                input_fn, hooks, saving_listeners
+            )
         with tf.Graph().as_default() as graph, graph.device(self._device_fn):
             tf.compat.v1.random.set_random_seed(self._config.tf_random_seed)
             # Hooks share a read of the step: it must be on the step's device.
@@ -548,24 +572,79 @@ class Estimator:
                 spec = self._call_model_fn(
                     features, labels, ModeKeys.TRAIN, self.config
                 )
-            worker_hooks += hooks
-            worker_hooks.append(tf.compat.v1.train.NanTensorHook(spec.loss))
-            if self._config.log_step_count_steps is not None:
-                worker_hooks.append(
-                    ProgressHook(
-                        spec.loss,
-                        self._examples_in(features),
-                        every_steps=self._config.log_step_count_steps,
-                        stop_hooks=hooks,
-                    )
-                )
             return self._train_with_estimator_spec(
-                spec, worker_hooks, saving_listeners
+                spec,
+                [
+                    *worker_hooks,
+                    *hooks,
+                    *self._hooks_of_loss(
+                        spec, self._examples_in(features), hooks
+                    ),
+                ],
+                saving_listeners,
             )
 
     def _examples_in(self, features: Any) -> Any:
         """Returns what tells how many examples a step has: `ProgressHook`."""
         return features
+
+    def _train_model_distributed(
+        self,
+        input_fn: Callable[..., Any],
+        hooks: list[Any],
+        saving_listeners: list[Any],
+    ) -> Any:
+        """As `_train_model`, under the config's strategy."""
+        strategy = self._train_distribution
+        strategy.configure(self._session_config)
+        with (
+            tf.Graph().as_default() as graph,
+            strategies.training_scope(strategy),
+        ):
+            tf.compat.v1.random.set_random_seed(self._config.tf_random_seed)
+            iterator, worker_hooks = self._get_iterator_from_input_fn(
+                input_fn, ModeKeys.TRAIN, strategy
+            )
+            step = self._create_and_assert_global_step(graph)
+            # Here, and not in a replica's thread.
+            private.add_global_step_read(
+                graph, strategy.extended.read_var(step)
+            )
+            spec = strategies.training_spec(
+                strategy,
+                strategies.call_per_replica(
+                    strategy,
+                    self._call_model_fn,
+                    iterator,
+                    ModeKeys.TRAIN,
+                    self.config,
+                ),
+            )
+            return self._train_with_estimator_spec(
+                spec,
+                [
+                    *worker_hooks,
+                    *hooks,
+                    *self._hooks_of_loss(spec, None, hooks),
+                ],
+                saving_listeners,
+            )
+
+    def _hooks_of_loss(
+        self, spec: EstimatorSpec, features: Any, hooks: list[Any]
+    ) -> list[Any]:
+        """Returns hooks that stop at NaN and log how training goes on."""
+        found = [tf.compat.v1.train.NanTensorHook(spec.loss)]
+        if self._config.log_step_count_steps is not None:
+            found.append(
+                ProgressHook(
+                    spec.loss,
+                    features,
+                    every_steps=self._config.log_step_count_steps,
+                    stop_hooks=hooks,
+                )
+            )
+        return found
 
     def _train_with_estimator_spec(
         self,
@@ -576,6 +655,7 @@ class Estimator:
         """Runs the session of a training graph; returns the last loss."""
         self._maybe_warm_start(self.latest_checkpoint())
         sessions.add_loss_to_collections(spec.loss)
+        _order(spec)
         with sessions.training_session(
             self._config, spec, worker_hooks, saving_listeners
         ) as session:
@@ -645,6 +725,8 @@ class Estimator:
         self, input_fn: Callable[..., Any]
     ) -> tuple[EstimatorSpec, Any, dict[str, Any], list[Any]]:
         """Returns the spec, the op of a batch, results, and input hooks."""
+        if self._eval_distribution:
+            return self._call_model_fn_eval_distributed(input_fn)
         features, labels, hooks = self._get_features_and_labels_from_input_fn(
             input_fn, ModeKeys.EVAL
         )
@@ -654,6 +736,37 @@ class Estimator:
                 **spec.eval_metric_ops,
                 **_loss_metric(spec.eval_metric_ops, spec.loss),
             }
+        )
+        return spec, update_op, results, hooks
+
+    def _call_model_fn_eval_distributed(
+        self, input_fn: Callable[..., Any]
+    ) -> tuple[EstimatorSpec, Any, dict[str, Any], list[Any]]:
+        """As `_call_model_fn_eval`, under the config's strategy."""
+        strategy = self._eval_distribution
+        iterator, hooks = self._get_iterator_from_input_fn(
+            input_fn, ModeKeys.EVAL, strategy
+        )
+        grouped = strategies.call_per_replica(
+            strategy,
+            self._call_model_fn,
+            iterator,
+            ModeKeys.EVAL,
+            self.config,
+        )
+        loss_metric = strategy.extended.call_for_each_replica(
+            _loss_metric, args=(grouped.eval_metric_ops, grouped.loss)
+        )
+        update_op, results = strategies.evaluation(
+            strategy, {**grouped.eval_metric_ops, **loss_metric}
+        )
+        spec = grouped._make(
+            EstimatorSpec(
+                ModeKeys.EVAL,
+                loss=results[LOSS_METRIC_KEY],
+                evaluation_hooks=strategies.evaluation_hooks(strategy, grouped),
+                scaffold=strategies.joined_scaffold(strategy, grouped.scaffold),
+            )
         )
         return spec, update_op, results, hooks
 
@@ -678,7 +791,7 @@ class Estimator:
                 config=self._session_config,
             )
         step = results["global_step"]
-        summaries.write_results(output_dir, results, step)
+        summaries.write_dict_to_summary(output_dir, results, step)
         if checkpoint_path:
             summaries.write_checkpoint_path(output_dir, checkpoint_path, step)
         return results
@@ -722,6 +835,89 @@ class Estimator:
             with graph.as_default():
                 batch = session.run(predictions)
             yield batch
+
+    def _export_all_saved_models(
+        self,
+        export_dir_base: str,
+        input_receiver_fn_map: Mapping[str, Any],
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+        strip_default_attrs: bool = True,
+    ) -> bytes:
+        """Writes a SavedModel with a graph for each mode."""
+        warm = self._warm_start_settings
+        checkpoint_path = exports.checkpoint_to_export(
+            checkpoint_path,
+            self.latest_checkpoint(),
+            checkpoint_of(warm) if warm else None,
+            self._model_dir,
+        )
+        # The first graph's variables are saved. Training has all of them.
+        modes = [
+            mode
+            for mode in (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
+            if input_receiver_fn_map.get(mode)
+        ]
+        if not modes:
+            raise ArgumentError(
+                "No valid modes for exporting found. Got "
+                f"{list(input_receiver_fn_map)}. Give a receiver function for "
+                "some of ModeKeys.TRAIN, EVAL and PREDICT."
+            )
+
+        def add_graphs(builder: Any) -> None:
+            for mode in modes:
+                self._add_meta_graph_for_mode(
+                    builder,
+                    input_receiver_fn_map,
+                    checkpoint_path,
+                    save_variables=mode == modes[0],
+                    mode=mode,
+                    strip_default_attrs=strip_default_attrs,
+                )
+
+        return exports.write_saved_model(
+            export_dir_base,
+            add_graphs,
+            assets_extra=assets_extra,
+            as_text=as_text,
+        )
+
+    def _add_meta_graph_for_mode(
+        self,
+        builder: Any,
+        input_receiver_fn_map: Mapping[str, Any],
+        checkpoint_path: str,
+        save_variables: bool = True,
+        mode: str = ModeKeys.PREDICT,
+        export_tags: Any = None,
+        check_variables: bool = True,
+        strip_default_attrs: bool = True,
+    ) -> None:
+        """Builds a mode's graph and adds it to a SavedModel."""
+        with tf.Graph().as_default() as graph:
+            self._create_and_assert_global_step(graph)
+            tf.compat.v1.random.set_random_seed(self._config.tf_random_seed)
+            receiver = input_receiver_fn_map[mode]()
+            spec = self._call_model_fn(
+                receiver.features,
+                getattr(receiver, "labels", None),
+                mode,
+                self.config,
+            )
+            exports.add_meta_graph(
+                builder,
+                spec,
+                receiver,
+                mode=mode,
+                checkpoint_path=checkpoint_path,
+                save_variables=save_variables,
+                session_config=self._session_config,
+                tags=export_tags,
+                check_variables=check_variables,
+                strip_default_attrs=strip_default_attrs,
+            )
 
     def _maybe_warm_start(self, checkpoint_path: str | None) -> None:
         """Warm-starts the graph's variables, unless there is a checkpoint."""
@@ -779,6 +975,18 @@ def _loss_metric(
     return {LOSS_METRIC_KEY: tf.compat.v1.metrics.mean(loss)}
 
 
+def _order(spec: EstimatorSpec) -> None:
+    """Has a step's summaries see variables as they were before the step."""
+    order_reads_before_writes(
+        [
+            spec.train_op,
+            spec.loss,
+            *tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SUMMARIES),
+            *tf.compat.v1.summary.all_v2_summary_ops(),
+        ]
+    )
+
+
 def _check_subclass(cls: type) -> None:
     """Checks that a subclass of users adds methods and overrides none."""
     if not issubclass(cls, Estimator) or cls.__module__.startswith("tfembed."):
@@ -808,7 +1016,8 @@ def _check_steps(steps: int | None, max_steps: int | None) -> None:
             raise ArgumentError(f"Must specify {name} > 0, given: {value}.")
 
 
-def _checked_hooks(hooks: Sequence[Any] | None) -> list[Any]:
+def checked_hooks(hooks: Sequence[Any] | None) -> list[Any]:
+    """Returns hooks as a list, each a SessionRunHook."""
     hooks = list(hooks or [])
     for hook in hooks:
         if not isinstance(hook, tf.compat.v1.train.SessionRunHook):
@@ -865,6 +1074,3 @@ def _examples(batch: Any) -> Iterator[Any]:
         )
     for i in range(next(iter(lengths.values()))[0]):
         yield {name: values[i] for name, values in batch.items()}
-
-
-__all__ = ["Estimator", "checkpoint_of", "metric_ops"]

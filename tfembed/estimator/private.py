@@ -20,6 +20,7 @@ from tensorflow.python.training import (
     basic_session_run_hooks,
     device_setter,
     evaluation,
+    server_lib,
     training,
     training_util,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "evaluation",
     "fn_args",
     "path_helpers",
+    "server_lib",
     "summary_pb2",
     "training",
     "writes_text_graphs",
@@ -54,6 +56,11 @@ def writes_text_graphs() -> bool:
 def global_step_read(graph: Any) -> Any:
     """The read of the global step that hooks of a session share."""
     return training_util._get_or_create_global_step_read(graph)
+
+
+def add_global_step_read(graph: Any, read: Any) -> None:
+    """Has hooks of a session share a read of the global step."""
+    graph.add_to_collection(training_util.GLOBAL_STEP_READ_KEY, read)
 
 
 def summary_writer_initializers(graph: Any) -> list[Any]:

@@ -32,7 +32,7 @@ def device_setter(config: RunConfig) -> Any:
     )
 
 
-def global_step_of(model_dir: str) -> int:
+def load_global_step_from_checkpoint_dir(model_dir: str) -> int:
     """Returns the latest checkpoint's global step; 0 without a checkpoint."""
     latest = tf.train.latest_checkpoint(model_dir)
     if not latest:

@@ -81,24 +81,24 @@ def default_writer(
         hooks.append(FlushHook(writer.flush()))
 
 
-def write_results(
-    folder: str, results: Mapping[str, Any], global_step: int
+def write_dict_to_summary(
+    output_dir: str, dictionary: Mapping[str, Any], current_global_step: int
 ) -> None:
     """Writes an evaluation's results as summaries, and logs them."""
     tf.compat.v1.logging.info(
         "Saving dict for global step %d: %s",
-        global_step,
+        current_global_step,
         ", ".join(
             f"{name} = {value}"
-            for name, value in sorted(results.items())
+            for name, value in sorted(dictionary.items())
             if not isinstance(value, bytes)
         ),
     )
     summary = private.summary_pb2.Summary()
-    for name, value in results.items():
+    for name, value in dictionary.items():
         if value is not None and name != "global_step":
             _add_value(summary, name, value)
-    _write(folder, summary, global_step)
+    _write(output_dir, summary, current_global_step)
 
 
 def write_checkpoint_path(folder: str, path: str, global_step: int) -> None:

@@ -1,0 +1,325 @@
+"""What `train_and_evaluate` exports after an evaluation, and keeps."""
+
+from __future__ import annotations
+
+import abc
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed.errors import ArgumentError
+from tfembed.estimator import private
+from tfembed.estimator.spec import LOSS_METRIC_KEY
+
+
+class Exporter(abc.ABC):
+    """Exports a model after an evaluation, or does not.
+
+    Users may write their own.
+    """
+
+    @property
+    @abc.abstractmethod
+    def name(self) -> str:
+        """The name of the folder under `<model_dir>/export`."""
+
+    @abc.abstractmethod
+    def export(
+        self,
+        estimator: Any,
+        export_path: str,
+        checkpoint_path: str,
+        eval_result: Mapping[str, Any],
+        is_the_final_export: bool,
+    ) -> bytes | None:
+        """Exports a checkpoint that was evaluated.
+
+        Args:
+          estimator: The Estimator.
+          export_path: The folder in which exports are made.
+          checkpoint_path: The checkpoint.
+          eval_result: What the evaluation returned.
+          is_the_final_export: Whether training has ended.
+
+        Returns:
+          The export's folder; None if nothing was exported.
+        """
+
+
+class _Export:
+    """Exports for serving; an exporter has one and says when."""
+
+    def __init__(
+        self,
+        serving_input_receiver_fn: Callable[[], Any] | None,
+        assets_extra: Mapping[str, str] | None,
+        as_text: bool,
+    ) -> None:
+        self._receiver_fn = serving_input_receiver_fn
+        self._assets_extra = assets_extra
+        self._as_text = as_text
+
+    def __call__(
+        self, estimator: Any, export_path: str, checkpoint_path: str
+    ) -> bytes:
+        exported: bytes = estimator.export_saved_model(
+            export_path,
+            self._receiver_fn,
+            assets_extra=self._assets_extra,
+            as_text=self._as_text,
+            checkpoint_path=checkpoint_path,
+        )
+        return exported
+
+
+def _loss_smaller(
+    best_eval_result: Mapping[str, Any], current_eval_result: Mapping[str, Any]
+) -> bool:
+    """Tells whether the current loss is smaller than the best one."""
+    for name, result in (
+        ("best_eval_result", best_eval_result),
+        ("current_eval_result", current_eval_result),
+    ):
+        if not result or LOSS_METRIC_KEY not in result:
+            raise ArgumentError(
+                f"{name} cannot be empty or no loss is found in it. Given "
+                f"{result}."
+            )
+    return bool(
+        best_eval_result[LOSS_METRIC_KEY] > current_eval_result[LOSS_METRIC_KEY]
+    )
+
+
+class BestExporter(Exporter):
+    """Exports a model whenever an evaluation is better than all before.
+
+    Args:
+      name: The name of the folder of exports.
+      serving_input_receiver_fn: Returns a `ServingInputReceiver`.
+      event_file_pattern: Where the evaluations before lie, under model_dir, so
+        that a new process knows the best one; None: it begins anew.
+      compare_fn: A function of `best_eval_result` and `current_eval_result`
+        that tells whether the current one is better.
+      assets_extra: Files to copy, by their path under `assets.extra`.
+      as_text: Whether to write the SavedModel's proto as text.
+      exports_to_keep: How many exports stay, the newest; None: all.
+
+    Raises:
+      ValueError: `compare_fn` takes other arguments, or `exports_to_keep` is
+        not positive.
+    """
+
+    def __init__(
+        self,
+        name: str = "best_exporter",
+        serving_input_receiver_fn: Callable[[], Any] | None = None,
+        event_file_pattern: str | None = "eval/*.tfevents.*",
+        compare_fn: Callable[..., bool] = _loss_smaller,
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        exports_to_keep: int | None = 5,
+    ) -> None:
+        _check_compare_fn(compare_fn)
+        _check_kept(exports_to_keep)
+        self._name = name
+        self._compare_fn = compare_fn
+        self._export = _Export(serving_input_receiver_fn, assets_extra, as_text)
+        self._event_file_pattern = event_file_pattern
+        self._exports_to_keep = exports_to_keep
+        self._model_dir: str | None = None
+        self._best: Mapping[str, Any] | None = None
+        self._has_exported = False
+
+    @property
+    def name(self) -> str:
+        """The name of the folder of exports."""
+        return self._name
+
+    def export(
+        self,
+        estimator: Any,
+        export_path: str,
+        checkpoint_path: str,
+        eval_result: Mapping[str, Any],
+        is_the_final_export: bool,
+    ) -> bytes | None:
+        """Exports if the evaluation is the best one so far."""
+        if self._event_file_pattern and (
+            self._model_dir != estimator.model_dir
+        ):
+            tf.compat.v1.logging.info("Loading best metric from event files.")
+            self._model_dir = estimator.model_dir
+            self._best = self._best_of_files(
+                f"{self._model_dir}/{self._event_file_pattern}"
+            )
+        # A process that knows the best but exported nothing exports once.
+        if (
+            self._best is not None
+            and self._has_exported
+            and not self._compare_fn(
+                best_eval_result=self._best, current_eval_result=eval_result
+            )
+        ):
+            return None
+        tf.compat.v1.logging.info("Performing best model export.")
+        self._best = eval_result
+        exported = self._export(estimator, export_path, checkpoint_path)
+        remove_old_exports(export_path, self._exports_to_keep)
+        self._has_exported = True
+        return exported
+
+    def _best_of_files(self, pattern: str) -> dict[str, Any] | None:
+        best: dict[str, Any] | None = None
+        for path in tf.io.gfile.glob(pattern):
+            for result in _results(path):
+                if best is None or self._compare_fn(
+                    best_eval_result=best, current_eval_result=result
+                ):
+                    best = result
+        return best
+
+
+class FinalExporter(Exporter):
+    """Exports a model once, when training has ended.
+
+    Args:
+      name: The name of the folder of exports.
+      serving_input_receiver_fn: Returns a `ServingInputReceiver`.
+      assets_extra: Files to copy, by their path under `assets.extra`.
+      as_text: Whether to write the SavedModel's proto as text.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        serving_input_receiver_fn: Callable[[], Any],
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+    ) -> None:
+        self._name = name
+        self._export = _Export(serving_input_receiver_fn, assets_extra, as_text)
+
+    @property
+    def name(self) -> str:
+        """The name of the folder of exports."""
+        return self._name
+
+    def export(
+        self,
+        estimator: Any,
+        export_path: str,
+        checkpoint_path: str,
+        eval_result: Mapping[str, Any],
+        is_the_final_export: bool,
+    ) -> bytes | None:
+        """Exports if training has ended."""
+        if not is_the_final_export:
+            return None
+        tf.compat.v1.logging.info(
+            "Performing the final export in the end of training."
+        )
+        return self._export(estimator, export_path, checkpoint_path)
+
+
+class LatestExporter(Exporter):
+    """Exports a model after each evaluation.
+
+    Args:
+      name: The name of the folder of exports.
+      serving_input_receiver_fn: Returns a `ServingInputReceiver`.
+      assets_extra: Files to copy, by their path under `assets.extra`.
+      as_text: Whether to write the SavedModel's proto as text.
+      exports_to_keep: How many exports stay, the newest; None: all.
+
+    Raises:
+      ValueError: `exports_to_keep` is not positive.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        serving_input_receiver_fn: Callable[[], Any],
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        exports_to_keep: int | None = 5,
+    ) -> None:
+        _check_kept(exports_to_keep)
+        self._name = name
+        self._export = _Export(serving_input_receiver_fn, assets_extra, as_text)
+        self._exports_to_keep = exports_to_keep
+
+    @property
+    def name(self) -> str:
+        """The name of the folder of exports."""
+        return self._name
+
+    def export(
+        self,
+        estimator: Any,
+        export_path: str,
+        checkpoint_path: str,
+        eval_result: Mapping[str, Any],
+        is_the_final_export: bool,
+    ) -> bytes | None:
+        """Exports."""
+        exported = self._export(estimator, export_path, checkpoint_path)
+        remove_old_exports(export_path, self._exports_to_keep)
+        return exported
+
+
+def remove_old_exports(folder: str, kept: int | None) -> None:
+    """Deletes exports, folders named by their time, but for the newest."""
+    if kept is None:
+        return
+    names = [name.rstrip("/") for name in tf.io.gfile.listdir(folder)]
+    exports = sorted(
+        name for name in names if len(name) == 10 and name.isdigit()
+    )
+    for name in exports[:-kept]:
+        path = os.path.join(tf.compat.as_str_any(folder), name)  # noqa: PTH118 - may be gs:
+        try:
+            tf.io.gfile.rmtree(path)
+        except tf.errors.NotFoundError as error:
+            tf.compat.v1.logging.warn(
+                "Can not delete %s recursively: %s", path, error
+            )
+
+
+def _results(path: str) -> Iterator[dict[str, Any]]:
+    """Yields an event file's evaluations."""
+    for event in tf.compat.v1.train.summary_iterator(path):
+        result = {
+            value.tag: value.simple_value
+            for value in event.summary.value
+            if value.HasField("simple_value")
+        }
+        if result:
+            yield result
+
+
+def _check_compare_fn(compare_fn: Any) -> None:
+    if compare_fn is None:
+        raise ArgumentError(
+            "`compare_fn` must not be None. Leave it out to compare losses."
+        )
+    arguments = set(private.fn_args(compare_fn))
+    wanted = {"best_eval_result", "current_eval_result"}
+    for name in sorted(wanted - arguments):
+        raise ArgumentError(
+            f"compare_fn ({compare_fn}) must include {name} argument."
+        )
+    if arguments - wanted:
+        raise ArgumentError(
+            f"compare_fn ({compare_fn}) has following not expected args: "
+            f"{sorted(arguments - wanted)}. It gets {sorted(wanted)}."
+        )
+
+
+def _check_kept(exports_to_keep: int | None) -> None:
+    if exports_to_keep is not None and exports_to_keep <= 0:
+        raise ArgumentError(
+            "`exports_to_keep`, if provided, must be a positive number. Got "
+            f"{exports_to_keep}. None keeps all."
+        )
