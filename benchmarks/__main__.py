@@ -57,7 +57,7 @@ def _show_tables(console, flags: argparse.Namespace, folder: str) -> None:
     report.show_figures(
         console,
         f"hash tables of {flags.keys:,} keys beside TensorFlow's Dense- and "
-        "MutableHashTable, batches of 65,536, eager; the limit is presized",
+        "MutableHashTable, batches of 65,536, eager",
         results.figures,
     )
 

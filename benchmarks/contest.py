@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,13 +14,29 @@ from benchmarks.process import Worker
 
 # malloc asks for huge pages.
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
-# The interpreters of contenders that need another environment than this one.
-PYTHONS = {
-    "TFRA": environments.tfra_python,
-    "EmbeddingBag": environments.torch_python,
-    "FBGEMM": environments.torch_python,
-    "FBGEMM row-wise": environments.torch_python,
+# The contenders that need another environment than this one.
+ENVIRONMENTS = {
+    "TFRA": environments.TFRA,
+    "EmbeddingBag": environments.TORCH,
+    "FBGEMM": environments.TORCH,
+    "FBGEMM row-wise": environments.TORCH,
+    "IPEX": environments.IPEX,
+    "zentf": environments.ZENTF,
+    "zentf safe": environments.ZENTF,
+    "zentf frozen": environments.ZENTF,
 }
+
+
+@functools.cache
+def can_take_part(name: str) -> bool:
+    """Whether a contender's environment is there; says once why not."""
+    if name not in ENVIRONMENTS:
+        return True
+    try:
+        return bool(ENVIRONMENTS[name].python)
+    except environments.UnavailableError as error:
+        print(f"{name} does not take part: {error}", flush=True)
+        return False
 
 
 @contextlib.contextmanager
@@ -40,13 +57,16 @@ def started(
     with contextlib.ExitStack() as stack:
         made = {}
         for name in names:
-            python = PYTHONS.get(name, lambda: sys.executable)()
+            python, own = sys.executable, {}
+            if name in ENVIRONMENTS:
+                python = ENVIRONMENTS[name].python
+                own = dict(ENVIRONMENTS[name].variables)
             worker = Worker(
                 session,
                 name,
                 python=python,
                 threads=threads,
-                environment=(variables or {}).get(name),
+                environment={**own, **(variables or {}).get(name, {})},
             )
             made[name] = stack.enter_context(worker)
         yield made

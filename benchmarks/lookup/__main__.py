@@ -7,7 +7,7 @@ import sys
 import tempfile
 
 from benchmarks import lookup, parts
-from benchmarks.lookup import grid, memory, others
+from benchmarks.lookup import grid, memory, newer, others
 from benchmarks.lookup.plan import ROWS, Plan
 from benchmarks.results import Results
 
@@ -16,6 +16,8 @@ PARTS = {
     "training": grid.exact,
     "row-wise": grid.row_wise,
     "one-table": others.one_table,
+    "ipex": newer.ipex,
+    "zentf": newer.zentf,
     "hash": others.hash_tables,
     "memory": memory.run,
     "small": others.small_steps,
@@ -52,7 +54,9 @@ def _parse_flags() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=PARTS)
     parser.add_argument("--quick", action="store_true", help="a first look")
     parser.add_argument(
-        "--no_downloads", action="store_true", help="no torch, no TFRA"
+        "--no_downloads",
+        action="store_true",
+        help="no torch, IPEX, zentf, TFRA",
     )
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument(

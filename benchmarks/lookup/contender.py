@@ -15,8 +15,9 @@ EPSILON = 1e-7
 VALUE = 0.01  # Of all rows at first.
 GRADIENT = 1e-3  # Of all activations.
 
-# A round of all batches, which ends when all of their outputs were read.
-Round = Callable[[], None]
+# A round of all batches, which ends when all of their outputs were read; the
+# limit's tells its seconds itself.
+Round = Callable[[], float | None]
 
 
 class Contender(abc.ABC):

@@ -1,84 +1,66 @@
-"""The plain C++ limit (limit.cc), called on the same arrays."""
+"""The limit: what the machine takes for a step's lines and bytes, no more.
+
+A lookup brings the lines of the distinct rows of a batch, once each, and a
+training step changes them and those of their accumulators. Ids are read once,
+activations are written and, in training, gradients are read (`machine.py`).
+"""
 
 from __future__ import annotations
 
-import ctypes
-import pathlib
-import subprocess
-import tempfile
 from collections.abc import Sequence
 
 import numpy as np
 
-from benchmarks.lookup import contender
+from benchmarks import machine
 from benchmarks.lookup.contender import Contender, Round
 from benchmarks.lookup.workload import Batch, Tables
 
-SOURCE = pathlib.Path(__file__).with_name("limit.cc")
-
 
 class Limit(Contender):
-    """All tables in one array, on huge pages, which NumPy asks for."""
+    """All tables in one stretch of memory; row numbers count through it."""
 
     def __init__(self, tables: Tables, threads: int) -> None:
         super().__init__(tables, threads)
-        self._library = _compile()
-        shape = (tables.count * tables.rows, tables.width)
-        self._values = np.full(shape, contender.VALUE, np.float32)
-        self._slots = None
-        if tables.rule:
-            self._slots = np.full(
-                shape, contender.FIRST_ACCUMULATOR, np.float32
-            )
+        self._lines = machine.lines_of(4 * tables.width)
+        size = tables.count * tables.rows * self._lines * machine.LINE
+        count = 2 if tables.rule else 1  # Values and accumulators.
+        self._arenas = [machine.Arena(size) for _ in range(count)]
 
     def rounds(
         self, batches: Sequence[Batch], form: str, *, train: bool
     ) -> Round:
-        shape = (batches[0].size * self.tables.features, self.tables.width)
-        out = np.zeros(shape, np.float32)
-        gradient = np.full(shape, contender.GRADIENT, np.float32)
-
-        def run() -> None:
-            for batch in batches:
-                self._step(batch, out, gradient if train else None)
-
-        return run
-
-    def values(self) -> np.ndarray:
-        return self._values.reshape(self.tables.count, -1, self.tables.width)
-
-    def _step(
-        self, batch: Batch, out: np.ndarray, gradient: np.ndarray | None
-    ) -> None:
-        done = self._library.limit_step(
-            self.tables.width,
+        activations = batches[0].size * self.tables.features * self.tables.width
+        given = activations if train else 0
+        stream = machine.Stream(
+            np.concatenate([batch.ids for batch in batches]),
+            np.zeros(given, np.float32),
+            np.zeros(activations, np.float32),
+            len(batches),
             self.threads,
-            _address(batch.ids),
-            _address(batch.splits),
-            batch.features,
-            batch.size,
-            ctypes.c_int64(self.tables.rows),
-            _address(self._values),
-            _address(self._slots),
-            _address(out),
-            _address(gradient),
         )
-        assert done, f"limit.cc has no width {self.tables.width}"
+        lines = machine.Lines(
+            self._arenas[: 2 if train else 1],
+            [self._first_lines(batch) for batch in batches],
+            self._lines,
+            [machine.UPDATE if train else machine.READ],
+            self.threads,
+        )
+        return lambda: max(lines.seconds(), stream.seconds())
 
+    def touched(self) -> np.ndarray:
+        """Whether each line was written to since the start; for tests."""
+        every = np.stack([arena.array() for arena in self._arenas])
+        words = every.view(np.uint64).reshape(len(every), -1, 8)
+        return words[:, :, 0] != words[:, :, 1]
 
-def _compile() -> ctypes.CDLL:
-    out = pathlib.Path(tempfile.mkdtemp(prefix="tfembed_limit_")) / "limit.so"
-    flags = (
-        "-O3 -march=native -mprefer-vector-width=512 -fno-math-errno "
-        "-fno-trapping-math -std=c++17 -shared -fPIC -pthread"
-    )
-    subprocess.run(
-        ["g++", *flags.split(), str(SOURCE), "-o", str(out)], check=True
-    )
-    library = ctypes.CDLL(str(out))
-    library.limit_step.restype = ctypes.c_int
-    return library
-
-
-def _address(array: np.ndarray | None) -> ctypes.c_void_p | None:
-    return None if array is None else array.ctypes.data_as(ctypes.c_void_p)
+    def _first_lines(self, batch: Batch) -> np.ndarray:
+        """Where the distinct rows of a batch begin, in the order of use."""
+        rows = []
+        for f in range(batch.features):
+            ids = batch.feature(f)[0]
+            used = np.sort(np.unique(ids, return_index=True)[1])
+            rows.append((f % self.tables.count) * self.tables.rows + ids[used])
+        every = np.concatenate(rows)
+        if self.tables.shared:  # Features share rows.
+            every = every[np.sort(np.unique(every, return_index=True)[1])]
+        return every * self._lines

@@ -18,8 +18,13 @@ COUNTS = {1: 16, 20: 4}  # Distinct batches.
 # of peers, and all sides' batches, activations and gradients.
 _HUGE = {**contest.HUGE_PAGES, "THP_MEM_ALLOC_ENABLE": "1"}
 # The form of a peer's steps where it lacks tfembed's.
+_AS_SPARSE = {"eager": "call sparse", "call": "call sparse"}
 _LIKE = {
-    "TensorFlow": {"eager": "call sparse", "call": "call sparse"},
+    "TensorFlow": _AS_SPARSE,
+    "TensorFlow frozen": _AS_SPARSE,
+    "zentf": _AS_SPARSE,
+    "zentf safe": _AS_SPARSE,
+    "zentf frozen": _AS_SPARSE,
     "TFRA": {"loop": "call", "eager": "call"},
 }
 
@@ -74,7 +79,9 @@ class Plan:
         with contextlib.ExitStack() as stack:
             made = {}
             for name in names:
-                if name in contest.PYTHONS and not self.with_downloads:
+                if name in contest.ENVIRONMENTS and not self.with_downloads:
+                    continue
+                if not contest.can_take_part(name):
                     continue
                 given = _HUGE if environment is None else environment
                 one = contest.started(

@@ -1,4 +1,7 @@
-"""TensorFlow alone: embedding_lookup_sparse and sparse Adagrad."""
+"""TensorFlow alone: embedding_lookup_sparse and sparse Adagrad.
+
+With AMD's plug-in zentf beside it, its graphs run by other kernels.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,9 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.framework.convert_to_constants import (
+    convert_variables_to_constants_v2,
+)
 
 from benchmarks.lookup import contender, inputs
 from benchmarks.lookup.contender import Contender, Round
@@ -84,3 +90,42 @@ class Stock(Contender):
                 indices=ids,
             )
         return out
+
+
+class Safe(Stock):
+    """26 safe_embedding_lookup_sparse, which zentf fuses; lookups only."""
+
+    forms = ("loop", "call sparse")
+
+    def _look_up(self, features: Sequence[Any]) -> list[tf.Tensor]:
+        return [
+            tf.nn.safe_embedding_lookup_sparse(
+                table, one, None, combiner="mean"
+            )
+            for table, one in zip(self._values, features)
+        ]
+
+
+class Frozen(Safe):
+    """The same as a frozen graph, whose tables are constants; calls alone."""
+
+    forms = ("call sparse",)
+
+    def rounds(
+        self, batches: Sequence[Batch], form: str, *, train: bool
+    ) -> Round:
+        sent = [inputs.sparse(batch) for batch in batches]
+        flat = [tf.nest.flatten(one, expand_composites=True) for one in sent]
+        specs = [
+            tf.TensorSpec([None] * one.shape.rank, one.dtype) for one in flat[0]
+        ]
+
+        @tf.function(input_signature=specs, autograph=False)
+        def step(*parts: tf.Tensor) -> list[tf.Tensor]:
+            features = tf.nest.pack_sequence_as(
+                sent[0], parts, expand_composites=True
+            )
+            return self._look_up(features)
+
+        frozen = convert_variables_to_constants_v2(step.get_concrete_function())
+        return inputs.calls(lambda parts: frozen(*parts), flat)

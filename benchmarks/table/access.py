@@ -6,8 +6,11 @@ import statistics
 from typing import Any
 
 from benchmarks import contest
+from benchmarks.results import add_limit_bar
 from benchmarks.table.cases import (
     HUGE_BATCHES,
+    LIMIT_ACCESS,
+    NEIGHBOR_HASH_FINDS,
     TFRA_FINDS,
     TFRA_UPSERTS,
     WIDTHS,
@@ -27,6 +30,14 @@ _RUNS: dict[str, dict[str, Any]] = {
     "zipf": {"work": "find", "form": "eager", "zipf": 1.2},
     "upsert": {"work": "upsert", "form": "eager"},
     "accum": {"work": "accum", "form": "eager"},
+}
+# What contenders do that cannot do it all.
+_WORKS = {"limit": ("find", "upsert"), "NeighborHash": ("find",)}
+_BESIDE_LIMIT = {
+    "find": ("eager", "loop"),
+    "find by call": ("call",),
+    "find half": ("half",),
+    "upsert": ("upsert",),
 }
 _TEXTS = {
     **{form: f"find, {form}" for form in FORMS},
@@ -50,7 +61,7 @@ def run(plan: Plan, results: Results) -> None:
             _fill(plan, peers, width)
             for spell in range(_SPELLS):
                 with plan.workers(
-                    "tfembed", "limit", variables=HUGE_BATCHES
+                    "tfembed", "limit", "NeighborHash", variables=HUGE_BATCHES
                 ) as own:
                     _fill(plan, own, width)
                     spells.append(_turns(plan, {**own, **peers}))
@@ -85,7 +96,7 @@ def _turns(plan: Plan, workers: dict[str, Any]) -> contest.Turns:
         runs[name] = {
             contender: worker
             for contender, worker in workers.items()
-            if (name, contender) != ("accum", "limit")
+            if prepared["work"] in _WORKS.get(contender, (prepared["work"],))
         }
         for worker in runs[name].values():
             worker.call("prepare", name=name, **prepared)
@@ -94,15 +105,21 @@ def _turns(plan: Plan, workers: dict[str, Any]) -> contest.Turns:
 
 
 def _judge(results: Results, width: int, turns: contest.Turns) -> None:
-    for what, bar, names in (
-        ("find", 1.0, ("eager", "loop")),
-        ("find by call", 0.8, ("call",)),
-        ("find half", 0.75, ("half",)),
-        ("upsert", 0.85, ("upsert",)),
-    ):
+    every = [
+        (name, turns.of(name))
+        for names in _BESIDE_LIMIT.values()
+        for name in names
+    ]
+    add_limit_bar(results, f"width {width}", every)
+    for what, names in _BESIDE_LIMIT.items():
         cells = [(name, turns.of(name)) for name in names]
+        bar = LIMIT_ACCESS[what, width]
         name = f"{what} w{width} / limit"
         add_bar(results, name, bar, ratios(cells, "limit"))
+    cells = [(name, turns.of(name)) for name in FORMS]
+    name = f"find w{width} / NeighborHash"
+    bar = NEIGHBOR_HASH_FINDS[width]
+    add_bar(results, name, bar, ratios(cells, "NeighborHash"))
     for what, bars, names in (
         ("find", TFRA_FINDS, FORMS),
         ("upsert", TFRA_UPSERTS, ("upsert",)),
@@ -130,7 +147,7 @@ def _removes(plan, results, ours, width):
 
 
 def _small(plan, results, workers, width):
-    with_ops = {k: v for k, v in workers.items() if k != "limit"}
+    with_ops = {k: v for k, v in workers.items() if k not in _WORKS}
     seconds = plan.medians(
         with_ops, "small", work="find", form="eager", size=256, count=256
     )

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import abc
-import copy
 import ctypes
 import os
 import pathlib
-import subprocess
-import tempfile
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from benchmarks import machine
 from benchmarks.table import workload
 
-SOURCE = pathlib.Path(__file__).with_name("limit.cc")
+_KEY_BYTES = 8
+_INDEX_BYTES = 12  # Of a key and a row's number.
+_NEIGHBOR_HASH = pathlib.Path(__file__).with_name("neighbor_hash.cc")
+_NEIGHBOR_LOAD = 0.8  # As in the paper.
+_PLACE_BYTES = 16
+# These are given all their keys at once, and take no TensorFlow.
+PRESIZED = ("limit", "NeighborHash")
 
 
 class Contender(abc.ABC):
@@ -199,18 +204,120 @@ def mutable(width: int, threads: int) -> LookupTable:
     return LookupTable(table, width, threads)
 
 
-class Limit(Contender):
-    """limit.cc, which takes no TensorFlow."""
+class Limit:
+    """What the machine takes for the lines and bytes of a batch, no more.
 
-    def __init__(self, width: int, threads: int, *, capacity: int) -> None:
-        super().__init__(width, threads)
-        self._library = _compile()
-        self._table = ctypes.c_void_p(
-            self._library.limit_new(
-                ctypes.c_int64(capacity), ctypes.c_int64(width)
-            )
+    A key and its row are 8 + 4 width bytes and lie in so many lines at least,
+    whatever the table; a key that is missing costs one. A find reads these, a
+    write changes them or writes them whole, and keys and rows are read from the
+    batch or written to it (`machine.py`).
+
+    Args:
+      width: of a row.
+      threads: that share each batch.
+      keys: distinct ones, which are there.
+    """
+
+    def __init__(self, width: int, threads: int, keys: np.ndarray) -> None:
+        self.width = width
+        self.threads = threads
+        self._keys = np.sort(keys)
+        self._lines = machine.lines_of(_KEY_BYTES + 4 * width)
+        size = len(keys) * self._lines * machine.LINE
+        self._arena = machine.Arena(size)
+
+    def rounds(
+        self, work: str, batches: np.ndarray, threads: int | None = None
+    ) -> Callable[[], float]:
+        """Tells the seconds of a round of batches, [count, keys] of them.
+
+        Args:
+          work: "find" or "upsert".
+          batches: keys.
+          threads: in place of the limit's own.
+        """
+        threads = threads or self.threads
+        kinds = {
+            "find": [machine.READ],
+            "upsert": [machine.UPDATE, machine.OVERWRITE],
+        }[work]
+        rows = np.zeros((batches.shape[1], self.width), np.float32)
+        none = np.zeros(0, np.float32)
+        given, taken = (none, rows) if work == "find" else (rows, none)
+        stream = machine.Stream(batches, given, taken, len(batches), threads)
+        firsts = [self._first_lines(batch) for batch in batches]
+        moved = []
+        for lines, stretches in (
+            (self._lines, [present for present, _ in firsts]),
+            (1, [missing for _, missing in firsts]),
+        ):
+            if any(map(len, stretches)):
+                one = machine.Lines(
+                    [self._arena], stretches, lines, kinds, threads
+                )
+                moved.append(one)
+        return lambda: max(sum(m.seconds() for m in moved), stream.seconds())
+
+    def insert_seconds(self) -> float:
+        """Of all keys into new memory: what is written, and one line a key.
+
+        Rows may be written one after the other, but each key goes to a place of
+        its own in an index of at least a key and a row's number.
+        """
+        n = len(self._keys)
+        fresh = machine.fresh_seconds(
+            n * (_KEY_BYTES + 4 * self.width), self.threads
         )
-        self._out = np.zeros((1 << 16, width), np.float32)
+        index = machine.Arena(n * _INDEX_BYTES)
+        lines = index.size // machine.LINE
+        rng = np.random.default_rng(3)
+        batches = [
+            np.unique(rng.integers(0, lines, min(workload.BATCH, n - first)))
+            for first in range(0, n, workload.BATCH)
+        ]
+        for batch in batches:
+            rng.shuffle(batch)
+        moved = machine.Lines(
+            [index], batches, 1, [machine.UPDATE], self.threads
+        )
+        return max(fresh, moved.seconds())
+
+    def _first_lines(self, batch: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Of distinct keys, those that are there and those that are not."""
+        every = np.unique(batch)
+        np.random.default_rng(4).shuffle(every)
+        places = np.searchsorted(self._keys, every)
+        places[places == len(self._keys)] = 0
+        is_there = self._keys[places] == every
+        return (
+            places[is_there] * self._lines,
+            every[~is_there] % len(self._keys) * self._lines,
+        )
+
+
+class NeighborHash(Contender):
+    """neighbor_hash.cc: finds in a table of a fixed size, no TensorFlow."""
+
+    def __init__(self, width: int, threads: int, keys: np.ndarray) -> None:
+        super().__init__(width, threads)
+        self._library = machine.compiled(_NEIGHBOR_HASH)
+        self._library.neighbor_insert.restype = ctypes.c_int64
+        self._size = int(len(keys) / _NEIGHBOR_LOAD)
+        self._places = machine.Arena(self._size * _PLACE_BYTES)
+        self._places.array()[:] = 0
+        self._rows = machine.Arena(len(keys) * width * 4)
+        rows = workload.values(width)
+        stored = self._rows.array()[: len(keys) * width * 4]
+        stored = stored.view(np.float32).reshape(-1, width)
+        for first in range(0, len(keys), len(rows)):
+            part = stored[first : first + len(rows)]
+            part[:] = rows[: len(part)]
+        inserted = self._library.neighbor_insert(
+            *self._index(), _at(keys), _count(keys)
+        )
+        if inserted < len(keys):
+            raise MemoryError(f"No near place for key {inserted:,}.")
+        self._out = np.zeros((workload.BATCH, width), np.float32)
 
     def array(self, numpy: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(numpy)
@@ -218,68 +325,23 @@ class Limit(Contender):
     def consume(self, found: np.ndarray | None) -> None:
         """Nothing to wait for."""
 
-    def find(self, keys: np.ndarray) -> np.ndarray:
-        self._access(keys, self._out, write=False)
-        return self._out
-
     def upsert(self, keys: np.ndarray, values: np.ndarray) -> None:
-        self._access(keys, values, write=True)
+        raise NotImplementedError("NeighborHash is here for its finds.")
 
-    def with_threads(self, threads: int) -> Limit:
-        """The same table, for another number of threads."""
-        view = copy.copy(self)
-        view.threads = threads
-        return view
-
-    def parts(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Keys in the order of the threads that own them, and how many each."""
-        owners = np.empty(len(keys), np.int32)
-        self._library.limit_owners(
-            self._table, _at(keys), _count(keys), self.threads, _at(owners)
-        )
-        counts = np.bincount(owners, minlength=self.threads).astype(np.int64)
-        return keys[np.argsort(owners, kind="stable")], counts
-
-    def insert(
-        self, keys: np.ndarray, counts: np.ndarray, values: np.ndarray
-    ) -> None:
-        """Inserts distinct keys that `parts` dealt, into the empty table."""
-        self._library.limit_insert(
-            self._table,
-            _at(keys),
-            _at(counts),
-            self.threads,
-            _at(values),
-            _count(values),
-        )
-
-    def round_trip(self) -> float:
-        """Seconds that a word takes from one thread to another and back."""
-        return self._library.limit_round_trip() * 1e-9
-
-    def _access(
-        self, keys: np.ndarray, values: np.ndarray, *, write: bool
-    ) -> None:
-        self._library.limit_access(
-            self._table,
+    def find(self, keys: np.ndarray) -> np.ndarray:
+        self._library.neighbor_find(
+            *self._index(),
+            ctypes.c_void_p(self._rows.address),
+            ctypes.c_int64(self.width),
             _at(keys),
             _count(keys),
-            _at(values),
+            _at(self._out),
             self.threads,
-            int(write),
         )
+        return self._out[: len(keys)]
 
-
-def _compile() -> ctypes.CDLL:
-    out = pathlib.Path(tempfile.mkdtemp(prefix="tfembed_limit_")) / "limit.so"
-    flags = "-O3 -march=native -std=c++17 -shared -fPIC -pthread"
-    subprocess.run(
-        ["g++", *flags.split(), str(SOURCE), "-o", str(out)], check=True
-    )
-    library = ctypes.CDLL(str(out))
-    library.limit_new.restype = ctypes.c_void_p
-    library.limit_round_trip.restype = ctypes.c_double
-    return library
+    def _index(self) -> tuple[ctypes.c_void_p, ctypes.c_int64]:
+        return ctypes.c_void_p(self._places.address), ctypes.c_int64(self._size)
 
 
 def _at(array: np.ndarray) -> ctypes.c_void_p:
@@ -304,4 +366,5 @@ CONTENDERS = {
     "Dense": dense,
     "Mutable": mutable,
     "limit": Limit,
+    "NeighborHash": NeighborHash,
 }

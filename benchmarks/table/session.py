@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import measure
+from benchmarks import machine, measure
 from benchmarks.table import training, workload
-from benchmarks.table.contenders import CONTENDERS
+from benchmarks.table.contenders import CONTENDERS, PRESIZED
 
 BATCHES = 16
 _LEAST_SECONDS = 0.1  # Of a turn.
@@ -28,13 +28,13 @@ class Session:
     """
 
     def __init__(self, contender: str, threads: int) -> None:
-        if contender != "limit":
+        if contender not in PRESIZED:
             measure.set_threads(threads)
         self._kind = contender
         self._threads = threads
         self._table: Any = None
         self._keys = np.zeros(0, np.int64)
-        self._runs: dict[str, tuple[int, Callable[[], None]]] = {}
+        self._runs: dict[str, tuple[int, Callable[[], float | None]]] = {}
 
     def fill(
         self,
@@ -56,13 +56,19 @@ class Session:
 
         Returns:
           seconds in all, of the median, the 99th percentile and the slowest
-          batch; resident bytes a key; the most bytes that were in use.
+          batch; resident bytes a key; the most bytes that were in use. The
+          limit has seconds alone, and NeighborHash, which is given all keys
+          at once, nothing.
         """
         self._keys = workload.keys(n, kind)
         values = workload.values(width)
-        if self._kind == "limit":
+        if self._kind in PRESIZED:
             _touch(touch)
-            return self._fill_limit(width, values)
+            kind = CONTENDERS[self._kind]
+            self._table = kind(width, self._threads, self._keys)
+            if self._kind != "limit":
+                return {}
+            return {"seconds": self._table.insert_seconds()}
         self._table = CONTENDERS[self._kind](width, self._threads)
         if with_adam:
             self._table.attach_adam()
@@ -97,14 +103,6 @@ class Session:
             seconds.append(time.perf_counter() - start)
         return seconds
 
-    def _fill_limit(self, width: int, values: np.ndarray) -> dict[str, Any]:
-        n = len(self._keys)
-        self._table = CONTENDERS["limit"](width, self._threads, capacity=n)
-        dealt, counts = self._table.parts(self._keys)
-        start = time.perf_counter()
-        self._table.insert(dealt, counts, values)
-        return {"seconds": time.perf_counter() - start}
-
     def prepare(
         self,
         name: str,
@@ -125,14 +123,15 @@ class Session:
         size = batches.pop("size", workload.BATCH)
         count = batches.pop("count", BATCHES)
         keys = workload.batches(self._keys, count, **batches)[:, :size]
+        if self._kind == "limit":
+            run = self._table.rounds(work, keys, threads)
+            self._runs[name] = count, run
+            return
         values = self._table.array(workload.values(self._table.width)[:size])
         makers = {"eager": self._eager, "call": self._call, "loop": self._loop}
-        if self._kind == "limit":
+        if self._kind in PRESIZED:
             form = "eager"
-        table = self._table
-        if threads is not None:
-            table = table.with_threads(threads)
-        op = getattr(table, work)
+        op = getattr(self._table, work)
         self._runs[name] = count, makers[form](op, keys, values)
 
     def prepare_training(self, name: str, width: int, keys: int) -> None:
@@ -147,16 +146,17 @@ class Session:
         waited for its turn finds its caches empty.
         """
         count, run = self._runs[name]
-        start, rounds, taken = time.perf_counter(), 0, 0.0
+        rounds, taken = 0, 0.0
         while taken < _LEAST_SECONDS:
-            run()
+            start = time.perf_counter()
+            told = run()
+            taken += time.perf_counter() - start if told is None else told
             rounds += 1
-            taken = time.perf_counter() - start
         return taken / (rounds * count)
 
     def round_trip(self) -> float:
         """Seconds a word takes from one thread to another and back; the limit."""
-        return self._table.round_trip()
+        return machine.round_trip()
 
     def remove(self) -> float:
         """Seconds that removing a batch takes; the keys are put back."""

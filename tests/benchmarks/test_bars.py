@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.bars import Bar
+from benchmarks.results import Results, add_limit_bar
 from benchmarks.table import workload
 
 
@@ -32,6 +33,14 @@ def test_differences_that_are_0_do_not_make_up_for_all_others():
         "ms", 1.0, cells, at_most=True, is_sum=True
     ).mean == pytest.approx(0.8)
     assert Bar("ms", 1.0, cells, at_most=True).mean < 0.01
+
+
+def test_a_limit_that_a_contender_beats_is_none():
+    results = Results()
+    add_limit_bar(results, "a", [("1 id", {"limit": 1.0, "a": 1.2, "b": 3})])
+    add_limit_bar(results, "b", [("1 id", {"limit": 1.2, "a": 1.0, "b": 3})])
+    add_limit_bar(results, "c", [("1 id", {"a": 1.0})])
+    assert [bar.holds for bar in results.bars] == [True, False]
 
 
 @pytest.mark.parametrize("kind", workload.KINDS)
