@@ -19,6 +19,7 @@ from tfembed.estimator import (
     strategies,
     summaries,
 )
+from tfembed.estimator.input_state import CheckpointInputPipelineHook
 from tfembed.estimator.progress import ProgressHook
 from tfembed.estimator.replicas import order_reads_before_writes
 from tfembed.estimator.run_config import (
@@ -653,6 +654,9 @@ class Estimator:
         saving_listeners: list[Any],
     ) -> Any:
         """Runs the session of a training graph; returns the last loss."""
+        if self._config.save_input_state:
+            # After the hooks that start iterators.
+            worker_hooks = [*worker_hooks, CheckpointInputPipelineHook(self)]
         self._maybe_warm_start(self.latest_checkpoint())
         sessions.add_loss_to_collections(spec.loss)
         _order(spec)

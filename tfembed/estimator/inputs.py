@@ -154,7 +154,10 @@ def _batches(
 
     def gather(rows: Any) -> Any:
         batch = tf.numpy_function(
-            lambda i: [array[i] for array in arrays], [rows], dtypes
+            lambda i: [array[i] for array in arrays],
+            [rows],
+            dtypes,
+            stateful=False,  # So that the input's position can be saved.
         )
         for tensor, array in zip(batch, arrays, strict=True):
             tensor.set_shape([rows.shape[0], *array.shape[1:]])

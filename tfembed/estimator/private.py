@@ -8,6 +8,7 @@ named here, not the functions.
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -110,3 +111,16 @@ def add_listeners(saver_hook: Any, listeners: Sequence[Any]) -> None:
     for listener in listeners:
         if listener not in saver_hook._listeners:
             saver_hook._listeners.append(listener)
+
+
+def iterator_saveable(handle: Any, policy: str) -> Any:
+    """What a Saver saves of a tf.data iterator: its position.
+
+    Args:
+      handle: the iterator's resource.
+      policy: what to do about state outside of the iterator: "warn", "ignore"
+        or "fail".
+    """
+    return tf.data.experimental.make_saveable_from_iterator(
+        types.SimpleNamespace(_iterator_resource=handle), policy
+    )

@@ -15,6 +15,7 @@ from google.protobuf import text_format
 
 from tfembed.errors import ArgumentError, StateError
 from tfembed.estimator import private
+from tfembed.estimator.input_state import CheckpointInputPipelineHook
 from tfembed.estimator.run_config import RunConfig, TaskType
 from tfembed.estimator.spec import EstimatorSpec
 
@@ -115,6 +116,9 @@ def training_session(
         _tell(
             saving_listeners,
             [*chief_hooks, *worker_hooks, *spec.training_chief_hooks],
+        )
+        _save_input_state(
+            [*chief_hooks, *worker_hooks, *spec.training_chief_hooks]
         )
         summary_steps, log_steps = (
             config.save_summary_steps,
@@ -231,6 +235,18 @@ def _tell(listeners: Sequence[Any], hooks: Sequence[Any]) -> None:
             "RunConfig.save_checkpoints_secs."
         )
     private.add_listeners(savers[0], listeners)
+
+
+def _save_input_state(hooks: Sequence[Any]) -> None:
+    """Has the input's state saved with each checkpoint."""
+    listeners = [
+        hook.listener
+        for hook in hooks
+        if isinstance(hook, CheckpointInputPipelineHook)
+    ]
+    for hook in hooks:
+        if isinstance(hook, tf.compat.v1.train.CheckpointSaverHook):
+            private.add_listeners(hook, listeners)
 
 
 def _first_workers_hooks(config: RunConfig, spec: EstimatorSpec) -> list[Any]:
