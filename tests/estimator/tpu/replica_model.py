@@ -89,9 +89,8 @@ def make(
     sizes = {
         f"{mode}_batch_size": batch for mode in ("train", "eval", "predict")
     }
-    return tpu.TPUEstimator(
-        model, config=config, use_tpu=replicas > 0, **{**sizes, **options}
-    )
+    defaults = {"config": config, "use_tpu": replicas > 0, **sizes}
+    return tpu.TPUEstimator(model, **{**defaults, **options})
 
 
 def trained(steps, batch=16):

@@ -529,7 +529,7 @@ def predict_step(parts: StepParts) -> EstimatorSpec:
     strict = parts.context.system.is_strict
 
     def hand_out(spec: Any) -> dict[str, Any]:
-        if not isinstance(spec, (TPUEstimatorSpec, EstimatorSpec)):
+        if not isinstance(spec, TPUEstimatorSpec):
             raise errors.StateError(
                 "estimator_spec used by TPU prediction must have type"
                 f"`TPUEstimatorSpec`. Got {type(spec)}."
