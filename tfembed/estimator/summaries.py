@@ -70,9 +70,11 @@ def default_writer(
         return
     # Making the op that opens it makes no file.
     writer = tf.summary.create_file_writer(folder)
-    step = tf.compat.v1.train.get_global_step()
+    # A read, not the variable: what has the variable may also read it after
+    # the step's update.
+    step = private.global_step_read(tf.compat.v1.get_default_graph())
     with writer.as_default(step=step):
-        due = tf.equal(private.global_step_read(step.graph) % every_steps, 0)
+        due = tf.equal(step % every_steps, 0)
         with tf.summary.record_if(due):
             yield
     ops = tf.compat.v1.summary.all_v2_summary_ops()

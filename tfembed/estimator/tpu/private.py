@@ -6,11 +6,17 @@ replace functions in these modules, so modules are named here where they do.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import tensorflow as tf
+from tensorflow.python.framework import function
 from tensorflow.python.tpu import device_assignment as assignments
+from tensorflow.python.tpu import functional as tpu_functional
 from tensorflow.python.tpu import topology as topologies
-from tensorflow.python.tpu import tpu_system_metadata
+from tensorflow.python.tpu import tpu, tpu_system_metadata
+from tensorflow.python.tpu.ops import tpu_ops
 
 
 def query_system(master: str, cluster_def: Any, *, with_topology: bool) -> Any:
@@ -40,3 +46,39 @@ def device_assignment(
     return assignments.device_assignment(
         of, computation_shape=computation_shape, num_replicas=num_replicas
     )
+
+
+@contextlib.contextmanager
+def inference_context() -> Iterator[None]:
+    """Inside, the graph is one that a TPU serves."""
+    context = tpu._TPUInferenceContext("tpu_inference", check_ops=False)
+    context.Enter()
+    try:
+        yield
+    finally:
+        context.Exit()
+
+
+def partitioned_call(body: Callable[[], list[Any]]) -> Any:
+    """Tensors that a function gives, which runs on the next free core.
+
+    Variables that the body uses are read there.
+    """
+
+    @function.Defun(capture_resource_var_by_value=False)
+    def on_tpu() -> list[Any]:
+        return body()
+
+    return tpu_functional.TPUPartitionedCall(
+        args=on_tpu.captured_inputs,
+        device_ordinal=tpu_ops.tpu_ordinal_selector(),
+        Tout=[o.type for o in on_tpu.definition.signature.output_arg],
+        f=on_tpu,
+    )
+
+
+def rewrite(computation: Callable[..., Any], inputs: Any = None) -> Any:
+    """A computation for one core, without the ops that nothing needs."""
+    outputs = tf.compat.v1.tpu.rewrite(computation, inputs)
+    tpu.prune_unconnected_ops_from_xla(tf.compat.v1.get_default_graph())
+    return outputs

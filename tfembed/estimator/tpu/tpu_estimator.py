@@ -12,13 +12,14 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.estimator import input_functions, private
+from tfembed.estimator import exports, input_functions, private
 from tfembed.estimator.embeddings.config_spec import EmbeddingConfigSpec
 from tfembed.estimator.embeddings.host_tables import HostTables
 from tfembed.estimator.estimator import Estimator, metric_ops
 from tfembed.estimator.replicas import order_reads_before_writes
 from tfembed.estimator.spec import EstimatorSpec, ModeKeys
-from tfembed.estimator.tpu import iterations, loops, replicated_steps
+from tfembed.estimator.tpu import export, iterations, loops, replicated_steps
+from tfembed.estimator.tpu import private as tpu_private
 from tfembed.estimator.tpu.config import InputPipelineConfig, RunConfig
 from tfembed.estimator.tpu.context import (
     SIMULATED_CORES,
@@ -427,6 +428,106 @@ class TPUEstimator(Estimator):
                             return
                 yield batch
 
+    def _add_meta_graph_for_mode(
+        self,
+        builder: Any,
+        input_receiver_fn_map: Mapping[str, Any],
+        checkpoint_path: str,
+        save_variables: bool = True,
+        mode: str = ModeKeys.PREDICT,
+        export_tags: Any = None,
+        check_variables: bool = True,
+        strip_default_attrs: bool = True,
+    ) -> None:
+        """Adds the graphs for CPUs and for TPUs, as asked for."""
+        if not (self._export_to_cpu or self._export_to_tpu):
+            raise errors.ArgumentError(
+                "One of export_to_cpu and export_to_tpu must be true."
+            )
+        to_tpu = self._export_to_tpu and mode == ModeKeys.PREDICT
+        if self._export_to_tpu and not to_tpu:
+            tf.compat.v1.logging.warn(
+                "Only the mode PREDICT is exported for TPUs. The graph of the "
+                "mode %s is exported for CPUs.",
+                mode,
+            )
+        to_cpu = self._export_to_cpu or not to_tpu
+        if to_cpu:
+            super()._add_meta_graph_for_mode(
+                builder,
+                input_receiver_fn_map,
+                checkpoint_path,
+                save_variables,
+                mode,
+                export_tags,
+                check_variables,
+                strip_default_attrs,
+            )
+        if not to_tpu:
+            return
+        with tf.Graph().as_default() as graph:
+            self._create_and_assert_global_step(graph)
+            tf.compat.v1.random.set_random_seed(self._config.tf_random_seed)
+            receiver = input_receiver_fn_map[mode]()
+            try:
+                spec = self._spec_on_tpu(receiver.features)
+            except Exception as error:
+                if not to_cpu:
+                    raise
+                tf.compat.v1.logging.error(
+                    "The export has no graph for TPUs, as its model_fn cannot "
+                    "run there: %s: %s Set export_to_tpu=False if none is "
+                    "needed.",
+                    type(error).__name__,
+                    error,
+                )
+                return
+            session_config = tf.compat.v1.ConfigProto()
+            session_config.CopyFrom(self._session_config)
+            # No op of a TPU can be placed here, nor need be: none is run.
+            session_config.graph_options.place_pruned_graph = True
+            exports.add_meta_graph(
+                builder,
+                spec,
+                receiver,
+                mode=mode,
+                checkpoint_path=checkpoint_path,
+                save_variables=save_variables and not to_cpu,
+                session_config=session_config,
+                tags=[tf.saved_model.SERVING, tf.saved_model.TPU],
+                check_variables=not to_cpu,
+                strip_default_attrs=strip_default_attrs,
+            )
+
+    def _spec_on_tpu(self, features: Any) -> EstimatorSpec:
+        """Builds the graph that a TPU serves."""
+        params = self.params
+        _add(params, "use_tpu", True)
+        tables = None
+        if HostTables.needed(self._embedding_spec, on_tpu=False):
+            tables = HostTables(
+                self._embedding_spec,  # type: ignore[arg-type] # is needed.
+                ModeKeys.PREDICT,
+                on_tpu=False,
+            )
+            features = tables.look_up([features])[0]
+
+        def call_model(given: Any) -> Any:
+            return self._call_users_model_fn(
+                given, None, ModeKeys.PREDICT, self.config, params
+            )
+
+        with tpu_private.inference_context():
+            if self._api_version == ExportSavedModelApiVersion.V1:
+                spec = export.spec_on_tpu(call_model, features)
+            else:
+                spec = call_model(features)
+        if isinstance(spec, TPUEstimatorSpec):
+            spec = spec.as_estimator_spec()
+        if tables is not None:
+            tables.make_variables()
+        return spec
+
     def _parts(
         self, batches: Batches, context: ModeContext, config: Any
     ) -> replicated_steps.StepParts:
@@ -533,6 +634,39 @@ class TPUEstimator(Estimator):
                 [spec.train_op, spec.loss, *_host_ops(spec)]
             )
         return spec
+
+
+def export_estimator_savedmodel(
+    estimator: Estimator,
+    export_dir_base: str,
+    serving_input_receiver_fn: Callable[[], Any],
+    assets_extra: Mapping[str, str] | None = None,
+    as_text: bool = False,
+    checkpoint_path: str | None = None,
+) -> bytes:
+    """Exports what an `Estimator` has trained, with a graph for TPUs too.
+
+    Args:
+      estimator: Any estimator, whose model_fn takes params.
+      export_dir_base, serving_input_receiver_fn, assets_extra, as_text,
+        checkpoint_path: As `Estimator.export_saved_model`'s.
+
+    Returns:
+      The folder's path.
+    """
+    exporter = TPUEstimator(
+        estimator._model_fn,
+        config=RunConfig(model_dir=estimator.model_dir),
+        params=estimator.params,
+        predict_batch_size=1,  # Any will do: nothing is run.
+    )
+    return exporter.export_saved_model(
+        export_dir_base,
+        serving_input_receiver_fn,
+        assets_extra,
+        as_text,
+        checkpoint_path,
+    )
 
 
 def _check_batch_sizes(sizes: Mapping[str, int | None]) -> None:
