@@ -116,7 +116,7 @@ def inference_on_tpu(
         without max_batch_size requests are not put together.
 
     Returns:
-      What the computation returns, on the host.
+      A list of the tensors that the computation returns, on the host.
     """
     batch_config = None
     if max_batch_size:

@@ -1,0 +1,36 @@
+"""Private TensorFlow symbols of `tfembed.estimator.tpu`, each tried."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tfembed.estimator.tpu import private
+
+
+def test_a_system_is_asked_for_its_cores():
+    found = private.query_system("", None, with_topology=False)
+    assert found.num_cores == 0
+    assert any("CPU" in device.name for device in found.devices)
+
+
+def test_a_local_master_has_no_job_and_a_remote_one_has():
+    assert private.master_job("", None) is None
+    assert private.master_job("grpc://10.0.0.2:8470", None) == "tpu_worker"
+
+
+def test_a_mesh_is_assigned_to_replicas():
+    mesh = private.topology(
+        [1, 2, 1, 2], [[[0, 0, 0, 0], [0, 0, 0, 1], [0, 1, 0, 0], [0, 1, 0, 1]]]
+    )
+    assigned = private.device_assignment(mesh, [1, 1, 1, 2], 2)
+    assert assigned.num_replicas == 2
+
+
+def test_a_computation_is_put_on_a_core():
+    with tf.Graph().as_default() as graph, private.inference_context():
+        x = tf.compat.v1.placeholder(tf.float32, [2])
+        found = private.partitioned_call(
+            lambda: private.rewrite(lambda: [x + 1.0])
+        )
+    assert graph._get_control_flow_context() is None
+    assert found[0].op.type == "TPUPartitionedCall"
