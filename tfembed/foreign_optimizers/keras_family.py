@@ -31,7 +31,7 @@ from tfembed.foreign_optimizers.wrapped_optimizer import (
     lasting_name,
     takes_step,
 )
-from tfembed.ops.private import number_tensor
+from tfembed.ops.private import converted, number_tensor
 
 __all__ = ["KerasRows", "WrappedKeras", "fused_rule"]
 
@@ -327,7 +327,8 @@ class WrappedKeras(WrappedOptimizer):
         rate = self._opt.learning_rate
         schedule = private.keras_schedule(self._opt)
         if callable(schedule) and takes_step(schedule):
-            rate = schedule(self.iterations)  # tf_keras' own lags by a step.
+            # The rate of tf_keras itself lags by a step.
+            rate = converted(schedule)(self.iterations)
         return tf.cast(number_tensor(rate), tf.float32)
 
     def apply_dense(self, pairs: Sequence[tuple[Any, Any]]) -> list[Any]:

@@ -15,7 +15,7 @@ from tfembed.foreign_optimizers import private
 from tfembed.foreign_optimizers.clipping import GradientClipping
 from tfembed.foreign_optimizers.fused_rule import FusedRule
 from tfembed.foreign_optimizers.row_rule import RowRule
-from tfembed.ops.private import number_tensor
+from tfembed.ops.private import converted, number_tensor
 
 __all__ = [
     "WrappedDescription",
@@ -163,7 +163,8 @@ class WrappedDescription(WrappedOptimizer):
         """The learning rate of the next step."""
         rate: Any = self._opt.learning_rate
         if callable(rate):
-            rate = rate(self.iterations) if takes_step(rate) else rate()
+            step = (self.iterations,) if takes_step(rate) else ()
+            rate = converted(rate)(*step)
         return tf.cast(number_tensor(rate), tf.float32)
 
     def apply_dense(self, pairs: Sequence[tuple[Any, Any]]) -> list[Any]:

@@ -11,6 +11,10 @@ from tfembed.ops import library as _library
 _library.load()
 _library.load_xla()
 
+from tfembed.ops import private as _private  # noqa: E402 - see above
+
+_private.leave_unconverted("tfembed")
+
 from tfembed.ops import exchange, step, table  # noqa: E402 - a missing library is explained first
 from tfembed.ops.combiners import combine  # noqa: E402
 from tfembed.ops.gradients import (  # noqa: E402

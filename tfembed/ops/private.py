@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tensorflow.python import pywrap_tfe
+from tensorflow.python.autograph.core import config as autograph_config
 from tensorflow.python.eager import backprop, forwardprop_util, record, tape
 from tensorflow.python.framework import (
     auto_control_deps,
@@ -47,6 +48,7 @@ ENDED_BY = {
     "asked_by_watch": "a hook of tape.watch for what it is given",
     "captured": "a public tf.Graph.capture",
     "control_flow_left": "a public way to ask a graph what branch or loop it is",
+    "converted": "tf.autograph.to_graph obeying the status of its caller",
     "handle_shape": "shape and dtype as attributes of resource handles",
     "have_tangents": "ForwardAccumulator telling which tensors it follows",
     "in_order": "automatic control dependencies as a public context",
@@ -55,6 +57,7 @@ ENDED_BY = {
     "is_recomputed": "tf.recompute_grad telling that it calls a function",
     "is_vectorized": "a public way to ask whether what is traced is vectorized",
     "leaves_old_branch": "the end of TensorFlow 1's control flow",
+    "leave_unconverted": "a mark by which a package keeps AutoGraph out",
     "mark_read_only": "an attribute of registered ops: resource read only",
     "number_tensor": "an eager cache of constants that is bounded",
     "orders_by_itself": "the end of tf.compat.v1.Session",
@@ -77,6 +80,36 @@ ENDED_BY = {
 }
 
 Reference: Any = object_identity.Reference  # What `tf.Variable.ref` gives.
+
+
+def leave_unconverted(package: str) -> None:
+    """Keeps AutoGraph from rewriting a package's functions, as it leaves Keras'.
+
+    It would rewrite each function of ours that a user's `tf.function` calls, 100
+    of them in a training step, which takes 10 s. There is nothing to rewrite: no
+    Python branch or loop of ours depends on a tensor. (The public
+    `tf.autograph.experimental.do_not_convert` would have to stand on every public
+    function, and keeps the users' functions that ours call from being converted.)
+    """
+    autograph_config.CONVERSION_RULES = (
+        autograph_config.DoNotConvert(package),
+        *autograph_config.CONVERSION_RULES,
+    )
+
+
+def converted(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A user's function, as AutoGraph converts it where it converts the caller's.
+
+    For functions that may branch or loop over tensors and are called by ours.
+    """
+    status = tf.__internal__.autograph.control_status_ctx()
+    if status.status.name != "ENABLED":
+        return function
+    result: Callable[..., Any] = tf.__internal__.autograph.tf_convert(
+        function, status
+    )
+    return result
+
 
 _STAND_IN = "_tfembed_stand_in"
 

@@ -600,7 +600,9 @@ class HashTable(ShardedTable):
                 "inserts them first."
             )
         rate = rate if learning_rate is None else learning_rate
-        rate = number_tensor(rate() if callable(rate) else rate)
+        rate = number_tensor(
+            private.converted(rate)() if callable(rate) else rate
+        )
         keys, rows = self._keys_and_rows(keys, gradients, tf.float32)
         rows = self._of_known_width(keys, rows)
         parts = self.partition(keys)

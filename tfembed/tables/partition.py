@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.ops.private import converted
 
 __all__ = ["KeyPartition", "Partitioner", "shard_of"]
 
@@ -43,7 +44,7 @@ def shard_of(
         f"The partitioner of table '{table}' must return one shard in "
         f"[0, {num_shards}) for each key"
     )
-    shards = _integers(partitioner(keys, num_shards), text)
+    shards = _integers(converted(partitioner)(keys, num_shards), text)
     if not shards.shape.is_compatible_with(keys.shape):
         raise errors.ArgumentError(
             f"{text}, of the keys' shape {keys.shape}; got shape {shards.shape}."

@@ -348,7 +348,7 @@ class TrainableWrapper(GradientSource, tf.Variable):
                 "the change, since its variable has bp_v2=True; got None."
             )
         if params.restrict_policy is not None:
-            params.restrict_policy.apply_update(ids)
+            private.converted(params.restrict_policy.apply_update)(ids)
         if params.bp_v2:
             return params.accum(ids, v0, self.value(), self.exists)
         return params.upsert(ids, self.value())

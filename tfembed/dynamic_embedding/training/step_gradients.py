@@ -18,6 +18,7 @@ from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
 from tfembed.dynamic_embedding.variables import arguments
 from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.foreign_optimizers.key_sums import TableGradient
+from tfembed.ops.private import converted
 
 __all__ = [
     "check_counter",
@@ -226,7 +227,7 @@ def loss_gradients(
     """
     if callable(loss):
         with tape or tf.GradientTape() as tape:
-            value = loss()
+            value = converted(loss)()
     elif tape is None:
         raise errors.ArgumentError(
             "`loss` must be a function where no `tape` is given; got "

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfembed import ops
 from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.foreign_optimizers.key_sums import insert_drawn
+from tfembed.ops.private import converted
 from tfembed.tables.arguments import place
 
 __all__ = ["forget_evicted", "note_updates", "update_tables"]
@@ -136,7 +137,7 @@ def note_updates(gradients: TableGradients) -> None:
         if params.table.admission is not None:
             keys = tf.boolean_mask(keys, params.table.contains(keys))
         policy: Any = params.restrict_policy
-        policy.apply_update(keys)
+        converted(policy.apply_update)(keys)
     for params in {id(params): params for _, params in gradients}.values():
         params.table.note_training_step()
 

@@ -21,6 +21,7 @@ from tfembed.embedding.host.tables import HostTable
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.steps.batch_queue import HOST
 from tfembed.ops import FeatureIds, FeaturePlan
+from tfembed.ops.private import converted
 
 __all__ = [
     "CombinedIds",
@@ -170,9 +171,10 @@ class CombinedIds:
             shape=[None, width, rows.shape[1]]
         )
         extra = () if weights is None else (tf.convert_to_tensor(weights),)
+        computation = converted(self.combiner.combiner_computation)
 
         def combine_one(sample: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-            return self.combiner.combiner_computation(*sample, *extra)
+            return computation(*sample, *extra)
 
         # The function does not see valency 0, by which it might divide, nor
         # samples of zeros alone, at which a norm has no gradient.
