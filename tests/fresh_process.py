@@ -43,7 +43,7 @@ def run(program: str, *arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def output_of(program: str, *arguments: object) -> str:
-    """What a program prints; an AssertionError with its errors if it fails."""
+    """Returns a program's output, or raises AssertionError if it fails."""
     result = run(program, *arguments)
     assert result.returncode == 0, result.stderr[-4000:]
     return result.stdout

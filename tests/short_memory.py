@@ -9,7 +9,7 @@ _SHORT = 256 << 20  # Where a test needs more, it asks for too much.
 
 
 def refusal(error: BaseException | None) -> str | None:
-    """What a table said that the machine had no memory for, or None.
+    """The memory that the machine lacked, as a table's error says, or None.
 
     Looks through what the error was raised from, and through groups: Hypothesis
     tries a failing example again, and where other programs gave memory back

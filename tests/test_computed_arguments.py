@@ -1,7 +1,7 @@
 """Arguments that users compute: sizes as floats and arrays, devices as texts.
 
-The kind: a whole number is refused for its type, or nonsense passes. Looked for in
-every constructor: variables, tables, layers, policies, optimizers, configs.
+Whole numbers pass whatever their type, and nonsense is refused, by every
+constructor: of variables, tables, layers, policies, optimizers, configs.
 TableConfig's dim and vocabulary_size take ints alone, as TensorFlow's.
 """
 

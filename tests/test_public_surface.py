@@ -1,4 +1,4 @@
-"""What `import tfembed` gives, and that it costs nothing else."""
+"""`import tfembed` gives its names, and does nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an eager step passes through stays short: modules of tfembed, and calls."""
+"""An eager step passes through few modules of tfembed, by few calls."""
 
 from __future__ import annotations
 

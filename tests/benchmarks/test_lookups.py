@@ -1,4 +1,4 @@
-"""What the lookup benchmark's contenders are given, and that they do it."""
+"""The tasks of the lookup benchmark's contenders, and that they do them."""
 
 from __future__ import annotations
 

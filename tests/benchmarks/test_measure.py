@@ -1,4 +1,4 @@
-"""What benchmarks make of rounds on a machine that changes its speed."""
+"""Benchmarks judge rounds on a machine that changes its speed."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ class Bundle:
 
     @classmethod
     def load(cls, prefix):
-        """What is in the files `prefix`.*."""
+        """The content of the files `prefix`.*."""
         path = pathlib.Path(prefix)
         index = path.with_name(path.name + ".index").read_bytes()
         (_, head), *rest = index_entries(index)
@@ -289,7 +289,7 @@ class Bundle:
 
 
 def slice_name(name, extents):
-    """What the entry of a slice is called: numbers as TensorFlow orders them."""
+    """The name of a slice's entry: numbers as TensorFlow orders them."""
     out = b"\0" + _ordered_text(name) + _ordered_count(len(extents))
     for start, length in extents:
         out += _ordered_number(start) + _ordered_number(length)

@@ -43,7 +43,7 @@ def reset_peak():
 
 
 def plain(array):
-    """What is equal where arrays are, NaNs too."""
+    """A value that is equal where arrays are equal, NaNs too."""
     return array.tolist() if array.dtype == object else array.tobytes()
 
 
@@ -192,7 +192,7 @@ class Tables:
                 chunk, chunks = chunk + 1, int(chunks)
 
     def after(self, accepted):
-        """What is wrong with the tables now; brings them back."""
+        """The faults of the tables now; brings the tables back."""
         if not accepted:
             return "" if self.state() == self._before else "a table has changed"
         wrong = [agreement(t) for t in self._tables.values()]
@@ -202,7 +202,7 @@ class Tables:
 
 
 def agreement(table):
-    """What of a table contradicts the rest of it."""
+    """The answers of a table that contradict each other."""
     keys, values = (x.numpy() for x in table.export())
     n = int(table.size())
     if len(keys) != n or len(set(keys.tolist())) != n:
@@ -380,7 +380,7 @@ class Runs:
         ]
 
     def run(self, case):
-        """What is wrong with a case; "" for nothing."""
+        """The fault of a case; "" where there is none."""
         rng = random.Random(case)
         subject = self._subjects[case % len(self._subjects)]
         crafted_files.clear_folder(self._folder)

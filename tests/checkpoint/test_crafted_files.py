@@ -1,8 +1,8 @@
 """Files whose checksums hold and which say what cannot be.
 
-The kind: a reader believes a number of a file before it holds it against the
-bytes that there are, or asks TensorFlow's reader, which ends the process. Looked
-at: checkpoints (index, data files, layout, slices, strings, waiting keys), raw
+No reader believes a number of a file before it compares the number with the bytes
+that are there, or asks TensorFlow's reader, which ends the process. The files are
+checkpoints (index, data files, layout, slices, strings, waiting keys), raw
 files and their manifest, warm starts, tables of strings, what Keras keeps of
 layers; whatever opens a file, for files that are none. HYPOTHESIS_PROFILE=full:
 100,000 crafted ones.

@@ -1,4 +1,4 @@
-"""What eviction policies noted of rows, in checkpoints."""
+"""The notes of eviction policies on rows, in checkpoints."""
 
 from __future__ import annotations
 

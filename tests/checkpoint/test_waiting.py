@@ -1,4 +1,4 @@
-"""What admission has seen of keys that wait, in checkpoints."""
+"""Keys that wait for admission, and how often each was seen, in checkpoints."""
 
 from __future__ import annotations
 

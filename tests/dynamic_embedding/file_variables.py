@@ -31,6 +31,6 @@ def contents(v):
 
 
 def write_pair(folder, keys, values, stem="fs_mht_1of1_rank0_size1"):
-    """What another program writes: arrays without any header."""
+    """Writes files as another program does: arrays without any header."""
     np.asarray(keys, "<i8").tofile(folder / f"{stem}-keys")
     np.asarray(values, "<f4").tofile(folder / f"{stem}-values")

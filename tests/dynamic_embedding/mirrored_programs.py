@@ -10,14 +10,6 @@ import tfembed.dynamic_embedding as de
 DIM = 2
 
 
-def strategy_of(replicas):
-    # Collectives of a process know one number of replicas.
-    return tf.distribute.MirroredStrategy(
-        [f"/CPU:{i}" for i in range(replicas)],
-        cross_device_ops=tf.distribute.ReductionToOneDevice(),
-    )
-
-
 def keras_sgd():
     return keras.optimizers.SGD(1.0)
 

@@ -1,4 +1,4 @@
-"""What documentation shows of lookups runs: ours, and TFRA's by another import.
+"""The documents' examples of lookups run: ours, and TFRA's by another import.
 
 TFRA's tutorial, API pages and docstrings are told again in few lines each; where
 they say `tfra.dynamic_embedding` or `de`, it is tfembed's.

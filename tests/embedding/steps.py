@@ -177,7 +177,7 @@ def _hash_rows(table: HashTable, optimizer: Any, ids: range) -> tuple[Any, Any]:
 
 
 def rule_of(optimizer: Any) -> tuple[str, dict[str, float]]:
-    """What the oracle knows a description by."""
+    """The name by which the oracle knows a description."""
     rule, *words = optimizer.rule_text().split()
     return rule, {k: float(v) for k, v in (word.split("=") for word in words)}
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 import tfembed
-from embedding import marks
+from embedding import marks, served
 from tfembed import optimizers
 
 THEIRS = tf.tpu.experimental.embedding
@@ -54,14 +54,6 @@ def _train(embedding):
     embedding.apply_gradients([tf.ones_like(a) for a in activations])
 
 
-def _contents(embedding):
-    return {
-        f"{table}/{name}": variable.numpy()
-        for table, variables in embedding._variables.items()
-        for name, variable in variables.items()
-    }
-
-
 def _assert_equal(one, other):
     assert one.keys() == other.keys()
     for name in one:
@@ -103,7 +95,7 @@ def test_ours_restores_theirs(rule, restore_first, tmp_path):
     status = tf.train.Checkpoint(embedding=ours).restore(path)
     ours.build()
     status.assert_existing_objects_matched()
-    _assert_equal(_contents(ours), _contents(theirs))
+    _assert_equal(served.contents(ours), served.contents(theirs))
 
 
 @pytest.mark.parametrize("rule", OPTIMIZERS)
@@ -114,11 +106,11 @@ def test_theirs_restores_ours(rule, tmp_path):
     theirs = _theirs(rule)
     status = tf.train.Checkpoint(embedding=theirs).restore(path)
     status.assert_existing_objects_matched().assert_consumed()
-    _assert_equal(_contents(theirs), _contents(ours))
+    _assert_equal(served.contents(theirs), served.contents(ours))
 
 
 def _saver(path):
-    """What the checkpoint says of how `embedding` was written."""
+    """The checkpoint's own description of how `embedding` was written."""
     reader = tf.train.load_checkpoint(path)
     graph = trackable_object_graph_pb2.TrackableObjectGraph()
     graph.ParseFromString(reader.get_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"))
@@ -155,12 +147,12 @@ def test_a_restore_loads_what_hardware_has_of_the_variables(
     seen = []
 
     def load():
-        seen.append(_contents(embedding))
+        seen.append(served.contents(embedding))
 
     with mock.patch.object(embedding, "_load_variables", load):
         tf.train.Checkpoint(embedding=embedding).restore(path)
     (contents,) = seen
-    for name, values in _contents(written).items():
+    for name, values in served.contents(written).items():
         np.testing.assert_array_equal(contents[name], values)
 
 

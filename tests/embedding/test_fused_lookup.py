@@ -63,7 +63,7 @@ WEIGHTED = [name for name in INPUTS if "dense" not in name]
 
 
 def _by_tensorflow(embedding, values, weights=None):
-    """What V0 gives where the op cannot be used."""
+    """The result of V0 where the op cannot be used."""
     paths = [(f"feature {i}", f) for i, f in enumerate(embedding.features)]
     return direct_lookup.look_up(
         paths,

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import fresh_process
 import tfembed
+from cpu_replicas import mirrored
 from embedding import v0, v0_batches
 
 
@@ -175,7 +176,7 @@ def test_second_order_gradients_say_that_there_are_none():
 
 @pytest.mark.parametrize("in_function", [False, True])
 def test_replicas_look_up_in_their_own_copy(in_function):
-    strategy = v0.mirrored(2)
+    strategy = mirrored(2)
     with strategy.scope():
         embedding = v0.embedding(combiner="sum")
     table = v0.table_of(embedding)
@@ -202,7 +203,7 @@ def test_replicas_look_up_in_their_own_copy(in_function):
 
 
 def test_outside_of_replicas_tensorflow_looks_up():
-    strategy = v0.mirrored(2)
+    strategy = mirrored(2)
     with strategy.scope():
         embedding = v0.embedding(combiner="sum")
         found = embedding(v0.SPARSE)

@@ -1,7 +1,7 @@
 """Features and tables without a gradient in a step: their names are said.
 
-The kind: what is not trained, without a word. Looked for in TPUEmbedding, in V0
-under each engine and kind of optimizer, and in `DistributedEmbedding`.
+Nothing stays untrained without a word: in TPUEmbedding, in V0 under each engine
+and kind of optimizer, and in `DistributedEmbedding`.
 """
 
 from __future__ import annotations

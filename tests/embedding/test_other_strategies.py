@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed
+from cpu_replicas import mirrored
 from embedding import counting, v0
 from tfembed import errors
 
@@ -58,7 +59,7 @@ def test_calls_under_another_strategy_are_not_in_this_release(name):
 def test_v0_is_not_used_under_another_strategy_than_its_own():
     embedding = tfembed.TPUEmbeddingV0(_feature(), None)
     embedding.build()
-    strategy = v0.mirrored(2)
+    strategy = mirrored(2)
     with strategy.scope():
         optimizer = keras.optimizers.SGD(0.1)
     table = v0.table_of(embedding)
@@ -77,7 +78,7 @@ def test_v0_is_not_used_under_another_strategy_than_its_own():
 
 def test_serving_looks_up_under_another_strategy_once_it_is_built():
     serving = tfembed.TPUEmbeddingForServing(_feature(), None)
-    strategy = v0.mirrored(2)
+    strategy = mirrored(2)
 
     def look_up():
         return serving({"clicks": tf.constant([1])})["clicks"]

@@ -80,7 +80,7 @@ def _configs(kinds):
 
 
 def _their_proto(strategy, *, is_pipelined):
-    """What TensorFlow makes of the configs; without a TPU it is told of one."""
+    """TensorFlow's own result for the configs, with a TPU that is only named."""
     theirs = THEIRS.TPUEmbedding(_configs(THEIRS), None, is_pipelined)
     theirs._get_and_update_output_shapes_from_input(None, 8)
     if not hasattr(strategy.extended, "num_hosts"):

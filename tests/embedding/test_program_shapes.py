@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed
+from cpu_replicas import mirrored
 from embedding import marks
 
 BATCH, STEPS = 4, 5
@@ -27,13 +28,6 @@ def _features():
         "favorited": tfembed.FeatureConfig(videos),
         "friends": tfembed.FeatureConfig(users),
     }
-
-
-def _strategy(replicas):
-    return tf.distribute.MirroredStrategy(
-        [f"/CPU:{i}" for i in range(replicas)],
-        cross_device_ops=tf.distribute.ReductionToOneDevice(),
-    )
 
 
 def _dataset(context):
@@ -82,7 +76,7 @@ def _distributed(strategy):
 
 def _train_and_save(path, replicas):
     """A trained TPUEmbedding; the losses; where it is saved."""
-    strategy = _strategy(replicas)
+    strategy = mirrored(replicas)
     with strategy.scope():
         embedding = tfembed.TPUEmbedding(_features(), tfembed.Adagrad(0.2))
         head = _Head()
@@ -190,7 +184,7 @@ def test_train_evaluate_restore_and_serve(replicas, tmp_path):
 @marks.TAPED
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_v0_trains_and_evaluates_in_loops(replicas):
-    strategy = _strategy(replicas)
+    strategy = mirrored(replicas)
     with strategy.scope():
         embedding = tfembed.TPUEmbeddingV0(_features(), None)
         head = _Head()

@@ -105,7 +105,7 @@ def test_variables_are_by_table_and_slot(cls):
 
 
 def test_variables_take_no_others():
-    """What was written would not be looked up."""
+    """The rows that were written would not be looked up."""
     variables = served.serving().variables
     with pytest.raises(TypeError, match="assignment"):
         variables["video"]["parameters"] = tf.Variable(tf.zeros([8, 4]))

@@ -1,7 +1,7 @@
 """Lookups for serving of a part of the features, under every TensorFlow.
 
-The kind: a structure that holds fewer features than feature_config. Looked for in
-dicts, lists, tuples, namedtuples, nested ones, weights, and TPUEmbeddingForServing.
+A structure may hold fewer features than feature_config: dicts, lists, tuples,
+namedtuples, nested ones, weights, and TPUEmbeddingForServing.
 Training takes all features, as TensorFlow's does.
 """
 

@@ -44,7 +44,7 @@ def test_features_may_be_any_structure_of_tf_nest():
 
 
 def test_tables_are_deduplicated_by_identity_in_order_of_first_occurrence():
-    """Of the flat structure, in which the keys of dicts are sorted."""
+    """The flat structure, in which the keys of dicts are sorted."""
     tables = [counting.table(name) for name in ("zebra", "ant", "bee")]
     config = {
         "z": tfembed.FeatureConfig(tables[2]),

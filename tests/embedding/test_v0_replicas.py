@@ -56,7 +56,7 @@ UNBUILT = """
 
 
 def trained(strategy, batches):
-    """What tables with and without a vocabulary hold after a step a batch."""
+    """Tables with and without a vocabulary after one step for each batch."""
     with strategy.scope():
         configs = {
             name: tfembed.TableConfig(

@@ -11,13 +11,14 @@ import pytest
 import tensorflow as tf
 
 import tfembed
+from cpu_replicas import mirrored
 from embedding import v0
 from tfembed import errors
 
 STRATEGIES = {
     "default": tf.distribute.get_strategy,
     "one_device": lambda: tf.distribute.OneDeviceStrategy("/CPU:0"),
-    "mirrored": lambda: v0.mirrored(2),
+    "mirrored": lambda: mirrored(2),
 }
 
 
@@ -156,7 +157,7 @@ def test_gradients_of_a_repeated_id_are_summed_before_the_optimizer(compiled):
 def test_a_step_of_the_embedding_sums_over_replicas_before_the_optimizer(
     replicas,
 ):
-    strategy = v0.mirrored(replicas)
+    strategy = mirrored(replicas)
     with strategy.scope():
         embedding = v0.embedding(combiner="sum")
         optimizer = keras.optimizers.Adagrad(0.5)
@@ -185,7 +186,7 @@ def test_a_step_of_the_embedding_builds_an_optimizer_that_nobody_built(
 ):
     trained = []
     for is_built in (True, False):
-        strategy = v0.mirrored(replicas)
+        strategy = mirrored(replicas)
         with strategy.scope():
             embedding = v0.embedding(combiner="sum")
             optimizer = getattr(keras.optimizers, name)(0.5)
@@ -295,7 +296,7 @@ def test_static_tables_run_under_xla():
 
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_replicas_train_as_one_batch_does(replicas):
-    strategy = v0.mirrored(replicas)
+    strategy = mirrored(replicas)
     with strategy.scope():
         embedding = v0.embedding(combiner="sum")
         embedding.build()

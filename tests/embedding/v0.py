@@ -36,11 +36,3 @@ def look_up(value, weights=None, **arguments):
 
 def table_of(embedding):
     return next(iter(embedding.embedding_tables.values()))
-
-
-def mirrored(replicas):
-    # Collectives of several strategies in one process share their keys.
-    return tf.distribute.MirroredStrategy(
-        [f"/CPU:{i}" for i in range(replicas)],
-        cross_device_ops=tf.distribute.ReductionToOneDevice(),
-    )

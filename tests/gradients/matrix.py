@@ -1,4 +1,4 @@
-"""What the cells of the matrix are, and the page that says so.
+"""The cells of the matrix, and the page that shows them.
 
 `PYTHONPATH=.:tests python -m gradients.matrix` writes docs/gradients.md.
 """
@@ -199,7 +199,7 @@ def _of_control_flow(way, kind, mode):
 
 
 def verdict(way, kind):
-    """What the page says of a cell."""
+    """The page's entry for a cell."""
     if (way, kind) in SAME_AS:
         return f"yes ({OWN_WAY[0]})"
     found = [

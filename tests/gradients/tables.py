@@ -54,7 +54,7 @@ class Table:
 
 
 class Dense(Table):
-    """What all others are compared with."""
+    """The table that all others are compared with."""
 
     def __init__(self):
         self.variable = tf.Variable(ROWS)
@@ -72,7 +72,7 @@ class Dense(Table):
 
 
 class DenseRows(Dense):
-    """What tables that take rows are compared with."""
+    """The table that others which take rows are compared with."""
 
     takes_rows = True
 
@@ -183,7 +183,7 @@ class Shadow(Grown):
 
 
 class Wrapper(Grown):
-    """What return_trainable=True gives: one for all lookups of a name."""
+    """The wrapper of return_trainable=True: one for all lookups of a name."""
 
     def __init__(self):
         super().__init__()

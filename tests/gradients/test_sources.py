@@ -1,4 +1,4 @@
-"""What TensorFlow asks of tables as sources of gradients.
+"""Tables as sources of gradients answer what TensorFlow asks of variables.
 
 The kind of fault: TensorFlow takes a table for a variable and finds half of one.
 Looked at too: wrappers, shadows, Keras weights, the trap of DistributedEmbedding.

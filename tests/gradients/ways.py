@@ -48,7 +48,7 @@ class Recorded:
         return self.tape.__exit__(*error)
 
     def rows(self, rows):
-        """What came out of lookups: a source, where a table wants it."""
+        """The rows that lookups gave: a source, where the table takes rows."""
         if self.table.takes_rows:
             self.tape.watch(rows)
             self.found.append(rows)

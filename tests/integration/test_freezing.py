@@ -1,8 +1,8 @@
 """Frozen functions: dense variables are constants, tables stay resources.
 
-The kind: what TensorFlow takes for a variable is the handle of a table. Looked for
-in lookups of every form, in control flow, layers, the embedding classes, loaded
-SavedModels, and graphs of TensorFlow 1.
+TensorFlow would take the handle of a table for a variable: in lookups of every form,
+in control flow, layers, the embedding classes, loaded SavedModels, and graphs of
+TensorFlow 1.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Base(keras.Model):
 
 @keras.saving.register_keras_serializable("subclassed")
 class OfFeatures(Base):
-    """Of small_model's features, or what `preprocess` makes of them."""
+    """A model of small_model's features, or of their `preprocess`ed form."""
 
     def __init__(self, **options):
         super().__init__(small_model.layer(), **options)
@@ -51,7 +51,7 @@ class Weighted(OfFeatures):
 
 @keras.saving.register_keras_serializable("subclassed")
 class OfWords(Base):
-    """Of string ids."""
+    """A model of string ids."""
 
     def __init__(self, **options):
         words = tfembed.TableConfig(
@@ -66,7 +66,7 @@ class OfWords(Base):
 
 @keras.saving.register_keras_serializable("subclassed")
 class OfPairs(Base):
-    """Of sparse ids of rank 3."""
+    """A model of sparse ids of rank 3."""
 
     def __init__(self, **options):
         feature = tfembed.FeatureConfig(tfembed.TableConfig(8, 2))

@@ -1,4 +1,4 @@
-"""What a process repeats leaves nothing behind: bytes, by kind.
+"""Repeated work in a process leaves no bytes behind, by kind.
 
 Kind: memory kept for good by each use of something new: a name, a number, a
 table, a trace. Looked for in: lookups, shadows, tables of all kinds, optimizers,

@@ -192,7 +192,7 @@ def test_slot_dims_are_taken_and_change_nothing():
 
 def test_slot_dims_of_tensorflows_own_are_read():
     class CustomOptimizer:
-        """What is read of TensorFlow 2.21's."""
+        """The attributes that are read of TensorFlow 2.21's."""
 
         custom_computation = staticmethod(adagrad)
         learning_rate = 0.5

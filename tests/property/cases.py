@@ -25,7 +25,7 @@ class Slot:
     validate: bool = True
 
     def signature(self) -> tuple[tf.TensorSpec, ...]:
-        """What `flat` of such a feature is, whatever the batch."""
+        """The type of `flat` of such a feature, whatever the batch."""
         rows = [None, 2] if self.kind == "sparse" else [None]
         return (
             tf.TensorSpec([None], tf.int64),

@@ -74,7 +74,7 @@ def draw_table(
 
 
 def rule_of(optimizer: optimizers.Optimizer) -> Rule:
-    """What the oracle takes of a description: numbers as the rules hold them."""
+    """A description for the oracle: numbers as the rules hold them."""
     name, *words = optimizer.rule_text().split()
     pairs = (word.split("=") for word in words)
     parameters = {k: float(np.float32(float(v))) for k, v in pairs}

@@ -235,7 +235,7 @@ class Model(tf.Module):
 
 @dataclasses.dataclass
 class Operation:
-    """What is tried.
+    """An operation to try.
 
     Attributes:
       act: what fails, given the folder.
@@ -267,7 +267,7 @@ class Operation:
 def faults(
     operation: Operation, folder: pathlib.Path, raised: Exception | None
 ) -> Iterator[str]:
-    """What is wrong after a try."""
+    """The faults after a try."""
     failed = raised is not None
     if failed and operation.is_ours and not isinstance(raised, ERRORS):
         yield f"raised {raised!r}"
@@ -355,7 +355,7 @@ def small_restores() -> Operation:
 
 
 def _contents(model: Any) -> dict[int, Content]:
-    """What a model holds after it was filled."""
+    """The content of a model after it was filled."""
     contents = {}
     for seed in (A, B):
         model.fill(seed)
@@ -386,7 +386,7 @@ def checkpoint_restores(kind: type[Any] = Model) -> Operation:
 
 
 def large_restores() -> Operation:
-    """Of tables that are larger than the buffers of files."""
+    """Saves of tables that are larger than the buffers of files."""
     live = tf.Module()
     live.table = HashTable(64, name="t", devices=DEVICES)
     live.dealt = HashTable(64, name="d", devices=DEVICES, partitioner=partition)
@@ -490,7 +490,7 @@ def _fill(variable: de.Variable, seed: int) -> None:
 
 
 def _rows(*seeds: int) -> Content:
-    """What a variable holds that was filled so, one after the other."""
+    """The content of a variable that was filled so, one after the other."""
     rows = {}
     for seed in seeds:
         for k in range(seed, 40 * seed, seed):

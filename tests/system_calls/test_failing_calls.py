@@ -1,7 +1,7 @@
 """Every system call of every save, export, load and restore fails once.
 
-The kind: what is undone, or half done, after an error that came too late, and what
-is taken for absent because it could not be looked for. Looked for in raw files,
+The tests look for work that is undone, or half done, after an error that came too
+late, and for files that are taken for absent because a call failed: in raw files,
 checkpoints of both kinds, SavedModels, warm starts, Keras' files and `verify`.
 HYPOTHESIS_PROFILE=full tries every error at each call, all calls after it too, and
 larger models.
@@ -49,7 +49,7 @@ OTHERS = (
 
 
 def tried(folder: pathlib.Path, *operations: str) -> dict:
-    """What each operation's trial printed, by name."""
+    """The line that each operation's trial printed, by name."""
     if COMPILER is None:
         pytest.skip("there is no C compiler to make failing calls with")
     library = folder / "failing_calls.so"

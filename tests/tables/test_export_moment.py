@@ -19,7 +19,7 @@ SHARDS = 3
 
 
 def written_in_turns(table, read, until):
-    """What `read` gives while one key of each shard is written, in turns.
+    """Calls `read` while one key of each shard is written, in turns.
 
     It reads 40 times at least, and until `until(found)` or half a minute.
 
@@ -102,7 +102,7 @@ def test_an_export_is_of_one_moment_of_all_shards(in_function):
 
 
 def test_exports_of_one_shard_after_the_other_are_not():
-    """What the test above tells apart."""
+    """The test above tells such exports apart from others."""
     table = large_table()
 
     def read():

@@ -202,7 +202,7 @@ def test_rows_that_do_not_change_are_not_rounded(half):
 
 
 def test_keys_that_are_not_admitted_leave_the_others_their_chance(half):
-    """What is left of a block after refusals is rounded by its own keys."""
+    """The rest of a block after refusals is rounded by its own keys."""
     step = float(ml_dtypes.finfo(HALVES[half]).eps)
     keys = np.arange(2000)
     rows = []

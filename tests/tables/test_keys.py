@@ -1,4 +1,4 @@
-"""What a table tells of its keys without reading a row."""
+"""Questions about a table's keys, which are answered without reading a row."""
 
 from __future__ import annotations
 

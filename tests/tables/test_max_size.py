@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tables.sgd_tables import contents
 from tfembed import dynamic_embedding, errors, optimizers, policies
 from tfembed.tables import HashTable
 
@@ -45,11 +46,6 @@ def rows_of(keys):
 def train(table, keys):
     keys = tf.convert_to_tensor(keys, tf.int64)
     table.apply_gradients(keys, -tf.ones([*keys.shape, 2]))
-
-
-def contents(table):
-    keys, values = (x.numpy() for x in table.export())
-    return dict(zip(keys.tolist(), values[:, 0].tolist(), strict=True))
 
 
 @SHARDS

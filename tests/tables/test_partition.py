@@ -1,4 +1,4 @@
-"""What a partitioner may return."""
+"""The results that a partitioner may return, and those that are refused."""
 
 from __future__ import annotations
 

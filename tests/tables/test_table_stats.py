@@ -1,4 +1,4 @@
-"""What `HashTable.stats` counts, and its scalars for TensorBoard."""
+"""The counts of `HashTable.stats`, and its scalars for TensorBoard."""
 
 from __future__ import annotations
 

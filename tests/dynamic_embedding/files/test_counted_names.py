@@ -1,8 +1,8 @@
 """Names that reach files: nothing that was made before is in them.
 
-The kind: a name from a counter (`auto_name` of Keras, `unique_name` of TensorFlow) by
-which rows are found again. Looked at: slots' names, raw files, tf.train.Checkpoint,
-Savers, .keras and .weights.h5 files, SavedModels, optimizers in front of tables.
+No rows are found again by a name from a counter (`auto_name` of Keras, `unique_name`
+of TensorFlow): in slots' names, raw files, tf.train.Checkpoint, Savers, .keras and
+.weights.h5 files, SavedModels, optimizers in front of tables.
 """
 
 from __future__ import annotations

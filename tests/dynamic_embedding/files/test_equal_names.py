@@ -1,7 +1,7 @@
 """Two tables of one name, or of none: each keeps its rows, or a save is refused.
 
-The kind: every name that reaches a file, a checkpoint key or a graph, twice. Looked
-at: Variables, shards, statuses, slots that users make, CuckooHashTables, Keras layers,
+Each name that reaches a file, a checkpoint key or a graph is given twice: names of
+Variables, shards, statuses, slots that users make, CuckooHashTables, Keras layers,
 Savers of graphs, checkpoints of objects, threads, functions, sessions, restarts.
 """
 

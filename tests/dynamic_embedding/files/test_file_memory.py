@@ -1,4 +1,4 @@
-"""What saving to and loading from files takes beside the table."""
+"""The memory that saving and loading files take beside the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a save of raw files has on the disk before it goes on, call by call."""
+"""A save of raw files waits for the disk before it goes on, call by call."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Keras models that look up in a `Variable`, without a layer of tfembed's.
 
-The kind: what `fit` does not train, without a word. Looked for in models of all
-forms, in steps of users' own, under replicas, in tf_keras, and in saved files.
+`fit` leaves no table untrained without a word: in models of all forms, in steps of
+users' own, under replicas, in tf_keras, and in saved files.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed.dynamic_embedding as de
-from dynamic_embedding.mirrored_programs import strategy_of
+from cpu_replicas import mirrored
 
 IDS = np.array([[1, 2], [3, 4]] * 4)
 LABELS = np.ones([8, 1], np.float32)
@@ -345,7 +345,7 @@ def test_evaluation_and_prediction_say_and_insert_nothing():
 @pytest.mark.parametrize("make", [Subclassed, OwnStep, by_lambda])
 def test_replicas_train_what_a_model_looks_up(make):
     films = table()
-    with strategy_of(2).scope():
+    with mirrored(2).scope():
         fit(make(films), tables_too())
     assert is_trained(films)
 

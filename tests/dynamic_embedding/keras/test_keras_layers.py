@@ -1,4 +1,4 @@
-"""What the Keras layers take and give."""
+"""Inputs and outputs of the Keras layers."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed.dynamic_embedding as de
-from dynamic_embedding.mirrored_programs import strategy_of
+from cpu_replicas import mirrored
 from tfembed import errors
 from tfembed.dynamic_embedding.keras import layers, models
 
@@ -142,7 +142,7 @@ def test_a_file_has_models_of_layers_that_look_up_through_their_shadows(
 
 
 def test_replicas_build_models_of_layers_that_look_up_through_their_shadows():
-    with strategy_of(2).scope():
+    with mirrored(2).scope():
         model = trained(OfDoubled())
     assert int(model.rows.params.size()) == IDS.size
 

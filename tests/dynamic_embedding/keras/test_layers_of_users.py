@@ -1,7 +1,6 @@
 """Layers that users derive: their `call` gets what was passed.
 
-The kind: an input that is converted before a user's `call` sees it. Looked for in
-all layers over tables, with one tensor and several, floats, keywords, in models of
+No input is converted before a user's `call` sees it: in all layers over tables, with one tensor and several, floats, keywords, in models of
 all forms, in tf_keras and in `DistributedEmbedding`.
 """
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 import documents
 import fresh_process
 import tfembed.dynamic_embedding as de
-from dynamic_embedding.mirrored_programs import strategy_of
+from cpu_replicas import mirrored
 from tfembed import errors
 
 tf_keras = pytest.importorskip("tf_keras")
@@ -166,7 +166,7 @@ def test_files_without_rows_are_refused_by_tfras_function(name, tmp_path):
 @OPTIMIZERS
 def test_two_replicas_fit_as_one_does(make):
     losses = []
-    for strategy in (tf.distribute.get_strategy(), strategy_of(2)):
+    for strategy in (tf.distribute.get_strategy(), mirrored(2)):
         with strategy.scope():
             model = compiled(ByShadow(), make)
         losses.append(fit(model, 2))

@@ -1,4 +1,4 @@
-"""What safe lookups give bags without ids: `default_id`, sparse and ragged."""
+"""Safe lookups fill bags without ids by `default_id`, sparse and ragged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a `ShadowVariable` may be given, and what it refuses."""
+"""The arguments that a `ShadowVariable` takes, and refuses."""
 
 from __future__ import annotations
 

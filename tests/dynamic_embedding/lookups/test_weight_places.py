@@ -1,8 +1,8 @@
 """Weights stand where the ids stand that they belong to, or the lookup raises.
 
-The kind: two tensors that must have the same places are paired by position. Looked
-for in sparse, safe and ragged lookups, by variables and shadows, of one shard and of
-two, and in what writes keys with values; TPUEmbedding and its kin have tests of
+Two tensors that must have the same places are not paired by position alone: in
+sparse, safe and ragged lookups, by variables and shadows, of one shard and of two,
+and in calls that write keys with values; TPUEmbedding and its kin have tests of
 their own in tests/embedding.
 """
 

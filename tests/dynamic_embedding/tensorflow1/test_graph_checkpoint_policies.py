@@ -1,4 +1,4 @@
-"""What a table's policies noted, in a graph's Checkpoint and Savers by name."""
+"""Notes of a table's policies, in a graph's Checkpoint and Savers by name."""
 
 from __future__ import annotations
 

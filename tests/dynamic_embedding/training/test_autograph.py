@@ -14,7 +14,7 @@ import tfembed.dynamic_embedding as de
 
 @pytest.fixture
 def warnings():
-    """What TensorFlow's log says from warnings on."""
+    """The messages of TensorFlow's log from warnings on."""
     found: list[str] = []
 
     class Noted(logging.Handler):

@@ -8,15 +8,12 @@ import tensorflow as tf
 
 import tfembed.dynamic_embedding as de
 from dynamic_embedding.optimizer_makers import legacy
+from dynamic_embedding.plain_sgd import wrapped
 from tfembed.foreign_optimizers.fused_rule import FusedRule
 
 tf_keras = pytest.importorskip("tf_keras")
 L = legacy()
 KEYS, DIM = tf.constant([7, -1, 10**12], tf.int64), 2
-
-
-def wrapped(optimizer, **options):
-    return de.DynamicEmbeddingOptimizer(optimizer, **options)
 
 
 def is_fused(optimizer):

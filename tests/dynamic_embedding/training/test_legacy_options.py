@@ -9,14 +9,11 @@ import tensorflow as tf
 
 import tfembed.dynamic_embedding as de
 from dynamic_embedding.optimizer_makers import legacy
+from dynamic_embedding.plain_sgd import wrapped
 
 tf_keras = pytest.importorskip("tf_keras")
 L = legacy()
 DIM = 2
-
-
-def wrapped(optimizer, **options):
-    return de.DynamicEmbeddingOptimizer(optimizer, **options)
 
 
 def gradient():

@@ -9,11 +9,11 @@ import tensorflow as tf
 
 import keras_models
 import tfembed.dynamic_embedding as de
+from cpu_replicas import mirrored
 from dynamic_embedding.mirrored_programs import (
     Program,
     keras_sgd,
     rows_of,
-    strategy_of,
 )
 from dynamic_embedding.optimizer_makers import legacy
 from tfembed import optimizers
@@ -30,7 +30,7 @@ def batches_of(step, replicas):
 @IN_FUNCTION
 @pytest.mark.parametrize("same_values", [False, True])
 def test_replicas_that_share_a_tensor_count_each(in_function, same_values):
-    strategy = strategy_of(2)
+    strategy = mirrored(2)
     program = Program(strategy, keras_sgd)
     keys, shared = tf.constant([1, 2], tf.int64), tf.ones([2, 2])
 
@@ -68,7 +68,7 @@ def test_replicas_that_share_a_tensor_count_each(in_function, same_values):
 def test_replicas_move_rows_as_one_does(replicas, in_function, optimizer):
     alone = Program(tf.distribute.get_strategy(), optimizer)
     together = Program(
-        strategy_of(replicas), optimizer, devices=["/CPU:0", "/CPU:0"]
+        mirrored(replicas), optimizer, devices=["/CPU:0", "/CPU:0"]
     )
     for step in range(4):
         batches = batches_of(step, replicas)
@@ -91,7 +91,7 @@ def test_replicas_move_rows_as_one_does(replicas, in_function, optimizer):
 )
 def test_fit_gives_the_numbers_of_one_replica(optimizer):
     found = []
-    for strategy in (tf.distribute.get_strategy(), strategy_of(2)):
+    for strategy in (tf.distribute.get_strategy(), mirrored(2)):
         keras.utils.set_random_seed(1)
         with strategy.scope():
             model = keras_models.model_of(optimizer(0.01))
@@ -101,7 +101,7 @@ def test_fit_gives_the_numbers_of_one_replica(optimizer):
 
 
 def test_tables_alone_count_one_step():
-    program = Program(strategy_of(2), lambda: optimizers.SGD(1.0))
+    program = Program(mirrored(2), lambda: optimizers.SGD(1.0))
 
     def step():
         with tf.GradientTape() as tape:
@@ -116,7 +116,7 @@ def test_tables_alone_count_one_step():
 
 
 def test_a_global_step_counts_one():
-    program = Program(strategy_of(2), keras_sgd)
+    program = Program(mirrored(2), keras_sgd)
     with program.strategy.scope():
         count = tf.Variable(0, dtype=tf.int64)
 
@@ -144,7 +144,7 @@ def step_beyond_finite(program):
 
 
 def test_a_sum_that_is_not_finite_is_skipped_and_counted_once():
-    program = Program(strategy_of(2), keras_sgd)
+    program = Program(mirrored(2), keras_sgd)
 
     program.strategy.run(step_beyond_finite, (program,))
 
@@ -154,7 +154,7 @@ def test_a_sum_that_is_not_finite_is_skipped_and_counted_once():
 
 
 def test_a_refused_step_changes_nothing():
-    program = Program(strategy_of(2), keras_sgd, nonfinite="refuse")
+    program = Program(mirrored(2), keras_sgd, nonfinite="refuse")
     step = tf.function(
         lambda: program.strategy.run(step_beyond_finite, (program,))
     )
@@ -169,7 +169,7 @@ def test_a_refused_step_changes_nothing():
 
 def test_a_policy_counts_a_key_of_all_replicas_once():
     program = Program(
-        strategy_of(2), keras_sgd, restrict_policy=de.FrequencyRestrictPolicy
+        mirrored(2), keras_sgd, restrict_policy=de.FrequencyRestrictPolicy
     )
 
     program.run([[1, 2], [2, 3]])
@@ -181,7 +181,7 @@ def test_a_policy_counts_a_key_of_all_replicas_once():
 
 @IN_FUNCTION
 def test_gradients_through_a_shadow_are_summed(in_function):
-    program = Program(strategy_of(2), keras_sgd)
+    program = Program(mirrored(2), keras_sgd)
     with program.strategy.scope():
         shadow = de.shadow_ops.ShadowVariable(program.table)
 
@@ -204,7 +204,7 @@ def test_gradients_through_a_shadow_are_summed(in_function):
 def test_a_checkpoint_goes_on_with_one_replica(tmp_path):
     programs = [
         Program(strategy, lambda: keras.optimizers.Adagrad(0.1))
-        for strategy in (strategy_of(2), tf.distribute.get_strategy())
+        for strategy in (mirrored(2), tf.distribute.get_strategy())
     ]
     programs[0].run([[1, 2], [2, 3]])
     checkpoints = [

@@ -1,21 +1,21 @@
-"""What several replicas cannot do is refused, and changes nothing."""
+"""Calls that several replicas cannot do are refused, and change nothing."""
 
 from __future__ import annotations
 
 import pytest
 import tensorflow as tf
 
+from cpu_replicas import mirrored
 from dynamic_embedding.mirrored_programs import (
     DIM,
     Program,
     keras_sgd,
-    strategy_of,
 )
 from tfembed import errors
 
 
 def test_a_step_outside_of_run_is_refused():
-    program = Program(strategy_of(2), keras_sgd)
+    program = Program(mirrored(2), keras_sgd)
     gradient = tf.IndexedSlices(tf.ones([1, DIM]), tf.constant([1], tf.int64))
 
     with (
@@ -29,7 +29,7 @@ def test_a_step_outside_of_run_is_refused():
 
 def test_an_optimizer_of_no_strategy_is_refused_on_replicas():
     program = Program(tf.distribute.get_strategy(), keras_sgd)
-    program.strategy = strategy_of(2)
+    program.strategy = mirrored(2)
 
     with pytest.raises(errors.StateError, match=r"strategy\.scope"):
         program.run([[1], [2]])
@@ -45,7 +45,7 @@ def test_an_optimizer_of_no_strategy_is_refused_on_replicas():
     ],
 )
 def test_gradients_that_were_summed_already_are_refused(options):
-    program = Program(strategy_of(2), keras_sgd)
+    program = Program(mirrored(2), keras_sgd)
     gradient = tf.IndexedSlices(tf.ones([1, DIM]), tf.constant([1], tf.int64))
 
     with pytest.raises(errors.UnsupportedError, match="sums the gradients"):

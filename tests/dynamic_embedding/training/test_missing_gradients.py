@@ -1,8 +1,8 @@
 """Tables without a gradient in a step: their names are said.
 
-The kind: what is not trained, without a word. Looked for in every family of
-optimizers, for tables, wrappers, shadows and dense variables, eagerly, in
-functions and in graphs of TensorFlow 1.
+Nothing stays untrained without a word: with every family of optimizers, for
+tables, wrappers, shadows and dense variables, eagerly, in functions and in
+graphs of TensorFlow 1.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a missing key reads: the initializer's row, or the default row."""
+"""A missing key reads the initializer's row, or the default row."""
 
 from __future__ import annotations
 

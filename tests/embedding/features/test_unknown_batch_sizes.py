@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 
 import tfembed
-from embedding import counting, marks, v0
+from cpu_replicas import mirrored
+from embedding import counting, marks
 from tfembed import errors
 
 ROWS = [[1], [2, 3], [], [1], [0, 0, 3], [2], [3], [1, 2]]
@@ -72,7 +73,7 @@ def test_ragged_samples_for_a_shape_of_higher_rank_must_be_known():
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_a_loop_over_a_distributed_dataset_forgets_them(replicas):
     """Only an iterator's batches have static shapes in a function."""
-    strategy = v0.mirrored(replicas)
+    strategy = mirrored(replicas)
     table = counting.table(combiner="sum")
     features = {
         "bag": tfembed.FeatureConfig(table),

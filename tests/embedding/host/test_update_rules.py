@@ -1,4 +1,4 @@
-"""What each update rule does to a row, in numbers.
+"""Each update rule moves a row as its formula says, in numbers.
 
 One id, one number a row; the formulas stand as the specification writes them.
 """

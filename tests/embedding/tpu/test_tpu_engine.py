@@ -201,7 +201,7 @@ def test_grown_and_fixed_tables_of_one_object_live_apart():
 
 
 class _Sharded:
-    """What a table of an embedding engine is: a shard per host."""
+    """A stand-in for a table of an embedding engine: a shard per host."""
 
     def __init__(self, *values):
         self.variables = [tf.Variable(value) for value in values]

@@ -1,4 +1,4 @@
-"""What strict_tpu=True refuses, as a TPU would, and what it lets pass."""
+"""strict_tpu=True refuses what a TPU refuses, and nothing else."""
 
 from __future__ import annotations
 

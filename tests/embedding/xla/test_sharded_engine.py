@@ -42,7 +42,7 @@ def _step(embedding, training=True):
 
 
 def _exchanges(graph):
-    """Of all functions, too."""
+    """The calls of all functions, too."""
     definition = graph.as_graph_def()
     nodes = [*definition.node]
     for function in definition.library.function:

@@ -1,4 +1,4 @@
-"""What TPUEmbeddingV0 compiles with whole tables, lowered for a TPU without one.
+"""TPUEmbeddingV0's program with whole tables, lowered for a TPU without one.
 
 Run by a Python that has tensorflow-tpu; prints ok. The bridge lowers functions of
 tensors alone, so the tables are arguments, and the step is of plain SGD.
