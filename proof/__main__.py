@@ -1,6 +1,6 @@
 """Proves the TPU side without a TPU: python -m proof [--full].
 
-Four stages, a table of results each; ends with 1 if any line failed.
+Six stages, a table of results each; ends with 1 if any line failed.
 """
 
 from __future__ import annotations
@@ -20,12 +20,23 @@ from proof import venvs
 from proof.results import Result, read
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-STAGES = ("lowering", "host_runs", "tpu_compiles", "traces")
+STAGES = (
+    "lowering",
+    "host_runs",
+    "tpu_compiles",
+    "traces",
+    "estimator_steps",
+    "estimator_runs",
+)
+# Others read what these write.
+_FIRST = ("lowering", "estimator_steps")
 _TITLES = {
     "lowering": "1. Lowered by TensorFlow's TPU bridge",
     "host_runs": "2. Run on host devices, against NumPy",
     "tpu_compiles": "3. Compiled by the TPU compiler",
     "traces": "4. Traced under a TPUStrategy",
+    "estimator_steps": "5. Steps of model_fns, lowered",
+    "estimator_runs": "6. Run beside simulated replicas, and compiled",
 }
 
 
@@ -70,10 +81,10 @@ def _run(
     *,
     full: bool,
 ) -> bool:
-    """Whether any stage failed. What comes after lowering runs side by side."""
+    """Whether any stage failed. What needs no other stage runs side by side."""
     failed = False
     running = {}
-    for stage in stages:
+    for stage in sorted(stages, key=lambda stage: stage not in _FIRST):
         options = ["--full"] if full else []
         if stage == "host_runs":
             options = ["100" if full else "10"]
@@ -92,7 +103,7 @@ def _run(
             stderr=subprocess.STDOUT,
             text=True,
         )
-        if stage == "lowering":
+        if stage in _FIRST:
             failed |= _finish(stage, running.pop(stage), folder)
     for stage, process in running.items():
         failed |= _finish(stage, process, folder)

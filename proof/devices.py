@@ -60,6 +60,9 @@ class HostProgram:
         self._split = jax.sharding.NamedSharding(
             mesh, jax.sharding.PartitionSpec("replica")
         )
+        self._whole = jax.sharding.NamedSharding(
+            mesh, jax.sharding.PartitionSpec()
+        )
 
     def run(self, inputs: list[list[np.ndarray]]) -> list[list[np.ndarray]]:
         """Per replica its outputs, of its inputs."""
@@ -76,6 +79,10 @@ class HostProgram:
             jax.device_put(part, device)
             for part, device in zip(parts, self._devices, strict=True)
         ]
+        if parts[0].ndim == 0:  # Each device has its own, for all that.
+            return jax.make_array_from_single_device_arrays(
+                (), self._whole, buffers
+            )
         shape = (sum(len(part) for part in parts), *parts[0].shape[1:])
         return jax.make_array_from_single_device_arrays(
             shape, self._split, buffers

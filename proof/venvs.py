@@ -45,6 +45,8 @@ _NEEDED = {
     "host_runs": "jax",
     "tpu_compiles": "jax",
     "traces": None,
+    "estimator_steps": None,
+    "estimator_runs": "jax",
 }
 
 

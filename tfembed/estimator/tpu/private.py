@@ -7,15 +7,16 @@ replace functions in these modules, so modules are named here where they do.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.core.protobuf.tpu import compilation_result_pb2
 from tensorflow.python.framework import function
 from tensorflow.python.tpu import device_assignment as assignments
 from tensorflow.python.tpu import functional as tpu_functional
 from tensorflow.python.tpu import topology as topologies
-from tensorflow.python.tpu import tpu, tpu_system_metadata
+from tensorflow.python.tpu import tpu, tpu_system_metadata, training_loop
 from tensorflow.python.tpu.ops import tpu_ops
 
 
@@ -82,3 +83,57 @@ def rewrite(computation: Callable[..., Any], inputs: Any = None) -> Any:
     outputs = tf.compat.v1.tpu.rewrite(computation, inputs)
     tpu.prune_unconnected_ops_from_xla(tf.compat.v1.get_default_graph())
     return outputs
+
+
+def split_compile_and_replicate(
+    computation: Callable[..., Any], inputs: Any, assignment: Any
+) -> tuple[Any, Any]:
+    """A TPU's program for replicas with inputs of their own.
+
+    Returns the op that compiles the program, and per replica its outputs.
+    """
+    compiled, outputs = tpu.split_compile_and_replicate(
+        computation, inputs, device_assignment=assignment
+    )
+    return compiled, outputs
+
+
+def compilation_error(serialized: bytes) -> str:
+    """What a compiler said of a program; nothing where it was content."""
+    result = compilation_result_pb2.CompilationResultProto.FromString(
+        serialized
+    )
+    return str(result.status_error_message)
+
+
+def while_loop(
+    condition: Callable[..., Any], body: Callable[..., Any], inputs: Any
+) -> Any:
+    """A loop in a TPU's program."""
+    return training_loop.while_loop(condition, body, inputs)
+
+
+def infeed_enqueue(tensors: Sequence[Any], core: int) -> Any:
+    """Sends tensors to a core of the op's host."""
+    return tpu_ops.infeed_enqueue_tuple(
+        tensors, [tensor.shape for tensor in tensors], device_ordinal=core
+    )
+
+
+def infeed_dequeue(dtypes: Sequence[Any], shapes: Sequence[Any]) -> list[Any]:
+    """Takes, in a program, what the host sent."""
+    return list(tpu_ops.infeed_dequeue_tuple(dtypes, shapes))
+
+
+def outfeed_enqueue(tensors: Sequence[Any]) -> Any:
+    """Sends tensors from a program to its host."""
+    return tpu_ops.outfeed_enqueue_tuple(tensors)
+
+
+def outfeed_dequeue(
+    dtypes: Sequence[Any], shapes: Sequence[Any], core: int
+) -> list[Any]:
+    """Takes what the program of a core of the op's host sent."""
+    return list(
+        tpu_ops.outfeed_dequeue_tuple(dtypes, shapes, device_ordinal=core)
+    )

@@ -32,6 +32,7 @@ from tfembed.estimator.tpu.config import InputPipelineConfig
 from tfembed.estimator.tpu.context import ModeContext
 from tfembed.estimator.tpu.input_pipeline import Batches, ReplicaBatch
 from tfembed.estimator.tpu.spec import HostCall, TPUEstimatorSpec
+from tfembed.estimator.tpu.tpu_graph import replicate_on_tpu
 
 _V1_SUMMARIES = frozenset(
     {
@@ -115,13 +116,20 @@ class _Step:
                 handed["gradients"] = parts.tables.gradients()
             return handed
 
-        self._replicas: Replicas = replicate(
-            step,
-            [
-                tf.nest.flatten(field, expand_composites=True)
-                for field in fields
-            ],
-        )
+        inputs = [
+            tf.nest.flatten(field, expand_composites=True) for field in fields
+        ]
+        self.hooks: list[Any] = []
+        self._replicas: Replicas
+        if parts.context.system.is_simulated:
+            self._replicas = replicate(step, inputs)
+        else:
+            self._replicas, self.hooks = replicate_on_tpu(
+                step,
+                inputs,
+                parts.context,
+                in_loops=parts.context.mode != ModeKeys.PREDICT,
+            )
         self.start_of_loop = self._replicas.start_of_loop
         self.has_collectives = self._replicas.has_collectives
         self.ops = self._replicas.ops
@@ -445,7 +453,12 @@ def train_step(parts: StepParts) -> EstimatorSpec:
         loss=loss,
         train_op=tf.group(one_step, *_checks(context, one_step)),
         scaffold=scaffold,
-        training_hooks=(*parts.batches.hooks, *spec.training_hooks, hook),
+        training_hooks=(
+            *parts.batches.hooks,
+            *spec.training_hooks,
+            *step.hooks,
+            hook,
+        ),
     )
 
 
@@ -505,6 +518,7 @@ def eval_step(parts: StepParts) -> tuple[EstimatorSpec, dict[str, Any]]:
         evaluation_hooks=(
             *parts.batches.hooks,
             *spec.evaluation_hooks,
+            *step.hooks,
             hook,
         )
     )
@@ -569,6 +583,7 @@ def predict_step(parts: StepParts) -> EstimatorSpec:
         predictions=predictions,
         scaffold=scaffold,
         prediction_hooks=(
+            *step.hooks,
             *hooks,
             *parts.batches.hooks,
             *spec.prediction_hooks,

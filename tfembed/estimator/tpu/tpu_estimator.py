@@ -22,7 +22,6 @@ from tfembed.estimator.tpu import export, iterations, loops, replicated_steps
 from tfembed.estimator.tpu import private as tpu_private
 from tfembed.estimator.tpu.config import InputPipelineConfig, RunConfig
 from tfembed.estimator.tpu.context import (
-    SIMULATED_CORES,
     DeploymentContext,
     Invocation,
     ModeContext,
@@ -531,12 +530,6 @@ class TPUEstimator(Estimator):
     def _parts(
         self, batches: Batches, context: ModeContext, config: Any
     ) -> replicated_steps.StepParts:
-        if not context.system.is_simulated:
-            raise errors.UnsupportedError(
-                "This release computes replicas on CPUs and GPUs, not on TPUs. "
-                f"Set the environment variable {SIMULATED_CORES} to the number "
-                "of replicas to simulate, or use_tpu=False."
-            )
         tables = None
         if HostTables.needed(self._embedding_spec, on_tpu=True):
             tables = HostTables(

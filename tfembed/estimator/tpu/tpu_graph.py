@@ -1,0 +1,320 @@
+"""A step of all replicas as a program of a real TPU.
+
+    host, each step:    inputs -> InfeedEnqueueTuple, OutfeedDequeueTuple -> outputs
+    program, each loop: while i < iterations:
+                          InfeedDequeueTuple -> step -> OutfeedEnqueueTuple
+
+The host's side is a step like that of simulated replicas, and is run by the same
+hooks: what stands in the place of the replicas is what they are fed and what they
+hand out. `ProgramHook` starts the program beside a loop of such steps. A program
+without a loop takes its inputs, and returns its outputs, without infeed and
+outfeed.
+
+This is TensorFlow's machinery of graphs for TPUs (`tpu.replicate`). It is traced,
+lowered and compiled by `make tpu-proof`; no TPU has run it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.estimator.replicas import COLLECTIVES, Replicas
+from tfembed.estimator.tpu import loops, private
+from tfembed.estimator.tpu.context import ModeContext
+
+
+def replicate_on_tpu(
+    step: Callable[..., Any],
+    inputs: Sequence[Sequence[tf.Tensor]],
+    context: ModeContext,
+    *,
+    in_loops: bool,
+) -> tuple[Replicas, list[Any]]:
+    """Adds a step to the graph as a TPU's program for all replicas.
+
+    Args:
+      step: a function of as many tensors as a replica has inputs, called once or,
+        without loops, once for all replicas. Returns a structure of tensors and
+        operations.
+      inputs: for each replica its tensors, on its host.
+      context: says which cores and hosts the replicas have.
+      in_loops: whether one run of the program makes the steps of a loop, as many
+        as the graph's variable of iterations says.
+
+    Returns:
+      The replicas, and hooks that a session needs to run them.
+
+    Raises:
+      tfembed.errors.ArgumentError: (also ValueError) a tensor without a static
+        shape goes in or out.
+      tfembed.errors.DtypeError: (also TypeError) a string goes out.
+      tfembed.errors.UnsupportedError: features are to be split over the cores of
+        a replica.
+    """
+    if context.config.tpu_config.input_partition_dims is not None:
+        raise errors.UnsupportedError(
+            "This release splits no features over the cores of a replica of a "
+            "TPU. Leave TPUConfig.input_partition_dims out, or set "
+            "TFEMBED_SIMULATED_CORES, where replicas are simulated."
+        )
+    builder = _Program(step, inputs, context)
+    first = len(tf.compat.v1.get_default_graph().get_operations())
+    with _control_flow_v1():
+        outputs = builder.in_loops() if in_loops else builder.at_once()
+    ops = _ops_of_program(first)
+    replicas = Replicas(
+        outputs=outputs,
+        start_of_loop=tf.no_op("start_of_loop"),
+        has_collectives=any(op.type in COLLECTIVES for op in ops),
+        ops=ops,
+    )
+    return replicas, builder.hooks
+
+
+class _Program:
+    """What is built, and what the program's outputs are.
+
+    Attributes:
+      hooks: those that a session needs.
+    """
+
+    def __init__(
+        self,
+        step: Callable[..., Any],
+        inputs: Sequence[Sequence[tf.Tensor]],
+        context: ModeContext,
+    ) -> None:
+        self._step = step
+        self._inputs = [list(tensors) for tensors in inputs]
+        self._context = context
+        self._structure: Any = None
+        self._returned: list[Any] = []
+        self.hooks: list[Any] = [SystemHook(context)]
+
+    def at_once(self) -> list[Any]:
+        """Builds a program of one step, which the host's step runs."""
+        _, results = private.split_compile_and_replicate(
+            self._call_step, self._inputs, self._context.device_assignment
+        )
+        return [
+            self._packed(_tensors(of_replica), _tensors(of_replica)[0].op)
+            for of_replica in results
+        ]
+
+    def in_loops(self) -> list[Any]:
+        """Builds a program of a loop, and the host's side of a step."""
+        iterations = loops.iterations_per_loop_variable()
+        given = self._inputs[0]
+        sent: list[tf.Tensor] = []
+
+        def body(i: tf.Tensor) -> tf.Tensor:
+            taken = private.infeed_dequeue(
+                [tensor.dtype for tensor in given],
+                [tensor.shape for tensor in given],
+            )
+            ends = self._call_step(*taken)
+            sent[:] = [end for end in ends if isinstance(end, tf.Tensor)]
+            for tensor in sent:
+                _check_outfed(tensor)
+            others = [end for end in ends if isinstance(end, tf.Operation)]
+            with tf.control_dependencies(others):
+                out = private.outfeed_enqueue(sent)
+            with tf.control_dependencies([out]):
+                return i + 1
+
+        def program() -> Any:
+            return private.while_loop(
+                lambda i: tf.less(i, iterations), body, [tf.constant(0)]
+            )
+
+        compiled, results = private.split_compile_and_replicate(
+            program, [[] for _ in self._inputs], self._context.device_assignment
+        )
+        launch = tf.group(*results, name="tpu_program")
+        self.hooks.append(ProgramHook(compiled, launch))
+        return [
+            self._fed(replica, tensors, sent)
+            for replica, tensors in enumerate(self._inputs)
+        ]
+
+    def _fed(
+        self, replica: int, tensors: list[tf.Tensor], sent: list[tf.Tensor]
+    ) -> Any:
+        """Builds what a replica's host does in a step."""
+        device, core = self._context.device_for_replica(replica)
+        with tf.device(device):
+            fed = private.infeed_enqueue(tensors, core)
+            with tf.control_dependencies([fed]):
+                taken = private.outfeed_dequeue(
+                    [tensor.dtype for tensor in sent],
+                    [tensor.shape for tensor in sent],
+                    core,
+                )
+        return self._packed(taken, taken[0].op)
+
+    def _call_step(self, *tensors: tf.Tensor) -> list[Any]:
+        """Calls the step; returns its tensors, then its operations."""
+        structure = self._step(*tensors)
+        returned = [
+            tf.convert_to_tensor(leaf)
+            if isinstance(leaf, tf.Variable)
+            else leaf
+            for leaf in tf.nest.flatten(structure, expand_composites=True)
+        ]
+        self._structure, self._returned = structure, returned
+        handed = [leaf for leaf in returned if isinstance(leaf, tf.Tensor)]
+        if not handed:
+            raise errors.ArgumentError(
+                "A replica of a TPU must hand out a tensor; got "
+                f"{structure!r} from the step."
+            )
+        ends = [leaf for leaf in returned if isinstance(leaf, tf.Operation)]
+        return [*handed, *ends]
+
+    def _packed(self, tensors: Sequence[tf.Tensor], end: tf.Operation) -> Any:
+        """Puts a replica's own tensors into what the step returned.
+
+        Args:
+          tensors: those of the host.
+          end: stands for each operation of the step.
+        """
+        left = iter(tensors)
+        leaves = [
+            next(left)
+            if isinstance(leaf, tf.Tensor)
+            else end
+            if isinstance(leaf, tf.Operation)
+            else leaf
+            for leaf in self._returned
+        ]
+        return tf.nest.pack_sequence_as(
+            self._structure, leaves, expand_composites=True
+        )
+
+
+def _tensors(results: Any) -> list[tf.Tensor]:
+    return [one for one in results if isinstance(one, tf.Tensor)]
+
+
+def _check_outfed(tensor: tf.Tensor) -> None:
+    if tensor.dtype == tf.string:
+        raise errors.DtypeError(
+            "A replica of a TPU cannot hand out strings; got "
+            f"{tensor}. Make them on the host, in the function of host_call or "
+            "eval_metrics."
+        )
+    if not tensor.shape.is_fully_defined():
+        raise errors.ArgumentError(
+            "A tensor that a replica of a TPU hands out must have a static "
+            f"shape; got {tensor}. Give it one by tf.ensure_shape."
+        )
+
+
+def _ops_of_program(first: int) -> frozenset[tf.Operation]:
+    """The ops of the graph, from a number on, that the TPU runs."""
+    graph = tf.compat.v1.get_default_graph()
+    return frozenset(
+        op
+        for op in graph.get_operations()[first:]
+        if "_tpu_replicate" in op.node_def.attr
+    )
+
+
+@contextlib.contextmanager
+def _control_flow_v1() -> Iterator[None]:
+    """Inside, loops and branches are ops: a program's loop has the model's."""
+    was = tf.compat.v1.control_flow_v2_enabled()
+    tf.compat.v1.disable_control_flow_v2()
+    try:
+        yield
+    finally:
+        if was:
+            tf.compat.v1.enable_control_flow_v2()
+
+
+class SystemHook(tf.compat.v1.train.SessionRunHook):
+    """Initializes the TPU before a session's first step, once for a master."""
+
+    _initialized: set[str] = set()
+
+    def __init__(self, context: ModeContext) -> None:
+        self._master = context.master
+        self._job = context.master_job
+        self._config = context.config.session_config
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Runs the initialization in a graph and a session of its own."""
+        del session, coord
+        if self._master in self._initialized:
+            return
+        tf.compat.v1.logging.info("Initializing the TPU system.")
+        with (
+            tf.Graph().as_default(),
+            tf.compat.v1.Session(self._master, config=self._config) as session,
+        ):
+            session.run(tf.compat.v1.tpu.initialize_system(job=self._job))
+        self._initialized.add(self._master)
+
+
+class ProgramHook(tf.compat.v1.train.SessionRunHook):
+    """Runs a TPU's program beside the steps of a loop.
+
+    Comes before the hook that makes the loop's steps. Where the program fails,
+    its error is the one that the session raises.
+
+    Args:
+      compiled: gives the result of compiling the program.
+      launch: runs the program.
+    """
+
+    def __init__(self, compiled: Any, launch: Any) -> None:
+        self._compiled = compiled
+        self._launch = launch
+        self._coord: Any = None
+        self._running: threading.Thread | None = None
+        self._is_compiled = False
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Notes who hears of errors."""
+        del session
+        self._coord = coord
+        self._is_compiled = False
+
+    def before_run(self, run_context: Any) -> None:
+        """Starts the program.
+
+        Raises:
+          tfembed.errors.StateError: (also RuntimeError) it does not compile.
+        """
+        session = run_context.session
+        if not self._is_compiled:
+            problem = private.compilation_error(session.run(self._compiled))
+            if problem:
+                raise errors.StateError(
+                    f"The TPU's compiler refused the program: {problem}"
+                )
+            self._is_compiled = True
+        self._running = threading.Thread(
+            target=self._run, args=(session,), daemon=True
+        )
+        self._running.start()
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Waits for the program's end."""
+        del run_context, run_values
+        assert self._running is not None
+        self._running.join()
+
+    def _run(self, session: Any) -> None:
+        try:
+            session.run(self._launch)
+        except Exception as error:
+            # Steps of the host wait for what never comes.
+            self._coord.request_stop(error)
+            session.close()
