@@ -117,7 +117,7 @@ def whole(value: Any) -> int | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, numbers.Real):
-        # What is neither finite nor whole has no equal integer.
+        # A number that is not finite or not whole has no equal integer.
         is_whole = value % 1 == 0
         # typeshed gives int() no overload for numbers.Real.
         return int(value) if is_whole else None  # type: ignore[call-overload]

@@ -96,7 +96,7 @@ class RowInitializer:
             )
 
 
-# What reading numbers raises; the last for a tensor that needs a placeholder.
+# Errors of reading numbers; the last for a tensor that needs a placeholder.
 _NOT_NUMBERS = (
     TypeError,
     ValueError,

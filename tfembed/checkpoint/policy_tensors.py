@@ -98,7 +98,7 @@ def restore(
             table.handles, parts.split(waiting), parts.split(seen), strict=True
         )
     ]
-    # Of another number of shards none has the shape of the table's own.
+    # With another number of shards none has the shape of the table's own.
     blocks = tf.shape(counters)[0] // len(table.handles)
     done += [
         snapshot.import_counters(

@@ -21,7 +21,7 @@ ENDED_BY = {
     "register_serializable": "a public registration of classes of SavedModels",
 }
 
-# What `tf.compat.v1.train.Saver` saves and restores, and its tensors.
+# The objects that `tf.compat.v1.train.Saver` saves, and their tensors.
 SaveableObject = saveable_object.SaveableObject
 SaveSpec = saveable_object.SaveSpec
 

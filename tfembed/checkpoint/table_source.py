@@ -129,7 +129,7 @@ class TableSource:
         self._rows: _Chunks | None = None
         if not table.deals_by_remainder:
             self._rows = _Chunks(self._read_rows, room)
-        # What serves trains nothing, so nothing waits there.
+        # A served table trains nothing, so nothing waits there.
         self._waiting: _Chunks | None = None
         if table.admission is not None and load_slots:
             self._waiting = _Chunks(self._read_waiting, room)

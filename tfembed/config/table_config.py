@@ -22,7 +22,7 @@ COMBINERS = ("mean", "sum", "sqrtn")
 _HALVES = (tf.float16, tf.bfloat16)
 
 
-# What TensorFlow's table says of itself; ours adds what is not as it starts.
+# The fields that TensorFlow's table prints; ours adds what is not as it starts.
 _SHOWN = (
     "vocabulary_size",
     "dim",

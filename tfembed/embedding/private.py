@@ -69,7 +69,7 @@ ENDED_BY = {
 # The name of a variable's value in checkpoints.
 VARIABLE_VALUE = "VARIABLE_VALUE"
 
-# What tf.Variable passes to its creators and `single_variable` takes.
+# Arguments that tf.Variable passes to creators and `single_variable` takes.
 SINGLE_VARIABLE_ARGUMENTS = (
     "initial_value",
     "trainable",
@@ -84,7 +84,7 @@ SINGLE_VARIABLE_ARGUMENTS = (
     "shape",
 )
 
-# What checkpoints call that which runs around a TPUEmbedding's saves and restores.
+# The name that checkpoints give to the callback of a TPUEmbedding.
 _CALLBACK = "tf.TPUEmbeddingCallback"
 
 # A trackable object without anything in it.
@@ -133,8 +133,8 @@ def _only_op(function: Any) -> Callable[[Sequence[tf.Tensor]], Any] | None:
     if len(ops) != 1 or not ops[0].type.startswith("Tfembed>"):
         return None
     (op,) = ops
-    inputs = _places(op.inputs, function.inputs)
-    outputs = _places(function.outputs, op.outputs)
+    inputs = _positions(op.inputs, function.inputs)
+    outputs = _positions(function.outputs, op.outputs)
     if inputs is None or outputs is None:
         return None
     attrs: list[Any] = []
@@ -143,13 +143,13 @@ def _only_op(function: Any) -> Callable[[Sequence[tf.Tensor]], Any] | None:
             attrs += [name, op.get_attr(name)]
     pack = function.function_type.pack_output
     # Read once: run is called in every step.
-    kind, device, of_op = op.type, op.device, tuple(attrs)
+    op_type, device, of_op = op.type, op.device, tuple(attrs)
     num_outputs = len(op.outputs)
 
     def run(tensors: Sequence[tf.Tensor]) -> Any:
         with tf.device(device):
             found = execute.execute(
-                kind,
+                op_type,
                 num_outputs=num_outputs,
                 inputs=[tensors[i] for i in inputs],
                 attrs=of_op,
@@ -164,7 +164,7 @@ def _only_op(function: Any) -> Callable[[Sequence[tf.Tensor]], Any] | None:
 _HAND_ON = ("Placeholder", "Identity", "NoOp")
 
 
-def _places(
+def _positions(
     tensors: Sequence[tf.Tensor], given: Sequence[tf.Tensor]
 ) -> list[int] | None:
     """Which of `given` each tensor is, or None where one is another."""
@@ -195,8 +195,8 @@ def load_variables(embedding: Any) -> None:
     embedding._load_variables()
 
 
-def note_callback_of(kind: type) -> None:
-    """Has checkpoints say of each `kind` what they say of a TPUEmbedding.
+def note_callback_of(cls: type) -> None:
+    """Has checkpoints say of each `cls` what they say of a TPUEmbedding.
 
     The note is that they were written with TensorFlow's callback, which brings
     variables up to date before a save. Without that TensorFlow restores
@@ -204,7 +204,7 @@ def note_callback_of(kind: type) -> None:
     """
     predicates = registration._saver_registry._registered_predicates
     is_theirs = predicates[_CALLBACK]
-    predicates[_CALLBACK] = lambda one: isinstance(one, kind) or is_theirs(one)
+    predicates[_CALLBACK] = lambda one: isinstance(one, cls) or is_theirs(one)
 
 
 def new_config_proto() -> Any:
@@ -319,8 +319,8 @@ def _saved_view() -> Any:
     )
 
 
-def _is(place: tuple[str, str], file: str, name: str) -> bool:
-    path, function = place
+def _is(entry: tuple[str, str], file: str, name: str) -> bool:
+    path, function = entry
     return name == function and path in file
 
 

@@ -38,7 +38,7 @@ _SUPPORTED = (
     *_TPU,
 )
 
-# What users call strategies whose classes have other names.
+# The users' names of strategies whose classes have other names.
 _PUBLIC_NAMES = {
     "CollectiveAllReduceStrategy": "MultiWorkerMirroredStrategy",
     "_CollectiveAllReduceStrategyExperimental": "MultiWorkerMirroredStrategy",

@@ -153,7 +153,7 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
         self._shapes = OutputShapes.configured(
             self._plan.features, self._plan.paths
         )
-        # What is looked up inside of a TPU's step may be computed there.
+        # A lookup inside of a TPU's step may be computed there.
         self._strict_tpu = strict_tpu or (
             is_tpu(self._replicas.strategy)
             and any(one.engine != "xla" for one in self._choices.of_tables)

@@ -279,7 +279,7 @@ _RULES: dict[str, Callable[[Any], FusedRule | None]] = {
     "Ftrl": _ftrl,
 }
 
-# What Keras does in a step with all rows of a variable, and what to do instead.
+# Options by which Keras moves all rows of a variable, and what to do instead.
 _WHOLE_VARIABLE_OPTIONS = {
     "use_ema": "averages move for all rows in each step; leave it unset, and "
     "average rows of checkpoints",

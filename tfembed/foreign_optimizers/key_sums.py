@@ -36,8 +36,8 @@ def sum_by_key(gradients: Sequence[TableGradient]) -> list[TableGradient]:
         variables[id(params)] = params
         parts.setdefault(id(params), []).append(slices)
     return [
-        (_sum(parts[place], params), params)
-        for place, params in variables.items()
+        (_sum(parts[params_id], params), params)
+        for params_id, params in variables.items()
     ]
 
 
@@ -120,6 +120,6 @@ def _sum(parts: list[tf.IndexedSlices], params: Any) -> tf.IndexedSlices:
         keys = tf.cast(keys, params.key_dtype)
     rows = [tf.reshape(part.values, [-1, params.dim]) for part in parts]
     values = tf.concat([tf.cast(part, tf.float32) for part in rows], 0)
-    distinct, places = tf.unique(keys)
-    sums = tf.math.unsorted_segment_sum(values, places, tf.size(distinct))
+    distinct, positions = tf.unique(keys)
+    sums = tf.math.unsorted_segment_sum(values, positions, tf.size(distinct))
     return tf.IndexedSlices(tf.ensure_shape(sums, [None, params.dim]), distinct)

@@ -228,7 +228,7 @@ class V1Twin:
         return self.original._create_non_slot_variable(*args, **kwargs)
 
     def _get_non_slot_variable(self, name: str, graph: Any = None) -> Any:
-        # Those of a graph of TensorFlow 1 are asked for by a function of it.
+        # A function asks for the variables of the graph around it.
         while isinstance(graph, tf.__internal__.FuncGraph):
             graph = graph.outer_graph
         get = self.original._get_non_slot_variable
@@ -338,7 +338,7 @@ def v1_option(optimizer: Any, *names: str) -> Any:
 
 _ROOTS = ("keras", "tf_keras", "tensorflow")
 
-# What the class may do to a step as a whole, besides moving variables.
+# Methods by which the class may change a step, besides moving variables.
 _WHOLE_STEPS = (
     "_transform_loss",
     "_get_gradients",

@@ -83,7 +83,7 @@ class V2Rows(VariableRows):
             variable.assign(value)
 
 
-# Of a sum of squares' root: what it adds is less than a float can tell.
+# Beside the root of a sum of squares, a float cannot tell an epsilon this small.
 _MOST_EPSILON = 1e-6
 
 

@@ -25,7 +25,7 @@ __all__ = [
     "takes_step",
 ]
 
-# What Keras 3.12 calls its own optimizers, where that is not the class in lower
+# Keras 3.12's names of its own optimizers, where that is not the class in lower
 # case. Newer ones put words apart: "adam_w", "rm_sprop".
 _NAMES = {"SGD": "SGD"}
 

@@ -98,7 +98,7 @@ def stand_in_rows(anchor: Any, key_dtype: tf.DType, dim: int) -> tf.Tensor:
     keys = tf.zeros(
         [0, 0, dim], tf.string if key_dtype == tf.string else tf.int64
     )
-    # Of no known shape: TensorFlow gives its gradient that one.
+    # Its shape is unknown, and so is its gradient's, which takes it over.
     rows = tf.compat.v1.placeholder_with_default(
         tf.zeros([0, 0, dim, 1]), tf.TensorShape(None)
     )
@@ -206,7 +206,7 @@ def _is_looped(op: Any) -> bool:
     TensorFlow adds up what the rounds of a loop give as tensors of the
     variable's shape, which a table without a fixed vocabulary does not have.
     """
-    # What an eager tape recorded is no operation of a graph.
+    # An op that an eager tape recorded is no operation of a graph.
     return isinstance(op, tf.Operation) and (
         private.is_in_loop(op) or private.control_flow_left(op.graph) == "loop"
     )

@@ -84,7 +84,7 @@ def weights_like(ids: Any, weights: Any, name: str) -> Any:
     own, others = _places(weights), _places(ids)
     if own is not others:
         is_same &= tf.reduce_all(tf.equal(tf.shape(own), tf.shape(others)))
-        # Of one shape, so that they can be compared if they are of two.
+        # Both get one shape, so that they can be compared if they have two.
         own, others = (
             tf.reshape(tf.cast(x, tf.int64), [-1]) for x in (own, others)
         )

@@ -90,7 +90,7 @@ def _shape_checks(shards: tf.Tensor, keys: tf.Tensor, text: str) -> list[Any]:
 
 
 class KeyPartition:
-    """The places of a batch's keys, dealt to the shards.
+    """The positions of a batch's keys, dealt to the shards.
 
     One shard takes a batch as it is, without any op.
 
@@ -114,11 +114,11 @@ class KeyPartition:
     ) -> None:
         self.checks: list[tf.Operation] = []
         self._keys = keys
-        self._places: list[tf.Tensor] | None = None
+        self._positions: list[tf.Tensor] | None = None
         if num_shards > 1:
             flat = tf.reshape(keys, [-1])
             shards = shard_of(flat, num_shards, partitioner, table)
-            self._places = tf.dynamic_partition(
+            self._positions = tf.dynamic_partition(
                 tf.range(tf.size(flat)), shards, num_shards
             )
 
@@ -128,11 +128,11 @@ class KeyPartition:
         Raises:
           ValueError, tf.errors.InvalidArgumentError: rows of another shape.
         """
-        if self._places is None:
+        if self._positions is None:
             return [rows]
         if rows is self._keys:
             flat = tf.reshape(rows, [-1])
-            return [tf.gather(flat, places) for places in self._places]
+            return [tf.gather(flat, positions) for positions in self._positions]
         rank = self._keys.shape.rank
         if rank is None:
             rank = tf.rank(self._keys)
@@ -144,13 +144,13 @@ class KeyPartition:
             self.checks.append(check)
         with tf.control_dependencies(self.checks):
             flat = tf.reshape(rows, tf.concat([[-1], row_shape], 0))
-        return [tf.gather(flat, places) for places in self._places]
+        return [tf.gather(flat, positions) for positions in self._positions]
 
     def merge(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
         """Brings the shards' rows together again, keys.shape + [...]."""
-        if self._places is None:
+        if self._positions is None:
             return parts[0]
-        flat = tf.dynamic_stitch(self._places, list(parts))
+        flat = tf.dynamic_stitch(self._positions, list(parts))
         row_shape = parts[0].shape[1:]
         rows = tf.reshape(flat, tf.concat([tf.shape(self._keys), row_shape], 0))
         rows.set_shape(self._keys.shape.concatenate(row_shape))

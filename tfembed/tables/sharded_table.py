@@ -21,10 +21,10 @@ from tfembed.tables.partition import KeyPartition, Partitioner, shard_of
 __all__ = ["CheckpointMark", "ShardOptions", "ShardedTable", "TableShard"]
 
 
-# What the tables of a graph are called. Not by the graph's `unique_name`: other
-# ops and the number of a name scope would be in it, and workers whose graphs
-# differ in these would share no tables. No string: a Saver tries to write what
-# collections of such names hold into its meta graph.
+# The collection of the names of a graph's tables. The graph's `unique_name` would
+# count other ops and name scopes, and workers whose graphs differ in these would
+# share no tables. No string: a Saver tries to write what collections of such names
+# hold into its meta graph.
 _USED_NAMES = ("tfembed_table_names",)
 
 
@@ -177,8 +177,8 @@ class ShardedTable(tf.__internal__.tracking.Trackable):
         of this one.
     """
 
-    # What the Savers of the table's graph save, and tf.train.Checkpoint there;
-    # None in eager mode, where a saver of our own does.
+    # The object that Savers of the table's graph save, and tf.train.Checkpoint
+    # there; None in eager mode, where a saver of our own does.
     saveable: Any = None
     _file_owner: str | None = None
 

@@ -117,7 +117,7 @@ class StringTable(ShardedTable):
       tfembed.errors.UnsupportedError: a device that is no CPU.
     """
 
-    # What a HashTable may have; strings have none of it.
+    # Parts that a HashTable may have; strings have none of them.
     optimizer = admission = eviction = expiry = max_size = None
 
     def __init__(

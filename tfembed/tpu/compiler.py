@@ -129,7 +129,7 @@ def costs_of(program: Any) -> Costs:
     )
     text = "\n".join(module.to_string() for module in _modules(program))
     crossing, count = interconnect_bytes(text)
-    # What has no estimate counts -1 second; a step takes far less than one.
+    # An op without an estimate counts -1 second; a step takes far less.
     unknown = max(0, math.ceil(-cost["optimal_seconds"]))
     seconds = float(cost["optimal_seconds"]) + unknown
     return Costs(seconds, unknown, total, crossing, count)

@@ -87,7 +87,7 @@ def stand_in(value: tf.Tensor, dtype: tf.DType, complaint: str) -> tf.Tensor:
 class _Mark(tf.__internal__.tracking.AutoTrackable):
     """To functions a variable that they use, to be found and saved by exports."""
 
-    # What makes an object a variable to TensorFlow.
+    # Attributes by which TensorFlow takes an object for a variable.
     _should_act_as_resource_variable = True
     trainable = False
 

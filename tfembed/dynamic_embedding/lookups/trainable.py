@@ -72,7 +72,7 @@ def watch(
     dtype = rows.dtype
     if not anchors or not dtype.is_floating:
         return rows
-    # What the op takes is float32; a float64 would lose digits there.
+    # The op takes float32; a float64 would lose digits there.
     wide = dtype == tf.float64
     watched = tf.zeros_like(rows) if wide else rows
     watched = tf.cast(watched, tf.float32)

@@ -13,7 +13,7 @@ from tfembed.ops.private import track
 
 __all__ = ["FrequencyRestrictPolicy", "StatusPolicy", "TimestampRestrictPolicy"]
 
-# What a status is made of.
+# Attributes of a variable that its status shares.
 _OF_VARIABLE = (
     *("key_dtype", "devices", "partition_fn", "name", "checkpoint"),
     *("init_size", "table"),

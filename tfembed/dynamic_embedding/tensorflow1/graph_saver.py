@@ -28,8 +28,8 @@ _asked = itertools.count(1)
 # In names of tensors that `tf.train.Checkpoint` gives, and in no Saver's.
 _OF_CHECKPOINTS = ".ATTRIBUTES/"
 
-# What each Saver of a graph restores. No string: a Saver tries to write what
-# collections of such names hold into its meta graph.
+# The collection of what each Saver of a graph restores. No string: a Saver tries
+# to write what collections of such names hold into its meta graph.
 _RESTORED = ("tfembed_restored_tables",)
 
 
@@ -200,7 +200,7 @@ class TableSaveable(private.SaveableObject):
             for column, width in zip(columns, widths, strict=True)
         ]
         checks += policy_tensors.assert_fit(table, keys, noted)
-        # What a graph restores has no static shape.
+        # A tensor that a graph restores has no static shape.
         keys = tf.reshape(keys, [-1])
         if table.max_size is not None:
             parts = table.partition(keys).split(keys)

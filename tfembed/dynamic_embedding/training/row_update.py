@@ -62,6 +62,7 @@ def update_rows(
     ]
     checks += [slices.values for slices, _ in sums]
     with tf.control_dependencies(checks):
+        count = tf.identity(count)  # Its users wait for the checks too.
         inserted = insert_missing(sums)
     with tf.control_dependencies([*checks, *inserted]):
         tables = [_read(slices, params, rule) for slices, params in sums]

@@ -76,18 +76,18 @@ class _Update:
         self.features: list[ops.FeatureIds] = []
         self.plans: list[ops.FeaturePlan] = []
         self.summands: list[tf.Tensor] = []
-        self._places: dict[tuple[int, int], int] = {}  # Of (variable, shard).
+        self._indices: dict[tuple[int, int], int] = {}  # By (variable, shard).
 
     def add(
         self, params: Variable, shard: int, keys: tf.Tensor, values: tf.Tensor
     ) -> None:
         """Adds gradients of a shard, which may come several times."""
-        place = self._places.setdefault((id(params), shard), len(self.handles))
-        if place == len(self.handles):
+        index = self._indices.setdefault((id(params), shard), len(self.handles))
+        if index == len(self.handles):
             self.handles.append(params.table.shards[shard].resource_handle)
             self.dims.append(params.dim)
         self.features.append(ops.flat_ids(keys))
-        self.plans.append(ops.FeaturePlan(table=place, combiner="sum"))
+        self.plans.append(ops.FeaturePlan(table=index, combiner="sum"))
         self.summands.append(values)
 
 

@@ -162,8 +162,8 @@ def check_same_format(
 
 def op_combiner(combiner: Any) -> str:
     """The combiner that the grouped ops are told for a TableConfig's."""
-    # What a user's function combines is looked up id by id; the rest of such a
-    # table's features are not combined.
+    # Features that a user's function combines are looked up id by id; the rest of
+    # such a table's features are not combined.
     return combiner if isinstance(combiner, str) else "sum"
 
 

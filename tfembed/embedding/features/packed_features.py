@@ -140,7 +140,7 @@ def _sizes_of(shape: tf.TensorShape) -> Sequence[int]:
 _FEATURES = {"dense": _dense, "ragged": _ragged, "sparse": _sparse}
 
 
-# Of values, sizes and the number of parts.
+# (values, sizes, number of parts) -> the parts.
 Split = Callable[[tf.Tensor, tf.Tensor, int], list[tf.Tensor]]
 
 

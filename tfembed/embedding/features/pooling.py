@@ -203,7 +203,7 @@ def check_indices(ids: tf.SparseTensor, path: str) -> Any:
 
     Sums pass over samples below 0, and on a GPU over those behind the last one.
     """
-    # Of no ids, the lowest is the greatest number there is.
+    # Without ids the lowest is the greatest number there is.
     lowest = tf.reduce_min(ids.indices, 0)
     highest = tf.reduce_max(ids.indices, 0)
     inside = (lowest >= 0) & (highest < ids.dense_shape)
@@ -322,7 +322,7 @@ def gathered_once(
     @tf.custom_gradient
     def spread(rows: tf.Tensor) -> tuple[tf.Tensor, Callable[..., tf.Tensor]]:
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            # That of a gather would come as slices, made dense with a warning.
+            # A gather's gradient would be slices, made dense with a warning.
             return tf.math.unsorted_segment_sum(
                 upstream, places, tf.shape(rows)[0]
             )

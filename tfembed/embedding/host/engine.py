@@ -382,7 +382,7 @@ class QueuedEngine(abc.ABC):
             features: list[Any] = []
             for queue in queues:
                 features += queue.finish().features
-            # Of all replicas: a batch of which nobody asks what it is for.
+            # The batch of all replicas; nobody asks whether it is for training.
             batch = Batch(tf.constant(True), features)
             tensors.append(rates)
             if not self._options.is_pipelined:

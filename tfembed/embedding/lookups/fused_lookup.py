@@ -147,7 +147,7 @@ def _is_fused(table: Any, values: Sequence[Any]) -> bool:
         and tf.distribute.in_cross_replica_context()
     ):
         return False  # No replica whose copy it would be.
-    # That of a graph of TensorFlow 1 may not be known yet.
+    # In a graph of TensorFlow 1 it may not be known yet.
     device = tf.DeviceSpec.from_string(table.handle.device)
     return device.device_type == "CPU" and not any(
         isinstance(value, tf.SparseTensor) and value.shape.rank is None

@@ -196,7 +196,7 @@ class TrainedLookup:
                         input=0.0 * trap, message=_SECOND_ORDER
                     )
 
-                # Of a function that a tape is around, TensorFlow runs what the
+                # Where a tape is around a function, TensorFlow runs the ops that
                 # gradients are made of, and no update beside them.
                 return of_trap() if orders_by_itself() else in_order(of_trap)
 

@@ -6,6 +6,7 @@ eagerly, is taken by another. The tensors are shared, not copied.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import uuid
 from collections.abc import Sequence
@@ -20,8 +21,8 @@ __all__ = ["HOST", "Batch", "BatchForm", "BatchQueue"]
 
 HOST = "/CPU:0"
 
-# What travels of a feature, by its kind: fields of FeatureIds, with their dtypes
-# (None: the ids' own) and shapes. A batch's size is the same in every step.
+# The tensors of a feature that travel, by its kind: fields of FeatureIds, with their
+# dtypes (None: the ids' own) and shapes. A batch's size is the same in every step.
 _FIELDS: dict[str, dict[str, tuple[tf.DType | None, list[int | None]]]] = {
     "dense": {"ids": (None, [None])},
     "ragged": {
@@ -149,17 +150,16 @@ class BatchQueue:
 
     @classmethod
     def chosen(
-        cls, queues: Sequence[BatchQueue], place: tf.Tensor
+        cls, queues: Sequence[BatchQueue], index: tf.Tensor
     ) -> BatchQueue:
         """Picks one of several queues by an index, known when it runs."""
-        made = cls.__new__(cls)
-        made._form, made._shapes = queues[0]._form, queues[0]._shapes
+        chosen = copy.copy(queues[0])
         with tf.device(HOST):
-            handles = tf.stack([one._queue.queue_ref for one in queues])
-            made._queue = _QueueOfHandle(
-                tf.gather(handles, place), queues[0]._queue.dtypes
+            handles = tf.stack([queue._queue.queue_ref for queue in queues])
+            chosen._queue = _QueueOfHandle(
+                tf.gather(handles, index), queues[0]._queue.dtypes
             )
-        return made
+        return chosen
 
     def size(self) -> tf.Tensor:
         """The batches in it, int32 []."""

@@ -108,7 +108,7 @@ class NamedSteps:
                 waits=self._waits,
                 drops_unfinished=user_name(name) is not None,
             )
-            # Of two threads that are here, both take the first one's.
+            # Two threads that are here both take the first one's.
             queues.setdefault(replica, queue)
         return queues[replica]
 

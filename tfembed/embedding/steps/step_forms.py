@@ -118,7 +118,7 @@ class StepForms:
             places = calls.enqueued[replica, name]
             places.append(place)
             if len(places) > most:
-                # Those that another place took are not removed: they drop out.
+                # Calls that another place took are not removed: they drop out.
                 places.popleft()
 
     def dequeue(
@@ -220,7 +220,7 @@ class StepForms:
         places = range(len(self._forms[name]))
         counts = {place: waiting(self.step(name, place)) for place in places}
         forms = [place for place in places if counts[place]]
-        # Of each form the last ones wait; functions took those before them.
+        # The last batches of each form wait; functions took those before them.
         known: collections.deque[int] = collections.deque()
         for place in reversed(enqueued):
             if counts[place]:

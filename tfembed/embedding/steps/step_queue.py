@@ -22,6 +22,7 @@ that run side by side.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -93,14 +94,13 @@ class StepQueue:
             self._handle = self._resource.resource_handle
 
     @classmethod
-    def chosen(cls, queues: Sequence[StepQueue], place: tf.Tensor) -> StepQueue:
+    def chosen(cls, queues: Sequence[StepQueue], index: tf.Tensor) -> StepQueue:
         """Picks one of several queues by an index, known when it runs."""
-        made = cls.__new__(cls)
-        made.__dict__.update(queues[0].__dict__)
+        chosen = copy.copy(queues[0])
         with tf.device(HOST):
-            handles = tf.stack([one._handle for one in queues])
-            made._handle = tf.gather(handles, place)
-        return made
+            handles = tf.stack([queue._handle for queue in queues])
+            chosen._handle = tf.gather(handles, index)
+        return chosen
 
     def put(self, batch: Batch) -> Any:
         """Enqueues a batch; returns the operation, in graphs.

@@ -214,7 +214,7 @@ class TrainedTable(ShardedTable):
         handle: tf.Tensor = self._anchor.value.handle
         return handle
 
-    # What the optimizers of Keras 3 and tf_keras, and those of tf.compat.v1, ask
+    # Optimizers of Keras 3 and tf_keras, and those of tf.compat.v1, ask
     # a variable for before anything else.
 
     @property

@@ -20,7 +20,7 @@ __all__ = [
     "stacks_of",
 ]
 
-# Of a stack, on all replicas: ids are int32 in device memory.
+# The most rows of a stack, on all replicas: ids are int32 in device memory.
 MOST_ROWS = 2_000_000_000
 
 

@@ -98,7 +98,7 @@ class TapedShards:
         anchors = {}
         for place in places:
             table = self.tables[place].parameters
-            # What a tape does for a variable that is read.
+            # As a tape does for a variable that is read.
             variable_accessed(table)
             anchors[place] = tf.raw_ops.ReadVariableOp(
                 resource=table.handle, dtype=tf.float32

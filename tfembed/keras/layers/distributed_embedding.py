@@ -32,7 +32,7 @@ class LayerTables(tf.__internal__.tracking.AutoTrackable):
       variable: one of the layer's, whose handle stands for all.
     """
 
-    # What makes an object a variable to TensorFlow.
+    # Attributes by which TensorFlow takes an object for a variable.
     _should_act_as_resource_variable = True
     trainable = False
 
