@@ -350,6 +350,19 @@ def test_only_private_modules_read_private_attributes_of_others():
     assert found == set()
 
 
+@pytest.mark.parametrize("path", _held_files(), ids=_relative)
+def test_a_docstring_begins_with_a_subject_or_an_imperative(path):
+    begun = [
+        f"{getattr(node, 'name', 'module')}: {text[:60]}"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Module))
+        and (text := ast.get_docstring(node) or "")
+        and re.match(r"(What|Of|Those|That|Who|Whose|The same)\b", text)
+    ]
+
+    assert begun == []
+
+
 # Bases with one child, and why each of them is one.
 ONE_CHILD = {
     "ArgumentError": "a public name; most errors are of this class itself",

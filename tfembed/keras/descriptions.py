@@ -1,9 +1,9 @@
 """Configs, optimizers and policies as JSON and back, for saved models.
 
-A description is a frozen dataclass, so its class and its fields say all. What a
-field holds beside numbers, names and other descriptions: initializers, in Keras'
-form; functions, by the name under which Keras has them registered. Features that
-share a TableConfig share it again.
+A description is a frozen dataclass, so its class and its fields say all. Fields hold
+numbers, names, other descriptions, initializers in Keras' form, and functions by the
+name under which Keras has them registered. Features that share a TableConfig share
+it again.
 """
 
 from __future__ import annotations

@@ -15,10 +15,10 @@ __all__ = ["at_places_of", "weights_like"]
 def at_places_of(ids: Any, weights: Any, path: str) -> Any:
     """The weights, once it is known that they have the places of `ids`.
 
-    Nearly free where they were made of the ids, by `ids.with_values`. Of another
-    number than the ids they pass, if there are some: whoever pairs them tells,
-    but takes none for ones. In a program for XLA, which cannot raise, they pass
-    too.
+    Nearly free where they were made of the ids, by `ids.with_values`. Weights
+    of another number than the ids pass, if there are some: whoever pairs them
+    tells, but takes none for ones. In a program for XLA, which cannot raise,
+    they pass too.
 
     Args:
       ids: a SparseTensor, or a RaggedTensor of rank 2.

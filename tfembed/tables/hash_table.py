@@ -67,8 +67,8 @@ def take(
 ) -> TableContent:
     """Copies `shards` of a `HashTable`, all of one moment.
 
-    A kernel sees the shards of its own device alone. Of shards on several
-    devices, as on parameter servers, those that follow one another on one
+    A kernel sees the shards of its own device alone. Where they lie on several
+    devices, as on parameter servers, shards that follow one another on one
     device are of one moment.
 
     Args:

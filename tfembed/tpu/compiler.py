@@ -138,9 +138,9 @@ def costs_of(program: Any) -> Costs:
 def interconnect_bytes(text: str) -> tuple[int, int]:
     """Bytes that leave a chip in the collectives of an HLO text; their number.
 
-    Of n chips that take part, an all-to-all and an all-gather send (n - 1) / n
-    of their result, a reduce-scatter (n - 1) times its result, an all-reduce
-    2 (n - 1) / n of it.
+    With n chips, an all-to-all and an all-gather send (n - 1) / n of their
+    result, a reduce-scatter (n - 1) times its result, an all-reduce 2 (n - 1) /
+    n of it.
     """
     total, count = 0.0, 0
     for match in _COLLECTIVE.finditer(text):

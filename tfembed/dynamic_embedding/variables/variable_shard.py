@@ -18,8 +18,8 @@ __all__ = ["VariableShard"]
 class VariableShard(tf.__internal__.tracking.Trackable):
     """A view of one shard: what `Variable.tables` lists.
 
-    What it writes goes where the variable's partitioner puts it, so that it is
-    found again; what it removes loses its slots and status too.
+    Rows that it writes go where the variable's partitioner puts them, so that
+    they are found again; keys that it removes lose their slots and status too.
 
     Attributes:
       name: `<variable>_mht_<shard, from 1>of<shards>`, as raw files are called.
