@@ -76,16 +76,9 @@ def test_arrays_in_memory_have_a_position_too(tmp_path):
             shuffle=False,
         )()
 
-    model = linear_model.make(tmp_path, save_input_state=True, tf_random_seed=5)
-    hook = estimator.experimental.CheckpointInputPipelineHook(
-        model, external_state_policy="ignore"
-    )
-    model = linear_model.make(tmp_path)
-    model.train(input_fn, steps=2, hooks=[hook])
-    hook = estimator.experimental.CheckpointInputPipelineHook(
-        model, external_state_policy="ignore"
-    )
-    model.train(input_fn, steps=3, hooks=[hook])
+    for steps in (2, 3):
+        model = linear_model.make(tmp_path, save_input_state=True)
+        model.train(input_fn, steps=steps)
 
     np.testing.assert_allclose(
         weight_of(model), linear_model.trained(5)[0], rtol=1e-5
