@@ -96,7 +96,7 @@ def test_a_worker_sees_parameter_servers_and_itself(monkeypatch):
     [
         ({"task": {"type": "ps"}}, "task type must be WORKER.*'ps'"),
         ({"task": {"index": 3}}, "task index must be 0. Given 3"),
-        ({"cluster": {"worker": ["a:1"]}}, "must have one \"chief\" node"),
+        ({"cluster": {"worker": ["a:1"]}}, 'must have one "chief" node'),
         (
             {"cluster": {"chief": ["a:1", "b:1"]}},
             'only one "chief" node.*b:1',

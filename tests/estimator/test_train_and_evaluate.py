@@ -1,0 +1,298 @@
+"""train_and_evaluate in one process and in a cluster; exporters."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tests.estimator import linear_model
+from tests.estimator.test_exports import raw_receiver
+from tfembed import errors, estimator
+
+TRAIN = estimator.TrainSpec(linear_model.input_fn, max_steps=4)
+
+
+def eval_spec(**options):
+    return estimator.EvalSpec(
+        linear_model.once,
+        **{"steps": None, "throttle_secs": 0, "start_delay_secs": 0} | options,
+    )
+
+
+class Recorded(estimator.Exporter):
+    """Notes when it is asked to export."""
+
+    name = "recorded"
+
+    def __init__(self):
+        self.calls = []
+
+    def export(
+        self,
+        estimator,
+        export_path,
+        checkpoint_path,
+        eval_result,
+        is_the_final_export,
+    ):
+        self.calls.append(
+            (int(eval_result["global_step"]), is_the_final_export)
+        )
+        return export_path
+
+
+def test_each_checkpoint_is_evaluated_and_exported(tmp_path):
+    exporter = Recorded()
+    model = linear_model.make(tmp_path, save_checkpoints_steps=2)
+
+    metrics, exported = estimator.train_and_evaluate(
+        model, TRAIN, eval_spec(exporters=exporter)
+    )
+
+    assert exporter.calls == [(2, False), (4, True)]
+    assert exported == [str(tmp_path / "export" / "recorded")]
+    assert metrics["global_step"] == 4
+    np.testing.assert_allclose(
+        metrics["loss"], linear_model.losses(4).mean(), rtol=1e-5
+    )
+
+
+def test_evaluations_are_not_more_frequent_than_asked(tmp_path):
+    exporter = Recorded()
+    model = linear_model.make(tmp_path, save_checkpoints_steps=1)
+
+    estimator.train_and_evaluate(
+        model, TRAIN, eval_spec(exporters=exporter, throttle_secs=600)
+    )
+
+    assert [step for step, _ in exporter.calls] == [1, 4]
+
+
+def test_exporters_export_the_best_the_latest_and_the_last(tmp_path):
+    model = linear_model.make(tmp_path, save_checkpoints_steps=1)
+    exporters = [
+        estimator.BestExporter("best", raw_receiver, exports_to_keep=1),
+        estimator.LatestExporter("latest", raw_receiver, exports_to_keep=2),
+        estimator.FinalExporter("last", raw_receiver),
+    ]
+
+    estimator.train_and_evaluate(model, TRAIN, eval_spec(exporters=exporters))
+
+    counts = {
+        name: len(list((tmp_path / "export" / name).iterdir()))
+        for name in ("best", "latest", "last")
+    }
+    assert counts == {"best": 1, "latest": 2, "last": 1}
+
+
+def test_a_worse_evaluation_is_no_best_export(tmp_path):
+    model = linear_model.make(tmp_path).train(linear_model.input_fn, steps=1)
+    exporter = estimator.BestExporter(
+        serving_input_receiver_fn=raw_receiver,
+        compare_fn=lambda best_eval_result, current_eval_result: (
+            current_eval_result["auc"] > best_eval_result["auc"]
+        ),
+        event_file_pattern=None,
+    )
+
+    exported = [
+        exporter.export(
+            model,
+            str(tmp_path / "best"),
+            model.latest_checkpoint(),
+            {"auc": auc},
+            False,
+        )
+        for auc in (0.5, 0.4, 0.6)
+    ]
+
+    assert [folder is not None for folder in exported] == [True, False, True]
+
+
+def test_a_new_process_knows_the_best_evaluation(tmp_path):
+    model = linear_model.make(tmp_path).train(linear_model.input_fn, steps=1)
+    model.evaluate(linear_model.once)
+    seen = []
+
+    def compare(best_eval_result, current_eval_result):
+        seen.append(best_eval_result["loss"])
+        return False
+
+    exporter = estimator.BestExporter(
+        serving_input_receiver_fn=raw_receiver, compare_fn=compare
+    )
+    for _ in range(2):
+        exporter.export(
+            model,
+            str(tmp_path / "best"),
+            model.latest_checkpoint(),
+            {"loss": 9.0},
+            False,
+        )
+
+    assert seen == [9.0]  # After the one export of the new process.
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "text"),
+    [
+        (
+            lambda: estimator.TrainSpec("fn"),
+            errors.DtypeError,
+            "`input_fn` must be callable",
+        ),
+        (
+            lambda: estimator.TrainSpec(len, max_steps=0),
+            errors.ArgumentError,
+            "max_steps > 0, given: 0",
+        ),
+        (
+            lambda: estimator.TrainSpec(len, hooks=[1]),
+            errors.DtypeError,
+            "must be `SessionRunHook` instances, given: 1",
+        ),
+        (
+            lambda: estimator.TrainSpec(len, saving_listeners=[1]),
+            errors.DtypeError,
+            "`CheckpointSaverListener` instances, given: 1",
+        ),
+        (
+            lambda: estimator.EvalSpec(len, steps=0),
+            errors.ArgumentError,
+            "steps > 0, given: 0",
+        ),
+        (
+            lambda: estimator.EvalSpec(len, name=7),
+            errors.DtypeError,
+            "`name` must be string, given: 7",
+        ),
+        (
+            lambda: estimator.EvalSpec(len, throttle_secs=-1),
+            errors.ArgumentError,
+            "throttle_secs >= 0, given: -1",
+        ),
+        (
+            lambda: estimator.EvalSpec(len, start_delay_secs=-1),
+            errors.ArgumentError,
+            "start_delay_secs >= 0, given: -1",
+        ),
+        (
+            lambda: estimator.EvalSpec(len, exporters=3),
+            errors.DtypeError,
+            "must be an Exporter, an iterable",
+        ),
+        (
+            lambda: estimator.EvalSpec(len, exporters=[Recorded(), Recorded()]),
+            errors.ArgumentError,
+            "must have unique names",
+        ),
+        (
+            lambda: estimator.LatestExporter("a", len, exports_to_keep=0),
+            errors.ArgumentError,
+            "positive number. Got 0",
+        ),
+        (
+            lambda: estimator.BestExporter(compare_fn=lambda best: True),
+            errors.ArgumentError,
+            "must include best_eval_result",
+        ),
+    ],
+)
+def test_specs_that_cannot_work_are_refused(make, error, text):
+    with pytest.raises(error, match=text):
+        make()
+
+
+def test_arguments_of_other_types_are_refused(tmp_path):
+    model = linear_model.make(tmp_path)
+
+    with pytest.raises(errors.DtypeError, match="`estimator` must have"):
+        estimator.train_and_evaluate("model", TRAIN, eval_spec())
+    with pytest.raises(errors.DtypeError, match="`train_spec` must have"):
+        estimator.train_and_evaluate(model, eval_spec(), eval_spec())
+    with pytest.raises(errors.DtypeError, match="`eval_spec` must have"):
+        estimator.train_and_evaluate(model, TRAIN, TRAIN)
+
+
+def test_a_second_evaluator_is_refused(tmp_path, monkeypatch):
+    environment = {
+        "cluster": {"chief": ["host:1"]},
+        "task": {"type": "evaluator", "index": 1},
+    }
+    monkeypatch.setenv("TF_CONFIG", json.dumps(environment))
+
+    with pytest.raises(errors.ArgumentError, match="only be one `evaluator`"):
+        estimator.train_and_evaluate(
+            linear_model.make(tmp_path), TRAIN, eval_spec()
+        )
+
+
+PROGRAM = """
+import sys
+sys.path[:0] = {path!r}
+from tests.estimator import linear_model
+from tfembed import estimator
+model = linear_model.make(
+    sys.argv[1],
+    save_checkpoints_steps=20,
+    experimental_max_worker_delay_secs=0,
+    log_step_count_steps=None,
+)
+estimator.train_and_evaluate(
+    model,
+    estimator.TrainSpec(linear_model.input_fn, max_steps=100),
+    estimator.EvalSpec(
+        linear_model.once, steps=None, start_delay_secs=0, throttle_secs=1
+    ),
+)
+"""
+
+
+def free_ports(count):
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("localhost", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+@pytest.mark.slow
+def test_a_cluster_trains_and_evaluates_together(tmp_path):
+    chief, worker, server = free_ports(3)
+    cluster = {
+        "chief": [f"localhost:{chief}"],
+        "worker": [f"localhost:{worker}"],
+        "ps": [f"localhost:{server}"],
+    }
+    tasks = {}
+    for task in ("ps", "chief", "worker", "evaluator"):
+        environment = {"cluster": cluster, "task": {"type": task, "index": 0}}
+        tasks[task] = subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                PROGRAM.format(path=sys.path),
+                str(tmp_path),
+            ],
+            env={**os.environ, "TF_CONFIG": json.dumps(environment)},
+        )
+    try:
+        for task in ("chief", "worker", "evaluator"):
+            assert tasks[task].wait(timeout=240) == 0, task
+    finally:
+        for process in tasks.values():
+            process.kill()
+
+    model = linear_model.make(tmp_path)
+    assert model.get_variable_value("global_step") >= 100
+    results = model.evaluate(linear_model.once)
+    assert results["loss"] < 0.1 * linear_model.losses(0).mean()
+    assert list((tmp_path / "eval").glob("events*"))
