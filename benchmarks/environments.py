@@ -136,6 +136,14 @@ ZENTF = Environment(
     variables=(("TF_ENABLE_ZENDNN_OPTS", "1"),),
 )
 
+# The last TensorFlow with an estimator.
+ESTIMATOR = Environment(
+    name="tensorflow-2.15",
+    packages=("tensorflow-cpu==2.15.1", "numpy<2"),
+    alone=(),
+    check="import tensorflow as tf; tf.compat.v1.estimator.tpu.TPUEstimator",
+)
+
 
 def cache_folder() -> pathlib.Path:
     """Where environments are kept: $XDG_CACHE_HOME/tfembed-benchmarks."""

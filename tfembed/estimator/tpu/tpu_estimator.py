@@ -138,6 +138,8 @@ class TPUEstimator(Estimator):
                 "Mod sharding of embedding tables not supported on CPU. Set "
                 "partition_strategy='div' in the EmbeddingConfigSpec."
             )
+        # Refuses columns that cannot be looked up.
+        HostTables.needed(embedding_config_spec, on_tpu=use_tpu)
         self._api_version = _api_version(export_saved_model_api_version)
         if (
             params is None

@@ -1,0 +1,1 @@
+"""TPUEstimator beside the one that left TensorFlow after 2.15."""
