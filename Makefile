@@ -12,7 +12,8 @@ CXX_FILES = $(shell git ls-files '*.cc' '*.h' '*.inc')
 export TF KERAS DATA
 
 .PHONY: help setup demo test test-python test-full lint format wheel bench \
-  bench-engines bench-lookup bench-table fuzz soak soak-memory tpu-proof clean
+  bench-engines bench-estimator bench-lookup bench-table fuzz soak \
+  soak-memory tpu-proof clean
 
 help:
 	@echo 'make demo [DATA=path-or-glob]  set up, then train, resume, export, serve'
@@ -25,6 +26,7 @@ help:
 	@echo 'make bench-lookup              lookups, training steps beside peers; judges'
 	@echo 'make bench-engines             one step by each engine; judges'
 	@echo 'make bench-table               hash tables beside their peers; judges'
+	@echo 'make bench-estimator           a step beside the old TPUEstimator; judges'
 	@echo 'make fuzz | soak               random operations, files | churn, at length'
 	@echo 'make soak-memory [ARGS=kind]   bytes kept for good, by what is repeated'
 	@echo 'make tpu-proof [FULL=1]        what is proven about TPUs without one'
@@ -75,6 +77,9 @@ bench-lookup: setup
 
 bench-engines: setup
 	$(PY) -m benchmarks.engines $(ARGS)
+
+bench-estimator: setup
+	$(PY) -m benchmarks.estimator $(ARGS)
 
 bench-table: setup
 	$(PY) -m benchmarks.table $(ARGS)

@@ -1,0 +1,285 @@
+"""Tables of a TPUEstimator through training, evaluation, prediction, export."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfembed import estimator as tf_estimator
+from tfembed import policies
+
+v1 = tf.compat.v1
+tpu = tf_estimator.tpu
+experimental = tpu.experimental
+
+BATCH, STEPS = 16, 20
+
+
+def dict_spec(vocabulary_size, parameters, **options):
+    """Two features, one of them a bag of ids, in two tables."""
+    return experimental.EmbeddingConfigSpec(
+        feature_to_config_dict={
+            "user": experimental.FeatureConfig("users"),
+            "bag": experimental.FeatureConfig("items"),
+        },
+        table_to_config_dict={
+            name: experimental.TableConfig(
+                vocabulary_size,
+                4,
+                v1.constant_initializer(0.1),
+                combiner="sum",
+                **options,
+            )
+            for name in ("users", "items")
+        },
+        optimization_parameters=parameters,
+    )
+
+
+def column_spec(parameters):
+    """The same features as columns of TensorFlow."""
+    columns = [
+        v1.tpu.experimental.embedding_column(
+            tf.feature_column.categorical_column_with_identity(key, 50),
+            4,
+            combiner="sum",
+            initializer=v1.constant_initializer(0.1),
+        )
+        for key in ("user", "bag")
+    ]
+    return experimental.EmbeddingConfigSpec(columns, parameters)
+
+
+def input_fn_of(num_batches=STEPS, key_dtype=tf.int64):
+    """A given stream, of which each replica takes its part of a batch."""
+    rng = np.random.default_rng(1)
+    n = BATCH * num_batches
+    users = rng.integers(0, 50, n)
+    bags = rng.integers(1, 50, [n, 3])
+    labels = (users % 2 == 0).astype(np.float32)
+
+    def input_fn(params):
+        ids = users if key_dtype == tf.int64 else np.char.mod("u%d", users)
+        dataset = tf.data.Dataset.from_tensor_slices((ids, bags, labels))
+        dataset = dataset.batch(params["batch_size"], drop_remainder=True)
+
+        def named(user, bag, label):
+            if key_dtype == tf.string:
+                bag = tf.strings.as_string(bag)
+            return {"user": user, "bag": bag}, label
+
+        return dataset.map(named)
+
+    return input_fn
+
+
+def model_fn_of(columns=None):
+    def model_fn(features, labels, mode, params):
+        if columns is None:
+            layer = tf.concat([features["user"], features["bag"]], 1)
+        else:
+            layer = v1.feature_column.input_layer(features, columns)
+        w = v1.get_variable(
+            "w", [8, 1], initializer=v1.constant_initializer(0.2)
+        )
+        logits = (layer @ w)[:, 0]
+        predictions = {"logit": logits}
+        if mode == "infer":
+            return tpu.TPUEstimatorSpec(
+                mode,
+                predictions=predictions,
+                export_outputs={
+                    "serving_default": tf_estimator.export.PredictOutput(
+                        predictions
+                    )
+                },
+            )
+        loss = tf.reduce_mean((logits - labels) ** 2)
+        if mode == "eval":
+            return tpu.TPUEstimatorSpec(
+                mode,
+                loss=loss,
+                eval_metrics=(
+                    lambda x: {"mean": v1.metrics.mean(x)},
+                    [logits],
+                ),
+            )
+        optimizer = v1.train.GradientDescentOptimizer(0.1)
+        if params["use_tpu"]:
+            optimizer = tpu.CrossShardOptimizer(optimizer)
+        train_op = optimizer.minimize(loss, v1.train.get_global_step())
+        return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    return model_fn
+
+
+def make(model_dir, spec, replicas, *, columns=None, **arguments):
+    """An estimator; 0 replicas: the CPU's way."""
+    return tpu.TPUEstimator(
+        model_fn_of(columns),
+        config=tpu.RunConfig(
+            model_dir=str(model_dir),
+            tpu_config=tpu.TPUConfig(
+                iterations_per_loop=4,
+                num_shards=replicas or None,
+                per_host_input_for_training=tpu.InputPipelineConfig.PER_HOST_V2,
+            ),
+        ),
+        use_tpu=replicas > 0,
+        train_batch_size=BATCH,
+        eval_batch_size=BATCH,
+        predict_batch_size=BATCH,
+        export_to_tpu=False,
+        embedding_config_spec=spec,
+        **arguments,
+    )
+
+
+def predicted(estimator, **arguments):
+    found = estimator.predict(input_fn_of(2, **arguments))
+    return np.array([one["logit"] for one in found])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        experimental.AdagradParameters(0.1),
+        experimental.AdamParameters(0.01),
+        experimental.FtrlParameters(0.1),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_all_numbers_of_replicas_train_the_same_model(tmp_path, parameters):
+    made = {}
+    for replicas in (0, 1, 2, 8):
+        estimator = make(
+            tmp_path / str(replicas), dict_spec(50, parameters), replicas
+        )
+        estimator.train(input_fn_of(), steps=STEPS)
+        made[replicas] = predicted(estimator)
+
+    assert np.abs(made[0] - 0.1 * 0.2 * 8).max() > 0.01
+    for replicas in (1, 2, 8):
+        np.testing.assert_allclose(made[replicas], made[0], atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_checkpoint_goes_from_the_cpu_to_replicas_and_back(tmp_path):
+    spec = column_spec(experimental.AdagradParameters(0.1))
+    columns = spec.feature_columns
+
+    replicas = make(tmp_path, spec, 2, columns=columns)
+    replicas.train(input_fn_of(), steps=STEPS)
+    of_replicas = predicted(replicas)
+    of_cpu = predicted(make(tmp_path, spec, 0, columns=columns))
+    names = set(replicas.get_variable_names())
+
+    np.testing.assert_allclose(of_replicas, of_cpu, atol=1e-6)
+    assert {
+        "input_layer/user_embedding/embedding_weights",
+        "input_layer/user_embedding/embedding_weights/Adagrad",
+    } <= names
+    assert not any("dummy" in name for name in names)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key_dtype", [tf.int64, tf.string])
+@pytest.mark.parametrize("replicas", [0, 2])
+def test_tables_without_a_vocabulary_go_through_all_modes(
+    tmp_path, replicas, key_dtype
+):
+    spec = dict_spec(
+        None, experimental.AdagradParameters(0.1), key_dtype=key_dtype
+    )
+    given = {"key_dtype": key_dtype}
+    estimator = make(tmp_path / "model", spec, replicas)
+    estimator.train(input_fn_of(**given), steps=STEPS // 2)
+    # Another call, which begins with the checkpoint.
+    estimator.train(input_fn_of(**given), steps=STEPS // 2)
+    evaluated = estimator.evaluate(input_fn_of(2, **given), steps=2)
+    found = predicted(estimator, **given)
+
+    def receiver_fn():
+        features = {
+            key: v1.placeholder(key_dtype, [None, *rest], key)
+            for key, rest in (("user", []), ("bag", [3]))
+        }
+        return tf_estimator.export.ServingInputReceiver(features, features)
+
+    path = estimator.export_saved_model(str(tmp_path / "export"), receiver_fn)
+    with tf.device("CPU:0"):
+        features, _ = next(iter(input_fn_of(2, **given)({"batch_size": 32})))
+    served = tf.saved_model.load(tf.compat.as_str(path)).signatures[
+        "serving_default"
+    ](**features)["logit"]
+
+    assert evaluated["mean"] == pytest.approx(found.mean(), abs=1e-5)
+    np.testing.assert_allclose(served, found, atol=1e-6)
+    assert "users_mht_1of1-keys" in estimator.get_variable_names()
+    # Trained and resumed as tables with a vocabulary are.
+    if key_dtype == tf.int64:
+        other = make(
+            tmp_path / "other",
+            dict_spec(50, experimental.AdagradParameters(0.1)),
+            replicas,
+        )
+        for _ in range(2):
+            other.train(input_fn_of(), steps=STEPS // 2)
+        np.testing.assert_allclose(found, predicted(other), atol=1e-5)
+
+
+@pytest.mark.slow
+def test_evaluation_inserts_no_ids_and_a_bound_is_kept(tmp_path):
+    spec = dict_spec(
+        None,
+        experimental.AdagradParameters(0.1),
+        max_size=40,
+        eviction=policies.LeastRecent(),
+        admission=policies.CountAdmission(2),
+    )
+    estimator = make(tmp_path, spec, 2)
+    estimator.train(input_fn_of(), steps=STEPS)
+    before = estimator.get_variable_value("items_mht_1of1-keys")
+    estimator.evaluate(input_fn_of(2), steps=2)
+    after = estimator.get_variable_value("items_mht_1of1-keys")
+
+    assert 0 < len(before) <= 40
+    assert before.tolist() == after.tolist()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("replicas", [0, 2])
+def test_columns_without_a_vocabulary_feed_an_input_layer(tmp_path, replicas):
+    columns = [
+        tf_estimator.embedding_column(key, 4, combiner="sum", initializer=0.1)
+        for key in ("user", "bag")
+    ]
+    spec = experimental.EmbeddingConfigSpec(
+        columns, experimental.AdagradParameters(0.1)
+    )
+    estimator = make(tmp_path / "columns", spec, replicas, columns=columns)
+    estimator.train(input_fn_of(), steps=STEPS)
+    other = make(
+        tmp_path / "dicts",
+        dict_spec(50, experimental.AdagradParameters(0.1)),
+        replicas,
+    )
+    other.train(input_fn_of(), steps=STEPS)
+
+    # An input layer has the columns by name: the bag comes first.
+    np.testing.assert_allclose(
+        predicted(estimator), predicted(other), atol=1e-5
+    )
+
+
+def test_columns_that_cannot_be_looked_up_are_refused_at_once(tmp_path):
+    plain = tf.feature_column.embedding_column(
+        tf.feature_column.categorical_column_with_identity("user", 50), 4
+    )
+    spec = experimental.EmbeddingConfigSpec(
+        [plain], experimental.AdagradParameters(0.1)
+    )
+    with pytest.raises(TypeError, match="Unsupported feature column"):
+        make(tmp_path, spec, 2)
