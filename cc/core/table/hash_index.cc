@@ -160,7 +160,10 @@ void HashIndex::Spread(uint32_t old_num_buckets) {
     old.overflow = 0;
     for (int i = 0; i < from.count; ++i) {
       const uint32_t home = BucketOf(HashKey(from.keys[i]));
-      if (home < b || !PutUpwards(home, from.keys[i], from.rows[i])) {
+      // Mostly there is room at home; all else is left out of this loop.
+      if (home >= b && At(home)->count < kBucketPlaces) {
+        Append(At(home), from.keys[i], from.rows[i]);
+      } else if (home < b || !PutUpwards(home, from.keys[i], from.rows[i])) {
         exceptions.push_back({from.keys[i], from.rows[i]});
       }
     }
