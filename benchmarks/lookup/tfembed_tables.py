@@ -22,7 +22,15 @@ _FILLED = 1 << 18  # Rows that are inserted at a time.
 class Static(Contender):
     """TPUEmbedding; a step is enqueue, dequeue and apply_gradients."""
 
-    forms = ("loop", "eager", "call", "call sparse", "call ragged")
+    forms = (
+        "loop",
+        "eager",
+        "call",
+        "call sparse",
+        "call ragged",
+        "empty sparse",
+        "empty ragged",
+    )
     has_vocabulary = True
     moves_to_huge_pages = True
 
@@ -62,6 +70,9 @@ class Static(Contender):
 
         if form == "loop":
             return inputs.loop(step, packed_at(batches), len(batches))
+        if form.startswith("empty"):
+            # What TensorFlow takes for a call with such features alone.
+            return _calls(lambda features: [tf.zeros([1, 1])], batches, form)
         return _calls(step, batches, form)
 
     def values(self) -> np.ndarray:
