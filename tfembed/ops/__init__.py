@@ -33,6 +33,7 @@ from tfembed.ops.grouped import (  # noqa: E402
     grouped_lookup_gradient,
     grouped_update,
 )
+from tfembed.ops.ids import wide_ids  # noqa: E402
 from tfembed.ops.library import on_host  # noqa: E402
 from tfembed.ops.packed import ALIGNED, split_aligned  # noqa: E402
 from tfembed.ops.packed_slices import packed_slices  # noqa: E402
@@ -58,4 +59,5 @@ __all__ = [
     "table",
     "tape_records",
     "trainable_rows",
+    "wide_ids",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -24,6 +25,15 @@ def as_keys(keys: tf.Tensor, what: str) -> tf.Tensor:
             f"{keys.dtype.name}."
         )
     return keys
+
+
+def wide_ids(ids: Any) -> Any:
+    """Casts integers to int64, as the ops take them; strings stay strings.
+
+    Args:
+      ids: integers or strings; a tensor, or one that is composite.
+    """
+    return ids if ids.dtype == tf.string else tf.cast(ids, tf.int64)
 
 
 def id_dtypes(

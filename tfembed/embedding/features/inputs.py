@@ -14,7 +14,7 @@ from tfembed.config.custom_combiner import is_custom
 from tfembed.embedding.features import output_shapes
 from tfembed.embedding.features.output_shapes import OutputShapes, is_sequence
 from tfembed.embedding.plan import EmbeddingPlan, feature_paths
-from tfembed.ops import FeatureIds, FeaturePlan, feature_ids
+from tfembed.ops import FeatureIds, FeaturePlan, feature_ids, wide_ids
 from tfembed.ops.weight_places import at_places_of
 
 __all__ = [
@@ -250,9 +250,9 @@ def read_input(value: Any, weights: Any, path: str, table: Any) -> FeatureIds:
     if weights is not None:
         weights = checked_weights(value, weights, path)
     if isinstance(value, tf.SparseTensor):
-        value = value.with_values(_wide(value.values))
+        value = value.with_values(wide_ids(value.values))
         return feature_ids(_flat(value), weights, name=path)
-    value = _wide(value)
+    value = wide_ids(value)
     if isinstance(value, tf.Tensor):
         value = tf.reshape(value, [-1])
     return feature_ids(value, weights, name=path)
@@ -280,10 +280,6 @@ def _flat(value: tf.SparseTensor) -> tf.SparseTensor:
         value.values,
         tf.stack([samples, sizes[-1]]),
     )
-
-
-def _wide(ids: Any) -> Any:
-    return ids if ids.dtype == tf.string else tf.cast(ids, tf.int64)
 
 
 def check_ids(dtype: tf.DType, path: str, table: Any) -> None:

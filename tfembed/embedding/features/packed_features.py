@@ -55,17 +55,17 @@ def parts_of(value: Any, weights: Any, path: str) -> tuple[Any, ...]:
         rows = tf.concat(
             [value.dense_shape, tf.reshape(value.indices, [-1])], 0
         )
-        return "sparse", _wide(value.values), rows, weights
+        return "sparse", ops.wide_ids(value.values), rows, weights
     if isinstance(value, tf.RaggedTensor):
         if value.shape.rank != 2:
             raise errors.ArgumentError(
                 "Only rank 2 ragged tensor is supported, found rank "
                 f"{value.shape.rank} for input {path}"
             )
-        ids = _wide(value.values)
+        ids = ops.wide_ids(value.values)
         return "ragged", ids, tf.cast(value.row_splits, tf.int64), weights
     if isinstance(value, tf.Tensor):
-        ids = tf.reshape(_wide(value), [-1])
+        ids = tf.reshape(ops.wide_ids(value), [-1])
         return "dense", ids, none, weights
     raise errors.ArgumentError(
         f"Input {path} is of unknown type {type(value)}. Please only pass "
@@ -79,10 +79,6 @@ def _check_ids(dtype: tf.DType, path: str) -> None:
             f"The ids of input {path} must be integers or strings; got "
             f"{dtype.name}."
         )
-
-
-def _wide(ids: tf.Tensor) -> tf.Tensor:
-    return ids if ids.dtype == tf.string else tf.cast(ids, tf.int64)
 
 
 def shape_of(value: Any, path: str) -> tf.TensorShape:
