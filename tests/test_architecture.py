@@ -373,7 +373,6 @@ ONE_CHILD = {
     "RestrictPolicy": "users derive their own policies from it",
     "ShadowVariable": "TFRA's public class; Keras' layers have one of a table",
     "TrainableWrapper": "TFRA's public class; a ShadowVariable is one there",
-    "TableShard": "a shard of numbers; its child has strings",
 }
 
 

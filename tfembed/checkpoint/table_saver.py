@@ -19,7 +19,7 @@ from tfembed.checkpoint.table_source import Room, TableSource
 from tfembed.ops import checkpoint as checkpoint_ops
 from tfembed.ops.private import orders_by_itself
 from tfembed.tables import HashTable, StringTable
-from tfembed.tables.sharded_table import TableShard
+from tfembed.tables.sharded_table import NumberShard
 
 __all__ = ["register", "tensor_prefix"]
 
@@ -36,7 +36,7 @@ def register() -> None:
         restore_fn=_restore,
     )
     private.register_serializable("HashTable", HashTable)
-    private.register_serializable("TableShard", TableShard)
+    private.register_serializable("TableShard", NumberShard)
 
 
 def tensor_prefix(object_path: str) -> str:

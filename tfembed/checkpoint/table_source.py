@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfembed.ops import checkpoint as checkpoint_ops
 from tfembed.ops import table as table_ops
 from tfembed.tables import HashTable
-from tfembed.tables.sharded_table import TableShard
+from tfembed.tables.sharded_table import NumberShard
 
 __all__ = ["Room", "TableSource"]
 
@@ -171,7 +171,7 @@ class TableSource:
             return
         shard = self.table.shards[0]
         options = dataclasses.replace(shard.options, init_size=0)
-        self._shard = TableShard(options, shard.device)  # Holds the handle.
+        self._shard = NumberShard(options, shard.device)  # Holds the handle.
         self._like = self._shard.resource_handle
         checkpoint_ops.restore(
             [self._like],

@@ -33,6 +33,7 @@ from tfembed.tables.followers import Followers, group
 from tfembed.tables.partition import Partitioner
 from tfembed.tables.seeded_rows import SeededRows, draws_by_seed
 from tfembed.tables.sharded_table import (
+    NumberShard,
     ShardedTable,
     ShardOptions,
     TableShard,
@@ -221,7 +222,7 @@ class HashTable(ShardedTable):
         arguments.check_bounded_admission(max_size, admission, name)
         bounds = arguments.shard_bounds(max_size, eviction, len(devices), name)
         shards = [
-            TableShard(dataclasses.replace(options, max_size=bound), device)
+            NumberShard(dataclasses.replace(options, max_size=bound), device)
             for bound, device in zip(bounds, devices, strict=True)
         ]
         super().__init__(shards, partitioner, seed_is_given=seed is not None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import json
 import uuid
@@ -18,7 +19,13 @@ from tfembed.ops import table as table_ops
 from tfembed.ops.private import track
 from tfembed.tables.partition import KeyPartition, Partitioner, shard_of
 
-__all__ = ["CheckpointMark", "ShardOptions", "ShardedTable", "TableShard"]
+__all__ = [
+    "CheckpointMark",
+    "NumberShard",
+    "ShardOptions",
+    "ShardedTable",
+    "TableShard",
+]
 
 
 # The collection of the names of a graph's tables. The graph's `unique_name` would
@@ -68,9 +75,11 @@ class TableShard(tf.saved_model.experimental.TrackableResource):
     process, a name that no other table has.
 
     Args:
-      options: a `ShardOptions`; of a derived class, its own.
+      options: of the class `_OPTIONS`, with `from_json` and `to_json`.
       device: a host device.
     """
+
+    _OPTIONS: Any  # The class of the options.
 
     def __init__(self, options: Any, device: str) -> None:
         super().__init__(device=device)
@@ -85,27 +94,9 @@ class TableShard(tf.saved_model.experimental.TrackableResource):
         """Whether a graph of TensorFlow 1 has the table."""
         return self._is_in_graph
 
+    @abc.abstractmethod
     def _create_resource(self) -> tf.Tensor:
-        options = self.options
-        shared_name = ""
-        if not tf.executing_eagerly():
-            shared_name = self._name_in_graph()
-        return table_ops.create(
-            options.dim,
-            key_dtype=tf.as_dtype(options.key_dtype),
-            value_dtype=tf.as_dtype(options.value_dtype),
-            name=options.name,
-            initializer=options.initializer.kind,
-            initializer_args=options.initializer.arguments,
-            seed=options.seed,
-            init_size=options.init_size,
-            admission=options.admission,
-            eviction=options.eviction,
-            max_size=options.max_size,
-            missing_value=options.missing_value,
-            stochastic_rounding=options.stochastic_rounding,
-            shared_name=shared_name,
-        )
+        """Makes the table; returns its handle."""
 
     def _name_in_graph(self) -> str:
         name = f"tfembed_{self.options.name}"
@@ -130,10 +121,39 @@ class TableShard(tf.saved_model.experimental.TrackableResource):
         text = wrappers_pb2.StringValue()
         kwargs["proto"].Unpack(text)
         fields = json.loads(text.value)
-        return cls(ShardOptions.from_json(fields["options"]), fields["device"])
+        options = cls._OPTIONS.from_json(fields["options"])
+        return cls(options, fields["device"])
 
     def _add_trackable_child(self, name: str, value: Any) -> None:
         """Leaves the functions that a SavedModel keeps of a resource alone."""
+
+
+class NumberShard(TableShard):
+    """A shard of a `HashTable`, whose rows are numbers."""
+
+    _OPTIONS = ShardOptions
+
+    def _create_resource(self) -> tf.Tensor:
+        options = self.options
+        shared_name = ""
+        if not tf.executing_eagerly():
+            shared_name = self._name_in_graph()
+        return table_ops.create(
+            options.dim,
+            key_dtype=tf.as_dtype(options.key_dtype),
+            value_dtype=tf.as_dtype(options.value_dtype),
+            name=options.name,
+            initializer=options.initializer.kind,
+            initializer_args=options.initializer.arguments,
+            seed=options.seed,
+            init_size=options.init_size,
+            admission=options.admission,
+            eviction=options.eviction,
+            max_size=options.max_size,
+            missing_value=options.missing_value,
+            stochastic_rounding=options.stochastic_rounding,
+            shared_name=shared_name,
+        )
 
 
 class CheckpointMark(tf.__internal__.tracking.Trackable):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 import tensorflow as tf
-from google.protobuf import wrappers_pb2
 
 from tfembed import checks, errors
 from tfembed.tables import arguments
@@ -57,8 +55,7 @@ class StringShard(TableShard):
     Its rows have a column more than the table's: what says that a row is there.
     """
 
-    def __init__(self, options: StringOptions, device: str) -> None:
-        super().__init__(options, device)
+    _OPTIONS = StringOptions
 
     def _create_resource(self) -> tf.Tensor:
         arguments = {
@@ -71,13 +68,6 @@ class StringShard(TableShard):
         return tf.raw_ops.MutableHashTableOfTensorsV2(
             shared_name=self._name_in_graph(), **arguments
         )
-
-    @classmethod
-    def _deserialize_from_proto(cls, **kwargs: Any) -> StringShard:
-        text = wrappers_pb2.StringValue()
-        kwargs["proto"].Unpack(text)
-        fields = json.loads(text.value)
-        return cls(StringOptions.from_json(fields["options"]), fields["device"])
 
 
 _THERE = b"1"  # The last column of each row; of missing ones it is empty.
