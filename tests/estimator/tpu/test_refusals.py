@@ -10,7 +10,6 @@ from tests.estimator.tpu import replica_model
 from tfembed import errors, estimator
 from tfembed.estimator import ModeKeys, tpu
 from tfembed.estimator.tpu import input_pipeline
-from tfembed.estimator.tpu import private as tpu_private
 from tfembed.estimator.tpu.experimental import (
     AdagradParameters,
     EmbeddingConfigSpec,
@@ -468,14 +467,3 @@ def test_queues_are_refused_where_the_host_would_loop(tmp_path, monkeypatch):
     monkeypatch.setattr(input_pipeline, "WRAP_INPUT_FN_INTO_WHILE_LOOP", True)
     with pytest.raises(errors.StateError, match="more QueueRunners"):
         replica_model.make(tmp_path).train(queues, steps=1)
-
-
-def test_a_real_tpu_is_named_as_not_supported_yet(tmp_path, monkeypatch):
-    def found(master, cluster_def=None, query_topology=False):
-        return tf.tpu.experimental.TPUSystemMetadata(2, 1, 2, None, ())
-
-    monkeypatch.setattr(
-        tpu_private.tpu_system_metadata, "_query_tpu_system_metadata", found
-    )
-    with pytest.raises(errors.UnsupportedError, match="SIMULATED_CORES"):
-        replica_model.make(tmp_path).train(replica_model.train_fn, steps=1)

@@ -1,0 +1,58 @@
+"""Runs a program of a TPUEstimator, and notes its losses."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tfembed.estimator import tpu
+
+v1 = tf.compat.v1
+
+
+class Losses(v1.train.SessionRunHook):
+    """Notes the loss of each run of the session."""
+
+    def __init__(self):
+        self.losses = []
+
+    def begin(self):
+        self._loss = v1.get_collection(v1.GraphKeys.LOSSES)[-1]
+
+    def before_run(self, run_context):
+        return v1.train.SessionRunArgs(self._loss)
+
+    def after_run(self, run_context, run_values):
+        self.losses.append(float(run_values.results))
+
+
+def make(
+    program, folder, replicas, *, iterations=1, tpu_config=None, **options
+):
+    """Makes a program's estimator; 0 replicas: use_tpu=False."""
+    config = tpu.RunConfig(
+        model_dir=str(folder),
+        tf_random_seed=5,
+        tpu_config=tpu.TPUConfig(
+            iterations_per_loop=iterations,
+            num_shards=replicas or None,
+            **(tpu_config or {}),
+        ),
+    )
+    return tpu.TPUEstimator(
+        program.model_fn,
+        config=config,
+        params={},
+        use_tpu=replicas > 0,
+        train_batch_size=program.BATCH,
+        eval_batch_size=program.BATCH,
+        predict_batch_size=program.BATCH,
+        **options,
+    )
+
+
+def losses(program, folder, replicas, steps=20, **options):
+    """Trains and returns the loss of each step."""
+    hook = Losses()
+    model = make(program, folder, replicas, **options)
+    model.train(program.train_fn, steps=steps, hooks=[hook])
+    return hook.losses
