@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.tables.arguments import place
+from tfembed.tables.arguments import host_device
 
 __all__ = ["check_one_device"]
 
@@ -22,7 +22,7 @@ def check_one_device(handles: Sequence[tf.Tensor], name: str) -> None:
     Raises:
       tfembed.errors.UnsupportedError: they lie on several devices.
     """
-    if len({place(handle.device) for handle in handles}) > 1:
+    if len({host_device(handle.device) for handle in handles}) > 1:
         devices = sorted({handle.device or "/CPU:0" for handle in handles})
         raise errors.UnsupportedError(
             f"The shards of table '{name}' lie on {', '.join(devices)}; raw "

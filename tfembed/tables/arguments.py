@@ -21,7 +21,7 @@ from tfembed.policies import (
 )
 
 __all__ = [
-    "by_place",
+    "by_device",
     "check_bounded_admission",
     "check_devices",
     "check_initializer",
@@ -31,7 +31,7 @@ __all__ = [
     "check_rows",
     "check_trained",
     "key_tensor",
-    "place",
+    "host_device",
     "policy_options",
     "rows_per_shard",
     "shard_bounds",
@@ -42,7 +42,7 @@ __all__ = [
 
 
 @functools.lru_cache
-def place(device: str) -> tuple[str, int, int, int]:
+def host_device(device: str) -> tuple[str, int, int, int]:
     """The identity of a host device; an op runs on one of them.
 
     Args:
@@ -61,12 +61,12 @@ def place(device: str) -> tuple[str, int, int, int]:
     )
 
 
-def by_place(handles: Sequence[tf.Tensor]) -> list[list[int]]:
-    """The positions of handles, by the devices that they lie on."""
-    places: dict[tuple[str, int, int, int], list[int]] = {}
+def by_device(handles: Sequence[tf.Tensor]) -> list[list[int]]:
+    """The indices of handles, by the devices that they lie on."""
+    indices: dict[tuple[str, int, int, int], list[int]] = {}
     for i, handle in enumerate(handles):
-        places.setdefault(place(handle.device), []).append(i)
-    return list(places.values())
+        indices.setdefault(host_device(handle.device), []).append(i)
+    return list(indices.values())
 
 
 _NO_DEVICE = "no device"
@@ -134,7 +134,8 @@ def _may_be(device: str, cpu: str) -> bool:
     spec = tf.DeviceSpec.from_string(device)
     given = (spec.job, spec.replica, spec.task, spec.device_index)
     return all(
-        part in (None, own) for part, own in zip(given, place(cpu), strict=True)
+        part in (None, own)
+        for part, own in zip(given, host_device(cpu), strict=True)
     )
 
 

@@ -24,9 +24,9 @@ from tfembed.policies import (
 from tfembed.policies.expiry import check_limit
 from tfembed.tables import arguments
 from tfembed.tables.arguments import (
-    by_place,
+    by_device,
     check_trained,
-    place,
+    host_device,
     table_dtypes,
 )
 from tfembed.tables.followers import Followers, group
@@ -86,7 +86,8 @@ def take(
                 only_rows=only_rows,
             )
             for _, together in itertools.groupby(
-                shards, key=lambda shard: place(shard.resource_handle.device)
+                shards,
+                key=lambda shard: host_device(shard.resource_handle.device),
             )
         ]
     whole = taken[0]
@@ -359,7 +360,7 @@ class HashTable(ShardedTable):
         return group(
             [
                 table_ops.clear([handles[i] for i in together])
-                for together in by_place(handles)
+                for together in by_device(handles)
             ]
         )
 
@@ -490,7 +491,7 @@ class HashTable(ShardedTable):
                     *zip(*(each[i] for i in together), strict=True),
                     trained=bool(slots),
                 )
-                for together in by_place(self.handles)
+                for together in by_device(self.handles)
             ]
         with tf.control_dependencies(written):
             dropped = [f.followers.drop_stale() for f in self.followers]

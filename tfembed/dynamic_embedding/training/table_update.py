@@ -11,7 +11,7 @@ from tfembed import ops
 from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.foreign_optimizers.key_sums import insert_drawn
 from tfembed.ops.private import converted
-from tfembed.tables.arguments import place
+from tfembed.tables.arguments import host_device
 
 __all__ = ["forget_evicted", "note_updates", "update_tables"]
 
@@ -43,7 +43,7 @@ def update_tables(
     for slices, params in gradients:
         shards = zip(params.devices, _by_shard(slices, params), strict=True)
         for shard, (device, (keys, values)) in enumerate(shards):
-            update = updates.setdefault(place(device), _Update())
+            update = updates.setdefault(host_device(device), _Update())
             update.add(params, shard, keys, values)
     drawn = [pair for pair in gradients if pair[1].table.is_drawn]
     inserted = insert_drawn(drawn, nonfinite) if drawn else []
