@@ -21,9 +21,10 @@ SESSION = "benchmarks.table.session"
 TFRA_FINDS = {8: 5.0, 64: 7.0}
 TFRA_UPSERTS = {8: 5.0, 64: 8.0}
 TFRA_INSERTS = {8: 5.0, 64: 10.0}
-# Shares of the limit, a quarter below what Zen 4 reached: lines and bytes alone
-# (contenders.Limit), which a table that keeps its keys apart from its rows, or
-# looks at what it writes, cannot reach.
+# Shares of the limit: lines and bytes alone (contenders.Limit), which a table
+# that keeps its keys apart from its rows, or looks at what it writes, cannot
+# reach. A quarter or more below what one thread reached on Zen 4
+# (docs/lab/journal.md).
 LIMIT_INSERTS = {8: 0.08, 64: 0.12}
 LIMIT_ACCESS = {
     ("find", 8): 0.28,
