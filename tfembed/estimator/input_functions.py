@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -77,7 +77,21 @@ def reads_forever(features: Any) -> bool:
     """Whether nothing in the graph would end the input: no dataset, no queue."""
     if any(
         isinstance(value, tf.Tensor) and value.op.type == "IteratorGetNext"
-        for value in tf.nest.flatten(features)
+        for value in leaves(features)
     ):
         return False
     return not tf.compat.v1.get_collection("queue_runners")
+
+
+def leaves(features: Any) -> Iterator[Any]:
+    """Yields the values of nested dicts, lists and tuples, in their order.
+
+    Unlike tf.nest, dicts may have keys that cannot be compared.
+    """
+    if isinstance(features, Mapping):
+        features = list(features.values())
+    if isinstance(features, (list, tuple)) and not hasattr(features, "dtype"):
+        for value in features:
+            yield from leaves(value)
+    else:
+        yield features

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed.estimator import private
+from tfembed.estimator import input_functions, private
 
 
 class ProgressHook(tf.compat.v1.train.SessionRunHook):
@@ -109,7 +109,7 @@ def _batch_size(features: Any) -> Any:
     """The number of examples in a batch, a tensor; None if nothing tells it."""
     if isinstance(features, int):
         return tf.constant(features)
-    for value in tf.nest.flatten(features, expand_composites=False):
+    for value in input_functions.leaves(features):
         if isinstance(value, tf.SparseTensor):
             return value.dense_shape[0]
         if isinstance(value, tf.RaggedTensor):
