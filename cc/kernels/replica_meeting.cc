@@ -1,5 +1,6 @@
 #include "cc/kernels/replica_meeting.h"
 
+#include <algorithm>
 #include <list>
 #include <map>
 #include <memory>
@@ -29,7 +30,7 @@ struct MeetingCall {
 };
 using MeetingCallPtr = std::shared_ptr<MeetingCall>;
 
-// Step, key, iteration of the loop.
+// Step or -1, key, iteration of the loop.
 using MeetingKey = std::tuple<int64_t, std::string, int64_t>;
 
 // The calls that wait for others. Thread-safe.
@@ -129,7 +130,10 @@ void MeetingKernel::ComputeAsync(OpKernelContext* context, DoneCallback done) {
     done();
     return;
   }
-  const MeetingKey key(context->step_id(), key_, context->frame_iter().iter_id);
+  // Functions that are called, rather than inlined, have a step of their own,
+  // of a random negative number.
+  const MeetingKey key(std::max<int64_t>(context->step_id(), -1), key_,
+                       context->frame_iter().iter_id);
   auto call = std::make_shared<MeetingCall>();
   call->context = context;
   call->done = std::move(done);

@@ -21,7 +21,9 @@ namespace tfembed {
 //
 // and by the step and the iteration of the loop that they run in. A copy that
 // runs repeatedly there, as in a function, meets the others in the order of
-// its runs. A step that is cancelled lets waiting copies go.
+// its runs. Functions do not know the step: steps of one graph with a copy in a
+// function must not run at the same time. A step that is cancelled lets waiting
+// copies go.
 class MeetingKernel : public tensorflow::AsyncOpKernel {
  public:
   explicit MeetingKernel(tensorflow::OpKernelConstruction* construction);

@@ -162,3 +162,22 @@ def test_a_model_of_many_variables_is_ordered_at_once():
         found = _run([read, train])
 
     np.testing.assert_array_equal([s for s, _ in found], range(TIMES))
+
+
+def test_a_read_behind_a_loop_stays_behind_the_writes_in_the_loop(frames):
+    with tf.Graph().as_default():
+        variable = _variable()
+
+        def body(i):
+            with tf.control_dependencies([variable.assign_add(1)]):
+                return i + 1
+
+        loop = tf.while_loop(lambda i: i < 3, body, [0])[0]
+        with tf.control_dependencies([loop]):
+            after = variable.read_value()
+        before = variable.read_value()
+
+        order_reads_before_writes([before, after])
+        found = _run([before, after])
+
+    assert found == [[3 * i, 3 * i + 3] for i in range(TIMES)]

@@ -7,6 +7,7 @@ differ between replicas: random ops with seeds, and collectives.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 from typing import Any
@@ -23,6 +24,8 @@ from tfembed.estimator.replicas.step_graph import (
     is_random,
 )
 
+_NUMBERS = itertools.count()
+
 
 class FunctionCopies:
     """The copies of a step's functions, and collectives that run together.
@@ -37,6 +40,8 @@ class FunctionCopies:
         self._replicas = replicas
         self._known: dict[str, Any] = {}
         self._copied: dict[int, FunctionNames] = {}
+        # Graphs of a process have other keys.
+        self._number = next(_NUMBERS)
         self.have_collectives = False
         calls = list(step.functions()) if replicas > 1 else []
         if not calls:
@@ -63,7 +68,7 @@ class FunctionCopies:
             {
                 "_tfembed_replicas": self._replicas,
                 "_tfembed_replica": 0,
-                "_tfembed_key": op.name.encode(),
+                "_tfembed_key": self._key(op.name),
             },
         )
         around = private.contexts_around(op)
@@ -73,6 +78,9 @@ class FunctionCopies:
                 private.context_of(enter) is context for context in around
             ):
                 private.set_attributes(enter, {"parallel_iterations": 1})
+
+    def _key(self, path: str) -> bytes:
+        return f"{self._number}:{path}".encode()
 
     def of_replica(self, replica: int) -> FunctionNames:
         """A replica's copies, from replica 1 on."""
@@ -133,7 +141,7 @@ class FunctionCopies:
             at = f"{path}/{node.name}"
             if node.op in COLLECTIVES:
                 if replica == 0:
-                    node.attr["_tfembed_key"].s = at.encode()
+                    node.attr["_tfembed_key"].s = self._key(at)
                 node.attr["_tfembed_replicas"].i = self._replicas
                 node.attr["_tfembed_replica"].i = replica
             if replica > 0:

@@ -104,14 +104,14 @@ def order_reads_before_writes(
     uses = _Uses(ops)
     if not uses.writes:
         return 0
-    order = _in_order_of_data(ops)
+    needs = _needs(ops)
     bits = {
         write: 1 << i
         for i, write in enumerate(
             {w: None for writes in uses.writes.values() for w in writes}
         )
     }
-    behind = _writes_behind(order, bits)
+    behind = _writes_behind(needs, bits)
     edges: dict[tuple[tf.Operation, tf.Operation], None] = {}
     for variable, writes in uses.writes.items():
         for read in uses.reads.get(variable, ()):
@@ -121,7 +121,7 @@ def order_reads_before_writes(
                 for first, then in _edges(read, write, variable):
                     if first in behind and first not in then.control_inputs:
                         edges[first, then] = None
-    return _add(edges, order)
+    return _add(edges, needs)
 
 
 def _op_of(output: tf.Tensor | tf.Operation) -> tf.Operation:
@@ -193,30 +193,46 @@ def _takes_references(op: tf.Operation, tensor: tf.Tensor) -> bool:
     )
 
 
-def _inputs(op: tf.Operation) -> list[tf.Operation]:
-    """The ops that run before `op`, but for those of a loop's last iteration."""
-    before = [tensor.op for tensor in op.inputs]
-    before.extend(op.control_inputs)
-    return [b for b in before if b.type not in _NEXT]
+def _needs(
+    ops: Sequence[tf.Operation],
+) -> dict[tf.Operation, list[tf.Operation]]:
+    """For each op those that run before, without a loop's way back.
+
+    Instead, what leaves a loop needs all that goes once more through the loop.
+    """
+    again: dict[Any, list[tf.Operation]] = {}
+    for op in ops:
+        if op.type in _NEXT:
+            again.setdefault(private.frames_around(op)[0], []).append(op)
+    needs = {}
+    for op in ops:
+        before = [tensor.op for tensor in op.inputs]
+        before.extend(op.control_inputs)
+        needs[op] = [b for b in before if b.type not in _NEXT]
+        if op.type in ("Exit", "RefExit"):
+            needs[op].extend(again.get(private.frames_around(op)[0], ()))
+    return needs
 
 
 _NEXT = frozenset({"NextIteration", "RefNextIteration"})
 
 
-def _in_order_of_data(ops: Sequence[tf.Operation]) -> list[tf.Operation]:
+def _in_order(
+    needs: dict[tf.Operation, list[tf.Operation]],
+) -> list[tf.Operation]:
     """Sorts ops so that each stands behind what it needs."""
-    order, state = [], dict.fromkeys(ops, False)
-    for start in ops:
+    order, state = [], dict.fromkeys(needs, False)
+    for start in needs:
         if state[start]:
             continue
-        stack = [(start, iter(_inputs(start)))]
+        stack = [(start, iter(needs[start]))]
         state[start] = True
         while stack:
             op, before = stack[-1]
             for other in before:
                 if not state[other]:
                     state[other] = True
-                    stack.append((other, iter(_inputs(other))))
+                    stack.append((other, iter(needs[other])))
                     break
             else:
                 order.append(op)
@@ -225,13 +241,14 @@ def _in_order_of_data(ops: Sequence[tf.Operation]) -> list[tf.Operation]:
 
 
 def _writes_behind(
-    order: Sequence[tf.Operation], bits: dict[tf.Operation, int]
+    needs: dict[tf.Operation, list[tf.Operation]],
+    bits: dict[tf.Operation, int],
 ) -> dict[tf.Operation, int]:
     """For each op, a set of bits: the writes that it depends on, or is."""
     behind: dict[tf.Operation, int] = {}
-    for op in order:
+    for op in _in_order(needs):
         found = bits.get(op, 0)
-        for before in _inputs(op):
+        for before in needs[op]:
             found |= behind[before]
         behind[op] = found
     return behind
@@ -301,12 +318,9 @@ def _entered_by(
 
 def _add(
     edges: dict[tuple[tf.Operation, tf.Operation], None],
-    order: Sequence[tf.Operation],
+    before: dict[tf.Operation, list[tf.Operation]],
 ) -> int:
     """Adds edges; an edge that would close a circle of edges is left out."""
-    before: dict[tf.Operation, list[tf.Operation]] = {
-        op: _inputs(op) for op in order
-    }
     extra: dict[tf.Operation, list[tf.Operation]] = {}
     for read, write in edges:
         extra.setdefault(write, []).append(read)

@@ -281,6 +281,7 @@ class TPUEstimator(Estimator):
                 labels = None
             return Batches([ReplicaBatch(features, labels)], hooks)
         context.validate()
+        self._tables(context)  # Refuses columns before any input is made.
         return InputPipeline(
             lambda user_context: self._call_with_params(
                 input_fn, context, user_context
@@ -532,14 +533,6 @@ class TPUEstimator(Estimator):
     def _parts(
         self, batches: Batches, context: ModeContext, config: Any
     ) -> replicated_steps.StepParts:
-        tables = None
-        if HostTables.needed(self._embedding_spec, on_tpu=True):
-            tables = HostTables(
-                self._embedding_spec,  # type: ignore[arg-type] # is needed.
-                context.mode,
-                num_replicas=context.num_replicas,
-                batch_size=context.plan.model_fn_batch_size,
-            )
         params = self._params_of_model(context)
         return replicated_steps.StepParts(
             context,
@@ -547,8 +540,19 @@ class TPUEstimator(Estimator):
             lambda features, labels: self._call_users_model_fn(
                 features, labels, context.mode, config, params
             ),
-            tables,
+            self._tables(context),
             self._host_features,
+        )
+
+    def _tables(self, context: ModeContext) -> HostTables | None:
+        """Returns the tables of the replicas' step; None without any."""
+        if not HostTables.needed(self._embedding_spec, on_tpu=True):
+            return None
+        return HostTables(
+            self._embedding_spec,  # type: ignore[arg-type] # is needed.
+            context.mode,
+            num_replicas=context.num_replicas,
+            batch_size=context.plan.model_fn_batch_size,
         )
 
     def _params_of_model(self, context: ModeContext) -> Any:
