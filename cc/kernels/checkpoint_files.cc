@@ -306,6 +306,18 @@ CheckpointFiles::DataFile* CheckpointFiles::FileOf(int32_t number) {
   return &file;
 }
 
+absl::Status CheckpointFiles::CheckMemoryOf(int64_t num_strings) {
+  constexpr int64_t kFree = 64 << 20, kTimes = 4;
+  constexpr auto kEach = static_cast<int64_t>(sizeof(tstring));
+  std::lock_guard<std::mutex> lock(mutex_);
+  int64_t bytes = 0;
+  for (const auto& [number, file] : files_) bytes += file.bytes;
+  if (num_strings <= (kFree + kTimes * bytes) / kEach) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      num_strings, " strings take ", kEach, " bytes each, more than files of ",
+      bytes, " bytes may: 64 MB and four times their size"));
+}
+
 absl::Status CheckpointFiles::CheckPlace(int64_t i,
                                          const BundleEntryProto& entry) {
   if (entry.shard_id() < 0 || entry.shard_id() >= index_.num_files()) {

@@ -75,6 +75,11 @@ class CheckpointFiles {
   // Reads all parts into a tensor of the whole's dtype and shape.
   absl::Status Read(const SavedTensor& saved, tensorflow::Tensor* tensor);
 
+  // ResourceExhausted: strings are more than what the files have pays for: 64
+  // MB, and four times the bytes of all that were opened. A string takes 24
+  // bytes, and one in a file.
+  absl::Status CheckMemoryOf(int64_t num_strings);
+
   // Compares the checksum of an entry's bytes, where it has some, block by
   // block. REQUIRES: Check succeeded.
   absl::Status CompareChecksum(int64_t entry);

@@ -12,6 +12,7 @@
 #include "cc/core/support/memory_promise.h"
 #include "cc/kernels/checkpoint_check.h"
 #include "cc/kernels/checkpoint_files.h"
+#include "cc/kernels/checkpoint_repeats.h"
 #include "cc/kernels/scalar_input.h"
 #include "cc/kernels/table_layout.h"
 #include "cc/kernels/table_resource.h"
@@ -245,15 +246,18 @@ class CheckpointReadOp : public OpKernel {
     // A checkpoint of TensorFlow 1's first format has no index.
     const bool has_index = !absl::IsNotFound(files.status());
     if (has_index) OP_REQUIRES_OK(context, files.status());
+    int64_t num_strings = 0;
     for (int i = 0; i < num_outputs(); ++i) {
       const bool has = has_index && files.Contains(names_[i]);
-      OP_REQUIRES_OK(context, Read(context, i, has ? &files : nullptr));
+      OP_REQUIRES_OK(context,
+                     Read(context, i, has ? &files : nullptr, &num_strings));
     }
   }
 
  private:
-  absl::Status Read(OpKernelContext* context, int i,
-                    CheckpointFiles* files) const {
+  // Adds the strings of output i to those of the ones before.
+  absl::Status Read(OpKernelContext* context, int i, CheckpointFiles* files,
+                    int64_t* num_strings) const {
     Tensor* tensor;
     if (files == nullptr) {
       return context->allocate_output(i, TensorShape({0}), &tensor);
@@ -266,8 +270,15 @@ class CheckpointReadOp : public OpKernel {
           tensorflow::DataTypeString(saved->dtype), "; the program takes ",
           tensorflow::DataTypeString(output_type(i)), "."));
     }
-    TF_RETURN_IF_ERROR(context->allocate_output(i, saved->shape, &tensor));
-    const absl::Status status = files->Read(*saved, tensor);
+    absl::Status status;
+    if (saved->dtype == tensorflow::DT_STRING) {
+      *num_strings += saved->shape.num_elements();
+      status = files->CheckMemoryOf(*num_strings);
+    }
+    if (status.ok()) {
+      TF_RETURN_IF_ERROR(context->allocate_output(i, saved->shape, &tensor));
+      status = files->Read(*saved, tensor);
+    }
     if (status.ok()) return status;
     return absl::Status(
         status.code(),
@@ -297,6 +308,34 @@ class CheckpointCheckOp : public OpKernel {
   bool checksums_ = true;
 };
 
+class CheckDistinctOp : public OpKernel {
+ public:
+  explicit CheckDistinctOp(OpKernelConstruction* construction)
+      : OpKernel(construction) {
+    OP_REQUIRES_OK(construction,
+                   construction->GetAttr("table_name", &table_name_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor& keys = context->input(0);
+    const auto twice = FindRepeatedKey(
+        keys.NumElements(), [&](bool /*again*/, const TakeKeys& take) {
+          take(keys);
+          return absl::OkStatus();
+        });
+    OP_REQUIRES_OK(context, twice.status());
+    if (!twice->has_value()) return;
+    const absl::Status status = HasTwice(**twice);
+    context->CtxFailure(absl::Status(
+        status.code(), absl::StrCat("Table '", table_name_,
+                                    "' cannot be restored from a checkpoint: ",
+                                    status.message(), ".")));
+  }
+
+ private:
+  std::string table_name_;
+};
+
 REGISTER_KERNEL_BUILDER(Name("Tfembed>TableSave").Device(DEVICE_CPU),
                         TableSaveOp);
 REGISTER_KERNEL_BUILDER(Name("Tfembed>TableRestore").Device(DEVICE_CPU),
@@ -305,6 +344,8 @@ REGISTER_KERNEL_BUILDER(Name("Tfembed>CheckpointRead").Device(DEVICE_CPU),
                         CheckpointReadOp);
 REGISTER_KERNEL_BUILDER(Name("Tfembed>CheckpointCheck").Device(DEVICE_CPU),
                         CheckpointCheckOp);
+REGISTER_KERNEL_BUILDER(Name("Tfembed>CheckDistinct").Device(DEVICE_CPU),
+                        CheckDistinctOp);
 
 }  // namespace
 }  // namespace tfembed

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cc/core/support/row_copy.h"
+#include "cc/kernels/checkpoint_repeats.h"
 #include "cc/kernels/key_batch.h"
 #include "tensorflow/core/framework/tensor_shape.h"
 #include "tensorflow/core/framework/types.h"
@@ -229,9 +230,14 @@ absl::Status TableReader::ReadSlice(const std::string& tensor,
   TensorShape shape = saved.shape;  // For chunk 0 without elements.
   if (!is_empty) shape.set_dim(0, saved.parts[c].lengths[0]);
   if (FindKept(tensor, c, slice)) return absl::OkStatus();
+  absl::Status status;
+  if (saved.dtype == tensorflow::DT_STRING) {
+    status = files_->CheckMemoryOf(shape.num_elements());
+  }
+  if (!status.ok()) return Explain(status, tensor);
   TF_RETURN_IF_ERROR(Allocate(saved.dtype, shape, slice));
   if (is_empty) return absl::OkStatus();
-  const absl::Status status = files_->ReadPart(saved, c, slice);
+  status = files_->ReadPart(saved, c, slice);
   if (status.ok()) {
     Keep(tensor, c, *slice);
     return status;
@@ -310,6 +316,15 @@ absl::Status TableReader::VerifyChunk(int64_t c, Tensor* keys) {
   }
   if (layout_.notes.empty()) return absl::OkStatus();
   return ReadSlice(NotesTensor(tensor_name_), notes_, c, &slice);
+}
+
+absl::Status TableReader::ReadKeys(int64_t c, Tensor* keys) {
+  return ReadKeys(KeysTensor(tensor_name_), keys_, c, keys);
+}
+
+absl::Status TableReader::RefuseKey(absl::string_view key, bool waits) {
+  return Explain(HasTwice(key), waits ? WaitingKeysTensor(tensor_name_)
+                                      : KeysTensor(tensor_name_));
 }
 
 absl::Status TableReader::ReadChunk(int64_t c, const EmbeddingTable& table,

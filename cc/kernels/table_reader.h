@@ -50,6 +50,15 @@ class TableReader {
   // Reads every byte of chunk c and compares checksums. `keys` are its keys.
   absl::Status VerifyChunk(int64_t c, tensorflow::Tensor* keys);
 
+  // Reads the keys alone of chunk c.
+  absl::Status ReadKeys(int64_t c, tensorflow::Tensor* keys);
+
+  int64_t num_keys() const { return keys_.shape.dim_size(0); }
+
+  // The error of a key, as text, that comes more than once: among those with
+  // rows, or those that wait.
+  absl::Status RefuseKey(absl::string_view key, bool waits);
+
   // Reads chunk c as `table` imports it: `keys`, and full rows, as words, with
   // the slots that were saved too if `load_slots`, the others initial.
   absl::Status ReadChunk(int64_t c, const EmbeddingTable& table,
@@ -61,6 +70,10 @@ class TableReader {
   int64_t num_waiting_chunks() const {
     return std::max<int64_t>(
         1, static_cast<int64_t>(waiting_keys_.rows.size()) - 1);
+  }
+
+  int64_t num_waiting() const {
+    return waiting_keys_.rows.empty() ? 0 : waiting_keys_.rows.back();
   }
 
   // Chunk c of them, and in how many steps each was seen.

@@ -8,6 +8,7 @@
 #include "cc/core/support/first_error.h"
 #include "cc/core/table/embedding_table.h"
 #include "cc/core/table/string_keys.h"
+#include "cc/kernels/checkpoint_repeats.h"
 #include "cc/kernels/key_batch.h"
 #include "cc/kernels/table_writer.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -85,19 +86,41 @@ absl::Status TableRestore::Check(Executor* executor) {
   TF_RETURN_IF_ERROR(reader_->Open(*options_.shards[0]));
   TF_RETURN_IF_ERROR(CheckSlots());
   // A table that serves trains nothing: no key waits there.
-  const int64_t waiting =
-      options_.load_slots ? reader_->num_waiting_chunks() : 0;
-  for (int64_t c = 0; c < waiting; ++c) {
-    Tensor keys, seen;
-    TF_RETURN_IF_ERROR(reader_->ReadWaiting(c, &keys, &seen));
-  }
+  if (options_.load_slots) TF_RETURN_IF_ERROR(CheckWaiting());
   TF_RETURN_IF_ERROR(ForEachCounters([](EmbeddingTable*, int64_t, auto) {}));
-  return ForEachChunk(executor, [this](int64_t c, Executor* own) {
-    Tensor keys;
-    TF_RETURN_IF_ERROR(reader_->VerifyChunk(c, &keys));
-    CountKeys(keys);
-    return absl::OkStatus();
-  });
+  return CheckRows(executor);
+}
+
+absl::Status TableRestore::CheckRows(Executor* executor) {
+  const auto twice = FindRepeatedKey(
+      reader_->num_keys(), [&](bool again, const TakeKeys& take) {
+        return ForEachChunk(executor, [&](int64_t c, Executor*) {
+          Tensor keys;
+          TF_RETURN_IF_ERROR(again ? reader_->ReadKeys(c, &keys)
+                                   : reader_->VerifyChunk(c, &keys));
+          if (!again) CountKeys(keys);
+          take(keys);
+          return absl::OkStatus();
+        });
+      });
+  if (!twice.ok()) return twice.status();
+  if (!twice->has_value()) return absl::OkStatus();
+  return reader_->RefuseKey(**twice, /*waits=*/false);
+}
+
+absl::Status TableRestore::CheckWaiting() {
+  const auto twice = FindRepeatedKey(
+      reader_->num_waiting(), [&](bool, const TakeKeys& take) -> absl::Status {
+        for (int64_t c = 0; c < reader_->num_waiting_chunks(); ++c) {
+          Tensor keys, seen;
+          TF_RETURN_IF_ERROR(reader_->ReadWaiting(c, &keys, &seen));
+          take(keys);
+        }
+        return absl::OkStatus();
+      });
+  if (!twice.ok()) return twice.status();
+  if (!twice->has_value()) return absl::OkStatus();
+  return reader_->RefuseKey(**twice, /*waits=*/true);
 }
 
 // Checksums and copies keep a core busy, so chunks are dealt to threads.

@@ -66,6 +66,10 @@ class TableRestore {
                                           absl::Span<const uint8_t> counters)>;
   absl::Status ForEachCounters(const CountersBody& body);
 
+  // Reads and compares all rows, of which no two have one key.
+  absl::Status CheckRows(Executor* executor);
+  // The same of keys that wait.
+  absl::Status CheckWaiting();
   void CountKeys(const tensorflow::Tensor& keys);
   absl::Status Clear();
   absl::Status DealRows(Executor* executor);

@@ -130,6 +130,17 @@ Reads all files of the checkpoint `prefix`, of any program, and compares their
 checksums; with `checksums` false compares the index with the files' sizes only. An error names the file, and the tensor where it is known.
 )doc");
 
+REGISTER_OP("Tfembed>CheckDistinct")
+    .Input("keys: Tkey")
+    .Attr("Tkey: {int32, int64, string}")
+    .Attr("table_name: string")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::NoOutputs)
+    .Doc(R"doc(
+Checks that no two `keys`, which were read for a table, are the same. Takes two
+bytes a key.
+)doc");
+
 absl::Status SnapshotShape(InferenceContext* context) {
   for (int input = 0; input < context->num_inputs(); ++input) {
     TF_RETURN_IF_ERROR(CheckHandle(context, input));

@@ -140,6 +140,215 @@ def test_a_waiting_key_that_was_never_seen_is_refused(tmp_path, seen):
         restore(table, tmp_path / "ckpt")
 
 
+# Keys that come twice.
+
+KEYS = {
+    tf.int64: [5, -1, 7, 9],
+    tf.int32: [5, -1, 7, 9],
+    tf.string: [b"a", b"", b"c" * 40, b"d"],
+}
+
+
+def write_keys(bundle, name, keys):
+    """Puts other keys into a bundle, in one piece or in its slices."""
+    if isinstance(keys[0], bytes):
+        bundle.replace_strings(name, keys)
+    else:
+        bundle.replace(name, np.array(keys, "<i8").tobytes())
+
+
+@pytest.mark.parametrize("slices", [False, True])
+@pytest.mark.parametrize("num_shards", [1, 3])
+@pytest.mark.parametrize("partitioned", [False, True])
+@pytest.mark.parametrize("key_dtype", KEYS)
+def test_a_key_that_comes_twice_is_refused_by_name(
+    tmp_path, key_dtype, partitioned, num_shards, slices
+):
+    def deal(keys, n):
+        if key_dtype == tf.string:
+            return tf.strings.to_hash_bucket_fast(keys, n)
+        return tf.math.floormod(keys, n)
+
+    def make(num_shards, **options):
+        return HashTable(
+            2,
+            key_dtype=key_dtype,
+            name="t",
+            devices=["/CPU:0"] * num_shards,
+            **options,
+        )
+
+    keys = KEYS[key_dtype]
+    saved = make(1)
+    saved.upsert(tf.constant(keys, key_dtype), np.ones([4, 2]))
+    bundle = write(saved, tmp_path / "ckpt")
+    write_keys(bundle, TABLE + b"keys", [keys[1], keys[0], keys[3], keys[1]])
+    if slices:  # In each of which it comes once.
+        for part in (b"keys", b"values"):
+            bundle.slice_rows(TABLE + part, [2, 3, 4])
+    bundle.write(tmp_path / "ckpt")
+    table = make(num_shards, partitioner=deal if partitioned else None)
+    table.upsert(tf.constant(keys[2:], key_dtype), [[1, 2], [3, 4]])
+    before = content(table)
+
+    shown = "''" if key_dtype == tf.string else "-1"
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match=f"'t'.*/keys' .*it has key {shown} more than once",
+    ):
+        restore(table, tmp_path / "ckpt")
+
+    assert_same_content(content(table), before)
+
+
+def test_keys_that_all_are_the_same_are_refused(tmp_path):
+    saved = HashTable(1, name="t")
+    saved.upsert(range(1000), np.ones([1000, 1]))
+    bundle = write(saved, tmp_path / "ckpt")
+    write_keys(bundle, TABLE + b"keys", [8] * 1000)
+    bundle.write(tmp_path / "ckpt")
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="key 8 more than"):
+        restore(saved, tmp_path / "ckpt")
+
+    assert int(saved.size()) == 1000
+
+
+def test_one_key_that_comes_twice_is_found_among_many(tmp_path):
+    n = 100_000
+    saved = HashTable(1, name="t")
+    saved.upsert(range(n), np.ones([n, 1]))
+    bundle = write(saved, tmp_path / "ckpt")
+    keys = np.random.default_rng(3).permutation(n)
+    keys[-1] = keys[17]
+    write_keys(bundle, TABLE + b"keys", keys)
+    bundle.write(tmp_path / "ckpt")
+
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=f"key {keys[17]} more than once"
+    ):
+        restore(saved, tmp_path / "ckpt")
+
+
+@pytest.mark.parametrize("key_dtype", [tf.int64, tf.string])
+def test_a_waiting_key_that_comes_twice_is_refused(tmp_path, key_dtype):
+    table = HashTable(
+        2,
+        key_dtype=key_dtype,
+        name="t",
+        admission=policies.CountAdmission(3),
+    )
+    table.attach(optimizers.SGD(1.0))
+    keys = KEYS[key_dtype][:2]
+    table.apply_gradients(tf.constant(keys, key_dtype), tf.ones([2, 2]))
+    bundle = write(table, tmp_path / "ckpt")
+    write_keys(bundle, TABLE + b"waiting/keys", [keys[0], keys[0]])
+    bundle.write(tmp_path / "ckpt")
+
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="waiting/keys.*more than once"
+    ):
+        restore(table, tmp_path / "ckpt")
+
+
+def test_a_table_of_strings_has_each_key_once(tmp_path):
+    module = tf.Module()
+    module.strings = StringTable(1, name="s")
+    module.strings.upsert([1, 2], [["a"], ["b"]])
+    module.hashed = HashTable(1, name="h")
+    module.hashed.upsert([3], [[3.0]])
+    saver = tf.train.Checkpoint(module=module)
+    path = saver.write(str(tmp_path / "ckpt"))
+    bundle = bundle_files.Bundle.load(path)
+    name = b"module/strings/.ATTRIBUTES/keys"
+    write_keys(bundle, name, [2, 2])
+    bundle.write(path)
+    module.hashed.upsert([3], [[4.0]])
+
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="'s'.* key 2 more than once"
+    ):
+        saver.read(path)
+
+    rows, _ = module.strings.lookup([1, 2])
+    assert rows.numpy().tolist() == [[b"a"], [b"b"]]
+    assert module.hashed.lookup([3])[0].numpy().tolist() == [[4.0]]
+
+
+def warm_start(path, keys):
+    """Starts a variable from a checkpoint of a Saver's form."""
+    tf.raw_ops.SaveV2(
+        prefix=path,
+        tensor_names=[
+            f"w_mht_{shard}of2-{part}"
+            for part in ("keys", "values")
+            for shard in (1, 2)
+        ],
+        shape_and_slices=[""] * 4,
+        tensors=[
+            *map(np.array, keys),
+            np.ones([2, 2], "f"),
+            np.ones([1, 2], "f"),
+        ],
+    )
+    variable = de.Variable(dim=2, name="w")
+    variable.upsert([1], [[1.0, 2.0]])
+    try:
+        de.warm_start(path, [variable])
+    finally:
+        assert file_variables.contents(variable) == {1: [1.0, 2.0]}
+
+
+def test_a_key_in_two_shards_starts_no_variable(tmp_path):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="'w'.* key 4 more than once"
+    ):
+        warm_start(str(tmp_path / "ckpt"), [[4, 2], [4]])
+
+
+@pytest.mark.parametrize("admission", [None, policies.CountAdmission(3)])
+def test_a_saver_of_tensorflow_1_restores_each_key_once(tmp_path, admission):
+    path = str(tmp_path / "ckpt")
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        a = de.get_variable("a", dim=2, admission=admission)
+        b = de.get_variable("b", dim=2)
+        session.run(
+            [a.upsert([1, 2], np.ones([2, 2])), b.upsert([5], [[5, 5]])]
+        )
+        saver = tf.compat.v1.train.Saver([a, b])
+        saver.save(session, path)
+        bundle = bundle_files.Bundle.load(path)
+        write_keys(bundle, b"a_mht_1of1-keys", [2, 2])
+        bundle.write(path)
+        session.run([a.upsert([3], [[3, 3]]), b.upsert([5], [[6, 6]])])
+
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match="'a'.* key 2 more than once"
+        ):
+            saver.restore(session, path)
+
+        assert session.run(a.size()) == 3
+        assert session.run(b.lookup([5])).tolist() == [[6, 6]]
+
+
+# In raw files, to which rows are appended, the last row of a key counts.
+
+
+def test_a_key_that_comes_twice_in_raw_files_has_its_last_row(tmp_path):
+    variable = file_variables.filled()
+    (tmp_path / file_variables.KEYS).write_bytes(
+        np.array([4, 9, 4], "<i8").tobytes()
+    )
+    np.array([[1, 1], [2, 2], [3, 3]], "<f4").tofile(
+        tmp_path / file_variables.VALUES
+    )
+    variable.clear()
+
+    variable.load_from_file_system(tmp_path)
+
+    assert file_variables.contents(variable) == {4: [3, 3], 9: [2, 2]}
+
+
 def test_a_saved_bool_is_0_or_1(tmp_path):
     table = HashTable(2, key_dtype=tf.string, value_dtype=tf.bool, name="t")
     table.upsert(["a"], [[True, False]])
@@ -203,6 +412,16 @@ print(word, peak()[0] - before >> 20)
 """
 
 
+STRINGS_MEASURED = MEASURED.replace(
+    "reset_peak()\n",
+    "from tfembed.checkpoint import table_saver\n"
+    "from tfembed.tables import HashTable\n"
+    "table = HashTable(2, key_dtype=tf.string, name='t')\n"
+    "reset_peak()\n",
+    1,
+)
+
+
 @pytest.mark.parametrize("n", [2**40, 2**62, 2**63 - 1])
 def test_a_string_tensor_has_no_more_strings_than_bytes(tmp_path, n):
     index_that_says(tmp_path / "ckpt", n)
@@ -234,6 +453,79 @@ def test_a_string_tensor_takes_no_memory_that_its_bytes_do_not_pay(
 
     assert word == "refused"
     assert int(megabytes) < 64
+
+
+NOTHING = 20_000_000
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        ("checkpoint.verify(path)", "accepted"),
+        (
+            "checkpoint_ops.read(tf.constant(path), tensors={'words': "
+            "tf.string})",
+            "refused",
+        ),
+        (
+            "checkpoint_ops.read(tf.constant(path), tensors={'words': "
+            "tf.string, 'few': tf.string})",
+            "refused",
+        ),
+        (
+            "checkpoint_ops.read(tf.constant(path), tensors={'few': "
+            "tf.string})",
+            "accepted",
+        ),
+        ("table_saver._restore({'t': table}, tf.constant(path))", "refused"),
+    ],
+)
+def test_strings_of_nothing_take_no_more_than_their_file_pays(
+    tmp_path, program, expected
+):
+    table = HashTable(2, key_dtype=tf.string, name="t")
+    table.upsert(["a"], np.ones([1, 2]))
+    table_saver._save({"t": table}, tf.constant(str(tmp_path / "table")))
+    bundle = bundle_files.Bundle.load(tmp_path / "table")
+    path = str(tmp_path / "ckpt")
+    names = {"words": NOTHING, "few": NOTHING // 10}
+    tf.raw_ops.SaveV2(
+        prefix=path,
+        tensor_names=list(names),
+        shape_and_slices=[""] * 2,
+        tensors=[tf.fill([n], "") for n in names.values()],
+    )
+    # The keys of a table are as many, and so are its rows.
+    said = bundle_files.Bundle.load(path)
+    said.entries[b"t/.ATTRIBUTES/keys"] = said.entries.pop(b"words")
+    if "table" not in program:
+        said = None
+    else:
+        place = len(said.data[0])
+        for part in (b"layout", b"values"):
+            name = b"t/.ATTRIBUTES/" + part
+            content = bundle.bytes_of(name)
+            said.entries[name] = bundle.entries[name]
+            said.entries[name].offset = place
+            said.data[0] += content
+            place += len(content)
+        values = said.entries[b"t/.ATTRIBUTES/values"]
+        values.shape.dim[0].size = NOTHING
+        values.size = 8 * NOTHING
+        values.offset = len(said.data[0])
+        said.data[0] += bytes(values.size)
+        said.write(path)
+    limit = (
+        64
+        + 4 * sum(p.stat().st_size for p in tmp_path.glob("ckpt.data*")) / 2**20
+    )
+
+    word, megabytes = fresh_process.output_of(
+        STRINGS_MEASURED.format(program=program), path
+    ).split()
+
+    assert word == expected
+    assert int(megabytes) < limit
 
 
 @pytest.mark.parametrize("length", [5, 2**31, 2**40, 2**63])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from tfembed.ops import checkpoint as checkpoint_ops
 from tfembed.ops import snapshot
 from tfembed.ops import table as table_ops
 from tfembed.tables import HashTable, hash_table
@@ -62,6 +63,7 @@ def assert_fit(
             f"The saved keys that wait for admission to table '{table.name}' "
             "are not as many as their counts",
         ),
+        checkpoint_ops.check_distinct(waiting, table_name=table.name),
     ]
 
 

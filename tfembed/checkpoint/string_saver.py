@@ -81,7 +81,9 @@ class SavedStrings:
             f"The saved rows of table '{table.name}' do not fit its width "
             f"{table.dim}",
         )
-        with tf.control_dependencies([] if check is None else [check]):
+        distinct = checkpoint_ops.check_distinct(keys, table_name=table.name)
+        checks = [one for one in (check, distinct) if one is not None]
+        with tf.control_dependencies(checks):
             self._keys = tf.reshape(keys, [-1])
             self._values = tf.reshape(values, [-1, table.dim])
         # A partitioner may name a shard that is not there.

@@ -147,6 +147,22 @@ def read(
     )
 
 
+def check_distinct(keys: tf.Tensor, *, table_name: str) -> tf.Operation | None:
+    """Checks that no two keys, which were read for a table, are the same.
+
+    Args:
+      keys: int32, int64 or strings, of any shape.
+      table_name: the table's, for errors.
+
+    Raises:
+      tf.errors.InvalidArgumentError: a key comes more than once; it names the key.
+    """
+    with tf.device(keys.device):
+        return library.load().tfembed_check_distinct(
+            keys, table_name=table_name
+        )
+
+
 def check(prefix: tf.Tensor, *, checksums: bool = True) -> tf.Operation | None:
     """Checks all that the index of a checkpoint says, and reads all files.
 

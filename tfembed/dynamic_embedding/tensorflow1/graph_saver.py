@@ -200,6 +200,9 @@ class TableSaveable(private.SaveableObject):
             for column, width in zip(columns, widths, strict=True)
         ]
         checks += policy_tensors.assert_fit(table, keys, noted)
+        checks.append(
+            checkpoint_ops.check_distinct(keys, table_name=table.name)
+        )
         # A tensor that a graph restores has no static shape.
         keys = tf.reshape(keys, [-1])
         if table.max_size is not None:

@@ -176,7 +176,8 @@ class _SavedRows:
             f"The checkpoint {self.path} has not a row for each key of "
             f"{variable.name!r}",
         )
-        checks = [] if check is None else [check]
+        distinct = checkpoint_ops.check_distinct(keys, table_name=variable.name)
+        checks = [one for one in (check, distinct) if one is not None]
         if table.max_size is not None:
             parts = table.partition(keys).split(keys)
             checks += table.check_bounds(parts, even_alone=True)

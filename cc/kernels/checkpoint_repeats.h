@@ -1,0 +1,39 @@
+#ifndef TFEMBED_KERNELS_CHECKPOINT_REPEATS_H_
+#define TFEMBED_KERNELS_CHECKPOINT_REPEATS_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "tensorflow/core/framework/tensor.h"
+
+namespace tfembed {
+
+// Takes some of the keys: int64, int32 or strings. Thread-safe.
+using TakeKeys = std::function<void(const tensorflow::Tensor& keys)>;
+
+// Gives `take` all keys, some at a time, in any order and from any threads;
+// `again` the second time.
+using GiveKeys = std::function<absl::Status(bool again, const TakeKeys& take)>;
+
+// Finds a key, as text, that comes more than once among `num_keys`, without a
+// copy of them: in two bytes a key, by going through them once or twice. The
+// errors of `give`; ResourceExhausted.
+//
+// Each key sets three bits of a filter that has 16 for each key. A key whose
+// bits are set already is a suspect, as is every key that comes again, and
+// fewer than one in a hundred of the others. Where there are suspects, a second
+// pass counts these.
+absl::StatusOr<std::optional<std::string>> FindRepeatedKey(
+    int64_t num_keys, const GiveKeys& give);
+
+// The error of a key that was found.
+absl::Status HasTwice(absl::string_view key);
+
+}  // namespace tfembed
+
+#endif  // TFEMBED_KERNELS_CHECKPOINT_REPEATS_H_
