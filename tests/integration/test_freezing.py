@@ -317,21 +317,153 @@ def test_the_embedding_classes_are_frozen(kind, how):
         np.testing.assert_allclose(one, np.full([3, 2], 0.25))
 
 
-@pytest.mark.parametrize("kind", ["TPUEmbeddingForServing", "TPUEmbeddingV0"])
-def test_a_saved_embedding_is_frozen(kind, tmp_path):
-    module = tf.Module()
-    module.embedding = SERVED[kind]()
-    module.serve = tf.function(
-        lambda ids: module.embedding({"static": ids, "growing": ids}),
-        input_signature=[SPEC],
-    )
+# With the tables that stay: TensorFlow's ops make constants of the static one
+# where they read it, and a step has a queue.
+STAYING = {
+    "TPUEmbeddingForServing": 1,
+    "TPUEmbeddingV0": 1,
+    "TPUEmbedding": 3,
+    "DistributedEmbedding": 2,
+}
+
+
+class Serving(tf.Module):
+    """An embedding of each kind of table, with rows of their own, and a layer."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.look_up = SERVED[kind]()
+        self.embedding = getattr(self.look_up, "embedding", self.look_up)
+        if kind == "TPUEmbedding":
+            self.embedding = self.look_up.__closure__[0].cell_contents
+            self.embedding.build()
+        self.dense = tf.Variable(WEIGHTS)
+        self.serve(IDS)
+        tables = self.embedding.embedding_tables
+        by_name = {config.name: table for config, table in tables.items()}
+        by_name["static"].assign(np.arange(16.0).reshape([8, 2]))
+
+    @tf.function(input_signature=[tf.TensorSpec([3], tf.int64)])
+    def serve(self, ids):
+        rows = self.look_up({"static": ids, "growing": ids})
+        return {name: one @ self.dense for name, one in rows.items()}
+
+
+SERVED_ROWS = {
+    "static": np.arange(16.0).reshape([8, 2])[IDS] @ WEIGHTS,
+    "growing": np.full([3, 2], 0.25) @ WEIGHTS,
+}
+
+
+def _assert_serves(concrete, staying, how="v2"):
+    frozen = FREEZE[how](concrete)
+    found = _frozen_call(frozen, concrete, IDS)
+    for name, one in zip(sorted(SERVED_ROWS), found, strict=True):
+        np.testing.assert_allclose(one, SERVED_ROWS[name], 1e-6)
+    assert _resources(frozen) == staying
+
+
+@pytest.mark.parametrize("how", ["v2", "control flow kept", "inlined"])
+@pytest.mark.parametrize("kind", STAYING)
+def test_a_saved_embedding_is_frozen(kind, how, tmp_path):
+    module = Serving(kind)
     tf.saved_model.save(module, str(tmp_path), signatures=module.serve)
     loaded = tf.saved_model.load(str(tmp_path))
+    _assert_serves(loaded.signatures["serving_default"], STAYING[kind], how)
+
+
+@pytest.mark.parametrize("kind", STAYING)
+def test_what_was_loaded_and_saved_again_is_frozen(kind, tmp_path):
+    module = Serving(kind)
+    tf.saved_model.save(module, str(tmp_path / "1"), signatures=module.serve)
+    again = tf.saved_model.load(str(tmp_path / "1"))
+    tf.saved_model.save(again, str(tmp_path / "2"), signatures=again.signatures)
+    loaded = tf.saved_model.load(str(tmp_path / "2"))
+    _assert_serves(loaded.signatures["serving_default"], STAYING[kind])
+
+
+def test_a_saved_embedding_alone_is_frozen(tmp_path):
+    module = Serving("TPUEmbedding")
+    tf.saved_model.save(
+        module.embedding, str(tmp_path), signatures=_functions_of(module)
+    )
+    loaded = tf.saved_model.load(str(tmp_path))
+    frozen = FREEZE["v2"](loaded.signatures["serving_default"])
+    found = _frozen_call(frozen, loaded.signatures["serving_default"], IDS)
+    expected = np.arange(16.0).reshape([8, 2])[IDS]
+    np.testing.assert_allclose(found[1], expected)
+
+
+def _functions_of(module):
+    return tf.function(
+        lambda ids: module.look_up({"static": ids, "growing": ids}),
+        input_signature=[tf.TensorSpec([3], tf.int64)],
+    ).get_concrete_function()
+
+
+def test_a_static_table_that_tensorflow_reads_is_a_constant(tmp_path):
+    module = Serving("TPUEmbedding")
+    static = next(
+        table
+        for config, table in module.embedding.embedding_tables.items()
+        if config.name == "static"
+    )
+    other = tf.Module()
+    other.embedding = module.embedding
+    other.serve = tf.function(
+        lambda ids: tf.gather(static, ids), input_signature=[SPEC]
+    )
+    tf.saved_model.save(other, str(tmp_path), signatures=other.serve)
+    loaded = tf.saved_model.load(str(tmp_path))
+    frozen = FREEZE["v2"](loaded.signatures["serving_default"])
+    assert _resources(frozen) == 0
+    (found,) = _frozen_call(frozen, loaded.signatures["serving_default"], IDS)
+    np.testing.assert_allclose(found, np.arange(16.0).reshape([8, 2])[IDS])
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_an_exported_model_of_a_layer_of_all_features_is_frozen(
+    dense, tmp_path
+):
+    layer = SERVED["DistributedEmbedding"]()
+    inputs = {
+        name: keras.Input([], dtype="int64", name=name)
+        for name in ("static", "growing")
+    }
+    outputs = layer(inputs)
+    if dense:
+        outputs = keras.layers.Dense(3)(
+            keras.layers.Concatenate()(list(outputs.values()))
+        )
+    model = keras.Model(inputs, outputs)
+    ids = {"static": IDS, "growing": IDS}
+    layer.get_embedding_tables()["static"].assign(
+        np.arange(16.0).reshape([8, 2])
+    )
+    expected = model(ids)
+    model.export(str(tmp_path), verbose=False)
+    loaded = tf.saved_model.load(str(tmp_path))
     concrete = loaded.signatures["serving_default"]
+
     frozen = FREEZE["v2"](concrete)
-    for one in _frozen_call(frozen, concrete, IDS):
-        np.testing.assert_allclose(one, np.full([3, 2], 0.25))
-    assert _resources(frozen) == 1
+
+    found = _frozen_call(frozen, concrete, IDS, IDS)
+    order = sorted(expected) if isinstance(expected, dict) else None
+    wanted = [expected[name] for name in order] if order else [expected]
+    for one, rows in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, rows, 1e-6)
+    assert _resources(frozen) == 2
+
+
+def test_a_saved_layer_serves_under_a_strategy(tmp_path):
+    module = Serving("DistributedEmbedding")
+    tf.saved_model.save(module, str(tmp_path), signatures=module.serve)
+    strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
+    with strategy.scope():
+        loaded = tf.saved_model.load(str(tmp_path))
+    found = strategy.run(loaded.serve, [IDS])
+    for name, rows in SERVED_ROWS.items():
+        np.testing.assert_allclose(found[name], rows, 1e-6)
 
 
 def test_a_frozen_graph_of_tensorflow_1_finds_the_table_of_its_session():

@@ -282,8 +282,21 @@ def is_made_inside_run(op: tf.Operation) -> bool:
     return any(_is(_RUN, frame.filename, frame.name) for frame in op.traceback)
 
 
-def saved_captures(owner: Any, children: Iterable[Any]) -> set[int] | None:
-    """The ids of the tensors that functions of the saved model use.
+@dataclasses.dataclass(frozen=True)
+class Captures:
+    """The tensors that functions of a saved model captured, by their ids.
+
+    Attributes:
+      all: by any function.
+      beside_ops: by a function that has an op of tfembed's, or calls one.
+    """
+
+    all: frozenset[int]
+    beside_ops: frozenset[int]
+
+
+def saved_captures(owner: Any, children: Iterable[Any]) -> Captures | None:
+    """Finds the tensors that functions of the saved model use.
 
     Asked by `_trackable_children`, which does not know the model around it; its
     caller does. Functions that were never called are traced by this.
@@ -293,22 +306,36 @@ def saved_captures(owner: Any, children: Iterable[Any]) -> set[int] | None:
       children: its own, as far as it knows them.
 
     Returns:
-      The ids of all tensors that functions captured, or None where it cannot be
-      known.
+      What they captured, or None where it cannot be known.
     """
     view = _saved_view()
     if view is None or view.root is owner:  # Its signatures are not there yet.
         return None
     captured: set[int] = set()
+    beside_ops: set[int] = set()
     seen, waiting = {id(owner)}, [view.root, *children]
     while waiting:
         one = waiting.pop()
         if id(one) in seen:
             continue
         seen.add(id(one))
-        captured.update(map(id, getattr(one, "captured_inputs", ())))
+        tensors = set(map(id, getattr(one, "captured_inputs", ())))
+        captured |= tensors
+        if tensors and _has_ops(one.graph):
+            beside_ops |= tensors
         waiting += [child.ref for child in view.list_children(one)]
-    return captured
+    return Captures(frozenset(captured), frozenset(beside_ops))
+
+
+def _has_ops(graph: tf.Graph) -> bool:
+    """Whether an op of tfembed's is in a function, or in one that it calls."""
+    saved = graph.as_graph_def()
+    called = (node for f in saved.library.function for node in f.node_def)
+    return any(
+        node.op.startswith("Tfembed>")
+        for nodes in (saved.node, called)
+        for node in nodes
+    )
 
 
 def _saved_view() -> Any:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Protocol
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.checkpoint.held_variable import HeldVariable
 from tfembed.embedding.features.inputs import StepFormat
 from tfembed.embedding.features.output_shapes import OutputShapes
 from tfembed.embedding.host.tables import HostTable, TableSize
@@ -103,6 +104,10 @@ class Engine(Protocol):
     @property
     def resources(self) -> list[Any]:
         """The resources that functions hold beside the tables."""
+
+    @property
+    def held_variables(self) -> list[HeldVariable]:
+        """The variables of static tables that ops take by their handles."""
 
     def exchange_rounds(self) -> dict[tuple[str, ...], int]:
         """By tables that share an exchange, its most rounds so far; eager."""

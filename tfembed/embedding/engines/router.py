@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfembed.checkpoint.held_variable import HeldVariable
 from tfembed.embedding.engines.choice import EngineChoices, engine_class
 from tfembed.embedding.engines.engine import Engine, TakesShares
 from tfembed.embedding.features import activations as shaping
@@ -320,6 +321,16 @@ class EngineRouter:
             for part in self._parts
             if not part.places.takes_shares
             for resource in part.engine.resources
+        ]
+
+    @property
+    def held_variables(self) -> list[HeldVariable]:
+        """The variables of static tables that ops take by their handles."""
+        return [
+            held
+            for part in self._parts
+            if not part.places.takes_shares
+            for held in part.engine.held_variables
         ]
 
     def sizes(self) -> list[TableSize]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import abc
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.checkpoint.held_variable import HeldVariable
 from tfembed.config.custom_combiner import is_custom
 from tfembed.embedding import private
 from tfembed.embedding.engines.engine import EngineOptions
@@ -24,6 +26,7 @@ from tfembed.embedding.steps.named_steps import NamedSteps
 from tfembed.embedding.steps.step_forms import StepName
 from tfembed.embedding.steps.step_queue import StepQueue
 from tfembed.ops.private import number_tensor
+from tfembed.tables import HashTable
 
 __all__ = [
     "FusedStep",
@@ -454,6 +457,11 @@ class QueuedEngine(abc.ABC):
         """The resources that functions hold beside the tables."""
         return [self._nonfinite_rows, *self._steps.resources]
 
+    @property
+    @abc.abstractmethod
+    def held_variables(self) -> list[HeldVariable]:
+        """The variables of static tables that ops take by their handles."""
+
     def rates(self) -> tf.Tensor:
         """The learning rates now, float32, one per table.
 
@@ -550,6 +558,16 @@ class HostEngine(QueuedEngine):
                 self._steps.form(name),
             )
         return self._fused_steps[name]
+
+    @functools.cached_property
+    def held_variables(self) -> list[HeldVariable]:
+        """The variables of static tables that ops take by their handles."""
+        return [
+            HeldVariable(variable)
+            for table in self.tables
+            if not isinstance(table.parameters, HashTable)
+            for variable in (table.parameters, *table.slots.values())
+        ]
 
     def exchange_rounds(self) -> dict[tuple[str, ...], int]:
         """Nothing is exchanged."""

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.checkpoint.held_variable import HeldVariable
 from tfembed.embedding import private
 from tfembed.embedding.features.inputs import StepFormat
 from tfembed.embedding.host.engine import QueuedEngine
@@ -91,6 +92,11 @@ class XlaEngine(QueuedEngine):
     def resources(self) -> list[Any]:
         """The resources that functions hold beside the tables."""
         return [*super().resources, *self._inputs.resources]
+
+    @property
+    def held_variables(self) -> list[HeldVariable]:
+        """None: TensorFlow's ops read the tables."""
+        return []
 
     def enqueue(
         self,
