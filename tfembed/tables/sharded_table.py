@@ -15,6 +15,7 @@ from google.protobuf import wrappers_pb2
 
 from tfembed import errors
 from tfembed.initializers import RowInitializer
+from tfembed.ops import private
 from tfembed.ops import table as table_ops
 from tfembed.ops.private import track
 from tfembed.tables.partition import KeyPartition, Partitioner, shard_of
@@ -25,6 +26,7 @@ __all__ = [
     "ShardOptions",
     "ShardedTable",
     "TableShard",
+    "not_in_savers",
 ]
 
 
@@ -182,6 +184,16 @@ class CheckpointMark(tf.__internal__.tracking.Trackable):
         return f"<mark of {self._table()!r}>"
 
 
+def not_in_savers(what: str) -> errors.UnsupportedError:
+    """The error of a Saver that would leave out the rows of `what`."""
+    return errors.UnsupportedError(
+        f"tf.compat.v1.train.Saver does not save the rows of {what}. In eager mode "
+        "save by tf.train.Checkpoint (a Saver's checkpoint is read by "
+        "dynamic_embedding.warm_start); in a graph give the Saver the Variable, "
+        "which has the table."
+    )
+
+
 class ShardedTable(tf.__internal__.tracking.Trackable):
     """Shards and the rule that deals keys to them. Base of `HashTable`.
 
@@ -215,6 +227,11 @@ class ShardedTable(tf.__internal__.tracking.Trackable):
         self._slot_widths: tuple[int, ...] = ()
         self._is_served = False
         track(self, "mark", CheckpointMark(self))
+
+    def _gather_saveables_for_checkpoint(self) -> dict[str, Any]:
+        if private.asked_by_saver():
+            raise not_in_savers(f"table '{self.name}'")
+        return {}
 
     @property
     def name(self) -> str:

@@ -37,6 +37,7 @@ from tfembed.dynamic_embedding.variables.variable_shard import VariableShard
 from tfembed.ops import private
 from tfembed.policies import AdmissionPolicy, EvictionPolicy, Expiry
 from tfembed.tables.arguments import table_dtypes
+from tfembed.tables.sharded_table import not_in_savers
 
 __all__ = [
     "Variable",
@@ -685,9 +686,14 @@ class Variable(
             # For Savers that are given the variable itself, and for
             # tf.train.Checkpoint, which asks for a variable's name so.
             self._shared_name = self.name
-            self._gather_saveables_for_checkpoint = functools.partial(
-                saveables, self.saveable
-            )
+            saved = functools.partial(saveables, self.saveable)
+            self.__dict__["_gather_saveables_for_checkpoint"] = saved
+
+    def _gather_saveables_for_checkpoint(self) -> dict[str, Any]:
+        # Of a graph: `saveables`, in its place.
+        if self.checkpoint and private.asked_by_saver():
+            raise not_in_savers(f"Variable '{self.name}'")
+        return {}
 
     def _write_object_proto(self, proto: Any, options: Any) -> None:
         """Tells a SavedModel that this is an object with a table, no variable."""

@@ -10,7 +10,9 @@ from tfembed import errors
 from tfembed.checkpoint.row_files import FileStem
 from tfembed.dynamic_embedding.files import table_files
 from tfembed.dynamic_embedding.variables import arguments
+from tfembed.ops import private
 from tfembed.ops import table as table_ops
+from tfembed.tables.sharded_table import not_in_savers
 
 __all__ = ["VariableShard"]
 
@@ -182,6 +184,8 @@ class VariableShard(tf.__internal__.tracking.Trackable):
     def _gather_saveables_for_checkpoint(self) -> dict[str, Any]:
         variable = self._variable
         if variable.saveable is None:
+            if tf.executing_eagerly() and private.asked_by_saver():
+                raise not_in_savers(repr(self))
             return {}
         if variable.shard_num > 1:
             raise errors.UnsupportedError(
