@@ -112,9 +112,16 @@ ONE_BATCH = Refusal(
 CALLED = Refusal(
     "j",
     "",  # TensorFlow's own errors, which are others for other tables.
-    "TensorFlow makes the gradients of a function apart from those of the branch or "
-    "loop that calls it, and raises an error of its own: look the ids up before, or "
-    "open the tape inside.",
+    "TensorFlow has made the function's gradient before, takes the same in the "
+    "branch, and raises an error of its own: look the ids up before, or open the "
+    "tape inside.",
+)
+ONE_BRANCH = Refusal(
+    "l",
+    "in each of them",
+    "TensorFlow cannot make the zeros of a shadow for the branches that have no "
+    "lookup: look ids up in each branch (`ids[:0]` where there are none), open the "
+    "tape inside of the branch, or look all ids up before it.",
 )
 # What moves a table is the gradient of its activations, whatever is made of its
 # weight's. By way and kind: the way that trains the same.
@@ -140,9 +147,15 @@ TRACED = (
     "tape around a tf.function of tf.recompute_grad",
     "tf.autodiff.ForwardAccumulator around a tf.function",
     "tape around tf.cond that calls a tf.function",
+    "tape around tf.cond that calls a tf.function differentiated before",
+    "tape around tf.cond inside of a tf.function that calls another",
+    "tape around tf.switch_case that calls a tf.function",
     "tape around tf.while_loop that calls a tf.function",
+    "tape around tf.map_fn that calls a tf.function",
     "tape around tf.vectorized_map",
 )
+# In which all branches that may be taken look up.
+EVERY_BRANCH = ("tape around tf.cond",)
 
 
 def modes(way):
@@ -184,16 +197,20 @@ def _of_steps(way):
 
 
 def _of_control_flow(way, kind, mode):
-    is_traced = mode == "function"  # Else Python's own `if` and `while`.
+    # Else Python's own `if` and `while`.
+    is_traced = mode == "function" or "inside of a tf.function" in way
     if way == "tape around tf.vectorized_map":
         return LOOP
     if not is_traced or not way.startswith("tape around"):
         return None
-    if way.endswith("that calls a tf.function"):
-        return CALLED
     if "tf.cond" in way or "tf.switch_case" in way:
         own = ("string keys", "DistributedEmbedding")
-        return BRANCH if kind in own else None
+        before = way.endswith("differentiated before")
+        if kind in own:
+            return CALLED if before else BRANCH
+        if kind == "ShadowVariable" and way not in EVERY_BRANCH:
+            return CALLED if before else ONE_BRANCH
+        return None
     loops = ("tf.while_loop", "tf.map_fn", "tf.scan")
     return LOOP if any(loop in way for loop in loops) else None
 
@@ -234,8 +251,9 @@ def page():
             CALLED,
         )
     ]
+    notes += [OWN_WAY, (ONE_BRANCH.letter, ONE_BRANCH.advice)]
     lines.append("")
-    lines += [f"- **{letter}**: {text}" for letter, text in [*notes, OWN_WAY]]
+    lines += [f"- **{letter}**: {text}" for letter, text in notes]
     return "\n".join(lines) + "\n"
 
 

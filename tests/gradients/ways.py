@@ -333,6 +333,67 @@ def cond_function(table):
     plainly(table, found)
 
 
+@way("tape around tf.cond, a lookup in one branch")
+def cond_one_branch(table):
+    def found(ids):
+        zeros = tf.zeros([4, DIM])
+        return tf.cond(
+            tf.size(ids) > 2, lambda: table.look_up(ids), lambda: zeros
+        )
+
+    plainly(table, found)
+
+
+@way("tape around tf.cond that calls a tf.function differentiated before")
+def cond_function_again(table):
+    look_up = tf.function(table.look_up)
+
+    def found(ids):
+        zeros = tf.zeros([4, DIM])
+        return tf.cond(tf.size(ids) > 2, lambda: look_up(ids), lambda: zeros)
+
+    plainly(table, look_up)
+    plainly(table, found)
+
+
+@way("tape around tf.cond inside of a tf.function that calls another")
+def cond_in_function(table):
+    inner = tf.function(table.look_up)
+
+    @tf.function
+    def look_up(ids):
+        zeros = tf.zeros([4, DIM])
+        return tf.cond(tf.size(ids) > 2, lambda: inner(ids), lambda: zeros)
+
+    plainly(table, lambda ids: look_up(ids) * 2.0)
+
+
+@way("tape around tf.switch_case that calls a tf.function")
+def switch_case_function(table):
+    look_up = tf.function(table.look_up)
+
+    def found(ids):
+        branches = [lambda: tf.zeros([4, DIM]), lambda: look_up(ids)]
+        return tf.switch_case(tf.size(ids) - 3, branches)
+
+    plainly(table, found)
+
+
+@way("tape around tf.map_fn that calls a tf.function")
+def map_fn_function(table):
+    look_up = tf.function(table.look_up)
+
+    def found(ids):
+        rows = tf.map_fn(
+            lambda one: look_up(one[tf.newaxis]),
+            ids,
+            fn_output_signature=tf.float32,
+        )
+        return tf.reshape(rows, [4, DIM])
+
+    plainly(table, found)
+
+
 @way("tape around tf.switch_case")
 def switch_case(table):
     def found(ids):

@@ -43,6 +43,13 @@ _BRANCHED = (
     "ids up before it, in one call."
 )
 
+_SHADOW_BRANCHED = (
+    "A shadow is looked up in one branch of a tf.cond or tf.switch_case and not in "
+    "the others: TensorFlow cannot make the zeros of these, and the tape is around "
+    "them. Look ids up in each of them (`ids[:0]` where there are none), or open "
+    "the tape inside of the branch, or look all ids up before it."
+)
+
 
 def trainable_rows(anchor: Any, keys: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
     """`rows` unchanged, with a gradient for `anchor`.
@@ -133,6 +140,8 @@ def _trainable_rows_gradient(op: Any, gradient: tf.Tensor) -> list[Any]:
     if private.is_vectorized():
         raise errors.UnsupportedError(_VECTORIZED)
     _check_branch(op, [op.inputs[0]], [op.inputs[1]])
+    if op.type.endswith("RowsOf") and private.is_in_some_branches():
+        raise errors.UnsupportedError(_SHADOW_BRANCHED)
     shape = op.inputs[1].shape
     if shape.rank == 3 and shape.as_list()[:2] == [0, 0]:  # `stand_in_rows`.
         slices = unpacked_slices(gradient, op.inputs[1].dtype, shape[2])
@@ -219,6 +228,12 @@ def _leaves_branch(op: Any) -> bool:
     )
 
 
+def _leaves_function(op: Any) -> bool:
+    return isinstance(op, tf.Operation) and private.gradients_are_apart(
+        op.graph
+    )
+
+
 def _check_branch(
     op: Any, tables: Sequence[tf.Tensor], ids: Sequence[tf.Tensor]
 ) -> None:
@@ -246,15 +261,15 @@ def _dense_shape(op: Any, table: tf.Tensor) -> tf.Tensor | None:
 
     As TensorFlow's own gathers give it: where a tape is around a tf.cond, the
     gradients of both branches must be of one kind, zeros included. So slices of
-    other tables have one where they leave a branch, and nowhere else: without,
-    they are not made dense, as by a loop that calls a function.
+    other tables have one where they leave a branch or a function, which a branch
+    may call, and nowhere else: without, they are not made dense.
     """
     shape = private.handle_shape(table)
     if not shape.is_fully_defined():
         return None
     size = shape.as_list()
     if size[0] == 0:
-        if not _leaves_branch(op):
+        if not _leaves_branch(op) and not _leaves_function(op):
             return None
         size[0] = -1  # Not 0: who makes them dense must fail, and lose no rows.
     fits = max(size) <= tf.int32.max

@@ -281,6 +281,11 @@ def asked_by_custom_gradient() -> bool:
     return _is_of(custom_gradient, asking)
 
 
+def asked_by_saver() -> bool:
+    """Whether tf.compat.v1.train.Saver asks the caller for what it saves."""
+    return bool(sys._getframe(2).f_locals.get("tf1_saver", False))
+
+
 def asked_by_watch() -> bool:
     """Whether `tape.watch` takes apart what it is given, up to five calls above."""
     return any(
@@ -486,6 +491,8 @@ def control_flow_left(graph: Any) -> str:
     elif isinstance(graph, control_flow_v2_func_graphs.CondBranchFuncGraph):
         left = "branch"
     here: Any = tf.compat.v1.get_default_graph()
+    if gradients_are_apart(graph):
+        return left or _differentiated_around()
     while here is not None:
         if here is graph:
             return ""
@@ -494,6 +501,64 @@ def control_flow_left(graph: Any) -> str:
         elif isinstance(here, cond_v2._CondGradFuncGraph):
             left = left or "branch"
         here = getattr(here, "outer_graph", None)
+    return left
+
+
+def gradients_are_apart(graph: Any) -> bool:
+    """Whether a gradient that is being made is that of a call of function `graph`.
+
+    TensorFlow makes such a gradient once, as a function beside that one, and calls
+    it wherever the function was called: in branches and loops too.
+    """
+    here: Any = tf.compat.v1.get_default_graph()
+    return (
+        isinstance(graph, func_graph.FuncGraph)
+        and here is not graph
+        and getattr(here, "outer_graph", None) is graph
+        and not isinstance(here, while_v2._WhileBodyGradFuncGraph)
+        and not isinstance(here, cond_v2._CondGradFuncGraph)
+    )
+
+
+def is_in_some_branches() -> bool:
+    """Whether what is differentiated now is in one branch and not in the others.
+
+    Said of `TrainableRowsOf` in a tf.cond or tf.switch_case around which the tape
+    is. A branch that calls functions may have it in one of these.
+    """
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__") == cond_v2.__name__:
+            own: Any = frame.f_locals.get("op")
+            if frame.f_code.co_name in ("_IfGrad", "_CaseGrad") and any(
+                not any(_may_look_up(op) for op in branch.get_operations())
+                for branch in cond_v2.get_func_graphs(own.outputs[0].op)
+            ):
+                return True
+        frame = frame.f_back
+    return False
+
+
+def _may_look_up(op: tf.Operation) -> bool:
+    is_call = any(
+        isinstance(value.func.name, str) and value.func.name
+        for value in op.node_def.attr.values()
+    )
+    return is_call or op.type == "Tfembed>TrainableRowsOf"
+
+
+def _differentiated_around() -> str:
+    """What TensorFlow differentiates now: a "loop", a "branch" or neither, ""."""
+    left = ""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "_create_grad_func":
+            module = frame.f_globals.get("__name__")
+            if module == while_v2.__name__:
+                return "loop"
+            if module == cond_v2.__name__:
+                left = "branch"
+        frame = frame.f_back
     return left
 
 
