@@ -282,20 +282,9 @@ def is_made_inside_run(op: tf.Operation) -> bool:
     return any(_is(_RUN, frame.filename, frame.name) for frame in op.traceback)
 
 
-@dataclasses.dataclass(frozen=True)
-class Captures:
-    """The tensors that functions of a saved model captured, by their ids.
-
-    Attributes:
-      all: by any function.
-      beside_ops: by a function that has an op of tfembed's, or calls one.
-    """
-
-    all: frozenset[int]
-    beside_ops: frozenset[int]
-
-
-def saved_captures(owner: Any, children: Iterable[Any]) -> Captures | None:
+def saved_captures(
+    owner: Any, children: Iterable[Any]
+) -> tuple[set[int], set[int]] | None:
     """Finds the tensors that functions of the saved model use.
 
     Asked by `_trackable_children`, which does not know the model around it; its
@@ -306,7 +295,8 @@ def saved_captures(owner: Any, children: Iterable[Any]) -> Captures | None:
       children: its own, as far as it knows them.
 
     Returns:
-      What they captured, or None where it cannot be known.
+      The ids of all tensors that functions captured, and of those that functions
+      with an op of tfembed's captured; or None where that cannot be known.
     """
     view = _saved_view()
     if view is None or view.root is owner:  # Its signatures are not there yet.
@@ -324,7 +314,7 @@ def saved_captures(owner: Any, children: Iterable[Any]) -> Captures | None:
         if tensors and _has_ops(one.graph):
             beside_ops |= tensors
         waiting += [child.ref for child in view.list_children(one)]
-    return Captures(frozenset(captured), frozenset(beside_ops))
+    return captured, beside_ops
 
 
 def _has_ops(graph: tf.Graph) -> bool:

@@ -574,12 +574,12 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
             captured = private.saved_captures(self, children.values())
             resources = self._engine.resources
             if captured is None or any(
-                id(_handle(resource)) in captured.all for resource in resources
+                id(_handle(resource)) in captured[0] for resource in resources
             ):
                 for i, resource in enumerate(resources):
                     children[f"_step_resource_{i}"] = resource
             for i, held in enumerate(self._engine.held_variables):
-                if captured is None or id(held.handle) in captured.beside_ops:
+                if captured is None or id(held.handle) in captured[1]:
                     children[f"_held_variable_{i}"] = held
         return children
 
