@@ -1,4 +1,4 @@
-"""What functions of a SavedModel hold of a variable that ops of ours read."""
+"""The handle of a variable, without the variable, in functions of a SavedModel."""
 
 from __future__ import annotations
 

@@ -45,15 +45,18 @@ ENDED_BY = {
     "Reference": "a public class for what `tf.Variable.ref` returns",
     "acts_as_variable": "a public name of what tapes take for a variable",
     "asked_by_custom_gradient": "a hook of tf.custom_gradient for its sources",
+    "asked_by_saver": "TensorFlow 1's Saver asking objects by a name of its own",
     "asked_by_watch": "a hook of tape.watch for what it is given",
     "captured": "a public tf.Graph.capture",
     "control_flow_left": "a public way to ask a graph what branch or loop it is",
     "converted": "tf.autograph.to_graph obeying the status of its caller",
+    "gradients_are_apart": "a public way to ask whose gradient is being made",
     "handle_shape": "shape and dtype as attributes of resource handles",
     "have_tangents": "ForwardAccumulator telling which tensors it follows",
     "in_order": "automatic control dependencies as a public context",
     "in_session_graph": "the end of tf.compat.v1.Session",
     "is_in_loop": "a public way to ask an op what control flow it is in",
+    "is_in_some_branches": "tf.cond making zeros for handles of unknown shape",
     "is_recomputed": "tf.recompute_grad telling that it calls a function",
     "is_vectorized": "a public way to ask whether what is traced is vectorized",
     "leaves_old_branch": "the end of TensorFlow 1's control flow",
@@ -526,17 +529,17 @@ def is_in_some_branches() -> bool:
     Said of `TrainableRowsOf` in a tf.cond or tf.switch_case around which the tape
     is. A branch that calls functions may have it in one of these.
     """
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        if frame.f_globals.get("__name__") == cond_v2.__name__:
-            own: Any = frame.f_locals.get("op")
-            if frame.f_code.co_name in ("_IfGrad", "_CaseGrad") and any(
-                not any(_may_look_up(op) for op in branch.get_operations())
-                for branch in cond_v2.get_func_graphs(own.outputs[0].op)
-            ):
-                return True
-        frame = frame.f_back
-    return False
+    return any(
+        frame.f_globals.get("__name__") == cond_v2.__name__
+        and frame.f_code.co_name in ("_IfGrad", "_CaseGrad")
+        and not all(
+            any(_may_look_up(op) for op in branch.get_operations())
+            for branch in cond_v2.get_func_graphs(
+                frame.f_locals["op"].outputs[0].op
+            )
+        )
+        for frame in running_frames()
+    )
 
 
 def _may_look_up(op: tf.Operation) -> bool:
@@ -548,17 +551,15 @@ def _may_look_up(op: tf.Operation) -> bool:
 
 
 def _differentiated_around() -> str:
-    """What TensorFlow differentiates now: a "loop", a "branch" or neither, ""."""
+    """Says what TensorFlow differentiates now: a "loop", a "branch", or ""."""
     left = ""
-    frame: Any = sys._getframe(1)
-    while frame is not None:
+    for frame in running_frames():
         if frame.f_code.co_name == "_create_grad_func":
             module = frame.f_globals.get("__name__")
             if module == while_v2.__name__:
                 return "loop"
             if module == cond_v2.__name__:
                 left = "branch"
-        frame = frame.f_back
     return left
 
 
