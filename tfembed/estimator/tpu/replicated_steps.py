@@ -454,7 +454,6 @@ def train_step(parts: StepParts) -> EstimatorSpec:
         train_op=tf.group(one_step, *_checks(context, one_step)),
         scaffold=scaffold,
         training_hooks=(
-            *parts.batches.hooks,
             *spec.training_hooks,
             *step.hooks,
             hook,
@@ -516,7 +515,6 @@ def eval_step(parts: StepParts) -> tuple[EstimatorSpec, dict[str, Any]]:
     )
     spec_of_cpu = spec_of_cpu._replace(
         evaluation_hooks=(
-            *parts.batches.hooks,
             *spec.evaluation_hooks,
             *step.hooks,
             hook,
@@ -585,7 +583,6 @@ def predict_step(parts: StepParts) -> EstimatorSpec:
         prediction_hooks=(
             *step.hooks,
             *hooks,
-            *parts.batches.hooks,
             *spec.prediction_hooks,
         ),
     )

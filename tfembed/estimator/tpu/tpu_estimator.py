@@ -263,12 +263,13 @@ class TPUEstimator(Estimator):
     ) -> tuple[Any, Any, list[Any]]:
         """Returns the input of all replicas in place of features."""
         batches = self._batches(input_fn, mode)
-        return batches, None, []
+        return batches, None, batches.hooks
 
     def _get_features_from_input_fn(
         self, input_fn: Callable[..., Any], mode: str
     ) -> tuple[Any, list[Any]]:
-        return self._batches(input_fn, mode), []
+        batches = self._batches(input_fn, mode)
+        return batches, batches.hooks
 
     def _batches(self, input_fn: Callable[..., Any], mode: str) -> Batches:
         context = self._ctx.in_mode(mode)
@@ -356,14 +357,13 @@ class TPUEstimator(Estimator):
         if context.is_running_on_cpu:
             batch = features.of_replicas[0]
             params = self._params_of_model(context)
-            spec = self._on_cpu(
+            return self._on_cpu(
                 replicated_steps.with_padding(batch.features, None),
                 batch.labels,
                 mode,
                 config,
                 params,
             )
-            return _with_hooks(spec, features.hooks)
         parts = self._parts(features, context, config)
         if mode == ModeKeys.TRAIN:
             return replicated_steps.train_step(parts)
@@ -380,7 +380,7 @@ class TPUEstimator(Estimator):
             self._parts(batches, context, self.config)
         )
         update_op, results = metric_ops(metrics)
-        return spec, update_op, results, []
+        return spec, update_op, results, batches.hooks
 
     def _examples_in(self, features: Any) -> Any:
         size = self._ctx.batch_size(ModeKeys.TRAIN)
@@ -723,15 +723,6 @@ def _add(params: Any, key: str, value: Any) -> None:
         params.set_hparam(key, value)
     else:
         params.add_hparam(key, value)
-
-
-def _with_hooks(spec: EstimatorSpec, hooks: Sequence[Any]) -> EstimatorSpec:
-    """Returns a spec that has hooks in front of its own, in every mode."""
-    return spec._replace(
-        training_hooks=(*hooks, *spec.training_hooks),
-        evaluation_hooks=(*hooks, *spec.evaluation_hooks),
-        prediction_hooks=(*hooks, *spec.prediction_hooks),
-    )
 
 
 def _host_ops(spec: EstimatorSpec) -> list[Any]:
