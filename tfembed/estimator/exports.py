@@ -8,35 +8,31 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.saved_model import model_utils
-from tensorflow.python.saved_model.model_utils import (
-    export_output,
-    export_utils,
-)
 
 from tfembed.errors import ArgumentError, CheckpointError
+from tfembed.estimator import private
 from tfembed.estimator.input_functions import parse_input_fn_result
 from tfembed.estimator.spec import EstimatorSpec, ModeKeys
 
-ExportOutput = export_output.ExportOutput
-PredictOutput = export_output.PredictOutput
-ClassificationOutput = export_output.ClassificationOutput
-RegressionOutput = export_output.RegressionOutput
-EvalOutput = export_output.EvalOutput
-TrainOutput = export_output.TrainOutput
-EXPORT_TAG_MAP = model_utils.EXPORT_TAG_MAP
-SIGNATURE_KEY_MAP = model_utils.SIGNATURE_KEY_MAP
-build_all_signature_defs = model_utils.build_all_signature_defs
-export_outputs_for_mode = model_utils.export_outputs_for_mode
-get_export_outputs = model_utils.get_export_outputs
-get_temp_export_dir = model_utils.get_temp_export_dir
-get_timestamped_export_dir = model_utils.get_timestamped_export_dir
+ExportOutput = private.export_output.ExportOutput
+PredictOutput = private.export_output.PredictOutput
+ClassificationOutput = private.export_output.ClassificationOutput
+RegressionOutput = private.export_output.RegressionOutput
+EvalOutput = private.export_output.EvalOutput
+TrainOutput = private.export_output.TrainOutput
+EXPORT_TAG_MAP = private.model_utils.EXPORT_TAG_MAP
+SIGNATURE_KEY_MAP = private.model_utils.SIGNATURE_KEY_MAP
+build_all_signature_defs = private.model_utils.build_all_signature_defs
+export_outputs_for_mode = private.model_utils.export_outputs_for_mode
+get_export_outputs = private.model_utils.get_export_outputs
+get_temp_export_dir = private.model_utils.get_temp_export_dir
+get_timestamped_export_dir = private.model_utils.get_timestamped_export_dir
 
 _NAMES_OF_SINGLE = {
-    "feature": export_utils.SINGLE_FEATURE_DEFAULT_NAME,
-    "label": export_utils.SINGLE_LABEL_DEFAULT_NAME,
-    "receiver_tensor": export_utils.SINGLE_RECEIVER_DEFAULT_NAME,
-    "receiver_tensors_alternative": export_utils.SINGLE_RECEIVER_DEFAULT_NAME,
+    "feature": private.export_utils.SINGLE_FEATURE_DEFAULT_NAME,
+    "label": private.export_utils.SINGLE_LABEL_DEFAULT_NAME,
+    "receiver_tensor": private.export_utils.SINGLE_RECEIVER_DEFAULT_NAME,
+    "receiver_tensors_alternative": private.export_utils.SINGLE_RECEIVER_DEFAULT_NAME,
 }
 
 
@@ -124,7 +120,7 @@ class TensorServingInputReceiver(
         )
         return super().__new__(
             cls,
-            receiver.features[export_utils.SINGLE_FEATURE_DEFAULT_NAME],
+            receiver.features[private.export_utils.SINGLE_FEATURE_DEFAULT_NAME],
             receiver.receiver_tensors,
             receiver.receiver_tensors_alternatives,
         )
@@ -220,8 +216,8 @@ def build_raw_supervised_input_receiver_fn(
       ValueError: A feature and a label have the same name.
     """
     single = {
-        "features": export_utils.SINGLE_RECEIVER_DEFAULT_NAME,
-        "labels": export_utils.SINGLE_LABEL_DEFAULT_NAME,
+        "features": private.export_utils.SINGLE_RECEIVER_DEFAULT_NAME,
+        "labels": private.export_utils.SINGLE_LABEL_DEFAULT_NAME,
     }
 
     def named(tensors: Any, kind: str) -> Any:
@@ -410,7 +406,7 @@ def add_meta_graph(
     with tf.compat.v1.Session(config=session_config) as session:
         if check_variables:
             _restore(saver, session, checkpoint_path, mode)
-        builder._add_train_op(spec.train_op)
+        private.add_train_op(builder, spec.train_op)
         options = {
             "tags": EXPORT_TAG_MAP[mode] if tags is None else tags,
             "signature_def_map": signatures,

@@ -15,8 +15,15 @@ from typing import Any
 import tensorflow as tf
 from google.protobuf import text_format
 from tensorflow.core.framework import graph_pb2, summary_pb2
+from tensorflow.core.protobuf import rewriter_config_pb2
 from tensorflow.python.ops import summary_ops_v2
-from tensorflow.python.saved_model import path_helpers
+from tensorflow.python.saved_model import model_utils, path_helpers
+from tensorflow.python.saved_model.model_utils import (
+    export_output,
+    export_utils,
+    mode_keys,
+)
+from tensorflow.python.tpu import tensor_tracer
 from tensorflow.python.training import (
     basic_session_run_hooks,
     device_setter,
@@ -31,10 +38,16 @@ __all__ = [
     "basic_session_run_hooks",
     "device_setter",
     "evaluation",
+    "export_output",
+    "export_utils",
     "fn_args",
+    "mode_keys",
+    "model_utils",
     "path_helpers",
+    "rewriter_config_pb2",
     "server_lib",
     "summary_pb2",
+    "tensor_tracer",
     "training",
     "writes_text_graphs",
 ]
@@ -124,3 +137,8 @@ def iterator_saveable(handle: Any, policy: str) -> Any:
     return tf.data.experimental.make_saveable_from_iterator(
         types.SimpleNamespace(_iterator_resource=handle), policy
     )
+
+
+def add_train_op(builder: Any, train_op: Any) -> None:
+    """Has a SavedModel's builder list the op of a training step."""
+    builder._add_train_op(train_op)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.protobuf import rewriter_config_pb2
 
 from tfembed.errors import ArgumentError, DtypeError
 from tfembed.estimator import private
@@ -295,8 +294,8 @@ class RunConfig:
 
 def get_default_session_config() -> Any:
     """Returns the session's configuration where none is given."""
-    rewrite = rewriter_config_pb2.RewriterConfig(
-        meta_optimizer_iterations=rewriter_config_pb2.RewriterConfig.ONE
+    rewrite = private.rewriter_config_pb2.RewriterConfig(
+        meta_optimizer_iterations=private.rewriter_config_pb2.RewriterConfig.ONE
     )
     return tf.compat.v1.ConfigProto(
         allow_soft_placement=True,

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.saved_model.model_utils import export_utils, mode_keys
-from tensorflow.python.tpu import tensor_tracer
 
 from tfembed.errors import ArgumentError, DtypeError
 from tfembed.estimator import private
@@ -17,7 +15,7 @@ from tfembed.estimator import private
 LOSS_METRIC_KEY = "loss"
 AVERAGE_LOSS_METRIC_KEY = "average_loss"
 
-ModeKeys = mode_keys.EstimatorModeKeys
+ModeKeys = private.mode_keys.EstimatorModeKeys
 
 _MODEL_FN_ARGUMENTS = frozenset(
     ["features", "labels", "mode", "params", "self", "config"]
@@ -98,8 +96,11 @@ class EstimatorSpec(
                 "scaffold must be tf.train.Scaffold. Given: "
                 f"{scaffold}. Return a tf.compat.v1.train.Scaffold, or None."
             )
-        if train_op is not None and tensor_tracer.TensorTracer.is_enabled():
-            loss = tensor_tracer.TensorTracer().trace_cpu(
+        if (
+            train_op is not None
+            and private.tensor_tracer.TensorTracer.is_enabled()
+        ):
+            loss = private.tensor_tracer.TensorTracer().trace_cpu(
                 tf.compat.v1.get_default_graph(), loss, train_op
             )
         return super().__new__(
@@ -202,7 +203,7 @@ def checked_predictions(predictions: Any, mode: str) -> Any:
 def checked_export_outputs(outputs: Any, predictions: Any, mode: str) -> Any:
     """Returns the outputs to export; of PREDICT, at least the predictions."""
     if mode == ModeKeys.PREDICT:
-        return export_utils.get_export_outputs(outputs, predictions)
+        return private.model_utils.get_export_outputs(outputs, predictions)
     return outputs
 
 

@@ -1,0 +1,148 @@
+"""The private TensorFlow symbols of the Estimator do what it takes them for."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import tensorflow as tf
+
+from tfembed.estimator import private
+
+v1 = tf.compat.v1
+
+
+@pytest.fixture
+def graph():
+    with tf.Graph().as_default() as made:
+        yield made
+
+
+def test_arguments_are_those_that_are_left_to_give():
+    def function(features, labels, mode):
+        return features, labels, mode
+
+    class Bound:
+        def method(self, features):
+            return features
+
+    assert private.fn_args(function) == ("features", "labels", "mode")
+    assert private.fn_args(functools.partial(function, mode=1)) == (
+        "features",
+        "labels",
+    )
+    assert private.fn_args(Bound().method) == ("features",)
+
+
+def test_hooks_share_one_read_of_the_global_step(graph):
+    v1.train.create_global_step()
+
+    read = private.global_step_read(graph)
+
+    assert private.global_step_read(graph) is read
+
+
+def test_a_read_that_was_added_is_the_one_of_hooks(graph):
+    step = v1.train.create_global_step()
+    read = step.read_value()
+
+    private.add_global_step_read(graph, read)
+
+    assert private.global_step_read(graph) is read
+
+
+def test_writers_of_a_graph_are_opened_by_ops(graph, tmp_path):
+    tf.summary.create_file_writer(str(tmp_path))
+
+    (opens,) = private.summary_writer_initializers(graph)
+    with v1.Session() as session:
+        session.run(opens)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_evaluations_are_counted_by_a_local_variable(graph):
+    step = private.eval_step()
+
+    assert [variable.name for variable in v1.local_variables()] == [step.name]
+
+
+def test_a_hook_ends_an_evaluation_after_its_steps(graph):
+    v1.train.create_global_step()
+    runs = v1.get_variable("runs", initializer=0, trainable=False)
+
+    results = private.evaluate_once(
+        checkpoint_path=None,
+        eval_ops=runs.assign_add(1),
+        final_ops={"runs": runs},
+        hooks=[private.stop_after_evals(3)],
+    )
+
+    assert results == {"runs": 3}
+
+
+def test_a_hook_tells_at_which_step_it_stops(graph):
+    v1.train.create_global_step()
+
+    assert private.last_step(v1.train.StopAtStepHook(last_step=7)) == 7
+    assert private.last_step(v1.train.SessionRunHook()) is None
+
+
+def test_a_listener_is_added_once(tmp_path):
+    listener = v1.train.CheckpointSaverListener()
+    hook = v1.train.CheckpointSaverHook(str(tmp_path), save_steps=1)
+
+    private.add_listeners(hook, [listener, listener])
+    private.add_listeners(hook, [listener])
+
+    assert hook._listeners == [listener]
+
+
+def test_an_iterator_is_saved_and_restored(graph, tmp_path):
+    iterator = v1.data.make_initializable_iterator(tf.data.Dataset.range(9))
+    following = iterator.get_next()
+    saver = v1.train.Saver(
+        [private.iterator_saveable(following.op.inputs[0], "fail")]
+    )
+
+    with v1.Session() as session:
+        session.run(iterator.initializer)
+        session.run(following)
+        path = saver.save(session, str(tmp_path / "state"))
+        assert session.run(following) == 1
+        saver.restore(session, path)
+        assert session.run(following) == 1
+
+
+def test_a_builder_lists_the_training_op(graph, tmp_path):
+    builder = v1.saved_model.Builder(str(tmp_path / "model"))
+
+    private.add_train_op(builder, tf.no_op(name="step"))
+
+    names = [
+        op.name
+        for ops in map(graph.get_collection, graph.collections)
+        for op in ops
+    ]
+    assert names == ["step"]
+
+
+def test_whether_graphs_are_written_as_text_is_what_tensorflow_does(tmp_path):
+    with tf.Graph().as_default() as graph:
+        tf.constant(1.0, name="one")
+        try:
+            tf.io.write_graph(graph, str(tmp_path), "graph.pbtxt")
+            written = True
+        except TypeError:  # With protobuf 7.
+            written = False
+
+    assert private.writes_text_graphs() == written
+
+
+def test_modules_have_what_is_called_in_them():
+    assert callable(private.training.MonitoredTrainingSession)
+    assert callable(private.server_lib.Server)
+    assert callable(private.basic_session_run_hooks.SecondOrStepTimer)
+    assert callable(private.path_helpers.get_variables_path)
+    assert "VariableV2" in private.device_setter.STANDARD_PS_OPS
+    assert not private.tensor_tracer.TensorTracer.is_enabled()
+    assert private.mode_keys.EstimatorModeKeys.PREDICT == "infer"
