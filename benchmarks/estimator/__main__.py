@@ -10,12 +10,9 @@ from benchmarks.bars import Bar
 from benchmarks.process import Worker
 
 OLD, TUNED = "TensorFlow 2.15", "TensorFlow 2.15, tuned"
-# What a step may take of another one's time.
-BARS = {
-    ("tfembed", OLD): 0.5,
-    ("tfembed", TUNED): 0.5,
-    ("tfembed, columns", OLD): 1.1,
-}
+# What a step may take of the old one's time, as that comes. What users get who
+# know which of TensorFlow's rewrites to switch off is shown, and not judged.
+BARS = {("tfembed", OLD): 0.5, ("tfembed, columns", OLD): 1.1}
 
 
 def main() -> int:
@@ -28,10 +25,11 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=2)
     flags = parser.parse_args()
     seconds = _measure(flags)
-    print(f"{'':<24}{'ms a step':>10}{'ratio':>8}")
+    print(f"{'':<24}{'ms a step':>10}{'ratio':>8}{'tuned':>8}")
     for name, taken in seconds.items():
         ratio = taken / seconds[OLD]
-        print(f"{name:<24}{1000 * taken:>10.2f}{ratio:>8.2f}")
+        tuned = taken / seconds[TUNED]
+        print(f"{name:<24}{1000 * taken:>10.2f}{ratio:>8.2f}{tuned:>8.2f}")
     judged = [
         Bar(
             f"{name} beside {other}",

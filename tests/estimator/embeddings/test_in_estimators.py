@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfembed import dynamic_embedding, errors, policies
 from tfembed import estimator as tf_estimator
-from tfembed import policies
 
 v1 = tf.compat.v1
 tpu = tf_estimator.tpu
@@ -272,6 +272,32 @@ def test_columns_without_a_vocabulary_feed_an_input_layer(tmp_path, replicas):
     np.testing.assert_allclose(
         predicted(estimator), predicted(other), atol=1e-5
     )
+
+
+def test_a_variable_inside_of_replicas_is_refused_and_the_way_is_named(
+    tmp_path,
+):
+    def model_fn(features, labels, mode, params):
+        variable = dynamic_embedding.get_variable("inside", dim=4)
+        rows = dynamic_embedding.embedding_lookup(variable, features["user"])
+        loss = tf.reduce_mean((tf.reduce_sum(rows, 1) - labels) ** 2)
+        train_op = v1.train.get_global_step().assign_add(1)
+        return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    estimator = tpu.TPUEstimator(
+        model_fn,
+        config=tpu.RunConfig(
+            model_dir=str(tmp_path),
+            tpu_config=tpu.TPUConfig(
+                num_shards=2,
+                check_cross_replica=False,
+                per_host_input_for_training=tpu.InputPipelineConfig.PER_HOST_V2,
+            ),
+        ),
+        train_batch_size=BATCH,
+    )
+    with pytest.raises(errors.UnsupportedError, match="embedding_config_spec"):
+        estimator.train(input_fn_of(), steps=1)
 
 
 def test_columns_that_cannot_be_looked_up_are_refused_at_once(tmp_path):
