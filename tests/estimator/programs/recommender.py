@@ -38,7 +38,9 @@ def spec():
             "user": feature("users"),
             "item": feature("items"),
         },
-        optimization_parameters=experimental.AdagradParameters(0.1),
+        optimization_parameters=experimental.AdamParameters(
+            0.05, lazy_adam=True, sum_inside_sqrt=True
+        ),
     )
 
 

@@ -1,10 +1,14 @@
-"""A residual network with batch normalization and a host_call.
+"""ResNet-8: batch normalization, averaged weights and a host_call.
 
-Its shape is that of ResNet's program: UPDATE_OPS, and four tensors that the host
-writes as summaries. Statistics of a batch are of each replica.
+Its shape is that of ResNet's program: UPDATE_OPS, an exponential moving average
+whose values an evaluation reads through a Saver of its own, four tensors that
+the host writes as summaries, and a plain EstimatorSpec for predictions.
+Statistics of a batch are of each replica.
 """
 
 from __future__ import annotations
+
+import zlib
 
 import numpy as np
 import tensorflow as tf
@@ -13,44 +17,68 @@ from tests.estimator.programs.images import (  # noqa: F401 - the same data
     BATCH,
     IMAGES,
     LABELS,
+    accuracy,
     eval_fn,
+    predict_fn,
     train_fn,
-    weights,
 )
-from tfembed.estimator import ModeKeys, tpu
+from tfembed.estimator import EstimatorSpec, ModeKeys, export, tpu
 
 v1 = tf.compat.v1
-RATE, MOMENTUM, DECAY = 0.05, 0.9, 0.9
-BLOCKS = 3
+RATE, MOMENTUM, DECAY, AVERAGING, EPSILON = 0.05, 0.9, 0.9, 0.8, 1e-3
+WIDTH = 4
+# Each of three blocks has two convolutions, with a normalization before each.
+CONVOLUTIONS = [f"block{block}/{half}" for block in range(3) for half in "ab"]
+SHAPES = {"stem": [3, 3, 1, WIDTH], "classes": [WIDTH, 2]}
+SHAPES |= {name: [3, 3, WIDTH, WIDTH] for name in CONVOLUTIONS}
 
 
-def normalize(x, mode, name):
-    with v1.variable_scope(name):
-        mean = v1.get_variable(
-            "mean", [4], initializer=v1.zeros_initializer(), trainable=False
+def initial(name):
+    random = np.random.default_rng(zlib.crc32(name.encode()))
+    return (random.normal(size=SHAPES[name]) * 0.2).astype(np.float32)
+
+
+def logits_of(image, get, normalize):
+    """The model; `normalize(x, name)` is its batch normalization."""
+    x = tf.nn.conv2d(image, get("stem"), 1, "SAME")
+    for first, second in zip(CONVOLUTIONS[::2], CONVOLUTIONS[1::2]):
+        hidden = x
+        for name in (first, second):
+            hidden = tf.nn.relu(normalize(hidden, name))
+            hidden = tf.nn.conv2d(hidden, get(name), 1, "SAME")
+        x = x + hidden
+    return tf.matmul(tf.reduce_mean(x, [1, 2]), get("classes"))
+
+
+def scaled(x, mean, variance):
+    return (x - mean) * tf.math.rsqrt(variance + EPSILON)
+
+
+def normalization(is_training):
+    def normalize(x, name):
+        mean, variance = (
+            v1.get_variable(
+                f"{name}/{moment}",
+                [WIDTH],
+                initializer=v1.constant_initializer(value),
+                trainable=False,
+                use_resource=True,
+            )
+            for moment, value in (("mean", 0.0), ("variance", 1.0))
         )
-        variance = v1.get_variable(
-            "variance", [4], initializer=v1.ones_initializer(), trainable=False
-        )
-    if mode != ModeKeys.TRAIN:
-        return (x - mean) * tf.math.rsqrt(variance + 1e-3)
-    now_mean, now_variance = tf.nn.moments(x, [0, 1, 2])
-    for moving, now in ((mean, now_mean), (variance, now_variance)):
-        update = moving.assign(DECAY * moving + (1 - DECAY) * now)
-        v1.add_to_collection(v1.GraphKeys.UPDATE_OPS, update)
-    return (x - now_mean) * tf.math.rsqrt(now_variance + 1e-3)
+        if not is_training:
+            return scaled(x, mean, variance)
+        now = tf.nn.moments(x, [0, 1, 2])
+        for moving, value in zip((mean, variance), now):
+            update = moving.assign(DECAY * moving + (1 - DECAY) * value)
+            v1.add_to_collection(v1.GraphKeys.UPDATE_OPS, update)
+        return scaled(x, *now)
 
-
-def logits_of(image, mode):
-    x = tf.nn.conv2d(image, weights("stem", [3, 3, 1, 4]), 1, "SAME")
-    for block in range(BLOCKS):
-        kernel = weights(f"block{block:03d}", [3, 3, 4, 4])
-        hidden = normalize(x, mode, f"norm{block}")
-        x = x + tf.nn.conv2d(tf.nn.relu(hidden), kernel, 1, "SAME")
-    return tf.matmul(tf.reduce_mean(x, [1, 2]), weights("classes", [4, 2]))
+    return normalize
 
 
 def host_call(step, loss, rate, epoch):
+    """Writes summaries, of each step of a loop."""
     with (
         tf.summary.create_file_writer(FOLDERS[-1]).as_default(),
         tf.summary.record_if(True),
@@ -64,60 +92,131 @@ def host_call(step, loss, rate, epoch):
 FOLDERS: list[str] = []
 
 
-def model_fn(features, labels, mode, params):
-    logits = logits_of(features["image"], mode)
-    loss = v1.losses.sparse_softmax_cross_entropy(labels, logits)
-    train_op = call = None
-    if mode == ModeKeys.TRAIN:
-        step = v1.train.get_global_step()
-        optimizer = v1.train.MomentumOptimizer(RATE, MOMENTUM)
-        if params["use_tpu"]:
-            optimizer = v1.tpu.CrossShardOptimizer(optimizer)
-        updates = v1.get_collection(v1.GraphKeys.UPDATE_OPS)
-        train_op = tf.group(optimizer.minimize(loss, step), *updates)
-        values = [step, loss, tf.constant(RATE), tf.cast(step, tf.float32) / 4]
-        call = (host_call, [tf.reshape(value, [1]) for value in values])
+def averages_of(step):
+    """The moving average, and whose: the weights' and the statistics'."""
+    average = tf.train.ExponentialMovingAverage(AVERAGING, num_updates=step)
+    return average, [v for v in v1.global_variables() if v is not step]
+
+
+def train_spec(loss, params):
+    step = v1.train.get_global_step()
+    average, averaged = averages_of(step)
+    optimizer = v1.train.MomentumOptimizer(RATE, MOMENTUM)
+    if params["use_tpu"]:
+        optimizer = v1.tpu.CrossShardOptimizer(optimizer)
+    with tf.control_dependencies(v1.get_collection(v1.GraphKeys.UPDATE_OPS)):
+        train_op = optimizer.minimize(loss, step)
+    with tf.control_dependencies([train_op]):
+        train_op = average.apply(averaged)
+    values = [step, loss, tf.constant(RATE), tf.cast(step, tf.float32) / 4]
     return tpu.TPUEstimatorSpec(
-        mode, loss=loss, train_op=train_op, host_call=call
+        ModeKeys.TRAIN,
+        loss=loss,
+        train_op=train_op,
+        host_call=(host_call, [tf.reshape(value, [1]) for value in values]),
     )
 
 
-def losses_of_towers(replicas, steps):
+def eval_scaffold():
+    average, averaged = averages_of(v1.train.get_global_step())
+    names = {average.average_name(v): v for v in averaged}
+    names["global_step"] = v1.train.get_global_step()
+    return v1.train.Scaffold(saver=v1.train.Saver(names))
+
+
+def model_fn(features, labels, mode, params):
+    def get(name):
+        return v1.get_variable(
+            name, initializer=initial(name), use_resource=True
+        )
+
+    image = features["image"]
+    logits = logits_of(image, get, normalization(mode == ModeKeys.TRAIN))
+    if mode == ModeKeys.PREDICT:
+        predictions = {"class": tf.argmax(logits, -1)}
+        return EstimatorSpec(
+            mode,
+            predictions=predictions,
+            export_outputs={"classify": export.PredictOutput(predictions)},
+        )
+    loss = v1.losses.sparse_softmax_cross_entropy(labels, logits)
+    if mode == ModeKeys.TRAIN:
+        return train_spec(loss, params)
+    return tpu.TPUEstimatorSpec(
+        mode,
+        loss=loss,
+        eval_metrics=(accuracy, [labels, logits]),
+        scaffold_fn=eval_scaffold,
+    )
+
+
+def receiver():
+    image = v1.placeholder(tf.float32, [None, *IMAGES.shape[1:]])
+    return export.ServingInputReceiver({"image": image}, {"image": image})
+
+
+class Towers:
     """The same training as a plain loop over towers, in eager TensorFlow."""
-    names = {"stem": [3, 3, 1, 4], "classes": [4, 2]}
-    names |= {f"block{block:03d}": [3, 3, 4, 4] for block in range(BLOCKS)}
-    values = {
-        name: tf.Variable(
-            (np.random.default_rng(len(name)).normal(size=shape) * 0.2).astype(
-                np.float32
+
+    def __init__(self, replicas):
+        self._replicas = replicas
+        self.weights = {name: tf.Variable(initial(name)) for name in SHAPES}
+        self.velocity = {name: tf.zeros(SHAPES[name]) for name in SHAPES}
+        self.statistics = {
+            name: [tf.zeros(WIDTH), tf.ones(WIDTH)] for name in CONVOLUTIONS
+        }
+        self.averages = {name: tf.constant(initial(name)) for name in SHAPES}
+        self.averaged_statistics = dict(self.statistics)
+        self._step = 0
+
+    def _tower(self, rows, is_first):
+        def normalize(x, name):
+            now = tf.nn.moments(x, [0, 1, 2])
+            if is_first:  # The statistics of the first replica are kept.
+                self.statistics[name] = [
+                    DECAY * old + (1 - DECAY) * new
+                    for old, new in zip(self.statistics[name], now)
+                ]
+            return scaled(x, *now)
+
+        with tf.GradientTape() as tape:
+            logits = logits_of(IMAGES[rows], self.weights.get, normalize)
+            loss = tf.reduce_mean(
+                tf.nn.sparse_softmax_cross_entropy_with_logits(
+                    LABELS[rows], logits
+                )
+            )
+        return loss, tape.gradient(loss, self.weights)
+
+    def train(self):
+        """Takes a step and returns the mean of the towers' losses."""
+        rows = np.arange(self._step * BATCH, (self._step + 1) * BATCH)
+        parts = np.split(rows % len(IMAGES), self._replicas)
+        found = [self._tower(part, not i) for i, part in enumerate(parts)]
+        for name, value in self.weights.items():
+            gradient = sum(g[name] for _, g in found) / self._replicas
+            self.velocity[name] = MOMENTUM * self.velocity[name] + gradient
+            value.assign_sub(RATE * self.velocity[name])
+        self._step += 1
+        rate = 1 - min(AVERAGING, (1 + self._step) / (10 + self._step))
+        for name, value in self.weights.items():
+            self.averages[name] += rate * (value - self.averages[name])
+        for name, values in self.statistics.items():
+            self.averaged_statistics[name] = [
+                old + rate * (new - old)
+                for old, new in zip(self.averaged_statistics[name], values)
+            ]
+        return float(sum(loss for loss, _ in found)) / self._replicas
+
+    def evaluate(self):
+        """The loss of all images, by the averages."""
+        logits = logits_of(
+            IMAGES,
+            self.averages.get,
+            lambda x, name: scaled(x, *self.averaged_statistics[name]),
+        )
+        return float(
+            tf.reduce_mean(
+                tf.nn.sparse_softmax_cross_entropy_with_logits(LABELS, logits)
             )
         )
-        for name, shape in names.items()
-    }
-    velocity = {name: tf.zeros(shape) for name, shape in names.items()}
-    found = []
-    for step in range(steps):
-        rows = np.arange(step * BATCH, (step + 1) * BATCH) % len(IMAGES)
-        losses, gradients = [], []
-        for part in np.split(rows, replicas):
-            with tf.GradientTape() as tape:
-                x = tf.nn.conv2d(IMAGES[part], values["stem"], 1, "SAME")
-                for block in range(BLOCKS):
-                    mean, variance = tf.nn.moments(x, [0, 1, 2])
-                    hidden = (x - mean) * tf.math.rsqrt(variance + 1e-3)
-                    kernel = values[f"block{block:03d}"]
-                    x = x + tf.nn.conv2d(tf.nn.relu(hidden), kernel, 1, "SAME")
-                logits = tf.matmul(tf.reduce_mean(x, [1, 2]), values["classes"])
-                loss = tf.reduce_mean(
-                    tf.nn.sparse_softmax_cross_entropy_with_logits(
-                        LABELS[part], logits
-                    )
-                )
-            losses.append(loss)
-            gradients.append(tape.gradient(loss, values))
-        for name, value in values.items():
-            gradient = sum(g[name] for g in gradients) / replicas
-            velocity[name] = MOMENTUM * velocity[name] + gradient
-            value.assign_sub(RATE * velocity[name])
-        found.append(float(sum(losses)) / replicas)
-    return found

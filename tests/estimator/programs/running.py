@@ -26,7 +26,14 @@ class Losses(v1.train.SessionRunHook):
 
 
 def make(
-    program, folder, replicas, *, iterations=1, tpu_config=None, **options
+    program,
+    folder,
+    replicas,
+    *,
+    iterations=1,
+    tpu_config=None,
+    params=None,
+    **options,
 ):
     """Makes a program's estimator; 0 replicas: use_tpu=False."""
     config = tpu.RunConfig(
@@ -41,7 +48,7 @@ def make(
     return tpu.TPUEstimator(
         program.model_fn,
         config=config,
-        params={},
+        params=params or {},
         use_tpu=replicas > 0,
         train_batch_size=program.BATCH,
         eval_batch_size=program.BATCH,
@@ -50,9 +57,24 @@ def make(
     )
 
 
-def losses(program, folder, replicas, steps=20, **options):
+def losses_of(model, program, steps=20):
     """Trains and returns the loss of each step."""
     hook = Losses()
-    model = make(program, folder, replicas, **options)
     model.train(program.train_fn, steps=steps, hooks=[hook])
     return hook.losses
+
+
+def losses(program, folder, replicas, **options):
+    """The losses of 20 steps of a new estimator."""
+    return losses_of(make(program, folder, replicas, **options), program)
+
+
+def scalars(folder):
+    """The scalars that were written to a folder: steps and values by tag."""
+    found = {}
+    for path in sorted(folder.glob("events*")):
+        for event in v1.train.summary_iterator(str(path)):
+            for value in event.summary.value:
+                number = float(tf.make_ndarray(value.tensor))
+                found.setdefault(value.tag, []).append((event.step, number))
+    return found
