@@ -44,18 +44,18 @@ def spec():
     )
 
 
-def _data():
+def data():
     return tf.data.Dataset.from_tensor_slices(
         {"user": USER, "item": ITEM, "liked": LIKED}
     )
 
 
 def train_fn(params):
-    return _data().repeat().batch(params["batch_size"], drop_remainder=True)
+    return data().repeat().batch(params["batch_size"], drop_remainder=True)
 
 
 def eval_fn(params):
-    return _data().take(50).batch(params["batch_size"])
+    return data().take(50).batch(params["batch_size"])
 
 
 def metric_fn(liked, logits, losses):

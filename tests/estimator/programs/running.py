@@ -32,6 +32,7 @@ def make(
     *,
     iterations=1,
     tpu_config=None,
+    run_config=None,
     params=None,
     **options,
 ):
@@ -44,6 +45,7 @@ def make(
             num_shards=replicas or None,
             **(tpu_config or {}),
         ),
+        **(run_config or {}),
     )
     return tpu.TPUEstimator(
         program.model_fn,
