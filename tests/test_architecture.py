@@ -254,13 +254,8 @@ def test_only_the_seam_asks_whether_a_session_runs_the_ops(path):
         assert "in_session_graph" not in path.read_text()
 
 
-def _held_files() -> list[pathlib.Path]:
-    """The modules whose private symbols are held; the estimator's come later."""
-    return [p for p in _python_files() if _room(p) != "estimator"]
-
-
 def _private_modules() -> list[pathlib.Path]:
-    return [path for path in _held_files() if path.stem == "private"]
+    return [path for path in _python_files() if path.stem == "private"]
 
 
 def _defined(tree: ast.Module) -> set[str]:
@@ -305,7 +300,7 @@ def test_entries_of_private_symbols_were_tried_on_the_supported_versions():
     assert list(private.TRIED_ON) == versions
 
 
-@pytest.mark.parametrize("path", _held_files(), ids=_relative)
+@pytest.mark.parametrize("path", _python_files(), ids=_relative)
 def test_only_private_modules_import_what_is_private(path):
     if path.stem == "private":
         return
@@ -339,7 +334,7 @@ def test_only_private_modules_read_private_attributes_of_others():
     own = _names_of_our_own()
     found = {
         f"{_relative(path)}: {node.attr}"
-        for path in _held_files()
+        for path in _python_files()
         if path.stem != "private"
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute)
@@ -350,7 +345,7 @@ def test_only_private_modules_read_private_attributes_of_others():
     assert found == set()
 
 
-@pytest.mark.parametrize("path", _held_files(), ids=_relative)
+@pytest.mark.parametrize("path", _python_files(), ids=_relative)
 def test_a_docstring_begins_with_a_subject_or_an_imperative(path):
     begun = [
         f"{getattr(node, 'name', 'module')}: {text[:60]}"

@@ -1,4 +1,4 @@
-"""What `train_and_evaluate` exports after an evaluation, and keeps."""
+"""Exporters: which SavedModels `train_and_evaluate` makes, and keeps."""
 
 from __future__ import annotations
 

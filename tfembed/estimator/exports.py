@@ -46,7 +46,7 @@ class ServingInputReceiver(
         ],
     )
 ):
-    """What an exported graph is fed, and the features it makes of that.
+    """The placeholders that an exported graph is fed, and their features.
 
     Args:
       features: A tensor (Tensor, SparseTensor or RaggedTensor), or a dict of
@@ -138,7 +138,7 @@ class SupervisedInputReceiver(
         "SupervisedInputReceiver", ["features", "labels", "receiver_tensors"]
     )
 ):
-    """What an exported graph of training or evaluation is fed.
+    """The placeholders of an exported graph of training or evaluation.
 
     Args:
       features: A tensor or a dict of tensors for the model_fn.

@@ -1,4 +1,4 @@
-"""What an input_fn is asked for and returns, and who starts its iterator."""
+"""Calls of an input_fn: its arguments, its result, its iterator's start."""
 
 from __future__ import annotations
 

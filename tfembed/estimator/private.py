@@ -52,6 +52,25 @@ __all__ = [
     "writes_text_graphs",
 ]
 
+# The public means that would end each entry. The versions: TRIED_ON of
+# tfembed/ops/private.py.
+ENDED_BY = {
+    "add_global_step_read": "a public home of TensorFlow 1's session loops",
+    "add_listeners": "a public method of CheckpointSaverHook",
+    "add_train_op": "a public argument of the v1 SavedModel builder",
+    "eval_step": "a public home of TensorFlow 1's session loops",
+    "evaluate_once": "a public home of TensorFlow 1's session loops",
+    "flush_of_writer": "a public list of a v1 graph's writers",
+    "fn_args": "inspect.signature, if old model_fns need no partial",
+    "global_step_read": "a public home of TensorFlow 1's session loops",
+    "iterator_saveable": "a public saveable of an iterator's resource",
+    "last_step": "a public attribute of StopAtStepHook",
+    "stop_after_evals": "a public home of TensorFlow 1's session loops",
+    "summary_collection": "a public list of a v1 graph's tf.summary ops",
+    "summary_writer_initializers": "a public list of a v1 graph's writers",
+    "writes_text_graphs": "a TensorFlow that writes text with protobuf 7",
+}
+
 
 def fn_args(function: Callable[..., Any]) -> tuple[str, ...]:
     """The names of a function's arguments; partial and bound ones not."""
@@ -127,7 +146,7 @@ def add_listeners(saver_hook: Any, listeners: Sequence[Any]) -> None:
 
 
 def iterator_saveable(handle: Any, policy: str) -> Any:
-    """What a Saver saves of a tf.data iterator: its position.
+    """Wraps the position of a tf.data iterator for a Saver.
 
     Args:
       handle: the iterator's resource.

@@ -1,4 +1,4 @@
-"""What a model_fn is asked for (`ModeKeys`) and returns (`EstimatorSpec`)."""
+"""`ModeKeys`, a model_fn's tasks, and `EstimatorSpec`, its result."""
 
 from __future__ import annotations
 

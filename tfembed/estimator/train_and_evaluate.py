@@ -28,7 +28,7 @@ class TrainSpec(
         "TrainSpec", ["input_fn", "max_steps", "hooks", "saving_listeners"]
     )
 ):
-    """What `train_and_evaluate` trains with.
+    """The training of `train_and_evaluate`.
 
     Args:
       input_fn: Gives features and labels.
@@ -83,7 +83,7 @@ class EvalSpec(
         ],
     )
 ):
-    """What `train_and_evaluate` evaluates with, how often, and what it exports.
+    """The evaluations of `train_and_evaluate`, how often, and the exports.
 
     Args:
       input_fn: Gives features and labels.

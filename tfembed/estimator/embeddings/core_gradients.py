@@ -77,7 +77,7 @@ def _weights(
     indices: tf.Tensor,
     has_vocabulary: bool,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """What each row was multiplied with, float32 [n], and whether it was used."""
+    """Returns each row's factor, float32 [n], and whether the row was used."""
     weights = ids.weights
     if weights.shape[0] == 0:  # Features without weights have none at all.
         weights = tf.ones(tf.shape(ids.ids), tf.float32)

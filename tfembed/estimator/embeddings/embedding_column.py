@@ -83,7 +83,7 @@ class EmbeddingColumn(
     private.SequenceColumn,
     private.OldSequenceColumn,
 ):
-    """What `embedding_column` returns: it reads activations from the features.
+    """A column made by `embedding_column`: reads activations from the features.
 
     A TPUEstimator that has the column in its EmbeddingConfigSpec puts these in
     place of the ids before it calls the model_fn.
@@ -103,12 +103,12 @@ class EmbeddingColumn(
 
     @property
     def table_name(self) -> str:
-        """What checkpoints call the table."""
+        """The table's name in checkpoints."""
         return self.feature_config.table_id
 
     @property
     def name(self) -> str:
-        """What input layers call the column."""
+        """The column's name in input layers."""
         return f"{self.key}_embedding"
 
     @property
@@ -230,7 +230,7 @@ class EmbeddingColumn(
 
 
 class _OldCache:
-    """What layers of TensorFlow 1 hand to a column, with today's method."""
+    """Wraps the cache of TensorFlow 1's layers, which has another method."""
 
     def __init__(self, inputs: Any) -> None:
         self._inputs = inputs

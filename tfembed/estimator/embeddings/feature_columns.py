@@ -97,7 +97,7 @@ def _check_class(column: Any) -> None:
 
 
 def _configs(column: Any, table: str) -> tuple[TableConfig, FeatureConfig]:
-    """Those of a TPU column."""
+    """Returns the configs of a TPU column."""
     size, dimension = column.get_embedding_table_size()
     config = TableConfig(
         vocabulary_size=size,

@@ -36,7 +36,7 @@ class FeatureReader:
     is_column: bool
 
     def plan(self, table: int) -> ops.FeaturePlan:
-        """What the lookup is told of the feature.
+        """Describes the feature to the lookup.
 
         Args:
           table: the table's place in the lookup.

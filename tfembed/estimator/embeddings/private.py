@@ -32,6 +32,27 @@ __all__ = [
     "take_column_scopes",
 ]
 
+# The public means that would end each entry. The versions: TRIED_ON of
+# tfembed/ops/private.py.
+ENDED_BY = {
+    "DenseColumn": "public classes of columns",
+    "NUMERIC_COLUMNS": "public classes of columns",
+    "OLD_TPU_COLUMNS": "public classes of columns",
+    "OldDenseColumn": "public classes of columns",
+    "OldSequenceColumn": "public classes of columns",
+    "PLAIN_EMBEDDING_COLUMNS": "public classes of columns",
+    "SequenceColumn": "public classes of columns",
+    "TENSOR_CORE_MASK": "public properties of TPU columns",
+    "TPU_COLUMNS": "public classes of columns",
+    "connect": "a public way to change an input in a graph",
+    "is_on_tensor_core": "public properties of TPU columns",
+    "length_key": "public properties of TPU columns",
+    "padded": "public properties of TPU columns",
+    "padded_size": "public properties of TPU columns",
+    "sequence_pair": "public classes of columns",
+    "take_column_scopes": "columns that tell the names of their variables",
+}
+
 # Of `tf.compat.v1.tpu.experimental`, and their predecessors.
 TPU_COLUMNS: tuple[type, ...] = (
     tpu_columns._TPUEmbeddingColumnV2,
@@ -69,7 +90,7 @@ OldSequenceColumn: Any = old_columns._SequenceDenseColumn
 
 
 def sequence_pair(tensor: tf.Tensor, lengths: tf.Tensor) -> Any:
-    """What a sequence column gives to an input layer."""
+    """The pair that a sequence column gives to an input layer."""
     return columns.SequenceDenseColumn.TensorSequenceLengthPair(
         dense_tensor=tensor, sequence_length=lengths
     )

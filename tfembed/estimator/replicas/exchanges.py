@@ -64,7 +64,7 @@ def _sum(
 def of_replica(
     leaf: tf.Tensor | tf.Operation, ops: dict[tf.Operation, tf.Operation]
 ) -> tf.Tensor | tf.Operation:
-    """What a replica has in the place of replica 0's tensor or operation."""
+    """Returns a replica's counterpart of a tensor or operation of replica 0."""
     if isinstance(leaf, tf.Operation):
         return ops.get(leaf, leaf)
     op = ops.get(leaf.op)

@@ -17,6 +17,27 @@ from tensorflow.python.ops import control_flow_ops
 from tensorflow.python.ops import variable_scope as variable_scopes
 from tensorflow.python.tpu import tpu_function
 
+# The public means that would end each entry. The versions: TRIED_ON of
+# tfembed/ops/private.py.
+ENDED_BY = {
+    "XLAControlFlowContext": "public control flow contexts",
+    "add_control_inputs": "a public way to change an input in a graph",
+    "context_of": "public control flow contexts",
+    "contexts_around": "public control flow contexts",
+    "control_outputs": "a public list of control edges",
+    "forget_tpu_devices": "a public way to place an op again",
+    "frames_around": "public control flow contexts",
+    "is_ref": "the end of reference variables",
+    "mark_values": "public control flow contexts",
+    "op_def": "a public registry of ops",
+    "outside_of_contexts": "public control flow contexts",
+    "replace_input": "a public way to change an input in a graph",
+    "resource_variables": "a public scope argument of get_variable",
+    "set_attributes": "a public way to set attributes in a graph",
+    "shard_context": "a public context of cross-replica optimizers",
+    "use_instead": "a public way to change an input in a graph",
+}
+
 # The base of contexts that ops of a TPU's program are created in.
 XLAControlFlowContext: Any = control_flow_ops.XLAControlFlowContext
 

@@ -55,7 +55,7 @@ class Recorder(private.XLAControlFlowContext):
         private.mark_values(self, op)
 
     def AddInnerOp(self, op: tf.Operation) -> None:
-        """The same for ops in loops and branches of the step."""
+        """Records an op in a loop or branch of the step."""
         self.AddOp(op)
 
 

@@ -1,4 +1,4 @@
-"""Who gets which part of a batch: cores, hosts, replicas, calls of input_fn.
+"""Deals a batch to cores, hosts, replicas and calls of input_fn.
 
     TPUSystem    the cores and hosts there are, or how many are simulated
     BatchPlan    the maths of one mode, without TensorFlow
@@ -338,7 +338,7 @@ def pipeline_in_mode(config: Any, mode: str) -> int:
 
 
 class DeploymentContext:
-    """What does not change over an estimator's calls: sizes and systems.
+    """The sizes and systems that all calls of an estimator share.
 
     A system is found once for a master, at the first call that needs it.
     """

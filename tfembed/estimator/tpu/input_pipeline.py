@@ -27,7 +27,7 @@ _QUEUES = (
 
 @dataclasses.dataclass(frozen=True)
 class ReplicaBatch:
-    """What one replica gets in a step.
+    """The input of one replica in a step.
 
     Attributes:
       features, labels: Nested tensors, as input_fn gives them.

@@ -37,7 +37,7 @@ def check(dims: Sequence[Any], features: Any, labels: Any, cores: int) -> None:
 
 
 class _Whose:
-    """Whose dimensions are checked, for error texts."""
+    """Names the owner of the dimensions in error texts."""
 
     def __init__(self, place: int, cores: int) -> None:
         self.place = place

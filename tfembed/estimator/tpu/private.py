@@ -19,6 +19,25 @@ from tensorflow.python.tpu import topology as topologies
 from tensorflow.python.tpu import tpu, tpu_system_metadata, training_loop
 from tensorflow.python.tpu.ops import tpu_ops
 
+# The public means that would end each entry. The versions: TRIED_ON of
+# tfembed/ops/private.py.
+ENDED_BY = {
+    "compilation_error": "public names of TensorFlow's TPU sessions",
+    "device_assignment": "public names of TensorFlow's TPU sessions",
+    "infeed_dequeue": "public infeed and outfeed ops",
+    "infeed_enqueue": "public infeed and outfeed ops",
+    "inference_context": "public names of TensorFlow's TPU sessions",
+    "master_job": "public names of TensorFlow's TPU sessions",
+    "outfeed_dequeue": "public infeed and outfeed ops",
+    "outfeed_enqueue": "public infeed and outfeed ops",
+    "partitioned_call": "public names of TensorFlow's TPU sessions",
+    "query_system": "public names of TensorFlow's TPU sessions",
+    "rewrite": "public names of TensorFlow's TPU sessions",
+    "split_compile_and_replicate": "public names of TensorFlow's TPU sessions",
+    "topology": "public names of TensorFlow's TPU sessions",
+    "while_loop": "public names of TensorFlow's TPU sessions",
+}
+
 
 def query_system(master: str, cluster_def: Any, *, with_topology: bool) -> Any:
     """The cores, hosts and devices that TensorFlow finds behind a master."""
@@ -99,7 +118,7 @@ def split_compile_and_replicate(
 
 
 def compilation_error(serialized: bytes) -> str:
-    """What a compiler said of a program; nothing where it was content."""
+    """The compiler's error text; empty if the program compiled."""
     result = compilation_result_pb2.CompilationResultProto.FromString(
         serialized
     )

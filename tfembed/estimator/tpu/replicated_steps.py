@@ -54,10 +54,10 @@ ModelCall = Callable[[Any, Any], Any]
 
 @dataclasses.dataclass(frozen=True)
 class StepParts:
-    """What a step is built of.
+    """The parts that a step is built of.
 
     Attributes:
-      context: That of the mode.
+      context: The context of the mode.
       batches: The replicas' input.
       call_model: Calls the model_fn.
       tables: The embedding tables; None without.

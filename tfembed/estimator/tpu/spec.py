@@ -1,4 +1,4 @@
-"""What a model_fn returns to a TPUEstimator, and its calls on the host."""
+"""A model_fn's result for a TPUEstimator, and its calls on the host."""
 
 from __future__ import annotations
 

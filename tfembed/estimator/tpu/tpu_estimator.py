@@ -39,7 +39,7 @@ _RESERVED = ("batch_size", "context")
 
 
 class ExportSavedModelApiVersion(enum.Enum):
-    """Who puts the TPU's part of an exported graph on the TPU.
+    """Decides who puts the TPU's part of an exported graph on the TPU.
 
     V1: the estimator, all of model_fn. V2: the model_fn itself, where
     `params["use_tpu"]` says so.

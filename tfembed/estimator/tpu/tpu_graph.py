@@ -78,7 +78,7 @@ def replicate_on_tpu(
 
 
 class _Program:
-    """What is built, and what the program's outputs are.
+    """A program, as built, and its outputs.
 
     Attributes:
       hooks: those that a session needs.
