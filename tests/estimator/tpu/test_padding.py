@@ -161,3 +161,29 @@ def test_features_give_their_padding_to_who_asks_for_it():
 def test_a_feature_of_that_name_is_the_users():
     features = padding.FeaturesWithPadding({"is_padding": 7}, lambda: "mask")
     assert features["is_padding"] == 7
+
+
+@pytest.mark.parametrize("repeat", [False, True])
+@pytest.mark.parametrize("kind", ["sparse", "ragged"])
+def test_rows_of_sparse_and_ragged_features_are_padded(kind, repeat):
+    bags = [[1], [], [2, 3]]
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        given = tf.ragged.constant(bags, dtype=tf.int64)
+        feature = given if kind == "ragged" else given.to_sparse()
+        mask, padded, labels = padding.PaddingSignals.pad_features_and_labels(
+            {"ids": feature}, feature, 8, repeat=repeat
+        )
+        found = [
+            session.run(
+                value
+                if kind == "ragged"
+                else tf.RaggedTensor.from_sparse(value)
+            ).to_list()
+            for value in (padded["ids"], labels)
+        ]
+        mask = session.run(mask)
+
+    more = [*bags, *bags[:2]] if repeat else [[]] * 5
+    assert padded["ids"].shape[0] == 8
+    assert mask.tolist() == [0, 0, 0, 1, 1, 1, 1, 1]
+    assert found == [[*bags, *more]] * 2

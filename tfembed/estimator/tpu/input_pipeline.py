@@ -247,11 +247,11 @@ class InputPipeline:
 def _batch_with_signals(
     inputs: padding.InputsWithStoppingSignals,
 ) -> ReplicaBatch:
-    features, labels = inputs.features_and_labels()
+    features, _ = inputs.features_and_labels()  # Nothing predicts by labels.
     signals = inputs.signals()
     return ReplicaBatch(
         features,
-        labels,
+        None,
         signals["padding_mask"],
         padding.StopSignals.as_scalar_stopping_signal(signals),
     )

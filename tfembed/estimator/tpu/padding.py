@@ -60,15 +60,16 @@ class PaddingSignals:
         """Pads the first dimension of all tensors to `batch_size`.
 
         Args:
-          features, labels: Nested tensors; labels may be None.
+          features, labels: Nested tensors, dense, sparse or ragged; labels may
+            be None.
           batch_size: The rows of a full batch.
-          repeat: Whether rows of the batch are repeated, else rows of zeros are
-            added.
+          repeat: Whether rows of the batch are repeated, else rows of zeros
+            (without values, where they are sparse or ragged) are added.
 
         Returns:
           The padding mask, features and labels.
         """
-        real = tf.shape(_any_tensor(features))[0]
+        real = _count_rows(features)
         fits = tf.debugging.assert_greater_equal(
             batch_size,
             real,
@@ -85,6 +86,10 @@ class PaddingSignals:
         mask.set_shape([batch_size])
 
         def pad(tensor: Any) -> Any:
+            if isinstance(tensor, tf.SparseTensor):
+                return _pad_sparse(tensor, batch_size, real, repeat=repeat)
+            if isinstance(tensor, tf.RaggedTensor):
+                return _pad_ragged(tensor, batch_size, real, repeat=repeat)
             if repeat:
                 padded = tf.gather(tensor, rows % tf.maximum(real, 1))
             else:
@@ -115,13 +120,52 @@ def _pad_end(tensor: Any, ends: list[Any]) -> Any:
     return tf.pad(tensor, ends, constant_values=b"")
 
 
-def _any_tensor(features: Any) -> Any:
-    for tensor in tf.nest.flatten(features):
+def _pad_sparse(
+    tensor: Any, batch_size: int, real: Any, *, repeat: bool
+) -> Any:
+    indices, values = tensor.indices, tensor.values
+    if repeat:
+        # As often as it takes, and then what fits.
+        times = -(-batch_size // tf.maximum(real, 1))
+        first = tf.repeat(tf.range(times) * real, tf.shape(values)[0])
+        rows = tf.tile(indices[:, :1], [times, 1])
+        rows += tf.cast(first, tf.int64)[:, tf.newaxis]
+        others = tf.tile(indices[:, 1:], [times, 1])
+        fits = rows[:, 0] < batch_size
+        indices = tf.boolean_mask(tf.concat([rows, others], 1), fits)
+        values = tf.boolean_mask(tf.tile(values, [times]), fits)
+    shape = tf.concat([[batch_size], tensor.dense_shape[1:]], 0)
+    return tf.SparseTensor(indices, values, shape)
+
+
+def _pad_ragged(
+    tensor: Any, batch_size: int, real: Any, *, repeat: bool
+) -> Any:
+    if repeat:
+        padded = tf.gather(tensor, tf.range(batch_size) % tf.maximum(real, 1))
+        values, splits = padded.values, padded.row_splits
+    else:
+        values, splits = tensor.values, tensor.row_splits
+        ends = tf.repeat(splits[-1:], batch_size - real)
+        splits = tf.concat([splits, ends], 0)
+    splits.set_shape([batch_size + 1])
+    return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
+
+
+def _count_rows(features: Any) -> Any:
+    """Returns the rows of a batch, by its first tensor; dense ones first."""
+    tensors = tf.nest.flatten(features)
+    for tensor in tensors:
         if isinstance(tensor, tf.Tensor):
-            return tensor
+            return tf.shape(tensor)[0]
+    for tensor in tensors:
+        if isinstance(tensor, tf.SparseTensor):
+            return tf.cast(tensor.dense_shape[0], tf.int32)
+        if isinstance(tensor, tf.RaggedTensor):
+            return tensor.nrows(tf.int32)
     raise errors.ArgumentError(
         "Cannot find any Tensor in features dict: at least one feature must be "
-        f"a dense tensor; got {features}."
+        f"a tensor; got {features}."
     )
 
 

@@ -316,13 +316,36 @@ def with_padding(features: Any, mask: Any) -> Any:
 
 def _without_padding(tensor: Any, mask: Any) -> Any:
     """Leaves out the rows of padding; a tensor of other rows stays."""
+    if isinstance(tensor, tf.SparseTensor):
+        return _rows_of_sparse(tensor, tf.equal(mask, 0))
     rows, batch = tensor.shape[0], mask.shape[0]
-    if not rows or not batch or rows % batch:
-        return tensor
     keep = tf.equal(mask, 0)
-    if rows > batch:
+    if rows is None:
+        # Told when the step runs: whether these are rows of the batch.
+        rows = tf.shape(tensor)[0]
+        times = rows // batch
+        row = tf.range(rows) // tf.maximum(times, 1)
+        others = tf.not_equal(times * batch, rows)
+        keep = others | tf.gather(keep, tf.minimum(row, batch - 1))
+    elif not rows or rows % batch:
+        return tensor
+    elif rows > batch:
         keep = tf.repeat(keep, rows // batch)
+    if isinstance(tensor, tf.RaggedTensor):
+        return tf.ragged.boolean_mask(tensor, keep)
     return tf.boolean_mask(tensor, keep)
+
+
+def _rows_of_sparse(tensor: Any, keep: Any) -> Any:
+    kept = tf.cast(keep, tf.int64)
+    stays = tf.gather(keep, tensor.indices[:, 0])
+    indices = tf.boolean_mask(tensor.indices, stays)
+    rows = tf.gather(tf.cumsum(kept, exclusive=True), indices[:, 0])
+    return tf.SparseTensor(
+        tf.concat([rows[:, tf.newaxis], indices[:, 1:]], 1),
+        tf.boolean_mask(tensor.values, stays),
+        tf.concat([[tf.reduce_sum(kept)], tensor.dense_shape[1:]], 0),
+    )
 
 
 @contextlib.contextmanager

@@ -358,11 +358,7 @@ class TPUEstimator(Estimator):
             batch = features.of_replicas[0]
             params = self._params_of_model(context)
             return self._on_cpu(
-                replicated_steps.with_padding(batch.features, None),
-                batch.labels,
-                mode,
-                config,
-                params,
+                batch.features, batch.labels, mode, config, params
             )
         parts = self._parts(features, context, config)
         if mode == ModeKeys.TRAIN:
@@ -516,7 +512,11 @@ class TPUEstimator(Estimator):
 
         def call_model(given: Any) -> Any:
             return self._call_users_model_fn(
-                given, None, ModeKeys.PREDICT, self.config, params
+                replicated_steps.with_padding(given, None),
+                None,
+                ModeKeys.PREDICT,
+                self.config,
+                params,
             )
 
         with tpu_private.inference_context():
@@ -612,6 +612,7 @@ class TPUEstimator(Estimator):
             features = tables.look_up([features])[0]
             if training:
                 features = tables.capture(features)
+        features = replicated_steps.with_padding(features, None)
         spec = self._call_users_model_fn(features, labels, mode, config, params)
         if isinstance(spec, TPUEstimatorSpec):
             spec = spec.as_estimator_spec(**on_host)

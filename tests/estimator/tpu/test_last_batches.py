@@ -1,0 +1,130 @@
+"""Last batches that are not full, in forms that batches may have."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.estimator.tpu import replica_model
+from tests.estimator.tpu.replica_model import X, Y
+from tfembed.estimator import ModeKeys, tpu
+
+v1 = tf.compat.v1
+ROWS = 21
+BAGS = [[i] * (i % 3) for i in range(ROWS)]
+ALL_REPLICAS = pytest.mark.parametrize("replicas", [0, 1, 2])
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch):
+    monkeypatch.delenv("TFEMBED_SIMULATED_CORES", raising=False)
+    monkeypatch.delenv("TFEMBED_SIMULATED_HOSTS", raising=False)
+
+
+def model_of(values_of):
+    """A model_fn that predicts, and averages, a value per row."""
+
+    def model_fn(features, labels, mode, params):
+        values = values_of(features)
+        if mode == ModeKeys.PREDICT:
+            assert labels is None
+            return tpu.TPUEstimatorSpec(mode, predictions={"value": values})
+        return tpu.TPUEstimatorSpec(
+            mode,
+            loss=tf.reduce_mean(values),
+            eval_metrics=(lambda x: {"mean": v1.metrics.mean(x)}, [values]),
+        )
+
+    return model_fn
+
+
+def check(model, input_fn, expected):
+    values = [found["value"] for found in model.predict(input_fn)]
+    np.testing.assert_allclose(values, expected, rtol=1e-6)
+    mean = model.evaluate(input_fn)["mean"]
+    np.testing.assert_allclose(mean, np.mean(expected), rtol=1e-5)
+
+
+@ALL_REPLICAS
+def test_rows_whose_number_is_known_at_run_time_are_all_there_once(
+    tmp_path, replicas
+):
+    def values_of(features):
+        values = tf.numpy_function(
+            lambda x: x.sum(1), [features["x"]], tf.float32
+        )
+        values.set_shape([None])
+        return values
+
+    model = replica_model.make(tmp_path, replicas, model=model_of(values_of))
+
+    check(model, replica_model.some(ROWS), X[:ROWS].sum(1))
+
+
+@ALL_REPLICAS
+@pytest.mark.parametrize("has_dense", [False, True])
+@pytest.mark.parametrize("kind", ["sparse", "ragged"])
+def test_sparse_and_ragged_features_are_padded(
+    tmp_path, kind, has_dense, replicas
+):
+    def input_fn(params):
+        bags = tf.ragged.constant(BAGS, dtype=tf.float32)
+        features = {"bag": bags if kind == "ragged" else bags.to_sparse()}
+        if has_dense:
+            features["x"] = X[:ROWS]
+        data = tf.data.Dataset.from_tensor_slices((features, Y[:ROWS]))
+        return data.batch(params["batch_size"])
+
+    def values_of(features):
+        if kind == "ragged":
+            return tf.reduce_sum(features["bag"], 1)
+        return tf.reshape(tf.sparse.reduce_sum(features["bag"], 1), [-1])
+
+    model = replica_model.make(tmp_path, replicas, model=model_of(values_of))
+
+    check(model, input_fn, [sum(bag) for bag in BAGS])
+
+
+@ALL_REPLICAS
+def test_a_model_fn_without_labels_predicts_from_input_with_labels(
+    tmp_path, replicas
+):
+    def model_fn(features, mode, params):
+        return tpu.TPUEstimatorSpec(mode, predictions={"x": features["x"]})
+
+    model = replica_model.make(tmp_path, replicas, model=model_fn)
+    found = [row["x"] for row in model.predict(replica_model.some(ROWS))]
+
+    np.testing.assert_array_equal(found, X[:ROWS])
+
+
+@pytest.mark.parametrize("replicas", [0, 2])
+def test_a_model_with_tables_knows_its_padding(tmp_path, replicas):
+    experimental = tpu.experimental
+    spec = experimental.EmbeddingConfigSpec(
+        feature_to_config_dict={"id": experimental.FeatureConfig("table")},
+        table_to_config_dict={
+            "table": experimental.TableConfig(
+                64, 2, v1.constant_initializer(0.5), combiner=None
+            )
+        },
+    )
+
+    def input_fn(params):
+        data = tf.data.Dataset.from_tensor_slices(
+            ({"id": np.arange(ROWS)}, Y[:ROWS])
+        )
+        return data.batch(params["batch_size"])
+
+    def model_fn(features, labels, mode, params):
+        weight = 1.0 - tf.cast(features["is_padding"], tf.float32)
+        values = tf.reduce_sum(features["id"], 1)
+        loss = tf.reduce_sum(weight * values) / tf.reduce_sum(weight)
+        return tpu.TPUEstimatorSpec(mode, loss=loss)
+
+    model = replica_model.make(
+        tmp_path, replicas, model=model_fn, embedding_config_spec=spec
+    )
+
+    assert model.evaluate(input_fn)["loss"] == 1.0
