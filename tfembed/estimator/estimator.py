@@ -21,7 +21,10 @@ from tfembed.estimator import (
 )
 from tfembed.estimator.input_state import CheckpointInputPipelineHook
 from tfembed.estimator.progress import ProgressHook
-from tfembed.estimator.replicas import order_reads_before_writes
+from tfembed.estimator.replicas import (
+    order_input_before_writes,
+    order_reads_before_writes,
+)
 from tfembed.estimator.run_config import (
     RunConfig,
     TaskType,
@@ -980,7 +983,8 @@ def _loss_metric(
 
 
 def _order(spec: EstimatorSpec) -> None:
-    """Has a step's summaries see variables as they were before the step."""
+    """Has a step see variables as they were, and change them with a batch."""
+    order_input_before_writes([spec.train_op, spec.loss])
     order_reads_before_writes(
         [
             spec.train_op,

@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfembed.estimator.replicas import order_reads_before_writes
+from tfembed.estimator.replicas import (
+    order_input_before_writes,
+    order_reads_before_writes,
+)
 
 v1 = tf.compat.v1
 TIMES = 30
@@ -181,3 +184,33 @@ def test_a_read_behind_a_loop_stays_behind_the_writes_in_the_loop(frames):
         found = _run([before, after])
 
     assert found == [[3 * i, 3 * i + 3] for i in range(TIMES)]
+
+
+@pytest.mark.parametrize("use_resource", [True, False])
+def test_a_step_whose_input_has_ended_writes_nothing(use_resource, frames):
+    with tf.Graph().as_default(), v1.Session() as session:
+        iterator = v1.data.make_one_shot_iterator(tf.data.Dataset.range(2))
+        variable = _variable(use_resource)
+        in_a_loop = v1.get_variable(
+            "in_a_loop",
+            [],
+            initializer=v1.zeros_initializer(),
+            use_resource=True,
+        )
+
+        def body(i):
+            with tf.control_dependencies([in_a_loop.assign_add(1.0)]):
+                return i + 1
+
+        loop = v1.while_loop(lambda i: i < 3, body, [0])
+        step = tf.group(v1.assign_add(variable, 1), loop, iterator.get_next())
+        order_input_before_writes([step])
+        order_input_before_writes([step])
+        session.run(v1.global_variables_initializer())
+        for _ in range(2):
+            session.run(step)
+        for _ in range(TIMES):
+            with pytest.raises(tf.errors.OutOfRangeError):
+                session.run(step)
+
+        assert session.run(variable) == 2

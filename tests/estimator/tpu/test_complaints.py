@@ -260,6 +260,24 @@ def test_the_end_of_the_input_ends_training(tmp_path, lines):
     assert any("step 4, before step 50" in line for line in lines())
 
 
+@pytest.mark.parametrize("replicas", [0, 1, 2])
+def test_a_step_without_input_is_not_counted(tmp_path, replicas):
+    def model_fn(features, labels, mode, params):
+        loss = tf.reduce_mean((replica_model.linear(features) - labels) ** 2)
+        step = v1.train.get_global_step()
+        optimizer = v1.train.GradientDescentOptimizer(0.1)
+        if params["use_tpu"]:
+            optimizer = v1.tpu.CrossShardOptimizer(optimizer)
+        # BERT counts by itself, with an op that needs no batch.
+        train_op = tf.group(optimizer.minimize(loss), step.assign(step + 1))
+        return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    model = replica_model.make(tmp_path, replicas, model=model_fn)
+    model.train(replica_model.some(48), max_steps=100)
+
+    assert model.get_variable_value("global_step") == 3
+
+
 def test_an_error_of_the_input_is_the_one_that_is_shown(tmp_path):
     def broken(params):
         data = replica_model.train_fn(params)

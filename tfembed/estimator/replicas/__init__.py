@@ -2,6 +2,15 @@
 
 from tfembed.estimator.replicas.simulated import Replicas, replicate
 from tfembed.estimator.replicas.step_graph import COLLECTIVES
-from tfembed.estimator.replicas.variable_order import order_reads_before_writes
+from tfembed.estimator.replicas.variable_order import (
+    order_input_before_writes,
+    order_reads_before_writes,
+)
 
-__all__ = ["COLLECTIVES", "Replicas", "order_reads_before_writes", "replicate"]
+__all__ = [
+    "COLLECTIVES",
+    "Replicas",
+    "order_input_before_writes",
+    "order_reads_before_writes",
+    "replicate",
+]

@@ -26,6 +26,19 @@ _READS = frozenset(
         "_ReadVariablesOp",
     }
 )
+# Ops that take a batch, or say that there is none.
+_TAKES_INPUT = ("IteratorGetNext", "QueueDequeue")
+# Ops that are sure to write; others that take a handle, as the calls of
+# functions, may stand behind a read that hooks fetch without a batch.
+_WRITES = (
+    "Apply",
+    "Assign",
+    "ResourceApply",
+    "ResourceScatter",
+    "ResourceSparseApply",
+    "Scatter",
+    "SparseApply",
+)
 # Ops that hand on a handle or a reference.
 _PASS_ON = frozenset(
     {
@@ -122,6 +135,61 @@ def order_reads_before_writes(
                     if first in behind and first not in then.control_inputs:
                         edges[first, then] = None
     return _add(edges, needs)
+
+
+def order_input_before_writes(
+    outputs: Iterable[tf.Tensor | tf.Operation],
+) -> None:
+    """Adds control edges from batches of the input to writes of variables.
+
+    So a step whose input has ended leaves all variables as they were: also the
+    global step and other variables that do not depend on a batch.
+
+    Args:
+      outputs: tensors and operations of one graph, which no session has run.
+    """
+    ops = needed_ops(outputs)
+    takes = [
+        op for op in ops if op.type.startswith(_TAKES_INPUT) and _is_at_top(op)
+    ]
+    before = set(needed_ops(takes))
+    writes = {
+        write: None
+        for writes in _Uses(ops).writes.values()
+        for write in writes
+        if write.type.startswith(_WRITES)
+        and write not in before
+        and _is_at_top(write)
+    }
+    if not takes or not writes:
+        return
+    with (
+        private.outside_of_contexts(takes[0].graph),
+        tf.device(takes[0].device or None),
+        tf.control_dependencies(takes),
+    ):
+        all_there = tf.no_op("input_is_there")
+    for write in writes:
+        private.add_control_inputs(write, [all_there])
+
+
+def _is_at_top(op: tf.Operation) -> bool:
+    """Whether an op is in no loop, branch or program of a TPU.
+
+    Told by how a handle reaches the op, which copies have in common with what
+    they are copied from.
+    """
+    if private.frames_around(op) or "_tpu_replicate" in op.node_def.attr:
+        return False
+    for tensor in op.inputs:
+        if tensor.dtype != tf.resource and not private.is_ref(tensor):
+            continue
+        before = tensor.op
+        while before.type in _PASS_ON and before.inputs:
+            if before.type not in ("Identity", "RefIdentity"):
+                return False
+            before = before.inputs[0].op
+    return True
 
 
 def _op_of(output: tf.Tensor | tf.Operation) -> tf.Operation:
