@@ -270,7 +270,12 @@ def test_a_handle_of_something_else_is_refused():
 
 
 def test_a_queue_with_a_name_is_found_again():
-    one, other = create(shared_name="of_tests"), create(shared_name="of_tests")
+    one, other = (
+        library.load().tfembed_step_queue_create(
+            "here", most_batches=9, seconds=0.0, shared_name="of_tests"
+        )
+        for _ in range(2)
+    )
     step.put(one, [tf.constant(True)])
     assert step.sizes(other).numpy().tolist() == [1, 0]
 
