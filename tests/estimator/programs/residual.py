@@ -93,7 +93,7 @@ FOLDERS: list[str] = []
 
 
 def averages_of(step):
-    """The moving average, and whose: the weights' and the statistics'."""
+    """The moving average, and the variables that have one."""
     average = tf.train.ExponentialMovingAverage(AVERAGING, num_updates=step)
     return average, [v for v in v1.global_variables() if v is not step]
 

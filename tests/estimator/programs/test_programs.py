@@ -24,13 +24,19 @@ pytestmark = pytest.mark.slow
 STEPS = 20
 
 
-def options(program, replicas):
+def options(program, folder, replicas):
     """What a program's estimator is made with."""
     if program is recommender:
         return {"embedding_config_spec": recommender.spec()}
     if program is broadcast:
         way = tpu.InputPipelineConfig.BROADCAST
-        return {"tpu_config": {"per_host_input_for_training": way}}
+        return {
+            "tpu_config": {
+                "per_host_input_for_training": way,
+                "num_cores_per_replica": 1 if replicas else None,
+            },
+            "params": {"folder": f"{folder}/{replicas}"},
+        }
     if program is volumes and replicas:
         return {"tpu_config": volumes.PARTITION}
     return {}
@@ -46,7 +52,9 @@ def no_environment(monkeypatch):
     "program", [images, transformer, recommender, broadcast, volumes]
 )
 def test_losses_of_replicas_are_those_of_the_whole_batch(tmp_path, program):
-    alone = running.losses(program, tmp_path / "0", 0, **options(program, 0))
+    alone = running.losses(
+        program, tmp_path / "0", 0, **options(program, tmp_path, 0)
+    )
     assert alone[-1] < alone[0]
 
     for replicas in (1, 2, 8):
@@ -54,7 +62,7 @@ def test_losses_of_replicas_are_those_of_the_whole_batch(tmp_path, program):
             program,
             tmp_path / str(replicas),
             replicas,
-            **options(program, replicas),
+            **options(program, tmp_path, replicas),
         )
         np.testing.assert_allclose(found, alone, rtol=1e-5, atol=1e-5)
 
@@ -188,7 +196,7 @@ def test_tables_train_evaluate_and_predict(tmp_path):
             tmp_path / str(replicas),
             replicas,
             iterations=10,
-            **options(recommender, replicas),
+            **options(recommender, tmp_path, replicas),
         )
         model.train(recommender.train_fn, steps=80)
         results.append(model.evaluate(recommender.eval_fn))
@@ -198,6 +206,33 @@ def test_tables_train_evaluate_and_predict(tmp_path):
         np.testing.assert_allclose(
             results[0][name], results[1][name], rtol=1e-4
         )
+
+
+@pytest.mark.parametrize("replicas", [0, 2])
+def test_a_mesh_has_savers_and_summaries_of_its_own(tmp_path, replicas):
+    broadcast.Listener.steps.clear()
+    given = options(broadcast, tmp_path, replicas)
+    found = running.losses(
+        broadcast,
+        tmp_path / "model",
+        replicas,
+        run_config={"save_checkpoints_secs": None},
+        **given,
+    )
+    folder = tmp_path / str(replicas)
+    written = running.scalars(folder)["cost"]
+    weight, bias = replica_model.trained(STEPS, broadcast.BATCH)
+    checkpoint = tf.train.load_checkpoint(str(folder))
+
+    assert sorted(set(broadcast.Listener.steps)) == [0, 10, 20]
+    np.testing.assert_allclose(
+        checkpoint.get_tensor("w"), weight, rtol=1e-5, atol=1e-5
+    )
+    np.testing.assert_allclose(
+        checkpoint.get_tensor("b"), bias, rtol=1e-5, atol=1e-5
+    )
+    assert [step for step, _ in written] == list(range(STEPS))
+    np.testing.assert_allclose([v for _, v in written], found, rtol=1e-5)
 
 
 def test_columns_that_share_a_table_train_alike_on_replicas(tmp_path):

@@ -39,7 +39,7 @@ def eval_fn(params):
 
 
 def overlap(labels, classes):
-    """Of the voxels that either has, those that both have."""
+    """The overlap of classes, and the part of voxels that is right."""
     return {
         "iou": v1.metrics.mean_iou(labels, classes, 2),
         "accuracy": v1.metrics.accuracy(labels, classes),
