@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 IS_FULL = os.environ.get("HYPOTHESIS_PROFILE") == "full"
 ENDS = 30 if IS_FULL else 3
-STEPS = 30 * ENDS
+STEPS = 50 * ENDS
 SAVE = 3
 SECONDS = 120  # The longest that a process may take to its next checkpoint.
 
@@ -123,7 +123,7 @@ def test_training_ended_at_random_moments_has_the_same_weights(
     ]
     expected = -end if end == signal.SIGKILL else 128 + signal.SIGTERM
     assert set(statuses) <= {expected, 0}  # 0: all steps were taken before.
-    assert statuses.count(expected) >= 2
+    assert statuses.count(expected) >= 2 * ENDS // 3
     ended = make(folder, replicas)
     ended.train(shuffled, max_steps=STEPS)
     whole = make(str(tmp_path / "whole"), replicas)
