@@ -127,7 +127,7 @@ def test_further_files_lie_under_assets_extra(model, tmp_path):
         assert file.read() == "read me"
 
 
-def test_a_failed_export_leaves_no_folder_of_its_name(model, tmp_path):
+def test_a_failed_export_leaves_no_folder(model, tmp_path):
     def bad_fn(features, labels, mode):
         v1.get_variable("kernel", [3])
         return linear_model.model_fn(features, labels, mode)
@@ -138,7 +138,7 @@ def test_a_failed_export_leaves_no_folder_of_its_name(model, tmp_path):
         errors.CheckpointError, match=r"(?s)not load all.*infer.*kernel"
     ):
         other.export_saved_model(str(tmp_path), raw_receiver)
-    assert all("temp" in path.name for path in tmp_path.iterdir())
+    assert not list(tmp_path.iterdir())
 
 
 def test_exports_without_what_they_need_are_refused(model, tmp_path):

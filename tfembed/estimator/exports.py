@@ -333,17 +333,22 @@ def write_saved_model(
     """
     export_dir = get_timestamped_export_dir(export_dir_base)
     unfinished = get_temp_export_dir(export_dir)
-    builder = tf.compat.v1.saved_model.Builder(unfinished)
-    add_graphs(builder)
-    builder.save(as_text)
-    for relative, source in (assets_extra or {}).items():
-        target = os.path.join(  # noqa: PTH118 - may be gs:
-            tf.compat.as_bytes(unfinished),
-            b"assets.extra",
-            tf.compat.as_bytes(relative),
-        )
-        tf.io.gfile.makedirs(os.path.dirname(target))  # noqa: PTH120 - may be gs:
-        tf.io.gfile.copy(source, target)
+    try:
+        builder = tf.compat.v1.saved_model.Builder(unfinished)
+        add_graphs(builder)
+        builder.save(as_text)
+        for relative, source in (assets_extra or {}).items():
+            target = os.path.join(  # noqa: PTH118 - may be gs:
+                tf.compat.as_bytes(unfinished),
+                b"assets.extra",
+                tf.compat.as_bytes(relative),
+            )
+            tf.io.gfile.makedirs(os.path.dirname(target))  # noqa: PTH120 - may be gs:
+            tf.io.gfile.copy(source, target)
+    except BaseException:
+        if tf.io.gfile.exists(unfinished):
+            tf.io.gfile.rmtree(unfinished)
+        raise
     tf.io.gfile.rename(unfinished, export_dir)
     return export_dir
 

@@ -172,8 +172,11 @@ def test_cores_that_hosts_cannot_share_are_refused(monkeypatch):
         _ = make().system
 
 
-def test_a_required_tpu_that_is_not_there_is_an_error():
-    config = tpu.RunConfig(require_tpu=True)
+@pytest.mark.parametrize("num_shards", [None, 1])
+def test_a_required_tpu_that_is_not_there_is_an_error(num_shards):
+    config = tpu.RunConfig(
+        require_tpu=True, tpu_config=tpu.TPUConfig(num_shards=num_shards)
+    )
     with pytest.raises(errors.StateError, match="Cannot find any TPU cores"):
         context.find_system(config, "")
 

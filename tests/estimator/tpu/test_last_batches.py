@@ -128,3 +128,55 @@ def test_a_model_with_tables_knows_its_padding(tmp_path, replicas):
     )
 
     assert model.evaluate(input_fn)["loss"] == 1.0
+
+
+@ALL_REPLICAS
+@pytest.mark.parametrize("iterations", [1, 3])
+def test_a_host_call_of_a_prediction_sees_each_batch_once(
+    tmp_path, iterations, replicas
+):
+    seen = []
+
+    def note(x):
+        return tf.numpy_function(lambda rows: seen.append(len(rows)), [x], [])
+
+    def model_fn(features, mode, params):
+        return tpu.TPUEstimatorSpec(
+            mode,
+            predictions={"x": features["x"]},
+            host_call=(note, [features["x"]]),
+        )
+
+    model = replica_model.make(
+        tmp_path, replicas, model=model_fn, iterations=iterations
+    )
+    found = list(model.predict(replica_model.some(37)))
+
+    assert len(found) == 37
+    assert seen == [16, 16, 5]
+
+
+def test_hosts_with_less_data_wait_for_the_others(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFEMBED_SIMULATED_HOSTS", "2")
+    values = X[:, 0] + 3
+
+    def input_fn(params):
+        host = params["context"].current_host
+        rows = values[:21] if host == 0 else values[40:45]
+        data = tf.data.Dataset.from_tensor_slices(({"x": rows}, rows))
+        return data.batch(params["batch_size"])
+
+    model = replica_model.make(
+        tmp_path,
+        2,
+        model=model_of(lambda features: features["x"]),
+        batch=8,
+        tpu_config={
+            "per_host_input_for_training": tpu.InputPipelineConfig.PER_HOST_V2
+        },
+    )
+    expected = np.concatenate([values[:21], values[40:45]]).mean()
+
+    for steps in (None, 9):
+        results = model.evaluate(input_fn, steps=steps)
+        np.testing.assert_allclose(results["mean"], expected, rtol=1e-5)

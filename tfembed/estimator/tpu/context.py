@@ -92,7 +92,11 @@ def find_system(config: RunConfig, master: str) -> TPUSystem:
     tpu_config = config.tpu_config
     per_replica = tpu_config.num_cores_per_replica
     simulated = _from_environment(SIMULATED_CORES)
-    if tpu_config.num_shards == 1 and per_replica is None:
+    if (
+        tpu_config.num_shards == 1
+        and per_replica is None
+        and not config.require_tpu
+    ):
         # One core, whatever else there is; TensorFlow is not asked.
         return TPUSystem(1, 1, 1, is_simulated=True, is_strict=False)
     found = _query(config, master, with_topology=False)

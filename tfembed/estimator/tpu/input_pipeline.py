@@ -96,6 +96,8 @@ class InputPipeline:
         replicas: list[ReplicaBatch] = []
         for index in range(self._plan.num_invocations):
             replicas += self._batches_of_call(index)
+        if self._plan.num_invocations > 1 and self._plan.mode == ModeKeys.EVAL:
+            replicas = self._until_all_end(replicas)
         self._refuse_queues()
         cores = self._context.config.tpu_config.num_cores_per_replica
         dims = self._context.config.tpu_config.input_partition_dims
@@ -187,7 +189,12 @@ class InputPipeline:
             return lambda: _batch_with_signals(inputs)
         if mode == ModeKeys.EVAL and self._batch_axis is None:
             iterator = tf.compat.v1.data.make_initializable_iterator(
-                padding.pad_dataset(result, size, num_batches)
+                padding.pad_dataset(
+                    result,
+                    size,
+                    num_batches,
+                    is_endless=self._plan.num_invocations > 1,
+                )
             )
             self._start(iterator)
             return lambda: ReplicaBatch(
@@ -201,6 +208,29 @@ class InputPipeline:
 
     def _start(self, iterator: Any) -> None:
         self._hooks.append(input_functions.DatasetInitializerHook(iterator))
+
+    def _until_all_end(self, batches: list[ReplicaBatch]) -> list[ReplicaBatch]:
+        """Ends the input where each host has batches of padding alone."""
+        masks = [batch.mask for batch in batches if batch.mask is not None]
+        if len(masks) < len(batches):
+            return batches
+        nothing = tf.compat.v1.data.make_initializable_iterator(
+            tf.data.Dataset.from_tensors(True).take(0)
+        )
+        self._start(nothing)
+        has_ended = tf.reduce_all(tf.equal(tf.concat(masks, 0), 1))
+        check = tf.cond(has_ended, nothing.get_next, lambda: tf.constant(False))
+        with tf.control_dependencies([check]):
+            return [
+                ReplicaBatch(
+                    **tf.nest.map_structure(
+                        lambda t: t if t is None else tf.identity(t),
+                        vars(batch),
+                        expand_composites=True,
+                    )
+                )
+                for batch in batches
+            ]
 
     def _split(self, batch: ReplicaBatch, count: int) -> list[ReplicaBatch]:
         """Deals a host's batch to its replicas."""

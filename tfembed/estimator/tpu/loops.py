@@ -13,7 +13,7 @@ from tfembed.estimator import private
 from tfembed.estimator.tpu import iterations
 
 _COLLECTION = "tpu_estimator_iterations_per_loop"
-_STOPPING = "tpu_estimator_stopping"
+_STEP_OF_PREDICTION = "tpu_estimator_step_of_prediction"
 
 
 def iterations_per_loop_variable() -> Any:
@@ -308,9 +308,10 @@ class SetIterationsHook(tf.compat.v1.train.SessionRunHook):
         self._iterations.load(self._num_steps, session=session)
 
 
-def stopping_signal(graph: Any) -> Any:
-    """Returns the signal of a graph's `StoppingPredictHook`."""
-    return graph.get_collection(_STOPPING)[0]
+def step_of_prediction(graph: Any) -> list[Any]:
+    """Returns what each batch runs beside predictions; the signal comes first."""
+    fetches: list[Any] = graph.get_collection(_STEP_OF_PREDICTION)
+    return fetches
 
 
 class StoppingPredictHook(tf.compat.v1.train.SessionRunHook):
@@ -318,11 +319,14 @@ class StoppingPredictHook(tf.compat.v1.train.SessionRunHook):
 
     Args:
       stopping: The batch's signal, a bool tensor.
+      host_ops: Ops of the host that go with a batch; a `HostOpsHook` runs them
+        with those batches that hooks see.
     """
 
-    def __init__(self, stopping: Any) -> None:
+    def __init__(self, stopping: Any, host_ops: Any = ()) -> None:
         self._stopping = stopping
-        stopping.graph.add_to_collection(_STOPPING, stopping)
+        for fetch in (stopping, *host_ops):
+            stopping.graph.add_to_collection(_STEP_OF_PREDICTION, fetch)
 
     def before_run(self, run_context: Any) -> Any:
         """Asks for the signal."""

@@ -266,12 +266,21 @@ def _with_signals(
     return batch
 
 
-def pad_dataset(dataset: Any, batch_size: int, num_batches: int) -> Any:
+def pad_dataset(
+    dataset: Any, batch_size: int, num_batches: int, *, is_endless: bool = False
+) -> Any:
     """Fills up the last batch, and the last step of `num_batches` batches.
 
     A row of padding repeats a row of the data: a model that divides by a length
     or takes a logarithm meets no zeros. Batches whose size is static stay as
     they are.
+
+    Args:
+      dataset: The user's, of features or (features, labels).
+      batch_size: The rows of a full batch.
+      num_batches: How many batches a step takes.
+      is_endless: Whether batches of padding follow without an end, as other
+        hosts may have more data.
 
     Returns:
       A dataset of dicts with `features`, `labels` if there are, and `mask`, if
@@ -290,7 +299,7 @@ def pad_dataset(dataset: Any, batch_size: int, num_batches: int) -> Any:
                 )
             else:
                 mask = tf.zeros([rows], tf.int32)
-            if rows is None or num_batches > 1:
+            if rows is None or num_batches > 1 or is_endless:
                 batch["mask"] = tf.ones_like(mask) if is_extra else mask
             batch["features"] = features
             if labels is not None:
@@ -300,8 +309,9 @@ def pad_dataset(dataset: Any, batch_size: int, num_batches: int) -> Any:
         return with_mask
 
     padded = dataset.map(add(False))
-    if num_batches > 1:
-        extra = dataset.take(1).map(add(True)).repeat(num_batches - 1)
+    if num_batches > 1 or is_endless:
+        count = None if is_endless else num_batches - 1
+        extra = dataset.take(1).map(add(True)).repeat(count)
         padded = padded.concatenate(extra)
     return padded
 

@@ -248,11 +248,19 @@ class _Step:
         masks = self.masks[:1] if self._is_broadcast else self.masks
         return [tf.reduce_sum(1 - mask) for mask in masks]
 
-    def host_call(self, call: HostCall | None, name: str) -> Any:
+    def host_call(
+        self, call: HostCall | None, name: str, *, unless: Any = None
+    ) -> Any:
         """Calls a function of the host with the tensors of all replicas.
 
         Rows of padding are left out, where a tensor has the rows of the batch
         or a multiple of them. A function that names a host feature gets it.
+
+        Args:
+          call: The function, or None.
+          name: Under which name replicas hand its tensors out.
+          unless: A bool tensor; where it is true, ops that use the tensors do
+            not run.
         """
         if call is None:
             return None
@@ -262,6 +270,12 @@ class _Step:
         if mask is not None:
             tensors = [_without_padding(tensor, mask) for tensor in tensors]
             more = {k: _without_padding(v, mask) for k, v in more.items()}
+        if unless is not None:
+            tensors, more = tf.nest.map_structure(
+                lambda t: tf.raw_ops.Switch(data=t, pred=unless).output_false,
+                (tensors, more),
+                expand_composites=True,
+            )
         with refusing_v1_summaries(name):
             return call(tensors, **more)
 
@@ -594,10 +608,15 @@ def predict_step(parts: StepParts) -> EstimatorSpec:
         predictions = tf.nest.map_structure(
             lambda tensor: _without_padding(tensor, mask), predictions
         )
-    host_ops = step.host_call(_calls(spec).get("host_call"), "host_call")
     stopping = parts.batches.of_replicas[0].stopping
-    hooks: tuple[Any, ...] = (loops.StoppingPredictHook(stopping),)
-    if host_ops is not None:
+    made = step.host_call(
+        _calls(spec).get("host_call"), "host_call", unless=stopping
+    )
+    ops = [op for op in tf.nest.flatten(made) if op is not None]
+    # As one op: the tensors that do not run could not be fetched.
+    host_ops = [tf.group(*ops)] if ops else []
+    hooks: tuple[Any, ...] = (loops.StoppingPredictHook(stopping, host_ops),)
+    if host_ops:
         hooks += (loops.HostOpsHook(host_ops),)
     return EstimatorSpec(
         ModeKeys.PREDICT,

@@ -410,19 +410,19 @@ class TPUEstimator(Estimator):
         if context.is_running_on_cpu or self._iterations.unit != "count":
             yield from super()._run_predictions(session, predictions, graph)
             return
-        fetches = [predictions, loops.stopping_signal(graph)]
+        fetches = [predictions, loops.step_of_prediction(graph)]
         while not session.should_stop():
             for i in range(self._iterations.value):
                 with graph.as_default():
                     if i == 0:
                         batch = session.run(predictions)
                     else:
-                        batch, stops = session.run_step_fn(
+                        batch, signals = session.run_step_fn(
                             lambda step_context: step_context.session.run(
                                 fetches
                             )
                         )
-                        if stops:
+                        if signals[0]:
                             return
                 yield batch
 
