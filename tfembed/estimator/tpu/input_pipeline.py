@@ -224,7 +224,7 @@ class InputPipeline:
             return [
                 ReplicaBatch(
                     **tf.nest.map_structure(
-                        lambda t: t if t is None else tf.identity(t),
+                        _beside,
                         vars(batch),
                         expand_composites=True,
                     )
@@ -285,6 +285,14 @@ def _batch_with_signals(
         signals["padding_mask"],
         padding.StopSignals.as_scalar_stopping_signal(signals),
     )
+
+
+def _beside(tensor: Any) -> Any:
+    """Passes a tensor on, on its device."""
+    if tensor is None:
+        return None
+    with tf.device(tensor.device or None):
+        return tf.identity(tensor)
 
 
 def _tensors_of(batches: list[ReplicaBatch]) -> list[Any]:
