@@ -543,13 +543,17 @@ def test_columns_have_the_names_of_the_cpu_and_their_checkpoints_fit(tmp_path):
             session.run(v1.local_variables_initializer())
             saver.restore(session, first)
             session.run(train)
-            np.testing.assert_allclose(session.run(layer), expected, rtol=1e-6)
+            np.testing.assert_allclose(
+                session.run(layer), expected, rtol=1e-6, atol=1e-7
+            )
             second = saver.save(session, f"{path}-tpu")
     with tf.Graph().as_default():
         layer, _ = built(on_tpu=False)
         with v1.Session() as session:
             v1.train.Saver().restore(session, second)
-            np.testing.assert_allclose(session.run(layer), expected, rtol=1e-6)
+            np.testing.assert_allclose(
+                session.run(layer), expected, rtol=1e-6, atol=1e-7
+            )
     assert dict(tf.train.list_variables(first)) == dict(
         tf.train.list_variables(second)
     )
