@@ -146,3 +146,14 @@ def test_modules_have_what_is_called_in_them():
     assert "VariableV2" in private.device_setter.STANDARD_PS_OPS
     assert not private.tensor_tracer.TensorTracer.is_enabled()
     assert private.mode_keys.EstimatorModeKeys.PREDICT == "infer"
+
+
+def test_keras_counts_names_from_the_first_and_then_goes_on():
+    keras = pytest.importorskip("keras")
+    before = keras.backend.get_uid("fresh")
+
+    with private.fresh_keras_state():
+        inside = keras.backend.get_uid("fresh")
+
+    assert inside == 1
+    assert keras.backend.get_uid("fresh") == before + 1

@@ -20,6 +20,7 @@ from tfembed.estimator import (
     summaries,
 )
 from tfembed.estimator.input_state import CheckpointInputPipelineHook
+from tfembed.estimator.keras_layers import call_with_keras_layers
 from tfembed.estimator.progress import ProgressHook
 from tfembed.estimator.replicas import (
     order_input_before_writes,
@@ -452,15 +453,18 @@ class Estimator:
                 " Add the argument `labels`, or return features only."
             )
         tf.compat.v1.logging.info("Calling model_fn.")
-        spec = input_functions.call_with_known(
-            self._model_fn,
-            {
-                "features": features,
-                "labels": labels,
-                "mode": mode,
-                "params": self.params,
-                "config": config,
-            },
+        given = {
+            "features": features,
+            "labels": labels,
+            "mode": mode,
+            "params": self.params,
+            "config": config,
+        }
+        spec = call_with_keras_layers(
+            lambda: input_functions.call_with_known(self._model_fn, given),
+            mode,
+            self._config.tf_random_seed,
+            strategies.replica_number(),
         )
         tf.compat.v1.logging.info("Done calling model_fn.")
         if not isinstance(spec, EstimatorSpec):

@@ -8,8 +8,10 @@ named here, not the functions.
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -161,3 +163,38 @@ def iterator_saveable(handle: Any, policy: str) -> Any:
 def add_train_op(builder: Any, train_op: Any) -> None:
     """Has a SavedModel's builder list the op of a training step."""
     builder._add_train_op(train_op)
+
+
+# What Keras 3 counts names by, and the variable that ops without a seed share.
+_KERAS_STATE = ("object_name_uids", "global_seed_generator")
+
+
+@contextlib.contextmanager
+def fresh_keras_state() -> Iterator[None]:
+    """Inside, Keras 3 numbers names from the first; afterwards as before.
+
+    Keras may be imported inside.
+    """
+    before = [_keras_attribute(name) for name in _KERAS_STATE]
+    for name in _KERAS_STATE:
+        _set_keras_attribute(name, None)
+    try:
+        yield
+    finally:
+        for name, value in zip(_KERAS_STATE, before):
+            _set_keras_attribute(name, value)
+
+
+def _keras_state() -> Any:
+    return sys.modules.get("keras.src.backend.common.global_state")
+
+
+def _keras_attribute(name: str) -> Any:
+    state = _keras_state()
+    return None if state is None else state.get_global_attribute(name)
+
+
+def _set_keras_attribute(name: str, value: Any) -> None:
+    state = _keras_state()
+    if state is not None:
+        state.set_global_attribute(name, value)

@@ -114,3 +114,11 @@ def test_variables_are_resources_inside_and_outer_getters_are_asked(graph):
 
     assert variable.handle.dtype == tf.resource
     assert asked == ["v"]
+
+
+def test_a_replica_number_is_an_op_of_its_own():
+    with tf.Graph().as_default():
+        found = private.replica_id()
+
+    assert found.op.type == "XlaReplicaId"
+    assert found.dtype == tf.int32

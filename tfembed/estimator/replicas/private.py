@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.core.framework import attr_value_pb2
 from tensorflow.python.framework import op_def_registry
 from tensorflow.python.ops import control_flow_ops
@@ -152,6 +153,11 @@ def use_instead(old: tf.Operation, new: tf.Operation) -> None:
 def op_def(op_type: str) -> Any:
     """The OpDef of a type of ops; None for a function's name."""
     return op_def_registry.get(op_type)
+
+
+def replica_id() -> Any:
+    """The number of the replica that a step's op is run for."""
+    return gen_xla_ops.xla_replica_id()
 
 
 def shard_context(replicas: int) -> Any:

@@ -16,7 +16,9 @@ from tfembed.estimator import exports, input_functions, private
 from tfembed.estimator.embeddings.config_spec import EmbeddingConfigSpec
 from tfembed.estimator.embeddings.host_tables import HostTables
 from tfembed.estimator.estimator import Estimator, metric_ops
+from tfembed.estimator.keras_layers import call_with_keras_layers
 from tfembed.estimator.replicas import order_reads_before_writes
+from tfembed.estimator.replicas import private as replicas_private
 from tfembed.estimator.spec import EstimatorSpec, ModeKeys
 from tfembed.estimator.tpu import export, iterations, loops, replicated_steps
 from tfembed.estimator.tpu import private as tpu_private
@@ -538,7 +540,12 @@ class TPUEstimator(Estimator):
             context,
             batches,
             lambda features, labels: self._call_users_model_fn(
-                features, labels, context.mode, config, params
+                features,
+                labels,
+                context.mode,
+                config,
+                params,
+                context.num_replicas,
             ),
             self._tables(context),
             self._host_features,
@@ -565,7 +572,13 @@ class TPUEstimator(Estimator):
         return params
 
     def _call_users_model_fn(
-        self, features: Any, labels: Any, mode: str, config: Any, params: Any
+        self,
+        features: Any,
+        labels: Any,
+        mode: str,
+        config: Any,
+        params: Any,
+        num_replicas: int = 1,
     ) -> Any:
         names = private.fn_args(self._model_fn)
         if labels is not None and "labels" not in names:
@@ -579,15 +592,18 @@ class TPUEstimator(Estimator):
                 "argument, required by TPUEstimator to pass batch size as "
                 "params['batch_size']."
             )
-        return input_functions.call_with_known(
-            self._model_fn,
-            {
-                "features": features,
-                "labels": labels,
-                "mode": mode,
-                "params": params,
-                "config": copy.deepcopy(config),
-            },
+        given = {
+            "features": features,
+            "labels": labels,
+            "mode": mode,
+            "params": params,
+            "config": copy.deepcopy(config),
+        }
+        return call_with_keras_layers(
+            lambda: input_functions.call_with_known(self._model_fn, given),
+            mode,
+            self._config.tf_random_seed,
+            replicas_private.replica_id if num_replicas > 1 else None,
         )
 
     def _on_cpu(

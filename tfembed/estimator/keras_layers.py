@@ -1,0 +1,220 @@
+"""Keras 3 layers inside of a model_fn.
+
+Keras 3 knows no graphs of TensorFlow 1: layers' names go on counting from graph
+to graph, and what a layer assigns (moving statistics, the state of random seeds)
+is an op that nothing runs. `call_with_keras_layers` gives each graph the same
+names, and makes assignments part of the step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed.errors import StateError, UnsupportedError
+from tfembed.estimator import private
+from tfembed.estimator.replicas import private as replicas_private
+from tfembed.estimator.replicas.variable_order import is_read, variable_behind
+from tfembed.estimator.spec import ModeKeys
+
+_TENSORFLOW = os.path.dirname(tf.__file__) + os.sep  # noqa: PTH120 - a prefix
+_WRITES = ("Assign", "ResourceScatter")
+# Far apart, so that seeds of replicas do not meet those of other layers.
+_SEED_STEP = 0x9E3779B1
+
+
+def call_with_keras_layers(
+    call: Callable[[], Any],
+    mode: str,
+    seed: int | None,
+    replica: Callable[[], Any] | None = None,
+) -> Any:
+    """Calls a model_fn, in which layers of Keras 3 may be made.
+
+    - Layers have the same names in each graph, and so have their variables.
+    - Initial values and seeds that Keras draws follow from `seed`.
+    - In mode TRAIN, what layers assign joins the spec's train_op.
+    - In any mode, a draw of random numbers advances its seed. On replicas, each
+      draws other numbers.
+    - Reads and assignments of a variable that layers assign keep the order in
+      which they were made, as in eager mode.
+
+    Args:
+      call: Calls the model_fn; returns its spec.
+      mode: The `ModeKeys`.
+      seed: `RunConfig.tf_random_seed`.
+      replica: Returns the number of the replica that runs, where there are
+        several.
+
+    Returns:
+      The spec.
+
+    Raises:
+      tfembed.errors.StateError: (also RuntimeError) a layer was made before, in
+        eager mode or in another graph.
+      tfembed.errors.UnsupportedError: A layer assigns in a loop or branch of
+        version 1.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    first = len(graph.get_operations())
+    with private.fresh_keras_state(), _seeded(seed):
+        try:
+            spec = call()
+        except (RuntimeError, ValueError) as error:
+            if _is_of_another_graph(error):
+                raise StateError(
+                    "model_fn uses a layer of Keras 3 that was made outside of "
+                    "it, and whose variables are not of this graph. Make "
+                    "layers inside of model_fn, in each call."
+                ) from error
+            raise
+    if "keras" not in sys.modules:
+        return spec
+    ops = graph.get_operations()[first:]
+    writes = [op for op in ops if _is_keras_write(op)]
+    if not writes:
+        return spec
+    _refuse_frames(writes)
+    for variable in dict.fromkeys(
+        variable_behind(op.inputs[0]) for op in writes
+    ):
+        own = [op for op in writes if variable_behind(op.inputs[0]) is variable]
+        _order_as_made(ops, variable, own)
+        if variable.get_attr("dtype").is_integer:
+            _advance_seeds(ops, variable, own, replica)
+    if mode == ModeKeys.TRAIN and getattr(spec, "train_op", None) is not None:
+        spec = spec._replace(train_op=tf.group(spec.train_op, *writes))
+    return spec
+
+
+@contextlib.contextmanager
+def _seeded(seed: int | None) -> Iterator[None]:
+    """Seeds Python's random numbers, from which Keras draws its seeds."""
+    if seed is None:
+        yield
+        return
+    before = random.getstate()
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(before)
+
+
+def _is_of_another_graph(error: Exception) -> bool:
+    text = str(error)
+    frames = error.__traceback__
+    of_keras = False
+    while frames is not None:
+        of_keras |= _is_of_keras(frames.tb_frame.f_code.co_filename)
+        frames = frames.tb_next
+    return of_keras and (
+        "EagerTensor" in text or "same graph" in text or "out of scope" in text
+    )
+
+
+def _is_of_keras(filename: str) -> bool:
+    keras: Any = sys.modules.get("keras")
+    folder = os.path.dirname(keras.__file__) if keras else ""  # noqa: PTH120
+    return bool(folder) and filename.startswith(folder + os.sep)
+
+
+def _is_keras_write(op: tf.Operation) -> bool:
+    """Whether a layer assigned here, and not an initializer or a Saver.
+
+    Such an op is of no use to others: Keras hands out the value alone.
+    """
+    if not op.type.startswith(_WRITES) or not op.inputs:
+        return False
+    if variable_behind(op.inputs[0]) is None:
+        return False
+    for frame in reversed(list(op.traceback)):
+        if frame.name == "_init_from_args":
+            return False
+        if not frame.filename.startswith(_TENSORFLOW):
+            return _is_of_keras(frame.filename)
+    return False
+
+
+def _refuse_frames(writes: Sequence[tf.Operation]) -> None:
+    for op in writes:
+        if replicas_private.frames_around(op):
+            raise UnsupportedError(
+                f"A layer of Keras 3 assigns a variable ('{op.name}') inside "
+                "of a loop or branch of tf.compat.v1. Call the layer outside "
+                "of it, or use tf.cond and tf.while_loop with "
+                "tf.compat.v1.enable_control_flow_v2()."
+            )
+
+
+def _order_as_made(
+    ops: Sequence[tf.Operation],
+    variable: tf.Operation,
+    writes: Sequence[tf.Operation],
+) -> None:
+    """Runs reads and writes of a variable in the order of their making."""
+    own, last, reads = set(writes), None, []
+    for op in ops:
+        if not _takes(op, variable) or replicas_private.frames_around(op):
+            continue
+        if op in own:
+            before = [*reads, *([] if last is None else [last])]
+            replicas_private.add_control_inputs(op, before)
+            last, reads = op, []
+        elif is_read(op) and op.type != "VarIsInitializedOp":
+            if last is not None:
+                replicas_private.add_control_inputs(op, [last])
+            reads.append(op)
+
+
+def _takes(op: tf.Operation, variable: tf.Operation) -> bool:
+    return any(
+        tensor.dtype == tf.resource and variable_behind(tensor) is variable
+        for tensor in op.inputs
+    )
+
+
+def _advance_seeds(
+    ops: Sequence[tf.Operation],
+    variable: tf.Operation,
+    writes: Sequence[tf.Operation],
+    replica: Callable[[], Any] | None,
+) -> None:
+    """Has whatever uses a seed advance it, and replicas use seeds apart.
+
+    Keras reads a seed, assigns the next, and draws with what it read: ops that
+    are made behind the assignment and use values from before it draw.
+    """
+    own = set(writes)
+    behind: dict[tf.Operation, tf.Operation] = {}
+    read: dict[tf.Operation, None] = {}
+    for op in ops:
+        if op in own:
+            behind.update(dict.fromkeys(read, op))
+            read = {}
+            continue
+        if is_read(op) and _takes(op, variable):
+            read[op] = None
+            continue
+        for index, tensor in enumerate(list(op.inputs)):
+            if tensor.op in read:
+                read[op] = None
+            elif tensor.op in behind:
+                replicas_private.add_control_inputs(op, [behind[tensor.op]])
+                if replica is not None:
+                    replicas_private.replace_input(
+                        op, index, _of_replica(tensor, replica)
+                    )
+
+
+def _of_replica(seed: Any, replica: Callable[[], Any]) -> Any:
+    """Returns a replica's own seed."""
+    with tf.name_scope("seed_of_replica"):
+        step = tf.cast(replica(), tf.int64) * _SEED_STEP
+        return seed + tf.cast(step % (2**31 - 1), seed.dtype)
