@@ -12,7 +12,7 @@ import contextlib
 import os
 import random
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from typing import Any
 
 import tensorflow as tf
@@ -25,6 +25,7 @@ from tfembed.estimator.spec import ModeKeys
 
 _TENSORFLOW = os.path.dirname(tf.__file__) + os.sep  # noqa: PTH120 - a prefix
 _WRITES = ("Assign", "ResourceScatter")
+_SEED = "seed_generator_state"  # As keras.random.SeedGenerator names it.
 # Far apart, so that seeds of replicas do not meet those of other layers.
 _SEED_STEP = 0x9E3779B1
 
@@ -81,13 +82,18 @@ def call_with_keras_layers(
     if not writes:
         return spec
     _refuse_frames(writes)
-    for variable in dict.fromkeys(
-        variable_behind(op.inputs[0]) for op in writes
-    ):
-        own = [op for op in writes if variable_behind(op.inputs[0]) is variable]
-        _order_as_made(ops, variable, own)
-        if variable.get_attr("dtype").is_integer:
-            _advance_seeds(ops, variable, own, replica)
+    users: dict[Any, list[tf.Operation]] = {
+        variable_behind(op.inputs[0]): [] for op in writes
+    }
+    for op in ops:
+        for tensor in op.inputs:
+            if tensor.dtype == tf.resource:
+                users.get(variable_behind(tensor), []).append(op)
+    for variable, uses in users.items():
+        own = {op for op in writes if op in uses}
+        _order_as_made(uses, own)
+        if _SEED in variable.name:
+            _advance_seeds(ops, set(uses), own, replica)
     if mode == ModeKeys.TRAIN and getattr(spec, "train_op", None) is not None:
         spec = spec._replace(train_op=tf.group(spec.train_op, *writes))
     return spec
@@ -154,36 +160,26 @@ def _refuse_frames(writes: Sequence[tf.Operation]) -> None:
 
 
 def _order_as_made(
-    ops: Sequence[tf.Operation],
-    variable: tf.Operation,
-    writes: Sequence[tf.Operation],
+    uses: Sequence[tf.Operation], writes: Set[tf.Operation]
 ) -> None:
     """Runs reads and writes of a variable in the order of their making."""
-    own, last, reads = set(writes), None, []
-    for op in ops:
-        if not _takes(op, variable) or replicas_private.frames_around(op):
+    last: list[tf.Operation] = []
+    reads: list[tf.Operation] = []
+    for op in uses:
+        if replicas_private.frames_around(op):
             continue
-        if op in own:
-            before = [*reads, *([] if last is None else [last])]
-            replicas_private.add_control_inputs(op, before)
-            last, reads = op, []
+        if op in writes:
+            replicas_private.add_control_inputs(op, [*reads, *last])
+            last, reads = [op], []
         elif is_read(op) and op.type != "VarIsInitializedOp":
-            if last is not None:
-                replicas_private.add_control_inputs(op, [last])
+            replicas_private.add_control_inputs(op, last)
             reads.append(op)
-
-
-def _takes(op: tf.Operation, variable: tf.Operation) -> bool:
-    return any(
-        tensor.dtype == tf.resource and variable_behind(tensor) is variable
-        for tensor in op.inputs
-    )
 
 
 def _advance_seeds(
     ops: Sequence[tf.Operation],
-    variable: tf.Operation,
-    writes: Sequence[tf.Operation],
+    uses: Set[tf.Operation],
+    writes: Set[tf.Operation],
     replica: Callable[[], Any] | None,
 ) -> None:
     """Has whatever uses a seed advance it, and replicas use seeds apart.
@@ -191,15 +187,14 @@ def _advance_seeds(
     Keras reads a seed, assigns the next, and draws with what it read: ops that
     are made behind the assignment and use values from before it draw.
     """
-    own = set(writes)
     behind: dict[tf.Operation, tf.Operation] = {}
     read: dict[tf.Operation, None] = {}
     for op in ops:
-        if op in own:
+        if op in writes:
             behind.update(dict.fromkeys(read, op))
             read = {}
             continue
-        if is_read(op) and _takes(op, variable):
+        if op in uses and is_read(op):
             read[op] = None
             continue
         for index, tensor in enumerate(list(op.inputs)):

@@ -85,8 +85,12 @@ class TPUEstimator(Estimator):
       host_features: Names of features that stay on the host, such as strings.
         The model_fn does not get them; predictions and functions of the host
         that name them do.
+      model: Refused: a model object runs under a `tf.distribute.Strategy`, its
+        layers in a model_fn.
 
     Raises:
+      tfembed.errors.UnsupportedError: (also NotImplementedError) `model` is
+        given.
       ValueError: Arguments do not go together; the text says what to change.
       TypeError: A batch size is not an integer.
     """
@@ -111,7 +115,16 @@ class TPUEstimator(Estimator):
             ExportSavedModelApiVersion.V1
         ),
         host_features: Sequence[str] = (),
+        model: Any = None,
     ) -> None:
+        if model is not None:
+            raise errors.UnsupportedError(
+                "TPUEstimator runs model_fns; `model` was given: "
+                f"{model!r}. Make its layers inside of a model_fn (layers of "
+                "Keras 3 and tf_keras are taken), or train the model itself "
+                "under a tf.distribute.Strategy, with tfembed.TPUEmbedding or "
+                "tfembed.keras.layers for its tables."
+            )
         if not isinstance(config, RunConfig):
             raise errors.ArgumentError(
                 "`config` must be provided with type `tpu_config.RunConfig`: "
