@@ -359,28 +359,35 @@ def test_updates_in_a_loop_of_version_1_are_refused(tmp_path):
         make(looping, tmp_path).train(batches, steps=1)
 
 
-def test_replicas_of_a_strategy_draw_masks_of_their_own(tmp_path):
-    drawn = []
-
-    class Read(v1.train.SessionRunHook):
-        def before_run(self, run_context):
-            return v1.train.SessionRunArgs(v1.get_collection("first"))
-
-        def after_run(self, run_context, run_values):
-            drawn.extend(mask.tobytes() for mask in run_values.results)
-
+def _mirrored(model_fn, folder):
     def of_cpu(features, labels, mode, params):
-        return masked(features, labels, mode, params).as_estimator_spec()
+        return model_fn(features, labels, mode, params).as_estimator_spec()
 
     config = estimator_lib.RunConfig(
-        tf_random_seed=5,
         save_summary_steps=0,
         train_distribute=tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]),
     )
-    model = estimator_lib.Estimator(of_cpu, str(tmp_path), config, {})
-    model.train(batches, steps=2, hooks=[Read()])
+    return estimator_lib.Estimator(of_cpu, str(folder), config, {})
 
-    assert len(set(drawn)) == len(drawn) == 4
+
+@pytest.mark.parametrize("model_fn", [normalized, masked])
+def test_updates_under_a_strategy_are_refused(model_fn, tmp_path):
+    with pytest.raises(errors.UnsupportedError, match="TPUEstimator"):
+        _mirrored(model_fn, tmp_path).train(batches, steps=1)
+
+
+def test_layers_without_updates_train_under_a_strategy(tmp_path):
+    model = _mirrored(linear, tmp_path)
+    model.train(batches, steps=1)
+
+    # A step sums the gradients of two batches, each loss scaled by a half.
+    slope = np.zeros(1)
+    for batch in range(2):
+        both = np.concatenate([X[batch], TABLE[IDS[batch]]], 1)
+        slope += (both.sum(1, keepdims=True) - Y[batch]).mean(0)
+    np.testing.assert_allclose(
+        model.get_variable_value("dense/bias"), -RATE * slope, rtol=1e-4
+    )
 
 
 def test_an_optimizer_of_keras_steps_as_in_eager_mode(tmp_path):

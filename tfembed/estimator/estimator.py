@@ -464,7 +464,6 @@ class Estimator:
             lambda: input_functions.call_with_known(self._model_fn, given),
             mode,
             self._config.tf_random_seed,
-            strategies.replica_number(),
         )
         tf.compat.v1.logging.info("Done calling model_fn.")
         if not isinstance(spec, EstimatorSpec):

@@ -60,7 +60,7 @@ def call_with_keras_layers(
       tfembed.errors.StateError: (also RuntimeError) a layer was made before, in
         eager mode or in another graph.
       tfembed.errors.UnsupportedError: A layer assigns in a loop or branch of
-        version 1.
+        version 1, or under a strategy of several replicas.
     """
     graph = tf.compat.v1.get_default_graph()
     first = len(graph.get_operations())
@@ -82,6 +82,7 @@ def call_with_keras_layers(
     if not writes:
         return spec
     _refuse_frames(writes)
+    _refuse_strategy(writes)
     users: dict[Any, list[tf.Operation]] = {
         variable_behind(op.inputs[0]): [] for op in writes
     }
@@ -157,6 +158,18 @@ def _refuse_frames(writes: Sequence[tf.Operation]) -> None:
                 "of it, or use tf.cond and tf.while_loop with "
                 "tf.compat.v1.enable_control_flow_v2()."
             )
+
+
+def _refuse_strategy(writes: Sequence[tf.Operation]) -> None:
+    """Refuses updates where each replica's thread adds ops to one graph."""
+    context = tf.distribute.get_replica_context()
+    if context is not None and context.num_replicas_in_sync > 1:
+        raise UnsupportedError(
+            f"A layer of Keras 3 assigns a variable ('{writes[0].name}') in a "
+            f"model_fn under a strategy of {context.num_replicas_in_sync} "
+            "replicas, whose ops cannot be told apart. Use the layer of "
+            "tf_keras there, or a TPUEstimator, whose replicas take it."
+        )
 
 
 def _order_as_made(

@@ -96,14 +96,6 @@ def call_per_replica(
     )
 
 
-def replica_number() -> Callable[[], Any] | None:
-    """Returns what gives the replica's number; None if there is one replica."""
-    context = tf.distribute.get_replica_context()
-    if context is None or context.num_replicas_in_sync == 1:
-        return None
-    return lambda: context.replica_id_in_sync_group
-
-
 def training_spec(strategy: Any, grouped: Any) -> EstimatorSpec:
     """Joins what replicas returned in mode TRAIN."""
     graph = tf.compat.v1.get_default_graph()
