@@ -64,6 +64,7 @@ ENDED_BY = {
     "evaluate_once": "a public home of TensorFlow 1's session loops",
     "flush_of_writer": "a public list of a v1 graph's writers",
     "fn_args": "inspect.signature, if old model_fns need no partial",
+    "fresh_keras_state": "a public scope of Keras 3 for names and seeds",
     "global_step_read": "a public home of TensorFlow 1's session loops",
     "iterator_saveable": "a public saveable of an iterator's resource",
     "last_step": "a public attribute of StopAtStepHook",

@@ -33,6 +33,7 @@ ENDED_BY = {
     "op_def": "a public registry of ops",
     "outside_of_contexts": "public control flow contexts",
     "replace_input": "a public way to change an input in a graph",
+    "replica_id": "a public op of the replica that runs",
     "resource_variables": "a public scope argument of get_variable",
     "set_attributes": "a public way to set attributes in a graph",
     "shard_context": "a public context of cross-replica optimizers",
