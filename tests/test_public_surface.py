@@ -42,6 +42,7 @@ PUBLIC = {
 }
 # Rooms are modules of the package whether or not they are promised.
 ROOMS = {
+    "estimator",
     "foreign_optimizers",
     "not_in_release",
     "checks",

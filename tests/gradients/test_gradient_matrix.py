@@ -24,6 +24,17 @@ PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "gradients.md"
 IS_FULL = os.environ.get("HYPOTHESIS_PROFILE") == "full"
 
 
+@pytest.fixture(autouse=True)
+def _no_caching_device():
+    """Takes back what an exception in a loop leaves behind.
+
+    `tf.map_fn` and `tf.scan` give the variable scope a caching device, and take
+    it back at their end only. Eager variables are refused under one.
+    """
+    yield
+    tf.compat.v1.get_variable_scope()._caching_device = None
+
+
 def trained(make, way, mode):
     """The rows after two steps."""
     table = make()

@@ -47,6 +47,7 @@ ENDED_BY = {
     "asked_by_custom_gradient": "a hook of tf.custom_gradient for its sources",
     "asked_by_saver": "TensorFlow 1's Saver asking objects by a name of its own",
     "asked_by_watch": "a hook of tape.watch for what it is given",
+    "checkpoint_read_by_names": "a public error of checkpoints without objects",
     "captured": "a public tf.Graph.capture",
     "control_flow_left": "a public way to ask a graph what branch or loop it is",
     "converted": "tf.autograph.to_graph obeying the status of its caller",
@@ -287,6 +288,17 @@ def asked_by_custom_gradient() -> bool:
 def asked_by_saver() -> bool:
     """Whether tf.compat.v1.train.Saver asks the caller for what it saves."""
     return bool(sys._getframe(2).f_locals.get("tf1_saver", False))
+
+
+def checkpoint_read_by_names() -> str:
+    """The path that tf.train.Checkpoint reads as a Saver's checkpoint, or "".
+
+    It does so too if a checkpoint's object graph cannot be read.
+    """
+    for frame in running_frames():
+        if frame.f_code.co_name == "globally_named_object_attributes":
+            return str(getattr(frame.f_locals.get("self"), "save_path", ""))
+    return ""
 
 
 def asked_by_watch() -> bool:

@@ -186,8 +186,15 @@ class CheckpointMark(tf.__internal__.tracking.Trackable):
 
 def not_in_savers(what: str) -> errors.UnsupportedError:
     """The error of a Saver that would leave out the rows of `what`."""
+    path = private.checkpoint_read_by_names()
+    read = (
+        f"Checkpoint '{path}' has no objects that can be read, and was taken for "
+        "one of a Saver. "
+        if path
+        else ""
+    )
     return errors.UnsupportedError(
-        f"tf.compat.v1.train.Saver does not save the rows of {what}. In eager mode "
+        f"{read}tf.compat.v1.train.Saver does not save the rows of {what}. In eager mode "
         "save by tf.train.Checkpoint (a Saver's checkpoint is read by "
         "dynamic_embedding.warm_start); in a graph give the Saver the Variable, "
         "which has the table."

@@ -108,8 +108,9 @@ def test_a_checkpoint_of_names_is_not_restored_into_tables_without_a_word(
         tf.compat.v1.train.Saver([variable]).save(session, path)
     variable = _variable()
 
-    with pytest.raises(errors.UnsupportedError, match="warm_start"):
+    with pytest.raises(errors.UnsupportedError, match="warm_start") as refused:
         tf.train.Checkpoint(variable=variable).restore(path)
+    assert path in str(refused.value)
     de.warm_start(path, [variable])
 
     assert variable.lookup([1]).numpy().tolist() == [[3.0, 4.0]]
