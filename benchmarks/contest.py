@@ -29,7 +29,7 @@ ENVIRONMENTS = {
 
 @functools.cache
 def can_take_part(name: str) -> bool:
-    """Whether a contender's environment is there; says once why not."""
+    """Tells whether a contender's environment is there; prints once why not."""
     if name not in ENVIRONMENTS:
         return True
     try:

@@ -15,7 +15,7 @@ class UnavailableError(RuntimeError):
 
 @dataclasses.dataclass(frozen=True)
 class Environment:
-    """What pip installs for a peer.
+    """The packages that pip installs for a peer.
 
     Attributes:
       name: of the folder.

@@ -1,4 +1,4 @@
-"""What the machine gives (machine.cc): the limit of all contenders.
+"""The limit of all contenders: the machine's own rates (machine.cc).
 
 A step must bring each distinct cache line of the rows that it uses, and read or
 write its ids, gradients and activations. The least time it can take is that of

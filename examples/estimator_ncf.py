@@ -40,7 +40,7 @@ PUBLISHED = 0.705
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What the model is.
+    """The sizes of the model and of its training.
 
     Attributes:
       factors: floats of the last layer, and of a row in the factorization.

@@ -48,13 +48,13 @@ class Limit(Contender):
         return lambda: max(lines.seconds(), stream.seconds())
 
     def touched(self) -> np.ndarray:
-        """Whether each line was written to since the start; for tests."""
+        """Tells tests of each line whether it was written to since the start."""
         every = np.stack([arena.array() for arena in self._arenas])
         words = every.view(np.uint64).reshape(len(every), -1, 8)
         return words[:, :, 0] != words[:, :, 1]
 
     def _first_lines(self, batch: Batch) -> np.ndarray:
-        """Where the distinct rows of a batch begin, in the order of use."""
+        """Returns the first line of each distinct row, in the order of use."""
         rows = []
         for f in range(batch.features):
             ids = batch.feature(f)[0]

@@ -205,7 +205,7 @@ def mutable(width: int, threads: int) -> LookupTable:
 
 
 class Limit:
-    """What the machine takes for the lines and bytes of a batch, no more.
+    """The time that the machine takes for a batch's lines and bytes alone.
 
     A key and its row are 8 + 4 width bytes and lie in so many lines at least,
     whatever the table; a key that is missing costs one. A find reads these, a

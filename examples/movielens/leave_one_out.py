@@ -34,12 +34,12 @@ class Interactions:
 
     @property
     def num_users(self) -> int:
-        """How many users there are."""
+        """The number of users."""
         return len(self.candidates)
 
     @property
     def num_items(self) -> int:
-        """How many items there are."""
+        """The number of items."""
         return len(self.item_ids)
 
 

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfembed.errors import ArgumentError, DtypeError
 from tfembed.estimator import private, sessions
 from tfembed.estimator.estimator import Estimator
+from tfembed.estimator.summaries import scalars
 
 _Metrics = dict[int, dict[str, float]]
 
@@ -209,11 +210,7 @@ def read_eval_metrics(eval_dir: str) -> _Metrics:
     """
     metrics: _Metrics = {}
     for event in _events(eval_dir):
-        found = {
-            value.tag: value.simple_value
-            for value in event.summary.value
-            if value.HasField("simple_value")
-        }
+        found = scalars(event)
         if found:
             metrics.setdefault(event.step, {}).update(found)
     return dict(sorted(metrics.items()))

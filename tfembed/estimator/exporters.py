@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfembed.errors import ArgumentError
 from tfembed.estimator import private
 from tfembed.estimator.spec import LOSS_METRIC_KEY
+from tfembed.estimator.summaries import scalars
 
 
 class Exporter(abc.ABC):
@@ -290,11 +291,7 @@ def remove_old_exports(folder: str, kept: int | None) -> None:
 def _results(path: str) -> Iterator[dict[str, Any]]:
     """Yields an event file's evaluations."""
     for event in tf.compat.v1.train.summary_iterator(path):
-        result = {
-            value.tag: value.simple_value
-            for value in event.summary.value
-            if value.HasField("simple_value")
-        }
+        result = scalars(event)
         if result:
             yield result
 

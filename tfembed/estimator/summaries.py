@@ -152,3 +152,12 @@ def _write(folder: str, summary: Any, global_step: int) -> None:
     writer = tf.compat.v1.summary.FileWriterCache.get(folder)
     writer.add_summary(summary, global_step)
     writer.flush()
+
+
+def scalars(event: Any) -> dict[str, float]:
+    """Returns the scalars of an event of a summary file, by tag."""
+    return {
+        value.tag: value.simple_value
+        for value in event.summary.value
+        if value.HasField("simple_value")
+    }

@@ -20,6 +20,7 @@ __all__ = [
     "HostTable",
     "TableSize",
     "create",
+    "hash_table_of",
     "make_static_table",
     "make_table",
 ]
@@ -240,12 +241,30 @@ def _single_on_host(**arguments: Any) -> Any:
 
 
 def _hash_table(owner: Any, config: Any, optimizer: Any) -> HashTable:
+    table = hash_table_of(config, config.dim, config.name, optimizer)
+    return private.track(owner, config.name, table)
+
+
+def hash_table_of(
+    config: Any,
+    dim: int,
+    name: str,
+    optimizer: optimizers.Optimizer | None,
+) -> HashTable:
+    """Makes a table without a vocabulary.
+
+    Args:
+      config: a TableConfig, of a TPUEmbedding or of an estimator.
+      dim: the width of a row.
+      name: the table's name.
+      optimizer: the update rule; None for a table that is not trained.
+    """
     table = HashTable(
-        config.dim,
+        dim,
         key_dtype=config.key_dtype,
         value_dtype=config.dtype,
         stochastic_rounding=config.stochastic_rounding,
-        name=config.name,
+        name=name,
         initializer=config.initializer,
         seed=config.seed,
         admission=config.admission,
@@ -255,7 +274,7 @@ def _hash_table(owner: Any, config: Any, optimizer: Any) -> HashTable:
     )
     if optimizer is not None:
         table.attach(optimizer)
-    return private.track(owner, config.name, table)
+    return table
 
 
 def _variable(

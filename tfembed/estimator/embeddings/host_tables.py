@@ -11,6 +11,7 @@ from absl import logging
 
 from tfembed import errors, ops, optimizers
 from tfembed.dynamic_embedding.tensorflow1.graph_saver import add_to_savers
+from tfembed.embedding.host.tables import hash_table_of
 from tfembed.estimator.embeddings import private
 from tfembed.estimator.embeddings.config_spec import EmbeddingConfigSpec
 from tfembed.estimator.embeddings.core_gradients import share_of_core
@@ -374,19 +375,7 @@ class HostTables:
         if config.vocabulary_size is not None:
             stand_in = tf.compat.v1.placeholder(tf.resource, [])
             return _Table(name, config, parameters, stand_in)
-        table = HashTable(
-            config.dimension,
-            key_dtype=config.key_dtype,
-            value_dtype=config.dtype,
-            stochastic_rounding=config.stochastic_rounding,
-            name=name,
-            initializer=config.initializer,
-            seed=config.seed,
-            admission=config.admission,
-            eviction=config.eviction,
-            expiry=config.expiry,
-            max_size=config.max_size,
-        )
+        table = hash_table_of(config, config.dimension, name, optimizer=None)
         made = _Table(name, config, parameters, table.handle, [], table)
         if self._is_training:
             table.attach(made.rule)

@@ -25,7 +25,8 @@ class OptimizationParameters(abc.ABC):
     """The parameters that all update rules have, and how the rules are named.
 
     Each class is a description; `rule` gives the update rule of
-    `tfembed.optimizers` that does the arithmetic. All classes take, by keyword:
+    `tfembed.optimizers` that does the arithmetic. All classes take the arguments
+    below; each lists them, as their position differs from class to class:
 
       use_gradient_accumulation: True: the gradients of a row are summed over
         the global batch and applied once. False: they are summed per core and
@@ -104,11 +105,7 @@ class AdagradParameters(OptimizationParameters):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.initial_accumulator <= 0:
-            raise errors.ArgumentError(
-                "Adagrad initial_accumulator must be positive; got "
-                f"{self.initial_accumulator}."
-            )
+        _check_accumulator(self.initial_accumulator)
 
     def rule(self) -> optimizers.Optimizer:
         """The update rule."""
@@ -141,11 +138,7 @@ class ProximalAdagradParameters(OptimizationParameters):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.initial_accumulator <= 0:
-            raise errors.ArgumentError(
-                "Adagrad initial_accumulator must be positive; got "
-                f"{self.initial_accumulator}."
-            )
+        _check_accumulator(self.initial_accumulator)
         _check_strengths(self)
 
     def rule(self) -> optimizers.Optimizer:
@@ -355,6 +348,13 @@ class RMSPropParameters(OptimizationParameters):
             momentum=self.momentum,
             epsilon=self.epsilon,
             **self._common(),
+        )
+
+
+def _check_accumulator(value: float) -> None:
+    if value <= 0:
+        raise errors.ArgumentError(
+            f"Adagrad initial_accumulator must be positive; got {value}."
         )
 
 
