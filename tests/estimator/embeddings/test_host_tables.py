@@ -278,6 +278,25 @@ def test_the_gradients_that_an_optimizer_computes_are_noted():
     assert "t/part_0" in saved
 
 
+def test_gradients_that_are_computed_twice_are_refused():
+    with tf.Graph().as_default():
+        tables = HostTables(
+            spec_of({"x": FeatureConfig("t")}, {"t": TableConfig(3, 2)}),
+            "train",
+        )
+        (features,) = tables.look_up([{"x": tf.constant([1, 2])}])
+        features = tables.capture(features)
+        w = v1.get_variable("w", initializer=2.0)
+        first, second = tf.reduce_sum(features["x"]), w * features["x"][0, 0]
+        optimizer = v1.train.GradientDescentOptimizer(1.0)
+        optimizer.minimize(first)
+        tf.gradients(second, [w])  # No gradient of the table is computed.
+        with pytest.raises(
+            errors.StateError, match=r"Duplicate gradients .* feature 'x'"
+        ):
+            optimizer.minimize(second)
+
+
 def test_activations_that_no_loss_uses_count_as_0_with_a_warning(caplog):
     with tf.Graph().as_default():
         tables = HostTables(

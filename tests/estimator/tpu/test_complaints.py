@@ -314,15 +314,19 @@ def test_a_feature_of_strings_is_named(tmp_path):
         next(model.predict(with_names(20)))
 
 
+@pytest.mark.parametrize("form", ["list", "dict"])
 @pytest.mark.parametrize("replicas", [0, 2])
-def test_features_of_the_host_reach_predictions_and_metrics(tmp_path, replicas):
-    def metric_fn(labels, name):
+def test_features_of_the_host_reach_predictions_and_metrics(
+    tmp_path, replicas, form
+):
+    def metric_fn(name, labels):
         count = tf.cast(tf.size(tf.unique(name)[0]), tf.float32)
         return {"names": v1.metrics.mean(count), "y": v1.metrics.mean(labels)}
 
     def make_spec(mode, features, labels, predictions, loss, train_op):
         assert list(features) == ["x"]
-        metrics = None if labels is None else (metric_fn, {"labels": labels})
+        tensors = {"dict": {"labels": labels}, "list": [labels]}[form]
+        metrics = None if labels is None else (metric_fn, tensors)
         return tpu.TPUEstimatorSpec(
             mode,
             loss=loss,
@@ -341,6 +345,47 @@ def test_features_of_the_host_reach_predictions_and_metrics(tmp_path, replicas):
 
     assert found == [f"row {i}" for i in range(21)]
     assert results["names"] == 16
+
+
+@pytest.mark.parametrize("replicas", [0, 2])
+def test_a_host_call_in_list_form_gets_features_of_the_host(tmp_path, replicas):
+    seen = []
+
+    def host_call(labels, name):
+        return tf.numpy_function(
+            lambda labels, names: seen.append((len(labels), names[0])),
+            [labels, name],
+            [],
+        )
+
+    def make_spec(mode, features, labels, predictions, loss, train_op):
+        return tpu.TPUEstimatorSpec(
+            mode, loss=loss, train_op=train_op, host_call=(host_call, [labels])
+        )
+
+    model = replica_model.make(
+        tmp_path, replicas, model=model_of(make_spec), host_features=["name"]
+    )
+    model.train(with_names(32), steps=2)
+
+    assert seen == [(16, b"row 0"), (16, b"row 16")]
+
+
+def test_a_function_that_lacks_a_tensor_names_the_features_of_the_host(
+    tmp_path,
+):
+    def make_spec(mode, features, labels, predictions, loss, train_op):
+        return tpu.TPUEstimatorSpec(
+            mode, loss=loss, eval_metrics=(lambda x, y, name: {}, [labels])
+        )
+
+    model = replica_model.make(
+        tmp_path, model=model_of(make_spec), host_features=["name"]
+    )
+    with pytest.raises(
+        errors.StateError, match=r"length of tensors 1 .*takes 3.*\['name'\]"
+    ):
+        model.evaluate(with_names(32))
 
 
 def test_a_feature_of_the_host_that_is_not_there_is_named(tmp_path):

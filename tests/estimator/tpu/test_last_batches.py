@@ -180,3 +180,106 @@ def test_hosts_with_less_data_wait_for_the_others(tmp_path, monkeypatch):
     for steps in (None, 9):
         results = model.evaluate(input_fn, steps=steps)
         np.testing.assert_allclose(results["mean"], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("labels", [True, False])
+@pytest.mark.parametrize("empty", [0, 1])
+def test_a_host_without_data_waits_for_the_others(
+    tmp_path, monkeypatch, empty, labels
+):
+    monkeypatch.setenv("TFEMBED_SIMULATED_HOSTS", "2")
+    values = X[:, 0] + 3
+
+    def input_fn(params):
+        rows = 0 if params["context"].current_host == empty else 21
+        features = {
+            "x": values[:rows],
+            "bag": tf.ragged.constant(BAGS[:rows], tf.float32, ragged_rank=1),
+            "tags": tf.sparse.from_dense(np.ones([rows, 2], np.float32)),
+        }
+        data = tf.data.Dataset.from_tensor_slices(
+            (features, Y[:rows]) if labels else features
+        )
+        return data.batch(params["batch_size"])
+
+    def values_of(features):
+        bags = tf.reduce_sum(features["bag"], 1)
+        tags = tf.sparse.reduce_sum(features["tags"], 1)
+        return features["x"] + bags + tf.reshape(tags, [-1])
+
+    model = replica_model.make(
+        tmp_path,
+        2,
+        model=model_of(values_of)
+        if labels
+        else lambda features, mode, params: model_of(values_of)(
+            features, None, mode, params
+        ),
+        batch=8,
+        tpu_config={
+            "per_host_input_for_training": tpu.InputPipelineConfig.PER_HOST_V2
+        },
+    )
+    rows = values[:ROWS] + [sum(bag) for bag in BAGS] + 2
+
+    for steps in (None, 9):
+        results = model.evaluate(input_fn, steps=steps)
+        np.testing.assert_allclose(results["mean"], rows.mean(), rtol=1e-5)
+        np.testing.assert_allclose(results["loss"], rows.mean(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse", "ragged"])
+def test_a_batch_to_train_that_cannot_be_dealt_evenly_is_refused(
+    tmp_path, kind
+):
+    def input_fn(params):
+        bags = tf.ragged.constant(BAGS, dtype=tf.float32)
+        bag = {
+            "dense": lambda: X[:ROWS, 0],
+            "sparse": bags.to_sparse,
+            "ragged": lambda: bags,
+        }[kind]()
+        data = tf.data.Dataset.from_tensor_slices({"bag": bag})
+        return data.repeat().batch(7)
+
+    rows = []
+
+    def model_fn(features, mode, params):
+        bag = features["bag"]
+        if kind == "sparse":
+            bag = tf.sparse.to_dense(bag)
+        if kind == "ragged":
+            bag = bag.to_tensor()
+        w = v1.get_variable("w", initializer=0.0)
+        loss = tf.cast(tf.shape(bag)[0], tf.float32) * w
+        note = tf.numpy_function(rows.append, [tf.shape(bag)[0]], [])
+        train_op = tf.group(replica_model.minimize(loss, params), note)
+        return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    model = replica_model.make(tmp_path, 2, model=model_fn)
+
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match=r"cannot be dealt to 2 replicas evenly.*\n*.*drop_remainder",
+    ):
+        model.train(input_fn, steps=2)
+    assert not rows
+
+
+@pytest.mark.parametrize("replicas", [0, 2])
+def test_the_loss_of_a_last_batch_weighs_its_rows_on_replicas(
+    tmp_path, replicas
+):
+    model = replica_model.make(
+        tmp_path, replicas, model=model_of(lambda features: features["x"][:, 0])
+    )
+    rows = X[:ROWS, 0]
+    # A CPU's loss is that of an Estimator, the mean over batches.
+    expected = (rows[:16].mean() + rows[16:].mean()) / 2
+    if replicas:
+        # The model does not look at padding, which repeats rows of the batch.
+        padded = rows[[16, 17, 18, 19, 20, 16, 17, 18]]
+        expected = (rows[:16].sum() + padded.mean() * 5) / ROWS
+
+    found = model.evaluate(replica_model.some(ROWS))["loss"]
+    np.testing.assert_allclose(found, expected, rtol=1e-4)

@@ -34,6 +34,15 @@ _HOST = "/CPU:0"
 # gradients of trainable variables computes those of activations.
 DUMMY_VARIABLE = "tpu_embedding_dummy_table_variable"
 
+_TWO_GRADIENTS = (
+    "Duplicate gradients (w.r.t. TPUEmbedding activations) generated for "
+    "feature '{key}': a step computes gradients twice, and its table can be "
+    "trained by those of one call alone. Add the losses and compute gradients "
+    "once, or give the other calls (compute_gradients, minimize, tf.gradients) "
+    f"a var_list without '{DUMMY_VARIABLE}', or stop their gradients by "
+    "tf.stop_gradient(activations)."
+)
+
 
 @dataclasses.dataclass(eq=False)
 class _Table:
@@ -208,7 +217,8 @@ class HostTables:
     def capture(self, features: Mapping[str, Any]) -> dict[str, Any]:
         """Has the gradients of activations noted when they are computed.
 
-        Called in the step of a replica, before the model_fn.
+        Called in the step of a replica, before the model_fn. What computes
+        gradients of a feature a second time raises a StateError.
 
         Args:
           features: those of a replica, as `look_up` gave them.
@@ -431,6 +441,8 @@ class HostTables:
             activation: tf.Tensor, dummy: tf.Tensor
         ) -> tuple[tf.Tensor, Callable[..., Any]]:
             def gradient(upstream: Any) -> tuple[tf.Tensor, tf.Tensor]:
+                if key in self._gradients:
+                    raise errors.StateError(_TWO_GRADIENTS.format(key=key))
                 upstream = tf.convert_to_tensor(upstream)
                 self._gradients[key] = tf.identity(upstream)
                 return upstream, tf.zeros_like(dummy)

@@ -310,27 +310,50 @@ def _split_tensor(tensor: Any, axis: int, count: int) -> list[Any]:
     if tensor is None:
         return [None] * count
     if isinstance(tensor, tf.SparseTensor):
+        tensor = _divisible(tensor, tensor.dense_shape[axis], axis, count)
         return list(tf.sparse.split(tensor, count, axis=axis))
     if isinstance(tensor, tf.RaggedTensor):
+        if axis:
+            raise errors.ArgumentError(
+                f"A ragged batch is dealt to replicas by its rows alone; "
+                f"batch_axis gives dimension {axis} for {tensor}. Give 0."
+            )
+        tensor = _divisible(tensor, tensor.nrows(), axis, count)
         size = tensor.nrows() // count
         return [tensor[i * size : (i + 1) * size] for i in range(count)]
-    rows = tensor.shape[axis] if tensor.shape.rank else None
-    if tensor.shape.rank == 0 or (rows is not None and rows % count):
-        raise errors.ArgumentError(
-            f"A batch of shape {tensor.shape} cannot be dealt to {count} "
-            f"replicas evenly along dimension {axis}: {tensor}. input_fn must "
-            "give batches of params['batch_size'] rows."
-        )
-    if rows is None:
-        given = tf.shape(tensor)[axis]
-        check = tf.debugging.assert_equal(
-            given % count,
-            0,
-            message=(
-                f"A batch cannot be dealt to {count} replicas evenly: "
-                f"{tensor.name}. Batch the dataset with drop_remainder=True."
-            ),
-        )
-        with tf.control_dependencies([check]):
-            tensor = tf.identity(tensor)
+    if tensor.shape.rank == 0:
+        raise _uneven(tensor, axis, count)
+    tensor = _divisible(tensor, tf.shape(tensor)[axis], axis, count)
     return list(tf.split(tensor, count, axis=axis))
+
+
+def _divisible(tensor: Any, rows: Any, axis: int, count: int) -> Any:
+    """Returns the tensor if each replica gets as many of its rows.
+
+    Where the rows are known at run time, a step with others fails.
+    """
+    known = tensor.shape[axis] if tensor.shape.rank else None
+    if known is not None:
+        if known % count:
+            raise _uneven(tensor, axis, count)
+        return tensor
+    check = tf.debugging.assert_equal(
+        rows % count,
+        tf.zeros([], rows.dtype),
+        message=(
+            f"A batch cannot be dealt to {count} replicas evenly: "
+            f"{tensor}. Batch the dataset with drop_remainder=True."
+        ),
+    )
+    with tf.control_dependencies([check]):
+        return tf.nest.map_structure(
+            tf.identity, tensor, expand_composites=True
+        )
+
+
+def _uneven(tensor: Any, axis: int, count: int) -> errors.ArgumentError:
+    return errors.ArgumentError(
+        f"A batch of shape {tensor.shape} cannot be dealt to {count} "
+        f"replicas evenly along dimension {axis}: {tensor}. input_fn must "
+        "give batches of params['batch_size'] rows."
+    )

@@ -311,9 +311,42 @@ def pad_dataset(
     padded = dataset.map(add(False))
     if num_batches > 1 or is_endless:
         count = None if is_endless else num_batches - 1
-        extra = dataset.take(1).map(add(True)).repeat(count)
-        padded = padded.concatenate(extra)
+        source = dataset
+        if is_endless:  # A host without data takes part, with rows of zeros.
+            source = dataset.concatenate(_zeros(dataset, batch_size))
+        padded = padded.concatenate(source.take(1).map(add(True)).repeat(count))
     return padded
+
+
+def _zeros(dataset: Any, batch_size: int) -> Any:
+    """Returns a dataset of one batch of zeros, formed as those of `dataset`."""
+
+    def of(spec: Any) -> Any:
+        if not hasattr(spec, "shape"):  # As None, which labels may be.
+            return None
+        # Lengths that are not known are 1, and that of the batch is its size.
+        shape = [None] if spec.shape.rank is None else spec.shape.as_list()
+        rows = batch_size if shape[0] is None else shape[0]
+        dims = [rows, *(1 if size is None else size for size in shape[1:])]
+        if isinstance(spec, tf.SparseTensorSpec):
+            return tf.SparseTensor(
+                tf.zeros([0, len(dims)], tf.int64),
+                tf.zeros([0], spec.dtype),
+                dims,
+            )
+        if isinstance(spec, tf.RaggedTensorSpec):
+            inner = [tf.zeros([1], spec.row_splits_dtype)]
+            return tf.RaggedTensor.from_nested_row_splits(
+                tf.zeros([0, *dims[spec.ragged_rank + 1 :]], spec.dtype),
+                [
+                    tf.zeros([dims[0] + 1], spec.row_splits_dtype),
+                    *inner * (spec.ragged_rank - 1),
+                ],
+            )
+        return tf.zeros(dims, spec.dtype)
+
+    batch = tf.nest.map_structure(of, dataset.element_spec)
+    return tf.data.Dataset.from_tensors(batch)
 
 
 def _static_rows(structure: Any) -> int | None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import collections
+import contextlib
+import contextvars
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -14,6 +16,24 @@ from tfembed import errors
 from tfembed.estimator import private
 from tfembed.estimator import spec as base_spec
 from tfembed.estimator.tpu import loops
+
+_host_features: contextvars.ContextVar[frozenset[str]] = contextvars.ContextVar(
+    "host_features", default=frozenset()
+)
+
+
+@contextlib.contextmanager
+def with_host_features(names: Iterable[str]) -> Iterator[None]:
+    """Lets functions of the host name features beside the tensors they take.
+
+    Args:
+      names: The `host_features` of the estimator whose step is built.
+    """
+    token = _host_features.set(frozenset(names))
+    try:
+        yield
+    finally:
+        _host_features.reset(token)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,10 +98,15 @@ class HostCall:
           tensors: the values, in the order of `self.tensors`.
           **more: further values, for arguments that the function names.
         """
-        takes = set(private.fn_args(self.function))
+        takes = private.fn_args(self.function)
         extra = {name: more[name] for name in more if name in takes}
         if self.keys is None:
-            return self.function(*tensors, **extra)
+            if len(self.tensors) == len(takes) or not extra:
+                return self.function(*tensors)
+            names = [name for name in takes if name not in extra]
+            return self.function(
+                **extra, **dict(zip(names, tensors, strict=True))
+            )
         try:
             return self.function(**extra, **dict(zip(self.keys, tensors)))
         except TypeError as error:
@@ -108,11 +133,17 @@ def _check_count(name: str, function: Callable[..., Any], given: int) -> None:
         return  # A builtin says itself what it lacks.
     if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
         return
-    takes = len(private.fn_args(function))
-    if takes != given:
+    takes = private.fn_args(function)
+    of_host = _host_features.get()
+    if given not in (
+        len(takes),
+        sum(argument not in of_host for argument in takes),
+    ):
+        also = f" beside the host features {sorted(of_host)}" if of_host else ""
         raise errors.StateError(
             f"In TPUEstimatorSpec.{name}, length of tensors {given} does not "
-            f"match method args of the function, which takes {takes}."
+            f"match method args of the function, which takes {len(takes)}"
+            f"{also}: {list(takes)}."
         )
 
 

@@ -34,7 +34,10 @@ from tfembed.estimator.tpu.input_pipeline import (
     InputPipeline,
     ReplicaBatch,
 )
-from tfembed.estimator.tpu.spec import TPUEstimatorSpec
+from tfembed.estimator.tpu.spec import (
+    TPUEstimatorSpec,
+    with_host_features,
+)
 from tfembed.estimator.warm_start import WarmStartSettings
 
 _RESERVED = ("batch_size", "context")
@@ -364,6 +367,12 @@ class TPUEstimator(Estimator):
         self, features: Any, labels: Any, mode: str, config: Any
     ) -> EstimatorSpec:
         """Builds a step; features that are no `Batches` are to be exported."""
+        with with_host_features(self._host_features):
+            return self._step_of(features, labels, mode, config)
+
+    def _step_of(
+        self, features: Any, labels: Any, mode: str, config: Any
+    ) -> EstimatorSpec:
         if not isinstance(features, Batches):
             params = self.params
             _add(params, "use_tpu", False)
@@ -387,9 +396,10 @@ class TPUEstimator(Estimator):
         if context.is_running_on_cpu:
             return super()._call_model_fn_eval(input_fn)
         batches = self._batches(input_fn, ModeKeys.EVAL)
-        spec, metrics = replicated_steps.eval_step(
-            self._parts(batches, context, self.config)
-        )
+        with with_host_features(self._host_features):
+            spec, metrics = replicated_steps.eval_step(
+                self._parts(batches, context, self.config)
+            )
         update_op, results = metric_ops(metrics)
         return spec, update_op, results, batches.hooks
 
