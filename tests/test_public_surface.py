@@ -50,6 +50,7 @@ ROOMS = {
     "embedding",
     "export",
     "initializers",
+    "inspection",
     "keras",
     "ops",
     "tables",

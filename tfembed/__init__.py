@@ -84,8 +84,15 @@ __all__ = [
 ]
 
 
+# Imported on first use.
+_MODULES = ("estimator", "keras", "tpu")
+_NAMES = {"health": "tfembed.inspection.health"}
+
+
 def __getattr__(name: str) -> object:
-    """Imports `estimator`, `keras` and `tpu` on first use."""
-    if name in ("estimator", "keras", "tpu"):
+    """Imports rooms and functions that few programs need, on first use."""
+    if name in _MODULES:
         return _importlib.import_module(f"tfembed.{name}")
+    if name in _NAMES:
+        return getattr(_importlib.import_module(_NAMES[name]), name)
     raise AttributeError(f"module 'tfembed' has no attribute '{name}'")

@@ -397,6 +397,60 @@ policies, places of the index, buckets read to find each key once, the most for
 one key.
 )doc");
 
+constexpr int64_t kSurveyCounts = 18;
+
+absl::Status SurveyShape(InferenceContext* context) {
+  TF_RETURN_IF_ERROR(CheckHandle(context, 0));
+  ShapeHandle scalar;
+  TF_RETURN_IF_ERROR(context->WithRank(context->input(1), 0, &scalar));
+  const auto n = context->UnknownDim();
+  for (int i = 0; i < 4; ++i) context->set_output(i, context->Vector(n));
+  context->set_output(2, context->Vector(context->UnknownDim()));
+  context->set_output(4, context->Vector(kSurveyCounts));
+  return absl::OkStatus();
+}
+
+absl::Status TopShape(InferenceContext* context) {
+  ShapeHandle scalar;
+  TF_RETURN_IF_ERROR(context->WithRank(context->input(1), 0, &scalar));
+  return WorthShape(context);
+}
+
+REGISTER_OP("Tfembed>TableSurvey")
+    .Input("table: resource")
+    .Input("rows: int64")
+    .Output("keys: Tkey")
+    .Output("norms: double")
+    .Output("worth: double")
+    .Output("trained: bool")
+    .Output("counts: int64")
+    .Attr(TFEMBED_KEYS_ATTR)
+    .SetIsStateful()
+    .SetShapeFn(SurveyShape)
+    .Doc(R"doc(
+Picks about so many `rows`, as if by chance, or takes all there are. Returns their
+`keys` [n]; the Euclidean `norms` [n] of their values, -1 with a NaN; their `worth`
+[n] by the table's own eviction policy, [0] without one; whether they were `trained`
+[n], which is whether the slots, or of rows without slots the value, differ from those
+of a new row. `counts` are those of TableStats, those of TableUse, where the buckets
+read are those for the picked keys alone, and the keys that wait for admission.
+)doc");
+
+REGISTER_OP("Tfembed>TableTop")
+    .Input("table: resource")
+    .Input("most: int64")
+    .Output("keys: Tkey")
+    .Output("worth: double")
+    .Attr("policy: string = ''")
+    .Attr(TFEMBED_KEYS_ATTR)
+    .SetIsStateful()
+    .SetShapeFn(TopShape)
+    .Doc(R"doc(
+Returns the `most` rows of the highest worth by an eviction policy, or all there are,
+the highest first: their `keys` [n] and `worth` [n]. An empty `policy` stands for the
+table's own. Reads all rows and copies none.
+)doc");
+
 absl::Status LookupTrainedShape(InferenceContext* context) {
   TF_RETURN_IF_ERROR(CheckHandle(context, 0));
   int64_t width;

@@ -16,7 +16,7 @@ from tfembed.embedding.engines.engine import EngineOptions
 from tfembed.embedding.engines.router import EngineRouter, places_of
 from tfembed.embedding.features import activations as shaping
 from tfembed.embedding.features.output_shapes import OutputShapes
-from tfembed.embedding.host.tables import TableSize
+from tfembed.embedding.host.tables import HostTable, TableSize
 from tfembed.embedding.lookups.trained_lookup import TrainedLookup
 from tfembed.embedding.plan import (
     MAKING,
@@ -375,6 +375,24 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
         sizes = self._engine_or_new().sizes()
         names = [config.name for config in self._plan.tables]
         return dict(zip(names, sizes, strict=True))
+
+    def made_tables(self) -> dict[str, tuple[HostTable, Any, TableSize]]:
+        """By name the tables with their slots, update rules and sizes.
+
+        Empty before the tables are made. Eager only.
+        """
+        if self._engine is None:
+            return {}
+        sizes = self.sizes()
+        return {
+            config.name: (table, optimizer, sizes[config.name])
+            for config, table, optimizer in zip(
+                self._plan.tables,
+                self._engine.tables,
+                self._plan.optimizers,
+                strict=True,
+            )
+        }
 
     def exchange_rounds(self) -> dict[tuple[str, ...], int]:
         """How often replicas had to exchange ids and rows in one step, at most.

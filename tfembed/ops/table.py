@@ -208,6 +208,61 @@ def worth(
     return result.keys, result.worth
 
 
+class TableSurvey(NamedTuple):
+    """Some rows of a table, and its counts; the op tells more of each.
+
+    Attributes:
+      keys: of the rows, [n].
+      norms: of their values, double [n].
+      worth: by the table's eviction policy, double [n], or [0] without one.
+      trained: whether training, or another write, changed the row: bool [n].
+      counts: int64 [18].
+    """
+
+    keys: tf.Tensor
+    norms: tf.Tensor
+    worth: tf.Tensor
+    trained: tf.Tensor
+    counts: tf.Tensor
+
+
+def survey(
+    table: tf.Tensor, rows: Any, *, key_dtype: tf.DType = tf.int64
+) -> TableSurvey:
+    """Looks at about so many rows of the table, picked as if by chance.
+
+    Args:
+      table: the table.
+      rows: how many, int64 [].
+      key_dtype: the table's.
+    """
+    result = library.load().tfembed_table_survey(
+        table, tf.cast(rows, tf.int64), Tkey=key_dtype
+    )
+    return TableSurvey(*result)
+
+
+def top(
+    table: tf.Tensor,
+    most: Any,
+    *,
+    policy: str = "",
+    key_dtype: tf.DType = tf.int64,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The keys [n] of the highest worth, and that double [n], highest first.
+
+    Args:
+      table: the table.
+      most: n, or all there are.
+      policy: as for `worth`.
+      key_dtype: the table's.
+    """
+    result = library.load().tfembed_table_top(
+        table, tf.cast(most, tf.int64), policy=policy, Tkey=key_dtype
+    )
+    return result.keys, result.worth
+
+
 def use(table: tf.Tensor) -> tf.Tensor:
     """How the table was used, int64 [13]; the op tells the order."""
     return library.load().tfembed_table_use(table)

@@ -107,7 +107,7 @@ struct TableUse {
 //
 // The methods are in embedding_table.cc (creation, sizes, slots),
 // table_read.cc, table_write.cc, table_write_in_order.cc, table_update.cc
-// (training), table_policies.cc and table_snapshot.cc.
+// (training), table_policies.cc, table_survey.cc and table_snapshot.cc.
 class EmbeddingTable {
  public:
   struct Options {
@@ -155,7 +155,7 @@ class EmbeddingTable {
   int64_t size() const;
   int64_t max_size() const { return max_size_; }  // 0: no bound.
   TableStats stats() const;
-  TableUse use() const;  // Walks through the index.
+  TableUse use() const;  // Walks through the index; SurveyRows does not.
   SlotLayout slots() const;
   uint64_t seed() const;  // The seed of the initial rows.
 
@@ -223,6 +223,36 @@ class EmbeddingTable {
       const std::string& policy,
       const std::function<absl::StatusOr<WorthBuffers>(int64_t n)>& allocate,
       Executor* executor) const;
+
+  // The `most` rows of the highest worth, by policies as for ExportWorth, the
+  // highest first. InvalidArgument as there.
+  struct WorthyKey {
+    int64_t key;
+    double worth;
+  };
+  absl::StatusOr<std::vector<WorthyKey>> FindTop(const std::string& policy,
+                                                 int64_t most,
+                                                 Executor* executor) const;
+
+  // Some rows from which to judge the whole. Hashes spread the keys over the
+  // index, so that those in the first buckets of each stripe are picked as if
+  // by chance; as long as the index does not grow they are the same ones again.
+  struct Survey {
+    std::vector<int64_t> keys;
+    std::vector<double> norms;  // As SmallestNorm judges: -1 where one is NaN.
+    std::vector<double> worth;  // By the table's own policy; empty without one.
+    // Whether the slots differ from those of a new row, where there are slots;
+    // else whether the value differs from the key's initial row.
+    std::vector<uint8_t> trained;
+
+    int64_t size = 0;     // Keys of the table, at the moment of the survey.
+    int64_t waiting = 0;  // As num_waiting().
+    // Its probes are those of the survey's keys alone.
+    TableUse use;
+  };
+
+  // About `rows` rows, some hundred a stripe more at most, or all there are.
+  Survey SurveyRows(int64_t rows, Executor* executor) const;
 
   // Keys that admission keeps waiting, where it counts each by itself.
   int64_t num_waiting() const;
@@ -470,9 +500,31 @@ class EmbeddingTable {
                   const Moment& now) const
       ABSL_SHARED_LOCKS_REQUIRED(stripes_.any());
 
-  // All keys of a locked stripe, and what their rows are worth.
-  void JudgeRows(const HashIndex& index, const EvictionPolicy& policy,
-                 const Moment& now, WorthBuffers to) const
+  // The policy of this text, or where it is "" the table's own, into *judge;
+  // `parsed` owns the former. InvalidArgument as ExportWorth.
+  absl::Status FindJudge(const std::string& policy,
+                         std::unique_ptr<EvictionPolicy>* parsed,
+                         const EvictionPolicy** judge) const;
+
+  // The use of the table but for its probes, which a walk has to count.
+  TableUse CountUse() const ABSL_SHARED_LOCKS_REQUIRED(stripes_);
+
+  // `initial`: room for a value.
+  bool IsTrained(int64_t key, const float* row, void* initial) const
+      ABSL_SHARED_LOCKS_REQUIRED(stripes_.any());
+  // Some rows of a locked stripe, at least so many or all.
+  void SurveyStripe(const HashIndex& index, int64_t rows, const Moment& now,
+                    Survey* survey) const
+      ABSL_SHARED_LOCKS_REQUIRED(stripes_.any());
+
+  // The keys of the next buckets of a locked stripe from `begin` on, and what
+  // their rows are worth. Returns how many there are.
+  static constexpr int64_t kJudgedBuckets = 32;
+  static constexpr int64_t kJudgedKeys =
+      kJudgedBuckets * HashIndex::kBucketPlaces;
+  int64_t JudgeRows(const HashIndex& index, int64_t begin,
+                    const EvictionPolicy& policy, const Moment& now,
+                    WorthBuffers to) const
       ABSL_SHARED_LOCKS_REQUIRED(stripes_.any());
 
   template <int64_t kBytes>

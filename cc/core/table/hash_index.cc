@@ -267,9 +267,9 @@ uint32_t HashIndex::Erase(uint64_t hash, int64_t key) {
   return row;
 }
 
-HashIndex::Probes HashIndex::CountProbes() const {
+HashIndex::Probes HashIndex::CountProbes(int64_t begin, int64_t end) const {
   Probes probes;
-  for (uint32_t b = 0; b < num_buckets_; ++b) {
+  for (int64_t b = begin; b < end; ++b) {
     const Bucket& bucket = *At(b);
     for (int i = 0; i < bucket.count; ++i) {
       const uint32_t home = BucketOf(HashKey(bucket.keys[i]));

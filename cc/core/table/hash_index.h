@@ -166,12 +166,14 @@ class HashIndex {
 
   int64_t num_buckets() const { return num_buckets_; }
 
-  // Buckets that are read to find each key once, and the most for one key.
+  // Buckets that are read to find each key once, and the most for one key; of
+  // the keys in buckets [begin, end), or of all.
   struct Probes {
     int64_t total = 0;
     int64_t longest = 0;
   };
-  Probes CountProbes() const;
+  Probes CountProbes(int64_t begin, int64_t end) const;
+  Probes CountProbes() const { return CountProbes(0, num_buckets_); }
 
   // Calls visit(key, row) for the keys in buckets [begin, end), of which there
   // are at most (end - begin) * kBucketPlaces.

@@ -1,5 +1,5 @@
-// Admission and eviction: keys that wait for admission, what eviction notes of
-// rows, and how the table was used.
+// Admission and eviction: keys that wait for admission, and what eviction notes
+// of rows.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -14,16 +14,11 @@
 namespace tfembed {
 namespace {
 
-constexpr int64_t kBuckets = 32;  // At a time.
-constexpr int64_t kEntries = kBuckets * HashIndex::kBucketPlaces;
-
 uint32_t SecondsSince1970() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return static_cast<uint32_t>(
       std::chrono::duration_cast<std::chrono::seconds>(now).count());
 }
-
-int64_t Bytes(int64_t words) { return words * RowLayout::kWordBytes; }
 
 }  // namespace
 
@@ -86,34 +81,21 @@ double EmbeddingTable::RowWorth(const EvictionPolicy& policy, uint32_t row,
   return policy.Worth(judged, now);
 }
 
-TableUse EmbeddingTable::use() const {
-  const auto value = [](const Counter& counter) {
-    return counter.value.load(std::memory_order_relaxed);
-  };
-  TableUse use;
-  use.hits = value(hits_);
-  use.misses = value(misses_);
-  use.admitted = value(admitted_);
-  use.refused = value(refused_);
-  use.evicted = value(evicted_);
-  use.nan_rows = value(nan_rows_);
-  SharedLocks locks(stripes_);
-  int64_t size = 0;
-  for (int s = 0; s < kNumStripes; ++s) {
-    const HashIndex& index = stripes_.index(s);
-    const HashIndex::Probes probes = index.CountProbes();
-    size += index.size();
-    if (index.capacity() > 0) {
-      use.places += index.num_buckets() * HashIndex::kBucketPlaces;
-    }
-    use.probes += probes.total;
-    use.longest_probe = std::max(use.longest_probe, probes.longest);
-    if (!admits_all_) use.policy_bytes += stripes_.filter(s)->bytes();
+absl::Status EmbeddingTable::FindJudge(const std::string& policy,
+                                       std::unique_ptr<EvictionPolicy>* parsed,
+                                       const EvictionPolicy** judge) const {
+  if (!policy.empty()) {
+    auto made = EvictionPolicy::Parse(policy);
+    if (!made.ok()) return made.status();
+    *parsed = *std::move(made);
   }
-  use.value_bytes = size * Bytes(layout_.slots_begin());
-  use.slot_bytes = size * Bytes(layout_.slot_words());
-  use.meta_bytes = size * Bytes(layout_.meta_words);
-  return use;
+  *judge = policy.empty() ? eviction_.get() : parsed->get();
+  if (*judge == nullptr || (!policy.empty() && (*judge)->meta_words() > 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("The table's rows keep no notes for the policy '", policy,
+                     "'; make the table with that eviction policy."));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status EmbeddingTable::ExportWorth(
@@ -121,17 +103,9 @@ absl::Status EmbeddingTable::ExportWorth(
     const std::function<absl::StatusOr<WorthBuffers>(int64_t n)>& allocate,
     Executor* executor) const {
   std::unique_ptr<EvictionPolicy> parsed;
-  if (!policy.empty()) {
-    auto made = EvictionPolicy::Parse(policy);
-    if (!made.ok()) return made.status();
-    parsed = *std::move(made);
-  }
-  const EvictionPolicy* judge = policy.empty() ? eviction_.get() : parsed.get();
-  if (judge == nullptr || (!policy.empty() && judge->meta_words() > 0)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("The table's rows keep no notes for the policy '", policy,
-                     "'; make the table with that eviction policy."));
-  }
+  const EvictionPolicy* judge;
+  const absl::Status status = FindJudge(policy, &parsed, &judge);
+  if (!status.ok()) return status;
   const Moment now = Now();
   SharedLocks locks(stripes_);
   const auto begins = stripes_.FirstKeys();
@@ -140,38 +114,41 @@ absl::Status EmbeddingTable::ExportWorth(
   ParallelFor(executor, kNumStripes, [&](int64_t s) {
     stripes_.AssertReaderHeld();
     stripes_.any().AssertReaderHeld();
-    JudgeRows(stripes_.index(s), *judge, now,
-              {buffers->keys + begins[s], buffers->worth + begins[s]});
+    const HashIndex& index = stripes_.index(s);
+    WorthBuffers to = {buffers->keys + begins[s], buffers->worth + begins[s]};
+    for (int64_t begin = 0; begin < index.num_buckets();
+         begin += kJudgedBuckets) {
+      const int64_t n = JudgeRows(index, begin, *judge, now, to);
+      to.keys += n;
+      to.worth += n;
+    }
   });
   return absl::OkStatus();
 }
 
-void EmbeddingTable::JudgeRows(const HashIndex& index,
-                               const EvictionPolicy& policy, const Moment& now,
-                               WorthBuffers to) const {
+int64_t EmbeddingTable::JudgeRows(const HashIndex& index, int64_t begin,
+                                  const EvictionPolicy& policy,
+                                  const Moment& now, WorthBuffers to) const {
   const bool has_word = policy.meta_words() > 0;
-  uint32_t rows[kEntries];
-  for (int64_t begin = 0; begin < index.num_buckets(); begin += kBuckets) {
-    const int64_t end = std::min(begin + kBuckets, index.num_buckets());
-    int64_t n = 0;
-    index.ForEach(begin, end, [&](int64_t key, uint32_t row) {
-      to.keys[n] = key;
-      rows[n] = row;
-      const float* const words = store_->Row(row);
-      stripes_.any().AssertReaderHeld();
-      if (has_word) {
-        __builtin_prefetch(words + layout_.width() - 1);
-      } else {
-        PrefetchRow(words, layout_.slots_begin());
-      }
-      ++n;
-    });
-    for (int64_t i = 0; i < n; ++i) {
-      to.worth[i] = RowWorth(policy, rows[i], now);
+  uint32_t rows[kJudgedKeys];
+  const int64_t end = std::min(begin + kJudgedBuckets, index.num_buckets());
+  int64_t n = 0;
+  index.ForEach(begin, end, [&](int64_t key, uint32_t row) {
+    to.keys[n] = key;
+    rows[n] = row;
+    const float* const words = store_->Row(row);
+    stripes_.any().AssertReaderHeld();
+    if (has_word) {
+      __builtin_prefetch(words + layout_.width() - 1);
+    } else {
+      PrefetchRow(words, layout_.slots_begin());
     }
-    to.keys += n;
-    to.worth += n;
+    ++n;
+  });
+  for (int64_t i = 0; i < n; ++i) {
+    to.worth[i] = RowWorth(policy, rows[i], now);
   }
+  return n;
 }
 
 int64_t EmbeddingTable::CountWaiting() const {

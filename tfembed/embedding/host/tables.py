@@ -169,7 +169,7 @@ class HostTable:
     def size(self, nonfinite_rows: int) -> TableSize:
         """Rows and bytes; eager only."""
         if isinstance(self.parameters, HashTable):
-            stats = self.parameters.stats()
+            stats = self.parameters.memory()
             total = stats.index_bytes + stats.row_bytes
             return TableSize(stats.size, total, nonfinite_rows)
         floats = [self.parameters, *self.slots.values()]

@@ -55,6 +55,22 @@ class ShardedTable(private.Folder):
         width = self.shape[1]
         return tf.reshape(tf.stack(parts, 1), [-1, width])[: self.shape[0]]
 
+    def gather(self, rows: Any) -> tf.Tensor:
+        """Some rows, float32 [n, width]; eager only.
+
+        Args:
+          rows: their numbers, an array [n].
+        """
+        replicas = len(self._shards.value)
+        places = np.asarray(rows)
+        parts = [
+            tf.gather(shard, self._first + places[owned] // replicas)
+            for replica, shard in enumerate(self._shards.value)
+            for owned in [places % replicas == replica]
+        ]
+        order = np.argsort(places % replicas, kind="stable")
+        return tf.gather(tf.concat(parts, 0), np.argsort(order))
+
     def numpy(self) -> np.ndarray[Any, Any]:
         """The rows as an array; eager only."""
         rows: np.ndarray[Any, Any] = self.read_value().numpy()

@@ -1,0 +1,1 @@
+"""Looks into tables: how they are, and what policies would make of them."""

@@ -1,0 +1,258 @@
+"""The health of all tables of a model, in one answer."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import checks, errors
+from tfembed.inspection.found_tables import find_tables
+from tfembed.inspection.table_health import TableHealth, health_of_table
+from tfembed.inspection.text_tables import (
+    TextTable,
+    as_bytes,
+    as_count,
+    as_number,
+    as_share,
+)
+
+__all__ = ["Health", "health"]
+
+_KINDS = ("values", "slots", "notes", "index", "policies", "free")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Health:
+    """What is known of some tables; `str` and notebooks show it as tables.
+
+    Attributes:
+      tables: the health of each.
+    """
+
+    tables: tuple[TableHealth, ...]
+
+    def __len__(self) -> int:
+        return len(self.tables)
+
+    def __iter__(self) -> Iterator[TableHealth]:
+        return iter(self.tables)
+
+    def __getitem__(self, name: str) -> TableHealth:
+        """The health of the table of this name.
+
+        Raises:
+          tfembed.errors.ArgumentError: there is none.
+        """
+        for table in self.tables:
+            if table.name == name:
+                return table
+        raise errors.ArgumentError(
+            f"There is no table {name!r} among "
+            f"{[table.name for table in self.tables]}."
+        )
+
+    def since(self, before: Health) -> Health:
+        """The same, with the counts of the time since `before`.
+
+        Counts of keys ("hits" and so on) are differences, and `grown` says by how
+        many rows each table grew. Tables that were not there stay as they are.
+        """
+        known = {table.name: table for table in before.tables}
+        return Health(
+            tuple(
+                table.since(known[table.name]) if table.name in known else table
+                for table in self.tables
+            )
+        )
+
+    def findings(self) -> list[str]:
+        """Sentences about what looks wrong, each with its table's name."""
+        return [
+            f"{table.name}: {finding}."
+            for table in self.tables
+            for finding in table.findings()
+        ]
+
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        """By table all that is known, of types that JSON has."""
+        return {table.name: table.to_dict() for table in self.tables}
+
+    def __str__(self) -> str:
+        """Tables of text."""
+        parts = [str(section) for section in self._sections()]
+        parts += ["\n".join(self._notes())]
+        return "\n\n".join(part for part in parts if part)
+
+    def __repr__(self) -> str:
+        rows = sum(table.rows for table in self.tables)
+        size = as_bytes(sum(table.total_bytes for table in self.tables))
+        return (
+            f"<Health of {len(self.tables)} table(s), {rows:,} rows, {size}; "
+            "print it to see more>"
+        )
+
+    def _repr_html_(self) -> str:
+        """Tables of HTML, for notebooks."""
+        parts = [section.to_html() for section in self._sections()]
+        parts += [f"<p>{html.escape(note)}</p>" for note in self._notes()]
+        return "".join(parts)
+
+    def _sections(self) -> list[TextTable]:
+        return [
+            _use(self.tables),
+            _rows(self.tables),
+            _memory(self.tables),
+        ]
+
+    def _notes(self) -> list[str]:
+        notes = [
+            f"Hottest keys of {table.name}, by {table.hottest_by}: "
+            + ", ".join(
+                f"{key} ({as_number(amount)})" for key, amount in table.hottest
+            )
+            for table in self.tables
+            if table.hottest
+        ]
+        findings = self.findings()
+        return notes + [f"Look at {finding}" for finding in findings]
+
+
+def health(
+    source: Any, *, sample: int = 100_000, hottest: int = 5
+) -> Health:
+    """Tells how the tables of `source` are: what they hold, cost, and learnt.
+
+    Counts of keys are exact. Norms, ages, the share of rows never trained and
+    the buckets of a search are those of a sample; the answer says how many rows
+    were looked at. Nothing is copied but the sample, and training may go on
+    meanwhile. Eager only.
+
+    Args:
+      source: a Keras model or layer, `TPUEmbedding` and its kin, a
+        `dynamic_embedding.Variable`, a `HashTable`, anything else that
+        `tf.train.Checkpoint` saves, a list or dict of these; or an estimator,
+        or the path of a checkpoint, SavedModel or '.keras' file, of which only
+        what is saved is known.
+      sample: rows of each table to look at, as if picked by chance.
+      hottest: keys of each table to name.
+
+    Raises:
+      tfembed.errors.ArgumentError: there is no table in it, or a number that is
+        not allowed.
+      tfembed.errors.UnsupportedError: in a function or graph.
+
+    Example:
+      print(tfembed.health(model))
+    """
+    sample = checks.integer(sample, "sample", least=1)
+    hottest = checks.integer(hottest, "hottest", least=0)
+    if not tf.executing_eagerly():
+        raise errors.UnsupportedError(
+            "`health` gives Python numbers; ask for it in eager mode, outside "
+            "of tf.function. In programs with graphs and sessions give it the "
+            "path of a checkpoint, outside of `with graph.as_default()`."
+        )
+    return Health(
+        tuple(
+            health_of_table(found, sample, hottest)
+            for found in find_tables(source)
+        )
+    )
+
+
+def _use(tables: tuple[TableHealth, ...]) -> TextTable:
+    def line(table: TableHealth) -> tuple[str, ...]:
+        counts = table.counts
+        bound = f" of {table.max_rows:,}" if table.max_rows else ""
+        return (
+            table.name,
+            f"{table.key_dtype} -> {table.dtype} [{table.width}]",
+            f"{table.rows:,}{bound}",
+            as_count(table.grown),
+            as_count(counts.get("inserted")),
+            as_share(table.hit_rate),
+            as_count(counts.get("refused") or None),
+            as_count(table.waiting),
+            as_count(counts.get("evicted") or None),
+            as_count(table.skipped_updates or None),
+        )
+
+    return TextTable(
+        f"{len(tables)} table(s), {sum(t.rows for t in tables):,} rows, "
+        f"{as_bytes(sum(t.total_bytes for t in tables))}",
+        (
+            "table",
+            "keys -> row",
+            "rows",
+            "grown",
+            "inserted",
+            "hit rate",
+            "refused",
+            "waiting",
+            "evicted",
+            "skipped",
+        ),
+        [line(table) for table in tables],
+    )
+
+
+def _rows(tables: tuple[TableHealth, ...]) -> TextTable:
+    def line(table: TableHealth) -> tuple[str, ...]:
+        norms, noted = table.norms, table.ages or table.touches
+        unit = table.age_unit or ("touches" if table.touches else "")
+        return (
+            table.name,
+            as_count(table.looked_at or None),
+            as_share(table.never_trained),
+            as_number(norms.get("p5")),
+            as_number(norms.get("median")),
+            as_number(norms.get("p95")),
+            as_number(norms.get("max")),
+            as_count(table.nan_rows or None),
+            f"{as_number(noted['median'])} {unit}" if noted else "",
+            f"{as_number(noted['max'])} {unit}" if noted else "",
+            as_share(table.expiring),
+        )
+
+    return TextTable(
+        "Rows, by those looked at",
+        (
+            "table",
+            "looked at",
+            "never trained",
+            "norm: p5",
+            "median",
+            "p95",
+            "max",
+            "with NaN",
+            "age: median",
+            "oldest",
+            "expiring",
+        ),
+        [line(table) for table in tables],
+    )
+
+
+def _memory(tables: tuple[TableHealth, ...]) -> TextTable:
+    def line(table: TableHealth) -> tuple[str, ...]:
+        probes = ""
+        if table.mean_probe is not None:
+            probes = f"{table.mean_probe:.2f}, at most {table.longest_probe}"
+        return (
+            table.name,
+            as_bytes(table.total_bytes),
+            as_bytes(table.bytes_per_row),
+            *(as_bytes(table.bytes.get(kind) or None) for kind in _KINDS),
+            as_share(table.load_factor),
+            probes,
+        )
+
+    return TextTable(
+        "Memory",
+        ("table", "bytes", "a row", *_KINDS, "index full", "probes"),
+        [line(table) for table in tables],
+    )

@@ -1,0 +1,429 @@
+"""The health of one table: what it holds, and how it is used and trained."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfembed.inspection.found_tables import FoundTable
+from tfembed.ops import table as table_ops
+from tfembed.policies import LeastFrequent, LeastRecent
+from tfembed.tables import HashTable
+from tfembed.tables.table_stats import TableStats
+
+__all__ = ["TableHealth", "health_of_table"]
+
+ALL_ROWS = 2**62
+
+# Quantiles that are told, by name.
+QUANTILES = {"min": 0.0, "p5": 0.05, "median": 0.5, "p95": 0.95, "max": 1.0}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TableHealth:
+    """What is known of one table. What is None is not known, or means nothing.
+
+    Attributes:
+      name: the table's.
+      kind: "hash table", "variable", "strings" or "saved table".
+      key_dtype, dtype: of its keys and of a row's numbers.
+      width: numbers of a row.
+      rows: of a variable its vocabulary.
+      shards: of a hash table.
+      max_rows: the bound.
+      optimizer, admission, eviction, expiry: as text.
+      bytes: by kind: "values", "slots", "notes" of the eviction policy, "index",
+        "policies" and "free", which is room for more rows.
+      counts: "hits" and "misses", the keys of lookups that were there and not;
+        "inserted" by training, "refused" by the admission, "evicted", and
+        "nan_rows" written. Since the table was made, or see `Health.since`.
+      waiting: keys that are not admitted yet.
+      grown: rows more than before; of `Health.since` alone.
+      skipped_updates: of rows whose gradients were not finite.
+      looked_at: rows of the sample that the rest is from; `rows` where all.
+      norms: quantiles of the Euclidean norms of values.
+      nan_rows: rows with a NaN among those.
+      never_trained: the share of them whose slots, or without slots values, are
+        those of a new row.
+      ages: quantiles of the steps or seconds since a row was touched, by
+        LeastRecent; `age_unit` says which.
+      touches: quantiles of how often a row was touched, by LeastFrequent.
+      expiring: the share of rows that go at the next expiry.
+      hottest: keys and by how much, the most first, of all rows where `touches`
+        or `ages` are known; else of those that were looked at, by norm.
+      hottest_by: "touches", "steps since touched", "seconds since touched" or
+        "norm".
+      load_factor: the share of the index's places that are taken.
+      mean_probe, longest_probe: buckets that are read to find a key.
+      norm_sample, worth_sample: what the quantiles are of.
+    """
+
+    name: str
+    kind: str
+    key_dtype: str
+    dtype: str
+    width: int
+    rows: int
+    bytes: Mapping[str, int]
+    shards: int | None = None
+    max_rows: int | None = None
+    optimizer: str | None = None
+    admission: str | None = None
+    eviction: str | None = None
+    expiry: str | None = None
+    counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    waiting: int | None = None
+    grown: int | None = None
+    skipped_updates: int | None = None
+    looked_at: int = 0
+    norms: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    nan_rows: int = 0
+    never_trained: float | None = None
+    ages: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    age_unit: str | None = None
+    touches: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    expiring: float | None = None
+    hottest: tuple[tuple[Any, float], ...] = ()
+    hottest_by: str | None = None
+    load_factor: float | None = None
+    mean_probe: float | None = None
+    longest_probe: int | None = None
+    norm_sample: Any = dataclasses.field(default=None, repr=False)
+    worth_sample: Any = dataclasses.field(default=None, repr=False)
+
+    @property
+    def total_bytes(self) -> int:
+        """All bytes."""
+        return sum(self.bytes.values())
+
+    @property
+    def bytes_per_row(self) -> float | None:
+        """All bytes over all rows; None without rows."""
+        return self.total_bytes / self.rows if self.rows else None
+
+    @property
+    def hit_rate(self) -> float | None:
+        """The share of looked-up keys that were there; None without lookups."""
+        asked = self.counts.get("hits", 0) + self.counts.get("misses", 0)
+        return self.counts["hits"] / asked if asked else None
+
+    def since(self, before: TableHealth) -> TableHealth:
+        """The same, with the counts of the time since `before`."""
+        skipped = self.skipped_updates
+        if skipped is not None and before.skipped_updates is not None:
+            skipped -= before.skipped_updates
+        return dataclasses.replace(
+            self,
+            grown=self.rows - before.rows,
+            skipped_updates=skipped,
+            counts={
+                name: count - before.counts.get(name, 0)
+                for name, count in self.counts.items()
+            },
+        )
+
+    def findings(self) -> list[str]:
+        """Sentences about what looks wrong."""
+        found = []
+        if self.nan_rows:
+            found.append(
+                f"{self.nan_rows:,} of the {self.looked_at:,} rows looked at "
+                "have a NaN"
+            )
+        if self.skipped_updates:
+            found.append(
+                f"{self.skipped_updates:,} updates of rows were skipped: their "
+                "gradients had a NaN or an infinity"
+            )
+        if self.norms and self.norms["max"] == 0:
+            found.append(
+                "all rows looked at are zero: initial rows of zeros, and no "
+                "gradient came"
+            )
+        elif self.never_trained is not None and self.never_trained > 0.9:
+            found.append(
+                f"{100 * self.never_trained:.0f} % of the rows looked at were "
+                "never trained"
+            )
+        asked = self.counts.get("hits", 0) + self.counts.get("misses", 0)
+        if self.hit_rate is not None and asked >= 1000 and self.hit_rate < 0.5:
+            found.append(
+                f"{100 * (1 - self.hit_rate):.0f} % of the keys looked up are "
+                "not there"
+            )
+        if self.max_rows and self.rows >= 0.99 * self.max_rows:
+            found.append(
+                f"the table is full: {self.rows:,} of {self.max_rows:,} rows"
+            )
+        if self.refused_all:
+            found.append(
+                "the admission policy refused all keys of training so far"
+            )
+        return found
+
+    @property
+    def refused_all(self) -> bool:
+        """Whether training brought keys and none was admitted."""
+        return (
+            self.rows == 0
+            and self.counts.get("refused", 0) > 0
+            and self.counts.get("inserted", 0) == 0
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """All that is known, of types that JSON has."""
+        fields = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if not field.name.endswith("_sample")
+        }
+        fields["hottest"] = [[key, amount] for key, amount in self.hottest]
+        fields["bytes"] = dict(self.bytes)
+        fields["total_bytes"] = self.total_bytes
+        fields["bytes_per_row"] = self.bytes_per_row
+        fields["hit_rate"] = self.hit_rate
+        fields["findings"] = self.findings()
+        return {
+            name: dict(value) if isinstance(value, Mapping) else value
+            for name, value in fields.items()
+        }
+
+
+def health_of_table(found: FoundTable, sample: int, hottest: int) -> TableHealth:
+    """Looks at a table.
+
+    Args:
+      found: the table.
+      sample: rows to look at.
+      hottest: keys to name.
+    """
+    rows = found.rows
+    if isinstance(rows, HashTable):
+        return _of_hash_table(found, rows, sample, hottest)
+    if hasattr(rows, "handles"):
+        return TableHealth(
+            name=found.name,
+            kind="strings",
+            key_dtype=rows.key_dtype.name,
+            dtype=rows.value_dtype.name,
+            width=rows.dim,
+            rows=int(rows.size()),
+            bytes={},
+            shards=len(rows.shards),
+        )
+    return _of_variable(found, sample, hottest)
+
+
+def quantiles(numbers: Any) -> dict[str, float]:
+    """Those of QUANTILES by name; empty without numbers."""
+    if len(numbers) == 0:
+        return {}
+    at = np.quantile(numbers, list(QUANTILES.values()))
+    return dict(zip(QUANTILES, at.tolist(), strict=True))
+
+
+def as_key(key: Any) -> Any:
+    """A key as JSON has it: an int or a str."""
+    if isinstance(key, bytes):
+        return key.decode("utf-8", "backslashreplace")
+    return int(key)
+
+
+def _survey(table: HashTable, sample: int) -> table_ops.TableSurvey:
+    """The surveys of all shards, each in proportion to its rows."""
+    sizes = [int(table.size(i)) for i in range(len(table.shards))]
+    total = sum(sizes)
+    surveys = [
+        table_ops.survey(
+            handle,
+            # Stripes do not have equally many rows.
+            ALL_ROWS if total <= sample else math.ceil(sample * size / total),
+            key_dtype=table.key_dtype,
+        )
+        for handle, size in zip(table.handles, sizes, strict=True)
+    ]
+    if len(surveys) == 1:
+        return surveys[0]
+    *columns, counts = zip(*surveys, strict=True)
+    return table_ops.TableSurvey(
+        *(tf.concat(column, 0) for column in columns), tf.stack(counts)
+    )
+
+
+def _of_hash_table(
+    found: FoundTable, table: HashTable, sample: int, hottest: int
+) -> TableHealth:
+    survey = _survey(table, sample)
+    counts = np.atleast_2d(survey.counts.numpy())
+    stats = TableStats.of_shards(
+        TableStats(*shard[:-1].tolist()) for shard in counts
+    )
+    norms, worth = survey.norms.numpy(), survey.worth.numpy()
+    looked_at = len(norms)
+    used = stats.value_bytes + stats.slot_bytes + stats.meta_bytes
+    knows_trained = bool(table.slot_names) or not table.is_drawn
+    return TableHealth(
+        name=found.name,
+        kind="hash table",
+        key_dtype=table.key_dtype.name,
+        dtype=table.value_dtype.name,
+        width=table.dim,
+        rows=stats.size,
+        shards=len(table.shards),
+        max_rows=table.max_size,
+        optimizer=_text(table.optimizer or found.optimizer),
+        admission=_text(table.admission),
+        eviction=_text(table.eviction),
+        expiry=_text(table.expiry),
+        bytes={
+            "values": stats.value_bytes,
+            "slots": stats.slot_bytes,
+            "notes": stats.meta_bytes,
+            "index": stats.index_bytes,
+            "policies": stats.policy_bytes,
+            "free": max(0, stats.row_bytes - used),
+        },
+        counts={
+            "hits": stats.hits,
+            "misses": stats.misses,
+            "inserted": stats.admitted,
+            "refused": stats.refused,
+            "evicted": stats.evicted,
+            "nan_rows": stats.nan_rows,
+        },
+        waiting=int(counts[:, -1].sum()) if table.admission else None,
+        skipped_updates=found.skipped_updates,
+        looked_at=looked_at,
+        norms=quantiles(norms[norms >= 0]),
+        nan_rows=int(np.sum(norms < 0)),
+        never_trained=float(np.mean(~survey.trained.numpy()))
+        if looked_at and knows_trained and table.dim
+        else None,
+        load_factor=stats.load_factor if stats.places else None,
+        mean_probe=stats.probes / looked_at if looked_at else None,
+        longest_probe=stats.longest_probe or None,
+        norm_sample=norms[norms >= 0],
+        worth_sample=worth if len(worth) else None,
+        **_by_policy(table, worth),
+        **_hottest(table, survey, hottest),
+    )
+
+
+def _by_policy(table: HashTable, worth: Any) -> dict[str, Any]:
+    """What the notes of the eviction policy tell."""
+    fields: dict[str, Any] = {}
+    policy = table.eviction
+    if isinstance(policy, LeastRecent):
+        fields |= {"ages": quantiles(-worth), "age_unit": policy.clock}
+    elif isinstance(policy, LeastFrequent):
+        fields["touches"] = quantiles(worth)
+    if policy is not None and table.expiry is not None and len(worth):
+        limit = table.expiry.limit
+        past = -worth >= limit if policy.limit_is_age else worth < limit
+        fields["expiring"] = float(np.mean(past))
+    return fields
+
+
+def _hottest(
+    table: HashTable, survey: table_ops.TableSurvey, most: int
+) -> dict[str, Any]:
+    """The keys that were touched most, or last, or the longest rows."""
+    if most == 0:
+        return {}
+    if isinstance(table.eviction, (LeastRecent, LeastFrequent)):
+        tops = [
+            table_ops.top(handle, most, key_dtype=table.key_dtype)
+            for handle in table.handles
+        ]
+        keys, worth = (
+            tf.concat(x, 0).numpy() for x in zip(*tops, strict=True)
+        )
+    else:
+        keys, worth = survey.keys.numpy(), survey.norms.numpy()
+        keys, worth = keys[worth >= 0], worth[worth >= 0]
+    by = {
+        LeastFrequent: "touches",
+        LeastRecent: f"{getattr(table.eviction, 'clock', '')} since touched",
+    }.get(type(table.eviction), "norm")
+    best = np.argsort(-worth, kind="stable")[:most]
+    return {
+        "hottest": tuple((as_key(keys[i]), abs(float(worth[i]))) for i in best),
+        "hottest_by": by if len(best) else None,
+    }
+
+
+def _of_variable(found: FoundTable, sample: int, hottest: int) -> TableHealth:
+    variable = found.rows
+    rows, width = (int(n) for n in variable.shape)
+    chosen = spread_rows(rows, sample)
+    values = _gather(variable, chosen)
+    norms = np.sqrt(np.sum(np.square(values, dtype=np.float64), 1))
+    is_number = ~np.isnan(norms)
+    best = np.argsort(-np.where(is_number, norms, -1), kind="stable")[:hottest]
+    itemsize = variable.dtype.size
+    return TableHealth(
+        name=found.name,
+        kind="variable",
+        key_dtype="int64",
+        dtype=variable.dtype.name,
+        width=width,
+        rows=rows,
+        optimizer=_text(found.optimizer),
+        bytes={
+            "values": rows * width * itemsize,
+            "slots": sum(
+                slot.shape.num_elements() * slot.dtype.size
+                for slot in found.slots.values()
+            ),
+        },
+        skipped_updates=found.skipped_updates,
+        looked_at=len(chosen),
+        norms=quantiles(norms[is_number]),
+        nan_rows=int(np.sum(~is_number)),
+        never_trained=_never_trained(found, chosen),
+        hottest=tuple(
+            (int(chosen[i]), float(norms[i])) for i in best if is_number[i]
+        ),
+        hottest_by="norm" if len(best) else None,
+        norm_sample=norms[is_number],
+    )
+
+
+def spread_rows(rows: int, sample: int) -> Any:
+    """At most `sample` of the row numbers below `rows`, one from each stretch."""
+    if rows <= sample:
+        return np.arange(rows)
+    bounds = np.linspace(0, rows, sample + 1).astype(np.int64)
+    place = np.random.default_rng(0).random(sample)
+    return bounds[:-1] + (place * np.diff(bounds)).astype(np.int64)
+
+
+def _gather(variable: Any, rows: Any) -> Any:
+    if hasattr(variable, "gather"):
+        return variable.gather(rows).numpy()
+    return tf.gather(variable, rows).numpy()
+
+
+def _never_trained(found: FoundTable, rows: Any) -> float | None:
+    """The share of `rows` whose slots are those of a new row."""
+    initial = getattr(found.optimizer, "slot_initial_values", {})
+    known = [
+        np.all(_gather(slot, rows) == np.float32(initial[name]), 1)
+        for name, slot in found.slots.items()
+        if name in initial
+    ]
+    if not known or len(rows) == 0:
+        return None
+    return float(np.mean(np.all(known, 0)))
+
+
+def _text(description: Any) -> str | None:
+    if description is None:
+        return None
+    rule = getattr(description, "rule_text", None)
+    return str(rule()).split()[0] if rule is not None else repr(description)

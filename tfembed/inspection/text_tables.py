@@ -1,0 +1,95 @@
+"""Tables of text, for terminals and for notebooks."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+from collections.abc import Sequence
+
+__all__ = ["TextTable", "as_bytes", "as_count", "as_number", "as_share"]
+
+
+@dataclasses.dataclass(frozen=True)
+class TextTable:
+    """Lines of cells under a header.
+
+    A column without content is left out.
+
+    Attributes:
+      title: over the table.
+      header: a name for each column.
+      lines: a text for each column; the first one names the line.
+    """
+
+    title: str
+    header: tuple[str, ...]
+    lines: Sequence[tuple[str, ...]]
+
+    def _filled(self) -> list[tuple[str, ...]]:
+        columns = [
+            column
+            for column in zip(self.header, *self.lines, strict=True)
+            if any(column[1:])
+        ]
+        return list(zip(*columns, strict=True))
+
+    def __str__(self) -> str:
+        """The table in a fixed-width font, numbers to the right."""
+        lines = self._filled()
+        if not lines:
+            return self.title
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        text = [self.title]
+        for line in lines:
+            first, *others = zip(line, widths, strict=True)
+            cells = [f"{first[0]:<{first[1]}}"]
+            cells += [f"{cell:>{width}}" for cell, width in others]
+            text.append("  ".join(cells).rstrip())
+        return "\n".join(text)
+
+    def to_html(self) -> str:
+        """The table as HTML, without any style but alignment."""
+        lines = self._filled()
+        if not lines:
+            return ""
+
+        def row(cells: Sequence[str], tag: str) -> str:
+            return "".join(
+                f'<{tag} style="text-align:{"right" if i else "left"}">'
+                f"{html.escape(cell)}</{tag}>"
+                for i, cell in enumerate(cells)
+            )
+
+        head, *body = lines
+        rows = "".join(f"<tr>{row(line, 'td')}</tr>" for line in body)
+        return (
+            f"<p><b>{html.escape(self.title)}</b></p><table><thead><tr>"
+            f"{row(head, 'th')}</tr></thead><tbody>{rows}</tbody></table>"
+        )
+
+
+def as_count(number: int | None) -> str:
+    """`1,204`; nothing for None."""
+    return "" if number is None else f"{number:,}"
+
+
+def as_number(number: float | None) -> str:
+    """Three digits; nothing for None."""
+    if number is None:
+        return ""
+    return f"{number:,.0f}" if 1000 <= abs(number) < 1e15 else f"{number:.3g}"
+
+
+def as_share(share: float | None) -> str:
+    """`12.3 %`; nothing for None."""
+    return "" if share is None else f"{100 * share:.1f} %"
+
+
+def as_bytes(count: float | None) -> str:
+    """`12.3 MB`; nothing for None."""
+    if count is None:
+        return ""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count:.0f} B"
