@@ -55,6 +55,7 @@ ROOMS = {
     "ops",
     "tables",
     "tpu",
+    "units",
 }
 
 

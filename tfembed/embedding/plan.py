@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tfembed import errors, optimizers
 from tfembed.config.table_config import check_table_options
+from tfembed.units import counted
 
 __all__ = ["EmbeddingPlan", "MAKING", "feature_paths", "PlanNames", "make_plan"]
 
@@ -255,6 +256,10 @@ def _difference(expected: Any, given: Any) -> str:
 MAKING = threading.RLock()
 
 
+# In a line about an embedding.
+_MOST_TABLES_IN_WORDS = 4
+
+
 class PlanNames:
     """Base of the embedding classes: TensorFlow's private names for a plan.
 
@@ -270,6 +275,28 @@ class PlanNames:
     @property
     def _table_config(self) -> list[Any]:
         return list(self._plan.tables)
+
+    def _in_words(self, tables: Sequence[Any] | None) -> str:
+        """The features and tables; `tables`: that were made, None: none was."""
+        plan = self._plan
+        words = (
+            f"{counted(len(plan.features), 'feature')}, "
+            f"{counted(len(plan.tables), 'table')}: "
+        )
+        shown = list(plan.tables)[:_MOST_TABLES_IN_WORDS]
+        each = [
+            f"'{config.name}' "
+            + (
+                f"{config.vocabulary_size or 'any ids'} -> [{config.dim}]"
+                if tables is None
+                else tables[i].in_words()
+            )
+            for i, config in enumerate(shown)
+        ]
+        if len(plan.tables) > len(shown):
+            each.append(f"{len(plan.tables) - len(shown)} more")
+        unmade = ", not made yet" if tables is None else ""
+        return words + "; ".join(each) + unmade
 
     def _variables_of(self, tables: Sequence[Any]) -> dict[str, dict[str, Any]]:
         """By table and "parameters" or slot, of `tables`, one for each."""

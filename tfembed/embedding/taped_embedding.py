@@ -145,6 +145,10 @@ class TapedEmbedding(
         """As `embedding_lookup`."""
         return self.embedding_lookup(features, weights)
 
+    def __repr__(self) -> str:
+        tables = None if self._store is None else self._store.value
+        return f"<{type(self).__name__}: {self._in_words(tables)}>"
+
     def describe(self) -> str:
         """A table of text: per table its engine, and why it is that one."""
         return str(self._choices)

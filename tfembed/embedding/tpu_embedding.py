@@ -420,6 +420,10 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
             self._tables_with_gradients,
         )
 
+    def __repr__(self) -> str:
+        tables = None if self._engine is None else self._engine.tables
+        return f"<{type(self).__name__}: {self._in_words(tables)}>"
+
     def __deepcopy__(self, memo: Any) -> TPUEmbedding:
         raise errors.StateError(
             "A TPUEmbedding cannot be copied in memory: its tables exist once. "

@@ -12,13 +12,8 @@ import tensorflow as tf
 from tfembed import checks, errors
 from tfembed.inspection.found_tables import find_tables
 from tfembed.inspection.table_health import TableHealth, health_of_table
-from tfembed.inspection.text_tables import (
-    TextTable,
-    as_bytes,
-    as_count,
-    as_number,
-    as_share,
-)
+from tfembed.inspection.text_tables import TextTable
+from tfembed.units import as_bytes, as_count, as_number, as_share, counted
 
 __all__ = ["Health", "health"]
 
@@ -91,7 +86,7 @@ class Health:
         rows = sum(table.rows for table in self.tables)
         size = as_bytes(sum(table.total_bytes for table in self.tables))
         return (
-            f"<Health of {len(self.tables)} table(s), {rows:,} rows, {size}; "
+            f"<Health of {counted(len(self.tables), 'table')}, {rows:,} rows, {size}; "
             "print it to see more>"
         )
 
@@ -121,9 +116,7 @@ class Health:
         return notes + [f"Look at {finding}" for finding in findings]
 
 
-def health(
-    source: Any, *, sample: int = 100_000, hottest: int = 5
-) -> Health:
+def health(source: Any, *, sample: int = 100_000, hottest: int = 5) -> Health:
     """Tells how the tables of `source` are: what they hold, cost, and learnt.
 
     Counts of keys are exact. Norms, ages, the share of rows never trained and
@@ -182,7 +175,7 @@ def _use(tables: tuple[TableHealth, ...]) -> TextTable:
         )
 
     return TextTable(
-        f"{len(tables)} table(s), {sum(t.rows for t in tables):,} rows, "
+        f"{counted(len(tables), 'table')}, {sum(t.rows for t in tables):,} rows, "
         f"{as_bytes(sum(t.total_bytes for t in tables))}",
         (
             "table",

@@ -194,7 +194,9 @@ class TableHealth:
         }
 
 
-def health_of_table(found: FoundTable, sample: int, hottest: int) -> TableHealth:
+def health_of_table(
+    found: FoundTable, sample: int, hottest: int
+) -> TableHealth:
     """Looks at a table.
 
     Args:
@@ -340,9 +342,7 @@ def _hottest(
             table_ops.top(handle, most, key_dtype=table.key_dtype)
             for handle in table.handles
         ]
-        keys, worth = (
-            tf.concat(x, 0).numpy() for x in zip(*tops, strict=True)
-        )
+        keys, worth = (tf.concat(x, 0).numpy() for x in zip(*tops, strict=True))
     else:
         keys, worth = survey.keys.numpy(), survey.norms.numpy()
         keys, worth = keys[worth >= 0], worth[worth >= 0]

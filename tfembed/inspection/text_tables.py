@@ -6,7 +6,7 @@ import dataclasses
 import html
 from collections.abc import Sequence
 
-__all__ = ["TextTable", "as_bytes", "as_count", "as_number", "as_share"]
+__all__ = ["TextTable"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,30 +66,3 @@ class TextTable:
             f"<p><b>{html.escape(self.title)}</b></p><table><thead><tr>"
             f"{row(head, 'th')}</tr></thead><tbody>{rows}</tbody></table>"
         )
-
-
-def as_count(number: int | None) -> str:
-    """`1,204`; nothing for None."""
-    return "" if number is None else f"{number:,}"
-
-
-def as_number(number: float | None) -> str:
-    """Three digits; nothing for None."""
-    if number is None:
-        return ""
-    return f"{number:,.0f}" if 1000 <= abs(number) < 1e15 else f"{number:.3g}"
-
-
-def as_share(share: float | None) -> str:
-    """`12.3 %`; nothing for None."""
-    return "" if share is None else f"{100 * share:.1f} %"
-
-
-def as_bytes(count: float | None) -> str:
-    """`12.3 MB`; nothing for None."""
-    if count is None:
-        return ""
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.3g} {unit}"
-    return f"{count:.0f} B"

@@ -39,6 +39,7 @@ from tfembed.tables.sharded_table import (
     TableShard,
 )
 from tfembed.tables.table_stats import TableStats
+from tfembed.units import as_bytes
 
 __all__ = [
     "EvictedRows",
@@ -886,6 +887,16 @@ class HashTable(ShardedTable):
         ]
         keys, worth = (tf.concat(x, 0) for x in zip(*each, strict=True))
         return keys, worth
+
+    def _held_in_words(self) -> str:
+        stats = self.memory()
+        bound = f" of at most {self.max_size:,}" if self.max_size else ""
+        rule = getattr(self._optimizer, "rule_text", None)
+        return (
+            f"{stats.size:,} rows{bound}, "
+            f"{as_bytes(stats.index_bytes + stats.row_bytes)}"
+            + (f", {rule().split()[0]}" if rule else "")
+        )
 
     def _write(self, op: Any, *batch: tf.Tensor) -> Any:
         """Runs `op` for each shard on its part of `batch`: keys, then rows."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
 import json
 import uuid
@@ -408,8 +409,30 @@ class ShardedTable(tf.__internal__.tracking.Trackable):
             "tf.train.Checkpoint, and restore that into another table."
         )
 
+    def in_words(self) -> str:
+        """What the table maps, holds and takes, as far as it is known at once.
+
+        Outside of eager mode, and of a table on another machine, that is what it
+        was made with.
+        """
+        width = f"[{self.dim}]"
+        parts = [f"{self.key_dtype.name} -> {self.value_dtype.name} {width}"]
+        if self._is_at_hand():
+            with contextlib.suppress(tf.errors.OpError):
+                parts.append(self._held_in_words())
+        if len(self._shards) > 1:
+            parts.append(f"{len(self._shards)} shards")
+        return ", ".join(parts)
+
     def __repr__(self) -> str:
-        return (
-            f"<{type(self).__name__} '{self.name}' of {self.key_dtype.name} -> "
-            f"{self.value_dtype.name} [{self.dim}], {len(self._shards)} shard(s)>"
-        )
+        return f"<{type(self).__name__} '{self.name}': {self.in_words()}>"
+
+    def _is_at_hand(self) -> bool:
+        if not tf.executing_eagerly() or self._shards[0].is_in_graph:
+            return False
+        devices = [tf.DeviceSpec.from_string(h.device) for h in self.handles]
+        return all(one.job in (None, "localhost") for one in devices)
+
+    @abc.abstractmethod
+    def _held_in_words(self) -> str:
+        """Rows, bytes and what else a table holds; eager only."""

@@ -290,6 +290,9 @@ class StringTable(ShardedTable):
     expire = _refusing("expiry")
     stats = _refusing("count of their bytes")
 
+    def _held_in_words(self) -> str:
+        return f"{int(self.size()):,} rows"
+
     def _key_tensor(self, keys: Any) -> tf.Tensor:
         return arguments.key_tensor(keys, self.key_dtype, self.name)
 

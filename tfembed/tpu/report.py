@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 
+from tfembed.units import as_bytes
+
 __all__ = ["Estimate"]
 
 
@@ -46,23 +48,18 @@ class Estimate:
         rows = {
             "topology": f"{self.topology} ({self.chips} chips)",
             "fits": "yes" if self.fits else "no",
-            "memory": f"{_gb(self.bytes_per_chip)} of "
-            f"{_gb(self.memory_per_chip)} a chip",
-            "tables and slots": f"{_gb(self.table_bytes_per_chip)} a chip",
+            "memory": f"{as_bytes(self.bytes_per_chip)} of "
+            f"{as_bytes(self.memory_per_chip)} a chip",
+            "tables and slots": f"{as_bytes(self.table_bytes_per_chip)} a chip",
         }
         if self.seconds is not None and self.interconnect_bytes is not None:
             rows["time of a step"] = f"{self.seconds * 1e6:.0f} us estimated"
-            rows["sent"] = f"{_gb(self.interconnect_bytes)} a chip and step"
+            rows["sent"] = (
+                f"{as_bytes(self.interconnect_bytes)} a chip and step"
+            )
         if self.not_estimated:
             rows["not estimated"] = f"{self.not_estimated} parts of the step"
         width = max(map(len, rows))
         return "\n".join(
             f"{name:{width}}  {value}" for name, value in rows.items()
         )
-
-
-def _gb(count: int) -> str:
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.3g} {unit}"
-    return f"{count} B"

@@ -173,6 +173,10 @@ class TableLayer(keras.layers.Layer):
                 self.params, trainable=self.trainable, name="rows"
             )
 
+    def __repr__(self) -> str:
+        words = self.params.table.in_words()
+        return f"<{type(self).__name__} '{self.name}': {words}>"
+
     @property
     def embedding_size(self) -> int:
         """Floats per row."""

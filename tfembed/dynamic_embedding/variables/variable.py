@@ -650,10 +650,8 @@ class Variable(
         return {trainable.name: trainable for trainable in self._living()}
 
     def __repr__(self) -> str:
-        return (
-            f"<{type(self).__name__} '{self.name}' of {self.key_dtype.name} -> "
-            f"{self.value_dtype.name} [{self.dim}], {self.shard_num} shard(s)>"
-        )
+        words = self._table.in_words()
+        return f"<{type(self).__name__} '{self.name}': {words}>"
 
     def _set_up(self, **options: Any) -> None:
         # A HashTable deals by remainder by itself, in C++ where it can.

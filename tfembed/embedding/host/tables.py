@@ -15,6 +15,7 @@ from tfembed import errors, optimizers
 from tfembed.embedding import private
 from tfembed.embedding.steps.batch_queue import HOST
 from tfembed.tables import HashTable
+from tfembed.units import as_bytes
 
 __all__ = [
     "HostTable",
@@ -165,6 +166,15 @@ class HostTable:
     def note_training_step(self) -> None:
         """Counts a step of a table that `counts_steps`; rows expire in time."""
         self.parameters.note_training_step()
+
+    def in_words(self) -> str:
+        """What it maps, holds and takes, as far as it is known at once."""
+        # Of a Variable its HashTable.
+        rows = getattr(self.parameters, "table", self.parameters)
+        if isinstance(rows, HashTable):
+            return rows.in_words()
+        shape = f"{list(self.parameters.shape)}"
+        return f"float32 {shape}, {as_bytes(self.size(0).bytes)}"
 
     def size(self, nonfinite_rows: int) -> TableSize:
         """Rows and bytes; eager only."""

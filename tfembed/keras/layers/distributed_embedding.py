@@ -237,6 +237,10 @@ class DistributedEmbedding(keras.layers.Layer):
         self._tables = LayerTables(self.name, self.embedding, self._trap.value)
         self.built = True
 
+    def __repr__(self) -> str:
+        words = repr(self.embedding).partition(": ")[2]
+        return f"<{type(self).__name__} '{self.name}': {words}"
+
     def __dir__(self) -> list[str]:
         # Where Keras looks for what it saves with a layer: the optimizer is the
         # model's, and would be saved here and not there.
