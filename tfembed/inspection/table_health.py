@@ -252,8 +252,8 @@ def _survey(table: HashTable, sample: int) -> table_ops.TableSurvey:
     if len(surveys) == 1:
         return surveys[0]
     *columns, counts = zip(*surveys, strict=True)
-    return table_ops.TableSurvey(
-        *(tf.concat(column, 0) for column in columns), tf.stack(counts)
+    return table_ops.TableSurvey._make(
+        [*(tf.concat(column, 0) for column in columns), tf.stack(counts)]
     )
 
 
@@ -346,10 +346,11 @@ def _hottest(
     else:
         keys, worth = survey.keys.numpy(), survey.norms.numpy()
         keys, worth = keys[worth >= 0], worth[worth >= 0]
-    by = {
-        LeastFrequent: "touches",
-        LeastRecent: f"{getattr(table.eviction, 'clock', '')} since touched",
-    }.get(type(table.eviction), "norm")
+    by = "norm"
+    if isinstance(table.eviction, LeastFrequent):
+        by = "touches"
+    elif isinstance(table.eviction, LeastRecent):
+        by = f"{table.eviction.clock} since touched"
     best = np.argsort(-worth, kind="stable")[:most]
     return {
         "hottest": tuple((as_key(keys[i]), abs(float(worth[i]))) for i in best),
