@@ -22,7 +22,7 @@ _KINDS = ("values", "slots", "notes", "index", "policies", "free")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Health:
-    """What is known of some tables; `str` and notebooks show it as tables.
+    """The health of some tables; `str` and notebooks show it.
 
     Attributes:
       tables: the health of each.
@@ -51,7 +51,7 @@ class Health:
         )
 
     def since(self, before: Health) -> Health:
-        """The same, with the counts of the time since `before`.
+        """These tables, with the counts of the time since `before`.
 
         Counts of keys ("hits" and so on) are differences, and `grown` says by how
         many rows each table grew. Tables that were not there stay as they are.

@@ -26,7 +26,7 @@ QUANTILES = {"min": 0.0, "p5": 0.05, "median": 0.5, "p95": 0.95, "max": 1.0}
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TableHealth:
-    """What is known of one table. What is None is not known, or means nothing.
+    """One table: its content, costs and uses. None stands for unknown.
 
     Attributes:
       name: the table's.
@@ -113,7 +113,7 @@ class TableHealth:
         return self.counts["hits"] / asked if asked else None
 
     def since(self, before: TableHealth) -> TableHealth:
-        """The same, with the counts of the time since `before`."""
+        """This table, with the counts of the time since `before`."""
         skipped = self.skipped_updates
         if skipped is not None and before.skipped_updates is not None:
             skipped -= before.skipped_updates
@@ -222,7 +222,7 @@ def health_of_table(
 
 
 def quantiles(numbers: Any) -> dict[str, float]:
-    """Those of QUANTILES by name; empty without numbers."""
+    """Quantiles by the names in QUANTILES; empty without numbers."""
     if len(numbers) == 0:
         return {}
     at = np.quantile(numbers, list(QUANTILES.values()))
@@ -317,7 +317,7 @@ def _of_hash_table(
 
 
 def _by_policy(table: HashTable, worth: Any) -> dict[str, Any]:
-    """What the notes of the eviction policy tell."""
+    """Reads the notes of the eviction policy."""
     fields: dict[str, Any] = {}
     policy = table.eviction
     if isinstance(policy, LeastRecent):

@@ -410,7 +410,7 @@ class ShardedTable(tf.__internal__.tracking.Trackable):
         )
 
     def in_words(self) -> str:
-        """What the table maps, holds and takes, as far as it is known at once.
+        """Says what the table maps, holds and takes, as far as that is at hand.
 
         Outside of eager mode, and of a table on another machine, that is what it
         was made with.

@@ -168,7 +168,7 @@ class HostTable:
         self.parameters.note_training_step()
 
     def in_words(self) -> str:
-        """What it maps, holds and takes, as far as it is known at once."""
+        """Says what the table maps, holds and takes, as far as that is at hand."""
         # Of a Variable its HashTable.
         rows = getattr(self.parameters, "table", self.parameters)
         if isinstance(rows, HashTable):
