@@ -1,0 +1,505 @@
+"""Reads the index of a checkpoint, `<prefix>.index`, and finds tensors by it.
+
+TensorFlow writes a checkpoint as a "tensor bundle": an index in LevelDB's table
+format, of a header and an entry (a BundleEntryProto) for each tensor or slice, and
+data files. Here, as in `cc/kernels/checkpoint_index.h`, no number of the index is
+trusted before it is held against the bytes that are there.
+
+The reader is in Python: the core reads no files, and the kernels that do need
+TensorFlow, which takes five seconds to import. An index has some hundred entries,
+and the rows are read by NumPy, so that compiled code would save nothing.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+
+from tfembed import errors
+from tfembed.inspection import checksum, wire_format
+from tfembed.inspection.column import Column, Encoding, Part
+from tfembed.inspection.file_bytes import FileBytes
+from tfembed.inspection.wire_format import signed, take_varint
+
+__all__ = ["DTYPES", "Bundle", "Entry"]
+
+# What an index is refused for, as in cc/kernels/checkpoint_index.cc.
+_MOST_BYTES = 1 << 30
+_MOST_ENTRY_BYTES = 2 << 20
+_MORE_NAME_BYTES = 32 << 20
+
+_FOOTER_BYTES = 48
+_MAGIC = 0xDB4775248B80FB57
+_ALL = (1 << 64) - 1  # The length of a slice that has all of a dimension.
+_TRAILER_BYTES = 5  # Behind a block: whether it is compressed, a checksum.
+
+# TensorFlow's names of dtypes by their numbers, and the bytes of an element.
+DTYPES = {
+    1: ("float32", 4),
+    2: ("float64", 8),
+    3: ("int32", 4),
+    4: ("uint8", 1),
+    5: ("int16", 2),
+    6: ("int8", 1),
+    7: ("string", 0),
+    8: ("complex64", 8),
+    9: ("int64", 8),
+    10: ("bool", 1),
+    11: ("qint8", 1),
+    12: ("quint8", 1),
+    13: ("qint32", 4),
+    14: ("bfloat16", 2),
+    15: ("qint16", 2),
+    16: ("quint16", 2),
+    17: ("uint16", 2),
+    18: ("complex128", 16),
+    19: ("float16", 2),
+    21: ("variant", 0),
+    22: ("uint32", 4),
+    23: ("uint64", 8),
+    24: ("float8_e5m2", 1),
+    25: ("float8_e4m3fn", 1),
+    29: ("int4", 1),
+    30: ("uint4", 1),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One entry of an index, checked against the file that it lies in.
+
+    Attributes:
+      name: of the tensor.
+      dtype: TensorFlow's name of it.
+      shape: of the tensor, or of the slice.
+      file: the number of the data file.
+      offset, size: where in the file the bytes are.
+      crc: the checksum of the bytes.
+      slices: of each slice of rows, for each dimension the first element and
+        the number of them; -1: all. None where the bytes are the tensor's.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    file: int
+    offset: int
+    size: int
+    crc: int
+    slices: tuple[tuple[tuple[int, int], ...], ...] | None
+
+    @property
+    def elements(self) -> int:
+        """How many there are."""
+        return math.prod(self.shape)
+
+
+class Bundle:
+    """The tensors of a checkpoint, by name.
+
+    Args:
+      index: the bytes of the index.
+      data: opens a data file, by its number and the number of files.
+
+    Raises:
+      tfembed.errors.CheckpointError: the index is damaged, or of a later format.
+    """
+
+    def __init__(
+        self, index: FileBytes, data: Callable[[int, int], FileBytes]
+    ) -> None:
+        self.index = index
+        self._data = data
+        self._files: dict[int, FileBytes] = {}
+        self._claimed: dict[int, int] = {}
+        self._entries: dict[bytes, Entry] = {}
+        if index.size > _MOST_BYTES:
+            raise errors.CheckpointError(
+                f"'{index.name}' has {index.size} bytes, more than an index has."
+            )
+        try:
+            texts = dict(_index_texts(index.read(0, index.size)))
+            self.num_files = _files_by_header(texts.pop(b"", None))
+        except errors.CheckpointError as error:
+            if index.name in str(error):
+                raise
+            raise self._damaged(str(error)) from None
+        self._texts: dict[bytes, bytes] = texts
+        self._names = [name for name in texts if not name.startswith(b"\0")]
+
+    def names(self) -> list[str]:
+        """The tensors, sorted by their bytes."""
+        return [
+            name.decode("utf-8", "backslashreplace") for name in self._names
+        ]
+
+    def __contains__(self, name: str) -> bool:
+        return name.encode() in self._texts
+
+    def has_prefix(self, prefix: str) -> bool:
+        """Whether a tensor's name begins so."""
+        wanted = prefix.encode()
+        place = bisect.bisect_left(self._names, wanted)
+        return place < len(self._names) and self._names[place].startswith(
+            wanted
+        )
+
+    def entry(self, name: str) -> Entry:
+        """Reads what the index says of a tensor.
+
+        Raises:
+          tfembed.errors.CheckpointError: there is none, or the entry is not
+            true of the files.
+        """
+        return self._entry(name.encode())
+
+    def column(self, name: str) -> Column:
+        """A tensor of rows: what it holds is read later, part by part.
+
+        Raises:
+          tfembed.errors.CheckpointError: there is none, or what the index says
+            of it or of its slices is not true.
+        """
+        entry = self.entry(name)
+        if entry.slices is None:
+            parts = [self._part(entry, 0)]
+        else:
+            parts = list(self._slices(name, entry))
+        return Column(name, entry.dtype, entry.shape, parts)
+
+    def scalar(self, name: str) -> bytes | int | float | None:
+        """The one element of a tensor that is small; None where it is not."""
+        if name not in self:
+            return None
+        entry = self.entry(name)
+        if entry.elements != 1 or entry.slices is not None:
+            return None
+        for block in self.column(name).stream():
+            value = block.reshape(-1)[0]
+            return value if isinstance(value, bytes) else value.item()
+        return None
+
+    def stored_parts(self) -> Iterator[Column]:
+        """All that has bytes in the data files, for a check of all of them.
+
+        Raises:
+          tfembed.errors.CheckpointError: as `column`.
+        """
+        for raw in self._texts:
+            entry = self._entry(raw)
+            if entry.slices is None:
+                part = self._part(entry, 0)
+                yield Column(entry.name, entry.dtype, entry.shape, [part])
+            else:
+                for _ in self._slices(entry.name, entry):
+                    pass
+
+    def data_size(self) -> int:
+        """The bytes of all data files together."""
+        return sum(self._file(i).size for i in range(self.num_files))
+
+    def _entry(self, raw: bytes) -> Entry:
+        if raw in self._entries:
+            return self._entries[raw]
+        name = raw.decode("utf-8", "backslashreplace")
+        if raw not in self._texts:
+            raise errors.CheckpointError(
+                f"There is no tensor '{name}' in '{self.index.name}'."
+            )
+        try:
+            entry = _parse_entry(name, self._texts[raw])
+            self._check(entry)
+        except errors.CheckpointError as error:
+            if str(error).startswith(("'", "There is")):
+                raise
+            raise self._damaged(f"tensor '{name}': {error}") from None
+        self._entries[raw] = entry
+        return entry
+
+    def _check(self, entry: Entry) -> None:
+        if entry.slices is not None:
+            return
+        size_of = dict(DTYPES.values())[entry.dtype]
+        least = entry.elements * size_of
+        if size_of and least != entry.size:
+            raise errors.CheckpointError(
+                f"its {entry.elements} elements cannot have {entry.size} bytes"
+            )
+        # A string has a byte of length, and all of them a checksum.
+        if not size_of and entry.elements and entry.size < entry.elements + 4:
+            raise errors.CheckpointError(
+                f"its {entry.elements} strings cannot have {entry.size} bytes"
+            )
+        if not 0 <= entry.file < self.num_files:
+            raise errors.CheckpointError(
+                f"it is in file {entry.file} of {self.num_files}"
+            )
+        file = self._file(entry.file)
+        if entry.offset < 0 or not 0 <= entry.size <= file.size - entry.offset:
+            raise errors.CheckpointError(
+                f"it has {entry.size} bytes at {entry.offset}, and "
+                f"'{file.name}' has {file.size}"
+            )
+        claimed = self._claimed.get(entry.file, 0) + entry.size
+        if claimed > file.size:
+            raise errors.CheckpointError(
+                f"it has bytes of '{file.name}' that other tensors have"
+            )
+        self._claimed[entry.file] = claimed
+
+    def _file(self, number: int) -> FileBytes:
+        if number not in self._files:
+            self._files[number] = self._data(number, self.num_files)
+        return self._files[number]
+
+    def _part(self, entry: Entry, first_row: int) -> Part:
+        return Part(
+            file=self._file(entry.file),
+            offset=entry.offset,
+            size=entry.size,
+            crc=entry.crc,
+            first_row=first_row,
+            rows=entry.shape[0] if entry.shape else 1,
+            encoding=(
+                Encoding.BUNDLE_STRINGS
+                if entry.dtype == "string"
+                else Encoding.OBJECTS
+                if entry.dtype == "variant"
+                else Encoding.NUMBERS
+            ),
+        )
+
+    def _slices(self, name: str, entry: Entry) -> Iterator[Part]:
+        assert entry.slices is not None
+        next_row = 0
+        # The first row decides; slices without elements are none.
+        for extents in sorted(entry.slices):
+            stored, own = self._slice(name, entry, extents)
+            if not math.prod(length for _, length in own):
+                continue
+            is_rows = own[1:] == [(0, n) for n in entry.shape[1:]]
+            if not own or not is_rows:
+                raise errors.CheckpointError(
+                    f"Tensor '{name}' of '{self.index.name}' is saved in pieces "
+                    "of rows, which this reader does not put together. "
+                    "tf.train.load_checkpoint reads it."
+                )
+            if own[0][0] != next_row:
+                raise self._damaged(
+                    f"tensor '{name}': a slice begins at row {own[0][0]}, and "
+                    f"the one before ends at row {next_row}"
+                )
+            yield self._part(stored, next_row)
+            next_row += own[0][1]
+        if entry.elements and next_row != entry.shape[0]:
+            raise self._damaged(
+                f"tensor '{name}': its slices end at row {next_row} of "
+                f"{entry.shape[0]}"
+            )
+
+    def _slice(
+        self, name: str, whole: Entry, extents: tuple[tuple[int, int], ...]
+    ) -> tuple[Entry, list[tuple[int, int]]]:
+        """A slice's entry, and its extents with the length of each."""
+        if len(extents) != len(whole.shape):
+            raise self._damaged(f"tensor '{name}': a slice has another rank")
+        own = []
+        for (start, length), size in zip(extents, whole.shape, strict=True):
+            length = size if length < 0 else length
+            if not 0 <= start <= size or length > size - start:
+                raise self._damaged(
+                    f"tensor '{name}': a slice has {length} of {size} from "
+                    f"{start} on"
+                )
+            own.append((start, length))
+        raw = _slice_name(name.encode(), extents)
+        if raw not in self._texts:
+            raise self._damaged(f"tensor '{name}': a slice of it is missing")
+        stored = self._entry(raw)
+        if (
+            stored.slices is not None
+            or stored.dtype != whole.dtype
+            or list(stored.shape) != [length for _, length in own]
+        ):
+            raise self._damaged(
+                f"tensor '{name}': a slice of it is of another kind"
+            )
+        return stored, own
+
+    def _damaged(self, what: str) -> errors.CheckpointError:
+        return errors.CheckpointError(
+            f"'{self.index.name}' is damaged or cut off: {what}."
+        )
+
+
+def _index_texts(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The names and texts of an index, sorted; a fault names no file."""
+    if len(data) < _FOOTER_BYTES:
+        raise errors.CheckpointError("it is too short for an index")
+    footer = data[-_FOOTER_BYTES:]
+    if int.from_bytes(footer[-8:], "little") != _MAGIC:
+        raise errors.CheckpointError("it does not end as an index")
+    _, at = take_varint(footer, 0)
+    _, at = take_varint(footer, at)
+    place, at = take_varint(footer, at)
+    size, _ = take_varint(footer, at)
+    last: bytes | None = None
+    name_bytes = 0
+    for last_of_block, handle in _block_entries(_block(data, place, size)):
+        place, at = take_varint(handle, 0)
+        size, _ = take_varint(handle, at)
+        for name, text in _block_entries(_block(data, place, size)):
+            name_bytes += len(name)
+            if last is not None and name <= last:
+                raise errors.CheckpointError("its entries are out of order")
+            if len(text) > _MOST_ENTRY_BYTES:
+                raise errors.CheckpointError(
+                    f"an entry has {len(text)} bytes; at most "
+                    f"{_MOST_ENTRY_BYTES} are read"
+                )
+            if name_bytes > len(data) + _MORE_NAME_BYTES:
+                raise errors.CheckpointError("its names are too long")
+            last = name
+            yield name, text
+        if last is not None and last > last_of_block:
+            raise errors.CheckpointError(
+                "its list of blocks is not that of its entries"
+            )
+
+
+def _block(data: bytes, place: int, size: int) -> bytes:
+    """The content of a block, whose checksum is right."""
+    if place + size + _TRAILER_BYTES > len(data) - _FOOTER_BYTES:
+        raise errors.CheckpointError(
+            f"a block of {size} bytes at {place} is not in its {len(data)}"
+        )
+    end = place + size
+    saved = int.from_bytes(data[end + 1 : end + 5], "little")
+    if checksum.crc32c(data[place : end + 1]) != checksum.unmask(saved):
+        raise errors.CheckpointError("the checksum of a block is wrong")
+    if data[end]:
+        raise errors.CheckpointError(
+            "a block is compressed, as none of TensorFlow's is"
+        )
+    return data[place:end]
+
+
+def _block_entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The names and texts of a block."""
+    restarts = int.from_bytes(block[-4:], "little")
+    end = len(block) - 4 * (restarts + 1)
+    if len(block) < 8 or not restarts or end < 0:
+        raise errors.CheckpointError("a block cannot be read")
+    at, name = 0, b""
+    while at < end:
+        shared, at = take_varint(block, at)
+        more, at = take_varint(block, at)
+        size, at = take_varint(block, at)
+        if shared > len(name) or more + size > end - at:
+            raise errors.CheckpointError("a block cannot be read")
+        name = name[:shared] + block[at : at + more]
+        at += more
+        yield name, block[at : at + size]
+        at += size
+
+
+def _files_by_header(text: bytes | None) -> int:
+    """How many data files there are, by a BundleHeaderProto."""
+    if text is None:
+        raise errors.CheckpointError("it has no header")
+    header = dict(wire_format.fields(text))
+    num_files, byte_order = header.get(1, 0), header.get(2, 0)
+    if isinstance(num_files, bytes) or not 0 < num_files < 1 << 31:
+        raise errors.CheckpointError(f"it says that it has {num_files!r} files")
+    if byte_order != 0:
+        raise errors.CheckpointError(
+            "it was written by a machine of another byte order"
+        )
+    version = header.get(3, b"")
+    if isinstance(version, bytes):
+        least = dict(wire_format.fields(version)).get(2, 0)
+        if isinstance(least, int) and least > 1:
+            raise errors.CheckpointError(
+                f"its format is version {int(least)}; this release reads version 1"
+            )
+    return num_files
+
+
+def _parse_entry(name: str, text: bytes) -> Entry:
+    """An entry by its BundleEntryProto."""
+    numbers = {1: 0, 3: 0, 4: 0, 5: 0, 6: 0}
+    shape: tuple[int, ...] = ()
+    slices = []
+    for number, value in wire_format.fields(text):
+        if number == 2 and isinstance(value, bytes):
+            shape = _parse_shape(value)
+        elif number == 7 and isinstance(value, bytes):
+            slices.append(_parse_extents(value))
+        elif number in numbers and isinstance(value, int):
+            numbers[number] = signed(value)
+    if numbers[1] not in DTYPES:
+        raise errors.CheckpointError(
+            f"its dtype is number {numbers[1]}, which this release does not read"
+        )
+    return Entry(
+        name=name,
+        dtype=DTYPES[numbers[1]][0],
+        shape=shape,
+        file=numbers[3],
+        offset=numbers[4],
+        size=numbers[5],
+        crc=checksum.unmask(numbers[6] & 0xFFFFFFFF),
+        slices=tuple(slices) or None,
+    )
+
+
+def _parse_shape(text: bytes) -> tuple[int, ...]:
+    """The shape of a TensorShapeProto."""
+    shape = []
+    for number, value in wire_format.fields(text):
+        if number == 3 and value:
+            raise errors.CheckpointError("its rank is not known")
+        if number == 2 and isinstance(value, bytes):
+            size = dict(wire_format.fields(value)).get(1, 0)
+            shape.append(signed(size) if isinstance(size, int) else -1)
+    if len(shape) > 254 or any(size < 0 for size in shape):
+        raise errors.CheckpointError("its shape is none")
+    if math.prod(shape) >= 1 << 63:
+        raise errors.CheckpointError("its shape is none")
+    return tuple(shape)
+
+
+def _parse_extents(text: bytes) -> tuple[tuple[int, int], ...]:
+    """For each dimension of a TensorSliceProto, the start and the length."""
+    extents = []
+    for number, value in wire_format.fields(text):
+        if number == 1 and isinstance(value, bytes):
+            extent = dict(wire_format.fields(value))
+            start, length = extent.get(1, 0), extent.get(2, _ALL)
+            if isinstance(start, bytes) or isinstance(length, bytes):
+                raise errors.CheckpointError("a slice has no numbers")
+            extents.append((signed(start), signed(length)))
+    return tuple(extents)
+
+
+def _slice_name(name: bytes, extents: tuple[tuple[int, int], ...]) -> bytes:
+    """The name of a slice's entry, in TensorFlow's ordered code."""
+    escapes = {0: b"\0\xff", 0xFF: b"\xff\0"}
+    escaped = b"".join(escapes.get(c, bytes([c])) for c in name)
+    rank = len(extents)
+    out = b"\0" + escaped + b"\0\1" + (bytes([1, rank]) if rank else b"\0")
+    for start, length in extents:
+        out += _ordered(start) + _ordered(length)
+    return out
+
+
+def _ordered(number: int) -> bytes:
+    """A signed number of which so many bits lead as bytes follow."""
+    size = 1
+    while not -(1 << 7 * size - 1) <= number < 1 << 7 * size - 1:
+        size += 1
+    leading = (1 << size) - 1 << 7 * size
+    code = (number & (1 << 8 * size) - 1) ^ leading
+    return code.to_bytes(size, "big")

@@ -1,0 +1,410 @@
+"""The tables of a checkpoint: docs/formats/hash_table.md, and others' forms."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+
+from tfembed import errors
+from tfembed.inspection import wire_format
+from tfembed.inspection.bundle import Bundle
+from tfembed.inspection.column import Column
+from tfembed.inspection.saved_table import SavedTable
+
+__all__ = ["SavedVariable", "tables", "variable_as_table", "variables"]
+
+_FORMAT = "tfembed.hash_table"
+_VERSIONS = ("1", "2", "3")  # Drafts called the same layout 2 and 3.
+
+_ATTRIBUTES = "/.ATTRIBUTES/"
+_VALUE = f"{_ATTRIBUTES}VARIABLE_VALUE"
+_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+# The name under which TensorFlow, and tfembed, save an embedding's tables.
+_EMBEDDING_SAVER = b"tf.TPUEmbeddingCallback"
+
+# What a layout calls dtypes, where it is not as elsewhere.
+_NAMES = {"half": "float16", "float": "float32", "double": "float64"}
+
+_EVICTIONS = {
+    "steps_ago": "least recent first, by training steps",
+    "seconds_since_1970": "least recent first, by seconds",
+    "writes": "least frequent first",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedVariable:
+    """A tensor of a checkpoint that is no part of a table.
+
+    Attributes:
+      name: the path of the variable.
+      dtype: TensorFlow's name of it.
+      shape: of the variable.
+      num_bytes: in the file.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    num_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class _Layout:
+    """The layout of a hash table, as its text says.
+
+    Attributes:
+      key_dtype: of its keys.
+      seed: of the initial rows.
+      rule: of the slots.
+      slots: the width of each, and what it starts from.
+      counters: what the notes say.
+    """
+
+    key_dtype: str = "int64"
+    seed: int | None = None
+    rule: str | None = None
+    slots: Mapping[str, tuple[int, float]] = dataclasses.field(
+        default_factory=dict
+    )
+    counters: str = ""
+
+
+def tables(bundle: Bundle) -> list[SavedTable]:
+    """All tables of a checkpoint, by the order of their tensors' names.
+
+    Raises:
+      tfembed.errors.CheckpointError: the index is damaged, or a table is in a
+        later format.
+    """
+    names = bundle.names()
+    found = [
+        _hash_table(bundle, names, stem, between)
+        for stem, between in _hash_table_stems(bundle, names)
+    ]
+    found += _static_tables(bundle, names)
+    return found
+
+
+def variables(
+    bundle: Bundle, found: list[SavedTable]
+) -> Iterator[SavedVariable]:
+    """The tensors that belong to none of the tables `found`."""
+    taken = {
+        column.name
+        for table in found
+        for column in (*table.columns.values(), *table.waiting.values())
+    }
+    owners = tuple(
+        name.removesuffix(f"{_ATTRIBUTES}keys") + "/mark/" for name in taken
+    )
+    for name in bundle.names():
+        is_noted = re.search(
+            r"/\.ATTRIBUTES/(layout|waiting/.*)$|-waiting/|-policies$", name
+        )
+        if (
+            name in taken
+            or name == _GRAPH
+            or is_noted
+            or name.startswith(owners)
+        ):
+            continue
+        entry = bundle.entry(name)
+        size = entry.size if entry.slices is None else bundle.column(name).size
+        yield SavedVariable(
+            _unescaped(name.removesuffix(_VALUE)),
+            entry.dtype,
+            entry.shape,
+            size,
+        )
+
+
+def variable_as_table(bundle: Bundle, name: str) -> SavedTable | None:
+    """A variable of rank 2 as a table of ids from 0 on; None: no such one."""
+    for tensor in (f"{name}{_VALUE}", name):
+        if tensor in bundle and len(bundle.entry(tensor).shape) == 2:
+            return _static_table(name, bundle.column(tensor), {})
+    return None
+
+
+def _hash_table_stems(
+    bundle: Bundle, names: list[str]
+) -> Iterator[tuple[str, str]]:
+    """Finds what the names of each table's tensors begin with, and what follows."""
+    for name in names:
+        match = re.fullmatch(r"(.*)([/-])keys", name, re.DOTALL)
+        if match is None or match[1].endswith("waiting"):
+            continue
+        stem, between = match[1], match[2]
+        if f"{stem}{between}values" not in bundle:
+            continue
+        keys = bundle.entry(name)
+        values = bundle.entry(f"{stem}{between}values")
+        if (
+            keys.dtype in ("int32", "int64", "string")
+            and len(keys.shape) == 1
+            and len(values.shape) == 2
+        ):
+            yield stem, between
+
+
+def _hash_table(
+    bundle: Bundle, names: list[str], stem: str, between: str
+) -> SavedTable:
+    name = stem.removesuffix("/.ATTRIBUTES").removesuffix("/.ATTRIBUTES/table")
+    name = re.sub(r"_mht_1of1$", "", name)
+    keys = bundle.column(f"{stem}{between}keys")
+    rows = bundle.column(f"{stem}{between}values")
+    width = rows.shape[1]
+    layout = _layout(bundle, f"{stem}{between}layout", name, width)
+    if layout is None:
+        layout = _layout_by_names(bundle, names, f"{stem}-", keys.dtype, width)
+    columns = {"keys": keys, "rows": rows}
+    for slot, (slot_width, _) in layout.slots.items():
+        tensor = f"{stem}{between}slots/{slot}"
+        if tensor not in bundle and layout.rule:
+            tensor = f"{stem}-slots/{layout.rule}/{slot}"
+        columns[f"slots/{slot}"] = _column(
+            bundle, tensor, name, (keys.rows, slot_width)
+        )
+    if layout.counters:
+        tensor = f"{stem}{between}notes"
+        columns["counters"] = _column(bundle, tensor, name, (keys.rows,))
+    if keys.rows != rows.rows:
+        raise errors.CheckpointError(
+            f"Table '{name}' is damaged: it has {keys.rows} keys and {rows.rows} "
+            "rows."
+        )
+    waiting, filters = _waiting(bundle, names, f"{stem}{between}waiting/")
+    num_waiting = waiting["keys"].rows if waiting else 0
+    return SavedTable(
+        name=_unescaped(name),
+        key_dtype=layout.key_dtype,
+        dtype=rows.dtype,
+        width=width,
+        num_rows=keys.rows,
+        columns=columns,
+        rule=layout.rule,
+        slot_widths={slot: w for slot, (w, _) in layout.slots.items()},
+        slot_initial_values={slot: v for slot, (_, v) in layout.slots.items()},
+        seed=layout.seed,
+        counters=layout.counters,
+        num_waiting=num_waiting,
+        policies=_policies(bundle, name, layout, num_waiting, filters),
+        num_bytes=_bytes_by_kind(columns, waiting, filters),
+        waiting=waiting,
+    )
+
+
+def _layout(
+    bundle: Bundle, tensor: str, table: str, width: int
+) -> _Layout | None:
+    """Reads the text beside a table; None where there is none."""
+    text = bundle.scalar(tensor)
+    if not isinstance(text, bytes):
+        return None
+    lines = [
+        line.split(" ") for line in text.decode(errors="replace").split("\n")
+    ]
+    if lines[0][:1] != [_FORMAT] or lines[0][1:] not in [
+        [v] for v in _VERSIONS
+    ]:
+        raise errors.CheckpointError(
+            f"Table '{table}' is in the format {' '.join(lines[0])!r}; this "
+            f"release reads '{_FORMAT} 1'."
+        )
+    fields: dict[str, str] = {}
+    slots = {}
+    try:
+        for field, *values in lines[1:]:
+            if field in ("slot", "row_slot"):
+                slot, initial = values
+                slots[slot] = (width if field == "slot" else 1, float(initial))
+            else:
+                (fields[field],) = values
+        seed = int(fields["seed"])
+        is_same = int(fields["dim"]) == width
+    except (KeyError, ValueError):
+        raise errors.CheckpointError(
+            f"Table '{table}' is damaged: its layout {text!r} cannot be read."
+        ) from None
+    if not is_same:
+        raise errors.CheckpointError(
+            f"Table '{table}' is damaged: its layout says dim {fields['dim']}, "
+            f"and its rows have {width}."
+        )
+    key_dtype = fields.get("keys", "int64")
+    return _Layout(
+        key_dtype=_NAMES.get(key_dtype, key_dtype),
+        seed=seed,
+        rule=fields.get("rule"),
+        slots=slots,
+        counters=fields.get("notes", ""),
+    )
+
+
+def _layout_by_names(
+    bundle: Bundle, names: list[str], stem: str, key_dtype: str, width: int
+) -> _Layout:
+    """Reads what names tell, of tensors that a Saver of TensorFlow 1 has saved."""
+    slots = {}
+    rule = None
+    pattern = re.compile(re.escape(stem) + r"slots/([^/]+)/([^/]+)")
+    for name in names:
+        if match := pattern.fullmatch(name):
+            rule = match[1]
+            slots[match[2]] = (bundle.entry(name).shape[-1], 0.0)
+    counters = ""
+    if f"{stem}policies" in bundle:
+        for kinds in bundle.column(f"{stem}policies").stream():
+            counters = kinds[0].decode(errors="replace")
+    return _Layout(
+        key_dtype=key_dtype, rule=rule, slots=slots, counters=counters
+    )
+
+
+def _column(
+    bundle: Bundle, tensor: str, table: str, shape: tuple[int, ...]
+) -> Column:
+    """A tensor that must be of the table's rows."""
+    column = bundle.column(tensor)
+    if column.shape != shape:
+        raise errors.CheckpointError(
+            f"Table '{table}' is damaged: its tensor '{tensor}' has shape "
+            f"{list(column.shape)}; {list(shape)} fits the table."
+        )
+    return column
+
+
+def _waiting(
+    bundle: Bundle, names: list[str], prefix: str
+) -> tuple[dict[str, Column], dict[str, Column]]:
+    """Keys that wait for admission with their counts, and filters by name."""
+    keys = {}
+    if f"{prefix}keys" in bundle and f"{prefix}seen" in bundle:
+        keys = {
+            name: bundle.column(f"{prefix}{name}") for name in ("keys", "seen")
+        }
+    filters = {
+        name.removeprefix(prefix): bundle.column(name)
+        for name in names
+        if name.startswith((f"{prefix}bloom_", f"{prefix}counters"))
+    }
+    return keys, {name: f for name, f in filters.items() if f.size}
+
+
+def _policies(
+    bundle: Bundle,
+    name: str,
+    layout: _Layout,
+    num_waiting: int,
+    filters: Mapping[str, Column],
+) -> dict[str, str]:
+    policies = {}
+    if filters:
+        policies["admission"] = "by a Bloom filter"
+    elif num_waiting:
+        policies["admission"] = "by a count of keys"
+    if layout.counters:
+        policies["eviction"] = _EVICTIONS.get(layout.counters, layout.counters)
+    steps = bundle.scalar(f"{name}/trained_steps{_VALUE}")
+    if isinstance(steps, int):
+        policies["expiry"] = f"every so many steps; {steps} have passed"
+    return policies
+
+
+def _bytes_by_kind(
+    columns: Mapping[str, Column],
+    waiting: Mapping[str, Column],
+    filters: Mapping[str, Column],
+) -> dict[str, int]:
+    kinds = {
+        name: columns[name].size
+        for name in ("keys", "rows", "counters")
+        if name in columns
+    }
+    slots = [c.size for name, c in columns.items() if name.startswith("slots/")]
+    waits = [column.size for column in (*waiting.values(), *filters.values())]
+    if slots:
+        kinds["slots"] = sum(slots)
+    if waits:
+        kinds["waiting"] = sum(waits)
+    return kinds
+
+
+def _static_tables(bundle: Bundle, names: list[str]) -> list[SavedTable]:
+    """Variables that an embedding keeps for a fixed vocabulary."""
+    found = []
+    for owner in _embedding_paths(bundle):
+        prefix = f"{owner}/" if owner else ""
+        columns: dict[str, Column] = {}
+        for name in names:
+            if not name.startswith(prefix) or not name.endswith(_VALUE):
+                continue
+            path = name.removeprefix(prefix).removesuffix(_VALUE)
+            if path.startswith("_variables/"):  # Made by a program's function.
+                path = path.removeprefix("_variables/").replace("/", ".S")
+            if "/" not in path and len(bundle.entry(name).shape) == 2:
+                columns[_unescaped(path)] = bundle.column(name)
+        for name, column in columns.items():
+            # The table's own name may have slashes.
+            parents = [n for n in columns if name.startswith(f"{n}/")]
+            if parents:
+                continue
+            slots = {
+                other.removeprefix(f"{name}/"): slot
+                for other, slot in columns.items()
+                if other.startswith(f"{name}/") and slot.rows == column.rows
+            }
+            found.append(_static_table(f"{prefix}{name}", column, slots))
+    return found
+
+
+def _static_table(
+    name: str, column: Column, slots: Mapping[str, Column]
+) -> SavedTable:
+    columns = {
+        "rows": column,
+        **{f"slots/{slot}": one for slot, one in slots.items()},
+    }
+    return SavedTable(
+        name=name,
+        key_dtype="int64",
+        dtype=column.dtype,
+        width=column.shape[1],
+        num_rows=column.rows,
+        columns=columns,
+        has_vocabulary=True,
+        slot_widths={slot: one.shape[1] for slot, one in slots.items()},
+        num_bytes=_bytes_by_kind(columns, {}, {}),
+    )
+
+
+def _embedding_paths(bundle: Bundle) -> list[str]:
+    """The paths of the objects whose variables are tables."""
+    graph = bundle.scalar(_GRAPH)
+    if not isinstance(graph, bytes):
+        return []
+    paths = []
+    try:
+        for number, node in wire_format.fields(graph):
+            if number != 1 or not isinstance(node, bytes):
+                continue
+            for field, saver in wire_format.fields(node):
+                if field != 4 or not isinstance(saver, bytes):
+                    continue
+                named = dict(wire_format.fields(saver))
+                path = named.get(2, b"")
+                if named.get(1) == _EMBEDDING_SAVER and isinstance(path, bytes):
+                    paths.append(path.decode(errors="replace"))
+    except errors.CheckpointError as error:
+        raise errors.CheckpointError(
+            f"'{bundle.index.name}' is damaged: its object graph: {error}."
+        ) from None
+    return paths
+
+
+def _unescaped(path: str) -> str:
+    """A name as programs have it: `.S` stands for a slash, `..` for a dot."""
+    return re.sub(r"\.([.S])", lambda m: "/" if m[1] == "S" else ".", path)

@@ -1,0 +1,411 @@
+"""A column of a saved table: an element or a row of elements for each key."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from tfembed import errors
+from tfembed.inspection.checksum import crc32c, unmask
+from tfembed.inspection.file_bytes import FileBytes
+from tfembed.inspection.wire_format import take_varint
+
+__all__ = ["Column", "Encoding", "Part", "raw_strings"]
+
+# What is read at a time. A part of at most so many bytes is compared with its
+# checksum before anything of it is given out.
+_BLOCK_BYTES = 4 << 20
+_WHOLE_BYTES = 32 << 20
+_STRINGS = 1 << 16
+
+# As NumPy reads dtypes that it does not have.
+_STORED = {"bfloat16": "<u2", "bool": "u1", "float16": "<f2"}
+
+
+class Encoding(enum.Enum):
+    """How the elements of a part are stored."""
+
+    NUMBERS = "numbers"  # Little-endian, one after the other.
+    BUNDLE_STRINGS = "strings of a checkpoint"  # Lengths, checksum, bytes.
+    RAW_STRINGS = "strings of a raw file"  # Four bytes of length, bytes.
+    OBJECTS = "objects"  # Of C++: checked, never read.
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """The rows of a column that lie together in a file.
+
+    Attributes:
+      file: where.
+      offset, size: of the bytes in the file.
+      crc: the checksum of the bytes; None where none is saved.
+      first_row, rows: which rows they are.
+      encoding: how they are stored.
+    """
+
+    file: FileBytes
+    offset: int
+    size: int
+    crc: int | None
+    first_row: int
+    rows: int
+    encoding: Encoding
+
+
+class Column:
+    """The rows of one tensor, read block by block.
+
+    A block has some megabytes, so a column may be larger than the memory. What is
+    read is compared with its checksum: of parts up to 32 MB before a row is given
+    out, of larger ones when their last row has been. So only after a stream has
+    ended is all of it known to be as it was saved.
+
+    Attributes:
+      name: of the tensor.
+      dtype: TensorFlow's name of the elements' dtype. Elements of bfloat16 are
+        given as float32, strings as bytes.
+      shape: of the tensor; the first dimension counts the rows.
+      parts: where the rows are.
+    """
+
+    def __init__(
+        self, name: str, dtype: str, shape: tuple[int, ...], parts: list[Part]
+    ) -> None:
+        self.name = name
+        self.dtype = dtype
+        self.shape = shape
+        self.parts = parts
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        return self.shape[0] if self.shape else 1
+
+    @property
+    def size(self) -> int:
+        """The bytes in the files."""
+        return sum(part.size for part in self.parts)
+
+    @property
+    def is_of_strings(self) -> bool:
+        """Whether the elements are strings."""
+        return self.dtype == "string"
+
+    def stream(self) -> Iterator[np.ndarray[Any, Any]]:
+        """All rows in their order, some at a time.
+
+        Raises:
+          tfembed.errors.CheckpointError: the bytes are not those that were
+            saved.
+        """
+        for part in self.parts:
+            yield from self._part_stream(part)
+
+    def take(self, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """The rows of these numbers, in the order of `rows`.
+
+        Raises:
+          As `stream`.
+        """
+        order = np.argsort(rows, kind="stable")
+        wanted = np.asarray(rows)[order]
+        found = []
+        for part in self.parts:
+            begin, end = np.searchsorted(
+                wanted, [part.first_row, part.first_row + part.rows]
+            )
+            if begin == end:
+                continue
+            at = part.first_row
+            for block in self._part_stream(part):
+                b, e = np.searchsorted(wanted, [at, at + len(block)])
+                if b < e:
+                    found.append(block[wanted[b:e] - at])
+                at += len(block)
+        empty = np.zeros((0, *self.shape[1:]), self._given_dtype())
+        taken = np.concatenate([empty, *found])
+        result = np.empty_like(taken)
+        result[order] = taken
+        return result
+
+    def check(self) -> None:
+        """Compares all bytes with their checksums.
+
+        Raises:
+          tfembed.errors.CheckpointError: some are not those that were saved.
+        """
+        for part in self.parts:
+            if part.encoding is Encoding.NUMBERS:
+                for _ in self._pieces(part):
+                    pass
+            elif part.encoding is Encoding.OBJECTS:
+                self._check_objects(part)
+            else:
+                for _ in self._part_stream(part):
+                    pass
+
+    def _given_dtype(self) -> Any:
+        if self.is_of_strings:
+            return object
+        if self.dtype == "bfloat16":
+            return np.float32
+        return np.dtype(self.dtype)
+
+    def _part_stream(self, part: Part) -> Iterator[np.ndarray[Any, Any]]:
+        if part.encoding is Encoding.NUMBERS:
+            for piece in self._pieces(part):
+                yield self._numbers(piece)
+            return
+        read = (
+            self._bundle_strings
+            if part.encoding is Encoding.BUNDLE_STRINGS
+            else self._raw_strings
+        )
+        yield from self._rows_of(read(part))
+
+    def _row_elements(self) -> int:
+        elements = 1
+        for size in self.shape[1:]:
+            elements *= size
+        return elements
+
+    def _numbers(self, piece: bytes) -> np.ndarray[Any, Any]:
+        try:
+            stored = np.dtype(_STORED.get(self.dtype, self.dtype))
+        except TypeError:
+            raise errors.UnsupportedError(
+                f"Tensor '{self.name}' is of {self.dtype}, which this release "
+                "does not show."
+            ) from None
+        numbers = np.frombuffer(piece, stored.newbyteorder("<"))
+        if self.dtype == "bfloat16":
+            numbers = (numbers.astype("<u4") << 16).view("<f4")
+        elif self.dtype == "bool":
+            numbers = numbers != 0
+        return numbers.reshape(-1, *self.shape[1:])
+
+    def _pieces(self, part: Part) -> Iterator[bytes]:
+        """The bytes of a part, whole rows at a time; then all are compared."""
+        row_bytes = part.size // part.rows if part.rows else 0
+        if not row_bytes:
+            self._compare(part, 0 if not part.size else None)
+            return
+        crc = 0
+        is_whole = part.size <= _WHOLE_BYTES
+        step = part.size if is_whole else _BLOCK_BYTES // row_bytes * row_bytes
+        step = step or row_bytes
+        for at in range(0, part.size, step):
+            piece = part.file.read(part.offset + at, min(step, part.size - at))
+            if part.crc is not None:
+                crc = crc32c(piece, crc)
+            if is_whole:
+                self._compare(part, crc)
+            yield piece
+        if not is_whole:
+            self._compare(part, crc)
+
+    def _rows_of(
+        self, strings: Iterator[list[bytes]]
+    ) -> Iterator[np.ndarray[Any, Any]]:
+        """Rows of strings, of strings that come some at a time."""
+        each = self._row_elements()
+        rest: list[bytes] = []
+        for some in strings:
+            rest += some
+            rows = len(rest) // each if each else 0
+            block = np.empty(rows * each, object)
+            block[:] = rest[: rows * each]
+            del rest[: rows * each]
+            yield block.reshape(rows, *self.shape[1:])
+
+    def _bundle_strings(self, part: Part) -> Iterator[list[bytes]]:
+        """Lengths as varints, their checksum, the bytes of all strings."""
+        count = part.rows * self._row_elements()
+        if not part.size:
+            self._compare(part, 0)
+            return
+        crc, total, at = 0, 0, 0
+        for lengths, end in self._lengths(part, count):
+            at = end
+            crc = crc32c(_as_saved(lengths), crc)
+            total += sum(lengths)
+        saved = part.file.read(part.offset + at, 4)
+        if unmask(int.from_bytes(saved, "little")) != crc:
+            raise self._damaged(part, "the checksum of its lengths is wrong")
+        at += 4
+        if total != part.size - at:
+            raise self._damaged(
+                part,
+                f"its strings have {total} bytes; there are {part.size - at}",
+            )
+        crc = crc32c(saved, crc)
+        is_whole = part.size <= _WHOLE_BYTES
+        if is_whole:
+            self._compare(
+                part, crc32c(part.file.read(part.offset + at, total), crc)
+            )
+        for many, _ in self._lengths(part, count):
+            for lengths in _groups(many):
+                some = part.file.read(part.offset + at, sum(lengths))
+                if not is_whole:
+                    crc = crc32c(some, crc)
+                at += len(some)
+                yield _cut(some, lengths)
+        if not is_whole:
+            self._compare(part, crc)
+
+    def _lengths(
+        self, part: Part, count: int
+    ) -> Iterator[tuple[list[int], int]]:
+        """Lengths of strings, some at a time, and how far they go."""
+        at = left = 0
+        while left < count:
+            n = min(_STRINGS, count - left)
+            text = part.file.read(part.offset + at, min(10 * n, part.size - at))
+            lengths, used = _varints(text, n)
+            if len(lengths) < n:
+                raise self._damaged(part, "its lengths do not end")
+            at, left = at + used, left + n
+            yield lengths, at
+
+    def _raw_strings(self, part: Part) -> Iterator[list[bytes]]:
+        """Strings with four bytes of length before each."""
+        if part.crc is not None:
+            crc = 0
+            for at in range(0, part.size, _BLOCK_BYTES):
+                size = min(_BLOCK_BYTES, part.size - at)
+                crc = crc32c(part.file.read(part.offset + at, size), crc)
+            self._compare(part, crc)
+        count = part.rows * self._row_elements()
+        strings: list[bytes] = []
+        taken = 0
+        for string in raw_strings(part):
+            strings.append(string)
+            taken += len(string)
+            if len(strings) == _STRINGS or taken > _BLOCK_BYTES:
+                yield strings
+                count -= len(strings)
+                strings, taken = [], 0
+        if count != len(strings):
+            raise self._damaged(
+                part, f"it has {abs(count - len(strings))} strings more or less"
+            )
+        yield strings
+
+    def _check_objects(self, part: Part) -> None:
+        """Objects: a length, bytes, their checksum so far."""
+        at, crc = 0, 0
+        for _ in range(part.rows * self._row_elements()):
+            head = part.file.read(part.offset + at, min(10, part.size - at))
+            length, used = take_varint(head, 0)
+            at += used
+            if length > part.size - at - 4:
+                raise self._damaged(part, f"it has no {length} bytes more")
+            crc = crc32c(struct.pack("<Q", length), crc)
+            while length:
+                some = min(length, _BLOCK_BYTES)
+                crc = crc32c(part.file.read(part.offset + at, some), crc)
+                at, length = at + some, length - some
+            saved = part.file.read(part.offset + at, 4)
+            if unmask(int.from_bytes(saved, "little")) != crc:
+                raise self._damaged(part, "the checksum of an object is wrong")
+            crc = crc32c(saved, crc)
+            at += 4
+        if at != part.size:
+            raise self._damaged(part, f"{part.size - at} bytes are left")
+        self._compare(part, crc)
+
+    def _compare(self, part: Part, crc: int | None) -> None:
+        if part.crc is not None and crc != part.crc:
+            raise self._damaged(part, f"checksum {crc} in place of {part.crc}")
+
+    def _damaged(self, part: Part, what: str) -> errors.CheckpointError:
+        return errors.CheckpointError(
+            f"'{part.file.name}' is damaged or cut off: tensor '{self.name}': "
+            f"{what}."
+        )
+
+
+def raw_strings(part: Part) -> Iterator[bytes]:
+    """The strings of a raw file, with four bytes of length before each.
+
+    Raises:
+      tfembed.errors.CheckpointError: the last one does not end with the file.
+    """
+    text, at, done = b"", 0, 0
+    while done < part.size or at < len(text):
+        length = (
+            int.from_bytes(text[at : at + 4], "little")
+            if len(text) - at >= 4
+            else 0
+        )
+        if len(text) - at >= 4 + length:
+            yield text[at + 4 : at + 4 + length]
+            at += 4 + length
+            continue
+        more = min(max(4 + length, _BLOCK_BYTES), part.size - done)
+        if len(text) - at + more < 4 + length:
+            raise errors.CheckpointError(
+                f"'{part.file.name}' is damaged or cut off: its last string "
+                "does not end."
+            )
+        text = text[at:] + part.file.read(part.offset + done, more)
+        at, done = 0, done + more
+
+
+def _varints(text: bytes, n: int) -> tuple[list[int], int]:
+    """The first n numbers of `text`, or all it has, and their bytes."""
+    octets = np.frombuffer(text, np.uint8)
+    ends = np.flatnonzero(octets < 0x80)[:n]
+    if not len(ends):
+        return [], 0
+    begins = np.concatenate([[0], ends[:-1] + 1])
+    sizes = ends - begins + 1
+    if sizes.max() > 10:
+        return [], 0
+    numbers = np.zeros(len(ends), np.uint64)
+    for place in range(int(sizes.max())):
+        has = sizes > place
+        digits = (octets[begins[has] + place] & 0x7F).astype(np.uint64)
+        numbers[has] |= digits << np.uint64(7 * place)
+    return numbers.tolist(), int(ends[-1]) + 1
+
+
+def _as_saved(lengths: list[int]) -> bytes:
+    """Lengths as their checksum has them: 4 bytes, or 8 of the long ones."""
+    if not lengths or max(lengths) < 1 << 32:
+        return np.asarray(lengths, "<u4").tobytes()
+    return b"".join(
+        struct.pack("<I" if length < 1 << 32 else "<Q", length)
+        for length in lengths
+    )
+
+
+def _groups(lengths: list[int]) -> Iterator[list[int]]:
+    """The lengths of strings that together have a block's bytes, or one."""
+    if sum(lengths) <= _BLOCK_BYTES:
+        yield lengths
+        return
+    group: list[int] = []
+    total = 0
+    for length in lengths:
+        if group and total + length > _BLOCK_BYTES:
+            yield group
+            group, total = [], 0
+        group.append(length)
+        total += length
+    yield group
+
+
+def _cut(text: bytes, lengths: list[int]) -> list[bytes]:
+    """The strings of these lengths, of which `text` is made."""
+    strings, at = [], 0
+    for length in lengths:
+        strings.append(text[at : at + length])
+        at += length
+    return strings

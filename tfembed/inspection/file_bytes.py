@@ -1,0 +1,105 @@
+"""The bytes of a file, or of a file that lies in segments inside of another."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import os
+import pathlib
+import stat
+import weakref
+from collections.abc import Sequence
+
+from tfembed import errors
+
+__all__ = ["FileBytes"]
+
+
+class FileBytes:
+    """Reads bytes at any place of a file, and never more than are there.
+
+    Args:
+      path: a regular file.
+      segments: (offset, bytes) of the parts of the file that make up what is
+        read, in their order; None: all of it.
+      name: what errors call it; None: the path.
+
+    Raises:
+      tfembed.errors.CheckpointError: there is no such file, it is no regular one
+        or cannot be read, or a segment is not in it.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        segments: Sequence[tuple[int, int]] | None = None,
+        name: str | None = None,
+    ) -> None:
+        self.path = str(path)
+        self.name = name or self.path
+        try:
+            status = pathlib.Path(path).stat()
+            # Opening a FIFO would wait for who writes into it.
+            if not stat.S_ISREG(status.st_mode):
+                raise errors.CheckpointError(f"'{self.path}' is no file.")
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            weakref.finalize(self, os.close, self._descriptor)
+        except FileNotFoundError:
+            raise errors.CheckpointError(
+                f"There is no file '{self.path}'."
+            ) from None
+        except OSError as error:
+            raise errors.CheckpointError(
+                f"'{self.path}' cannot be read: {error.strerror}."
+            ) from error
+        whole = status.st_size
+        self._segments = [(0, whole)] if segments is None else list(segments)
+        for offset, size in self._segments:
+            if not 0 <= offset <= whole or not 0 <= size <= whole - offset:
+                raise errors.CheckpointError(
+                    f"'{self.name}' is damaged or cut off: {size} bytes at "
+                    f"{offset} are not in the {whole} of '{self.path}'."
+                )
+        self._ends = list(
+            itertools.accumulate(size for _, size in self._segments)
+        )
+        self.size = self._ends[-1] if self._ends else 0
+        self.modified = status.st_mtime
+
+    def read(self, offset: int, size: int) -> bytes:
+        """`size` bytes from `offset` on.
+
+        Raises:
+          tfembed.errors.CheckpointError: they are not all there.
+        """
+        if offset < 0 or size < 0 or size > self.size - offset:
+            raise errors.CheckpointError(
+                f"'{self.name}' is damaged or cut off: {size} bytes at {offset} "
+                f"are not in its {self.size}."
+            )
+        parts = []
+        place = bisect.bisect_right(self._ends, offset)
+        while size > 0:
+            begin, length = self._segments[place]
+            at = offset - (self._ends[place] - length)
+            some = min(size, length - at)
+            parts.append(self._read_from_file(begin + at, some))
+            offset, size, place = offset + some, size - some, place + 1
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _read_from_file(self, offset: int, size: int) -> bytes:
+        parts = []
+        try:
+            while size > 0:
+                some = os.pread(self._descriptor, size, offset)
+                if not some:
+                    raise errors.CheckpointError(
+                        f"'{self.name}' has been cut off while it was read."
+                    )
+                parts.append(some)
+                offset, size = offset + len(some), size - len(some)
+        except OSError as error:
+            raise errors.CheckpointError(
+                f"'{self.name}' cannot be read: {error.strerror}."
+            ) from error
+        return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -1,0 +1,241 @@
+"""The tables in Keras' files: checkpoints inside of a `.keras` or HDF5 file.
+
+A `.keras` file is a ZIP archive with a folder of assets for each layer; a
+`.weights.h5` file has the same bytes in arrays of at most 16 MB. Both store them as
+they are, so that a table is read where it lies, and nothing is unpacked.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import pathlib
+import re
+import struct
+import zipfile
+from collections.abc import Iterator
+from typing import Any
+
+from tfembed import errors
+from tfembed.inspection.bundle import Bundle
+from tfembed.inspection.file_bytes import FileBytes
+
+__all__ = ["LayerBundle", "in_archive", "in_hdf5"]
+
+_ROWS = "rows"
+_MOST_CONFIG_BYTES = 64 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerBundle:
+    """The checkpoint of a layer's tables.
+
+    Attributes:
+      layer: the layer's path in the file.
+      bundle: the checkpoint.
+      policies: by table name, or "" for the layer's one table, what the model's
+        config says: "admission", "eviction" and "expiry" by kind.
+    """
+
+    layer: str
+    bundle: Bundle
+    policies: dict[str, dict[str, str]]
+
+
+def in_archive(path: pathlib.Path) -> list[LayerBundle]:
+    """The layers with tables in a `.keras` file.
+
+    Raises:
+      tfembed.errors.CheckpointError: the file is damaged, or compressed.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = {one.filename: one for one in archive.infolist()}
+            config = _config(archive, members)
+    except (OSError, zipfile.BadZipFile, NotImplementedError) as error:
+        raise errors.CheckpointError(
+            f"'{path}' is damaged or cut off: {error}."
+        ) from None
+    found = []
+    for name in sorted(members):
+        folder, _, file = name.rpartition("/")
+        if file != f"{_ROWS}.index":
+            continue
+        files = {
+            one.rpartition("/")[2]: _member(path, members[one])
+            for one in members
+            if one.rpartition("/")[0] == folder
+        }
+        layer = folder.removeprefix("assets/")
+        found.append(_layer(path, layer, files, config))
+    return found
+
+
+def in_hdf5(path: pathlib.Path) -> list[LayerBundle]:
+    """The layers with tables in a `.weights.h5` file.
+
+    Raises:
+      tfembed.errors.UnsupportedError: h5py is not installed.
+      tfembed.errors.CheckpointError: the file is damaged, or compressed.
+    """
+    try:
+        h5py = importlib.import_module("h5py")
+    except ImportError:
+        raise errors.UnsupportedError(
+            f"'{path}' is an HDF5 file, which h5py reads: pip install h5py."
+        ) from None
+    arrays: dict[str, dict[str, dict[int, tuple[int, int]]]] = {}
+
+    def visit(name: str, item: Any) -> None:
+        match = re.fullmatch(r"(.*)/(rows\.[^/|]+)\|(\d+)", name)
+        if match is None or not hasattr(item, "shape"):
+            return
+        offset = item.id.get_offset()
+        size = item.id.get_storage_size()
+        if not size:
+            offset = 0
+        if offset is None or item.dtype.itemsize != 1:
+            raise errors.CheckpointError(
+                f"'{path}' has compressed arrays; Keras writes none."
+            )
+        of_layer = arrays.setdefault(match[1], {})
+        of_layer.setdefault(match[2], {})[int(match[3])] = (offset, size)
+
+    try:
+        with h5py.File(path, "r") as file:
+            file.visititems(visit)
+    except (OSError, RuntimeError, ValueError, KeyError) as error:
+        if isinstance(error, errors.TfembedError):
+            raise
+        raise errors.CheckpointError(
+            f"'{path}' is damaged or cut off: {error}."
+        ) from None
+    found = []
+    for folder, of_layer in sorted(arrays.items()):
+        files = {
+            name: _segments(path, name, chunks)
+            for name, chunks in of_layer.items()
+        }
+        if f"{_ROWS}.index" in files:
+            layer = folder.removesuffix("/vars")
+            found.append(_layer(path, layer, files, {}))
+    return found
+
+
+def _segments(
+    path: pathlib.Path, name: str, chunks: dict[int, tuple[int, int]]
+) -> FileBytes:
+    if sorted(chunks) != list(range(len(chunks))):
+        raise errors.CheckpointError(
+            f"'{path}' is damaged: '{name}' lacks a part."
+        )
+    in_order = [chunks[i] for i in range(len(chunks))]
+    return FileBytes(path, in_order, f"{path}: {name}")
+
+
+def _layer(
+    path: pathlib.Path,
+    layer: str,
+    files: dict[str, FileBytes],
+    config: dict[str, dict[str, dict[str, str]]],
+) -> LayerBundle:
+    def data(number: int, num_files: int) -> FileBytes:
+        name = f"{_ROWS}.data-{number:05d}-of-{num_files:05d}"
+        if name not in files:
+            raise errors.CheckpointError(
+                f"'{path}' is damaged: layer '{layer}' lacks '{name}'."
+            )
+        return files[name]
+
+    return LayerBundle(
+        layer, Bundle(files[f"{_ROWS}.index"], data), config.get(layer, {})
+    )
+
+
+def _member(path: pathlib.Path, member: zipfile.ZipInfo) -> FileBytes:
+    """The bytes of a file that is stored in an archive."""
+    name = f"{path}: {member.filename}"
+    if member.compress_type != zipfile.ZIP_STORED:
+        raise errors.CheckpointError(
+            f"'{name}' is compressed, as Keras' files are not. Unpack the "
+            "archive and give the path of its 'rows.index'."
+        )
+    archive = FileBytes(path)
+    head = archive.read(member.header_offset, 30)
+    name_size, extra_size = struct.unpack("<HH", head[26:30])
+    begin = member.header_offset + 30 + name_size + extra_size
+    return FileBytes(path, [(begin, member.file_size)], name)
+
+
+def _config(
+    archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo]
+) -> dict[str, dict[str, dict[str, str]]]:
+    """By layer and table, the policies that the model's config names."""
+    member = members.get("config.json")
+    if member is None or member.file_size > _MOST_CONFIG_BYTES:
+        return {}
+    try:
+        config = json.loads(archive.read(member))
+    except ValueError:
+        return {}
+    counts: dict[str, int] = {}
+    found = {}
+    for layer in _layers(config):
+        name = _snake_case(layer["class_name"])
+        n = counts[name] = counts.get(name, -1) + 1
+        folder = f"layers/{name}_{n}" if n else f"layers/{name}"
+        found[folder] = _policies(layer.get("config", {}))
+    return found
+
+
+def _layers(config: Any) -> Iterator[dict[str, Any]]:
+    """The layers of a model, in the order in which Keras numbers them."""
+    if not isinstance(config, dict):
+        return
+    inner = config.get("config")
+    listed = inner.get("layers") if isinstance(inner, dict) else None
+    for layer in listed if isinstance(listed, list) else []:
+        if isinstance(layer, dict) and isinstance(layer.get("class_name"), str):
+            yield layer
+
+
+def _snake_case(name: str) -> str:
+    """The name that Keras gives a folder for a layer of this class."""
+    name = re.sub(r"\W+", "", name.rpartition(">")[2])
+    name = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", name)
+    return re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()
+
+
+def _policies(config: Any) -> dict[str, dict[str, str]]:
+    """The policies of each TableConfig in a layer's config, or of the layer."""
+    found = {}
+    own = _described(config) if isinstance(config, dict) else {}
+    if own:
+        found[""] = own
+    described = config.get("described", {}) if isinstance(config, dict) else {}
+    tables = described.get("tables", []) if isinstance(described, dict) else []
+    for table in tables if isinstance(tables, list) else []:
+        fields = table.get("fields") if isinstance(table, dict) else None
+        if isinstance(fields, dict) and isinstance(fields.get("name"), str):
+            found[fields["name"]] = _described(fields)
+    return found
+
+
+def _described(fields: dict[str, Any]) -> dict[str, str]:
+    """The policies among some fields, as calls."""
+    found = {}
+    for kind in ("admission", "eviction", "expiry"):
+        policy = fields.get(kind)
+        if not isinstance(policy, dict):
+            continue
+        arguments = policy.get("fields", policy)
+        if not isinstance(arguments, dict):
+            continue
+        given = ", ".join(
+            f"{argument}={value!r}"
+            for argument, value in arguments.items()
+            if value is not None and argument != "class_name"
+        )
+        found[kind] = f"{policy.get('class_name', kind)}({given})"
+    return found

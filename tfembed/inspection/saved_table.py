@@ -1,0 +1,293 @@
+"""One table of a file: its description, and its rows, some at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tfembed import errors
+from tfembed.inspection.column import Column
+
+__all__ = ["Array", "Chunk", "FoundRow", "Key", "SavedTable"]
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+Key: TypeAlias = "int | bytes"
+
+# Rows of a table without keys that are given out together, at most.
+_MOST_ROWS = 1 << 18
+
+
+@dataclasses.dataclass(frozen=True)
+class Chunk:
+    """Some rows of a table.
+
+    Attributes:
+      keys: int64 [n], or objects [n] of bytes where keys are strings.
+      rows: [n, width]; float32 where the table is of bfloat16, objects of bytes
+        where it is of strings. [n, 0] where rows were not asked for.
+      slots: by name float32 [n, width], or [n, 1] of a row-wise slot.
+      counters: int64 [n], what the eviction policy noted of each row, as
+        `SavedTable.counters` says; None where it notes nothing.
+    """
+
+    keys: Array
+    rows: Array
+    slots: dict[str, Array]
+    counters: Array | None
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+@dataclasses.dataclass(frozen=True)
+class FoundRow:
+    """The row of one key.
+
+    Attributes:
+      key: an integer, or bytes.
+      row: [width].
+      slots: by name, [width] or [1].
+      counter: as in `Chunk.counters`, or None.
+    """
+
+    key: Key
+    row: Array
+    slots: dict[str, Array]
+    counter: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedTable:
+    """A table as a file has it. Nothing of its rows is in memory.
+
+    Attributes:
+      name: the table's path in the file, as in "model/users".
+      key_dtype: "int64", "int32" or "string".
+      dtype: TensorFlow's name of the rows' dtype.
+      width: elements of a row.
+      num_rows: rows; of pairs that were appended to, keys may come twice, and
+        the last row counts.
+      has_vocabulary: whether it is a variable, with a row for each id from 0 on.
+      rule: the update rule of the slots, None where the file does not say.
+      slot_widths: by name, `width` or 1.
+      slot_initial_values: by name, where the file says so.
+      seed: of the initial rows, None where the file does not say.
+      counters: what the counters say, "steps_ago", "seconds_since_1970" or
+        "writes"; "" where there are none.
+      num_waiting: keys that wait for admission.
+      policies: by kind, "admission", "eviction" or "expiry", what the file says.
+      num_bytes: by kind, "keys", "rows", "slots", "counters", "waiting".
+      shard_sizes: rows by shard, where the file has shards.
+      columns: the tensors, "keys", "rows", "counters" and "slots/<name>".
+      waiting: of keys that wait, "keys" and "seen".
+    """
+
+    name: str
+    key_dtype: str
+    dtype: str
+    width: int
+    num_rows: int
+    columns: Mapping[str, Column] = dataclasses.field(repr=False)
+    has_vocabulary: bool = False
+    rule: str | None = None
+    slot_widths: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    slot_initial_values: Mapping[str, float] = dataclasses.field(
+        default_factory=dict
+    )
+    seed: int | None = None
+    counters: str = ""
+    num_waiting: int = 0
+    policies: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    num_bytes: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    shard_sizes: tuple[int, ...] = ()
+    waiting: Mapping[str, Column] = dataclasses.field(
+        default_factory=dict, repr=False
+    )
+
+    @property
+    def total_bytes(self) -> int:
+        """The bytes of all kinds together, in the file."""
+        return sum(self.num_bytes.values())
+
+    @property
+    def slot_names(self) -> tuple[str, ...]:
+        """The names of the slots, in the rule's order."""
+        return tuple(self.slot_widths)
+
+    def chunks(
+        self, *, rows: bool = True, slots: bool = True, counters: bool = True
+    ) -> Iterator[Chunk]:
+        """All rows, each once, some megabytes at a time.
+
+        What is not asked for is not read. Bytes are compared with their
+        checksums while they are read: until the last chunk has come, damage may
+        still show.
+
+        Args:
+          rows, slots, counters: what is wanted beside the keys.
+
+        Raises:
+          tfembed.errors.CheckpointError: the file is damaged.
+        """
+        wanted = ["rows"] if rows else []
+        wanted += [f"slots/{slot}" for slot in self.slot_names if slots]
+        wanted += ["counters"] if counters and self.counters else []
+        has_keys = "keys" in self.columns
+        names = [*(["keys"] if has_keys else []), *wanted]
+        if not has_keys and not wanted:
+            for first in range(0, self.num_rows, _MOST_ROWS):
+                n = min(_MOST_ROWS, self.num_rows - first)
+                yield self._chunk(first, n, {})
+            return
+        first = 0
+        for n, arrays in _aligned({name: self.columns[name] for name in names}):
+            yield self._chunk(first, n, arrays)
+            first += n
+
+    def find(self, keys: Sequence[Key]) -> list[FoundRow | None]:
+        """The rows of some keys, with slots and counters; None: not there.
+
+        Reads all keys, and of the other columns the parts that have a row.
+
+        Raises:
+          tfembed.errors.CheckpointError: the file is damaged.
+        """
+        places = self.places(keys)
+        found = np.asarray([p for p in places if p is not None], np.int64)
+        taken = {
+            name: column.take(found)
+            for name, column in self.columns.items()
+            if name != "keys" and column.shape[1:] != (0,)
+        }
+        result: list[FoundRow | None] = []
+        n = 0
+        for key, place in zip(keys, places, strict=True):
+            if place is None:
+                result.append(None)
+                continue
+            result.append(
+                FoundRow(
+                    key,
+                    taken["rows"][n] if "rows" in taken else np.zeros(0),
+                    {s: taken[f"slots/{s}"][n] for s in self.slot_names},
+                    int(taken["counters"][n]) if self.counters else None,
+                )
+            )
+            n += 1
+        return result
+
+    def places(self, keys: Sequence[Key]) -> list[int | None]:
+        """The numbers of the rows of some keys; None: not there.
+
+        Raises:
+          tfembed.errors.DtypeError: a key of another type than the table's.
+          tfembed.errors.CheckpointError: the file is damaged.
+        """
+        for key in keys:
+            self._check_key(key)
+        if "keys" not in self.columns:
+            return [
+                int(key) if 0 <= int(key) < self.num_rows else None
+                for key in keys
+            ]
+        places: dict[Key, int] = {}
+        wanted = np.asarray([key for key in keys if isinstance(key, int)])
+        texts = {key for key in keys if isinstance(key, bytes)}
+        first = 0
+        for block in self.columns["keys"].stream():
+            if texts:
+                places |= {
+                    key: first + i
+                    for i, key in enumerate(block)
+                    if key in texts
+                }
+            elif len(wanted) <= 8:
+                for key in wanted.tolist():
+                    if len(at := np.flatnonzero(block == key)):
+                        places[key] = first + int(at[-1])
+            else:
+                for at in np.flatnonzero(np.isin(block, wanted)).tolist():
+                    places[int(block[at])] = first + at
+            first += len(block)
+        return [places.get(key) for key in keys]
+
+    def check(self) -> None:
+        """Compares all bytes of the table with their checksums.
+
+        Raises:
+          tfembed.errors.CheckpointError: some are not those that were saved.
+        """
+        for column in (*self.columns.values(), *self.waiting.values()):
+            column.check()
+
+    def _check_key(self, key: Key) -> None:
+        is_text = isinstance(key, bytes)
+        if is_text != (self.key_dtype == "string"):
+            kind = "strings, as bytes" if not is_text else "integers"
+            raise errors.DtypeError(
+                f"Keys of table '{self.name}' are {kind}; got {key!r}."
+            )
+        most = 31 if self.key_dtype == "int32" else 63
+        if isinstance(key, int) and not -(1 << most) <= key < 1 << most:
+            raise errors.DtypeError(
+                f"Keys of table '{self.name}' are {self.key_dtype}; got {key}."
+            )
+
+    def _chunk(self, first: int, n: int, arrays: dict[str, Array]) -> Chunk:
+        keys = arrays.get("keys")
+        if keys is None:
+            keys = np.arange(first, first + n)
+        elif keys.dtype == np.int32:
+            keys = keys.astype(np.int64)
+        rows = arrays.get("rows")
+        return Chunk(
+            keys,
+            np.zeros((n, 0), np.float32) if rows is None else rows,
+            {
+                slot: arrays[f"slots/{slot}"]
+                for slot in self.slot_names
+                if f"slots/{slot}" in arrays
+            },
+            arrays.get("counters"),
+        )
+
+
+def _aligned(
+    columns: Mapping[str, Column],
+) -> Iterator[tuple[int, dict[str, Array]]]:
+    """Cuts columns into the same rows, so many as all have at hand."""
+    # A column without elements stores nothing: its rows need no reading.
+    streams = {
+        name: column.stream()
+        for name, column in columns.items()
+        if column.shape[1:] != (0,)
+    }
+    empty = {
+        name: np.zeros((0, 0), np.float32)
+        for name in columns
+        if name not in streams
+    }
+    total = min((column.rows for column in columns.values()), default=0)
+    at_hand: dict[str, Array] = {}
+    done = 0
+    while done < total and streams:
+        for name, stream in streams.items():
+            while name not in at_hand or not len(at_hand[name]):
+                block = next(stream, None)
+                if block is None:
+                    raise errors.CheckpointError(
+                        f"'{columns[name].name}' has fewer rows than the keys."
+                    )
+                at_hand[name] = block
+        n = min(len(array) for array in at_hand.values())
+        arrays = {name: array[:n] for name, array in at_hand.items()}
+        arrays |= {name: np.zeros((n, 0), a.dtype) for name, a in empty.items()}
+        yield n, arrays
+        at_hand = {name: array[n:] for name, array in at_hand.items()}
+        done += n
+    for stream in streams.values():  # The end of a stream compares checksums.
+        for _ in stream:
+            pass

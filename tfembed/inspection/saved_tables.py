@@ -1,0 +1,324 @@
+"""The tables of a checkpoint, a SavedModel, raw files or a Keras file.
+
+One interface to all of them. It imports no TensorFlow, and never holds a table in
+memory:
+
+    for table in open_saved("run/ckpt-3"):
+        for chunk in table.chunks():
+            chunk.keys, chunk.rows, chunk.slots, chunk.counters
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import re
+import stat
+from collections.abc import Iterator, Mapping
+
+from tfembed import errors
+from tfembed.inspection import checkpoint_tables, keras_file, row_pairs
+from tfembed.inspection.bundle import Bundle
+from tfembed.inspection.checkpoint_tables import SavedVariable
+from tfembed.inspection.file_bytes import FileBytes
+from tfembed.inspection.row_pairs import RowDtypes
+from tfembed.inspection.saved_table import Chunk, FoundRow, SavedTable
+
+__all__ = [
+    "Chunk",
+    "FoundRow",
+    "RowDtypes",
+    "SavedTable",
+    "SavedTables",
+    "SavedVariable",
+    "checkpoints_of",
+    "open_saved",
+]
+
+_PREFIX_ENDS = re.compile(r"\.index$|\.data-\d{5,}-of-\d{5,}$|\.meta$")
+
+
+class SavedTables(Mapping[str, SavedTable]):
+    """The tables of one file, or of the files of one save, by name.
+
+    Iterating gives names, as for any mapping; `values()` gives the tables.
+
+    Args:
+      path: of the file; of a checkpoint without ".index".
+      kind: "checkpoint", "SavedModel", "row files", "Keras model" or
+        "Keras weights".
+      tables: all that the file has.
+      bundles: its checkpoints, by what the names of their tables begin with.
+
+    Attributes:
+      path, kind: as given.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        kind: str,
+        tables: list[SavedTable],
+        bundles: Mapping[str, Bundle],
+    ) -> None:
+        self.path = path
+        self.kind = kind
+        self._tables = {table.name: table for table in tables}
+        self._bundles = bundles
+
+    def __getitem__(self, name: str) -> SavedTable:
+        """The table of this path, or the one table whose path ends so.
+
+        A variable of rank 2 counts as a table where it is named in full.
+
+        Raises:
+          tfembed.errors.MissingTableError: there is no such table, or several.
+        """
+        if name in self._tables:
+            return self._tables[name]
+        alike = [own for own in self._tables if own.endswith(f"/{name}")]
+        if len(alike) == 1:
+            return self._tables[alike[0]]
+        for begin, bundle in self._bundles.items():
+            if not alike and name.startswith(begin):
+                inner = name.removeprefix(begin)
+                table = checkpoint_tables.variable_as_table(bundle, inner)
+                if table is not None:
+                    return dataclasses.replace(table, name=name)
+        known = ", ".join(f"'{own}'" for own in alike or self._tables)
+        if alike:
+            raise errors.MissingTableError(
+                f"'{self.path}' has several tables '{name}': {known}. Give the "
+                "whole name."
+            )
+        raise errors.MissingTableError(
+            f"'{self.path}' has no table '{name}'; its tables are "
+            f"{known or 'none at all'}."
+        )
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tables
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tables)
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+    @property
+    def variables(self) -> list[SavedVariable]:
+        """The tensors of the file that belong to no table.
+
+        Raises:
+          tfembed.errors.CheckpointError: an entry of the index is damaged.
+        """
+        tables = list(self._tables.values())
+        return [
+            dataclasses.replace(variable, name=f"{begin}{variable.name}")
+            for begin, bundle in self._bundles.items()
+            for variable in checkpoint_tables.variables(bundle, tables)
+        ]
+
+    @property
+    def modified(self) -> float:
+        """When the files were written last, in seconds since 1970."""
+        files = [bundle.index for bundle in self._bundles.values()]
+        files += [
+            part.file
+            for table in self._tables.values()
+            for column in table.columns.values()
+            for part in column.parts
+        ]
+        return max((file.modified for file in files), default=0.0)
+
+    @property
+    def step(self) -> int | None:
+        """The step that a checkpoint counts, by its variables or its name."""
+        for bundle in self._bundles.values():
+            for name in ("global_step", "step/.ATTRIBUTES/VARIABLE_VALUE"):
+                step = bundle.scalar(name)
+                if isinstance(step, int):
+                    return step
+        match = re.search(r"-(\d+)$", self.path)
+        return int(match[1]) if match else None
+
+    def check(self) -> None:
+        """Compares all bytes of all tensors with their checksums.
+
+        Raises:
+          tfembed.errors.CheckpointError: some are not those that were saved;
+            the text names the file and the tensor.
+        """
+        for bundle in self._bundles.values():
+            for column in bundle.stored_parts():
+                column.check()
+        if not self._bundles:
+            for table in self._tables.values():
+                table.check()
+
+    @property
+    def has_checksums(self) -> bool:
+        """Whether there is a checksum for all bytes; TFRA's files have none."""
+        return all(
+            part.crc is not None
+            for table in self._tables.values()
+            for column in table.columns.values()
+            for part in column.parts
+        )
+
+
+def open_saved(
+    path: str | os.PathLike[str], *, dtypes: RowDtypes | None = None
+) -> SavedTables:
+    """Opens what has tables. Their rows are read when they are asked for.
+
+    Args:
+      path: a checkpoint's prefix, or one of its files; a folder of checkpoints,
+        whose latest is meant; the folder of a SavedModel; a `.keras` or
+        `.weights.h5` file; a pair of raw files, by one of its names or by what
+        both begin with, or a folder of pairs.
+      dtypes: of raw files that have no manifest; None: int64 and float32.
+
+    Raises:
+      tfembed.errors.CheckpointError: there is no such file, it is of no such
+        kind, or it is damaged.
+    """
+    text = os.fspath(path)
+    if "://" in text:
+        raise errors.CheckpointError(
+            f"'{text}' is no path of this machine. Copy the files first."
+        )
+    try:
+        return _open(pathlib.Path(text), dtypes or RowDtypes())
+    except OSError as error:
+        raise errors.CheckpointError(
+            f"'{text}' cannot be read: {error.strerror or error}."
+        ) from error
+
+
+def checkpoints_of(folder: str | os.PathLike[str]) -> list[str]:
+    """The prefixes of all checkpoints in a folder, the oldest first."""
+    found = [
+        (path.stat().st_mtime, _number(path.stem), str(path.with_suffix("")))
+        for path in pathlib.Path(folder).glob("*.index")
+    ]
+    return [prefix for *_, prefix in sorted(found)]
+
+
+def _open(path: pathlib.Path, dtypes: RowDtypes) -> SavedTables:
+    if path.is_dir():
+        return _open_folder(path, dtypes)
+    name = path.name
+    if (stem := row_pairs.stem_of(name)) is not None and path.exists():
+        return _pairs(path.parent, [stem], dtypes, str(path.with_name(stem)))
+    prefix = path.with_name(_PREFIX_ENDS.sub("", name))
+    if prefix.with_name(f"{prefix.name}.index").exists():
+        return _checkpoint(prefix, "checkpoint")
+    if path.with_name(f"{name}-keys").exists():
+        return _pairs(path.parent, [name], dtypes, str(path))
+    if not path.exists():
+        raise errors.CheckpointError(
+            f"There is no file or checkpoint '{path}'."
+        )
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise errors.CheckpointError(f"'{path}' is no file.")
+    with path.open("rb") as file:
+        magic = file.read(8)
+    if magic.startswith(b"PK\x03\x04"):
+        return _keras(path, keras_file.in_archive(path), "Keras model")
+    if magic == b"\x89HDF\r\n\x1a\n":
+        return _keras(path, keras_file.in_hdf5(path), "Keras weights")
+    raise errors.CheckpointError(
+        f"'{path}' is no checkpoint, SavedModel, pair of row files, '.keras' or "
+        "'.weights.h5' file."
+    )
+
+
+def _open_folder(folder: pathlib.Path, dtypes: RowDtypes) -> SavedTables:
+    if any((folder / f"saved_model.{end}").exists() for end in ("pb", "pbtxt")):
+        variables = folder / "variables" / "variables"
+        if not variables.with_suffix(".index").exists():
+            raise errors.CheckpointError(
+                f"SavedModel '{folder}' has no variables: '{variables}.index' is "
+                "missing."
+            )
+        return _checkpoint(variables, "SavedModel", str(folder))
+    latest = _latest(folder)
+    if latest is not None:
+        return _checkpoint(latest, "checkpoint")
+    if found := row_pairs.stems(folder):
+        return _pairs(folder, found, dtypes, str(folder))
+    raise errors.CheckpointError(
+        f"Folder '{folder}' has no checkpoint, SavedModel or row files."
+    )
+
+
+def _latest(folder: pathlib.Path) -> pathlib.Path | None:
+    """The prefix of the checkpoint that a folder's state names, or the newest."""
+    state = folder / "checkpoint"
+    if state.is_file() and state.stat().st_size < 1 << 20:
+        match = re.search(
+            rb'^model_checkpoint_path: "([^"]*)"', state.read_bytes(), re.M
+        )
+        if match:
+            named = match[1].decode(errors="replace")
+            prefix = folder / named.encode().decode("unicode_escape")
+            if prefix.with_name(f"{prefix.name}.index").exists():
+                return prefix
+    found = checkpoints_of(folder)
+    return pathlib.Path(found[-1]) if found else None
+
+
+def _number(name: str) -> int:
+    match = re.search(r"(\d+)$", name)
+    return int(match[1]) if match else 0
+
+
+def _checkpoint(
+    prefix: pathlib.Path, kind: str, path: str | None = None
+) -> SavedTables:
+    def data(number: int, num_files: int) -> FileBytes:
+        name = f"{prefix.name}.data-{number:05d}-of-{num_files:05d}"
+        return FileBytes(prefix.with_name(name))
+
+    bundle = Bundle(FileBytes(prefix.with_name(f"{prefix.name}.index")), data)
+    return SavedTables(
+        path or str(prefix),
+        kind,
+        checkpoint_tables.tables(bundle),
+        {"": bundle},
+    )
+
+
+def _keras(
+    path: pathlib.Path, layers: list[keras_file.LayerBundle], kind: str
+) -> SavedTables:
+    tables = []
+    bundles = {}
+    for layer in layers:
+        bundles[f"{layer.layer}/"] = layer.bundle
+        for table in checkpoint_tables.tables(layer.bundle):
+            # A layer saves its tables below an object of this name.
+            inner = table.name.removeprefix("params/")
+            own = inner.rpartition("/")[2]
+            said = layer.policies.get(own, layer.policies.get("", {}))
+            tables.append(
+                dataclasses.replace(
+                    table,
+                    name=(
+                        layer.layer
+                        if inner == "table"
+                        else f"{layer.layer}/{inner}"
+                    ),
+                    policies={**table.policies, **said},
+                )
+            )
+    return SavedTables(str(path), kind, tables, bundles)
+
+
+def _pairs(
+    folder: pathlib.Path, stems: list[str], dtypes: RowDtypes, path: str
+) -> SavedTables:
+    tables = row_pairs.tables(folder, stems, dtypes)
+    return SavedTables(path, "row files", tables, {})
