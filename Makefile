@@ -11,7 +11,7 @@ BAZEL := $(PY) build_tools/bazel.py
 CXX_FILES = $(shell git ls-files '*.cc' '*.h' '*.inc')
 export TF KERAS DATA
 
-.PHONY: help setup demo test test-python test-full lint format wheel bench \
+.PHONY: help setup demo test test-python test-full lint format wheel sdist bench \
   bench-engines bench-estimator bench-lookup bench-table fuzz soak \
   soak-memory tpu-proof clean
 
@@ -21,7 +21,7 @@ help:
 	@echo 'make test-python [ARGS=...]    the Python tests alone'
 	@echo 'make test-full                 the same with many more random cases'
 	@echo 'make lint | format             check | apply the style'
-	@echo 'make wheel                     a wheel in dist/'
+	@echo 'make wheel | sdist             what PyPI takes, in dist/'
 	@echo 'make bench                     speed beside stock TensorFlow'
 	@echo 'make bench-lookup              lookups, training steps beside peers; judges'
 	@echo 'make bench-engines             one step by each engine; judges'
@@ -66,8 +66,10 @@ format: setup
 	$(VENV)/bin/clang-format -i $(CXX_FILES)
 
 wheel: setup
-	PYTHON=$(CURDIR)/$(PY) $(PY) -m pip wheel --quiet --no-deps \
-	  --no-build-isolation --wheel-dir dist .
+	PYTHON=$(CURDIR)/$(PY) scripts/wheel
+
+sdist: setup
+	$(PY) -m build --sdist --no-isolation --outdir dist
 
 bench: setup
 	$(PY) -m benchmarks $(ARGS)

@@ -1,8 +1,10 @@
 """Builds the libraries with Bazel and puts them into the package.
 
-They fit the one TensorFlow minor version they were compiled against, so
-the wheel's version names it (0.1.0+tf220). That TensorFlow is the one of
-$PYTHON, else of the interpreter that runs this.
+They fit the one TensorFlow minor version they were compiled against. So each
+release has a wheel for each minor version, and the last number of a wheel's
+version names it: 0.1.0.220 is tfembed 0.1.0 for TensorFlow 2.20. Its extras
+ask for that TensorFlow, so that pip finds the wheel that fits. That TensorFlow
+is the one of $PYTHON, else of the interpreter that runs this.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -27,8 +30,10 @@ except ImportError:
 ROOT = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "build_tools"))
 import bazel  # noqa: E402  (found through the line above)
+import find_tensorflow as finder  # noqa: E402
 
 VERSION = "0.1.0"
+HOME = "https://github.com/tfembed/tfembed"
 OPS_LIBRARY = "_tfembed_ops.so"
 XLA_LIBRARY = "_tfembed_xla.so"  # Where TensorFlow's wheel has the headers.
 PYTHON = os.environ.get("PYTHON") or sys.executable
@@ -41,9 +46,9 @@ TENSORFLOW_VERSION = "{tensorflow_version}"
 
 def find_tensorflow() -> dict[str, Any]:
     """Asks $PYTHON, outside pip's build environment, for its TensorFlow."""
-    finder = ROOT / "build_tools" / "find_tensorflow.py"
+    program = ROOT / "build_tools" / "find_tensorflow.py"
     result = subprocess.run(
-        [PYTHON, "-I", str(finder)], capture_output=True, text=True
+        [PYTHON, "-I", str(program)], capture_output=True, text=True
     )
     if result.returncode:
         raise LookupError(
@@ -52,6 +57,7 @@ def find_tensorflow() -> dict[str, Any]:
             " set PYTHON to an interpreter that has it."
         )
     found: dict[str, Any] = json.loads(result.stdout)
+    finder.check_supported(found["version"])
     return found
 
 
@@ -64,13 +70,47 @@ def libraries() -> list[str]:
     return [OPS_LIBRARY, *([XLA_LIBRARY] if has_xla else [])]
 
 
-def local_version() -> str:
-    """Returns 0.1.0+tf220; without TensorFlow, as for an sdist, 0.1.0."""
+def minor_version() -> str | None:
+    """Returns 2.20, say; None without a TensorFlow that fits."""
     try:
         found = find_tensorflow()
     except LookupError:
+        return None
+    return ".".join(found["version"].split(".")[:2])
+
+
+def wheel_version() -> str:
+    """Returns 0.1.0.220; 0.1.0 for an sdist and what is built of one.
+
+    pip refuses an sdist whose wheel has another version than its file's name.
+    """
+    minor = minor_version()
+    if minor is None or (ROOT / "PKG-INFO").exists() or "sdist" in sys.argv:
         return VERSION
-    return f"{VERSION}+tf{''.join(found['version'].split('.')[:2])}"
+    return f"{VERSION}.{minor.replace('.', '')}"
+
+
+def extras() -> dict[str, list[str]]:
+    """Returns the extras of pip, for the TensorFlow that this is built for."""
+    minor = minor_version()
+    if minor is None or "sdist" in sys.argv:
+        fits = ">=2.16,<2.22"
+    else:
+        fits = f"~={minor}.0"
+    return {
+        "tensorflow": [f"tensorflow{fits}"],
+        "cpu": [f"tensorflow-cpu{fits}"],
+        "tpu": ["tensorflow-tpu==2.20.0", "libtpu==0.0.23"],
+        "io": ["tensorflow-io==0.37.1"],
+        "keras2": [f"tf-keras{fits}"],
+        "estimator": [f"tf-keras{fits}", f"tensorboard{fits}"],
+    }
+
+
+def description() -> str:
+    """Returns README.md with links that work outside of the checkout."""
+    text = (ROOT / "README.md").read_text()
+    return re.sub(r"\]\((?!https?:|#)([^)]+)\)", rf"]({HOME}/blob/main/\1)", text)
 
 
 class BazelBuild(build_ext):
@@ -84,7 +124,7 @@ class BazelBuild(build_ext):
         try:
             version = find_tensorflow()["version"]
             targets = [f"//:{library}" for library in libraries()]
-            bazel.run(PYTHON, version, ["build", *targets])
+            bazel.build(PYTHON, version, targets)
         except LookupError as error:
             sys.exit(f"error: {error}")
         except subprocess.CalledProcessError as error:
@@ -102,7 +142,7 @@ class BazelBuild(build_ext):
             )
         (package / "_build_info.py").write_text(
             BUILD_INFO.format(
-                version=local_version(), tensorflow_version=version
+                version=wheel_version(), tensorflow_version=version
             )
         )
 
@@ -139,7 +179,17 @@ class PlatformWheel(bdist_wheel):
 
 
 setup(
-    version=local_version(),
+    version=wheel_version(),
+    long_description=description(),
+    long_description_content_type="text/markdown",
+    extras_require=extras(),
+    project_urls={
+        "Homepage": HOME,
+        "Documentation": f"{HOME}/tree/main/docs",
+        "Source": HOME,
+        "Issues": f"{HOME}/issues",
+        "Changelog": f"{HOME}/blob/main/CHANGELOG.md",
+    },
     ext_modules=[
         Extension(f"tfembed.ops.{pathlib.Path(library).stem}", sources=[])
         for library in libraries()

@@ -18,6 +18,7 @@ import subprocess
 import sys
 
 import find_tensorflow
+import progress
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 REFERENCE = "2.20.0"
@@ -109,6 +110,17 @@ def run(python: str, tensorflow_version: str, arguments: list[str]) -> None:
     command = command_line(find_bazel(), tensorflow_version, arguments)
     environment = dict(os.environ, PYTHON=python)
     subprocess.run(command, cwd=ROOT, env=environment, check=True)
+
+
+def build(python: str, tensorflow_version: str, targets: list[str]) -> None:
+    """Builds targets and shows how far it is; raises as `run` does."""
+    arguments = ["build", *progress.OPTIONS, *targets]
+    command = command_line(find_bazel(), tensorflow_version, arguments)
+    progress.say(
+        f"compiling for TensorFlow {tensorflow_version}; a first build takes"
+        f" about {progress.minutes()} minutes on this machine"
+    )
+    progress.run(command, dict(os.environ, PYTHON=python), ROOT)
 
 
 def main() -> int:

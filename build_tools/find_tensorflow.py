@@ -14,6 +14,9 @@ import mmap
 import pathlib
 import sys
 
+# The minor versions that tfembed supports, first and last.
+OLDEST = (2, 16)
+NEWEST = (2, 21)
 DISTRIBUTIONS = (
     "tensorflow-cpu",
     "tensorflow-tpu",
@@ -41,6 +44,18 @@ def find_tensorflow() -> dict[str, object]:
         "cxx11_abi": _has_cxx11_abi(library),
         "has_xla_headers": _has_xla_headers(root / "include"),
     }
+
+
+def check_supported(version: str) -> None:
+    """Raises LookupError for a TensorFlow that tfembed does not know."""
+    minor = tuple(int(part) for part in version.split(".")[:2])
+    if not OLDEST <= minor <= NEWEST:
+        oldest, newest = (".".join(map(str, end)) for end in (OLDEST, NEWEST))
+        raise LookupError(
+            f"TensorFlow {version} is installed, and tfembed supports {oldest}"
+            f" to {newest}. Nothing was compiled. Install a supported version,"
+            f" for example: pip install 'tensorflow-cpu~={newest}.0'"
+        )
 
 
 def _version(root: pathlib.Path) -> str:
