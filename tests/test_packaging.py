@@ -16,6 +16,8 @@ import subprocess
 import pytest
 import tensorflow as tf
 
+from tfembed.ops import library
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TOOLS = ROOT / "build_tools"
 
@@ -51,6 +53,43 @@ def test_found_tensorflow_is_the_one_that_is_imported(monkeypatch):
 
     assert found["version"] == tf.__version__
     assert pathlib.Path(found["root"]) == pathlib.Path(tf.__file__).parent
+
+
+@pytest.mark.parametrize("version", ["2.15.1", "2.22.0-rc1", "3.0.0"])
+def test_an_unknown_tensorflow_is_refused_before_anything_is_compiled(
+    version, monkeypatch
+):
+    finder = _load("find_tensorflow", monkeypatch)
+
+    with pytest.raises(LookupError, match=rf"{version}.*2\.16 to 2\.21.*pip"):
+        finder.check_supported(version)
+
+
+def test_the_build_and_the_package_support_the_same_versions(monkeypatch):
+    finder = _load("find_tensorflow", monkeypatch)
+
+    assert (finder.OLDEST, finder.NEWEST) == (library.OLDEST, library.NEWEST)
+    for minor in range(finder.OLDEST[1], finder.NEWEST[1] + 1):
+        finder.check_supported(f"2.{minor}.1")
+
+
+def test_a_build_shows_its_steps_and_what_went_wrong(
+    monkeypatch, tmp_path, capsys
+):
+    progress = _load("progress", monkeypatch)
+    program = tmp_path / "bazel"
+    program.write_text(
+        "#!/bin/sh\necho '[1,203 / 2,000] Compiling cc/one.cc' >&2\n"
+        "echo 'one.cc:1: error: no' >&2\nexit 1\n"
+    )
+    program.chmod(0o755)
+
+    with pytest.raises(subprocess.CalledProcessError):
+        progress.run([str(program)], dict(os.environ), tmp_path)
+
+    said = capsys.readouterr()
+    assert "tfembed: 1,203 of 2,000 known steps after 0 s" in said.out
+    assert said.err == "one.cc:1: error: no\n"
 
 
 def test_xla_kernels_are_built_where_the_wheel_has_all_headers(monkeypatch):

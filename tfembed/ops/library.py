@@ -153,8 +153,9 @@ def check_build(running: str, built_for: str) -> None:
     if _minor(running) != _minor(built_for):
         raise LibraryError(
             f"This tfembed was built for TensorFlow {built_for}, and "
-            f"TensorFlow {running} is installed. Install the tfembed wheel for "
-            f"{running}, or {_BUILD} {running}."
+            f"TensorFlow {running} is installed. Install the wheel for it, whose "
+            f"version ends in .{''.join(running.split('.')[:2])}, or {_BUILD} "
+            f"{running}."
         )
 
 
