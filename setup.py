@@ -110,7 +110,9 @@ def extras() -> dict[str, list[str]]:
 def description() -> str:
     """Returns README.md with links that work outside of the checkout."""
     text = (ROOT / "README.md").read_text()
-    return re.sub(r"\]\((?!https?:|#)([^)]+)\)", rf"]({HOME}/blob/main/\1)", text)
+    return re.sub(
+        r"\]\((?!https?:|#)([^)]+)\)", rf"]({HOME}/blob/main/\1)", text
+    )
 
 
 class BazelBuild(build_ext):

@@ -39,6 +39,7 @@ PUBLIC = {
     "pack_features",
     "policies",
     "serving_embedding_lookup",
+    "sysconfig",
 }
 # Rooms are modules of the package whether or not they are promised.
 ROOMS = {
@@ -85,7 +86,7 @@ def test_the_public_names_are_these():
 
 def test_the_version_names_the_tensorflow_it_was_built_for():
     minor = "".join(tf.__version__.split(".")[:2])
-    assert re.fullmatch(rf"\d+\.\d+\.\d+\+tf{minor}", tfembed.__version__)
+    assert re.fullmatch(rf"\d+\.\d+\.\d+\.{minor}", tfembed.__version__)
 
 
 @pytest.mark.parametrize("name", sorted(PUBLIC - {"__version__"}))

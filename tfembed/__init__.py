@@ -19,6 +19,7 @@ from tfembed import (
     errors,
     optimizers,
     policies,
+    sysconfig,
 )
 from tfembed.config import (
     CustomCombiner,
@@ -81,6 +82,7 @@ __all__ = [
     "pack_features",
     "policies",
     "serving_embedding_lookup",
+    "sysconfig",
 ]
 
 

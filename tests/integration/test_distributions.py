@@ -26,7 +26,9 @@ def _run(*command: object, cwd: pathlib.Path | None = None, **variables: str):
     result = subprocess.run(
         [str(word) for word in command],
         cwd=cwd,
-        env=os.environ | {"PYTHON": sys.executable, "PYTHONPATH": ""} | variables,
+        env=os.environ
+        | {"PYTHON": sys.executable, "PYTHONPATH": ""}
+        | variables,
         text=True,
         capture_output=True,
         check=False,

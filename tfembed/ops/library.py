@@ -77,7 +77,7 @@ def load() -> types.ModuleType:
 @functools.cache
 def _open() -> types.ModuleType:
     running = check_tensorflow()
-    check_build(running, _built_for())
+    check_build(running, built_for())
     if not LIBRARY.exists():
         raise LibraryError(
             f"tfembed's ops library {LIBRARY} is missing; to build it, {_BUILD}"
@@ -159,7 +159,8 @@ def check_build(running: str, built_for: str) -> None:
         )
 
 
-def _built_for() -> str:
+def built_for() -> str:
+    """Returns the version of TensorFlow that this copy was built for."""
     try:
         build = importlib.import_module("tfembed._build_info")
     except ModuleNotFoundError:

@@ -1,0 +1,57 @@
+"""A server without Python's tfembed serves by the library of get_lib.
+
+A session that loads a SavedModel does what TensorFlow's C++ loader does.
+"""
+
+from __future__ import annotations
+
+import pytest
+import tensorflow as tf
+
+import fresh_process
+import tfembed
+from tfembed.ops import library
+
+
+def test_a_saved_model_is_served_by_the_library_alone(tmp_path):
+    table = tfembed.dynamic_embedding.Variable(dim=2, initializer=0.5)
+    table.upsert([7], [[1.0, 2.0]])
+    module = tf.Module()
+    module.table = table
+    module.serve = tf.function(
+        lambda ids: tfembed.dynamic_embedding.embedding_lookup(table, ids),
+        input_signature=[tf.TensorSpec([None], tf.int64)],
+    )
+    tf.saved_model.save(
+        module, str(tmp_path), signatures=module.serve.get_concrete_function()
+    )
+
+    result = fresh_process.run(
+        "import sys\n"
+        "import tensorflow as tf\n"
+        f"tf.load_op_library({tfembed.sysconfig.get_lib()!r})\n"
+        "v1 = tf.compat.v1\n"
+        "with v1.Session(graph=tf.Graph()) as session:\n"
+        f"  model = v1.saved_model.load(session, ['serve'], {str(tmp_path)!r})\n"
+        "  signature = model.signature_def['serving_default']\n"
+        "  rows, = signature.outputs.values()\n"
+        "  ids, = signature.inputs.values()\n"
+        "  found = session.run(rows.name, {ids.name: [7, 8]})\n"
+        "assert 'tfembed' not in sys.modules\n"
+        "print(found.tolist())\n"
+    )
+
+    assert result.stdout.strip() == "[[1.0, 2.0], [0.5, 0.5]]", result.stderr
+
+
+def test_the_version_is_that_of_the_running_tensorflow():
+    built = tfembed.sysconfig.get_tensorflow_version()
+
+    assert built.split(".")[:2] == tf.__version__.split(".")[:2]
+
+
+def test_missing_xla_kernels_are_an_error_that_says_why(monkeypatch, tmp_path):
+    monkeypatch.setattr(library, "XLA_LIBRARY", tmp_path / "_tfembed_xla.so")
+
+    with pytest.raises(tfembed.errors.LibraryError, match="not all headers"):
+        tfembed.sysconfig.get_xla_lib()
