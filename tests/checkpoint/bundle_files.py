@@ -7,6 +7,7 @@ written. `docs/formats/hash_table.md` says what is in it.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import pathlib
 import struct
 
@@ -67,6 +68,11 @@ def take_varint(data, at):
 
 def block(entries, interval=16):
     """The bytes of a block, with the trailer that has its checksum."""
+    return _block(tuple(entries), interval)
+
+
+@functools.lru_cache(1 << 12)  # Most blocks of many crafted files are alike.
+def _block(entries, interval):
     out, restarts, last = bytearray(), [], b""
     for i, (name, text) in enumerate(entries):
         shared = 0
