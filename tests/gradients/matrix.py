@@ -109,15 +109,8 @@ ONE_BATCH = Refusal(
     "a step is one batch, of the shapes that were built. Enqueue all ids of the "
     "loop before it, in one call.",
 )
-CALLED = Refusal(
-    "j",
-    "",  # TensorFlow's own errors, which are others for other tables.
-    "TensorFlow has made the function's gradient before, takes the same in the "
-    "branch, and raises an error of its own: look the ids up before, or open the "
-    "tape inside.",
-)
 ONE_BRANCH = Refusal(
-    "l",
+    "k",
     "in each of them",
     "TensorFlow cannot make the zeros of a shadow for the branches that have no "
     "lookup: look ids up in each branch (`ids[:0]` where there are none), open the "
@@ -132,7 +125,7 @@ SAME_AS = {
     ): "tf.custom_gradient"
 }
 OWN_WAY = (
-    "k",
+    "j",
     "the layer moves its tables by the gradient of its activations: change that. "
     "A change to its weight's gradient has no effect.",
 )
@@ -148,9 +141,12 @@ TRACED = (
     "tf.autodiff.ForwardAccumulator around a tf.function",
     "tape around tf.cond that calls a tf.function",
     "tape around tf.cond that calls a tf.function differentiated before",
+    "tape around tf.cond that calls functions differentiated before",
     "tape around tf.cond inside of a tf.function that calls another",
     "tape around tf.switch_case that calls a tf.function",
     "tape around tf.while_loop that calls a tf.function",
+    "tape around tf.while_loop that calls a tf.function differentiated before",
+    "tape.jacobian of a tf.function differentiated before",
     "tape around tf.map_fn that calls a tf.function",
     "tape around tf.vectorized_map",
 )
@@ -182,7 +178,7 @@ def refusal(way, kind, mode):
         return FORWARD
     if kind in WITH_VOCABULARY:
         return None
-    if way == "tape.jacobian":
+    if way.startswith("tape.jacobian"):
         return NO_JACOBIAN
     return _of_control_flow(way, kind, mode)
 
@@ -205,11 +201,10 @@ def _of_control_flow(way, kind, mode):
         return None
     if "tf.cond" in way or "tf.switch_case" in way:
         own = ("string keys", "DistributedEmbedding")
-        before = way.endswith("differentiated before")
         if kind in own:
-            return CALLED if before else BRANCH
+            return BRANCH
         if kind == "ShadowVariable" and way not in EVERY_BRANCH:
-            return CALLED if before else ONE_BRANCH
+            return ONE_BRANCH
         return None
     loops = ("tf.while_loop", "tf.map_fn", "tf.scan")
     return LOOP if any(loop in way for loop in loops) else None
@@ -248,7 +243,6 @@ def page():
             BRANCH,
             LOOP,
             ONE_BATCH,
-            CALLED,
         )
     ]
     notes += [OWN_WAY, (ONE_BRANCH.letter, ONE_BRANCH.advice)]
@@ -280,6 +274,8 @@ This page is written by its test, for all supported versions:
   refused.
 - A `tf.function` that was traced before is recomputed as it was traced: TensorFlow
   calls no Python again, so (c) is raised only where a trace is made inside.
+- "Differentiated before": TensorFlow makes the gradient of a function once, and takes
+  the same where a branch or loop calls that function.
 """
 
 

@@ -310,6 +310,17 @@ def jacobian(table):
     table.apply([tf.reduce_sum(one, 0) for one in found])
 
 
+@way("tape.jacobian of a tf.function differentiated before")
+def jacobian_again(table):
+    look_up = tf.function(table.look_up)
+    plainly(table, look_up)
+    with Recorded(table) as tape:
+        rows = tape.rows(look_up(ids()))
+        sums = tf.reduce_sum(rows**2, 0)
+    found = tape.tape.jacobian(sums, tape.sources)
+    table.apply([tf.reduce_sum(one, 0) for one in found])
+
+
 @way("tape around tf.cond")
 def cond(table):
     def found(ids):
@@ -347,6 +358,19 @@ def cond_one_branch(table):
 @way("tape around tf.cond that calls a tf.function differentiated before")
 def cond_function_again(table):
     look_up = tf.function(table.look_up)
+
+    def found(ids):
+        zeros = tf.zeros([4, DIM])
+        return tf.cond(tf.size(ids) > 2, lambda: look_up(ids), lambda: zeros)
+
+    plainly(table, look_up)
+    plainly(table, found)
+
+
+@way("tape around tf.cond that calls functions differentiated before")
+def cond_functions_again(table):
+    inner = tf.function(table.look_up)
+    look_up = tf.function(lambda ids: inner(ids) + 0.0)
 
     def found(ids):
         zeros = tf.zeros([4, DIM])
@@ -440,6 +464,21 @@ def while_loop_function(table):
         start = (0, tf.zeros([4, DIM]))
         return tf.while_loop(lambda i, _: i < 2, body, start)[1]
 
+    plainly(table, found)
+
+
+@way("tape around tf.while_loop that calls a tf.function differentiated before")
+def while_loop_function_again(table):
+    look_up = tf.function(table.look_up)
+
+    def found(ids):
+        def body(i, total):
+            return i + 1, total + look_up(ids)
+
+        start = (0, tf.zeros([4, DIM]))
+        return tf.while_loop(lambda i, _: i < 2, body, start)[1]
+
+    plainly(table, look_up)
     plainly(table, found)
 
 

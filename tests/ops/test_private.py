@@ -371,6 +371,49 @@ def test_what_waits_for_a_trace_is_called_once_the_outermost_is_made():
     assert not private.when_traced(lambda: None)
 
 
+def test_a_function_s_gradient_has_checks_at_each_of_its_calls():
+    left = []
+
+    def check():
+        left.append(private.differentiated_around())
+
+    @tf.custom_gradient
+    def noted(x):
+        graph = tf.compat.v1.get_default_graph()
+
+        def gradient(upstream):
+            assert private.gradients_are_apart(graph)
+            private.at_each_call(check)
+            return 2.0 * upstream
+
+        return 2.0 * x, gradient
+
+    inner = tf.function(noted, autograph=False)
+    outer = tf.function(lambda x: 3.0 * inner(x), autograph=False)
+
+    @tf.function(autograph=False)
+    def trace(x, wrapped):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = wrapped(x)
+        return tape.gradient(y, x)
+
+    def in_branch(x):
+        return tf.cond(x > 0.0, lambda: outer(x), lambda: x)
+
+    def in_loop(x):
+        return tf.while_loop(lambda y: y < 4.0, lambda y: outer(y), [x])
+
+    x = tf.constant(1.0)
+    found = {}
+    for wrapped in (outer, in_branch, in_loop):
+        left.clear()
+        assert trace(x, wrapped).numpy() == 6.0
+        found[wrapped] = set(left)
+
+    assert found == {outer: {""}, in_branch: {"branch"}, in_loop: {"loop"}}
+
+
 def test_a_gradient_leaves_the_loop_or_branch_that_its_tape_is_around():
     found = []
 

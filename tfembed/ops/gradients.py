@@ -7,7 +7,7 @@ themselves; rows that were looked up in any other way pass through
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -140,8 +140,10 @@ def _trainable_rows_gradient(op: Any, gradient: tf.Tensor) -> list[Any]:
     if private.is_vectorized():
         raise errors.UnsupportedError(_VECTORIZED)
     _check_branch(op, [op.inputs[0]], [op.inputs[1]])
-    if op.type.endswith("RowsOf") and private.is_in_some_branches():
-        raise errors.UnsupportedError(_SHADOW_BRANCHED)
+    _check_calls(op, _check_called_rows)
+    if op.type.endswith("RowsOf"):
+        _check_shadow()
+        _check_calls(op, _check_shadow)
     shape = op.inputs[1].shape
     if shape.rank == 3 and shape.as_list()[:2] == [0, 0]:  # `stand_in_rows`.
         slices = unpacked_slices(gradient, op.inputs[1].dtype, shape[2])
@@ -185,6 +187,7 @@ def _grouped_lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[Any]:
             raise errors.UnsupportedError(_LOOPED)
         if private.is_vectorized():
             raise errors.UnsupportedError(_VECTORIZED)
+        _check_calls(op, _check_called_rows)
     _check_branch(op, tables, ids)
     table_ids = op.get_attr("table_ids")
     result = library.load().tfembed_grouped_lookup_gradient(
@@ -248,6 +251,35 @@ def _check_branch(
         is_old and not all(_has_vocabulary(table) for table in tables)
     ):
         raise errors.UnsupportedError(_BRANCHED)
+    if has_strings:
+        _check_calls(op, _check_called_strings)
+
+
+def _check_calls(op: Any, check: Callable[[], None]) -> None:
+    """Has a gradient that is a function of its own checked where it is called.
+
+    TensorFlow makes the gradient of a function once, and then takes the same
+    where a branch or loop calls that function.
+    """
+    if _leaves_function(op):
+        private.at_each_call(check)
+
+
+def _check_called_rows() -> None:
+    if private.differentiated_around() == "loop":
+        raise errors.UnsupportedError(_LOOPED)
+    if private.is_vectorized():
+        raise errors.UnsupportedError(_VECTORIZED)
+
+
+def _check_called_strings() -> None:
+    if private.differentiated_around() == "branch":
+        raise errors.UnsupportedError(_BRANCHED)
+
+
+def _check_shadow() -> None:
+    if private.is_in_some_branches():
+        raise errors.UnsupportedError(_SHADOW_BRANCHED)
 
 
 def _has_vocabulary(table: tf.Tensor) -> bool:

@@ -47,10 +47,12 @@ ENDED_BY = {
     "asked_by_custom_gradient": "a hook of tf.custom_gradient for its sources",
     "asked_by_saver": "TensorFlow 1's Saver asking objects by a name of its own",
     "asked_by_watch": "a hook of tape.watch for what it is given",
+    "at_each_call": "a hook of a function that runs wherever it is called",
     "checkpoint_read_by_names": "a public error of checkpoints without objects",
     "captured": "a public tf.Graph.capture",
     "control_flow_left": "a public way to ask a graph what branch or loop it is",
     "converted": "tf.autograph.to_graph obeying the status of its caller",
+    "differentiated_around": "a public way to ask whose gradient is being made",
     "gradients_are_apart": "a public way to ask whose gradient is being made",
     "handle_shape": "shape and dtype as attributes of resource handles",
     "have_tangents": "ForwardAccumulator telling which tensors it follows",
@@ -225,6 +227,47 @@ class _StandIn(tf.__internal__.tracking.Trackable):
         proto.user_object.identifier = "_generic_user_object"
         proto.user_object.version.producer = 1
         proto.user_object.version.min_consumer = 1
+
+
+class _CallCheck(tf.__internal__.tracking.Trackable):
+    """Among the variables of a function, has a check run at each of its calls.
+
+    Whoever calls a function asks its variables whether they are trainable.
+
+    Args:
+      check: raises where the function must not be called.
+    """
+
+    _should_act_as_resource_variable = True
+    name = "call_check"
+
+    def __init__(self, check: Callable[[], None]) -> None:
+        self._check = check
+
+    @property
+    def trainable(self) -> bool:
+        """False, where the check passes."""
+        self._check()
+        return False
+
+    @property
+    def handle(self) -> Any:
+        """What no tape and no function knows."""
+        return _HandleNumber(-1)
+
+
+_CALL_CHECKS: dict[Callable[[], None], _CallCheck] = {}
+
+
+def at_each_call(check: Callable[[], None]) -> None:
+    """Has `check` run wherever the function that is being made is called.
+
+    Args:
+      check: a function that lives as long as the program, and raises where the
+        other must not be called.
+    """
+    graph: Any = tf.compat.v1.get_default_graph()
+    graph.watch_variable(_CALL_CHECKS.setdefault(check, _CallCheck(check)))
 
 
 class _HandleNumber(tf.__internal__.types.Tensor):
@@ -507,7 +550,7 @@ def control_flow_left(graph: Any) -> str:
         left = "branch"
     here: Any = tf.compat.v1.get_default_graph()
     if gradients_are_apart(graph):
-        return left or _differentiated_around()
+        return left or differentiated_around()
     while here is not None:
         if here is graph:
             return ""
@@ -562,7 +605,7 @@ def _may_look_up(op: tf.Operation) -> bool:
     return is_call or op.type == "Tfembed>TrainableRowsOf"
 
 
-def _differentiated_around() -> str:
+def differentiated_around() -> str:
     """Says what TensorFlow differentiates now: a "loop", a "branch", or ""."""
     left = ""
     for frame in running_frames():

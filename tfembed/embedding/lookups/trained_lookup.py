@@ -29,7 +29,10 @@ from tfembed.embedding.replicas import Replicas
 from tfembed.ops import FeatureIds, FeaturePlan
 from tfembed.ops.gradients import check_forward_mode
 from tfembed.ops.private import (
+    at_each_call,
     control_flow_left,
+    differentiated_around,
+    gradients_are_apart,
     in_order,
     is_vectorized,
     orders_by_itself,
@@ -181,11 +184,9 @@ class TrainedLookup:
                 if exporting_saved_model():
                     # Exports bring custom gradients along; an update they do not.
                     return tf.zeros_like(trap)
-                left = control_flow_left(graph)
-                if left:
-                    raise errors.UnsupportedError(_LEFT.format(left))
-                if is_vectorized():
-                    raise errors.UnsupportedError(_VECTORIZED)
+                _check_left(control_flow_left(graph))
+                if gradients_are_apart(graph):
+                    at_each_call(_check_called)
                 self._warn_of_unused(reached)
                 factor = 1.0 / tf.cast(scale(), tf.float32)
                 gradients = [tf.cast(g, tf.float32) * factor for g in upstream]
@@ -254,6 +255,17 @@ class TrainedLookup:
             self.engine.update(features, plans * len(per_replica), of_features)
 
         self.replicas.merge(merged, [*parts, *gradients])
+
+
+def _check_left(left: str) -> None:
+    if left:
+        raise errors.UnsupportedError(_LEFT.format(left))
+    if is_vectorized():
+        raise errors.UnsupportedError(_VECTORIZED)
+
+
+def _check_called() -> None:
+    _check_left(differentiated_around())
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
