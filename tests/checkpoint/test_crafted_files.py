@@ -19,7 +19,7 @@ import tensorflow as tf
 
 import fresh_process
 import tfembed.dynamic_embedding as de
-from checkpoint import bundle_files, crafted_files
+from checkpoint import bundle_files, crafted_files, crafted_runs
 from dynamic_embedding import file_variables
 from saved_models import assert_same_content, content, trained_model
 from tfembed import checkpoint, errors, optimizers, policies
@@ -898,7 +898,10 @@ class Child:
             "main(*sys.argv[1:])",
             *(self._work, self._next, self._end - self._next),
         )
-        self._seen, self._since = "", time.monotonic()
+        self._seen, self._since = "", self._time()
+
+    def _time(self):
+        return crafted_runs.own_time(self._process.pid)
 
     def _case(self):
         path = self._work / "case"
@@ -908,8 +911,8 @@ class Child:
         """Whether all cases are through."""
         case = self._case()
         if case != self._seen:
-            self._seen, self._since = case, time.monotonic()
-        stalled = time.monotonic() - self._since > STALLED
+            self._seen, self._since = case, self._time()
+        stalled = self._time() - self._since > STALLED
         if self._process.poll() is None and not stalled:
             return False
         self._process.kill()

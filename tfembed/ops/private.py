@@ -230,7 +230,7 @@ class _StandIn(tf.__internal__.tracking.Trackable):
 
 
 class _CallCheck(tf.__internal__.tracking.Trackable):
-    """Among the variables of a function, has a check run at each of its calls.
+    """A variable of a function that has a check run at each of its calls.
 
     Whoever calls a function asks its variables whether they are trainable.
 
@@ -252,7 +252,7 @@ class _CallCheck(tf.__internal__.tracking.Trackable):
 
     @property
     def handle(self) -> Any:
-        """What no tape and no function knows."""
+        """A number that no tape and no function knows."""
         return _HandleNumber(-1)
 
 
