@@ -7,7 +7,9 @@ was saved of all tables, and only then replaces their content.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import contextvars
+from collections.abc import Iterator, Mapping
 
 import tensorflow as tf
 
@@ -21,7 +23,19 @@ from tfembed.ops.private import orders_by_itself
 from tfembed.tables import HashTable, StringTable
 from tfembed.tables.sharded_table import NumberShard
 
-__all__ = ["register", "tensor_prefix"]
+__all__ = ["leave_slots_out", "register", "tensor_prefix"]
+
+_SLOTS_LEFT_OUT = contextvars.ContextVar("slots left out", default=False)
+
+
+@contextlib.contextmanager
+def leave_slots_out() -> Iterator[None]:
+    """Restores of hash tables load rows alone; their slots are initial ones."""
+    token = _SLOTS_LEFT_OUT.set(True)
+    try:
+        yield
+    finally:
+        _SLOTS_LEFT_OUT.reset(token)
 
 
 def register() -> None:
@@ -120,7 +134,7 @@ def _restore_hash_tables(
     trackables: Mapping[str, HashTable], merged_prefix: tf.Tensor
 ) -> None:
     # A SavedModel serves: its restore op leaves the optimizers' slots out.
-    exporting = private.exporting_saved_model()
+    left_out = private.exporting_saved_model() or _SLOTS_LEFT_OUT.get()
     for table in trackables.values():
         check_one_device(table.handles, table.name)
     room = Room()
@@ -129,7 +143,7 @@ def _restore_hash_tables(
             table=table,
             prefix=merged_prefix,
             tensor_name=tensor_prefix(path),
-            load_slots=table.takes_slots and not exporting,
+            load_slots=table.takes_slots and not left_out,
             room=room,
         )
         for path, table in trackables.items()

@@ -178,7 +178,7 @@ class Embedding(TableLayer):
 
     A layer has a table of its own; only calls of the same layer share rows.
     `clone_model` and `from_config` make layers with empty tables; `copy.deepcopy`
-    and pickling copy the rows. `get_weights` and `set_weights` leave rows alone.
+    and pickling copy the rows. `get_weights` keeps them for `set_weights`.
 
     Args:
       embedding_size: floats per row.

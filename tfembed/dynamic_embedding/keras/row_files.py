@@ -60,8 +60,15 @@ def write_assets(params: Any, folder: str) -> None:
     checkpoint.write(str(pathlib.Path(folder) / _PREFIX))
 
 
-def read_assets(params: Any, folder: str | None) -> None:
+def read_assets(
+    params: Any, folder: str | None, *, is_partial: bool = False
+) -> None:
     """Replaces the table's content by what `write_assets` wrote.
+
+    Args:
+      params: as for `write_assets`.
+      folder: where.
+      is_partial: whether slots that were not written stay as they are.
 
     Raises:
       tfembed.errors.CheckpointError: no table was written there.
@@ -82,7 +89,7 @@ def read_assets(params: Any, folder: str | None) -> None:
         and params.table.expiry is not None
         and not saved.has_tensor(_STEPS)
     )
-    if not is_new_expiry:
+    if not (is_partial or is_new_expiry):
         status.assert_existing_objects_matched()
     else:  # An expiry that is new counts from 0.
         status.expect_partial()

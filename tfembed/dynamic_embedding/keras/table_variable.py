@@ -6,9 +6,11 @@ import warnings
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.dynamic_embedding.keras import kept_rows
 from tfembed.dynamic_embedding.lookups.gradient_source import (
     TableSource,
     WatchedTable,
@@ -108,13 +110,25 @@ class TableVariable(SourceWeight):
         """Width of a row."""
         return self._params.dim
 
-    def assign(self, value: Any) -> Any:
-        """Takes an array of shape [0, dim], as `get_weights` gives.
+    def numpy(self) -> Any:
+        """An array of shape [0, dim], which has the rows of now for `assign`.
 
-        A warning tells that the rows stay, since whoever sets a model's weights
-        may mean them too.
+        A table with `checkpoint=False` keeps its rows to itself.
+        """
+        value = np.zeros([0, self.dim], np.float32)
+        if not self._params.checkpoint:
+            return value
+        return kept_rows.value_with_rows(value, self._tables)
+
+    def assign(self, value: Any) -> Any:
+        """Takes an array that `numpy` gave, of this weight or one like it.
+
+        The table has the rows of then after it. A warning tells that the rows
+        stay, where the array has none, since whoever sets a model's weights may
+        mean them too.
 
         Raises:
+          tfembed.errors.CheckpointError: rows of a table of another kind.
           tfembed.errors.UnsupportedError: a gradient, from an optimizer that
             does not train tables. For a weight that `is_implied` a warning.
         """
@@ -123,13 +137,23 @@ class TableVariable(SourceWeight):
             return self
         if isinstance(value, tf.IndexedSlices):
             raise errors.UnsupportedError(self._not_alone())
-        warnings.warn(
-            f"The weights that are being set hold no rows of "
-            f"'{self._params.name}', which stay as they are. Use files, as "
-            "`save_weights` and `load_weights` do.",
-            stacklevel=2,
+        return super().assign(kept_rows.assign_rows(value, self._tables))
+
+    @property
+    def _tables(self) -> kept_rows.WeightTables:
+        params = self._params
+        rule = params.table.optimizer
+        layout = kept_rows.TableLayout(
+            dim=params.dim,
+            keys=params.key_dtype.name,
+            rule=rule and rule.rule_text().split()[0],
         )
-        return super().assign(value)
+        return kept_rows.WeightTables(
+            name=f"'{params.name}'",
+            whole=params,
+            rows=params,
+            layouts={"params": layout},
+        )
 
     @property
     def _unique_id(self) -> str:

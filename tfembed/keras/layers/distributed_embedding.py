@@ -8,8 +8,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfembed import embedding, errors, ops
-from tfembed.dynamic_embedding.keras import row_files
+from tfembed import embedding, errors, ops, optimizers
+from tfembed.dynamic_embedding.keras import kept_rows, row_files
 from tfembed.dynamic_embedding.keras.layer_config import is_below
 from tfembed.dynamic_embedding.keras.table_variable import SourceWeight
 from tfembed.embedding.features.inputs import weights_in_bags
@@ -58,12 +58,38 @@ class LayerTables(tf.__internal__.tracking.AutoTrackable):
         """Tells the function that is being traced that it uses the tables."""
         ops.record_access(self.built())
 
+    def weight_tables(self) -> kept_rows.WeightTables:
+        """The tables, for `get_weights` and `set_weights`."""
+        names = [c.name for c in self.embedding.embedding_tables]
+        alone = tf.__internal__.tracking.AutoTrackable()
+        alone.embedding = tf.__internal__.tracking.AutoTrackable()
+        for config, table in self.embedding.embedding_tables.items():
+            setattr(alone.embedding, config.name, table)
+        return kept_rows.WeightTables(
+            name=f"tables {names} of layer '{self.name}'",
+            whole=self.built(),
+            rows=alone,
+            layouts={
+                config.name: _layout(config)
+                for config in self.embedding.embedding_tables
+            },
+        )
+
     def _write_object_proto(self, proto: Any, options: Any) -> None:
         """Tells a SavedModel that this is an object with tables, no variable."""
         del options
         proto.user_object.identifier = "_generic_user_object"
         proto.user_object.version.producer = 1
         proto.user_object.version.min_consumer = 1
+
+
+def _layout(config: Any) -> kept_rows.TableLayout:
+    rule = config.optimizer
+    if rule is not None:
+        rule = optimizers.from_tensorflow(rule).rule_text().split()[0]
+    is_fixed = config.vocabulary_size is not None
+    keys = config.vocabulary_size if is_fixed else config.key_dtype.name
+    return kept_rows.TableLayout(config.dim, keys, rule)
 
 
 def output_specs(feature_config: Any, inputs: Any, dtype: str) -> Any:
@@ -146,7 +172,13 @@ _OF_KERAS_RS = ("table_stacking", "update_stats")
 
 
 class _TrapWeight(SourceWeight):
-    """A layer's only weight: tables move when a tape differentiates for it."""
+    """A layer's only weight: tables move when a tape differentiates for it.
+
+    Attributes:
+      tables: the tables that move.
+    """
+
+    tables: LayerTables
 
     @property
     def watched(self) -> Any:
@@ -156,6 +188,24 @@ class _TrapWeight(SourceWeight):
     def zero_gradient(self) -> tf.Tensor:
         """The gradient that a tape gives with unconnected_gradients=ZERO."""
         return tf.zeros_like(self.value)
+
+    def numpy(self) -> Any:
+        """An array of shape [], which has the tables' rows of now."""
+        tables = self.tables.weight_tables()
+        return kept_rows.value_with_rows(super().numpy(), tables)
+
+    def assign(self, value: Any) -> Any:
+        """Takes an array that `numpy` gave, of this weight or one like it.
+
+        The tables have the rows of then after it; a warning tells that they
+        stay, where the array has none.
+
+        Raises:
+          tfembed.errors.CheckpointError: rows of tables of another kind.
+        """
+        return super().assign(
+            kept_rows.assign_rows(value, self.tables.weight_tables())
+        )
 
 
 @keras.saving.register_keras_serializable(package="tfembed")
@@ -235,6 +285,7 @@ class DistributedEmbedding(keras.layers.Layer):
                 name="trap",
             )
         self._tables = LayerTables(self.name, self.embedding, self._trap.value)
+        self._trap.tables = self._tables
         self.built = True
 
     def __repr__(self) -> str:
