@@ -108,6 +108,8 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
         tables: list[Any] = []
         dense: list[Any] = []
         for variable in variables:
+            if _trains_by_itself(variable):
+                continue
             target = table_or_self(variable)
             is_table = isinstance(target, (Variable, TrainableWrapper))
             (tables if is_table else dense).append(target)
@@ -135,12 +137,21 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
     ) -> None:
         """Takes one step: `TableOptimizer.apply_gradients`.
 
-        Weights of tfembed's Keras layers stand for their tables.
+        Weights of tfembed's Keras layers stand for their tables. Tables that have
+        an optimizer of their own move by that.
         """
         pairs = list(grads_and_vars)
         if not self.built:
             self.build([variable for _, variable in pairs])
-        self.engine.apply_gradients(pairs, name=name, **options)
+        own = [(g, v) for g, v in pairs if _trains_by_itself(v)]
+        for gradient, weight in own:
+            if gradient is not None:
+                weight.assign(gradient)
+        if len(own) < len(pairs):
+            rest = [(g, v) for g, v in pairs if not _trains_by_itself(v)]
+            self.engine.apply_gradients(rest, name=name, **options)
+        else:
+            self.iterations.assign_add(1)
 
     def minimize(self, loss: Any, var_list: Any, **options: Any) -> tf.Tensor:
         """Takes one step: `TableOptimizer.minimize`.
@@ -202,3 +213,9 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
             options.pop("inner_optimizer"), custom_objects=custom_objects
         )
         return cls(TableOptimizer(inner, **options), name)
+
+
+def _trains_by_itself(variable: Any) -> bool:
+    """Whether a weight stands for a table that has its own optimizer."""
+    mover = getattr(variable, "mover", None)
+    return getattr(mover, "own", None) is not None

@@ -21,7 +21,10 @@ __all__ = [
     "disable_jit",
     "in_symbolic_scope",
     "innermost_layer",
+    "loss_scaler_stepping",
     "models_running",
+    "optimizer_stepping",
+    "shared_objects",
 ]
 
 # By entry, the public means that would end it.
@@ -31,7 +34,10 @@ ENDED_BY = {
     "disable_jit": "a public way to ask whether `compile` chose jit_compile",
     "in_symbolic_scope": "a public way to ask whether shapes alone are computed",
     "innermost_layer": "a public way to ask which layer is being called",
+    "loss_scaler_stepping": "a public way to ask which optimizer takes a step",
     "models_running": "a public way to ask which model takes a step",
+    "optimizer_stepping": "a public way to ask which optimizer takes a step",
+    "shared_objects": "a public way to share objects of a model that is loaded",
 }
 
 
@@ -64,6 +70,31 @@ def models_running(method: Any) -> Iterator[Any]:
     for frame in running_frames():
         if frame.f_code is code:
             yield frame.f_locals.get("self")
+
+
+def optimizer_stepping() -> Any:
+    """The Keras optimizer whose `apply` is running in this thread, or None.
+
+    Inside of a LossScaleOptimizer it is the optimizer that this wraps.
+    """
+    return next(models_running(keras.optimizers.Optimizer.apply), None)
+
+
+def loss_scaler_stepping() -> Any:
+    """The LossScaleOptimizer whose step is running in this thread, or None."""
+    for frame in running_frames():
+        caller = frame.f_locals.get("self")
+        if isinstance(caller, keras.optimizers.LossScaleOptimizer):
+            return caller
+    return None
+
+
+def shared_objects() -> Any:
+    """By key what the layers of a model that is loaded share.
+
+    None where Keras makes layers one by one, as `clone_model` does.
+    """
+    return global_state.get_global_attribute("shared_objects/id_to_obj_map")
 
 
 def add_layer(layer: Any, added: Any) -> None:

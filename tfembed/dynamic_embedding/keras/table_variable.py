@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -62,6 +63,10 @@ class TableVariable(SourceWeight):
       is_implied: whether the table is no weight that a layer made, but one that
         a layer looks up. Optimizers leave such a weight out where the table is
         given too.
+
+    Attributes:
+      mover: what moves the rows by a gradient that a Keras optimizer alone hands
+        on; None: such an optimizer is refused.
     """
 
     def __init__(
@@ -74,6 +79,7 @@ class TableVariable(SourceWeight):
     ) -> None:
         self._params = params
         self.is_implied = is_implied
+        self.mover: Callable[[tf.IndexedSlices], None] | None = None
         super().__init__(
             initializer="zeros",
             shape=(0, params.dim),
@@ -132,6 +138,9 @@ class TableVariable(SourceWeight):
           tfembed.errors.UnsupportedError: a gradient, from an optimizer that
             does not train tables. For a weight that `is_implied` a warning.
         """
+        if isinstance(value, tf.IndexedSlices) and self.mover is not None:
+            self.mover(value)
+            return self
         if isinstance(value, tf.IndexedSlices) and self.is_implied:
             warnings.warn(self._not_alone(), stacklevel=2)
             return self

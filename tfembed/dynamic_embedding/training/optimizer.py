@@ -376,6 +376,29 @@ class TableTrainer(tf.Module):
                 name=scope,
             )
 
+    def move_tables(self, gradients: Iterable[tuple[Any, Variable]]) -> None:
+        """Moves tables inside of a step of the optimizer, which counts it.
+
+        Args:
+          gradients: pairs of slices by key and a table.
+        """
+        check_graph(self._graph)
+        check_replicas(self.nonfinite_rows, are_summed=False)
+        steps = _steps()
+        sparse, _ = sort_gradients(
+            gradients,
+            lists_all_dense=steps.lists_all_dense,
+            compares_values=steps.compares_values,
+        )
+        self.attach(params for _, params in sparse)
+        with tf.control_dependencies(checks_at_run_time(sparse)):
+            clipping = self._wrapped.clipping
+            if clipping is not None:
+                sparse, _ = clipping.apply(sparse, [])
+            once(self._update_tables, sparse)
+        for _, params in sparse if tf.executing_eagerly() else []:
+            params.note_step()
+
     def attach(self, variables: Iterable[Variable | TrainableWrapper]) -> None:
         """Lays this optimizer's slots out in tables; once each is enough."""
         check_graph(self._graph)

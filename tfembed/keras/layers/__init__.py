@@ -1,5 +1,6 @@
 """The layers."""
 
 from tfembed.keras.layers.distributed_embedding import DistributedEmbedding
+from tfembed.keras.layers.embedding import Embedding
 
-__all__ = ["DistributedEmbedding"]
+__all__ = ["DistributedEmbedding", "Embedding"]

@@ -1,0 +1,268 @@
+"""`tfembed.keras.layers.Embedding`, trained by plain Keras optimizers."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfembed
+import tfembed.dynamic_embedding as de
+from keras_models import rows_of
+from tfembed import errors
+
+Embedding = tfembed.keras.layers.Embedding
+
+WIDTH, SIZE = 4, 20
+HALF = keras.initializers.Constant(0.5)
+NAMES = tf.constant(["ann", "bob", "", "ann", "cid", "bob"] * 4)
+TARGETS = np.arange(24, dtype=np.float32)[:, None] % 5
+
+
+@pytest.fixture(autouse=True)
+def _own_names():
+    keras.backend.clear_session()
+
+
+class DenseTable(keras.layers.Layer):
+    """The oracle: all rows in one weight, whose gradient is dense."""
+
+    def build(self, shape):
+        self.rows = self.add_weight(shape=(SIZE, WIDTH), initializer=HALF)
+
+    def call(self, ids):
+        return keras.ops.matmul(keras.ops.one_hot(ids, SIZE), self.rows)
+
+
+def two_towers(first, second):
+    left, right = (keras.Input((3,), dtype="int64") for _ in range(2))
+    rows = [
+        keras.layers.Flatten()(layer(ids))
+        for layer, ids in ((first, left), (second, right))
+    ]
+    weights = keras.initializers.Constant(0.3)
+    out = keras.layers.Dense(1, kernel_initializer=weights)
+    return keras.Model([left, right], out(keras.layers.Concatenate()(rows)))
+
+
+def losses(model, optimizer, **options):
+    rng = np.random.default_rng(0)
+    ids = rng.integers(1, SIZE, (32, 3))
+    targets = rng.normal(size=(32, 1)).astype(np.float32)
+    model.compile(optimizer, "mse", **options)
+    done = model.fit(
+        [ids, ids[::-1]],
+        targets,
+        epochs=3,
+        batch_size=16,
+        shuffle=False,
+        verbose=0,
+    )
+    return done.history["loss"]
+
+
+def names_model(**options):
+    model = keras.Sequential(
+        [
+            keras.Input((), dtype="string"),
+            Embedding(WIDTH, **options),
+            keras.layers.Dense(1),
+        ]
+    )
+    model.compile(optimizer="adam", loss="mse")
+    return model
+
+
+# Batches of 96 of 19 ids have them all: optimizers decay rows without gradients.
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        lambda: "rmsprop",
+        lambda: keras.optimizers.Adagrad(0.1),
+        lambda: keras.optimizers.Adam(
+            keras.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5),
+            clipnorm=0.01,
+        ),
+    ],
+)
+def test_a_table_of_two_layers_trains_as_one_dense_weight(optimizer):
+    dense = DenseTable()
+    wanted = losses(two_towers(dense, dense), optimizer())
+    users = Embedding(WIDTH, embeddings_initializer=HALF)
+    others = Embedding(table=users)
+
+    found = losses(two_towers(users, others), optimizer())
+
+    np.testing.assert_allclose(found, wanted, rtol=2e-4)
+    assert users.table is others.table
+
+
+def test_strings_train_and_predict_without_a_vocabulary():
+    model = names_model()
+
+    before = model.evaluate(NAMES, TARGETS, verbose=0)
+    assert model.layers[0].table.size() == 0
+    model.fit(NAMES, TARGETS, epochs=3, verbose=0)
+
+    assert model.evaluate(NAMES, TARGETS, verbose=0) < before
+    assert model.layers[0].table.size() == 4
+    model.predict(tf.constant(["dan"]), verbose=0)
+    assert model.layers[0].table.size() == 4
+
+
+def test_a_sequential_model_without_an_input_takes_large_ids():
+    model = keras.Sequential([Embedding(WIDTH), keras.layers.Dense(1)])
+    model.compile(optimizer="adam", loss="mse")
+    ids = 10**15 + np.arange(24)
+
+    model.fit(ids, TARGETS, verbose=0)
+
+    keys, _ = model.layers[0].table.export()
+    assert sorted(keys.numpy()) == ids.tolist()
+
+
+def test_a_model_of_the_functional_form_refuses_floats():
+    with pytest.raises(errors.UnsupportedError, match="dtype='int64'"):
+        Embedding(WIDTH)(keras.Input((3,)))
+
+
+def test_ids_of_another_kind_than_the_first_are_refused():
+    layer = Embedding(WIDTH)
+    layer(tf.constant([1, 2]))
+    with pytest.raises(errors.DtypeError, match="must be int64"):
+        layer(tf.constant(["a"]))
+
+
+@pytest.mark.parametrize("optimizer", [None, "adagrad", tfembed.Adagrad(0.1)])
+def test_training_goes_on_in_a_loaded_model(optimizer, tmp_path):
+    model = names_model(optimizer=optimizer)
+    model.fit(NAMES, TARGETS, shuffle=False, verbose=0)
+    model.save(tmp_path / "model.keras")
+
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+
+    for one in (model, loaded):
+        one.fit(NAMES, TARGETS, shuffle=False, verbose=0)
+    wanted, found = (
+        one.layers[0].table.lookup(NAMES) for one in (model, loaded)
+    )
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_layers_that_share_a_table_share_it_in_a_loaded_model(tmp_path):
+    users = Embedding(WIDTH, name="users")
+    model = two_towers(users, Embedding(table=users, name="others"))
+    losses(model, "adam")
+    model.save(tmp_path / "model.keras")
+
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+
+    first, second = (loaded.get_layer(name) for name in ("users", "others"))
+    assert first.table is second.table
+    np.testing.assert_array_equal(rows_of(first.table), rows_of(users.table))
+    assert losses(loaded, loaded.optimizer) == losses(model, model.optimizer)
+
+
+def test_a_clone_of_layers_that_shared_a_table_says_that_it_does_not():
+    users = Embedding(WIDTH, name="users")
+    model = two_towers(users, Embedding(table=users, name="others"))
+
+    with pytest.warns(UserWarning, match="gets a table of its own"):
+        keras.models.clone_model(model)
+
+
+@pytest.mark.parametrize(
+    ("ids", "padding"), [([[1, 0], [0, 2]], 0), ([["a", ""], ["", "b"]], b"")]
+)
+def test_padding_has_no_row_and_is_masked(ids, padding):
+    layer = Embedding(WIDTH, mask_zero=True)
+    ids = tf.constant(ids)
+    optimizer = keras.optimizers.SGD(0.1)
+    with tf.GradientTape() as tape:
+        rows = layer(ids)
+        loss = tf.reduce_sum(rows)
+    optimizer.apply_gradients(
+        zip(
+            tape.gradient(loss, layer.trainable_weights),
+            layer.trainable_weights,
+        )
+    )
+
+    kept = ids.numpy() != padding
+    np.testing.assert_array_equal(layer.compute_mask(ids), kept)
+    np.testing.assert_array_equal(tf.reduce_any(rows != 0, -1), kept)
+    assert layer.table.size() == 2
+    np.testing.assert_allclose(layer(ids)[0, 0], rows[0, 0] - 0.1)
+
+
+def test_the_mask_reaches_the_layers_that_follow(tmp_path):
+    ids = keras.Input((3,), dtype="string")
+    rows = Embedding(WIDTH, mask_zero=True)(ids)
+    model = keras.Model(ids, keras.layers.GlobalAveragePooling1D()(rows))
+
+    one, padded = model.predict(
+        tf.constant([["a", "a", "a"], ["a", "", ""]]), verbose=0
+    )
+
+    np.testing.assert_allclose(padded, one)
+    model.save(tmp_path / "model.keras")
+    keras.saving.load_model(tmp_path / "model.keras")
+
+
+def test_an_optimizer_of_the_tables_own_steps_beside_the_models():
+    ids = np.arange(1, 9)
+    models = []
+    for optimizer in ("sgd", de.DynamicEmbeddingOptimizer(tfembed_sgd())):
+        layer = Embedding(
+            WIDTH, optimizer=keras.optimizers.Adagrad(0.5), key_dtype="int64"
+        )
+        dense = keras.layers.Dense(1, kernel_initializer=HALF)
+        model = keras.Sequential([keras.Input((), dtype="int64"), layer, dense])
+        layer.table.upsert(ids, tf.ones([8, WIDTH]))
+        model.compile(optimizer, "mse")
+        model.fit(ids, np.zeros([8, 1]), batch_size=8, epochs=2, verbose=0)
+        models.append(model)
+
+    (one, _), (other, _) = (model.layers for model in models)
+    np.testing.assert_allclose(other.table.lookup(ids), one.table.lookup(ids))
+    assert int(one.optimizer.iterations) == 2
+    # By an accumulator of 0.1, gradients move their row by about the rate.
+    assert one.table.lookup(ids)[0, 0] < 0.6
+
+
+def tfembed_sgd():
+    return keras.optimizers.SGD(0.01)
+
+
+def test_a_global_norm_names_the_optimizer_that_can_take_it():
+    optimizer = keras.optimizers.Adam(0.1, global_clipnorm=1.0)
+    users = Embedding(WIDTH)
+    with pytest.raises(errors.UnsupportedError, match="Dynamic.*over it"):
+        losses(two_towers(users, users), optimizer)
+
+
+def test_an_exported_model_serves_strings(tmp_path):
+    model = names_model()
+    model.fit(NAMES, TARGETS, verbose=0)
+    model.export(tmp_path / "served", verbose=False)
+
+    served = tf.saved_model.load(tmp_path / "served")
+
+    np.testing.assert_allclose(
+        served.serve(NAMES), model.predict(NAMES, verbose=0), rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"dim": 0}, "`dim`"),
+        ({"optimizer": "adagrd"}, "'adagrad'"),
+        ({"embeddings_regularizer": "l2"}, "regularize the rows"),
+        ({"table": Embedding(3)}, r"got \['dim'\]"),
+    ],
+)
+def test_arguments_that_mean_nothing_say_what_to_do(options, words):
+    with pytest.raises(errors.ArgumentError, match=words):
+        Embedding(**{"dim": 2, **options})

@@ -1,0 +1,428 @@
+"""A Keras layer for one feature, which takes strings and integers as they are.
+
+The table is that of a `dynamic_embedding` layer, which this layer holds: tapes sum
+the gradients of all of its lookups, as they do for the weight of a Keras
+`Embedding`, and so one step moves a row once, however many layers look it up.
+(The trained lookup of `DistributedEmbedding` moves rows in the backward pass,
+once a call: right for all features of a model in one call, not for a table that
+several layers share.) Files, checkpoints and exports are the held layer's too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+import warnings
+import weakref
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfembed import checks, errors, optimizers
+from tfembed.dynamic_embedding.keras import layer_config
+from tfembed.dynamic_embedding.keras import layers as table_layers
+from tfembed.dynamic_embedding.keras.private import shared_objects
+from tfembed.keras import descriptions
+from tfembed.keras.padding import PaddingMask, padding_of
+from tfembed.keras.table_optimizers import table_optimizer
+from tfembed.keras.table_training import TableTraining
+
+__all__ = ["Embedding"]
+
+_STEPS = "own_steps"
+
+_OF_KERAS = {
+    "embeddings_constraint": "would move all rows in each step; `max_norm` limits "
+    "the rows that are looked up",
+    "embeddings_regularizer": "would move all rows in each step; regularize the "
+    "rows that the layer returns",
+    "input_dim": "is a size, and the table grows with its ids; leave it out",
+    "output_dim": "is called `dim` here",
+    "weights": "are rows by number; put rows by key into `layer.table`",
+}
+
+_POLICIES = ("admission", "eviction", "expiry")
+
+
+@keras.saving.register_keras_serializable(package="tfembed.keras")
+class Embedding(keras.layers.Layer):
+    """Turns ids into rows: ids.shape -> ids.shape + [dim].
+
+    It stands where `keras.layers.StringLookup` and `keras.layers.Embedding`
+    stood. Ids are strings or any integers; there is no vocabulary to count
+    first, and no bucket that unknown ids share:
+
+        model = keras.Sequential([
+            keras.Input((), dtype="string"),
+            tfembed.keras.layers.Embedding(32),
+            keras.layers.Dense(1),
+        ])
+        model.compile(optimizer="adam", loss="mse")
+        model.fit(names, targets)
+
+    An id gets its row in the first training step that looks it up. Until then,
+    and in evaluation and prediction, it reads the row that it would begin with.
+
+    Rows move as a weight of the model would: by the optimizer of `compile`, or of
+    a loop, with its rule, learning rate and clipping, and slots beside each row.
+    Rows of ids that a step does not have stay as they are, with their moments.
+
+    Args:
+      dim: floats per row; None with `table`.
+      optimizer: of the table alone: a name, an optimizer of Keras, or one of
+        `tfembed.optimizers`. None: the optimizer that takes the step.
+      embeddings_initializer: of new rows: a name or an initializer of Keras, or
+        what `tfembed.initializers.row_initializer` takes.
+      mask_zero: whether the id 0, or "" of strings, is padding: it has no row,
+        reads zeros, and is masked for the layers that follow.
+      key_dtype: "int64" or "string"; None: that of the first input.
+      table: another `Embedding`, whose table this layer looks up too. A row then
+        moves once a step, by the sum of what all lookups give. All options of
+        the table are the other layer's.
+      max_norm: rows that are longer (L2) are scaled down to it.
+      admission, eviction, expiry, max_size: which ids get a row, and which rows
+        go, as of `tfembed.TableConfig`.
+      value_dtype: of the rows: float32, float16 or bfloat16.
+      stochastic_rounding: as of `tfembed.TableConfig`.
+      **kwargs: of keras.layers.Layer.
+
+    Raises:
+      tfembed.errors.ArgumentError: a value that is not allowed.
+      tfembed.errors.UnsupportedError: an optimizer that cannot train tables.
+    """
+
+    def __init__(
+        self,
+        dim: int | None = None,
+        *,
+        optimizer: Any = None,
+        embeddings_initializer: Any = "uniform",
+        mask_zero: bool = False,
+        key_dtype: Any = None,
+        table: Any = None,
+        max_norm: float | None = None,
+        admission: Any = None,
+        eviction: Any = None,
+        expiry: Any = None,
+        max_size: int | None = None,
+        value_dtype: Any = "float32",
+        stochastic_rounding: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        for name, reason in _OF_KERAS.items():
+            if name in kwargs:
+                raise errors.ArgumentError(
+                    f"`{name}` of keras.layers.Embedding {reason}. Got "
+                    f"{kwargs[name]!r}."
+                )
+        super().__init__(**kwargs)
+        # Keras would choose XLA where there is a GPU; tables are on the host.
+        self.supports_jit = False
+        self.mask_zero = bool(mask_zero)
+        options = _TableOptions(
+            dim=dim,
+            optimizer=optimizer,
+            embeddings_initializer=embeddings_initializer,
+            max_norm=max_norm,
+            admission=admission,
+            eviction=eviction,
+            expiry=expiry,
+            max_size=max_size,
+            value_dtype=value_dtype,
+            stochastic_rounding=stochastic_rounding,
+        )
+        if table is None:
+            self._held = _HeldTable(options.checked(), f"{self.name}_table")
+        else:
+            options.check_shares(self.name)
+            self._held = table._held if isinstance(table, Embedding) else table
+        self._held.holders.add(self)
+        # Where Keras looks for state that is saved with a layer.
+        self.optimizer = self._held.options.optimizer
+        self._table_layer: Any = None
+        if key_dtype is not None or self._held.layer is not None:
+            self._make(key_dtype)
+
+    @property
+    def dim(self) -> int:
+        """Floats per row."""
+        return self._held.options.dim
+
+    @property
+    def table(self) -> Any:
+        """The `tfembed.dynamic_embedding.Variable`.
+
+        None before the first input, where no `key_dtype` was given.
+        """
+        return None if self._table_layer is None else self._table_layer.params
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Keras' call; the first input settles the dtype of the keys."""
+        if not isinstance(inputs, keras.KerasTensor) and not tf.is_tensor(
+            inputs
+        ):
+            inputs = tf.convert_to_tensor(inputs)
+        if isinstance(inputs, keras.KerasTensor) or self._table_layer is None:
+            self._make(self._key_dtype(inputs))
+        return super().__call__(inputs, *args, **kwargs)
+
+    def build(self, input_shape: Any) -> None:
+        """Nothing: the table is there since the layer saw its input."""
+
+    def call(self, inputs: Any) -> Any:
+        """The rows of `inputs`, a tensor of any shape or a tf.RaggedTensor."""
+        if not self.mask_zero:
+            return self._table_layer(inputs)
+        if isinstance(inputs, tf.RaggedTensor):
+            return inputs.with_flat_values(self.call(inputs.flat_values))
+        places = tf.where(tf.not_equal(inputs, padding_of(inputs.dtype)))
+        rows = self._table_layer(tf.gather_nd(inputs, places))
+        shape = tf.concat([tf.shape(inputs), [self.dim]], 0)
+        found = tf.scatter_nd(places, rows, tf.cast(shape, tf.int64))
+        return tf.ensure_shape(found, [*inputs.shape, self.dim])
+
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+        """Which ids are no padding; None without `mask_zero`."""
+        del mask
+        if not self.mask_zero or isinstance(inputs, tf.RaggedTensor):
+            return None
+        return PaddingMask()(inputs)
+
+    def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
+        """ids.shape + [dim]."""
+        return (*input_shape, self.dim)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the layer.
+
+        Raises:
+          tfembed.errors.ArgumentError: functions among them that are not
+            registered with Keras.
+        """
+        table = self.table
+        config = {
+            **super().get_config(),
+            **self._held.options.config(),
+            "mask_zero": self.mask_zero,
+            "key_dtype": None if table is None else table.key_dtype.name,
+        }
+        if len(self._held.holders) > 1 and table is not None:
+            config["shared"] = self._held.key
+        return config
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Embedding:
+        """The layer that `get_config` described.
+
+        Layers that shared a table share one again where a whole model is loaded.
+        """
+        arguments = dict(config)
+        shared = arguments.pop("shared", None)
+        options = _TableOptions.of_config(arguments)
+        loaded = {} if shared is None else shared_objects()
+        if loaded is None:
+            warnings.warn(
+                f"Layer '{arguments['name']}' shared its table with another, and "
+                "gets a table of its own: Keras makes layers one by one here. "
+                "Save the model and load it, or build it by its own code.",
+                stacklevel=2,
+            )
+        key = ("tfembed", shared)
+        held = (loaded or {}).get(key)
+        if held is not None:
+            return cls(table=held, **arguments)
+        layer = cls(**vars(options), **arguments)
+        if loaded is not None:
+            loaded[key] = layer._held
+        return layer
+
+    def save_own_variables(self, store: Any) -> None:
+        """Writes the steps that the table's own optimizer has taken."""
+        steps = self._held.own_steps
+        if steps is not None:
+            store[_STEPS] = np.asarray([int(steps)])
+
+    def load_own_variables(self, store: Any) -> None:
+        """Reads what `save_own_variables` wrote."""
+        steps = self._held.own_steps
+        if steps is not None and _STEPS in list(store.keys()):
+            steps.assign(int(np.asarray(store[_STEPS])[0]))
+
+    def _key_dtype(self, inputs: Any) -> tf.DType:
+        """The keys' dtype, by that of ids.
+
+        Raises:
+          tfembed.errors.UnsupportedError: (also NotImplementedError, by which a
+            Sequential model learns that it must see ids first) floats.
+        """
+        dtype = tf.as_dtype(inputs.dtype)
+        if dtype.is_integer:
+            return tf.int64
+        if dtype == tf.string:
+            return dtype
+        raise errors.UnsupportedError(
+            f"Ids of layer '{self.name}' must be integers or strings; got "
+            f"{dtype.name}. Begin the model with keras.Input(shape, "
+            "dtype='int64'), or with dtype='string'."
+        )
+
+    def _make(self, key_dtype: Any) -> None:
+        """Makes the table, or finds it, where this layer has none yet."""
+        if self._table_layer is None:
+            self._table_layer = self._held.made(self, key_dtype)
+        wanted = self.table.key_dtype
+        if key_dtype is not None and tf.as_dtype(key_dtype) != wanted:
+            raise errors.DtypeError(
+                f"Ids of layer '{self.name}' must be {wanted.name}, as the keys "
+                f"of its table are; got {tf.as_dtype(key_dtype).name}."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class _TableOptions:
+    """The arguments of a layer that are its table's."""
+
+    dim: Any = None
+    optimizer: Any = None
+    embeddings_initializer: Any = "uniform"
+    max_norm: float | None = None
+    admission: Any = None
+    eviction: Any = None
+    expiry: Any = None
+    max_size: int | None = None
+    value_dtype: Any = "float32"
+    stochastic_rounding: bool = False
+
+    def checked(self) -> _TableOptions:
+        """Puts objects in place of names.
+
+        Raises:
+          tfembed.errors.ArgumentError: a value that is not allowed.
+        """
+        initializer = self.embeddings_initializer
+        if isinstance(initializer, str):
+            initializer = keras.initializers.get(initializer)
+        return dataclasses.replace(
+            self,
+            dim=checks.integer(self.dim, "dim", least=1),
+            optimizer=table_optimizer(self.optimizer),
+            embeddings_initializer=initializer,
+            value_dtype=tf.as_dtype(self.value_dtype).name,
+        )
+
+    def check_shares(self, layer: str) -> None:
+        """Refuses options of a layer that shares the table of another."""
+        given = [
+            field.name
+            for field in dataclasses.fields(self)
+            if getattr(self, field.name) != field.default
+        ]
+        if given:
+            raise errors.ArgumentError(
+                f"Layer '{layer}' shares the table of another layer, whose "
+                f"options are the table's; got {given} too. Leave them out."
+            )
+
+    def config(self) -> dict[str, Any]:
+        """The options as JSON, for `of_config`.
+
+        Raises:
+          tfembed.errors.ArgumentError: a function among them that is not
+            registered with Keras.
+        """
+        optimizer = self.optimizer
+        if isinstance(optimizer, keras.optimizers.Optimizer):
+            optimizer = keras.optimizers.serialize(optimizer)
+        elif optimizer is not None:
+            optimizer = {"described": descriptions.to_json(optimizer)}
+        return {
+            **vars(self),
+            **{
+                name: layer_config.policy_config(getattr(self, name))
+                for name in _POLICIES
+            },
+            "optimizer": optimizer,
+            "embeddings_initializer": layer_config.initializer_config(
+                self.embeddings_initializer, self.dim
+            ),
+        }
+
+    @classmethod
+    def of_config(cls, config: dict[str, Any]) -> _TableOptions:
+        """Takes the options that `config` wrote out of a layer's config."""
+        options = {
+            field.name: config.pop(field.name)
+            for field in dataclasses.fields(cls)
+        }
+        for name in _POLICIES:
+            options[name] = layer_config.policy_of(options[name])
+        options["embeddings_initializer"] = layer_config.initializer_of(
+            options["embeddings_initializer"]
+        )
+        optimizer = options["optimizer"]
+        if optimizer is not None and "described" in optimizer:
+            options["optimizer"] = descriptions.from_json(
+                optimizer["described"]
+            )
+        elif optimizer is not None:
+            options["optimizer"] = keras.optimizers.deserialize(optimizer)
+        return cls(**options)
+
+
+class _HeldTable:
+    """A table before and after there is one; layers that share it hold the same.
+
+    Args:
+      options: checked.
+      name: of the layer that has the table.
+
+    Attributes:
+      options: as given.
+      holders: the layers.
+      key: what saved models call the table.
+      layer: a layer of `dynamic_embedding`, or None.
+    """
+
+    def __init__(self, options: _TableOptions, name: str) -> None:
+        self.options = options
+        self.holders: weakref.WeakSet[Embedding] = weakref.WeakSet()
+        self.key = uuid.uuid4().hex
+        self.layer: Any = None
+        self._name = name
+        self._training: TableTraining | None = None
+
+    @property
+    def own_steps(self) -> Any:
+        """The variable that counts the steps of a description; None of others."""
+        is_described = isinstance(self.options.optimizer, optimizers.Optimizer)
+        if self._training is None or not is_described:
+            return None
+        assert self._training.own is not None
+        return self._training.own.iterations
+
+    def made(self, holder: Embedding, key_dtype: Any) -> Any:
+        """The layer, which the first holder that asks for it makes."""
+        if self.layer is None:
+            options = self.options
+            with tf.init_scope():
+                layer = table_layers.Embedding(
+                    options.dim,
+                    key_dtype=tf.as_dtype(key_dtype),
+                    value_dtype=tf.as_dtype(options.value_dtype),
+                    initializer=options.embeddings_initializer,
+                    name=self._name,
+                    max_norm=options.max_norm,
+                    admission=options.admission,
+                    eviction=options.eviction,
+                    expiry=options.expiry,
+                    max_size=options.max_size,
+                    stochastic_rounding=options.stochastic_rounding,
+                    dtype=holder.dtype_policy,
+                    trainable=holder.trainable,
+                )
+            self._training = TableTraining(layer.params, options.optimizer)
+            layer.train_by(self._training)
+            self.layer = layer
+        return self.layer

@@ -1,0 +1,83 @@
+"""How a table trains where a Keras optimizer alone takes the step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.dynamic_embedding.keras.private import (
+    loss_scaler_stepping,
+    optimizer_stepping,
+)
+from tfembed.dynamic_embedding.training.optimizer import TableOptimizer
+from tfembed.dynamic_embedding.variables.variable import Variable
+
+__all__ = ["TableTraining"]
+
+
+class TableTraining:
+    """Moves the rows of one table by the gradients that Keras hands on.
+
+    A Keras optimizer assigns the gradient of a weight that is to be overwritten,
+    and asks no more. That is where the rows move: by the rule of the optimizer
+    that takes the step, at its learning rate, or by the table's own optimizer.
+
+    Args:
+      params: the table.
+      optimizer: its own, of Keras or `tfembed.optimizers`; None: none.
+
+    Attributes:
+      own: what steps by the table's own optimizer, or None.
+
+    Raises:
+      tfembed.errors.UnsupportedError: an optimizer that cannot train tables.
+    """
+
+    def __init__(self, params: Variable, optimizer: Any = None) -> None:
+        self._params = params
+        self.own = None if optimizer is None else TableOptimizer(optimizer)
+        # The last optimizer of a step, and what moves tables as it would.
+        self._followed: tuple[Any, TableOptimizer] | None = None
+
+    def __call__(self, gradient: tf.IndexedSlices) -> None:
+        """Moves the rows of a step.
+
+        Raises:
+          tfembed.errors.StateError: no optimizer of Keras takes a step, and the
+            table has none of its own.
+          tfembed.errors.UnsupportedError: an optimizer that cannot train tables.
+          tfembed.errors.ArgumentError: another rule than the rows' slots are of.
+        """
+        scaler = loss_scaler_stepping()
+        if scaler is not None:
+            values = gradient.values / tf.convert_to_tensor(
+                scaler.dynamic_scale
+            )
+            gradient = tf.IndexedSlices(values, gradient.indices)
+        if self.own is not None:
+            self.own.apply_gradients([(gradient, self._params)])
+            return
+        optimizer = optimizer_stepping()
+        if optimizer is None:
+            raise errors.StateError(
+                f"A gradient of table '{self._params.name}' came from no Keras "
+                "optimizer, whose rule it trains by. Call `optimizer."
+                "apply_gradients`, or give the layer an `optimizer` of its own."
+            )
+        self._follower(optimizer).move_tables([(gradient, self._params)])
+
+    def _follower(self, optimizer: Any) -> TableOptimizer:
+        """Returns the mover of tables that steps as `optimizer` does."""
+        if self._followed is None or self._followed[0] is not optimizer:
+            if optimizer.global_clipnorm:
+                raise errors.UnsupportedError(
+                    f"{type(optimizer).__name__}(global_clipnorm="
+                    f"{optimizer.global_clipnorm}) takes a norm over all "
+                    "gradients, and Keras leaves those of tables out. Compile "
+                    "with tfembed.dynamic_embedding.DynamicEmbeddingOptimizer("
+                    "...) over it, or use `clipnorm`."
+                )
+            self._followed = (optimizer, TableOptimizer(optimizer))
+        return self._followed[1]
