@@ -1,7 +1,10 @@
 """Which keys a hash table takes in, and which ones go: frozen descriptions.
 
 The arithmetic is in `cc/core/policies`, one file each of the same name.
+`simulate` runs policies dry.
 """
+
+import importlib as _importlib
 
 from tfembed.policies.bloom_admission import BloomAdmission
 from tfembed.policies.count_admission import CountAdmission
@@ -21,3 +24,11 @@ __all__ = [
     "LeastRecent",
     "SmallestNorm",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Imports `simulate`, which needs tables, on first use."""
+    if name == "simulate":
+        room = _importlib.import_module("tfembed.inspection.simulation")
+        return room.simulate
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

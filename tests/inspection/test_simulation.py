@@ -1,0 +1,197 @@
+"""Dry runs of policies, against tables that are trained for real."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfembed
+from tfembed import errors, policies
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+ML_100K = ROOT.parent / "shared/data/ml-100k/ml-100k.inter"
+DIM = 16
+BATCH = 4096
+BOUND = 20_000
+
+CHOICES = {
+    "all": {},
+    "seen 3 times": {"admission": policies.CountAdmission(3)},
+    "seen 3 times or so": {"admission": policies.BloomAdmission(3, 200_000)},
+    "frequent": {"max_size": BOUND, "eviction": policies.LeastFrequent()},
+    "recent": {"max_size": BOUND, "eviction": policies.LeastRecent()},
+    "seen twice, recent": {
+        "admission": policies.CountAdmission(2),
+        "eviction": policies.LeastRecent(),
+        "expiry": policies.Expiry(12, every=3),
+    },
+}
+
+
+# How near the bytes are. Which rows a table of bounded size keeps free is chance:
+# two runs of one table differ by as much.
+NEAR = {"frequent": 0.08}
+
+
+def _zipf_ids():
+    return np.random.default_rng(0).zipf(1.1, 40 * BATCH) % 1_000_000
+
+
+def _movie_ids():
+    """Users crossed with a hundred groups of films, in the order of time."""
+    if not ML_100K.exists():
+        pytest.skip("MovieLens 100k is not here: ../shared/data/ml-100k")
+    users, films, _, times = np.loadtxt(ML_100K, int, skiprows=1).T
+    return (users * 100 + films % 100)[np.argsort(times, kind="stable")]
+
+
+def _train(ids, options):
+    """The health of a table of a TPUEmbedding that is trained on `ids`."""
+    config = tfembed.TableConfig(None, DIM, name="t", **options)
+    embedding = tfembed.TPUEmbedding(
+        tfembed.FeatureConfig(table=config), tfembed.Adagrad(0.1)
+    )
+
+    @tf.function
+    def step(batch):
+        embedding.enqueue(batch)
+        activations = embedding.dequeue()
+        embedding.apply_gradients(tf.ones_like(activations))
+
+    embedding.build(per_replica_batch_size=BATCH)
+    for i in range(0, len(ids), BATCH):
+        step(tf.constant(ids[i : i + BATCH], tf.int64))
+    return tfembed.health(embedding)["t"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ids", [_zipf_ids, _movie_ids])
+def test_a_dry_run_is_near_what_then_happens(ids):
+    ids = ids()
+    ids = ids[: len(ids) // BATCH * BATCH]
+    simulation = policies.simulate(
+        ids, CHOICES, dim=DIM, optimizer=tfembed.Adagrad(0.1), batch_size=BATCH
+    )
+    for name, options in CHOICES.items():
+        real, dry = _train(ids, options), simulation[name]
+
+        assert dry.hit_rate == pytest.approx(real.hit_rate, abs=0.01), name
+        near = NEAR.get(name, 0.02)
+        assert dry.bytes == pytest.approx(real.total_bytes, rel=near), name
+        assert dry.rows == pytest.approx(real.rows, rel=0.02), name
+        assert dry.refused == pytest.approx(real.counts["refused"], rel=0.02)
+
+
+def test_a_table_tells_what_its_bound_would_keep():
+    ids = _zipf_ids()
+    table = tfembed.HashTable(DIM, name="t", eviction=policies.LeastFrequent())
+    table.attach(tfembed.Adagrad(0.1))
+    batches = [np.unique(ids[i : i + BATCH]) for i in range(0, len(ids), BATCH)]
+    for batch in batches:
+        table.apply_gradients(batch, tf.zeros([len(batch), DIM]))
+    dry = policies.simulate(
+        table,
+        {
+            "bound": {"max_size": 2000},
+            "seen 4 times": {"admission": policies.CountAdmission(4)},
+            "limit": {"expiry": policies.Expiry(4, every=100)},
+        },
+    )
+    touches = table.worth()[1].numpy()
+    assert dry["seen 4 times"].rows == dry["limit"].rows == (touches >= 4).sum()
+
+    before = tfembed.health(table)
+    table.evict(2000)
+    for batch in batches:
+        table.lookup(batch)
+    real = tfembed.health(table).since(before)["t"]
+    fresh = tfembed.HashTable(DIM, name="t", eviction=policies.LeastFrequent())
+    fresh.attach(tfembed.Adagrad(0.1))
+    fresh.upsert(*table.export())
+
+    assert dry["bound"].rows == real.rows == 2000
+    assert dry["bound"].hit_rate == pytest.approx(real.hit_rate, abs=0.01)
+    assert dry["bound"].bytes == pytest.approx(
+        tfembed.health(fresh)["t"].total_bytes, rel=0.02
+    )
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        [1, 2, 3, 1, 1, 2],
+        np.array([[1, 2, 3], [1, 1, 2]], np.int32),
+        tf.constant([1, 2, 3, 1, 1, 2]),
+        ["a", "b", "c", "a", "a", "b"],
+        [[1, 2, 3], [1, 1, 2]],
+        [tf.ragged.constant([[1], [2, 3]]), tf.ragged.constant([[1, 1], [2]])],
+        tf.data.Dataset.from_tensor_slices([1, 2, 3, 1, 1, 2]).batch(3),
+    ],
+    ids=lambda log: type(log).__name__,
+)
+def test_a_log_is_an_array_a_list_or_batches(log):
+    dry = policies.simulate(log, {"all": {}}, batch_size=3)
+
+    assert (dry.ids, dry.steps, dry["all"].rows) == (6, 2, 3)
+    assert dry["all"].hit_rate == 0.5
+    assert dry["all"].curve == ((3, 3, 0.0), (6, 3, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"max_sizes": 3}, "may have .*; got .'max_sizes'."),
+        (
+            {"max_size": 3, "eviction": policies.SmallestNorm()},
+            "Simulate it from a table",
+        ),
+        ({"eviction": policies.LeastRecent("seconds")}, "counts seconds"),
+        (
+            {
+                "eviction": policies.LeastRecent(),
+                "expiry": policies.Expiry(3, at_checkpoints=True),
+            },
+            "Give its Expiry `every`",
+        ),
+    ],
+)
+def test_a_choice_that_a_log_cannot_tell_of_is_refused(options, words):
+    with pytest.raises(errors.ArgumentError, match=words):
+        policies.simulate([1, 2, 3], {"choice": options})
+
+
+def test_a_table_without_counts_cannot_tell_of_admissions():
+    table = tfembed.HashTable(1, name="t")
+    table.upsert(tf.constant([1], tf.int64), [[1.0]])
+
+    with pytest.raises(errors.ArgumentError, match="how often its keys"):
+        policies.simulate(table)
+    bound = policies.simulate(table, {"bound": {"max_size": 1}})
+    assert bound["bound"].rows == 1
+    assert bound["bound"].hit_rate is None
+
+
+def test_an_empty_log_and_no_choice_are_refused():
+    with pytest.raises(errors.ArgumentError, match="no ids"):
+        policies.simulate(np.array([], np.int64))
+    with pytest.raises(errors.ArgumentError, match="must be a dict"):
+        policies.simulate([1], {})
+
+
+def test_a_dry_run_is_a_table_a_plot_and_a_dict(tmp_path):
+    dry = policies.simulate([1, 2, 1, 3], {"<all>": {}}, batch_size=2)
+    dry.save_html(tmp_path / "plot.html")
+
+    assert str(dry).splitlines()[0] == (
+        "4 ids in 2 steps; rows of float32 [16]"
+    )
+    assert str(dry).splitlines()[2].startswith("<all>      3")
+    page = (tmp_path / "plot.html").read_text()
+    assert page.count("<svg") == 2
+    assert page.count("<polyline") == 2
+    assert "<all>" not in page
+    assert json.loads(json.dumps(dry.to_dict()))["<all>"]["rows"] == 3

@@ -1,0 +1,81 @@
+"""Plots of lines, as SVG."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tfembed.units import as_number
+
+__all__ = ["Line", "line_plot"]
+
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 560, 260, 70, 30, 30
+_COLOURS = (
+    "#1f77b4",
+    "#d62728",
+    "#2ca02c",
+    "#9467bd",
+    "#ff7f0e",
+    "#17becf",
+    "#7f7f7f",
+    "#8c564b",
+)
+
+
+class Line(NamedTuple):
+    """A line of a plot.
+
+    Attributes:
+      name: in the legend.
+      points: (x, y), by x.
+    """
+
+    name: str
+    points: Sequence[tuple[float, float]]
+
+
+def line_plot(title: str, lines: Sequence[Line]) -> str:
+    """The lines over axes from zero, with a legend; SVG.
+
+    Args:
+      title: over the plot.
+      lines: with a point at least among them.
+    """
+    most_x = max((x for line in lines for x, _ in line.points), default=1) or 1
+    most_y = max((y for line in lines for _, y in line.points), default=1) or 1
+    legend = _LEFT + _WIDTH + 12
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" font-size="12" '
+        f'font-family="sans-serif" width="{legend + 180}" '
+        f'height="{_TOP + _HEIGHT + _BOTTOM}">',
+        f"<title>{html.escape(title)}</title>",
+        f'<text x="{_LEFT}" y="18" font-weight="bold">{html.escape(title)}</text>',
+    ]
+    for i in range(5):
+        y = _TOP + _HEIGHT * (1 - i / 4)
+        x = _LEFT + _WIDTH * i / 4
+        parts += [
+            f'<line x1="{_LEFT}" x2="{_LEFT + _WIDTH}" y1="{y:.1f}" '
+            f'y2="{y:.1f}" stroke="#ddd"/>',
+            f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">'
+            f"{as_number(most_y * i / 4)}</text>",
+            f'<text x="{x:.1f}" y="{_TOP + _HEIGHT + 18}" '
+            f'text-anchor="middle">{as_number(most_x * i / 4)}</text>',
+        ]
+    for i, line in enumerate(lines):
+        colour = _COLOURS[i % len(_COLOURS)]
+        points = " ".join(
+            f"{_LEFT + _WIDTH * x / most_x:.1f},"
+            f"{_TOP + _HEIGHT * (1 - y / most_y):.1f}"
+            for x, y in line.points
+        )
+        y = _TOP + 14 + 18 * i
+        parts += [
+            f'<polyline points="{points}" fill="none" stroke="{colour}" '
+            'stroke-width="1.5"/>',
+            f'<line x1="{legend}" x2="{legend + 18}" y1="{y - 4}" y2="{y - 4}" '
+            f'stroke="{colour}" stroke-width="2"/>',
+            f'<text x="{legend + 24}" y="{y}">{html.escape(line.name)}</text>',
+        ]
+    return "".join([*parts, "</svg>"])

@@ -1,0 +1,531 @@
+"""Dry runs: what policies would keep of a log of ids, or of a table, and cost."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import math
+import os
+import pathlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfembed import checks, errors, optimizers
+from tfembed.inspection.found_tables import find_tables
+from tfembed.inspection.line_plot import Line, line_plot
+from tfembed.inspection.text_tables import TextTable
+from tfembed.ops import table as table_ops
+from tfembed.policies import (
+    CountAdmission,
+    LeastFrequent,
+    LeastRecent,
+    SmallestNorm,
+)
+from tfembed.tables import HashTable
+from tfembed.units import as_bytes, as_count, as_share, counted
+
+__all__ = ["Outcome", "Simulation", "simulate"]
+
+# The arguments of a table that a choice may have.
+OPTIONS = ("admission", "eviction", "expiry", "max_size", "init_size")
+_POINTS = 50  # Of a curve.
+_WORD = 4  # Bytes.
+
+_DEFAULT_CHOICES: dict[str, dict[str, Any]] = {
+    "all": {},
+    "seen twice": {"admission": CountAdmission(2)},
+    "seen 3 times": {"admission": CountAdmission(3)},
+    "seen 5 times": {"admission": CountAdmission(5)},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What becomes of one choice of policies.
+
+    Attributes:
+      name: of the choice.
+      rows: at the end.
+      peak_rows: at most, of the moments that `curve` has.
+      bytes: of rows of the width that was asked for, with slots, notes, index
+        and policies, at the end.
+      hit_rate: the share of ids that had a row when they were looked up, before
+        the step that trained them. Of a table: see `simulate`.
+      last_hit_rate: the same, of the last tenth of the log.
+      refused: ids of training steps that were not admitted, once each step.
+      waiting: ids that wait for admission at the end.
+      evicted: rows that went.
+      curve: moments as (ids seen, rows, share of hits since the last moment).
+    """
+
+    name: str
+    rows: int
+    peak_rows: int
+    bytes: int
+    hit_rate: float | None
+    last_hit_rate: float | None = None
+    refused: int | None = None
+    waiting: int | None = None
+    evicted: int | None = None
+    curve: tuple[tuple[int, int, float], ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Simulation:
+    """What becomes of each choice; `str` and notebooks show it.
+
+    Attributes:
+      outcomes: of the choices, in their order.
+      ids: of the log, or rows of the table.
+      steps: of the log; None for a table.
+      row: what a row is, in words.
+    """
+
+    outcomes: tuple[Outcome, ...]
+    ids: int
+    steps: int | None
+    row: str
+
+    def __getitem__(self, name: str) -> Outcome:
+        """The outcome of the choice of this name.
+
+        Raises:
+          tfembed.errors.ArgumentError: there is none.
+        """
+        for outcome in self.outcomes:
+            if outcome.name == name:
+                return outcome
+        names = [outcome.name for outcome in self.outcomes]
+        raise errors.ArgumentError(
+            f"There is no choice {name!r} among {names}."
+        )
+
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        """By choice all that is known, of types that JSON has."""
+        return {one.name: dataclasses.asdict(one) for one in self.outcomes}
+
+    def __str__(self) -> str:
+        """A table of text."""
+        return str(self._table())
+
+    def _repr_html_(self) -> str:
+        """A table and a plot, for notebooks."""
+        return self._table().to_html() + self._plot()
+
+    def save_html(self, path: str | os.PathLike[str]) -> None:
+        """Writes table and plot as a page."""
+        page = (
+            '<!DOCTYPE html><html><head><meta charset="utf-8"><title>'
+            f"{html.escape(self._title())}</title><style>body{{font-family:"
+            "sans-serif;margin:2em}td,th{padding:0.2em 0.8em}</style></head>"
+            f"<body>{self._repr_html_()}</body></html>"
+        )
+        pathlib.Path(path).write_text(page)
+
+    def _title(self) -> str:
+        source = f"{self.ids:,} rows of a table"
+        if self.steps is not None:
+            source = f"{self.ids:,} ids in {counted(self.steps, 'step')}"
+        return f"{source}; {self.row}"
+
+    def _table(self) -> TextTable:
+        def line(one: Outcome) -> tuple[str, ...]:
+            return (
+                one.name,
+                f"{one.rows:,}",
+                as_count(one.peak_rows if one.peak_rows > one.rows else None),
+                as_bytes(one.bytes),
+                as_share(one.hit_rate),
+                as_share(one.last_hit_rate),
+                as_count(one.refused or None),
+                as_count(one.waiting or None),
+                as_count(one.evicted or None),
+            )
+
+        return TextTable(
+            self._title(),
+            (
+                "policy",
+                "rows",
+                "at most",
+                "bytes",
+                "hit rate",
+                "last tenth",
+                "refused",
+                "waiting",
+                "evicted",
+            ),
+            [line(one) for one in self.outcomes],
+        )
+
+    def _plot(self) -> str:
+        if self.steps is None:
+            return ""
+        rows = [
+            Line(one.name, [(seen, kept) for seen, kept, _ in one.curve])
+            for one in self.outcomes
+        ]
+        hits = [
+            Line(one.name, [(seen, 100 * hit) for seen, _, hit in one.curve])
+            for one in self.outcomes
+        ]
+        return line_plot("rows by ids seen", rows) + line_plot(
+            "% of hits by ids seen", hits
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Row:
+    """The row that is asked for."""
+
+    dim: int
+    dtype: tf.DType
+    optimizer: Any
+
+    def words(self, notes: bool) -> int:
+        """The words of 4 bytes of a row in memory: `row_layout.h`."""
+        value = max(1, math.ceil(self.dim * self.dtype.size / _WORD))
+        row_wise = getattr(self.optimizer, "row_wise_slots", ())
+        names = getattr(self.optimizer, "slot_names", ())
+        slots = sum(1 if name in row_wise else self.dim for name in names)
+        return value + slots + int(notes)
+
+    def in_words(self) -> str:
+        rule = ""
+        if self.optimizer is not None:
+            rule = f" with {self.optimizer.rule_text().split()[0]}"
+        return f"rows of {self.dtype.name} [{self.dim}]{rule}"
+
+
+def simulate(
+    source: Any,
+    choices: Mapping[str, Mapping[str, Any]] | None = None,
+    *,
+    dim: int = 16,
+    optimizer: Any = None,
+    dtype: Any = "float32",
+    batch_size: int = 4096,
+) -> Simulation:
+    """Tells which rows policies would keep, how often they serve, what they cost.
+
+    A log of ids runs through a real table of each choice, with rows of one
+    number: each batch is looked up, then trained. So rows, hits, refused and
+    evicted ids are those of a table with one shard that is trained on the log.
+    Bytes are those of the same rows with the width asked for.
+
+    Of a table, the choices say what would stay now: the rows that an expiry's
+    limit spares; the best of `max_size`, as `evict` picks them; those that were
+    touched as often as an admission asks. Its bytes are those of a new table with
+    these rows. The hit rate is theirs among all touches, which a table with
+    `LeastFrequent` has counted: what a lookup of each batch's distinct ids would
+    find if the same ids came again.
+
+    Args:
+      source: a log: ids in an array or list [n] or [steps, batch], or a
+        tf.data.Dataset or iterable of batches; or a HashTable, a
+        dynamic_embedding.Variable, or what has one table.
+      choices: by a name, arguments of a table: "admission", "eviction", "expiry",
+        "max_size", "init_size". None: all ids, and those seen 2, 3 and 5 times.
+      dim: of the rows. Of a table: its own.
+      optimizer: whose slots the rows have; None: no slots. Of a table: its own.
+      dtype: of the rows. Of a table: its own.
+      batch_size: ids of a step, of a log that is not in batches.
+
+    Raises:
+      tfembed.errors.ArgumentError: a choice with other arguments, or that cannot
+        be simulated: SmallestNorm depends on what training makes of the rows,
+        seconds on when it happens, and a log has no checkpoints to expire at.
+
+    Example:
+      print(tfembed.policies.simulate(ids, {
+          "all": {},
+          "seen 3 times": {"admission": tfembed.policies.CountAdmission(3)},
+      }, dim=32, optimizer=tfembed.Adagrad(0.1)))
+    """
+    chosen = _check_choices(_DEFAULT_CHOICES if choices is None else choices)
+    if not tf.executing_eagerly():
+        raise errors.UnsupportedError(
+            "`simulate` gives Python numbers; call it in eager mode, outside of "
+            "tf.function."
+        )
+    if _is_log(source):
+        for name, options in chosen.items():
+            _check_log_choice(name, options)
+        row = _Row(
+            checks.integer(dim, "dim", least=1), tf.as_dtype(dtype), optimizer
+        )
+        size = checks.integer(batch_size, "batch_size", least=1)
+        return _of_log(list(_batches(source, size)), chosen, row)
+    return _of_table(source, chosen)
+
+
+def _check_choices(
+    choices: Mapping[str, Mapping[str, Any]],
+) -> dict[str, dict[str, Any]]:
+    if not isinstance(choices, Mapping) or not choices:
+        raise errors.ArgumentError(
+            "`choices` must be a dict of dicts, by a name for each, as "
+            f"{{'all': {{}}, 'bounded': {{'max_size': 1000}}}}; got {choices!r}."
+        )
+    for name, options in choices.items():
+        unknown = set(options) - set(OPTIONS)
+        if unknown:
+            raise errors.ArgumentError(
+                f"A choice may have {list(OPTIONS)}; got {sorted(unknown)} for "
+                f"{name!r}."
+            )
+    return {name: dict(options) for name, options in choices.items()}
+
+
+def _check_log_choice(name: str, options: Mapping[str, Any]) -> None:
+    eviction, expiry = options.get("eviction"), options.get("expiry")
+    if isinstance(eviction, SmallestNorm):
+        raise errors.ArgumentError(
+            f"Choice {name!r} has SmallestNorm, which judges what training makes "
+            "of the rows: a log does not tell. Simulate it from a table that was "
+            "trained."
+        )
+    if isinstance(eviction, LeastRecent) and eviction.clock == "seconds":
+        raise errors.ArgumentError(
+            f"Choice {name!r} counts seconds, which a log of ids does not have. "
+            "Use LeastRecent() and steps."
+        )
+    if expiry is not None and expiry.every is None:
+        raise errors.ArgumentError(
+            f"Choice {name!r} expires rows at checkpoints, which a log of ids "
+            "does not have. Give its Expiry `every`, the steps from one "
+            "checkpoint to the next."
+        )
+
+
+def _is_log(source: Any) -> bool:
+    if isinstance(source, (str, bytes, Mapping)):
+        return False
+    if isinstance(source, (np.ndarray, tf.data.Dataset)) or tf.is_tensor(
+        source
+    ):
+        return True
+    is_tracked = isinstance(source, tf.__internal__.tracking.Trackable)
+    return isinstance(source, Iterable) and not is_tracked
+
+
+def _batches(source: Any, size: int) -> Iterator[tf.Tensor]:
+    """The ids of each step, flat."""
+    is_array = isinstance(source, np.ndarray) or tf.is_tensor(source)
+    if is_array or (isinstance(source, (list, tuple)) and _is_flat(source)):
+        ids = _ids(source)
+        if ids.shape.rank == 1:
+            for i in range(0, int(tf.size(ids)), size):
+                yield ids[i : i + size]
+            return
+        source = ids
+    for batch in source:
+        yield tf.reshape(_ids(batch), [-1])
+
+
+def _is_flat(ids: Any) -> bool:
+    return all(isinstance(x, (int, str, bytes, np.generic)) for x in ids)
+
+
+def _ids(batch: Any) -> tf.Tensor:
+    if isinstance(batch, (tf.RaggedTensor, tf.SparseTensor)):
+        batch = getattr(batch, "flat_values", getattr(batch, "values", None))
+    ids = tf.convert_to_tensor(batch)
+    if ids.dtype.is_integer:
+        return tf.cast(ids, tf.int64)
+    if ids.dtype == tf.string:
+        return ids
+    raise errors.DtypeError(
+        f"A log has ids, integers or strings; got {ids.dtype.name}."
+    )
+
+
+def _of_log(
+    batches: list[tf.Tensor],
+    choices: Mapping[str, Mapping[str, Any]],
+    row: _Row,
+) -> Simulation:
+    total = sum(int(tf.size(batch)) for batch in batches)
+    if total == 0:
+        raise errors.ArgumentError("The log has no ids.")
+    return Simulation(
+        tuple(
+            _run(batches, name, options, row)
+            for name, options in choices.items()
+        ),
+        ids=total,
+        steps=len(batches),
+        row=row.in_words(),
+    )
+
+
+def _new_table(name: str, key_dtype: tf.DType, **options: Any) -> HashTable:
+    table = HashTable(1, key_dtype=key_dtype, name=name, **options)
+    table.attach(optimizers.SGD(0.0))
+    return table
+
+
+def _run(
+    batches: list[tf.Tensor], name: str, options: Mapping[str, Any], row: _Row
+) -> Outcome:
+    """The outcome of a real table that sees the log."""
+    table = _new_table("simulated", batches[0].dtype, **options)
+    moments = {
+        *np.linspace(0, len(batches), _POINTS + 1).astype(int)[1:].tolist(),
+        math.ceil(0.9 * len(batches)),
+    }
+    curve: list[tuple[int, int, float]] = []
+    counted_hits, last = [(0, 0)], (0, 0)
+    for step, batch in enumerate(batches, 1):
+        table.lookup(batch)
+        table.apply_gradients(batch, tf.zeros([tf.size(batch), 1]))
+        if step not in moments:
+            continue
+        counts = _Counts.of(table)
+        hits, seen = counts.hits, counts.hits + counts.misses
+        before = counted_hits[-1]
+        share = (hits - before[0]) / max(1, seen - before[1])
+        curve.append((seen, counts.rows, share))
+        counted_hits.append((hits, seen))
+        if step <= math.ceil(0.9 * len(batches)):
+            last = (hits, seen)
+    counts = _Counts.of(table)
+    hits, seen = counted_hits[-1]
+    in_last = seen - last[1]
+    return Outcome(
+        name=name,
+        rows=counts.rows,
+        peak_rows=max(rows for _, rows, _ in curve),
+        bytes=counts.bytes_with(row, table.eviction),
+        hit_rate=hits / seen,
+        last_hit_rate=(hits - last[0]) / in_last if in_last else None,
+        refused=counts.refused,
+        waiting=counts.waiting,
+        evicted=counts.evicted,
+        curve=tuple(curve),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Counts:
+    """What the core counts of a table with one shard, in the op's order."""
+
+    rows: int
+    capacity: int
+    index_bytes: int
+    row_bytes: int
+    hits: int
+    misses: int
+    admitted: int
+    refused: int
+    evicted: int
+    nan_rows: int
+    value_bytes: int
+    slot_bytes: int
+    meta_bytes: int
+    policy_bytes: int
+    places: int
+    probes: int
+    longest_probe: int
+    waiting: int
+
+    @classmethod
+    def of(cls, table: HashTable) -> _Counts:
+        survey = table_ops.survey(table.handle, 0, key_dtype=table.key_dtype)
+        return cls(*survey.counts.numpy().tolist())
+
+    def bytes_with(self, row: _Row, eviction: Any) -> int:
+        """All bytes where rows are such, in place of one number a row."""
+        notes = isinstance(eviction, (LeastFrequent, LeastRecent))
+        taken = self.row_bytes // (_WORD * (1 + notes))
+        rows = taken * _WORD * row.words(notes)
+        return rows + self.index_bytes + self.policy_bytes
+
+
+def _of_table(
+    source: Any, choices: Mapping[str, Mapping[str, Any]]
+) -> Simulation:
+    found = find_tables(source)
+    tables = [one.rows for one in found if isinstance(one.rows, HashTable)]
+    if len(tables) != 1:
+        raise errors.ArgumentError(
+            "`simulate` takes a log of ids or one hash table; got "
+            f"{[one.name for one in found]} in {source!r}."
+        )
+    (table,) = tables
+    row = _Row(table.dim, table.value_dtype, table.optimizer)
+    keys, worth = _judged(table)
+    return Simulation(
+        tuple(
+            _kept(table, row, name, options, keys, worth)
+            for name, options in choices.items()
+        ),
+        ids=len(worth),
+        steps=None,
+        row=row.in_words(),
+    )
+
+
+def _judged(table: HashTable) -> tuple[tf.Tensor, Any]:
+    policy = table.eviction or SmallestNorm()
+    keys, worth = table.worth(policy)
+    return keys, worth.numpy()
+
+
+def _kept(
+    table: HashTable,
+    row: _Row,
+    name: str,
+    options: Mapping[str, Any],
+    keys: tf.Tensor,
+    worth: Any,
+) -> Outcome:
+    """The rows of a table that a choice spares."""
+    policy = table.eviction or SmallestNorm()
+    wanted = options.get("eviction", policy)
+    if type(wanted) is not type(policy):
+        keys, worth = table.worth(wanted)  # SmallestNorm, or an error.
+        worth = worth.numpy()
+    stays = np.ones(len(worth), bool)
+    admission, expiry = options.get("admission"), options.get("expiry")
+    counts = isinstance(wanted, LeastFrequent)
+    if admission is not None:
+        if not counts or table.admission is not None:
+            raise errors.ArgumentError(
+                f"Choice {name!r} has an admission, but table '{table.name}' "
+                "does not know how often its keys were seen. Simulate from a log "
+                "of ids, or from a table with eviction=LeastFrequent() and "
+                "without an admission."
+            )
+        stays &= worth >= admission.seen
+    if expiry is not None:
+        past = (
+            -worth >= expiry.limit
+            if wanted.limit_is_age
+            else worth < (expiry.limit)
+        )
+        stays &= ~past
+    most = options.get("max_size")
+    if most is not None and stays.sum() > most:
+        order = np.argsort(np.where(stays, worth, -np.inf), kind="stable")
+        stays[order[: len(stays) - most]] = False
+    kept = tf.boolean_mask(keys, stays)
+    alone = _new_table("kept", table.key_dtype, eviction=_notes_of(wanted))
+    alone.upsert(kept, tf.zeros([tf.size(kept), 1]))
+    return Outcome(
+        name=name,
+        rows=int(stays.sum()),
+        peak_rows=int(stays.sum()),
+        bytes=_Counts.of(alone).bytes_with(row, wanted),
+        hit_rate=float(worth[stays].sum() / worth.sum())
+        if counts and len(worth)
+        else None,
+        evicted=int((~stays).sum()),
+    )
+
+
+def _notes_of(policy: Any) -> Any:
+    return policy if isinstance(policy, (LeastFrequent, LeastRecent)) else None
