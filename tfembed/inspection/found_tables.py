@@ -17,7 +17,7 @@ from tfembed.embedding import (
 )
 from tfembed.tables.sharded_table import ShardedTable
 
-__all__ = ["FoundTable", "find_tables"]
+__all__ = ["FoundTable", "find_tables", "require_tables"]
 
 _EMBEDDINGS = (TPUEmbedding, TPUEmbeddingForServing, TPUEmbeddingV0)
 
@@ -49,15 +49,22 @@ def find_tables(source: Any) -> list[FoundTable]:
       source: a table, an object that has tables (an embedding, a Variable, a
         Keras layer or model, anything that `tf.train.Checkpoint` saves), or a
         list or dict of such objects.
-
-    Raises:
-      tfembed.errors.ArgumentError: there is no table in it.
     """
     found: dict[int, FoundTable] = {}
     seen: set[int] = set()
     for one in _objects(source, seen):
         for table in _tables_of(one):
             found.setdefault(id(table.rows), table)
+    return list(found.values())
+
+
+def require_tables(source: Any) -> list[FoundTable]:
+    """The tables that `find_tables` finds.
+
+    Raises:
+      tfembed.errors.ArgumentError: there is none.
+    """
+    found = find_tables(source)
     if not found:
         raise errors.ArgumentError(
             f"There is no table in {source!r}. Give a TPUEmbedding that is "
@@ -65,7 +72,7 @@ def find_tables(source: Any) -> list[FoundTable]:
             "or model that has some, a list or dict of these, or the path of "
             "a checkpoint."
         )
-    return list(found.values())
+    return found
 
 
 def _tables_of(one: Any) -> Iterator[FoundTable]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import html
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import checks, errors
-from tfembed.inspection.found_tables import find_tables
+from tfembed.inspection.found_tables import require_tables
 from tfembed.inspection.table_health import TableHealth, health_of_table
 from tfembed.inspection.text_tables import TextTable
 from tfembed.units import as_bytes, as_count, as_number, as_share, counted
@@ -40,12 +41,12 @@ class Health:
         """The health of the table of this name.
 
         Raises:
-          tfembed.errors.ArgumentError: there is none.
+          tfembed.errors.MissingTableError: there is none.
         """
         for table in self.tables:
             if table.name == name:
                 return table
-        raise errors.ArgumentError(
+        raise errors.MissingTableError(
             f"There is no table {name!r} among "
             f"{[table.name for table in self.tables]}."
         )
@@ -75,6 +76,38 @@ class Health:
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """By table all that is known, of types that JSON has."""
         return {table.name: table.to_dict() for table in self.tables}
+
+    def write_summaries(
+        self, step: Any, *, prefix: str = "tables", writer: Any = None
+    ) -> None:
+        """Writes scalars and histograms for TensorBoard.
+
+        The tags are `<prefix>/<table>/<what>`: "rows", "grown", "bytes",
+        "hit_rate", "inserted" and so on, and histograms of "norms", "ages" and
+        "touches".
+
+        Args:
+          step: of the summaries.
+          prefix: of their tags.
+          writer: of `tf.summary.create_file_writer`; None: the default one.
+
+        Raises:
+          TBNotInstalledError: (of TensorFlow) no TensorBoard; TensorFlow brings
+            it up to 2.20, then `pip install tensorboard` does.
+
+        Example:
+          with writer.as_default():
+            tfembed.health(model).write_summaries(step)
+        """
+        with contextlib.ExitStack() as stack:
+            if writer is not None:
+                stack.enter_context(writer.as_default())
+            for table in self.tables:
+                tag = f"{prefix}/{table.name}"
+                for name, number in table.scalars().items():
+                    tf.summary.scalar(f"{tag}/{name}", number, step=step)
+                for name, numbers in table.histograms().items():
+                    tf.summary.histogram(f"{tag}/{name}", numbers, step=step)
 
     def __str__(self) -> str:
         """Tables of text."""
@@ -152,7 +185,7 @@ def health(source: Any, *, sample: int = 100_000, hottest: int = 5) -> Health:
     return Health(
         tuple(
             health_of_table(found, sample, hottest)
-            for found in find_tables(source)
+            for found in require_tables(source)
         )
     )
 

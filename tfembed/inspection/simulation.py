@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfembed import checks, errors, optimizers
-from tfembed.inspection.found_tables import find_tables
+from tfembed.inspection.found_tables import require_tables
 from tfembed.inspection.line_plot import Line, line_plot
 from tfembed.inspection.text_tables import TextTable
 from tfembed.ops import table as table_ops
@@ -44,7 +44,7 @@ _DEFAULT_CHOICES: dict[str, dict[str, Any]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What becomes of one choice of policies.
+    """One choice of policies, and its effect.
 
     Attributes:
       name: of the choice.
@@ -75,7 +75,7 @@ class Outcome:
 
 @dataclasses.dataclass(frozen=True)
 class Simulation:
-    """What becomes of each choice; `str` and notebooks show it.
+    """The outcomes of all choices; `str` and notebooks show them.
 
     Attributes:
       outcomes: of the choices, in their order.
@@ -448,7 +448,7 @@ class _Counts:
 def _of_table(
     source: Any, choices: Mapping[str, Mapping[str, Any]]
 ) -> Simulation:
-    found = find_tables(source)
+    found = require_tables(source)
     tables = [one.rows for one in found if isinstance(one.rows, HashTable)]
     if len(tables) != 1:
         raise errors.ArgumentError(

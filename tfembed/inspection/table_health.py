@@ -16,7 +16,14 @@ from tfembed.policies import LeastFrequent, LeastRecent
 from tfembed.tables import HashTable
 from tfembed.tables.table_stats import TableStats
 
-__all__ = ["TableHealth", "health_of_table"]
+__all__ = [
+    "TableHealth",
+    "as_key",
+    "gather_rows",
+    "health_of_table",
+    "hottest_rows",
+    "spread_rows",
+]
 
 ALL_ROWS = 2**62
 
@@ -175,6 +182,44 @@ class TableHealth:
             and self.counts.get("inserted", 0) == 0
         )
 
+    def scalars(self) -> dict[str, float]:
+        """The numbers that are known, by name, as curves over time."""
+        numbers: dict[str, float | None] = {
+            "rows": self.rows,
+            "grown": self.grown,
+            "bytes": self.total_bytes,
+            "bytes_per_row": self.bytes_per_row,
+            "hit_rate": self.hit_rate,
+            "waiting": self.waiting,
+            "skipped_updates": self.skipped_updates,
+            "never_trained": self.never_trained,
+            "expiring": self.expiring,
+            "load_factor": self.load_factor,
+            "mean_probe": self.mean_probe,
+            "longest_probe": self.longest_probe,
+            **{f"norm_{name}": value for name, value in self.norms.items()},
+            **{f"age_{name}": value for name, value in self.ages.items()},
+            **self.counts,
+        }
+        return {
+            name: float(number)
+            for name, number in numbers.items()
+            if number is not None
+        }
+
+    def histograms(self) -> dict[str, Any]:
+        """Arrays that the quantiles are of, by name."""
+        samples = {"norms": self.norm_sample}
+        if self.worth_sample is not None and self.ages:
+            samples["ages"] = -self.worth_sample
+        elif self.worth_sample is not None and self.touches:
+            samples["touches"] = self.worth_sample
+        return {
+            name: numbers[np.isfinite(numbers)]
+            for name, numbers in samples.items()
+            if numbers is not None and len(numbers)
+        }
+
     def to_dict(self) -> dict[str, Any]:
         """All that is known, of types that JSON has."""
         fields = {
@@ -316,6 +361,24 @@ def _of_hash_table(
     )
 
 
+def hottest_rows(table: HashTable, most: int) -> tf.Tensor:
+    """The keys touched most or last, where that is noted; else any keys."""
+    if isinstance(table.eviction, (LeastRecent, LeastFrequent)):
+        keys, worth = _top(table, most)
+        return tf.constant(keys[np.argsort(-worth, kind="stable")[:most]])
+    return _survey(table, most).keys[:most]
+
+
+def _top(table: HashTable, most: int) -> tuple[Any, Any]:
+    """The best keys of each shard, and their worth."""
+    tops = [
+        table_ops.top(handle, most, key_dtype=table.key_dtype)
+        for handle in table.handles
+    ]
+    keys, worth = (tf.concat(x, 0).numpy() for x in zip(*tops, strict=True))
+    return keys, worth
+
+
 def _by_policy(table: HashTable, worth: Any) -> dict[str, Any]:
     """Reads the notes of the eviction policy."""
     fields: dict[str, Any] = {}
@@ -338,11 +401,7 @@ def _hottest(
     if most == 0:
         return {}
     if isinstance(table.eviction, (LeastRecent, LeastFrequent)):
-        tops = [
-            table_ops.top(handle, most, key_dtype=table.key_dtype)
-            for handle in table.handles
-        ]
-        keys, worth = (tf.concat(x, 0).numpy() for x in zip(*tops, strict=True))
+        keys, worth = _top(table, most)
     else:
         keys, worth = survey.keys.numpy(), survey.norms.numpy()
         keys, worth = keys[worth >= 0], worth[worth >= 0]
@@ -362,7 +421,7 @@ def _of_variable(found: FoundTable, sample: int, hottest: int) -> TableHealth:
     variable = found.rows
     rows, width = (int(n) for n in variable.shape)
     chosen = spread_rows(rows, sample)
-    values = _gather(variable, chosen)
+    values = gather_rows(variable, chosen)
     norms = np.sqrt(np.sum(np.square(values, dtype=np.float64), 1))
     is_number = ~np.isnan(norms)
     best = np.argsort(-np.where(is_number, norms, -1), kind="stable")[:hottest]
@@ -404,7 +463,8 @@ def spread_rows(rows: int, sample: int) -> Any:
     return bounds[:-1] + (place * np.diff(bounds)).astype(np.int64)
 
 
-def _gather(variable: Any, rows: Any) -> Any:
+def gather_rows(variable: Any, rows: Any) -> Any:
+    """Some rows of a variable, or of rows that are spread over replicas."""
     if hasattr(variable, "gather"):
         return variable.gather(rows).numpy()
     return tf.gather(variable, rows).numpy()
@@ -414,7 +474,7 @@ def _never_trained(found: FoundTable, rows: Any) -> float | None:
     """The share of `rows` whose slots are those of a new row."""
     initial = getattr(found.optimizer, "slot_initial_values", {})
     known = [
-        np.all(_gather(slot, rows) == np.float32(initial[name]), 1)
+        np.all(gather_rows(slot, rows) == np.float32(initial[name]), 1)
         for name, slot in found.slots.items()
         if name in initial
     ]

@@ -1,5 +1,5 @@
-"""Keras 3 layers over `tfembed.TPUEmbedding`."""
+"""Keras 3 layers over `tfembed.TPUEmbedding`, and callbacks for them."""
 
-from tfembed.keras import layers
+from tfembed.keras import callbacks, layers
 
-__all__ = ["layers"]
+__all__ = ["callbacks", "layers"]

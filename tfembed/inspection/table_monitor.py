@@ -1,0 +1,150 @@
+"""A Keras callback that watches the tables of a model while it trains."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfembed import checks, errors
+from tfembed.inspection.found_tables import find_tables
+from tfembed.inspection.health import Health, health
+from tfembed.inspection.projector import write_projector
+
+__all__ = ["TableMonitor"]
+
+
+class TableMonitor(keras.callbacks.Callback):
+    """Follows the tables of a model: `tfembed.health` as training goes on.
+
+    At the end of each epoch the progress bar and `History` have "table_rows" and
+    "table_bytes" of all tables together, and "table_hit_rate" of the epoch's
+    lookups, if there were any. TensorBoard gets scalars and histograms by table, as
+    `Health.write_summaries` names them, and its projector rows of each table with
+    their keys. What looks wrong is logged as a warning, each finding once.
+
+    Args:
+      log_dir: a run's folder for TensorBoard, as its own callback has; None: no
+        files. Tables are written under its "tables".
+      every: "epoch", or batches from one look to the next.
+      projector_rows: of each table, written when training ends; 0: none.
+      source: what has the tables; None: the model.
+      sample: as of `tfembed.health`.
+
+    Attributes:
+      health: as of the last look, counts since the look before; None before the
+        first.
+
+    Example:
+      monitor = tfembed.keras.callbacks.TableMonitor("logs")
+      model.fit(batches, callbacks=[monitor])
+      print(monitor.health)
+    """
+
+    health: Health | None = None
+
+    def __init__(
+        self,
+        log_dir: str | os.PathLike[str] | None = None,
+        *,
+        every: str | int = "epoch",
+        projector_rows: int = 0,
+        source: Any = None,
+        sample: int = 20_000,
+    ) -> None:
+        super().__init__()
+        if every != "epoch":
+            every = checks.integer(every, "every", least=1)
+        self.every = every
+        self.projector_rows = checks.integer(
+            projector_rows, "projector_rows", least=0
+        )
+        if log_dir is None and self.projector_rows:
+            raise errors.ArgumentError(
+                f"projector_rows={self.projector_rows} needs a `log_dir` for its "
+                "files."
+            )
+        self.sample = checks.integer(sample, "sample", least=1)
+        self._source = source
+        self._folder = log_dir and pathlib.Path(log_dir) / "tables"
+        self._writer: Any = None
+        self._before: Health | None = None
+        self._epoch_begin: Health | None = None
+        self._batches = 0
+        self._said: set[str] = set()
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Looks at the tables, where the model has some already."""
+        del epoch, logs
+        if self._epoch_begin is None:
+            self._epoch_begin = self._before = self._look()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Tells TensorBoard, every so many batches."""
+        del batch, logs
+        self._batches += 1
+        if self.every != "epoch" and self._batches % int(self.every) == 0:
+            self._tell(self._look())
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Tells the progress bar, and TensorBoard where that is due."""
+        del epoch
+        now = self._look()
+        if now is None:
+            return
+        if logs is not None:
+            logs.update(_totals(now.since(self._epoch_begin or Health(()))))
+        self._epoch_begin = now
+        if self.every == "epoch":
+            self._tell(now)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """Writes the projector's files."""
+        del logs
+        if self._writer is not None:
+            self._writer.flush()
+        if self.projector_rows and self._folder and self._look() is not None:
+            write_projector(
+                self._watched(), self._folder, rows=self.projector_rows
+            )
+
+    def _watched(self) -> Any:
+        return self.model if self._source is None else self._source
+
+    def _look(self) -> Health | None:
+        """The tables now; None where the model has not made them yet."""
+        if not find_tables(self._watched()):
+            return None
+        return health(self._watched(), sample=self.sample)
+
+    def _tell(self, now: Health | None) -> None:
+        if now is None:
+            return
+        self.health = now if self._before is None else now.since(self._before)
+        self._before = now
+        for finding in now.findings():
+            # The numbers in it change from look to look.
+            kind = "".join(c for c in finding if not c.isdigit())
+            if kind not in self._said:
+                self._said.add(kind)
+                tf.get_logger().warning("TableMonitor: %s", finding)
+        if self._folder is not None:
+            if self._writer is None:
+                self._writer = tf.summary.create_file_writer(str(self._folder))
+            self.health.write_summaries(self._batches, writer=self._writer)
+
+
+def _totals(found: Health) -> dict[str, float]:
+    """Numbers of all tables together, for the progress bar."""
+    totals = {
+        "table_rows": float(sum(table.rows for table in found)),
+        "table_bytes": float(sum(table.total_bytes for table in found)),
+    }
+    hits = sum(table.counts.get("hits", 0) for table in found)
+    asked = hits + sum(table.counts.get("misses", 0) for table in found)
+    if asked:
+        totals["table_hit_rate"] = hits / asked
+    return totals
