@@ -411,7 +411,7 @@ def _run(
 
 @dataclasses.dataclass(frozen=True)
 class _Counts:
-    """What the core counts of a table with one shard, in the op's order."""
+    """The core's counts of a table with one shard, in the op's order."""
 
     rows: int
     capacity: int
