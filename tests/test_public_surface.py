@@ -13,17 +13,24 @@ import tfembed
 PUBLIC = {
     "FTRL",
     "SGD",
+    "Adadelta",
     "Adagrad",
     "AdagradMomentum",
     "Adam",
+    "CenteredRMSProp",
     "CustomCombiner",
     "CustomOptimizer",
     "FeatureConfig",
     "HashTable",
+    "Lion",
+    "Momentum",
     "PackedFeatures",
+    "ProximalAdagrad",
     "QuantizationConfig",
+    "RMSProp",
     "RowIdInitializer",
     "RowInitializer",
+    "RowWiseAdagrad",
     "SparseCoreEmbeddingConfig",
     "TPUEmbedding",
     "TPUEmbeddingForServing",
@@ -31,6 +38,7 @@ PUBLIC = {
     "TPUEmbeddingV2",
     "TableConfig",
     "TableSize",
+    "Yogi",
     "__version__",
     "checkpoint",
     "dynamic_embedding",
@@ -54,6 +62,7 @@ ROOMS = {
     "inspection",
     "keras",
     "ops",
+    "optional_packages",
     "tables",
     "tpu",
     "units",
@@ -82,6 +91,21 @@ def test_the_public_names_are_these():
     assert set(tfembed.__all__) == PUBLIC
     found = {name for name in vars(tfembed) if not name.startswith("_")}
     assert found - {"annotations"} - ROOMS == PUBLIC - {"__version__"}
+
+
+def test_every_update_rule_is_at_the_top_level():
+    rules = {
+        name
+        for name in tfembed.optimizers.__all__
+        if isinstance(getattr(tfembed.optimizers, name), type)
+    } - {"Optimizer"}
+    assert rules <= PUBLIC
+    assert rules <= set(dir(tfembed))
+
+
+def test_modules_that_are_imported_on_first_use_are_listed():
+    assert {"estimator", "keras", "tpu"} <= set(dir(tfembed))
+    assert set(dir(tfembed)) >= PUBLIC
 
 
 def test_the_version_names_the_tensorflow_it_was_built_for():

@@ -43,10 +43,18 @@ from tfembed.initializers import RowInitializer
 from tfembed.optimizers import (
     FTRL,
     SGD,
+    Adadelta,
     Adagrad,
     AdagradMomentum,
     Adam,
+    CenteredRMSProp,
     CustomOptimizer,
+    Lion,
+    Momentum,
+    ProximalAdagrad,
+    RMSProp,
+    RowWiseAdagrad,
+    Yogi,
 )
 from tfembed.tables import HashTable
 
@@ -56,17 +64,24 @@ __version__: str = _importlib.import_module("tfembed._build_info").VERSION
 __all__ = [
     "FTRL",
     "SGD",
+    "Adadelta",
     "Adagrad",
     "AdagradMomentum",
     "Adam",
+    "CenteredRMSProp",
     "CustomCombiner",
     "CustomOptimizer",
     "FeatureConfig",
     "HashTable",
+    "Lion",
+    "Momentum",
     "PackedFeatures",
+    "ProximalAdagrad",
     "QuantizationConfig",
+    "RMSProp",
     "RowIdInitializer",
     "RowInitializer",
+    "RowWiseAdagrad",
     "SparseCoreEmbeddingConfig",
     "TPUEmbedding",
     "TPUEmbeddingForServing",
@@ -74,6 +89,7 @@ __all__ = [
     "TPUEmbeddingV2",
     "TableConfig",
     "TableSize",
+    "Yogi",
     "__version__",
     "checkpoint",
     "dynamic_embedding",
@@ -86,7 +102,7 @@ __all__ = [
 ]
 
 
-# Imported on first use.
+# Imported on first use, and yet in `dir(tfembed)`.
 _MODULES = ("estimator", "keras", "tpu")
 _NAMES = {"health": "tfembed.inspection.health"}
 
@@ -98,3 +114,7 @@ def __getattr__(name: str) -> object:
     if name in _NAMES:
         return getattr(_importlib.import_module(_NAMES[name]), name)
     raise AttributeError(f"module 'tfembed' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES, *_NAMES})

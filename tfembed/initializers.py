@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from tfembed import checks, errors
 
-__all__ = ["KNOWN_FORMS", "RowInitializer", "row_initializer"]
+__all__ = ["KNOWN_FORMS", "RowInitializer", "by_name", "row_initializer"]
 
 # TensorFlow's and Keras' correction for the mass that truncation at two
 # standard deviations removes.
@@ -137,7 +137,7 @@ def row_initializer(initializer: Any, dim: int) -> RowInitializer:
     if initializer is None:
         return RowInitializer("constant", (0.0,))
     if isinstance(initializer, str):
-        initializer = _by_name(initializer)
+        initializer = by_name(initializer)
     if isinstance(initializer, type):
         initializer = initializer()
     if _is_library_class(type(initializer)):
@@ -166,11 +166,24 @@ def _from_array(value: Any, dim: int) -> RowInitializer:
     )
 
 
-def _by_name(name: str) -> Any:
+def by_name(name: str) -> Any:
+    """One of Keras' initializers, by its name: "uniform", "GlorotUniform", ...
+
+    Raises:
+      tfembed.errors.ArgumentError: no initializer has that name.
+    """
     try:
-        return tf.keras.initializers.get(name)
+        found = tf.keras.initializers.get(name)
     except ValueError:
-        raise _unknown_form(name) from None
+        found = None
+    if found is None or not name:
+        raise errors.ArgumentError(
+            f"No initializer is called {name!r}. Keras has 'zeros', 'ones', "
+            "'uniform', 'normal', 'truncated_normal', 'glorot_uniform', "
+            "'he_normal' and others. Known forms: "
+            f"{KNOWN_FORMS}."
+        )
+    return found() if isinstance(found, type) else found
 
 
 def _is_library_class(cls: type) -> bool:

@@ -208,7 +208,7 @@ def test_one_word_of_notes_leaves_other_dtypes_alone(shape, keys, values):
             ValueError,
             "`expiry`",
         ),
-        (lambda t: table_of(admission=3), TypeError, "`admission`"),
+        (lambda t: table_of(admission="3"), TypeError, "`admission`"),
         (
             lambda t: table_of(admission=policies.LeastRecent()),
             TypeError,

@@ -13,6 +13,7 @@ from absl import logging
 from tfembed import checks, errors, initializers
 from tfembed.config import custom_combiner
 from tfembed.policies import AdmissionPolicy, EvictionPolicy, Expiry
+from tfembed.policies.count_admission import as_admission
 from tfembed.tables import arguments
 
 __all__ = ["COMBINERS", "TableConfig"]
@@ -46,10 +47,10 @@ class TableConfig:
         [0, vocabulary_size); or None, for a table that takes any int64 id and
         makes a row when it first trains one.
       dim: the width of a row.
-      initializer: of a static table: called as initializer(shape, dtype=...),
-        once. Of a table without a vocabulary: what
-        `tfembed.initializers.row_initializer` accepts. None: a truncated normal
-        distribution with standard deviation 1 / sqrt(dim).
+      initializer: the name of one of Keras', as "uniform". Or of a static
+        table: called as initializer(shape, dtype=...), once; of a table without
+        a vocabulary: what `tfembed.initializers.row_initializer` accepts. None:
+        a truncated normal distribution with standard deviation 1 / sqrt(dim).
       optimizer: of `tfembed.optimizers` or `tf.tpu.experimental.embedding`;
         None: the one that `TPUEmbedding` is given.
       combiner: how the rows e of a sample's ids, with weights w, become one:
@@ -59,19 +60,21 @@ class TableConfig:
       quantization_config: a `QuantizationConfig`, by which looked-up rows are
         rounded; None: they are not.
       layout: not in this release; None.
-      dtype: of the rows: tf.float32; of a table without a vocabulary also
-        tf.float16 or tf.bfloat16. Slots and activations are float32.
+      dtype: of the rows, or its name: tf.float32; of a table without a
+        vocabulary also tf.float16 or tf.bfloat16. Slots and activations are
+        float32.
       seed: of the initial rows of a table without a vocabulary; None: the
         initializer's, else from TensorFlow's global seed and the name.
       admission: which new ids training inserts into a table without a
-        vocabulary, of `tfembed.policies`; None: all.
+        vocabulary, of `tfembed.policies`, or n for `CountAdmission(n)`; None:
+        all.
       eviction: what judges the rows of such a table; None: nothing.
       expiry: when such rows expire; None: when `HashTable.expire` is called.
       max_size: ids that such a table never exceeds: inserts make room by the
         eviction policy. A step with more distinct ids is refused. None: no
         bound.
-      key_dtype: of the ids: tf.int64, which takes all integers; of a table
-        without a vocabulary also tf.string.
+      key_dtype: of the ids, or its name: tf.int64, which takes all integers; of
+        a table without a vocabulary also tf.string.
       stochastic_rounding: of rows of float16 and bfloat16: whether updates round
         up or down by chance, with the right mean, in place of to the nearest, so
         that small ones are not lost.
@@ -89,9 +92,9 @@ class TableConfig:
     name: str | None = None
     quantization_config: Any = None
     layout: Any = None
-    dtype: tf.DType = tf.float32
+    dtype: tf.DType | str = tf.float32
     seed: int | None = dataclasses.field(default=None, kw_only=True)
-    admission: AdmissionPolicy | None = dataclasses.field(
+    admission: AdmissionPolicy | int | None = dataclasses.field(
         default=None, kw_only=True
     )
     eviction: EvictionPolicy | None = dataclasses.field(
@@ -99,7 +102,9 @@ class TableConfig:
     )
     expiry: Expiry | None = dataclasses.field(default=None, kw_only=True)
     max_size: int | None = dataclasses.field(default=None, kw_only=True)
-    key_dtype: tf.DType = dataclasses.field(default=tf.int64, kw_only=True)
+    key_dtype: tf.DType | str = dataclasses.field(
+        default=tf.int64, kw_only=True
+    )
     stochastic_rounding: bool = dataclasses.field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -115,6 +120,9 @@ class TableConfig:
                 "Argument `dim` (embedding dimension) must be an int and must "
                 f"be >= 1. Received: {self.dim!r}"
             )
+        for name in ("dtype", "key_dtype"):
+            dtype = as_dtype(getattr(self, name), name)
+            object.__setattr__(self, name, dtype)
         self._check_initializer()
         self._check_policies()
         check_table_options(self)
@@ -146,6 +154,9 @@ class TableConfig:
                 f"{self.initializer.__name__}. Call it: "
                 f"{self.initializer.__name__}()."
             )
+        if isinstance(self.initializer, str):
+            named = initializers.by_name(self.initializer)
+            object.__setattr__(self, "initializer", named)
         if self.initializer is None:
             object.__setattr__(
                 self, "initializer", default_initializer(self.dim)
@@ -154,7 +165,8 @@ class TableConfig:
             initializers.row_initializer(self.initializer, self.dim)
         elif not callable(self.initializer):
             raise errors.ArgumentError(
-                "Argument `initializer` must be a callable (or None). "
+                "Argument `initializer` must be a callable, the name of one of "
+                "Keras' initializers, or None. "
                 f"Received: {self.initializer!r}"
             )
         if self.seed is not None and self.vocabulary_size is not None:
@@ -178,6 +190,8 @@ class TableConfig:
         if self.vocabulary_size is None:
             name = self.name or "without a name"
             arguments.check_policies(**given, table=name)
+            admission = as_admission(self.admission)
+            object.__setattr__(self, "admission", admission)
             if self.max_size is not None:
                 object.__setattr__(
                     self, "max_size", checks.whole(self.max_size)
@@ -212,6 +226,21 @@ class TableConfig:
                 f"got vocabulary_size={self.vocabulary_size}, whose ids are row "
                 "numbers."
             )
+
+
+def as_dtype(given: Any, argument: str) -> tf.DType:
+    """`given`, a dtype or the name of a dtype, as a tf.DType.
+
+    Raises:
+      tfembed.errors.ArgumentError: neither.
+    """
+    try:
+        return tf.as_dtype(given)
+    except TypeError:
+        raise errors.ArgumentError(
+            f"Argument `{argument}` must be a dtype, such as tf.float32, or its "
+            f"name. Received: {given!r}"
+        ) from None
 
 
 def default_initializer(dim: int) -> Callable[..., tf.Tensor]:

@@ -15,7 +15,10 @@ from tfembed.dynamic_embedding.lookups.lookup import (
     look_up_bags,
     single_weights,
 )
-from tfembed.dynamic_embedding.variables.arguments import EmbeddingWeights
+from tfembed.dynamic_embedding.variables.arguments import (
+    EmbeddingWeights,
+    wide_bags,
+)
 from tfembed.ops.weight_places import weights_like
 
 __all__ = ["embedding_lookup_sparse", "safe_embedding_lookup_sparse"]
@@ -50,6 +53,7 @@ def embedding_lookup_sparse(
     """
     params = single_weights(params)
     combiner = check_combiner(combiner)
+    sp_ids = wide_bags(sp_ids, params)
     bags = _bags(params, sp_ids, sp_weights)
     name = name or "embedding_lookup_sparse"
     with tf.name_scope(name):
@@ -88,6 +92,7 @@ def safe_embedding_lookup_sparse(
     """
     params = single_weights(embedding_weights)
     combiner = check_combiner(combiner)
+    sparse_ids = wide_bags(sparse_ids, params)
     bags = _bags(params, sparse_ids, sparse_weights)
     params.verify_embedding_weights(sparse_ids, sparse_weights)
     with tf.name_scope(name or "safe_embedding_lookup_sparse"):

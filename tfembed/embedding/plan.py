@@ -7,12 +7,18 @@ import functools
 import inspect
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import tensorflow as tf
 
 from tfembed import errors, optimizers
 from tfembed.config.table_config import check_table_options
+from tfembed.embedding.features.input_values import (
+    are_tensors,
+    as_ids,
+    as_weights,
+    with_tensors,
+)
 from tfembed.units import counted
 
 __all__ = ["EmbeddingPlan", "MAKING", "feature_paths", "PlanNames", "make_plan"]
@@ -82,6 +88,28 @@ class EmbeddingPlan:
                 f"{_difference(self.feature_config, values)}{error}"
             ) from None
         return tf.nest.flatten(values)
+
+    def flatten_inputs(
+        self, values: Any, what: Literal["features", "weights"]
+    ) -> list[Any]:
+        """The leaves of `values`, with tensors for numbers of NumPy or lists.
+
+        Raises:
+          ValueError, TypeError: as `flatten`.
+          tfembed.errors.DtypeError: values of which no tensor can be made.
+        """
+        try:
+            tf.nest.assert_same_structure(self.feature_config, values)
+        except (ValueError, TypeError):
+            pass  # A list of ids is a structure to TensorFlow.
+        else:
+            flat: list[Any] = tf.nest.flatten(values)
+            if are_tensors(flat):
+                return flat
+        convert = as_ids if what == "features" else as_weights
+        return self.flatten(
+            with_tensors(self.feature_config, values, convert), what
+        )
 
     def flatten_shapes(self, shapes: Any, what: str) -> list[Any]:
         """Flattens shapes, which a list or tuple may also have one by one.

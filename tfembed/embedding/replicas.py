@@ -349,10 +349,10 @@ def replica_shares(
             )
         ]
     else:
-        values = plan.flatten(features, "features")
+        values = plan.flatten_inputs(features, "features")
         weight_values = [None] * len(values)
         if weights is not None:
-            weight_values = plan.flatten(weights, "weights")
+            weight_values = plan.flatten_inputs(weights, "weights")
         n = len(values)
         shares = [
             ReplicaShare(replica, share[:n], share[n:], name)

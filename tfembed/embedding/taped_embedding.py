@@ -24,6 +24,7 @@ from tfembed.embedding.host.tables import HostTable, make_static_table
 from tfembed.embedding.plan import MAKING, EmbeddingPlan, PlanNames, make_plan
 from tfembed.embedding.private import Untracked
 from tfembed.embedding.replicas import Replicas, is_tpu
+from tfembed.embedding.tables_by_config import TablesByConfig
 from tfembed.embedding.xla.stack import check_rows
 from tfembed.embedding.xla.taped_shards import are_sharded
 
@@ -158,17 +159,17 @@ class TapedEmbedding(
         """The activations of `features`, structured as these."""
 
     @property
-    def embedding_tables(self) -> dict[Any, Any]:
-        """By TableConfig: a tf.Variable [vocabulary_size, dim] or, without a
+    def embedding_tables(self) -> TablesByConfig:
+        """By TableConfig or name: a tf.Variable [vocabulary_size, dim] or, without a
         vocabulary, a `tfembed.dynamic_embedding.Variable`. Rows that are spread
         over replicas: a view with `assign`, `numpy` and `read_value`.
         """
-        return {
-            config: table.parameters
+        return TablesByConfig(
+            (config, table.parameters)
             for config, table in zip(
                 self._plan.tables, self._built_tables(), strict=True
             )
-        }
+        )
 
     @property
     def variables(self) -> Mapping[str, Mapping[str, Any]]:

@@ -30,6 +30,7 @@ from tfembed.embedding.steps.eager_calls import EagerCalls
 from tfembed.embedding.steps.pipeline import warn_of_early_flush
 from tfembed.embedding.steps.step_forms import RecentNames, StepForms, StepName
 from tfembed.embedding.steps.step_queue import QueueBound
+from tfembed.embedding.tables_by_config import TablesByConfig
 from tfembed.embedding.tpu.config_proto import config_proto
 from tfembed.embedding.tpu.plumbing import check_plumbing
 from tfembed.ops.private import is_recomputed
@@ -227,10 +228,11 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
           features: integer ids, or strings where the table's key_dtype is
             tf.string, structured as feature_config: Tensors [B], [..., 1];
             SparseTensors of rank 2 or above, of which the last dimension is
-            combined; RaggedTensors of rank 2. Or all of them as `pack_features`
-            gives them.
-          weights: None, or a structure of None and float tensors of the type
-            and structure of `features`.
+            combined; RaggedTensors of rank 2. NumPy arrays and lists of ids are
+            Tensors, lists of lists RaggedTensors. Or all of them as
+            `pack_features` gives them.
+          weights: None, or a structure of None and floats of the type and
+            structure of `features`.
           training: whether apply_gradients follows; else dequeue alone, which
             is allowed with True too where there is a name.
           name: pairs the calls of one of several lookups in a step.
@@ -348,14 +350,16 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
             self._engine.reset()
 
     @property
-    def embedding_tables(self) -> dict[Any, Any]:
-        """By TableConfig: a tf.Variable [vocabulary_size, dim] or a HashTable."""
+    def embedding_tables(self) -> TablesByConfig:
+        """By TableConfig or name: a tf.Variable [vocabulary_size, dim] or a
+        HashTable.
+        """
         tables = self._engine_or_new().tables
         self._bring_up_to_date()
-        return {
-            config: table.parameters
+        return TablesByConfig(
+            (config, table.parameters)
             for config, table in zip(self._plan.tables, tables, strict=True)
-        }
+        )
 
     @property
     def feature_config(self) -> Any:

@@ -9,6 +9,11 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.embedding import private
+from tfembed.embedding.features.input_values import (
+    as_ids,
+    as_weights,
+    with_tensors,
+)
 from tfembed.embedding.features.packed_features import PackedFeatures, unpacked
 from tfembed.embedding.lookups.direct_lookup import SERVING, look_up
 from tfembed.embedding.plan import feature_paths
@@ -161,8 +166,9 @@ def serving_embedding_lookup(
         SparseTensors of rank 2 or above, and RaggedTensors of rank 2, structured
         as feature_config or as a part of it: features are matched by their keys
         in the structure, as of TensorFlow 2.21. So dicts may leave features out,
-        tuples the last ones, and `{1: ids}` is the second feature of a tuple. Or
-        all of them as `pack_features` gives them.
+        tuples the last ones, and `{1: ids}` is the second feature of a tuple.
+        NumPy arrays and lists of ids are Tensors, lists of lists RaggedTensors.
+        Or all of them as `pack_features` gives them.
       weights: None, or a structure like `inputs` of None and float tensors of
         the type and structure of the ids.
       tables: by TableConfig: a tf.Variable or Tensor [vocabulary_size, dim] of
@@ -190,10 +196,12 @@ def serving_embedding_lookup(
     """
     if isinstance(inputs, PackedFeatures):
         return _serve_packed(inputs, weights, tables, feature_config)
+    inputs = with_tensors(feature_config, inputs, as_ids)
     asked_for = _asked_for(inputs, feature_config)
     values = tf.nest.flatten(inputs)
     weight_values = [None] * len(values)
     if weights is not None:
+        weights = with_tensors(feature_config, weights, as_weights)
         tf.nest.assert_same_structure(inputs, weights)
         weight_values = tf.nest.flatten(weights)
     outputs = look_up(

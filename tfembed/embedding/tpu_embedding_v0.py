@@ -95,8 +95,9 @@ class TPUEmbeddingV0(TapedEmbedding):
 
         Args:
           features: integer ids, structured as feature_config: Tensors of any
-            rank, SparseTensors of rank 2 or above, RaggedTensors of rank 2. Or
-            all of them as `pack_features` gives them.
+            rank, SparseTensors of rank 2 or above, RaggedTensors of rank 2;
+            arrays and lists as of `TPUEmbedding.enqueue`. Or all of them as
+            `pack_features` gives them.
           weights: None, or a structure like `features` of None and float tensors
             of the type and structure of the ids.
 
@@ -126,10 +127,10 @@ class TPUEmbeddingV0(TapedEmbedding):
                 features, self._plan.feature_config, weights, by_tensorflow=True
             )
         else:
-            values = self._plan.flatten(features, "features")
+            values = self._plan.flatten_inputs(features, "features")
             weight_values = [None] * len(values)
             if weights is not None:
-                weight_values = self._plan.flatten(weights, "weights")
+                weight_values = self._plan.flatten_inputs(weights, "weights")
         features_of = list(
             zip(self._plan.paths, self._plan.features, strict=True)
         )

@@ -8,11 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed.foreign_optimizers.key_sums import (
-    TableGradient,
-    finite_rows,
-    sum_by_key,
-)
+from tfembed.foreign_optimizers.key_sums import TableGradient, sum_by_key
+from tfembed.ops.gradient_norms import shrink_factor, with_finite_rows
 
 __all__ = ["GradientClipping"]
 
@@ -95,13 +92,9 @@ def _times(gradient: Any, factor: Any) -> Any:
 
 
 def _finite(slices: tf.IndexedSlices) -> tf.Tensor:
-    keep = finite_rows(slices.values)[:, tf.newaxis]
-    return tf.where(keep, slices.values, tf.zeros_like(slices.values))
+    return with_finite_rows(slices.values)
 
 
 def _shrink(gradients: Sequence[Any], limit: float) -> tf.Tensor:
     """The factor that scales gradients with a longer norm down to `limit`."""
-    norm = tf.linalg.global_norm(
-        [tf.cast(getattr(g, "values", g), tf.float32) for g in gradients]
-    )
-    return tf.where(norm > limit, limit / norm, tf.ones_like(norm))
+    return shrink_factor([getattr(g, "values", g) for g in gradients], limit)

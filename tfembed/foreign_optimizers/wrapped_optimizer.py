@@ -159,6 +159,17 @@ class WrappedDescription(WrappedOptimizer):
         self.name = type(opt).__name__
         self.iterations = counter("iterations")
 
+    @property
+    def clipping(self) -> GradientClipping | None:
+        """The norms that limit the step's gradients; None: nothing does.
+
+        Limits of elements are the rule's own.
+        """
+        return GradientClipping.of(
+            clipnorm=self._opt.clipnorm,
+            global_clipnorm=self._opt.global_clipnorm,
+        )
+
     def learning_rate(self) -> tf.Tensor:
         """The learning rate of the next step."""
         rate: Any = self._opt.learning_rate

@@ -52,6 +52,9 @@ class Adam(interface.Optimizer):
     slot_variable_creation_fn: Callable[..., Any] | None = None
     clipvalue: interface.ClipValue = None
     low_dimensional_packing_status: bool = False
+    _: dataclasses.KW_ONLY
+    clipnorm: float | None = None
+    global_clipnorm: float | None = None
 
     def __post_init__(self) -> None:
         self._check_common()

@@ -55,6 +55,9 @@ class FTRL(interface.Optimizer):
     multiply_linear_by_learning_rate: bool = False
     allow_zero_accumulator: bool = False
     low_dimensional_packing_status: bool = False
+    _: dataclasses.KW_ONLY
+    clipnorm: float | None = None
+    global_clipnorm: float | None = None
 
     def __post_init__(self) -> None:
         self._check_common()

@@ -15,6 +15,7 @@ from tfembed import checks, errors
 __all__ = ["ClipValue", "KeywordOptimizer", "LearningRate", "Optimizer"]
 
 LearningRate: TypeAlias = "float | Callable[[], float]"
+NORM_LIMITS = ("clipnorm", "global_clipnorm")
 ClipValue: TypeAlias = "float | tuple[float | None, float | None] | None"
 
 
@@ -28,6 +29,15 @@ class Optimizer(abc.ABC):
       clipvalue: c or (low, high); the summed gradient is clipped elementwise to
         [-c, c] or [low, high]. None, for the whole or an end: not clipped.
         Read as `clip_gradient_min` and `clip_gradient_max`.
+      clipnorm: c; where the Euclidean norm of a table's gradient is above c, the
+        gradient is scaled down to it, as by Keras' `clipnorm`. A table's
+        gradient is that of a variable with all rows: in a row that was looked up
+        the sum over the step's features, samples and replicas, 0 in others.
+      global_clipnorm: the same, but the norm is that of all tables together
+        which the step trains by an equal description. Dense weights, which
+        another optimizer trains, do not count. For both norms, a row whose sum
+        has a NaN or an infinity counts as 0, and a row that `admission` does not
+        take in yet counts in full. At most one of the three limits is given.
       weight_decay_factor: w -= factor * w, or factor * learning_rate * w with
         `multiply_weight_decay_factor_by_learning_rate`, once per step. None or
         0: none. (Decoupled weight decay, arxiv.org/abs/1711.05101.)
@@ -57,6 +67,8 @@ class Optimizer(abc.ABC):
     weight_decay_factor: float | None
     multiply_weight_decay_factor_by_learning_rate: bool | None
     clipvalue: ClipValue
+    clipnorm: float | None = None
+    global_clipnorm: float | None = None
     slot_variable_creation_fn: Callable[..., Any] | None = None
     low_dimensional_packing_status: bool = False
 
@@ -105,6 +117,14 @@ class Optimizer(abc.ABC):
                 f"{creator}. Leave it None, or give the table a "
                 "vocabulary_size."
             )
+
+    @property
+    def norm_limit(self) -> str | None:
+        """The parameter that limits a norm of gradients; None: no norm is."""
+        given = [
+            name for name in NORM_LIMITS if getattr(self, name) is not None
+        ]
+        return given[0] if given else None
 
     @property
     def clip_gradient_min(self) -> float | None:
@@ -168,11 +188,38 @@ class Optimizer(abc.ABC):
             self, "clipvalue", None if limits == (None, None) else limits
         )
         _check_order("clipvalue", *limits)
+        self._check_norm_limits()
         _check_order(
             "(clip_weight_min, clip_weight_max)",
             self.clip_weight_min,
             self.clip_weight_max,
         )
+
+    def _check_norm_limits(self) -> None:
+        given = [
+            name
+            for name in ("clipvalue", *NORM_LIMITS)
+            if getattr(self, name) is not None
+        ]
+        if len(given) > 1:
+            raise errors.ArgumentError(
+                "At most one of `clipvalue`, `clipnorm` and `global_clipnorm` "
+                f"can be given; got {', '.join(given)}."
+            )
+        limit = self.norm_limit
+        if limit is None:
+            return
+        if not 0 < getattr(self, limit) < math.inf:
+            raise errors.ArgumentError(
+                f"`{limit}` must be positive and finite; got "
+                f"{getattr(self, limit)}."
+            )
+        if not self.use_gradient_accumulation:
+            raise errors.ArgumentError(
+                f"`{limit}` is a limit of summed gradients, and "
+                "use_gradient_accumulation=False sums none. Leave one of them "
+                "out."
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -187,6 +234,8 @@ class KeywordOptimizer(Optimizer):
     slot_variable_creation_fn: Callable[..., Any] | None = None
     clipvalue: ClipValue = None
     low_dimensional_packing_status: bool = False
+    clipnorm: float | None = None
+    global_clipnorm: float | None = None
 
     def __post_init__(self) -> None:
         self._check_common()

@@ -33,6 +33,9 @@ class SGD(interface.Optimizer):
     multiply_weight_decay_factor_by_learning_rate: bool | None = None
     clipvalue: interface.ClipValue = None
     low_dimensional_packing_status: bool = False
+    _: dataclasses.KW_ONLY
+    clipnorm: float | None = None
+    global_clipnorm: float | None = None
 
     def __post_init__(self) -> None:
         self._check_common()

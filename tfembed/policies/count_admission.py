@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from tfembed import checks
 from tfembed.policies import interface
 
-__all__ = ["CountAdmission"]
+__all__ = ["CountAdmission", "as_admission"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,3 +36,13 @@ class CountAdmission(interface.AdmissionPolicy):
     def policy_text(self) -> str:
         """The policy as `cc/core/policies/admission.h` reads it."""
         return f"count seen={self.seen}"
+
+
+def as_admission(given: Any) -> Any:
+    """A whole number n as `CountAdmission(n)`; anything else as it is.
+
+    Raises:
+      tfembed.errors.ArgumentError: the number is not in [1, 2**24].
+    """
+    number = checks.whole(given)
+    return given if number is None else CountAdmission(number)

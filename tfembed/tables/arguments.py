@@ -19,6 +19,7 @@ from tfembed.policies import (
     EvictionPolicy,
     Expiry,
 )
+from tfembed.policies.count_admission import as_admission
 
 __all__ = [
     "by_device",
@@ -38,6 +39,7 @@ __all__ = [
     "table_dtypes",
     "table_seed",
     "value_tensor",
+    "widened",
 ]
 
 
@@ -254,8 +256,9 @@ def policy_options(
     ):
         if policy is not None and not isinstance(policy, kind):
             raise errors.DtypeError(
-                f"`{name}` must be of {kind.__name__} of tfembed.policies or "
-                f"None; got {policy!r} for table '{table}'."
+                f"`{name}` must be of {kind.__name__} of tfembed.policies"
+                + (", a number of steps" * (name == "admission"))
+                + f" or None; got {policy!r} for table '{table}'."
             )
     if expiry is not None and eviction is None:
         raise errors.ArgumentError(
@@ -283,6 +286,7 @@ def check_policies(
     Raises:
       As `policy_options`, `check_bounded_admission` and `shard_bounds`.
     """
+    admission = as_admission(admission)
     policy_options(admission, eviction, expiry, table)
     check_bounded_admission(max_size, admission, table)
     shard_bounds(max_size, eviction, num_shards, table)
@@ -343,9 +347,9 @@ def shard_bounds(
 
 # Keys and values of a batch, as tensors of a table's dtypes.
 #
-# A tensor must be of the dtype already. Python's and NumPy's numbers are
-# converted where they are of the same nature: integers that fit to integers,
-# integers and floats to floats.
+# A tensor of values must be of the dtype already; one of keys may be of narrower
+# integers. Python's and NumPy's numbers are converted where they are of the same
+# nature: integers that fit to integers, integers and floats to floats.
 
 Error = type[errors.TfembedError]
 
@@ -359,7 +363,9 @@ def key_tensor(
     """`keys` as a tensor of any shape.
 
     Args:
-      keys: a tensor, a tf.Variable, or numbers; lists may hold tensors.
+      keys: a tensor, a tf.Variable, or numbers; lists may hold tensors. Tensors
+        of integers that all fit into `dtype` by theirs (int32 into int64) are
+        cast.
       dtype: of the table's keys.
       table: the table's name, for errors.
       error: what to raise.
@@ -367,7 +373,25 @@ def key_tensor(
     Raises:
       error: keys of another dtype, or that do not fit into it.
     """
+    if not (isinstance(keys, tf.Tensor) and keys.dtype == dtype):
+        if not _is_tensor(keys) and _holds_tensors(keys):
+            keys = tf.convert_to_tensor(keys)
+        if _is_tensor(keys):
+            keys = widened(keys, dtype)
     return _tensor(keys, dtype, f"Keys of table '{table}'", error)
+
+
+def widened(keys: Any, dtype: tf.DType) -> Any:
+    """`keys`, a tensor, cast to `dtype` where that holds all of their integers."""
+    own = tf.as_dtype(keys.dtype)
+    if (
+        own == dtype
+        or not (own.is_integer and dtype.is_integer)
+        or own.min < dtype.min
+        or own.max > dtype.max
+    ):
+        return keys
+    return tf.cast(keys, dtype)
 
 
 def value_tensor(
@@ -383,7 +407,7 @@ def value_tensor(
 def _tensor(value: Any, dtype: tf.DType, what: str, error: Error) -> tf.Tensor:
     if isinstance(value, tf.Tensor) and value.dtype == dtype:
         return value  # Each step of an eager call of a narrow batch shows.
-    if not _is_tensor(value) and any(map(_is_tensor, tf.nest.flatten(value))):
+    if not _is_tensor(value) and _holds_tensors(value):
         value = tf.convert_to_tensor(value)
     if _is_tensor(value):
         if value.dtype != dtype:
@@ -400,6 +424,13 @@ def _tensor(value: Any, dtype: tf.DType, what: str, error: Error) -> tf.Tensor:
             f"{array.dtype}."
         )
     return tf.constant(array.astype(dtype.as_numpy_dtype), dtype)
+
+
+def _holds_tensors(value: Any) -> bool:
+    """Whether a structure has tensors; arrays, which are long, are not walked."""
+    return not isinstance(value, np.ndarray) and any(
+        map(_is_tensor, tf.nest.flatten(value))
+    )
 
 
 def _is_tensor(value: Any) -> bool:

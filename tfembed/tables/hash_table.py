@@ -14,6 +14,7 @@ from tfembed.initializers import row_initializer
 from tfembed.ops import check_forward_mode, grouped, private
 from tfembed.ops import snapshot as snapshot_ops
 from tfembed.ops import table as table_ops
+from tfembed.ops.gradient_norms import shrink_factor, with_finite_rows
 from tfembed.ops.private import number_tensor
 from tfembed.policies import (
     AdmissionPolicy,
@@ -21,6 +22,7 @@ from tfembed.policies import (
     Expiry,
     SmallestNorm,
 )
+from tfembed.policies.count_admission import as_admission
 from tfembed.policies.expiry import check_limit
 from tfembed.tables import arguments
 from tfembed.tables.arguments import (
@@ -104,6 +106,14 @@ def take(
     return TableContent(columns, notes)
 
 
+def _norm_limits(optimizer: Any) -> tuple[float | None, float | None]:
+    """`clipnorm` and `global_clipnorm` of a description, or of a row rule."""
+    return (
+        getattr(optimizer, "clipnorm", None),
+        getattr(optimizer, "global_clipnorm", None),
+    )
+
+
 class EvictedRows(NamedTuple):
     """The rows that were removed.
 
@@ -140,8 +150,8 @@ class HashTable(ShardedTable):
       partitioner: (flat keys [n], number of shards) -> shard of each key [n];
         None: floormod(key, number of shards).
       init_size: keys to make room for at once, over all shards.
-      admission: which new keys training inserts, of `tfembed.policies`; None:
-        all.
+      admission: which new keys training inserts, of `tfembed.policies`, or n
+        for `CountAdmission(n)`; None: all.
       eviction: what judges the rows for `evict` and `expire`, of
         `tfembed.policies`; None: nothing is noted of them.
       expiry: when rows expire by themselves; None: when `expire` is called.
@@ -185,7 +195,7 @@ class HashTable(ShardedTable):
         devices: Sequence[str] = ("/CPU:0",),
         partitioner: Partitioner | None = None,
         init_size: int = 0,
-        admission: AdmissionPolicy | None = None,
+        admission: AdmissionPolicy | int | None = None,
         eviction: EvictionPolicy | None = None,
         expiry: Expiry | None = None,
         max_size: int | None = None,
@@ -200,9 +210,10 @@ class HashTable(ShardedTable):
             )
         dim = checks.integer(dim, "dim", least=0, owner=f"table '{name}'")
         devices = arguments.check_devices(devices, name)
+        admits: AdmissionPolicy | None = as_admission(admission)
         drawn = None
         if draws_by_seed(initializer, dim):
-            policies = (admission, eviction, expiry, max_size)
+            policies = (admits, eviction, expiry, max_size)
             arguments.check_drawn_alone(policies, name)
             drawn = SeededRows(initializer, dim, values, name)
         described = row_initializer(None if drawn else initializer, dim)
@@ -219,9 +230,9 @@ class HashTable(ShardedTable):
             stochastic_rounding=arguments.check_rounding(
                 stochastic_rounding, values, name
             ),
-            **arguments.policy_options(admission, eviction, expiry, name),
+            **arguments.policy_options(admits, eviction, expiry, name),
         )
-        arguments.check_bounded_admission(max_size, admission, name)
+        arguments.check_bounded_admission(max_size, admits, name)
         bounds = arguments.shard_bounds(max_size, eviction, len(devices), name)
         shards = [
             NumberShard(dataclasses.replace(options, max_size=bound), device)
@@ -229,7 +240,7 @@ class HashTable(ShardedTable):
         ]
         super().__init__(shards, partitioner, seed_is_given=seed is not None)
         self._drawn_rows = drawn
-        self._admission = admission
+        self._admission = admits
         self._eviction = eviction
         self._expiry = expiry
         if expiry is not None and expiry.every is not None:
@@ -533,7 +544,10 @@ class HashTable(ShardedTable):
         rule = optimizer.rule_text()
         if isinstance(optimizer, optimizers.Optimizer):
             optimizer.check_fits_table(self.name, has_vocabulary=False)
-        if self._optimizer is not None and self._optimizer.rule_text() != rule:
+        if self._optimizer is not None and (
+            self._optimizer.rule_text(),
+            *_norm_limits(self._optimizer),
+        ) != (rule, *_norm_limits(optimizer)):
             raise errors.ArgumentError(
                 f"Table '{self.name}' has optimizer "
                 f"'{self._optimizer.rule_text()}' and cannot take '{rule}' as a "
@@ -615,6 +629,13 @@ class HashTable(ShardedTable):
         )
         keys, rows = self._keys_and_rows(keys, gradients, tf.float32)
         rows = self._of_known_width(keys, rows)
+        if limits := [x for x in _norm_limits(self._optimizer) if x]:
+            # Alone in the step, so that both norms are the table's.
+            distinct, places = tf.unique(tf.reshape(keys, [-1]))
+            sums = tf.math.unsorted_segment_sum(
+                tf.reshape(rows, [-1, self.dim]), places, tf.size(distinct)
+            )
+            rows *= shrink_factor([with_finite_rows(sums)], limits[0])
         parts = self.partition(keys)
         n = len(self.shards)
         features = [
@@ -958,8 +979,6 @@ class HashTable(ShardedTable):
             return tf.identity(rows)
 
     def _key_tensor(self, keys: Any) -> tf.Tensor:
-        if tf.is_tensor(keys) and keys.dtype == tf.int32:
-            keys = tf.cast(keys, self.key_dtype)
         return arguments.key_tensor(keys, self.key_dtype, self.name)
 
     def _set_slots(self, optimizer: Any) -> list[tf.Operation]:

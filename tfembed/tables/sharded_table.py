@@ -19,6 +19,7 @@ from tfembed.initializers import RowInitializer
 from tfembed.ops import private
 from tfembed.ops import table as table_ops
 from tfembed.ops.private import track
+from tfembed.tables.key_access import KeyAccess
 from tfembed.tables.partition import KeyPartition, Partitioner, shard_of
 
 __all__ = [
@@ -202,7 +203,7 @@ def not_in_savers(what: str) -> errors.UnsupportedError:
     )
 
 
-class ShardedTable(tf.__internal__.tracking.Trackable):
+class ShardedTable(tf.__internal__.tracking.Trackable, KeyAccess):
     """Shards and the rule that deals keys to them. Base of `HashTable`.
 
     Checkpoints see one object, whatever the number of shards: its content is
@@ -244,7 +245,11 @@ class ShardedTable(tf.__internal__.tracking.Trackable):
     @property
     def name(self) -> str:
         """The table's name."""
-        return self._shards[0].options.name
+        return str(self._shards[0].options.name)
+
+    @property
+    def _by_key(self) -> Any:
+        return self
 
     @property
     def file_owner(self) -> str:

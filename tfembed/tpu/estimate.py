@@ -179,10 +179,13 @@ def _check(
                 f"Table {config.name!r} has no vocabulary_size: it lives in "
                 "host memory on a TPU too. Leave its features out."
             )
-        if is_custom(config.combiner) or (rule and not rule.is_fused):
+        if is_custom(config.combiner) or (
+            rule and (not rule.is_fused or rule.norm_limit)
+        ):
             raise errors.UnsupportedError(
-                f"Table {config.name!r} has a CustomCombiner or a "
-                "CustomOptimizer, which engine='xla' does not compile. Leave "
+                f"Table {config.name!r} has a CustomCombiner, a "
+                "CustomOptimizer, or an optimizer with clipnorm or "
+                "global_clipnorm, which engine='xla' does not compile. Leave "
                 "its features out."
             )
 

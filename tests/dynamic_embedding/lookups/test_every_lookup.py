@@ -156,14 +156,29 @@ def test_row_70_ids_and_weights_of_another_dtype_are_refused(ragged):
     ids = (
         make(np.array([[1]], np.int64)) if not ragged else make([[1]], tf.int64)
     )
-    with pytest.raises(TypeError, match="must be int64; got int32"):
-        ops.embedding_lookup_sparse(v, tf.cast(ids, tf.int32), None)
-    with pytest.raises(TypeError, match="must be int64; got int32"):
-        ops.safe_embedding_lookup_sparse(v, tf.cast(ids, tf.int32))
+    with pytest.raises(TypeError, match="must be int64; got uint64"):
+        ops.embedding_lookup_sparse(v, tf.cast(ids, tf.uint64), None)
+    with pytest.raises(TypeError, match="must be int64; got uint64"):
+        ops.safe_embedding_lookup_sparse(v, tf.cast(ids, tf.uint64))
     with pytest.raises(TypeError, match="must be float32; got float64"):
         ops.safe_embedding_lookup_sparse(v, ids, tf.cast(ids, tf.float64))
     with pytest.raises(TypeError, match="must be int64"):
-        de.embedding_lookup(v, tf.constant([1]), name="x")
+        de.embedding_lookup(v, tf.constant([1.0]), name="x")
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+@pytest.mark.parametrize("safe", [False, True])
+def test_narrower_ids_are_looked_up_where_tfra_refuses_them(ragged, safe):
+    v = variable(initializer=0.0)
+    v.upsert([1], [[2.0] * v.dim])
+    ops = de.ragged_embedding_ops if ragged else de
+    ids = tf.ragged.constant([[1, 1], [1]], tf.int32)
+    ids = ids if ragged else ids.to_sparse()
+    if safe:
+        out = ops.safe_embedding_lookup_sparse(v, ids, None, "sum")
+    else:
+        out = ops.embedding_lookup_sparse(v, ids, None, combiner="sum")
+    np.testing.assert_array_equal(out[:, 0], [4.0, 2.0])
 
 
 def test_row_71_a_shadow_reads_stale_or_fresh_rows():

@@ -173,7 +173,12 @@ def test_return_trainable_is_for_eager_mode():
 @pytest.mark.parametrize(
     ("params", "ids", "error", "text"),
     [
-        (lambda v: v, tf.constant([1]), TypeError, "must be int64"),
+        (
+            lambda v: v,
+            tf.constant([1], tf.uint64),
+            TypeError,
+            "must be int64",
+        ),
         (lambda v: v, [1.5], TypeError, "must be integers"),
         (lambda v: [v, v], [1], ValueError, "a list of 2"),
         (lambda v: tf.zeros([2, 2]), [1], TypeError, "Variable"),

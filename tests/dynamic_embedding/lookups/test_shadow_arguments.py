@@ -48,7 +48,9 @@ def test_methods_of_dense_variables_are_not_there(name):
             "`ids` of a ShadowVariable",
         ),
         (
-            lambda v, s: shadow_ops.embedding_lookup(s, tf.constant([1])),
+            lambda v, s: shadow_ops.embedding_lookup(
+                s, tf.constant([1], tf.uint64)
+            ),
             ValueError,
             "int64",
         ),

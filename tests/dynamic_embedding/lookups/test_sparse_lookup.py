@@ -119,7 +119,7 @@ def test_no_ids_at_all_give_zeros():
     [
         ({"combiner": "max"}, ValueError, "`combiner` must be one of"),
         ({"ids": tf.constant([[1]], tf.int64)}, TypeError, "a SparseTensor"),
-        ({"ids": tf.sparse.from_dense([[1]])}, TypeError, "must be int64"),
+        ({"ids": tf.sparse.from_dense([[1.0]])}, TypeError, "must be int64"),
         (
             {"weights": tf.sparse.from_dense([[1]])},
             TypeError,

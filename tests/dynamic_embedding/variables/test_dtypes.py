@@ -102,14 +102,34 @@ def test_row_13_string_values_of_an_int32_table_are_refused():
     assert v.size().numpy() == 0
 
 
-def test_row_14_int32_keys_of_a_lookup_are_refused():
-    with pytest.raises(ValueError, match="must be int64"):
-        de.Variable().lookup(tf.constant([0], tf.int32))
+def test_row_14_keys_of_a_lookup_that_int64_does_not_hold_are_refused():
+    for dtype in (tf.uint64, tf.float32, tf.string):
+        keys = tf.zeros([1], dtype) if dtype != tf.string else tf.constant([""])
+        with pytest.raises(ValueError, match="must be int64"):
+            de.Variable().lookup(keys)
 
 
-def test_row_15_int32_keys_of_a_removal_are_a_type_error():
+def test_row_15_keys_of_a_removal_that_do_not_fit_are_a_type_error():
     with pytest.raises(TypeError, match="must be int64"):
-        de.Variable().remove(tf.constant([0], tf.int32))
+        de.Variable().remove(tf.constant([0.0]))
+    with pytest.raises(TypeError, match="must be int32"):
+        de.Variable(tf.int32).remove(tf.constant([0], tf.int64))
+
+
+@pytest.mark.parametrize("dtype", [tf.int32, tf.int8, tf.uint32])
+def test_narrower_integers_are_keys_where_tfra_refuses_them(dtype):
+    v = de.Variable(dim=1)
+    keys = tf.constant([1, 100], dtype)
+    v.upsert(keys, [[1.0], [2.0]])
+    v.accum(keys, [[1.0], [2.0]], [[3.0], [4.0]], [True, True])
+    np.testing.assert_array_equal(v.lookup([keys, keys])[0], [[3.0], [4.0]])
+    with tf.GradientTape() as tape:
+        rows = de.embedding_lookup(v, keys, name="x")
+    assert tape.gradient(rows, v).indices.dtype == tf.int64
+    unique = de.embedding_lookup_unique(v, keys, name="u")
+    np.testing.assert_array_equal(unique, rows)
+    v.remove(keys[:1])
+    assert v.table.keys().numpy().tolist() == [100]
 
 
 def test_row_38_an_initializer_of_integers_is_cast_to_the_rows_dtype():

@@ -88,7 +88,13 @@ def test_shapes_known_only_at_run_time_are_refused_too():
 
 @pytest.mark.parametrize(
     "keys",
-    [[1.0], np.float32([1]), tf.constant([1.0]), ["a"], tf.constant([1])],
+    [
+        [1.0],
+        np.float32([1]),
+        tf.constant([1.0]),
+        ["a"],
+        tf.constant([1], tf.uint64),
+    ],
 )
 def test_keys_of_another_dtype_are_refused(keys):
     v = variable()

@@ -50,7 +50,7 @@ def test_a_shard_knows_no_keys_of_others():
     assert rows.numpy().tolist() == [[3], [-1]]
     assert exists.numpy().tolist() == [True, False]
     with pytest.raises(ValueError, match="int64"):
-        filled().tables[0].lookup(tf.constant([1], tf.int32))
+        filled().tables[0].lookup(tf.constant([1], tf.uint64))
 
 
 def test_keys_that_a_shard_does_not_have_read_the_defaults_of_a_lookup():
@@ -106,7 +106,7 @@ def test_a_shard_removes_its_own_keys_with_their_status():
     assert sorted(contents(v)) == [1, 2, 4, 5, 6, 7, 8, 9]
     assert sorted(contents(v.restrict_policy.freq_var)) == sorted(contents(v))
     with pytest.raises(TypeError, match="int64"):
-        v.tables[0].remove(tf.constant([1], tf.int32))
+        v.tables[0].remove(tf.constant([1], tf.uint64))
 
     v.tables[1].clear()
     assert sorted(contents(v)) == [2, 5, 6, 8, 9]
@@ -225,7 +225,7 @@ def test_a_shard_of_strings_is_looked_up(in_function):
     rows, _ = look_up(keys(3, 2), [["x", "y"]])
     assert rows.numpy().tolist() == [[b"e", b"f"], [b"x", b"y"]]
     with pytest.raises(ValueError, match="int64"):
-        shard.lookup(tf.constant([1], tf.int32))
+        shard.lookup(tf.constant([1], tf.uint64))
 
 
 def test_a_shard_of_strings_writes_and_removes():

@@ -13,6 +13,7 @@ import keras
 from tfembed import errors, policies
 from tfembed.dynamic_embedding.keras import combiners
 from tfembed.initializers import RowInitializer, row_initializer
+from tfembed.policies.count_admission import as_admission
 from tfembed.tables.seeded_rows import draws_by_seed
 
 __all__ = [
@@ -124,11 +125,13 @@ def policy_config(policy: Any) -> dict[str, Any] | None:
 def policy_of(config: Any) -> Any:
     """Returns the policy that `policy_config` described; others as they are.
 
+    A number n is the policy that admits keys when they are seen n times.
+
     Raises:
       tfembed.errors.ArgumentError: a class that `tfembed.policies` lacks.
     """
     if not isinstance(config, dict):
-        return config
+        return as_admission(config)
     fields = dict(config)
     name = fields.pop("class_name", None)
     if name not in policies.__all__:

@@ -78,6 +78,7 @@ def embedding_lookup_sparse(
     del partition_strategy
     params = single_weights(params)
     combiner = check_combiner(combiner)
+    sp_ids = arguments.wide_bags(sp_ids, params)
     check_bags(params, tf.SparseTensor, sp_ids, sp_weights)
     name = name or "embedding_lookup_sparse"
     with tf.name_scope(name):
@@ -421,6 +422,7 @@ def safe_embedding_lookup_sparse(
     """
     params = single_weights(embedding_weights)
     combiner = check_combiner(combiner)
+    sparse_ids = arguments.wide_bags(sparse_ids, params)
     check_bags(params, tf.SparseTensor, sparse_ids, sparse_weights)
     params.verify_embedding_weights(sparse_ids, sparse_weights)
     name = name or "safe_embedding_lookup_sparse"

@@ -25,6 +25,7 @@ __all__ = [
     "key_tensor",
     "make_partition",
     "value_tensor",
+    "wide_bags",
     "with_defaults",
 ]
 
@@ -67,7 +68,7 @@ def key_tensor(
 ) -> tf.Tensor:
     """`keys` as a tensor of a variable's key dtype and of any shape.
 
-    Tensors, and lists that hold some, must be of that dtype already; Python and
+    Tensors of narrower integers are cast, where TFRA refuses them; Python and
     NumPy integers are converted.
 
     Args:
@@ -123,6 +124,20 @@ def id_tensor(
             for stand_in in STAND_INS:
                 ids = stand_in(ids, params)
     return key_tensor(ids, params, error)
+
+
+def wide_bags(ids: Any, params: Any) -> Any:
+    """A SparseTensor or RaggedTensor whose narrower integers are cast to keys.
+
+    Returns anything else as it is, for the caller's checks.
+    """
+    if not isinstance(ids, tf.RaggedTensor | tf.SparseTensor):
+        return ids
+    if isinstance(ids, tf.RaggedTensor):
+        wide = arguments.widened(ids.flat_values, params.key_dtype)
+        return ids if wide is ids.flat_values else ids.with_flat_values(wide)
+    wide = arguments.widened(ids.values, params.key_dtype)
+    return ids if wide is ids.values else ids.with_values(wide)
 
 
 def value_tensor(values: Any, params: Any) -> tf.Tensor:

@@ -37,6 +37,7 @@ from tfembed.dynamic_embedding.variables.variable_shard import VariableShard
 from tfembed.ops import private
 from tfembed.policies import AdmissionPolicy, EvictionPolicy, Expiry
 from tfembed.tables.arguments import table_dtypes
+from tfembed.tables.key_access import KeyAccess
 from tfembed.tables.sharded_table import not_in_savers
 
 __all__ = [
@@ -54,7 +55,10 @@ Partitioner = Callable[[tf.Tensor, int], tf.Tensor]
 
 
 class Variable(
-    tf.__internal__.tracking.Trackable, EmbeddingWeights, TableSource
+    tf.__internal__.tracking.Trackable,
+    EmbeddingWeights,
+    TableSource,
+    KeyAccess,
 ):
     """A map from keys to rows of `dim` numbers.
 
@@ -88,8 +92,8 @@ class Variable(
       bp_v2: for asynchronous training, as of `DynamicEmbeddingOptimizer`.
       short_file_name: whether `get_variable` leaves the variable scopes out of
         the name, and `create_slots` the optimizer.
-      admission: which new keys training inserts, of `tfembed.policies`; None:
-        all. Not TFRA's, as the four below.
+      admission: which new keys training inserts, of `tfembed.policies`, or n
+        for `CountAdmission(n)`; None: all. Not TFRA's, as the four below.
       eviction: what judges the rows for `table.evict` and `table.expire`, of
         `tfembed.policies`; None: nothing is noted of them.
       expiry: when rows expire by themselves, every so many steps; None: when
@@ -137,7 +141,7 @@ class Variable(
         bp_v2: bool = False,
         short_file_name: bool = False,
         *,
-        admission: AdmissionPolicy | None = None,
+        admission: AdmissionPolicy | int | None = None,
         eviction: EvictionPolicy | None = None,
         expiry: Expiry | None = None,
         max_size: int | None = None,
@@ -560,6 +564,10 @@ class Variable(
         """
         optimizer = self._optimizer and self._optimizer()
         return self.get_slot_variables(optimizer) if optimizer else []
+
+    @property
+    def _by_key(self) -> Any:
+        return self._table
 
     @property
     def dtype(self) -> tf.DType:

@@ -19,6 +19,7 @@ import typing
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfembed import errors, ops
@@ -321,7 +322,10 @@ def pack_features(features: Any, weights: Any = None) -> PackedFeatures:
       ValueError, TypeError: weights of another structure.
     """
     paths = feature_paths(features)
-    values = tf.nest.flatten(features)
+    values = [
+        tf.constant(one) if isinstance(one, np.ndarray) else one
+        for one in tf.nest.flatten(features)
+    ]
     if not values:
         raise errors.ArgumentError(
             f"`features` has none; got {features!r}. Give a Tensor, "

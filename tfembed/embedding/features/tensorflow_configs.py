@@ -32,6 +32,8 @@ def why_not_tensorflows(config: Any, rule: Any) -> str | None:
         return "it has no optimizer, and the embedding engine needs one"
     if type(rule).__name__ not in _RULES:
         return f"TensorFlow's TPU ops have no {type(rule).__name__}"
+    if rule.norm_limit is not None:
+        return f"TensorFlow's TPU ops have no {rule.norm_limit}"
     if is_custom(config.combiner):
         return "its combiner is a CustomCombiner"
     if getattr(config, "dtype", tf.float32) != tf.float32:

@@ -125,10 +125,10 @@ class TrainedLookup:
     def _flat(self, features: Any, weights: Any) -> tuple[list[Any], list[Any]]:
         if isinstance(features, PackedFeatures):
             return unpacked(features, self.plan.feature_config, weights)
-        values = self.plan.flatten(features, "features")
+        values = self.plan.flatten_inputs(features, "features")
         if weights is None:
             return values, [None] * len(values)
-        return values, self.plan.flatten(weights, "weights")
+        return values, self.plan.flatten_inputs(weights, "weights")
 
     def _read(self, i: int, value: Any, weights: Any) -> _Input:
         feature, path = self.plan.features[i], self.plan.paths[i]

@@ -212,9 +212,9 @@ class EagerCalls:
         """Lists the inputs of a structure."""
         if isinstance(features, tf.distribute.DistributedValues):
             return None  # Of packed batches.
-        flat = self._plan.flatten(features, "features")
+        flat = self._plan.flatten_inputs(features, "features")
         if weights is not None:
-            flat = [*flat, *self._plan.flatten(weights, "weights")]
+            flat = [*flat, *self._plan.flatten_inputs(weights, "weights")]
         inputs = InputSpecs(flat)
         if inputs.key is None:
             return None

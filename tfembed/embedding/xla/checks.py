@@ -66,6 +66,8 @@ def not_compiled(config: Any, rule: Any, strategy: Any) -> str | None:
         return "CustomCombiner"
     if rule is not None and not rule.is_fused:
         return "CustomOptimizer"
+    if rule is not None and rule.norm_limit is not None:
+        return str(rule.norm_limit)
     if config.vocabulary_size > MOST_ROWS:
         return f"vocabulary of more than {MOST_ROWS:,} rows"
     return None

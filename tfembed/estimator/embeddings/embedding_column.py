@@ -48,7 +48,7 @@ def embedding_column(
         share a table. None: `<key>_embedding`.
       learning_rate_fn: a function of the global step that returns the rate.
       optimization_parameters: in place of the EmbeddingConfigSpec's.
-      **options: key_dtype (tf.int64 or tf.string), dtype, seed, admission,
+      **options: key_dtype ("int64" or "string"), dtype, seed, admission,
         eviction, expiry, max_size and stochastic_rounding, as in
         `tfembed.TableConfig`.
 

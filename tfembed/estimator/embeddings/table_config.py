@@ -10,9 +10,11 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import checks, errors
+from tfembed.config.table_config import as_dtype
 from tfembed.estimator.embeddings.parameters import OptimizationParameters
-from tfembed.initializers import row_initializer
+from tfembed.initializers import by_name, row_initializer
 from tfembed.policies import AdmissionPolicy, EvictionPolicy, Expiry
+from tfembed.policies.count_admission import as_admission
 
 __all__ = ["FeatureConfig", "TableConfig"]
 
@@ -38,9 +40,10 @@ class TableConfig:
         None, for a table that takes any id and makes a row when it first
         trains the id.
       dimension: the width of a row.
-      initializer: called as initializer(shape, dtype=...). None: a truncated
-        normal distribution with standard deviation 1 / sqrt(dimension). For a
-        table without a vocabulary: what `tfembed.TableConfig` takes there.
+      initializer: called as initializer(shape, dtype=...), or the name of one
+        of Keras'. None: a truncated normal distribution with standard deviation
+        1 / sqrt(dimension). For a table without a vocabulary: what
+        `tfembed.TableConfig` takes there.
       combiner: how the rows of a sample's ids become one: "mean", "sum",
         "sqrtn", or None for one id a sample.
       hot_id_replication: a hint for the TPU; no effect elsewhere.
@@ -64,13 +67,13 @@ class TableConfig:
     learning_rate_fn: Callable[[Any], Any] | None = None
     optimization_parameters: OptimizationParameters | None = None
     _: dataclasses.KW_ONLY
-    dtype: tf.DType = tf.float32
+    dtype: tf.DType | str = tf.float32
     seed: int | None = None
-    admission: AdmissionPolicy | None = None
+    admission: AdmissionPolicy | int | None = None
     eviction: EvictionPolicy | None = None
     expiry: Expiry | None = None
     max_size: int | None = None
-    key_dtype: tf.DType = tf.int64
+    key_dtype: tf.DType | str = tf.int64
     stochastic_rounding: bool = False
 
     def __post_init__(self) -> None:
@@ -84,6 +87,10 @@ class TableConfig:
             raise errors.ArgumentError(
                 f"Invalid dimension {self.dimension!r}. Give a positive integer."
             )
+        for name in ("dtype", "key_dtype"):
+            dtype = as_dtype(getattr(self, name), name)
+            object.__setattr__(self, name, dtype)
+        object.__setattr__(self, "admission", as_admission(self.admission))
         self._check_initializer()
         if self.combiner not in ("mean", "sum", "sqrtn", None):
             raise errors.ArgumentError(
@@ -101,6 +108,8 @@ class TableConfig:
 
     def _check_initializer(self) -> None:
         given = self.initializer
+        if isinstance(given, str):
+            given = by_name(given)
         if given is None:
             given = tf.compat.v1.truncated_normal_initializer(
                 mean=0.0, stddev=1 / math.sqrt(self.dimension)

@@ -485,7 +485,7 @@ class DistributedEmbedding(keras.layers.Layer):
         """Turns the inputs of `call` into those of a lookup."""
         if packed_inputs.is_packed(inputs):
             return packed_inputs.from_inputs(inputs, plan.feature_config)
-        values = plan.flatten(self._structured(inputs), "features")
+        values = plan.flatten_inputs(self._structured(inputs), "features")
         ids = map(float_ids.ids_for, values, plan.paths, plan.features)
         return plan.pack(list(ids))
 

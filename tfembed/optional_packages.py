@@ -1,0 +1,31 @@
+"""Packages that tfembed uses where they are installed, and asks for by name."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from tfembed import errors
+
+__all__ = ["optional"]
+
+
+def optional(package: str, purpose: str) -> Any:
+    """Imports a package that tfembed does not depend on.
+
+    Args:
+      package: the module's name, which is that of its distribution too.
+      purpose: the call or task that needs the package, for the error.
+
+    Raises:
+      tfembed.errors.UnsupportedError: the package is not installed.
+    """
+    try:
+        return importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        if error.name != package:
+            raise
+        raise errors.UnsupportedError(
+            f"`{purpose}` needs {package}, which is not installed and which "
+            f"tfembed does not install by itself. Run: pip install {package}"
+        ) from error
