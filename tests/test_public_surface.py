@@ -65,6 +65,7 @@ ROOMS = {
     "optional_packages",
     "tables",
     "tpu",
+    "transfer",
     "units",
 }
 

@@ -83,7 +83,7 @@ WRONG_INPUTS = [
     ),
     ([tf.constant([1])], (ValueError, TypeError), "features must have"),
     (
-        {"clicks": [1, 2]},
+        {"clicks": [tf.constant([1]), tf.constant([2])]},
         (ValueError, TypeError),
         r"features must have .*Not among the features: \['clicks/0', 'clicks/1'",
     ),

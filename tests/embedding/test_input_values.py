@@ -52,7 +52,6 @@ RAGGED = [[1, 2], [], [3]]
         (np.array([1, 2, 3], np.uint8), [1, 1, 1]),
         (pandas.Series([1, 2, 3]), [1, 1, 1]),
         (tf.constant([1, 2, 3], tf.int32), [1, 1, 1]),
-        ([tf.constant(1), tf.constant(2), tf.constant(3)], [1, 1, 1]),
         (RAGGED, [2, 0, 1]),
         ([np.array(one, np.int32) for one in RAGGED], [2, 0, 1]),
         (pandas.Series(RAGGED), [2, 0, 1]),
@@ -108,7 +107,7 @@ def test_a_list_without_ids_has_the_dtype_of_its_table():
 
 @LOOK_UPS
 @pytest.mark.parametrize(
-    "ids", [["a"], [1.5], [2**63], [2**65], [[1], 2], [None], [[1], ["a"]]]
+    "ids", [["a"], [1.5], [2**63], [2**65], [[1], 2], [[1], ["a"]], [[None]]]
 )
 def test_what_are_no_ids_is_refused_by_the_features_name(look_up, ids):
     config = {"clicks": tfembed.FeatureConfig(table())}

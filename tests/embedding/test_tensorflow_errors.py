@@ -179,7 +179,7 @@ INPUTS = [
     (SPARSE, RAGGED, "Weight for clicks is type .*Ragged.*Sparse"),
     (3, None, "Input clicks is of unknown type"),
     ("text", None, "Input clicks is of unknown type"),
-    (np.array([1]), None, "Input clicks is of unknown type"),
+    (object(), None, "Input clicks is of unknown type"),
     (tf.constant(1), None, "Only rank 1 and above dense"),
     (tf.constant([[1, 2]]), None, "should have last dimension as 1"),
     (

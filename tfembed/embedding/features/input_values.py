@@ -79,8 +79,8 @@ def as_ids(value: Any, table: Any, path: str) -> Any:
     """Ids as a tensor of their table's dtype, where they are none yet.
 
     Args:
-      value: a number or a string; an array; a list of ids, one a sample: a
-        Tensor; or a list of lists: a RaggedTensor.
+      value: an array, or a list of ids, one a sample: a Tensor; or a list of
+        lists: a RaggedTensor. Anything else is returned as it is.
       table: the TableConfig.
       path: what errors call the feature.
 
@@ -128,15 +128,13 @@ def _converted(
     if isinstance(value, tf.Variable):
         return value.read_value()
     is_list = isinstance(value, (list, tuple))
-    is_plain = is_list or isinstance(value, (str, bytes, int, float))
-    # What has an array: a series of pandas, say.
-    if not is_plain and not hasattr(value, "__array__"):
+    # What has an array: a series of pandas, say. Other values, lists of tensors
+    # too, are left to the caller's checks.
+    if not (_is_of_numbers(value) if is_list else hasattr(value, "__array__")):
         return value
     try:
-        if is_list and value and are_tensors(value):
-            return tf.convert_to_tensor(value)
-        samples = value if is_plain else np.asarray(value)
-        if not is_list and not is_plain and samples.dtype == object:
+        samples = value if is_list else np.asarray(value)
+        if not is_list and samples.dtype == object:
             samples = samples.tolist()
         if isinstance(samples, (list, tuple)) and any(map(_is_list, samples)):
             return _ragged(samples, make)
@@ -146,6 +144,14 @@ def _converted(
             f"{what} must be {wanted}, one for each sample or a list of them "
             f"for each sample; got {_short(value)}: {error}"
         ) from None
+
+
+def _is_of_numbers(values: Sequence[Any]) -> bool:
+    """Whether a list has numbers, strings or lists of them, as far as it shows."""
+    return all(
+        isinstance(one, (int, float, str, bytes, np.generic)) or _is_list(one)
+        for one in values
+    )
 
 
 def _is_list(value: Any) -> bool:
