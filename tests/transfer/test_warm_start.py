@@ -1,0 +1,391 @@
+"""Tables begin with rows of other tables, files and programs."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pandas
+import pytest
+import tensorflow as tf
+
+import tfembed
+from tfembed import dynamic_embedding as de
+from tfembed import errors, optimizers
+from tfembed.checkpoint import warm_start
+from tfembed.transfer.slot_meanings import MEANINGS
+
+KEYS = np.array([3, -7, 2**62])
+ROWS = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
+
+
+def table(dim=2, rule=None, name="t", **options):
+    made = tfembed.HashTable(dim, name=name, **{"initializer": -1.0, **options})
+    if rule is not None:
+        made.attach(rule)
+    return made
+
+
+def filled(rule=None, **options):
+    made = table(rule=rule, name="old", **options)
+    made.upsert(KEYS, ROWS)
+    return made
+
+
+def trained(rule, **options):
+    made = filled(rule, **options)
+    made.apply_gradients(KEYS, np.float32([[1, 2], [3, 4], [5, 6]]))
+    return made
+
+
+def saved(made, folder):
+    return tf.train.Checkpoint(users=made).save(str(folder / "ckpt"))
+
+
+def raw_files(made, folder):
+    variable = de.Variable(dim=2, name="users")
+    variable.upsert(*made.export())
+    variable.save_to_file_system(str(folder))
+    return str(folder)
+
+
+def parquet(made, folder, frame=None):
+    path = folder / "rows.parquet"
+    frame = made.to_pandas() if frame is None else frame
+    frame.columns = [str(c) for c in frame.columns]
+    frame.reset_index().to_parquet(path)
+    return path
+
+
+def lists_in_parquet(made, folder):
+    frame = pandas.DataFrame({"key": KEYS, "rows": ROWS.tolist()})
+    frame.to_parquet(folder / "rows.parquet")
+    return folder / "rows.parquet"
+
+
+def npz(made, folder):
+    np.savez(folder / "rows.npz", keys=KEYS, rows=ROWS)
+    return folder / "rows.npz"
+
+
+def saver_files(made, folder):
+    """A checkpoint of TFRA's, by tf.compat.v1.train.Saver."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        keys = tf.compat.v1.get_variable(
+            "users_mht_1of1-keys", initializer=tf.constant(KEYS)
+        )
+        rows = tf.compat.v1.get_variable(
+            "users_mht_1of1-values", initializer=tf.constant(ROWS)
+        )
+        session.run(tf.compat.v1.global_variables_initializer())
+        saver = tf.compat.v1.train.Saver([keys, rows])
+        return saver.save(session, str(folder / "model"))
+
+
+SOURCES = {
+    "checkpoint": saved,
+    "TFRA's raw files": raw_files,
+    "TFRA's checkpoint": saver_files,
+    "parquet": parquet,
+    "lists in parquet": lists_in_parquet,
+    "npz": npz,
+    "arrays": lambda made, folder: (KEYS, ROWS),
+    "tensors": lambda made, folder: (tf.constant(KEYS), tf.constant(ROWS)),
+    "dict": lambda made, folder: dict(zip(KEYS.tolist(), ROWS, strict=True)),
+    "frame": lambda made, folder: made.to_pandas(),
+    "table": lambda made, folder: made,
+}
+
+
+@pytest.mark.parametrize("make", SOURCES.values(), ids=SOURCES)
+def test_rows_come_from_every_kind_of_source(make, tmp_path):
+    new = table(3)
+    new.upsert([9], [[9.0, 9.0, 9.0]])
+    report = warm_start(new, make(filled(), tmp_path), pad="initial")
+    np.testing.assert_array_equal(
+        new[KEYS], np.concatenate([ROWS, [[-1]] * 3], 1)
+    )
+    np.testing.assert_array_equal(new[9], [9, 9, 9])
+    assert (report.rows, report.padded_columns) == (3, 1)
+
+
+def test_a_variable_begins_with_the_rows_of_another():
+    old, new = de.Variable(dim=2, name="a"), de.Variable(dim=2, name="b")
+    old.upsert(KEYS, ROWS)
+    warm_start(new, old)
+    np.testing.assert_array_equal(new[KEYS], ROWS)
+
+
+def test_wider_rows_are_padded_by_a_number():
+    new = table(4)
+    warm_start(new, (KEYS, ROWS), pad=0.5)
+    np.testing.assert_array_equal(new[3], [1, 2, 0.5, 0.5])
+
+
+def test_wider_rows_are_padded_by_what_a_key_would_begin_as():
+    new = table(4, initializer="uniform", seed=3)
+    drawn = new[KEYS].numpy()
+    warm_start(new, (KEYS, ROWS), pad="initial")
+    np.testing.assert_array_equal(new[KEYS][:, 2:], drawn[:, 2:])
+    np.testing.assert_array_equal(new[KEYS][:, :2], ROWS)
+
+
+@pytest.mark.parametrize("key_dtype", ["int64", "int32", "string"])
+@pytest.mark.parametrize("value_dtype", ["float32", "bfloat16", "float64"])
+def test_keys_and_numbers_of_other_dtypes_are_converted(key_dtype, value_dtype):
+    new = table(key_dtype=key_dtype, value_dtype=value_dtype)
+    warm_start(new, (KEYS[:2], ROWS[:2]))
+    keys = ["3", "-7"] if key_dtype == "string" else [3, -7]
+    np.testing.assert_array_equal(tf.cast(new[keys], tf.float32), ROWS[:2])
+
+
+def test_text_that_is_a_number_becomes_a_key_of_integers():
+    new = table()
+    warm_start(new, (["3", "-7"], ROWS[:2]))
+    np.testing.assert_array_equal(new[[3, -7]], ROWS[:2])
+
+
+def test_a_function_says_which_keys_other_keys_become():
+    new = table()
+    warm_start(
+        new,
+        (["a", "bb"], ROWS[:2]),
+        convert_keys=lambda keys: [len(one) for one in keys],
+    )
+    np.testing.assert_array_equal(new[[1, 2]], ROWS[:2])
+
+
+def test_a_checkpoint_of_several_tables_is_read_by_name(tmp_path):
+    path = tf.train.Checkpoint(users=filled(), items=table(name="items")).save(
+        str(tmp_path / "ckpt")
+    )
+    new = table()
+    with pytest.raises(
+        errors.ArgumentError, match=r"\['.*users.*say by `name`"
+    ):
+        warm_start(new, path)
+    warm_start(new, path, name="users")
+    np.testing.assert_array_equal(new[KEYS], ROWS)
+
+
+def test_slots_of_the_same_rule_are_kept_and_padded(tmp_path):
+    old = trained(tfembed.Adagrad(0.5))
+    new = table(3, tfembed.Adagrad(0.5))
+    report = warm_start(new, saved(old, tmp_path), pad=0.0)
+    assert report.slots_kept == {"accumulators": "accumulators"}
+    assert report.slots_new == report.slots_dropped == ()
+    for one, width in ((old, 2), (new, 3)):
+        one.apply_gradients(KEYS, np.ones([3, width], np.float32))
+    np.testing.assert_array_equal(new[KEYS][:, :2], old[KEYS])
+    np.testing.assert_allclose(  # The new column is one of a new row.
+        new[KEYS][:, 2], -0.5 / np.sqrt(0.1 + 1.0), rtol=1e-6
+    )
+
+
+def test_slots_of_another_rule_are_kept_where_they_mean_the_same():
+    old = trained(tfembed.Adam(0.5))
+    new = table(rule=tfembed.Yogi(0.5))
+    report = warm_start(new, old)
+    assert report.slots_kept == {"v": "velocities", "m": "momenta"}
+    of_old, of_new = (one.export_slots() for one in (old, new))
+    np.testing.assert_array_equal(of_new[0], of_old[0])
+    np.testing.assert_array_equal(of_new[1]["v"], of_old[1]["velocities"])
+    np.testing.assert_array_equal(of_new[1]["m"], of_old[1]["momenta"])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kept", "begun", "dropped"),
+    [
+        ("Adagrad", "FTRL", ["accumulators"], ("linears",), ()),
+        ("Adagrad", "RowWiseAdagrad", [], ("accumulators",), ("accumulators",)),
+        ("Adagrad", "Adadelta", [], ("accumulators", "updates"), None),
+        ("Momentum", "Lion", [], ("momenta",), ("momenta",)),
+        ("RMSProp", "CenteredRMSProp", ["ms", "mom"], ("mg",), ()),
+        ("Adagrad", "SGD", [], (), ("accumulators",)),
+        ("SGD", "Adagrad", [], ("accumulators",), ()),
+    ],
+)
+def test_what_became_of_slots_is_reported(old, new, kept, begun, dropped):
+    source = trained(getattr(optimizers, old)(0.5))
+    made = table(rule=getattr(optimizers, new)(0.5))
+    report = warm_start(made, source)
+    assert list(report.slots_kept) == kept
+    assert report.slots_new == begun
+    assert dropped is None or report.slots_dropped == dropped
+    np.testing.assert_array_equal(made[KEYS], source[KEYS])
+    fresh = table(rule=made.optimizer)
+    fresh.upsert(KEYS, source[KEYS])
+    of_made, of_fresh = made.export_slots()[1], fresh.export_slots()[1]
+    for slot in begun:
+        np.testing.assert_array_equal(of_made[slot], of_fresh[slot])
+
+
+def test_slots_are_left_out_where_that_is_asked_for():
+    report = warm_start(
+        table(rule=tfembed.Adagrad(0.5)),
+        trained(tfembed.Adagrad(0.5)),
+        slots=False,
+    )
+    assert report.slots_kept == {}
+    assert report.slots_dropped == ("accumulators",)
+
+
+def test_each_meaning_is_of_a_slot_that_there_is():
+    rules = {
+        one.rule_name: one
+        for one in vars(optimizers).values()
+        if isinstance(one, type) and hasattr(one, "rule_name")
+    }
+    for rule, slot in MEANINGS:
+        made = rules[rule](0.5)
+        assert slot in made.slot_names
+        assert slot not in made.row_wise_slots
+
+
+def lookup_and_embedding(words, **options):
+    lookup = keras.layers.StringLookup(vocabulary=words, **options)
+    embedding = keras.layers.Embedding(lookup.vocabulary_size(), 2)
+    embedding.build()
+    return lookup, embedding
+
+
+@pytest.mark.parametrize(
+    ("options", "left_out"),
+    [
+        ({}, ("'[UNK]'",)),
+        ({"num_oov_indices": 0}, ()),
+        (
+            {"mask_token": "", "num_oov_indices": 2},
+            ("''", "'[UNK]'", "'[UNK]'"),
+        ),
+    ],
+)
+def test_keras_lookup_and_embedding_become_a_table_of_strings(
+    options, left_out
+):
+    words = ["ann", "bob", "eve"]
+    lookup, embedding = lookup_and_embedding(words, **options)
+    new = table(key_dtype="string")
+    report = warm_start(new, (lookup, embedding))
+    np.testing.assert_array_equal(new[words], embedding(lookup(words)))
+    assert report.left_out == left_out
+    assert len(new) == 3
+
+
+def test_keras_embedding_alone_has_its_row_numbers_as_keys():
+    _, embedding = lookup_and_embedding(["ann"])
+    new = table()
+    warm_start(new, embedding)
+    np.testing.assert_array_equal(new[[0, 1]], embedding(np.array([0, 1])))
+
+
+def test_an_integer_lookup_gives_integers():
+    lookup = keras.layers.IntegerLookup(vocabulary=[40, 50])
+    embedding = keras.layers.Embedding(3, 2)
+    embedding.build()
+    new = table()
+    warm_start(new, (lookup, embedding))
+    np.testing.assert_array_equal(new[[40, 50]], embedding(np.array([1, 2])))
+
+
+def test_a_keras_model_file_gives_its_tables(tmp_path):
+    layer = de.keras.layers.Embedding(2, name="users")
+    model = keras.Sequential([keras.Input([1], dtype="int64"), layer])
+    layer.params.upsert(KEYS, ROWS)
+    model.save(tmp_path / "model.keras")
+    new = table()
+    warm_start(new, tmp_path / "model.keras")
+    np.testing.assert_array_equal(new[KEYS], ROWS)
+
+
+def frame_with_text():
+    return pandas.DataFrame({"a": ["x"], "b": [1.0]}, index=[1])
+
+
+@pytest.mark.parametrize(
+    ("options", "source", "error", "match"),
+    [
+        (
+            {},
+            (KEYS, ROWS[:, :1]),
+            "ArgumentError",
+            "`pad` must say.*last 1 col",
+        ),
+        ({"pad": "zeros"}, (KEYS, ROWS[:, :1]), "ArgumentError", "'zeros'"),
+        ({}, (KEYS, np.ones([3, 3])), "ArgumentError", "width 3.*has 2"),
+        ({}, (KEYS, ROWS[:2]), "ArgumentError", "one for each of its 3 keys"),
+        ({}, (KEYS, [["a", "b"]] * 3), "DtypeError", "must be numbers"),
+        ({}, ([1.5], ROWS[:1]), "DtypeError", "must be integers or strings"),
+        ({}, (["3", "x"], ROWS[:2]), "DtypeError", "b'x'.*`convert_keys`"),
+        ({}, 3, "ArgumentError", "must be a path"),
+        ({}, "nowhere/ckpt", "CheckpointError", "nowhere/ckpt"),
+        ({}, "nowhere.npz", "CheckpointError", "nowhere.npz"),
+        ({}, "nowhere.parquet", "CheckpointError", "nowhere.parquet"),
+        ({}, frame_with_text(), "ArgumentError", r"\['a'\] too"),
+        (
+            {"convert_keys": lambda keys: keys[:1]},
+            (KEYS, ROWS),
+            "ArgumentError",
+            "a key for each",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_a_row_changes(
+    options, source, error, match
+):
+    new = table()
+    new.upsert([3], [[8.0, 8.0]])
+    with pytest.raises(getattr(errors, error), match=match):
+        warm_start(new, source, **options)
+    assert len(new) == 1
+    np.testing.assert_array_equal(new[3], [8, 8])
+
+
+def test_keys_that_the_table_cannot_hold_are_refused_before_a_row_changes():
+    new = table(key_dtype="int32")
+    with pytest.raises(errors.DtypeError, match="int32"):
+        warm_start(new, (KEYS, ROWS))
+    assert len(new) == 0
+
+
+def test_more_rows_than_a_table_may_hold_are_refused():
+    new = table(max_size=2, eviction=tfembed.policies.SmallestNorm())
+    with pytest.raises(errors.ArgumentError, match="3 rows.*max_size=2"):
+        warm_start(new, (KEYS, ROWS))
+    assert len(new) == 0
+
+
+def test_a_damaged_file_is_refused_before_a_row_changes(tmp_path):
+    path = saved(filled(), tmp_path)
+    data = next(
+        one
+        for one in tmp_path.glob("*.data-*")
+        if ROWS.tobytes() in one.read_bytes()
+    )
+    content = bytearray(data.read_bytes())
+    at = content.find(ROWS.tobytes())
+    content[at] ^= 1
+    data.write_bytes(content)
+    new = table()
+    with pytest.raises(errors.CheckpointError):
+        warm_start(new, path)
+    assert len(new) == 0
+
+
+def test_a_layer_without_weights_is_told():
+    lookup = keras.layers.StringLookup(vocabulary=["a"])
+    with pytest.raises(errors.StateError, match="Build it"):
+        warm_start(
+            table(key_dtype="string"), (lookup, keras.layers.Embedding(2, 2))
+        )
+
+
+def test_a_table_with_a_vocabulary_is_assigned_to():
+    with pytest.raises(errors.UnsupportedError, match="assign"):
+        warm_start(tf.Variable(tf.zeros([4, 2])), (KEYS, ROWS))
+
+
+def test_in_a_function_it_is_refused():
+    new = table()
+    run = tf.function(lambda: warm_start(new, (KEYS, ROWS)), autograph=False)
+    with pytest.raises(errors.UnsupportedError, match="eager"):
+        run()

@@ -1,0 +1,1 @@
+"""Rows of other programs, files and tables, brought into tables."""

@@ -1,0 +1,277 @@
+"""Tables that begin with rows from elsewhere: `tfembed.checkpoint.warm_start`."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfembed import checks, errors
+from tfembed.dynamic_embedding.variables.variable import Variable
+from tfembed.inspection.saved_table import Chunk
+from tfembed.tables import HashTable, arguments
+from tfembed.transfer.row_source import RowSource, row_source
+from tfembed.transfer.slot_meanings import same_slots
+
+__all__ = ["WarmStart", "warm_start"]
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class WarmStart:
+    """The report of a warm start.
+
+    Attributes:
+      rows: how many were written.
+      padded_columns: the columns of each row that the source has not.
+      slots_kept: by slot of the table, the slot that it began as.
+      slots_new: slots of the table that began anew.
+      slots_dropped: slots of the source that the table has no use for.
+      left_out: rows of the source without a key, in words.
+    """
+
+    rows: int
+    padded_columns: int
+    slots_kept: dict[str, str]
+    slots_new: tuple[str, ...]
+    slots_dropped: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+def warm_start(
+    table: Any,
+    source: Any,
+    *,
+    name: str | None = None,
+    key: str = "key",
+    pad: Any = None,
+    convert_keys: Callable[[Array], Any] | None = None,
+    slots: bool = True,
+) -> WarmStart:
+    """Writes the rows of another table, file or program into a table.
+
+    The width, the update rule and the keys' dtype may be others than the
+    source's. Rows of other keys stay as they are; notes of policies begin anew.
+    Eager only.
+
+        tfembed.checkpoint.warm_start(
+            embedding.embedding_tables["users"], "run/ckpt-9", name="users",
+            pad="initial",
+        )
+
+    Args:
+      table: a HashTable or `dynamic_embedding.Variable`.
+      source: a path of a checkpoint (tfembed's, TFRA's, of
+        `tf.compat.v1.train.Saver` too), a SavedModel, a Keras file, raw TFRA
+        files, or a '.parquet', '.npz' or '.npy' file; (keys [n], rows [n,
+        width]); a dict of rows by key; a `pandas.DataFrame`; another table; a
+        Keras Embedding, whose keys are 0, 1, ...; or (StringLookup or
+        IntegerLookup, Embedding).
+      name: the table's in a file that has several.
+      key: the column of keys, of Parquet files and data frames.
+      pad: where the table is wider, what the columns behind the source's get: a
+        number, or "initial": what they are in the table, which for a new key is
+        its initial row.
+      convert_keys: (keys of the source) -> as many keys of the table: int64 [n],
+        or objects of bytes [n] for strings. None: integers become strings as
+        decimal text, and text that is decimal becomes integers.
+      slots: whether slots are kept that mean the same under both update rules
+        (`tfembed.transfer.slot_meanings`); the columns of a wider row, and other
+        slots, begin as those of a new row. The table must have its optimizer: of
+        a Variable, call `DynamicEmbeddingOptimizer.attach` first.
+
+    Returns:
+      A report of what was done.
+
+    Raises:
+      tfembed.errors.ArgumentError: another kind of source, wider rows than the
+        table's, `pad` is missing, more rows than `max_size`. Nothing is changed.
+      tfembed.errors.DtypeError: keys that do not become keys of the table, rows
+        that are not its numbers. Nothing is changed.
+      tfembed.errors.CheckpointError: a file that cannot be read. Damage that
+        only shows in the rows shows before the first is written.
+      tfembed.errors.UnsupportedError: another kind of table, no eager mode, or
+        a package that is missing.
+    """
+    own = _table(table)
+    found = row_source(source, name, key)
+    begin = _Beginning(own, found, pad, slots, convert_keys)
+    begin.check()
+    return begin.write()
+
+
+def _table(table: Any) -> HashTable:
+    if isinstance(table, Variable):
+        table = table.table
+    if not isinstance(table, HashTable):
+        raise errors.UnsupportedError(
+            "`table` must be a HashTable or a dynamic_embedding.Variable with "
+            f"rows of numbers; got {type(table).__name__}. Assign the rows of a "
+            "table with a vocabulary: `variable.assign(rows)`."
+        )
+    if not tf.executing_eagerly():
+        raise errors.UnsupportedError(
+            f"A warm start of table '{table.name}' runs in eager mode, outside "
+            "of tf.function. In graphs use dynamic_embedding.warm_start."
+        )
+    return table
+
+
+class _Beginning:
+    """One warm start: all is checked in a first pass, and written in another.
+
+    Args:
+      table: where rows go.
+      source: where they come from.
+      pad, slots, convert: of `warm_start`.
+    """
+
+    def __init__(
+        self,
+        table: HashTable,
+        source: RowSource,
+        pad: Any,
+        slots: bool,
+        convert: Callable[[Array], Any] | None,
+    ) -> None:
+        self._table = table
+        self._source = source
+        self._pad = pad
+        self._convert = convert
+        self._kept: dict[str, str] = {}
+        optimizer: Any = table.optimizer
+        if slots and optimizer is not None:
+            self._kept = same_slots(
+                optimizer.rule_text().split()[0],
+                dict(zip(table.slot_names, table.slot_widths, strict=True)),
+                source.rule,
+                source.slot_widths,
+            )
+
+    def check(self) -> None:
+        """Raises where a row could not be written."""
+        table, source = self._table, self._source
+        if source.width > table.dim:
+            raise errors.ArgumentError(
+                f"The rows of {source.what} have width {source.width}, and table "
+                f"'{table.name}' has {table.dim}: nothing says which columns to "
+                "leave out. Choose them in NumPy, and give (keys, rows)."
+            )
+        self._check_pad()
+        most = table.max_size
+        if most is not None and source.num_rows > most:
+            raise errors.ArgumentError(
+                f"{source.what} has {source.num_rows} rows, and table "
+                f"'{table.name}' holds max_size={most}. Choose rows, or make it "
+                "larger."
+            )
+        for chunk in source.chunks():
+            self._keys(chunk)
+            arguments.value_tensor(
+                self._as_own(chunk.rows[:1]), table.value_dtype, table.name
+            )
+
+    def _check_pad(self) -> None:
+        table, source = self._table, self._source
+        if self._pad == "initial" or (
+            self._pad is None and source.width == table.dim
+        ):
+            return
+        if checks.number(self._pad) is None:
+            raise errors.ArgumentError(
+                f"`pad` must say what the last {table.dim - source.width} "
+                f"columns of table '{table.name}', of width {table.dim}, begin "
+                f"as, since {source.what} has width {source.width}: 'initial' or "
+                f"a number; got {self._pad!r}."
+            )
+
+    def write(self) -> WarmStart:
+        """Writes all rows."""
+        written = 0
+        for chunk in self._source.chunks():
+            self._write(chunk)
+            written += len(chunk)
+        table = self._table
+        return WarmStart(
+            rows=written,
+            padded_columns=table.dim - self._source.width,
+            slots_kept=self._kept,
+            slots_new=tuple(s for s in table.slot_names if s not in self._kept),
+            slots_dropped=tuple(
+                s
+                for s in self._source.slot_widths
+                if s not in self._kept.values()
+            ),
+            left_out=self._source.left_out,
+        )
+
+    def _write(self, chunk: Chunk) -> None:
+        table = self._table
+        keys = self._keys(chunk)
+        rows = self._padded(keys, self._as_own(chunk.rows))
+        if table.optimizer is None or not table.slot_names:
+            table.upsert(keys, rows)
+            return
+        parts = [tf.cast(rows, tf.float32)]
+        starts = table.optimizer.slot_initial_values
+        for slot, width in zip(
+            table.slot_names, table.slot_widths, strict=True
+        ):
+            column = np.full([len(chunk), width], starts[slot], np.float32)
+            if slot in self._kept:
+                given = chunk.slots[self._kept[slot]]
+                column[:, : given.shape[1]] = given
+            parts.append(tf.constant(column))
+        table.write_trained(keys, tf.concat(parts, 1))
+
+    def _keys(self, chunk: Chunk) -> tf.Tensor:
+        """The keys of the table, in the order of the chunk's."""
+        table, keys = self._table, chunk.keys
+        if self._convert is not None:
+            keys = np.asarray(self._convert(keys))
+            if keys.shape != chunk.keys.shape:
+                raise errors.ArgumentError(
+                    f"`convert_keys` must give a key for each of "
+                    f"{list(chunk.keys.shape)}; got shape {list(keys.shape)}."
+                )
+        elif table.key_dtype == tf.string and keys.dtype != object:
+            keys = np.array([str(one).encode() for one in keys], object)
+        elif table.key_dtype != tf.string and keys.dtype == object:
+            keys = self._numbers(keys)
+        return arguments.key_tensor(keys, table.key_dtype, table.name)
+
+    def _numbers(self, keys: Array) -> Array:
+        for one in keys:
+            if not re.fullmatch(rb"-?\d{1,19}", one):
+                raise errors.DtypeError(
+                    f"The keys of table '{self._table.name}' are integers, and "
+                    f"key {one!r} of {self._source.what} is no decimal number. "
+                    "Say by `convert_keys` which integer a text becomes."
+                )
+        return np.array([int(one) for one in keys])
+
+    def _as_own(self, rows: Array) -> Array:
+        """Floats of any width as those of the table; others as they are."""
+        dtype = self._table.value_dtype
+        if dtype.is_floating and rows.dtype.kind == "f":
+            return rows.astype(dtype.as_numpy_dtype)
+        return rows
+
+    def _padded(self, keys: tf.Tensor, rows: Array) -> tf.Tensor:
+        table = self._table
+        values = arguments.value_tensor(rows, table.value_dtype, table.name)
+        missing = table.dim - rows.shape[1]
+        if not missing:
+            return values
+        if self._pad == "initial":
+            rest = table.lookup(keys)[0][:, rows.shape[1] :]
+        else:
+            rest = tf.cast(
+                tf.fill([len(rows), missing], self._pad), table.value_dtype
+            )
+        return tf.concat([values, rest], 1)
