@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tfembed import dynamic_embedding, errors, initializers
 from tfembed.config.custom_combiner import is_custom
+from tfembed.config.tables_by_config import TablesByConfig
 from tfembed.embedding import private
 from tfembed.embedding.engines.choice import (
     EngineChoice,
@@ -24,7 +25,6 @@ from tfembed.embedding.host.tables import HostTable, make_static_table
 from tfembed.embedding.plan import MAKING, EmbeddingPlan, PlanNames, make_plan
 from tfembed.embedding.private import Untracked
 from tfembed.embedding.replicas import Replicas, is_tpu
-from tfembed.embedding.tables_by_config import TablesByConfig
 from tfembed.embedding.xla.stack import check_rows
 from tfembed.embedding.xla.taped_shards import are_sharded
 

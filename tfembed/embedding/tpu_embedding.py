@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.config.tables_by_config import TablesByConfig
 from tfembed.embedding import private
 from tfembed.embedding.engines.choice import EngineChoices, choose_engines
 from tfembed.embedding.engines.engine import EngineOptions
@@ -30,7 +31,6 @@ from tfembed.embedding.steps.eager_calls import EagerCalls
 from tfembed.embedding.steps.pipeline import warn_of_early_flush
 from tfembed.embedding.steps.step_forms import RecentNames, StepForms, StepName
 from tfembed.embedding.steps.step_queue import QueueBound
-from tfembed.embedding.tables_by_config import TablesByConfig
 from tfembed.embedding.tpu.config_proto import config_proto
 from tfembed.embedding.tpu.plumbing import check_plumbing
 from tfembed.ops.private import is_recomputed
