@@ -221,31 +221,14 @@ class Estimator:
           ValueError: `steps` or `max_steps` is not positive, or both are
             given, or the task is not one that trains.
         """
-        if self.config.task_type in (TaskType.EVALUATOR, TaskType.PS):
-            raise ArgumentError(
-                "Train has been called wrong configuration. Please use "
-                "train_and_evaluate which calls proper API according to given "
-                f"configuration. The task is a '{self.config.task_type}'."
-            )
-        _check_steps(steps, max_steps)
-        if max_steps is not None:
-            trained = sessions.load_global_step_from_checkpoint_dir(
-                self._model_dir
-            )
-            if max_steps <= trained:
-                tf.compat.v1.logging.info(
-                    "Skipping training since max_steps has already saved. "
-                    "max_steps is %d, the checkpoint's step is %d.",
-                    max_steps,
-                    trained,
-                )
-                return self
+        if not self._has_to_train(steps, max_steps):
+            return self
         if self._config.is_chief:
             sessions.check_writable(self._model_dir)
         all_hooks = checked_hooks(hooks)
         all_hooks += self._convert_train_steps_to_hooks(steps, max_steps)
         loss = self._train_model(
-            input_fn, all_hooks, _checked_listeners(saving_listeners)
+            input_fn, all_hooks, checked_listeners(saving_listeners)
         )
         tf.compat.v1.logging.info("Loss for final step: %s.", loss)
         return self
@@ -334,7 +317,7 @@ class Estimator:
         with session:
             for batch in self._run_predictions(session, predictions, graph):
                 if yield_single_examples:
-                    yield from _examples(batch)
+                    yield from examples(batch)
                 else:
                     yield batch
 
@@ -423,6 +406,29 @@ class Estimator:
 
     # What follows are the parts of which the calls above are made. An
     # estimator that runs elsewhere (TPUEstimator) has some of its own.
+
+    def _has_to_train(self, steps: int | None, max_steps: int | None) -> bool:
+        """Checks the arguments; False where `max_steps` has been reached."""
+        if self.config.task_type in (TaskType.EVALUATOR, TaskType.PS):
+            raise ArgumentError(
+                "Train has been called wrong configuration. Please use "
+                "train_and_evaluate which calls proper API according to given "
+                f"configuration. The task is a '{self.config.task_type}'."
+            )
+        _check_steps(steps, max_steps)
+        if max_steps is not None:
+            trained = sessions.load_global_step_from_checkpoint_dir(
+                self._model_dir
+            )
+            if max_steps <= trained:
+                tf.compat.v1.logging.info(
+                    "Skipping training since max_steps has already saved. "
+                    "max_steps is %d, the checkpoint's step is %d.",
+                    max_steps,
+                    trained,
+                )
+                return False
+        return True
 
     def _call_input_fn(
         self,
@@ -824,7 +830,7 @@ class Estimator:
             features, None, ModeKeys.PREDICT, self.config
         )
         self._maybe_warm_start(checkpoint_path)
-        predictions = _with_keys(spec.predictions, predict_keys)
+        predictions = with_keys(spec.predictions, predict_keys)
         with sessions.explained_restore(checkpoint_path):
             session = tf.compat.v1.train.MonitoredSession(
                 session_creator=tf.compat.v1.train.ChiefSessionCreator(
@@ -1036,7 +1042,8 @@ def checked_hooks(hooks: Sequence[Any] | None) -> list[Any]:
     return hooks
 
 
-def _checked_listeners(listeners: Sequence[Any] | None) -> list[Any]:
+def checked_listeners(listeners: Sequence[Any] | None) -> list[Any]:
+    """Returns listeners as a list, each a CheckpointSaverListener."""
     listeners = list(listeners or [])
     for listener in listeners:
         if not isinstance(listener, tf.compat.v1.train.CheckpointSaverListener):
@@ -1047,7 +1054,7 @@ def _checked_listeners(listeners: Sequence[Any] | None) -> list[Any]:
     return listeners
 
 
-def _with_keys(
+def with_keys(
     predictions: Any, predict_keys: str | Sequence[str] | None
 ) -> Any:
     """Returns the predictions that are asked for."""
@@ -1071,7 +1078,7 @@ def _with_keys(
     return asked
 
 
-def _examples(batch: Any) -> Iterator[Any]:
+def examples(batch: Any) -> Iterator[Any]:
     """Yields a batch's examples."""
     if not isinstance(batch, dict):
         yield from batch

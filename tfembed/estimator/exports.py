@@ -331,12 +331,35 @@ def write_saved_model(
     Returns:
       The new folder's path.
     """
+
+    def write(folder: Any) -> None:
+        builder = tf.compat.v1.saved_model.Builder(folder)
+        add_graphs(builder)
+        builder.save(as_text)
+
+    return write_folder(export_dir_base, write, assets_extra=assets_extra)
+
+
+def write_folder(
+    export_dir_base: Any,
+    write: Callable[[Any], None],
+    *,
+    assets_extra: Mapping[str, str] | None,
+) -> bytes:
+    """Makes a new folder, named by the time, which appears when it is whole.
+
+    Args:
+      export_dir_base: The folder in which the new one is made.
+      write: Writes into the folder that it is given.
+      assets_extra: Files to copy, by their path under `assets.extra`.
+
+    Returns:
+      The new folder's path.
+    """
     export_dir = get_timestamped_export_dir(export_dir_base)
     unfinished = get_temp_export_dir(export_dir)
     try:
-        builder = tf.compat.v1.saved_model.Builder(unfinished)
-        add_graphs(builder)
-        builder.save(as_text)
+        write(unfinished)
         for relative, source in (assets_extra or {}).items():
             target = os.path.join(  # noqa: PTH118 - may be gs:
                 tf.compat.as_bytes(unfinished),

@@ -64,7 +64,7 @@ def call_with_keras_layers(
     """
     graph = tf.compat.v1.get_default_graph()
     first = len(graph.get_operations())
-    with private.fresh_keras_state(), _seeded(seed):
+    with private.fresh_keras_state(), seeded(seed):
         try:
             spec = call()
         except (RuntimeError, ValueError) as error:
@@ -101,7 +101,7 @@ def call_with_keras_layers(
 
 
 @contextlib.contextmanager
-def _seeded(seed: int | None) -> Iterator[None]:
+def seeded(seed: int | None) -> Iterator[None]:
     """Seeds Python's random numbers, from which Keras draws its seeds."""
     if seed is None:
         yield

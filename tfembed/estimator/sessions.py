@@ -39,9 +39,10 @@ def load_global_step_from_checkpoint_dir(model_dir: str) -> int:
     if not latest:
         return 0
     reader = tf.train.load_checkpoint(latest)
-    if not reader.has_tensor("global_step"):
-        return 0
-    return int(reader.get_tensor("global_step"))
+    for name in ("global_step", "global_step/.ATTRIBUTES/VARIABLE_VALUE"):
+        if reader.has_tensor(name):
+            return int(reader.get_tensor(name))
+    return 0
 
 
 def check_writable(model_dir: str) -> None:
@@ -107,7 +108,7 @@ def training_session(
     Raises:
       ValueError: There are listeners, and nothing saves checkpoints.
     """
-    with _stopping_at_sigterm() as sigterm_hook:
+    with stopping_at_sigterm() as sigterm_hook:
         worker_hooks = [*hooks, *spec.training_hooks, sigterm_hook]
         _add_saver(config, spec)
         chief_hooks = _saver_hooks(
@@ -304,7 +305,7 @@ class _SigtermHook(tf.compat.v1.train.SessionRunHook):
 
 
 @contextlib.contextmanager
-def _stopping_at_sigterm() -> Iterator[_SigtermHook]:
+def stopping_at_sigterm() -> Iterator[_SigtermHook]:
     """Holds SIGTERM back until training has saved a checkpoint.
 
     Afterwards the handler that was there before runs; without one, SystemExit

@@ -94,9 +94,14 @@ def make(
 
 
 def trained(steps, batch=16):
-    """Weight and bias after steps of gradient descent, in float64."""
+    """Weight and bias after steps of gradient descent, in float64.
+
+    Args:
+      steps: How many, or the numbers of their batches.
+      batch: The rows of a step.
+    """
     weight, bias = np.zeros((3, 1)), np.zeros(1)
-    for step in range(steps):
+    for step in range(steps) if isinstance(steps, int) else steps:
         rows = np.arange(step * batch, (step + 1) * batch) % len(X)
         x, y = X[rows].astype(np.float64), Y[rows]
         error = 2 * (x @ weight + bias - y) / batch

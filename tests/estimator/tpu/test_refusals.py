@@ -467,12 +467,3 @@ def test_queues_are_refused_where_the_host_would_loop(tmp_path, monkeypatch):
     monkeypatch.setattr(input_pipeline, "WRAP_INPUT_FN_INTO_WHILE_LOOP", True)
     with pytest.raises(errors.StateError, match="more QueueRunners"):
         replica_model.make(tmp_path).train(queues, steps=1)
-
-
-def test_a_model_in_place_of_a_model_fn_is_refused(tmp_path):
-    with pytest.raises(errors.UnsupportedError, match="inside of a model_fn"):
-        tpu.TPUEstimator(
-            model=lambda params: None,
-            config=tpu.RunConfig(model_dir=str(tmp_path)),
-            train_batch_size=8,
-        )

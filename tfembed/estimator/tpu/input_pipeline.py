@@ -122,7 +122,7 @@ class InputPipeline:
             count = self._plan.replicas_per_invocation
             if pipeline == InputPipelineConfig.BROADCAST:
                 return [batch] * count
-            return self._split(batch, count)
+            return split_batch(batch, count, self._batch_axis)
 
     def _place(self, index: int) -> tuple[int, str]:
         """Returns the host of a call, and the scope of the ops it makes."""
@@ -232,39 +232,6 @@ class InputPipeline:
                 for batch in batches
             ]
 
-    def _split(self, batch: ReplicaBatch, count: int) -> list[ReplicaBatch]:
-        """Deals a host's batch to its replicas."""
-        if count == 1:
-            return [batch]
-        fields = {"features": batch.features, "labels": batch.labels}
-        tensors = tf.nest.flatten(fields)
-        axes = self._batch_axis or [0] * len(tensors)
-        if len(axes) != len(tensors):
-            raise errors.ArgumentError(
-                f"batch_axis must have one number for each of the "
-                f"{len(tensors)} tensors of features and labels; got "
-                f"{list(axes)}."
-            )
-        parts = [
-            _split_tensor(tensor, axis, count)
-            for tensor, axis in zip(tensors, axes)
-        ]
-        masks = (
-            [None] * count
-            if batch.mask is None
-            else tf.split(batch.mask, count)
-        )
-        return [
-            ReplicaBatch(
-                **tf.nest.pack_sequence_as(
-                    fields, [tensor[i] for tensor in parts]
-                ),
-                mask=masks[i],
-                stopping=batch.stopping,
-            )
-            for i in range(count)
-        ]
-
     def _refuse_queues(self) -> None:
         runners = tf.compat.v1.GraphKeys.QUEUE_RUNNERS
         if not tf.compat.v1.get_collection(runners):
@@ -303,6 +270,47 @@ def _tensors_of(batches: list[ReplicaBatch]) -> list[Any]:
             (batch.features, batch.labels), expand_composites=True
         )
         if tensor is not None
+    ]
+
+
+def split_batch(
+    batch: ReplicaBatch, count: int, batch_axis: Sequence[int] | None
+) -> list[ReplicaBatch]:
+    """Deals a host's batch to its replicas.
+
+    Args:
+      batch: The batch.
+      count: How many replicas.
+      batch_axis: For each tensor, the dimension that is dealt; None: the first.
+
+    Raises:
+      tfembed.errors.ArgumentError: (also ValueError) it cannot be dealt evenly.
+    """
+    if count == 1:
+        return [batch]
+    fields = {"features": batch.features, "labels": batch.labels}
+    tensors = tf.nest.flatten(fields)
+    axes = batch_axis or [0] * len(tensors)
+    if len(axes) != len(tensors):
+        raise errors.ArgumentError(
+            f"batch_axis must have one number for each of the "
+            f"{len(tensors)} tensors of features and labels; got "
+            f"{list(axes)}."
+        )
+    parts = [
+        _split_tensor(tensor, axis, count)
+        for tensor, axis in zip(tensors, axes)
+    ]
+    masks = (
+        [None] * count if batch.mask is None else tf.split(batch.mask, count)
+    )
+    return [
+        ReplicaBatch(
+            **tf.nest.pack_sequence_as(fields, [tensor[i] for tensor in parts]),
+            mask=masks[i],
+            stopping=batch.stopping,
+        )
+        for i in range(count)
     ]
 
 

@@ -69,7 +69,7 @@ class PaddingSignals:
         Returns:
           The padding mask, features and labels.
         """
-        real = _count_rows(features)
+        real = count_rows(features)
         fits = tf.debugging.assert_greater_equal(
             batch_size,
             real,
@@ -152,7 +152,7 @@ def _pad_ragged(
     return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
 
 
-def _count_rows(features: Any) -> Any:
+def count_rows(features: Any) -> Any:
     """Returns the rows of a batch, by its first tensor; dense ones first."""
     tensors = tf.nest.flatten(features)
     for tensor in tensors:
@@ -313,13 +313,19 @@ def pad_dataset(
         count = None if is_endless else num_batches - 1
         source = dataset
         if is_endless:  # A host without data takes part, with rows of zeros.
-            source = dataset.concatenate(_zeros(dataset, batch_size))
+            nothing = zeros(dataset.element_spec, batch_size)
+            source = dataset.concatenate(tf.data.Dataset.from_tensors(nothing))
         padded = padded.concatenate(source.take(1).map(add(True)).repeat(count))
     return padded
 
 
-def _zeros(dataset: Any, batch_size: int) -> Any:
-    """Returns a dataset of one batch of zeros, formed as those of `dataset`."""
+def zeros(specs: Any, batch_size: int) -> Any:
+    """Returns a batch of zeros.
+
+    Args:
+      specs: Nested specs of its tensors, such as a dataset's `element_spec`.
+      batch_size: The rows, where a spec does not tell.
+    """
 
     def of(spec: Any) -> Any:
         if not hasattr(spec, "shape"):  # As None, which labels may be.
@@ -345,8 +351,7 @@ def _zeros(dataset: Any, batch_size: int) -> Any:
             )
         return tf.zeros(dims, spec.dtype)
 
-    batch = tf.nest.map_structure(of, dataset.element_spec)
-    return tf.data.Dataset.from_tensors(batch)
+    return tf.nest.map_structure(of, specs)
 
 
 def _static_rows(structure: Any) -> int | None:
@@ -359,6 +364,15 @@ def _static_rows(structure: Any) -> int | None:
     if not sizes or None in sizes:
         return None
     return int(sizes[0])
+
+
+def first_rows(tensor: Any, rows: Any) -> Any:
+    """Returns the first rows of a dense, sparse or ragged batch; None of None."""
+    if isinstance(tensor, tf.SparseTensor):
+        shape = tensor.dense_shape
+        size = tf.concat([[tf.cast(rows, tf.int64)], shape[1:]], 0)
+        return tf.sparse.slice(tensor, tf.zeros_like(shape), size)
+    return None if tensor is None else tensor[:rows]
 
 
 class FeaturesWithPadding(dict[str, Any]):

@@ -1,0 +1,443 @@
+"""Training, evaluation, prediction and export of a model object."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.estimator import exports, sessions, summaries
+from tfembed.estimator.embeddings.config_spec import EmbeddingConfigSpec
+from tfembed.estimator.models.model_state import ModelState
+from tfembed.estimator.models.replica_input import ReplicaInput
+from tfembed.estimator.models.served_model import ServedModel
+from tfembed.estimator.spec import ModeKeys
+from tfembed.estimator.tpu import iterations
+from tfembed.estimator.tpu.context import (
+    DeploymentContext,
+    ModeContext,
+    TPUContext,
+)
+
+# Calls an input_fn for a mode's context, with the user's params.
+InputCall = Callable[[Callable[..., Any], ModeContext, TPUContext], Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelParts:
+    """Holds what a TPUEstimator gives the runs of its model.
+
+    Attributes:
+      make_model: Returns a model of the user's params.
+      params: A copy of the user's params for each call.
+      context: The sizes and systems of all modes.
+      call_input_fn: Calls an input_fn.
+      batch_axis: As `TPUEstimator`'s.
+      embedding_spec: The tables beside the model's own; None without.
+      warm_start_from: The path of a checkpoint to begin with; None without.
+    """
+
+    make_model: Callable[..., Any]
+    params: Callable[[ModeContext], Any]
+    context: DeploymentContext
+    call_input_fn: InputCall
+    batch_axis: Sequence[int] | None = None
+    embedding_spec: EmbeddingConfigSpec | None = None
+    warm_start_from: str | None = None
+
+
+class ModelRuns:
+    """Runs a model object under a strategy, with an estimator's calls.
+
+    A model is made once for training, and once for evaluation and prediction.
+    Each call begins with the latest checkpoint.
+
+    Args:
+      parts: The functions and settings of the estimator.
+    """
+
+    def __init__(self, parts: ModelParts) -> None:
+        self._parts = parts
+        self._config = parts.context.config
+        self._states: dict[str, ModelState] = {}
+
+    def train(
+        self,
+        input_fn: Callable[..., Any],
+        *,
+        steps: int | None,
+        max_steps: int | None,
+        listeners: Sequence[Any],
+        callbacks: Sequence[Any],
+    ) -> Any:
+        """Trains from the latest checkpoint on; returns the last loss."""
+        context = self._context(ModeKeys.TRAIN)
+        sessions.check_writable(self._config.model_dir)
+        inputs = self._inputs(input_fn, context)
+        state = self._state(context, inputs)
+        saved = state.latest_checkpoint()
+        self._begin(state, saved)
+        state.save_input(
+            inputs.iterators if self._config.save_input_state else (), saved
+        )
+        run = _Training(state, self._config, listeners, callbacks)
+        goal = max_steps
+        if steps is not None:
+            goal = state.step + steps
+        with sessions.stopping_at_sigterm() as sigterm:
+            return run.until(inputs.iterators, goal, sigterm)
+
+    def evaluate(
+        self,
+        input_fn: Callable[..., Any],
+        *,
+        steps: int | None,
+        checkpoint: str | None,
+        callbacks: Sequence[Any],
+        output_dir: str,
+    ) -> dict[str, Any]:
+        """Evaluates a checkpoint; returns the results by name."""
+        context = self._context(ModeKeys.EVAL)
+        inputs = self._inputs(input_fn, context)
+        state = self._state(context, inputs)
+        checkpoint = checkpoint or state.latest_checkpoint()
+        self._begin(state, checkpoint)
+        state.model.reset_metrics()
+        total, rows, done = 0.0, 0.0, 0
+        tell = _Callbacks(callbacks, state.model.model, "test")
+        tell("begin")
+        while steps is None or done < steps:
+            try:
+                loss, real = state.evaluate(inputs.iterators)
+            except tf.errors.OutOfRangeError:
+                break
+            real = float(real)
+            if not real:
+                break  # Every host's data have ended.
+            total, rows, done = total + float(loss), rows + real, done + 1
+            tell("batch_end", done, {"loss": total / rows})
+        results: dict[str, Any] = {
+            name: np.asarray(value)[()]
+            for name, value in state.model.metrics().items()
+        }
+        results["loss"] = (
+            np.float32(total / rows) if rows else np.float32("nan")
+        )
+        results["global_step"] = np.int64(state.step)
+        tell("end", results)
+        step = state.step
+        with tf.Graph().as_default():  # The writers are those of graphs.
+            summaries.write_dict_to_summary(output_dir, results, step)
+            if checkpoint:
+                summaries.write_checkpoint_path(output_dir, checkpoint, step)
+        return results
+
+    def predict(
+        self,
+        input_fn: Callable[..., Any],
+        *,
+        checkpoint: str | None,
+        callbacks: Sequence[Any],
+    ) -> Iterator[Any]:
+        """Yields the predictions of batches."""
+        context = self._context(ModeKeys.PREDICT)
+        inputs = self._inputs(input_fn, context)
+        state = self._state(context, inputs)
+        self._begin(state, checkpoint or state.latest_checkpoint())
+        tell = _Callbacks(callbacks, state.model.model, "predict")
+        tell("begin")
+        done = 0
+        while True:
+            try:
+                predictions, masks = state.predict(inputs.iterators)
+            except tf.errors.OutOfRangeError:
+                break
+            if not any(np.any(mask.numpy() == 0) for mask in masks):
+                break
+            done += 1
+            tell("batch_end", done, {"outputs": predictions})
+            yield _real_rows(predictions, masks)
+        tell("end")
+
+    def export(
+        self,
+        export_dir_base: str,
+        receiver_fn: Callable[[], Any],
+        *,
+        assets_extra: Mapping[str, str] | None,
+        checkpoint: str | None,
+    ) -> bytes:
+        """Writes a SavedModel that serves the model of a checkpoint."""
+        config = self._config
+        checkpoint = exports.checkpoint_to_export(
+            checkpoint,
+            tf.train.latest_checkpoint(config.model_dir),
+            self._parts.warm_start_from,
+            config.model_dir,
+        )
+        context = self._parts.context.in_mode(ModeKeys.PREDICT)
+        served = ServedModel(
+            lambda: self._parts.make_model(self._parts.params(context)),
+            self._parts.embedding_spec,
+            receiver_fn,
+        )
+        return exports.write_folder(
+            export_dir_base,
+            lambda folder: served.save(folder, checkpoint),
+            assets_extra=assets_extra,
+        )
+
+    def _context(self, mode: str) -> ModeContext:
+        if not tf.executing_eagerly():
+            raise errors.StateError(
+                "A model object runs in eager mode; it is off here. Call the "
+                "estimator outside of graphs, and leave out "
+                "tf.compat.v1.disable_eager_execution()."
+            )
+        context = self._parts.context.in_mode(mode)
+        if context.model_parallelism_enabled:
+            raise errors.UnsupportedError(
+                "A model object has one core for each replica; got "
+                "TPUConfig(num_cores_per_replica="
+                f"{self._config.tpu_config.num_cores_per_replica}). Leave it "
+                "out, or give a model_fn."
+            )
+        context.validate()
+        return context
+
+    def _inputs(
+        self, input_fn: Callable[..., Any], context: ModeContext
+    ) -> ReplicaInput:
+        return ReplicaInput(
+            lambda user: self._parts.call_input_fn(input_fn, context, user),
+            context,
+            self._parts.batch_axis,
+            is_static=context.system.is_strict
+            or self._parts.embedding_spec is not None,
+        )
+
+    def _state(self, context: ModeContext, inputs: ReplicaInput) -> ModelState:
+        """Returns the model of a mode, made at the first call."""
+        # Evaluation and prediction share a model, unless it has tables, whose
+        # batches have one size.
+        key = context.mode
+        if key == ModeKeys.PREDICT and self._parts.embedding_spec is None:
+            key = ModeKeys.EVAL
+        key = f"{key}, on CPU: {context.is_running_on_cpu}"
+        if key not in self._states:
+            params = self._parts.params(context)
+            self._states[key] = ModelState(
+                lambda: self._parts.make_model(params),
+                context,
+                self._parts.embedding_spec,
+            )
+        state = self._states[key]
+        state.build(inputs)
+        return state
+
+    def _begin(self, state: ModelState, checkpoint: str | None) -> None:
+        warm = self._parts.warm_start_from
+        if checkpoint:
+            if warm:
+                tf.compat.v1.logging.info(
+                    "No warm start: the variables come from checkpoint %s.",
+                    checkpoint,
+                )
+            state.restore(checkpoint)
+        elif warm:
+            tf.compat.v1.logging.info("Warm-starting from %s.", warm)
+            state.restore(warm, step_too=False)
+        else:
+            tf.compat.v1.logging.info(
+                "No checkpoint in %s: the model begins with its initial values.",
+                self._config.model_dir,
+            )
+
+
+class _Callbacks:
+    """Tells Keras callbacks, or objects with some of their methods.
+
+    Args:
+      callbacks: The objects.
+      model: The model; its `stop_training` ends training.
+      kind: "train", "test" or "predict".
+    """
+
+    def __init__(self, callbacks: Sequence[Any], model: Any, kind: str) -> None:
+        self._callbacks = list(callbacks)
+        self._kind = kind
+        for callback in self._callbacks:
+            if hasattr(callback, "set_model"):
+                callback.set_model(model)
+
+    def __call__(self, moment: str, *values: Any) -> None:
+        """Calls `on_<kind>_<moment>` of those that have it."""
+        for callback in self._callbacks:
+            method = getattr(callback, f"on_{self._kind}_{moment}", None)
+            if method is not None:
+                method(*values)
+
+
+class _Training:
+    """Loops of training, and what happens between two of them."""
+
+    def __init__(
+        self,
+        state: ModelState,
+        config: Any,
+        listeners: Sequence[Any],
+        callbacks: Sequence[Any],
+    ) -> None:
+        self._state = state
+        self._config = config
+        self._listeners = list(listeners)
+        self._model = state.model.model
+        self._tell = _Callbacks(callbacks, self._model, "train")
+        self._manager = state.manager(config)
+        self._length = iterations.parse_iterations_per_loop(
+            config.tpu_config.iterations_per_loop
+        )
+        self._guess = iterations.IterationCountEstimator()
+        self._saved: tuple[int, float] = (-1, 0.0)
+        self._logged: tuple[int, float] | None = None
+        self._stops = False
+        self._writer = tf.summary.create_file_writer(config.model_dir)
+
+    def until(
+        self, iterators: Sequence[Any], goal: int | None, sigterm: Any
+    ) -> Any:
+        """Trains up to a step, or to the end of the data."""
+        loss, first = None, self._state.step
+        for listener in self._listeners:
+            listener.begin()
+        self._model.stop_training = False
+        self._tell("begin")
+        self._save(always=self._config.save_checkpoints_steps is not None)
+        with self._writer.as_default(step=self._state.global_step):
+            while not self._stops and (goal is None or self._state.step < goal):
+                before = self._state.step
+                found, ended = self._loop(iterators, goal)
+                if self._state.step > before:
+                    loss = found
+                    self._after_loop(before, loss, goal)
+                if ended:
+                    break
+                if sigterm.came:
+                    tf.compat.v1.logging.info(
+                        "SIGTERM came: training saves a checkpoint and stops."
+                    )
+                    break
+                self._stops |= bool(self._model.stop_training)
+        self._end(goal, first)
+        return loss
+
+    def _loop(
+        self, iterators: Sequence[Any], goal: int | None
+    ) -> tuple[float | None, bool]:
+        """Runs a loop; returns its last loss, and whether the data ended."""
+        count = self._length.value
+        if self._length.unit != "count":
+            count = self._guess.get(self._length.value)
+        if goal is not None:
+            count = min(count, goal - self._state.step)
+        began, before = time.perf_counter(), self._state.step
+        ended = False
+        try:
+            self._state.train(iterators, count)
+        except tf.errors.OutOfRangeError:
+            ended = True
+        made = self._state.step - before
+        self._guess.update(time.perf_counter() - began, made)
+        return float(self._state.last_loss), ended
+
+    def _after_loop(self, before: int, loss: Any, goal: int | None) -> None:
+        step = self._state.step
+        if math.isnan(loss):
+            raise tf.compat.v1.train.NanLossDuringTrainingError()
+        self._log(loss, goal)
+        every = self._config.save_summary_steps
+        if every and (before == 0 or before // every != step // every):
+            tf.summary.scalar("loss", loss, step=step)
+        self._tell("batch_end", step, {"loss": loss})
+        self._save()
+
+    def _log(self, loss: Any, goal: int | None) -> None:
+        every, step = self._config.log_step_count_steps, self._state.step
+        if every is None or (self._logged and step - self._logged[0] < every):
+            return
+        line = f"loss = {loss:.6g}, step = {step}"
+        line += "" if goal is None else f" of {goal}"
+        now = time.perf_counter()
+        if self._logged:
+            seconds = max(now - self._logged[1], 1e-9)
+            speed = (step - self._logged[0]) / seconds
+            line += f" ({seconds:.3f} sec, {speed:.4g} steps/sec"
+            size = self._state.global_batch_size
+            if size is not None:
+                line += f", {speed * size:.4g} examples/sec"
+            line += ")"
+        tf.compat.v1.logging.info(line)
+        self._logged = step, now
+
+    def _save(self, *, always: bool = False, is_last: bool = False) -> None:
+        """Saves a checkpoint if one is due, and tells the listeners."""
+        step, now = self._state.step, time.time()
+        last_step, last_time = self._saved
+        steps = self._config.save_checkpoints_steps
+        seconds = self._config.save_checkpoints_secs
+        if not (steps or seconds) or step == last_step:
+            return
+        is_due = (
+            always
+            or is_last
+            or last_step < 0
+            or bool(steps and step - last_step >= steps)
+            or bool(seconds and now - last_time >= seconds)
+        )
+        if not is_due:
+            return
+        for listener in self._listeners:
+            listener.before_save(None, step)
+        path = self._manager.save(checkpoint_number=step)
+        tf.compat.v1.logging.info("Saved the checkpoint %s.", path)
+        self._saved = step, now
+        for listener in self._listeners:
+            self._stops |= bool(listener.after_save(None, step))
+
+    def _end(self, goal: int | None, first: int) -> None:
+        step = self._state.step
+        self._save(is_last=True)
+        self._writer.flush()
+        for listener in self._listeners:
+            listener.end(None, step)
+        self._tell("end", {})
+        if step == first:
+            tf.compat.v1.logging.warn(
+                "Training with estimator made no steps. Perhaps input is empty"
+                " or misspecified."
+            )
+        elif goal is not None and step < goal:
+            tf.compat.v1.logging.info(
+                "Training ended at step %d, before step %d that was asked "
+                "for: the input ended, or a callback stopped it.",
+                step,
+                goal,
+            )
+
+
+def _real_rows(predictions: Sequence[Any], masks: Sequence[Any]) -> Any:
+    """Returns the replicas' rows of data, one after the other."""
+    rows = [mask.numpy() == 0 for mask in masks]
+
+    def joined(*parts: Any) -> Any:
+        return np.concatenate(
+            [part.numpy()[real] for part, real in zip(parts, rows)]
+        )
+
+    return tf.nest.map_structure(joined, *predictions)

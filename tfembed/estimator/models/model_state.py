@@ -1,0 +1,384 @@
+"""A model under a strategy: its variables, its steps, its checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.estimator.embeddings.config_spec import EmbeddingConfigSpec
+from tfembed.estimator.keras_layers import seeded
+from tfembed.estimator.models.model_tables import ModelTables
+from tfembed.estimator.models.replica_input import ReplicaInput
+from tfembed.estimator.models.trained_model import model_of
+from tfembed.estimator.spec import ModeKeys
+from tfembed.estimator.tpu import padding
+from tfembed.estimator.tpu.config import InputPipelineConfig, RunConfig
+from tfembed.estimator.tpu.context import ModeContext
+from tfembed.estimator.tpu.input_pipeline import ReplicaBatch
+
+
+class ModelState:
+    """A model, made once under the strategy of its mode, and its functions.
+
+    Args:
+      make_model: Makes the model.
+      context: That of the mode.
+      spec: The tables beside the model's own; None without.
+
+    Attributes:
+      model: The `TrainedModel`.
+      global_step: The variable that counts training's steps.
+      last_loss: The variable with the loss of the last step.
+      global_batch_size: The rows of a step; None where that is not known.
+    """
+
+    def __init__(
+        self,
+        make_model: Callable[[], Any],
+        context: ModeContext,
+        spec: EmbeddingConfigSpec | None,
+    ) -> None:
+        self._context = context
+        self.global_batch_size = context.plan.global_batch_size
+        self._is_broadcast = (
+            context.plan.pipeline == InputPipelineConfig.BROADCAST
+        )
+        self._strategy = _strategy_for(context)
+        self.global_step = tf.Variable(
+            0, dtype=tf.int64, trainable=False, name="global_step"
+        )
+        self.last_loss = tf.Variable(0.0, trainable=False)
+        with seeded(context.config.tf_random_seed), self._strategy.scope():
+            self.model = model_of(make_model())
+            self._tables = (
+                None if spec is None else ModelTables(spec, self.global_step)
+            )
+        self._input: tuple[Any, ...] = ()
+        self._is_built = False
+        self._has_trained = hasattr(self.model.optimizer, "build")
+        # One step is a function of its own, so that all of it waits for its
+        # batches: a step without data changes no variable.
+        self._one_step = tf.function(self._train_once)
+        self._first_step = tf.function(self._take_and_train)
+        self._loop = tf.function(self._train_loop)
+        self.evaluate = tf.function(self._evaluate_once)
+        self.predict = tf.function(self._predict_once)
+
+    @property
+    def step(self) -> int:
+        """The global step."""
+        return int(self.global_step.numpy())
+
+    @property
+    def has_tables(self) -> bool:
+        """Whether there are tables beside the model's own."""
+        return self._tables is not None
+
+    def build(self, inputs: ReplicaInput) -> None:
+        """Makes all variables, and has the functions take this input."""
+        self._inputs = inputs
+        if self._is_built:
+            return
+        batches = [inputs.example()] * self._context.plan.num_replicas
+        with seeded(self._context.config.tf_random_seed):
+            self._strategy.run(
+                self._build_in_replica,
+                (self._distributed(batches, training=False),),
+            )
+            self.model.reset_metrics()
+            optimizer = self.model.optimizer
+            if self._context.mode == ModeKeys.TRAIN and self._has_trained:
+                with self._strategy.scope():
+                    optimizer.build(self.model.trainable_variables)
+        self._is_built = True
+
+    def latest_checkpoint(self) -> str | None:
+        """Returns the path of the latest checkpoint; None without one."""
+        latest: str | None = tf.train.latest_checkpoint(
+            self._context.config.model_dir
+        )
+        return latest
+
+    def manager(self, config: RunConfig) -> Any:
+        """Returns what saves checkpoints."""
+        objects = self._objects()
+        if self._input:
+            objects["input"] = list(self._input)
+        return tf.train.CheckpointManager(
+            tf.train.Checkpoint(**objects),
+            config.model_dir,
+            max_to_keep=config.keep_checkpoint_max or None,
+            keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours,
+            checkpoint_name="model.ckpt",
+        )
+
+    def save_input(
+        self, iterators: Sequence[Any], checkpoint: str | None
+    ) -> None:
+        """Has checkpoints hold the input's position, and goes on from one.
+
+        Args:
+          iterators: Those of the input; none: nothing is saved of it.
+          checkpoint: Where training goes on; None: at the beginning.
+        """
+        self._input = tuple(iterators)
+        if self._input and checkpoint:
+            saved = tf.train.Checkpoint(input=list(self._input))
+            saved.restore(checkpoint).expect_partial()
+
+    def restore(self, checkpoint: str, *, step_too: bool = True) -> None:
+        """Gives the variables a checkpoint's values.
+
+        Args:
+          checkpoint: Its path.
+          step_too: Whether training goes on at its step, with its slots; else
+            the model's and the tables' rows alone have its values.
+
+        Raises:
+          tfembed.errors.CheckpointError: (also ValueError) it is of another
+            model.
+        """
+        objects = self._objects()
+        if not step_too:
+            objects.pop("optimizer")
+            objects.pop("global_step")
+        elif self._context.mode != ModeKeys.TRAIN:
+            objects.pop("optimizer")
+        saver = tf.train.Checkpoint(**objects)
+        try:
+            status = saver.restore(checkpoint)
+            status.assert_existing_objects_matched().expect_partial()
+        except (AssertionError, ValueError, tf.errors.OpError) as error:
+            saved = [name for name, _ in tf.train.list_variables(checkpoint)]
+            raise errors.CheckpointError(
+                f"Checkpoint '{checkpoint}' is not of this model: {error}. It "
+                f"has {saved[:10]}. Give another model_dir, or start from it "
+                "by warm_start_from."
+            ) from error
+
+    def train(self, iterators: Sequence[Any], count: int) -> None:
+        """Makes some steps.
+
+        Raises:
+          tf.errors.OutOfRangeError: the data end before; the steps until then
+            are made, and counted in `global_step`.
+        """
+        if not self._has_trained:
+            # Such an optimizer makes its slots in the first step.
+            self._first_step(iterators)
+            self._has_trained = True
+            count -= 1
+        if count:
+            self._loop(iterators, tf.constant(count))
+
+    def _objects(self) -> dict[str, Any]:
+        """Returns what a checkpoint has, by name."""
+        objects = {
+            "model": self.model.model,
+            "optimizer": self.model.optimizer,
+            "global_step": self.global_step,
+        }
+        if self._tables is not None:
+            objects["embedding"] = self._tables.embedding
+        return objects
+
+    def _train_loop(self, iterators: Sequence[Any], count: Any) -> None:
+        def body(i: Any) -> tuple[Any]:
+            self._one_step(self._fields(iterators))
+            return (i + 1,)
+
+        tf.while_loop(lambda i: i < count, body, (tf.constant(0),))
+
+    def _take_and_train(self, iterators: Sequence[Any]) -> None:
+        self._one_step(self._fields(iterators))
+
+    def _fields(self, iterators: Sequence[Any]) -> list[dict[str, Any]]:
+        """Takes a batch for each replica."""
+        return [_fields(batch) for batch in self._inputs.take(iterators)]
+
+    def _train_once(self, batches: list[dict[str, Any]]) -> None:
+        values = self._distributed(
+            [ReplicaBatch(**{"labels": None, **each}) for each in batches],
+            training=True,
+        )
+        losses = self._strategy.run(self._train_in_replica, (values,))
+        loss = self._strategy.reduce(
+            tf.distribute.ReduceOp.SUM, losses, axis=None
+        )
+        with tf.control_dependencies([loss]):
+            self.global_step.assign_add(1)
+            self.last_loss.assign(tf.cast(loss, tf.float32))
+
+    def _evaluate_once(self, iterators: Sequence[Any]) -> tuple[Any, Any]:
+        """Evaluates a batch of each replica.
+
+        Returns:
+          The sum of the rows' losses, and the number of rows.
+        """
+        values = self._distributed(self._inputs.take(iterators), training=False)
+        found = self._strategy.run(self._evaluate_in_replica, (values,))
+        return tuple(
+            self._strategy.reduce(tf.distribute.ReduceOp.SUM, each, axis=None)
+            for each in found
+        )
+
+    def _predict_once(self, iterators: Sequence[Any]) -> tuple[Any, Any]:
+        """Predicts a batch of each replica.
+
+        Returns:
+          The predictions of each replica, and the padding of each.
+        """
+        values = self._distributed(self._inputs.take(iterators), training=False)
+        found = self._strategy.run(self._predict_in_replica, (values,))
+        count = 1 if self._is_broadcast else self._context.plan.num_replicas
+        of_replicas = [
+            tf.nest.map_structure(
+                lambda value: self._strategy.experimental_local_results(value)[
+                    i  # noqa: B023 - called here
+                ],
+                found,
+            )
+            for i in range(count)
+        ]
+        return (
+            [predictions for predictions, _ in of_replicas],
+            [mask for _, mask in of_replicas],
+        )
+
+    def _distributed(
+        self, batches: Sequence[ReplicaBatch], *, training: bool
+    ) -> Any:
+        """Returns the replicas' values; ids of tables are on their way."""
+        fields = [_fields(batch) for batch in batches]
+        if self._tables is not None:
+            fields = [self._tables.apart(each) for each in fields]
+        values = self._strategy.experimental_distribute_values_from_function(
+            lambda context: fields[context.replica_id_in_sync_group]
+        )
+        if self._tables is not None:
+            self._tables.enqueue(values.pop("embedded"), training=training)
+        return values
+
+    def _features(self, values: dict[str, Any]) -> tuple[Any, Any]:
+        """Returns the features of a replica, and the rows of tables in them."""
+        features = values["features"]
+        if self._tables is None:
+            return features, {}
+        rows = self._tables.dequeue()
+        return {**features, **rows}, rows
+
+    def _build_in_replica(self, values: dict[str, Any]) -> None:
+        features, _ = self._features(values)
+        labels = values.get("labels")
+        predictions = self.model.predict(features, training=False)
+        if self._context.mode == ModeKeys.PREDICT:
+            return
+        self.model.loss(features, labels, predictions, training=False)
+        if self._context.mode == ModeKeys.EVAL:
+            self.model.update_metrics(features, labels, predictions, None)
+
+    def _train_in_replica(self, values: dict[str, Any]) -> Any:
+        features, rows = self._features(values)
+        loss, gradients, of_rows = self.model.gradients(
+            features, values.get("labels"), rows
+        )
+        if self._tables is not None:
+            self._tables.apply_gradients(of_rows)
+        self.model.optimizer.apply_gradients(
+            list(zip(gradients, self.model.trainable_variables, strict=True))
+        )
+        return loss
+
+    def _evaluate_in_replica(self, values: dict[str, Any]) -> tuple[Any, Any]:
+        features, _ = self._features(values)
+        labels = values.get("labels")
+        weights = tf.cast(1 - self._mask(values), tf.float32)
+        if self._is_broadcast:
+            replica = tf.distribute.get_replica_context()
+            weights *= tf.cast(
+                tf.equal(replica.replica_id_in_sync_group, 0), tf.float32
+            )
+        predictions = self.model.predict(features, training=False)
+        loss = self.model.loss(features, labels, predictions, training=False)
+        loss *= tf.cast(self._strategy.num_replicas_in_sync, loss.dtype)
+        rows = tf.reduce_sum(weights)
+        batch = features, labels, predictions
+        if not self._context.system.is_strict:
+            # Metrics of Keras' compile take no weights: rows are left out.
+            count = tf.cast(rows, tf.int32)
+            batch = tf.nest.map_structure(
+                lambda tensor: padding.first_rows(tensor, count), batch
+            )
+            weights = weights[:count]
+        self.model.update_metrics(*batch, weights)
+        # A replica of padding alone may have any loss, NaN too.
+        sums = tf.where(rows > 0, rows * tf.cast(loss, tf.float32), 0.0)
+        return sums, rows
+
+    def _predict_in_replica(self, values: dict[str, Any]) -> tuple[Any, Any]:
+        features, _ = self._features(values)
+        predictions = self.model.predict(features, training=False)
+        return predictions, self._mask(values)
+
+    def _mask(self, values: dict[str, Any]) -> Any:
+        """Returns 1 for each row of padding, else 0."""
+        if "mask" in values:
+            return values["mask"]
+        return tf.zeros([padding.count_rows(values)], tf.int32)
+
+
+def _fields(batch: ReplicaBatch) -> dict[str, Any]:
+    fields = {"features": batch.features}
+    if batch.labels is not None:
+        fields["labels"] = batch.labels
+    if batch.mask is not None:
+        fields["mask"] = batch.mask
+    return fields
+
+
+def _strategy_for(context: ModeContext) -> Any:
+    """Returns the strategy whose replicas are those of a mode."""
+    if tf.distribute.has_strategy():
+        raise errors.StateError(
+            "A TPUEstimator with a model makes a strategy of its own; call it "
+            "outside of strategy.scope()."
+        )
+    if not context.system.is_simulated:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
+            context.master
+        )
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+        return tf.distribute.TPUStrategy(resolver)
+    if context.num_replicas == 1:
+        return tf.distribute.get_strategy()
+    _make_cpus(context.num_replicas)
+    # Sums in the order of replicas, so that two runs give the same bits.
+    # (Collective ops would clash with those of other strategies.)
+    return tf.distribute.MirroredStrategy(
+        [f"CPU:{i}" for i in range(context.num_replicas)],
+        cross_device_ops=tf.distribute.ReductionToOneDevice(),
+    )
+
+
+def _make_cpus(count: int) -> None:
+    """Sees to it that there is a logical CPU for each replica."""
+    physical = tf.config.list_physical_devices("CPU")[0]
+    found = tf.config.get_logical_device_configuration(physical) or [None]
+    if len(found) >= count:
+        return
+    try:
+        tf.config.set_logical_device_configuration(
+            physical, [tf.config.LogicalDeviceConfiguration()] * count
+        )
+    except RuntimeError as error:
+        raise errors.StateError(
+            f"{count} replicas of a model need as many logical CPUs; there are "
+            f"{len(found)}, and TensorFlow has begun to run. Before the first "
+            "op, call tf.config.set_logical_device_configuration("
+            "tf.config.list_physical_devices('CPU')[0], "
+            f"[tf.config.LogicalDeviceConfiguration()] * {count})."
+        ) from error

@@ -1,0 +1,177 @@
+"""Tables of an EmbeddingConfigSpec beside a model object: a `TPUEmbedding`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+import tfembed
+from tfembed import errors
+from tfembed.estimator.embeddings.config_spec import EmbeddingConfigSpec
+from tfembed.estimator.embeddings.table_config import TableConfig
+
+
+class ModelTables:
+    """Looks features up, and trains their tables, for all replicas.
+
+    The model finds activations under the features' names.
+
+    Args:
+      spec: The tables and features, as two dicts.
+      global_step: What learning rates and gradient multipliers are of.
+
+    Attributes:
+      embedding: The `TPUEmbedding`.
+
+    Raises:
+      tfembed.errors.UnsupportedError: the spec has feature columns.
+    """
+
+    def __init__(self, spec: EmbeddingConfigSpec, global_step: Any) -> None:
+        self._spec = spec
+        self._global_step = global_step
+        self.embedding = tfembed.TPUEmbedding(
+            feature_configs(spec, global_step), None
+        )
+
+    def apart(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Takes the ids and weights of a replica's batch out of its features."""
+        features = fields["features"]
+        if not isinstance(features, Mapping):
+            raise errors.ArgumentError(
+                "With an embedding_config_spec the features of the input must "
+                f"be a dict; got {type(features)}."
+            )
+        return {**fields, **apart(self._spec, features)}
+
+    def enqueue(self, embedded: Any, *, training: bool) -> None:
+        """Puts the replicas' ids on their way to `dequeue`."""
+        self.embedding.enqueue(
+            embedded["ids"], embedded.get("weights"), training=training
+        )
+
+    def dequeue(self) -> dict[str, Any]:
+        """Returns the activations of a replica, by feature."""
+        return dict(self.embedding.dequeue())
+
+    def apply_gradients(self, gradients: dict[str, Any]) -> None:
+        """Trains the tables."""
+        multiplier = self._spec.experimental_gradient_multiplier_fn
+        if multiplier is not None:
+            factor = tf.cast(multiplier(self._global_step), tf.float32)
+            gradients = tf.nest.map_structure(
+                lambda gradient: gradient * factor, gradients
+            )
+        self.embedding.apply_gradients(gradients)
+
+
+def apart(
+    spec: EmbeddingConfigSpec, features: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns features without those of tables, and these beside.
+
+    Raises:
+      tfembed.errors.ArgumentError: (also ValueError) one is missing.
+    """
+    left = dict(features)
+    configs = spec.feature_to_config_dict or {}
+    ids: dict[str, Any] = {}
+    weights: dict[str, Any] = {}
+    for key, config in configs.items():
+        names = [key, *([config.weight_key] if config.weight_key else [])]
+        missing = [name for name in names if name not in features]
+        if missing:
+            raise errors.ArgumentError(
+                f"The input has no feature {missing}, which the "
+                f"EmbeddingConfigSpec looks up; it has {sorted(features)}."
+            )
+        table = (spec.table_to_config_dict or {})[config.table_id]
+        ids[key] = _bags(left.pop(key), table, config.max_sequence_length)
+        weights[key] = None
+        if config.weight_key:
+            weights[key] = left.pop(config.weight_key)
+    embedded = {"ids": ids}
+    if any(each is not None for each in weights.values()):
+        embedded["weights"] = weights
+    return {"features": left, "embedded": embedded}
+
+
+def _bags(value: Any, table: TableConfig, length: int) -> Any:
+    """Returns ids as a table takes them: 0 and "" pad a dense matrix."""
+    if isinstance(value, (tf.SparseTensor, tf.RaggedTensor)):
+        return value
+    value = tf.convert_to_tensor(value)
+    if value.shape.rank == 2 and value.shape[1] == 1:
+        value = tf.reshape(value, [-1])
+    if value.shape.rank == 1 and not length:
+        return value
+    if table.combiner is None and not length:
+        return value
+    return tf.sparse.from_dense(value)
+
+
+def feature_configs(
+    spec: EmbeddingConfigSpec, global_step: Any
+) -> dict[str, tfembed.FeatureConfig]:
+    """Returns the spec's features as `TPUEmbedding` takes them."""
+    if spec.feature_columns is not None:
+        raise errors.UnsupportedError(
+            "A model object has no layers for feature columns. Give the "
+            "EmbeddingConfigSpec feature_to_config_dict and "
+            "table_to_config_dict, or give a model_fn."
+        )
+    tables = {
+        name: _table(name, config, spec, global_step)
+        for name, config in (spec.table_to_config_dict or {}).items()
+    }
+    return {
+        key: tfembed.FeatureConfig(
+            tables[config.table_id],
+            max_sequence_length=config.max_sequence_length,
+            name=key,
+        )
+        for key, config in (spec.feature_to_config_dict or {}).items()
+    }
+
+
+def _table(
+    name: str, config: TableConfig, spec: EmbeddingConfigSpec, global_step: Any
+) -> tfembed.TableConfig:
+    parameters = config.optimization_parameters or spec.optimization_parameters
+    optimizer = None
+    if parameters is not None:
+        rule: Any = parameters.rule()
+        rate: Any = config.learning_rate
+        if config.learning_rate_fn is not None:
+            function = config.learning_rate_fn
+            rate = lambda: tf.cast(function(global_step), tf.float32)  # noqa: E731
+        if rate is not None:
+            rule = dataclasses.replace(rule, learning_rate=rate)
+        optimizer = rule
+    more = {}
+    if config.vocabulary_size is None:
+        more = {
+            field: getattr(config, field)
+            for field in (
+                "dtype",
+                "seed",
+                "admission",
+                "eviction",
+                "expiry",
+                "max_size",
+                "key_dtype",
+                "stochastic_rounding",
+            )
+        }
+    return tfembed.TableConfig(
+        config.vocabulary_size,
+        config.dimension,
+        initializer=config.initializer,
+        optimizer=optimizer,
+        combiner=config.combiner or "sum",
+        name=name,
+        **more,
+    )
