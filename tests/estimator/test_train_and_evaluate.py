@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
-from tests.estimator import linear_model
+from tests.estimator import linear_model, processes
 from tests.estimator.test_exports import raw_receiver
 from tfembed import errors, estimator
 
@@ -233,64 +229,30 @@ def test_a_second_evaluator_is_refused(tmp_path, monkeypatch):
         )
 
 
-PROGRAM = """
-import sys
-sys.path[:0] = {path!r}
-from tests.estimator import linear_model
-from tfembed import estimator
-model = linear_model.make(
-    sys.argv[1],
-    save_checkpoints_steps=20,
-    experimental_max_worker_delay_secs=0,
-    log_step_count_steps=None,
-)
-estimator.train_and_evaluate(
-    model,
-    estimator.TrainSpec(linear_model.input_fn, max_steps=100),
-    estimator.EvalSpec(
-        linear_model.once, steps=None, start_delay_secs=0, throttle_secs=1
-    ),
-)
-"""
-
-
-def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("localhost", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+def train_in_cluster(folder):
+    model = linear_model.make(
+        folder,
+        save_checkpoints_steps=20,
+        experimental_max_worker_delay_secs=0,
+        log_step_count_steps=None,
+    )
+    estimator.train_and_evaluate(
+        model,
+        estimator.TrainSpec(linear_model.input_fn, max_steps=100),
+        eval_spec(throttle_secs=1),
+    )
 
 
 @pytest.mark.slow
 def test_a_cluster_trains_and_evaluates_together(tmp_path):
-    chief, worker, server = free_ports(3)
-    cluster = {
-        "chief": [f"localhost:{chief}"],
-        "worker": [f"localhost:{worker}"],
-        "ps": [f"localhost:{server}"],
-    }
-    tasks = {}
-    for task in ("ps", "chief", "worker", "evaluator"):
-        environment = {"cluster": cluster, "task": {"type": task, "index": 0}}
-        tasks[task] = subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                PROGRAM.format(path=sys.path),
-                str(tmp_path),
-            ],
-            env={**os.environ, "TF_CONFIG": json.dumps(environment)},
-        )
-    try:
-        for task in ("chief", "worker", "evaluator"):
-            assert tasks[task].wait(timeout=240) == 0, task
-    finally:
-        for process in tasks.values():
-            process.kill()
+    with processes.Cluster(
+        train_in_cluster, str(tmp_path), servers=1
+    ) as cluster:
+        statuses = [
+            cluster.wait(job) for job in ("chief", "worker", "evaluator")
+        ]
 
+    assert statuses == [0, 0, 0]
     model = linear_model.make(tmp_path)
     assert model.get_variable_value("global_step") >= 100
     results = model.evaluate(linear_model.once)

@@ -21,6 +21,26 @@ def test_handles_can_be_told_their_shape():
     assert private.handle_shape(handle).as_list() == [None, 3]
 
 
+def test_parameter_servers_are_those_of_the_innermost_setter():
+    v1 = tf.compat.v1
+    setters = [
+        v1.train.replica_device_setter(
+            cluster={"ps": ["a:1"] * tasks, "worker": ["b:1"]}
+        )
+        for tasks in (1, 2)
+    ]
+    seen = [private.parameter_servers()]
+    with tf.Graph().as_default():
+        seen.append(private.parameter_servers())
+        with v1.device(setters[0]), v1.device("/CPU:0"):
+            seen.append(private.parameter_servers())
+            with v1.device(setters[1]):
+                seen.append(private.parameter_servers())
+
+    first, second = "/job:ps/task:0/device:CPU:0", "/job:ps/task:1/device:CPU:0"
+    assert seen == [[], [], [first], [first, second]]
+
+
 def test_what_waits_for_nothing_is_told():
     seen = [private.waits_for_nothing()]
     with tf.Graph().as_default():

@@ -669,6 +669,9 @@ class Estimator:
         if self._config.save_input_state:
             # After the hooks that start iterators.
             worker_hooks = [*worker_hooks, CheckpointInputPipelineHook(self)]
+        sessions.check_tables_are_shared(
+            self._config, tf.compat.v1.get_default_graph()
+        )
         self._maybe_warm_start(self.latest_checkpoint())
         sessions.add_loss_to_collections(spec.loss)
         _order(spec)

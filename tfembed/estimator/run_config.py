@@ -169,7 +169,7 @@ class RunConfig:
         )
         self._cluster_spec = tf.train.ClusterSpec(self._cluster_spec)
         if self._cluster_spec and not self._session_config:
-            self._session_config = _cluster_session_config(
+            self._session_config = cluster_session_config(
                 self._task_type, self._task_id
             )
 
@@ -532,8 +532,11 @@ def _session_master(
     return f"grpc://{cluster.job_tasks(task_type)[task_id]}"
 
 
-def _cluster_session_config(task_type: str, task_id: int) -> Any:
-    """Lets a task see the parameter servers and itself; None if not needed."""
+def cluster_session_config(task_type: str, task_id: int) -> Any:
+    """Lets a task see the parameter servers and itself; None if not needed.
+
+    So a session of one worker neither waits for the others nor ends with them.
+    """
     filters = {
         TaskType.MASTER: ["/job:ps", "/job:master"],
         TaskType.CHIEF: ["/job:ps", "/job:chief"],

@@ -45,6 +45,30 @@ def load_global_step_from_checkpoint_dir(model_dir: str) -> int:
     return 0
 
 
+def check_tables_are_shared(config: RunConfig, graph: tf.Graph) -> None:
+    """Checks that the workers of a cluster share a graph's hash tables.
+
+    Raises:
+      RuntimeError: Each worker would train a table of its own, and the chief's
+        alone would be saved.
+    """
+    if not config.num_ps_replicas or config.num_worker_replicas < 2:
+        return
+    for op in graph.get_operations():
+        if op.type != "Tfembed>TableCreate":
+            continue
+        if tf.DeviceSpec.from_string(op.device).job != TaskType.PS:
+            name = op.get_attr("table_name").decode()
+            raise StateError(
+                f"Table '{name}' lies on '{op.device}', where each of "
+                f"the cluster's {config.num_worker_replicas} workers would "
+                "train a table of its own. Leave out `devices`, or list "
+                "parameter servers, as '/job:ps/task:0/CPU:0'; a `device_fn` "
+                "of your own is best made by "
+                "tf.compat.v1.train.replica_device_setter, which tables know."
+            )
+
+
 def check_writable(model_dir: str) -> None:
     """Checks that files can be made in a folder, and makes the folder.
 

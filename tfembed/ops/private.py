@@ -35,6 +35,7 @@ from tensorflow.python.ops import (
     while_v2,
 )
 from tensorflow.python.ops.parallel_for import control_flow_ops as parallel_for
+from tensorflow.python.training import device_setter
 from tensorflow.python.util import dispatch, object_identity
 
 # The versions of TensorFlow that the entries of every `private.py` were tried on.
@@ -68,6 +69,7 @@ ENDED_BY = {
     "number_tensor": "an eager cache of constants that is bounded",
     "orders_by_itself": "the end of tf.compat.v1.Session",
     "outside_function": "gradients of functions that keep captured handles",
+    "parameter_servers": "a public replica_device_setter that tells its servers",
     "register_dispatchable": "dispatch_for_api taking any class",
     "register_read_only": "an attribute of registered ops: resource read only",
     "running_frames": "the ends of the entries that walk frames",
@@ -455,6 +457,25 @@ def orders_by_itself() -> bool:
         return True
     graph = tf.compat.v1.get_default_graph()
     return bool(graph._add_control_dependencies)
+
+
+def parameter_servers() -> list[str]:
+    """The servers on which the default graph's variables are put, as devices.
+
+    They are those of the innermost `tf.compat.v1.train.replica_device_setter`;
+    none without such a setter, or in eager mode.
+    """
+    with tf.init_scope():
+        if tf.executing_eagerly():
+            return []
+        graph: Any = tf.compat.v1.get_default_graph()
+    for function in reversed(graph._device_functions_outer_to_inner):
+        chooser = getattr(function, "__self__", None)
+        if isinstance(chooser, device_setter._ReplicaDeviceChooser):
+            tasks = range(chooser._ps_tasks if chooser._ps_device else 0)
+            job = str(chooser._ps_device)
+            return [f"{job}/task:{task}/device:CPU:0" for task in tasks]
+    return []
 
 
 def in_session_graph() -> bool:

@@ -5,33 +5,22 @@ HYPOTHESIS_PROFILE=full: thirty ends on a CPU, and thirty on replicas.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import signal
-import time
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
+from tests.estimator import processes
 from tests.estimator.programs import recommender, running
 
-v1 = tf.compat.v1
 pytestmark = pytest.mark.slow
 
 IS_FULL = os.environ.get("HYPOTHESIS_PROFILE") == "full"
 ENDS = 30 if IS_FULL else 3
 STEPS = 50 * ENDS
 SAVE = 3
-SECONDS = 120  # The longest that a process may take to its next checkpoint.
-
-
-class Slow(v1.train.SessionRunHook):
-    """Leaves time between steps, so that a moment may fall there too."""
-
-    def after_run(self, run_context, run_values):
-        time.sleep(0.02)
 
 
 def make(folder, replicas):
@@ -56,7 +45,9 @@ def shuffled(params):
 
 
 def train(folder, replicas):
-    make(folder, replicas).train(shuffled, max_steps=STEPS, hooks=[Slow()])
+    make(folder, replicas).train(
+        shuffled, max_steps=STEPS, hooks=[processes.Slow()]
+    )
 
 
 def run_and_end(folder, replicas, end, moments):
@@ -65,27 +56,16 @@ def run_and_end(folder, replicas, end, moments):
     Returns:
       The process's exit code.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    process = context.Process(target=train, args=(folder, replicas))
-    process.start()
+    process = processes.start(train, folder, replicas)
     if moments.random() < 0.2 and end == signal.SIGKILL:
         process.join(moments.uniform(0, 4))  # Before a checkpoint, as a rule.
     else:
-        wait_for_checkpoint(folder, process)
+        processes.wait_for_checkpoint(folder, process)
         process.join(moments.uniform(0, 0.3))
     if process.is_alive():
         os.kill(process.pid, end)
-    process.join(SECONDS)
+    process.join(processes.SECONDS)
     return process.exitcode
-
-
-def wait_for_checkpoint(folder, process):
-    before = tf.train.latest_checkpoint(folder)
-    deadline = time.monotonic() + SECONDS
-    while tf.train.latest_checkpoint(folder) == before and process.is_alive():
-        assert time.monotonic() < deadline
-        process.join(0.01)
 
 
 def values_of(model):

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfembed import checks, errors
+from tfembed.ops.private import parameter_servers
 from tfembed.tables import arguments
 
 __all__ = [
@@ -35,13 +36,16 @@ STAND_INS: list[Callable[[tf.Tensor, Any], Any]] = []
 
 
 def device_list(devices: str | Sequence[str] | None) -> list[str]:
-    """The device of each shard; one CPU where none is given.
+    """The device of each shard.
+
+    Where none is given: one CPU; in a graph with a replica_device_setter, which
+    workers share, all of its parameter servers.
 
     Raises:
       tfembed.errors.DtypeError: neither a string nor a list.
     """
     if devices is None:
-        return ["/CPU:0"]
+        return parameter_servers() or ["/CPU:0"]
     if isinstance(devices, str):
         return [devices]
     # A set has no order, in which keys are dealt to shards.

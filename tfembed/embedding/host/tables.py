@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -260,6 +260,7 @@ def hash_table_of(
     dim: int,
     name: str,
     optimizer: optimizers.Optimizer | None,
+    devices: Sequence[str] = (HOST,),
 ) -> HashTable:
     """Makes a table without a vocabulary.
 
@@ -268,6 +269,7 @@ def hash_table_of(
       dim: the width of a row.
       name: the table's name.
       optimizer: the update rule; None for a table that is not trained.
+      devices: where the table's shards lie.
     """
     table = HashTable(
         dim,
@@ -275,6 +277,7 @@ def hash_table_of(
         value_dtype=config.dtype,
         stochastic_rounding=config.stochastic_rounding,
         name=name,
+        devices=devices,
         initializer=config.initializer,
         seed=config.seed,
         admission=config.admission,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,6 @@ from tfembed.dynamic_embedding.tensorflow1.graph_saver import add_to_savers
 from tfembed.embedding.host.tables import hash_table_of
 from tfembed.estimator.embeddings import private
 from tfembed.estimator.embeddings.config_spec import EmbeddingConfigSpec
-from tfembed.estimator.embeddings.core_gradients import share_of_core
 from tfembed.estimator.embeddings.embedding_column import EmbeddingColumn
 from tfembed.estimator.embeddings.feature_columns import (
     get_configs_from_feature_columns,
@@ -22,9 +22,11 @@ from tfembed.estimator.embeddings.feature_columns import (
 )
 from tfembed.estimator.embeddings.feature_reader import FeatureReader
 from tfembed.estimator.embeddings.parameters import OptimizationParameters
+from tfembed.estimator.embeddings.shares import Share, dealt, share_of_core
 from tfembed.estimator.embeddings.table_config import FeatureConfig, TableConfig
-from tfembed.ops.private import in_order
+from tfembed.ops.private import in_order, parameter_servers
 from tfembed.tables import HashTable
+from tfembed.tables.partition import shard_of
 
 __all__ = ["DUMMY_VARIABLE", "HostTables"]
 
@@ -44,6 +46,29 @@ _TWO_GRADIENTS = (
 )
 
 
+# A table with a vocabulary is cut where each parameter server gets this much of
+# its rows, as the feature columns of TensorFlow's own estimators were.
+LEAST_BYTES = 64 << 20
+
+
+@dataclasses.dataclass(eq=False)
+class _Shard:
+    """The rows of a table that lie on one device.
+
+    Attributes:
+      device: the device.
+      handle: the resource there: of a table with a vocabulary a stand-in, until
+        `make_variables` connects the variable.
+      first_row: of a table with a vocabulary.
+      variables: the rows and the slots, once they are made.
+    """
+
+    device: str
+    handle: tf.Tensor
+    first_row: int = 0
+    variables: list[Any] = dataclasses.field(default_factory=list)
+
+
 @dataclasses.dataclass(eq=False)
 class _Table:
     """A table of one graph.
@@ -52,17 +77,14 @@ class _Table:
       name: its key in errors, and in checkpoints where no column names it.
       config: what it is.
       parameters: how it is trained; None where it is not.
-      handle: its resource: of a table with a vocabulary a stand-in, until
-        `make_variables` connects the variable.
-      variables: the rows and the slots, once they are made.
+      shards: one, or some on a device each.
       hash_table: of a table without a vocabulary.
     """
 
     name: str
     config: TableConfig
     parameters: OptimizationParameters | None
-    handle: tf.Tensor
-    variables: list[Any] = dataclasses.field(default_factory=list)
+    shards: list[_Shard]
     hash_table: HashTable | None = None
 
     @property
@@ -92,6 +114,78 @@ class _Table:
         given: Any = self.parameters
         return num_replicas == 1 or given.use_gradient_accumulation
 
+    def deal(self, ids: ops.FeatureIds, plan: ops.FeaturePlan) -> list[Share]:
+        """Deals the ids of a feature to the shards."""
+        num_shards = len(self.shards)
+        if num_shards == 1:
+            return [(ids, plan)]
+        if self.hash_table is not None:
+            homes = shard_of(ids.ids, num_shards, None, self.name)
+            return dealt(ids, plan, homes, num_shards, has_vocabulary=False)
+        with tf.control_dependencies(self._checks(ids, plan)):
+            ids = dataclasses.replace(ids, ids=tf.identity(ids.ids))
+        first_rows = [shard.first_row for shard in self.shards]
+        homes = tf.searchsorted(
+            tf.constant(first_rows, tf.int64), ids.ids, side="right"
+        )
+        shares = dealt(ids, plan, homes - 1, num_shards, has_vocabulary=True)
+        return [
+            (dataclasses.replace(share, ids=share.ids - first_row), plan)
+            for (share, plan), first_row in zip(shares, first_rows, strict=True)
+        ]
+
+    def _checks(self, ids: ops.FeatureIds, plan: ops.FeaturePlan) -> list[Any]:
+        """Refuses ids that are in no shard, as a table of one shard does."""
+        size = self.config.vocabulary_size
+        text = f"In {plan.name}: ids must be in [0, {size}), the table's rows"
+        most = tf.constant(size, tf.int64)
+        checks = [tf.debugging.assert_less(ids.ids, most, text)]
+        if ids.kind != "sparse":  # There ids below 0 are passed over.
+            checks.append(tf.debugging.assert_non_negative(ids.ids, text))
+        return checks
+
+
+@dataclasses.dataclass(eq=False)
+class _Call:
+    """Lists what one op looks up or updates: shards of one device.
+
+    Attributes:
+      tables: the table of each shard.
+      shards: the shards.
+      features: the place of each feature in the batch of all replicas.
+      ids: of each feature, those that are at home in its shard.
+      plans: how they are combined; the place of the shard is `table`.
+    """
+
+    tables: list[_Table] = dataclasses.field(default_factory=list)
+    shards: list[_Shard] = dataclasses.field(default_factory=list)
+    features: list[int] = dataclasses.field(default_factory=list)
+    ids: list[ops.FeatureIds] = dataclasses.field(default_factory=list)
+    plans: list[ops.FeaturePlan] = dataclasses.field(default_factory=list)
+
+    def add(self, table: _Table, shard: _Shard) -> None:
+        """Adds a shard."""
+        self.tables.append(table)
+        self.shards.append(shard)
+
+    def take(self, feature: int, shard: _Shard, share: Share) -> None:
+        """Adds a feature's ids, which are at home in a shard."""
+        ids, plan = share
+        place = self.shards.index(shard)
+        self.features.append(feature)
+        self.ids.append(ids)
+        self.plans.append(dataclasses.replace(plan, table=place))
+
+    @property
+    def handles(self) -> list[tf.Tensor]:
+        """The handle of each shard."""
+        return [shard.handle for shard in self.shards]
+
+    @property
+    def dims(self) -> list[int]:
+        """The width of each shard's rows."""
+        return [table.config.dimension for table in self.tables]
+
 
 class HostTables:
     """Looks up the features of all replicas at once, and trains their tables.
@@ -111,6 +205,11 @@ class HostTables:
     update touch the rows of the global batch. Variables and slots have the names
     that columns and optimizers of the CPU give them, so checkpoints go from the
     one to the other.
+
+    Where the graph has a replica_device_setter, tables lie on its parameter
+    servers: those without a vocabulary and large ones with their rows on all of
+    them, others whole on one. Each server is asked once in a step, and
+    updates all of its rows at once.
 
     Args:
       spec: the features and tables.
@@ -150,7 +249,9 @@ class HostTables:
         self._configs = {name: configs[name] for name in sorted(configs)}
         self._tables: list[_Table] = []
         self._lookup: list[tf.Operation] = []
-        self._features: list[ops.FeatureIds] = []  # Replica by replica.
+        # Replica by replica, a feature's ids, and by shard those of its table.
+        self._features: list[ops.FeatureIds] = []
+        self._shares: list[list[Share]] = []
         self._rates: list[Any] = []
         self._multiplier: Any = None
         self._gradients: dict[str, tf.Tensor] = {}
@@ -190,8 +291,10 @@ class HostTables:
             found = [self._without_ids(each) for each in features]
             if not self._readers:
                 return found
+            servers = parameter_servers() or [_HOST]
+            placed = _placed(self._configs, servers)
             self._tables = [
-                self._new_table(name, config)
+                self._new_table(name, config, placed[name])
                 for name, config in self._configs.items()
             ]
             read = [
@@ -199,16 +302,12 @@ class HostTables:
                 for each in features
             ]
             self._features = [ids for each in read for ids in each]
+            self._shares = self._deal(
+                self._features, self._plans * len(features)
+            )
             steps = self._read_rates() if self._is_training else []
             with tf.control_dependencies(steps):
-                activations = ops.grouped_lookup(
-                    [table.handle for table in self._tables],
-                    [table.config.dimension for table in self._tables],
-                    self._features,
-                    self._plans * len(features),
-                )
-            self._lookup = [activations[0].op]
-            flat = iter(activations)
+                flat = iter(self._activations())
             for each, ids in zip(found, read, strict=True):
                 for reader, ids_of_one in zip(self._readers, ids, strict=True):
                     self._put(each, reader, ids_of_one, next(flat))
@@ -303,7 +402,6 @@ class HostTables:
         if not self._readers:
             return tf.no_op("tpu_embedding_update")
         flat = [self._scaled(one) for each in gradients for one in each]
-        plans = self._plans * self._num_replicas
         at_once = [
             i
             for i, table in enumerate(self._tables)
@@ -315,14 +413,11 @@ class HostTables:
             tf.device(_HOST),
             tf.control_dependencies([*self._lookup, *flat, *self._laid_out()]),
         ):
-            done = self._apply(at_once, self._features, plans, flat)
+            done = self._apply(at_once, self._shares, flat)
             for core in range(self._num_replicas if by_core else 0):
-                share, combined = self._of_core(core, plans, by_core)
+                shares = self._deal(*self._of_core(core, by_core))
                 with tf.control_dependencies(done):
-                    done = [
-                        *done,
-                        *self._apply(by_core, share, combined, flat),
-                    ]
+                    done = [*done, *self._apply(by_core, shares, flat)]
             return tf.group(*done, *self._count_step(done))
 
     @property
@@ -377,16 +472,76 @@ class HostTables:
         features[key] = tf.ensure_shape(values, shape)
         features[mask_key] = tf.ensure_shape(mask, shape)
 
-    def _new_table(self, name: str, config: TableConfig) -> _Table:
+    def _deal(
+        self,
+        features: Sequence[ops.FeatureIds],
+        plans: Sequence[ops.FeaturePlan],
+    ) -> list[list[Share]]:
+        return [
+            self._tables[plan.table].deal(ids, plan)
+            for ids, plan in zip(features, plans, strict=True)
+        ]
+
+    def _calls(
+        self, tables: Sequence[int], shares: Sequence[Sequence[Share]]
+    ) -> dict[str, _Call]:
+        """By device, what is looked up or updated there of some tables."""
+        calls: dict[str, _Call] = {}
+        for i in tables:
+            for shard in self._tables[i].shards:
+                call = calls.setdefault(shard.device, _Call())
+                call.add(self._tables[i], shard)
+        for feature, by_shard in enumerate(shares):
+            table = by_shard[0][1].table
+            if table not in tables:
+                continue
+            for shard, share in zip(
+                self._tables[table].shards, by_shard, strict=True
+            ):
+                calls[shard.device].take(feature, shard, share)
+        return calls
+
+    def _activations(self) -> list[tf.Tensor]:
+        """Looks up the features of all replicas."""
+        found: list[list[tf.Tensor]] = [[] for _ in self._features]
+        calls = self._calls(range(len(self._tables)), self._shares)
+        for device, call in calls.items():
+            with tf.device(device):
+                activations = ops.grouped_lookup(
+                    call.handles, call.dims, call.ids, call.plans
+                )
+            self._lookup.append(activations[0].op)
+            for feature, part in zip(call.features, activations, strict=True):
+                found[feature].append(part)
+        return [
+            parts[0] if len(parts) == 1 else tf.add_n(parts) for parts in found
+        ]
+
+    def _new_table(
+        self, name: str, config: TableConfig, devices: Sequence[str]
+    ) -> _Table:
         parameters = None
         if self._is_training:
             parameters = config.optimization_parameters
             parameters = parameters or self._spec.optimization_parameters
         if config.vocabulary_size is not None:
-            stand_in = tf.compat.v1.placeholder(tf.resource, [])
-            return _Table(name, config, parameters, stand_in)
-        table = hash_table_of(config, config.dimension, name, optimizer=None)
-        made = _Table(name, config, parameters, table.handle, [], table)
+            shards = [
+                _Shard(
+                    device,
+                    tf.compat.v1.placeholder(tf.resource, []),
+                    first_row=_first_row(config, i, len(devices)),
+                )
+                for i, device in enumerate(devices)
+            ]
+            return _Table(name, config, parameters, shards)
+        table = hash_table_of(
+            config, config.dimension, name, optimizer=None, devices=devices
+        )
+        shards = [
+            _Shard(device, handle)
+            for device, handle in zip(devices, table.handles, strict=True)
+        ]
+        made = _Table(name, config, parameters, shards, table)
         if self._is_training:
             table.attach(made.rule)
         add_to_savers(table)
@@ -455,20 +610,25 @@ class HostTables:
     def _make(self, table: _Table, name: str) -> None:
         config = table.config
         shape = (config.vocabulary_size, config.dimension)
-        made = [_new_variable(name, shape, config.initializer)]
+        devices = [shard.device for shard in table.shards]
+        made = [_new_variable(name, shape, config.initializer, devices)]
         if table.parameters is not None:
             rule = table.rule
             suffixes = table.parameters.variable_suffixes
             made += [
                 _new_variable(
-                    f"{name}/{suffix}", shape, rule.slot_initializer(slot)
+                    f"{name}/{suffix}",
+                    shape,
+                    rule.slot_initializer(slot),
+                    devices,
                 )
                 for suffix, slot in zip(suffixes, rule.slot_names, strict=True)
             ]
-        for op in self._lookup:
-            private.connect(op, table.handle, made[0].handle)
-        table.handle = made[0].handle
-        table.variables = made
+        for shard, *variables in zip(table.shards, *made, strict=True):
+            for op in self._lookup:
+                private.connect(op, shard.handle, variables[0].handle)
+            shard.handle = variables[0].handle
+            shard.variables = variables
 
     def _scaled(self, gradient: tf.Tensor) -> tf.Tensor:
         gradient = tf.cast(gradient, tf.float32)
@@ -486,14 +646,12 @@ class HostTables:
         ]
 
     def _of_core(
-        self,
-        turn: int,
-        plans: Sequence[ops.FeaturePlan],
-        tables: Sequence[int],
+        self, turn: int, tables: Sequence[int]
     ) -> tuple[list[ops.FeatureIds], list[ops.FeaturePlan]]:
         """The ids of rows of which a replica's gradients have their turn."""
         num_features = len(self._readers)
         features, combined = [], []
+        plans = self._plans * self._num_replicas
         for i, (ids, plan) in enumerate(
             zip(self._features, plans, strict=True)
         ):
@@ -514,30 +672,30 @@ class HostTables:
     def _apply(
         self,
         tables: Sequence[int],
-        features: Sequence[ops.FeatureIds],
-        plans: Sequence[ops.FeaturePlan],
+        shares: Sequence[Sequence[Share]],
         gradients: Sequence[tf.Tensor],
     ) -> list[tf.Operation]:
-        if not tables:
-            return []
-        chosen = [self._tables[i] for i in tables]
-        taken = [
-            (ids, dataclasses.replace(plan, table=tables.index(plan.table)), g)
-            for ids, plan, g in zip(features, plans, gradients, strict=True)
-            if plan.table in tables
-        ]
-        counts = ops.grouped_update(
-            [table.handle for table in chosen],
-            [slot.handle for table in chosen for slot in table.variables[1:]],
-            [table.config.dimension for table in chosen],
-            [ids for ids, _, _ in taken],
-            [plan for _, plan, _ in taken],
-            [gradient for _, _, gradient in taken],
-            rules=[table.rule.rule_text() for table in chosen],
-            learning_rates=[self._rates[i] for i in tables],
-            table_names=[table.name for table in chosen],
-        )
-        return [counts.op]
+        rates = {self._tables[i].name: self._rates[i] for i in tables}
+        done = []
+        for device, call in self._calls(tables, shares).items():
+            with tf.device(device):
+                counts = ops.grouped_update(
+                    call.handles,
+                    [
+                        v.handle
+                        for shard in call.shards
+                        for v in shard.variables[1:]
+                    ],
+                    call.dims,
+                    call.ids,
+                    call.plans,
+                    [gradients[i] for i in call.features],
+                    rules=[table.rule.rule_text() for table in call.tables],
+                    learning_rates=[rates[table.name] for table in call.tables],
+                    table_names=[table.name for table in call.tables],
+                )
+            done.append(counts.op)
+        return done
 
     def _count_step(self, done: Sequence[tf.Operation]) -> list[tf.Operation]:
         """Counts the step of tables whose rows expire after so many."""
@@ -601,25 +759,66 @@ def _readers(
     ]
 
 
-def _new_variable(
-    name: str, shape: tuple[int | None, int], initializer: Any
-) -> Any:
-    """A variable of one part, as TPUEstimator makes them for each host.
+def _placed(
+    configs: Mapping[str, TableConfig], servers: Sequence[str]
+) -> dict[str, list[str]]:
+    """The devices of each table's shards, the same in all of a cluster's graphs.
 
-    Checkpoints have it under `name`, as a variable without parts.
+    A table without a vocabulary has shards on all servers. One with a vocabulary
+    is cut for as many as get `LEAST_BYTES` of its rows; the largest
+    table comes first, and each part goes where least lies by then.
     """
-    made = tf.compat.v1.get_variable(
-        name,
-        shape=shape,
-        dtype=tf.float32,
-        initializer=initializer,
-        trainable=False,
-        use_resource=True,
-        collections=[tf.compat.v1.GraphKeys.GLOBAL_VARIABLES],
-        partitioner=tf.compat.v1.fixed_size_partitioner(1),
-    )
-    (part,) = made
-    return part
+    sizes = {
+        name: 4 * config.vocabulary_size * config.dimension
+        for name, config in configs.items()
+        if config.vocabulary_size is not None
+    }
+    placed = {name: list(servers) for name in configs if name not in sizes}
+    loads = dict.fromkeys(servers, 0)
+    for name in sorted(sizes, key=lambda name: (-sizes[name], name)):
+        rows: Any = configs[name].vocabulary_size
+        most = min(len(servers), rows, sizes[name] // LEAST_BYTES)
+        num_parts = max(1, most)
+        chosen = sorted(servers, key=lambda server: loads[server])[:num_parts]
+        for server in chosen:
+            loads[server] += sizes[name] // num_parts
+        placed[name] = chosen
+    return placed
+
+
+def _first_row(config: TableConfig, part: int, num_parts: int) -> int:
+    """The first row of a part; the first parts have the rows that are left."""
+    rows, left = divmod(config.vocabulary_size or 0, num_parts)
+    return part * rows + min(part, left)
+
+
+def _new_variable(
+    name: str,
+    shape: tuple[int | None, int],
+    initializer: Any,
+    devices: Sequence[str],
+) -> list[Any]:
+    """The parts of a variable, by device; a host has one part.
+
+    Checkpoints have the whole under `name`, as a variable without parts.
+    """
+
+    def device(op: tf.Operation) -> str:
+        part = re.search(r"/part_(\d+)(_\d+)?$", op.name)
+        return devices[int(part[1])] if part else ""
+
+    with tf.compat.v1.device(device):
+        made = tf.compat.v1.get_variable(
+            name,
+            shape=shape,
+            dtype=tf.float32,
+            initializer=initializer,
+            trainable=False,
+            use_resource=True,
+            collections=[tf.compat.v1.GraphKeys.GLOBAL_VARIABLES],
+            partitioner=tf.compat.v1.fixed_size_partitioner(len(devices)),
+        )
+    return list(made)
 
 
 def _leave_out_of_savers() -> None:

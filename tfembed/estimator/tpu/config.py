@@ -244,8 +244,9 @@ class RunConfig(run_config.RunConfig):
         self._tpu_config = tpu_config or TPUConfig()
         self._cluster = cluster
         self._require_tpu = require_tpu
-        # A TPU's workers are driven from one process: no device filters.
-        self._session_config = kwargs.get("session_config")
+        if not self.num_ps_replicas:
+            # A TPU's workers are driven from one process: no device filters.
+            self._session_config = kwargs.get("session_config")
         if master is not None and cluster is not None:
             raise errors.ArgumentError(
                 "Both master and cluster are set. Give one of them."

@@ -158,6 +158,13 @@ class TPUEstimator(Estimator):
             ModeKeys.EVAL: eval_batch_size,
             ModeKeys.PREDICT: predict_batch_size,
         }
+        if use_tpu and config.num_ps_replicas:
+            raise errors.ArgumentError(
+                "Replicas are driven from one process and share no parameter "
+                f"servers; TF_CONFIG has {config.num_ps_replicas}. Set "
+                "use_tpu=False for a cluster with `ps` tasks, or leave these "
+                "out of TF_CONFIG."
+            )
         if use_tpu:
             _check_batch_sizes(batch_sizes)
             _check_pipeline(config, embedding_config_spec)

@@ -1,4 +1,4 @@
-"""Gradients that a TPU applies core by core: `use_gradient_accumulation=False`."""
+"""Parts of a feature's ids, by where the rows of the ids are at home."""
 
 from __future__ import annotations
 
@@ -8,7 +8,61 @@ import tensorflow as tf
 
 from tfembed import ops
 
-__all__ = ["share_of_core"]
+__all__ = ["dealt", "share_of_core"]
+
+Share = tuple[ops.FeatureIds, ops.FeaturePlan]
+
+
+def dealt(
+    ids: ops.FeatureIds,
+    plan: ops.FeaturePlan,
+    homes: tf.Tensor,
+    num_homes: int,
+    *,
+    has_vocabulary: bool,
+) -> list[Share]:
+    """Deals a feature to the homes of its rows.
+
+    The ids of a sample that have one home are summed there, by the weights with
+    which the feature's combiner had combined the whole sample: the sum over homes
+    is the sample's activation, and each row gets the gradient that it had.
+
+    Args:
+      ids: the feature.
+      plan: how it is looked up.
+      homes: the home of each id's row, an integer.
+      num_homes: how many there are.
+      has_vocabulary: whether ids below 0 are passed over.
+
+    Returns:
+      By home, sparse ids with weights, and the plan that sums them.
+    """
+    indices = _indices(ids)
+    weights, used = _weights(ids, plan, indices, has_vocabulary)
+    nowhere = tf.fill(tf.shape(homes), num_homes)
+    places = tf.dynamic_partition(
+        tf.range(tf.size(homes)),
+        tf.where(used, tf.cast(homes, tf.int32), nowhere),
+        num_homes + 1,
+    )
+    columns = tf.reduce_max(tf.concat([indices[:, 1], [0]], 0)) + 1
+    shares = [
+        ops.FeatureIds(
+            kind="sparse",
+            ids=tf.gather(ids.ids, at_home),
+            rows=tf.gather(indices, at_home),
+            # A sequence's ids have no weights.
+            weights=tf.zeros([0], tf.float32)
+            if plan.max_sequence_length
+            else tf.gather(weights, at_home),
+            batch_size=ids.batch_size,
+            dense_shape=(ids.batch_size, columns),
+        )
+        for at_home in places[:-1]
+    ]
+    # A sum takes weights of any sign as they are.
+    summed = dataclasses.replace(plan, combiner="sum")
+    return [(share, summed) for share in shares]
 
 
 def share_of_core(
@@ -18,11 +72,11 @@ def share_of_core(
     num_cores: int,
     *,
     has_vocabulary: bool,
-) -> tuple[ops.FeatureIds, ops.FeaturePlan]:
+) -> Share:
     """The ids of a feature whose rows are at home on one core.
 
-    What is left of a sample is summed by the weights with which its combiner
-    had combined all of it, so that each row gets the gradient that it had.
+    On a TPU with `use_gradient_accumulation=False`, a core applies the gradients
+    of such rows by itself.
 
     Args:
       ids: the feature.
@@ -35,27 +89,18 @@ def share_of_core(
     Returns:
       Sparse ids with weights, and the plan that sums them.
     """
-    indices = _indices(ids)
-    weights, used = _weights(ids, plan, indices, has_vocabulary)
     if ids.ids.dtype == tf.string:
         home = tf.strings.to_hash_bucket_fast(ids.ids, num_cores)
     else:
         home = tf.math.floormod(ids.ids, tf.constant(num_cores, tf.int64))
-    stays = tf.equal(home, core) & used
-    kept = tf.boolean_mask(weights, stays)
-    if plan.max_sequence_length:
-        kept = tf.zeros([0], tf.float32)  # A sequence's ids have no weights.
-    columns = tf.reduce_max(tf.concat([indices[:, 1], [0]], 0)) + 1
-    share = ops.FeatureIds(
-        kind="sparse",
-        ids=tf.boolean_mask(ids.ids, stays),
-        rows=tf.boolean_mask(indices, stays),
-        weights=kept,
-        batch_size=ids.batch_size,
-        dense_shape=(ids.batch_size, columns),
+    (share,) = dealt(
+        ids,
+        plan,
+        tf.cast(tf.not_equal(home, core), tf.int32),
+        1,
+        has_vocabulary=has_vocabulary,
     )
-    # A sum takes weights of any sign as they are.
-    return share, dataclasses.replace(plan, combiner="sum")
+    return share
 
 
 def _indices(ids: ops.FeatureIds) -> tf.Tensor:
