@@ -16,6 +16,7 @@ __all__ = [
     "key_count",
     "number",
     "rows",
+    "run_shape",
     "scalar",
     "shape",
     "whole",
@@ -105,6 +106,34 @@ def rows(what: str, keys: tf.Tensor, rows: tf.Tensor, dim: int) -> None:
     if is_right:
         return
     shape(what, rows, keys.shape.concatenate([dim]))
+
+
+def run_shape(
+    tensor: tf.Tensor, expected: tf.Tensor, text: str
+) -> list[tf.Operation]:
+    """Makes checks that fail when they run where a shape is not `expected`.
+
+    The rank has a check of its own, since shapes of other ranks are broadcast
+    when they are compared: [2] would pass for [2, 2].
+
+    Args:
+      tensor: whose shape it is.
+      expected: an int32 [rank].
+      text: what the error says.
+
+    Raises:
+      tf.errors.InvalidArgumentError: in eager mode, another shape.
+    """
+    rank, checks = tensor.shape.rank, []
+    if rank is None or rank != expected.shape[0]:
+        checks.append(
+            tf.debugging.assert_equal(tf.rank(tensor), tf.size(expected), text)
+        )
+    with tf.control_dependencies(checks):
+        checks.append(
+            tf.debugging.assert_equal(tf.shape(tensor), expected, text)
+        )
+    return [check for check in checks if check is not None]
 
 
 def whole(value: Any) -> int | None:

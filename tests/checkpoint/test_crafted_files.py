@@ -520,6 +520,25 @@ def test_strings_of_nothing_take_no_more_than_their_file_pays(
     assert int(megabytes) < limit
 
 
+def test_row_files_of_empty_strings_take_no_more_than_they_pay(tmp_path):
+    n = 63 << 18  # 63 MB, which are read ahead where rows are no strings.
+    variable = file_variables.variable(key_dtype=tf.string, dim=0)
+    variable.save_to_file_system(tmp_path)
+    (manifest,) = tmp_path.glob(".tfembed.*")
+    manifest.unlink()
+    np.zeros(n, "<u4").tofile(tmp_path / file_variables.KEYS)
+    program = MEASURED.replace("dim=2", "dim=0, key_dtype=tf.string").replace(
+        "variable.upsert([1], [[1.0, 2.0]])\n", ""
+    )
+
+    word, megabytes = fresh_process.output_of(
+        program.format(program="variable.load_from_file_system(path)"), tmp_path
+    ).split()
+
+    assert word == "accepted"
+    assert int(megabytes) < 64 + 4 * 63
+
+
 @pytest.mark.parametrize("length", [5, 2**31, 2**40, 2**63])
 def test_a_strings_length_is_held_against_its_bytes(tmp_path, length):
     table = HashTable(2, key_dtype=tf.string, name="t")
@@ -812,6 +831,49 @@ def test_a_table_of_strings_looks_at_the_index_first(tmp_path):
         tf.train.Checkpoint(module=module).read(path)
 
     assert module.table.export()[1].numpy().tolist() == [[b"a", b"b"]]
+
+
+# A shape [2] compares as [2, 2] does, where a table has two rows of width two.
+
+
+def flatten_values(path, name):
+    bundle = bundle_files.Bundle.load(path)
+    del bundle.entries[name].shape.dim[0]
+    if bundle.entries[name].dtype == bundle_files.STRING:
+        bundle.replace_strings(name, [b"p", b"q"])
+    else:
+        bundle.replace(name, np.array([8, 9], "<f4").tobytes())
+    bundle.write(path)
+
+
+def test_strings_of_another_rank_are_refused(tmp_path):
+    module = tf.Module()
+    module.table = StringTable(2, name="s")
+    module.table.upsert([1, 2], [["a", "b"], ["c", "d"]])
+    path = tf.train.Checkpoint(module=module).write(str(tmp_path / "ckpt"))
+    flatten_values(path, b"module/table/.ATTRIBUTES/values")
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="'s' do not fit"):
+        tf.train.Checkpoint(module=module).read(path)
+
+    assert int(module.table.size()) == 2
+
+
+def test_rows_of_another_rank_are_refused_by_a_graph_s_saver(tmp_path):
+    path = str(tmp_path / "ckpt")
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        a = de.get_variable("a", dim=2)
+        session.run(a.upsert([1, 2], [[1, 2], [3, 4]]))
+        saver = tf.compat.v1.train.Saver([a])
+        saver.save(session, path)
+        flatten_values(path, b"a_mht_1of1-values")
+
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match="'a.*do not fit width 2"
+        ):
+            saver.restore(session, path)
+
+        assert session.run(a.lookup([1, 2])).tolist() == [[1, 2], [3, 4]]
 
 
 def test_what_keras_keeps_of_a_layer_names_no_files_elsewhere(tmp_path):

@@ -167,8 +167,9 @@ def load(
 
     All is checked before the first row is written: the files, and by a pass of
     its own what a partitioner makes of the keys. Files of 64 MB at most are read
-    as a whole first; where a larger one fails later, when it is read again, the
-    rows before are loaded. A table of bounded size gets no more rows at a time
+    as a whole first, but for those of strings that would take more memory than
+    64 MB and four times the files'; where others fail later, when they are read
+    again, the rows before are loaded. A table of bounded size gets no more rows at a time
     than each of its shards may hold.
 
     Args:
@@ -219,7 +220,7 @@ def load(
                 return chunks.for_each(write)
 
         return tf.cond(
-            tf.reduce_sum(sizes) <= _READ_AHEAD_BYTES,
+            _may_be_kept(sizes, row_format),
             lambda: chunks.read_ahead(check, write),
             stream,
         )
@@ -229,6 +230,16 @@ def load(
         return None
     # A function orders its ops by itself; a loop of a graph does not.
     return tf.function(run, autograph=False)().op
+
+
+def _may_be_kept(sizes: tf.Tensor, row_format: RowFormat) -> tf.Tensor:
+    """Whether all rows of files of these sizes [m, 2] may be in memory at once."""
+    keys, values = tf.unstack(tf.reduce_sum(sizes, 0))
+    # TensorFlow has 24 bytes of an empty string, and a file has 4.
+    in_memory = values + (6 if row_format.key_dtype == tf.string else 1) * keys
+    return (keys + values <= _READ_AHEAD_BYTES) & (
+        in_memory <= tf.maximum(_READ_AHEAD_BYTES, 4 * (keys + values))
+    )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -10,12 +10,17 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
+from tfembed import checks
 from tfembed.checkpoint import private
 from tfembed.ops import checkpoint as checkpoint_ops
 from tfembed.tables import StringTable
 from tfembed.tables.string_table import StringShard
 
 __all__ = ["SavedStrings", "check_sizes", "register", "save"]
+
+
+# Writing takes two copies of its rows.
+_ROWS_AT_A_TIME = 1 << 16
 
 
 def register() -> None:
@@ -75,15 +80,16 @@ class SavedStrings:
                 f"Table '{table.name}' cannot be restored: '{path}': "
                 f"{error.message}",
             ) from error
-        check = tf.debugging.assert_equal(
-            tf.shape(values),
+        fits = checks.run_shape(
+            values,
             tf.stack([tf.size(keys), table.dim]),
             f"The saved rows of table '{table.name}' do not fit its width "
             f"{table.dim}",
         )
         distinct = checkpoint_ops.check_distinct(keys, table_name=table.name)
-        checks = [one for one in (check, distinct) if one is not None]
-        with tf.control_dependencies(checks):
+        with tf.control_dependencies(
+            fits if distinct is None else [*fits, distinct]
+        ):
             self._keys = tf.reshape(keys, [-1])
             self._values = tf.reshape(values, [-1, table.dim])
         # A partitioner may name a shard that is not there.
@@ -93,7 +99,18 @@ class SavedStrings:
         """Has the table hold these rows and no others."""
         with tf.control_dependencies([self._keys, self._values]):
             self._table.clear()
-        self._table.upsert(self._keys, self._values)
+
+        def write(begin: tf.Tensor) -> list[tf.Tensor]:
+            end = begin + _ROWS_AT_A_TIME
+            self._table.upsert(self._keys[begin:end], self._values[begin:end])
+            return [end]
+
+        tf.while_loop(
+            lambda begin: begin < tf.size(self._keys),
+            write,
+            [tf.constant(0)],
+            parallel_iterations=1,
+        )
 
     @staticmethod
     def _read(prefix: tf.Tensor, path: str) -> list[tf.Tensor]:

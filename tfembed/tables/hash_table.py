@@ -969,13 +969,13 @@ class HashTable(ShardedTable):
         """Rows of `keys`, checked when it runs where it was not before."""
         if rows.shape.rank is not None and rows.shape[-1] is not None:
             return rows
-        check = tf.debugging.assert_equal(
-            tf.shape(rows),
+        fits = checks.run_shape(
+            rows,
             tf.concat([tf.shape(keys), [self.dim]], 0),
             f"The gradients of table '{self.name}' must have the shape of the "
             f"keys and then {self.dim}",
         )
-        with tf.control_dependencies([] if check is None else [check]):
+        with tf.control_dependencies(fits):
             return tf.identity(rows)
 
     def _key_tensor(self, keys: Any) -> tf.Tensor:

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.checks import run_shape
 from tfembed.ops.private import converted
 
 __all__ = ["KeyPartition", "Partitioner", "shard_of"]
@@ -76,17 +77,13 @@ def _integers(shards: Any, text: str) -> tf.Tensor:
     return shards if shards.dtype == tf.int32 else tf.cast(shards, tf.int64)
 
 
-def _shape_checks(shards: tf.Tensor, keys: tf.Tensor, text: str) -> list[Any]:
+def _shape_checks(
+    shards: tf.Tensor, keys: tf.Tensor, text: str
+) -> list[tf.Operation]:
     """Has a run compare what is not known of the shapes; keys are [n]."""
     if shards.shape.is_fully_defined() and keys.shape.is_fully_defined():
         return []
-    checks = []
-    if shards.shape.rank is None:
-        # The sizes of no or several dimensions would be broadcast.
-        checks.append(tf.debugging.assert_equal(tf.rank(shards), 1, text))
-    with tf.control_dependencies(checks):
-        sizes = tf.shape(shards), tf.shape(keys)
-        return [*checks, tf.debugging.assert_equal(*sizes, text)]
+    return run_shape(shards, tf.shape(keys), text)
 
 
 class KeyPartition:
@@ -139,9 +136,7 @@ class KeyPartition:
         row_shape = tf.shape(rows)[rank:]
         shape = tf.concat([tf.shape(self._keys), row_shape], 0)
         text = "Expected shape with one row for each key"
-        check = tf.debugging.assert_equal(tf.shape(rows), shape, text)
-        if check is not None:
-            self.checks.append(check)
+        self.checks += run_shape(rows, shape, text)
         with tf.control_dependencies(self.checks):
             flat = tf.reshape(rows, tf.concat([[-1], row_shape], 0))
         return [tf.gather(flat, positions) for positions in self._positions]

@@ -181,13 +181,13 @@ class StringTable(ShardedTable):
         rows = arguments.value_tensor(values, self.value_dtype, self.name)
         arguments.check_rows(keys, rows, self.dim, self.name)
         wanted = tf.concat([tf.shape(keys), [self.dim]], 0)
-        check = tf.debugging.assert_equal(
-            tf.shape(rows),
+        fits = checks.run_shape(
+            rows,
             wanted,
             f"Expected shape keys.shape + [{self.dim}] for the values of table "
             f"'{self.name}'",
         )
-        with tf.control_dependencies([] if check is None else [check]):
+        with tf.control_dependencies(fits):
             there = tf.fill(tf.concat([tf.shape(keys), [1]], 0), _THERE)
             rows = tf.concat([rows, there], -1)
         parts = self.partition(keys)
@@ -255,15 +255,18 @@ class StringTable(ShardedTable):
     def export_columns(self, shard: int | None = None) -> list[tf.Tensor]:
         """Keys [n] and values [n, dim], of one shard or of all."""
         handles = self.handles if shard is None else [self.handles[shard]]
-        each = [
-            tf.raw_ops.LookupTableExportV2(
-                table_handle=handle, Tkeys=tf.int64, Tvalues=tf.string
-            )
-            for handle in handles
-        ]
-        keys, rows = (tf.concat(x, 0) for x in zip(*each, strict=True))
+        # One shard after the other, so that one is there twice, not all.
+        each = [self._export(handle) for handle in handles]
+        if len(each) == 1:
+            return list(each[0])
+        return [tf.concat(x, 0) for x in zip(*each, strict=True)]
+
+    def _export(self, handle: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        keys, rows = tf.raw_ops.LookupTableExportV2(
+            table_handle=handle, Tkeys=tf.int64, Tvalues=tf.string
+        )
         rows = tf.reshape(rows, [-1, self.dim + 1])
-        return [tf.reshape(keys, [-1]), rows[:, :-1]]
+        return tf.reshape(keys, [-1]), rows[:, :-1]
 
     def replace(
         self, keys: tf.Tensor, columns: Sequence[tf.Tensor]

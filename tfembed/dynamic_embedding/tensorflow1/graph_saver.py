@@ -13,6 +13,7 @@ import tensorflow as tf
 from tfembed import errors
 from tfembed.checkpoint import policy_tensors, private
 from tfembed.checkpoint.row_files import FileStem
+from tfembed.checks import run_shape
 from tfembed.ops import checkpoint as checkpoint_ops
 from tfembed.tables import HashTable
 
@@ -192,12 +193,13 @@ class TableSaveable(private.SaveableObject):
         noted = self._read_noted(keys.op)
         widths = [table.dim, *table.slot_widths[: len(columns) - 1]]
         checks = [
-            tf.debugging.assert_equal(
-                tf.shape(column),
-                [tf.size(keys), width],
+            check
+            for column, width in zip(columns, widths, strict=True)
+            for check in run_shape(
+                column,
+                tf.stack([tf.size(keys), width]),
                 f"Saved rows of table '{table.name}' do not fit width {width}",
             )
-            for column, width in zip(columns, widths, strict=True)
         ]
         checks += policy_tensors.assert_fit(table, keys, noted)
         checks.append(

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.checks import run_shape
 from tfembed.dynamic_embedding.lookups.gradient_source import (
     StandIn,
     WatchedTable,
@@ -142,16 +143,7 @@ def _shape_checks(slices: tf.IndexedSlices, params: Variable) -> list[Any]:
         f"The gradient of '{params.name}' must have values of shape keys.shape "
         f"+ [{params.dim}]"
     )
-    checks = []
-    if keys.shape.rank is None or values.shape.rank is None:
-        # Shapes of other ranks would be broadcast.
-        checks.append(
-            tf.debugging.assert_equal(tf.rank(values), tf.rank(keys) + 1, text)
-        )
-    with tf.control_dependencies(checks):
-        wanted = tf.concat([tf.shape(keys), [params.dim]], 0)
-        found = tf.shape(values)
-        return [*checks, tf.debugging.assert_equal(found, wanted, text)]
+    return run_shape(values, tf.concat([tf.shape(keys), [params.dim]], 0), text)
 
 
 _OF_TABLES = (Variable, TrainableWrapper)

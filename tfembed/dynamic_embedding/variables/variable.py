@@ -446,7 +446,8 @@ class Variable(
 
         Each row goes to the shard that the partitioner says, whichever file it
         is in. All files are checked before the first row is written, and read
-        before that, too, where they have 64 MB at most.
+        before that, too, where they have 64 MB at most (and rows of strings take
+        no more memory than 64 MB and four times the files).
 
         Args:
           dirpath, proc_size, proc_rank, dirpath_env, name: as for
