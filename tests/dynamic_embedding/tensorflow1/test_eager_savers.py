@@ -1,8 +1,9 @@
 """tf.compat.v1.train.Saver in eager mode, which knows nothing of tables.
 
 The kind: a table that is left out of a save without a word. Looked at: Savers of
-Variables, shards, slots, shadows, wrappers and bare tables, in lists and dicts, in
-eager mode and in graphs; name-based checkpoints that tf.train.Checkpoint restores.
+Variables, shards, slots, shadows, wrappers, layers' weights and bare tables, in lists
+and dicts, in eager mode and in graphs; name-based checkpoints that tf.train.Checkpoint
+restores.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
+import tfembed
 from tfembed import dynamic_embedding as de
 from tfembed import errors
 from tfembed.tables import HashTable, StringTable
@@ -37,21 +39,41 @@ OBJECTS = {
 }
 
 
-# These stand for rows of a Variable, which they name.
+def _weight(layer):
+    layer(tf.constant([1], tf.int64))
+    (weight,) = layer.trainable_weights
+    return weight
+
+
+# These stand for rows of a table.
 SHADOWS = {
     "ShadowVariable": lambda: de.shadow_ops.ShadowVariable(
         _variable(), name="rows"
     ),
     "TrainableWrapper": _wrapper,
+    "weight of a layer": lambda: _weight(
+        de.keras.layers.Embedding(2, name="rows")
+    ),
+    "weight of a DistributedEmbedding": lambda: _weight(
+        tfembed.keras.layers.DistributedEmbedding(
+            tfembed.FeatureConfig(tfembed.TableConfig(8, 2, name="rows")),
+            tfembed.SGD(0.1),
+            name="rows",
+        )
+    ),
 }
 
 
 @pytest.mark.parametrize("kind", SHADOWS)
-def test_a_saver_in_eager_mode_refuses_shadows(tmp_path, kind):
+def test_a_saver_in_eager_mode_refuses_what_stands_for_rows(tmp_path, kind):
     one = SHADOWS[kind]()
 
-    with pytest.raises(errors.UnsupportedError, match="the table 'rows'"):
+    with pytest.raises(
+        errors.UnsupportedError, match=r"rows.*eager mode.*tf\.train\.Ch"
+    ):
         tf.compat.v1.train.Saver([one]).save(None, str(tmp_path / "ckpt"))
+
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("kind", OBJECTS)

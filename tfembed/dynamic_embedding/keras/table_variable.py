@@ -17,6 +17,8 @@ from tfembed.dynamic_embedding.lookups.gradient_source import (
     WatchedTable,
 )
 from tfembed.dynamic_embedding.variables.variable import Variable
+from tfembed.ops import private
+from tfembed.tables.sharded_table import not_in_savers
 
 __all__ = ["SourceWeight", "TableVariable"]
 
@@ -32,6 +34,12 @@ class SourceWeight(keras.Variable, TableSource):
     def dtype(self) -> str:
         """The weight's dtype, as Keras names it."""
         return _Dtype(super().dtype)
+
+    def _gather_saveables_for_checkpoint(self) -> Any:
+        """Refuses Savers of eager mode, which would leave the rows out."""
+        if tf.executing_eagerly() and private.asked_by_saver():
+            raise not_in_savers(f"the tables behind the weight '{self.path}'")
+        return super()._gather_saveables_for_checkpoint()
 
 
 class _Dtype(str):

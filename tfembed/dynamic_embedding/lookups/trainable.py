@@ -18,6 +18,7 @@ from tfembed.dynamic_embedding.tensorflow1.graph_lookups import (
 from tfembed.dynamic_embedding.variables import arguments
 from tfembed.dynamic_embedding.variables.arguments import EmbeddingWeights
 from tfembed.ops import private, record_access, tape_records, trainable_rows
+from tfembed.tables.sharded_table import not_in_savers
 
 __all__ = [
     "LISTENERS",
@@ -468,6 +469,11 @@ class TrainableWrapper(GradientSource, tf.Variable):
     @property
     def _save_slice_info(self) -> Any:
         """Refuses Savers that are given the wrapper, which ask for it."""
+        if not self._in_graph_mode:
+            raise not_in_savers(
+                f"'{self.name}', which stands for rows of the table "
+                f"'{self.params.name}'"
+            )
         raise errors.UnsupportedError(
             f"'{self.name}' stands for rows of the table '{self.params.name}'; "
             "they are saved with the table. Give a Saver the Variable itself, or "
