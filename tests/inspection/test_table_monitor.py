@@ -79,7 +79,7 @@ def test_fit_tells_rows_and_hits_of_each_epoch(make, tmp_path):
     (table,) = monitor.health
     assert (table.grown, table.rows, table.hit_rate) == (0, 3, 1.0)
     events = _events(tmp_path / "tables")
-    tag = f"tables/{table.name}"
+    tag = table.name
     assert events[f"{tag}/rows"] == {2: 3.0, 4: 3.0}
     assert events[f"{tag}/hit_rate"] == {2: 0.25, 4: 1.0}
     assert events[f"{tag}/never_trained"][4] == 0
@@ -98,9 +98,9 @@ def test_every_so_many_batches_is_a_look(tmp_path):
     )
     events = _events(tmp_path / "tables")
 
-    assert events["tables/users/rows"] == {2: 2.0, 4: 3.0}
-    assert events["tables/users/inserted"] == {2: 2.0, 4: 1.0}
-    assert events["tables/users/touches"][4][:, 2].sum() == 3
+    assert events["users/rows"] == {2: 2.0, 4: 3.0}
+    assert events["users/inserted"] == {2: 2.0, 4: 1.0}
+    assert events["users/touches"][4][:, 2].sum() == 3
 
 
 def test_the_projector_has_rows_with_their_keys(tmp_path):
@@ -193,7 +193,7 @@ def test_a_loop_writes_summaries(tmp_path):
     table = tfembed.HashTable(1, name="users")
     table.upsert(tf.constant([3], tf.int64), [[2.0]])
     with tf.summary.create_file_writer(str(tmp_path)).as_default() as writer:
-        tfembed.health(table).write_summaries(7, prefix="t")
+        tfembed.health(table).write_summaries(7, prefix="t/")
         writer.flush()
     events = _events(tmp_path)
 

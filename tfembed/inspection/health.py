@@ -78,17 +78,17 @@ class Health:
         return {table.name: table.to_dict() for table in self.tables}
 
     def write_summaries(
-        self, step: Any, *, prefix: str = "tables", writer: Any = None
+        self, step: Any, *, prefix: str = "", writer: Any = None
     ) -> None:
         """Writes scalars and histograms for TensorBoard.
 
-        The tags are `<prefix>/<table>/<what>`: "rows", "grown", "bytes",
-        "hit_rate", "inserted" and so on, and histograms of "norms", "ages" and
-        "touches".
+        The tags are `<table>/<what>`, so that TensorBoard shows a table's curves
+        together: "rows", "grown", "bytes", "hit_rate", "inserted" and so on, and
+        histograms of "norms", "ages" and "touches".
 
         Args:
           step: of the summaries.
-          prefix: of their tags.
+          prefix: put before the tags, "" or one that ends in "/".
           writer: of `tf.summary.create_file_writer`; None: the default one.
 
         Raises:
@@ -103,7 +103,7 @@ class Health:
             if writer is not None:
                 stack.enter_context(writer.as_default())
             for table in self.tables:
-                tag = f"{prefix}/{table.name}"
+                tag = f"{prefix}{table.name}"
                 for name, number in table.scalars().items():
                     tf.summary.scalar(f"{tag}/{name}", number, step=step)
                 for name, numbers in table.histograms().items():
