@@ -217,6 +217,75 @@ def test_tables_are_found_in_what_holds_them(make):
     assert found.width == 4
 
 
+@pytest.mark.parametrize(
+    ("eviction", "by"),
+    [
+        (policies.LeastFrequent(), "touches"),
+        (policies.LeastRecent(), "steps since touched"),
+        (policies.LeastRecent("seconds"), "seconds since touched"),
+        (None, "norm"),
+    ],
+)
+def test_a_checkpoint_is_told_as_the_table_that_was_saved(
+    eviction, by, tmp_path
+):
+    table = _filled(eviction=eviction)
+    path = tf.train.Checkpoint(table=table).save(tmp_path / "ckpt")
+    live = tfembed.health(table, hottest=1)["users"]
+    (saved,) = tfembed.health(path, hottest=1)
+
+    assert (saved.kind, saved.hottest_by) == ("saved table", by)
+    assert (saved.rows, saved.width, saved.optimizer) == (ROWS, 2, "adagrad")
+    assert saved.never_trained == pytest.approx(live.never_trained)
+    assert saved.norms == pytest.approx(live.norms)
+    assert saved.touches == live.touches
+    # Seconds go on between the two.
+    assert saved.ages == pytest.approx(live.ages, abs=3)
+    assert saved.bytes["values"] == saved.bytes["slots"] == ROWS * 2 * 4
+    assert saved.hit_rate is None
+    if by in ("touches", "norm"):
+        assert [h[1] for h in saved.hottest] == [h[1] for h in live.hottest]
+
+
+def test_a_fixed_vocabulary_in_a_checkpoint_is_told(tmp_path):
+    config = tfembed.TableConfig(vocabulary_size=500, dim=4, name="items")
+    embedding = tfembed.TPUEmbedding(
+        tfembed.FeatureConfig(table=config), tfembed.Adagrad(0.1)
+    )
+    embedding.build(per_replica_batch_size=4)
+    manager = tf.train.CheckpointManager(
+        tf.train.Checkpoint(embedding=embedding), tmp_path, max_to_keep=1
+    )
+    with pytest.raises(errors.CheckpointError, match="no checkpoint yet"):
+        tfembed.health(manager)
+    manager.save()
+    live = tfembed.health(embedding, sample=50)["items"]
+    (saved,) = tfembed.health(manager, sample=50)
+
+    assert (saved.rows, saved.looked_at) == (500, 50)
+    assert saved.norms == pytest.approx(live.norms)
+    assert saved.bytes["values"] == live.bytes["values"]
+
+
+def test_an_estimator_stands_for_its_latest_checkpoint(tmp_path):
+    estimator = tfembed.estimator.Estimator(lambda: None, model_dir=tmp_path)
+
+    with pytest.raises(errors.CheckpointError, match="no checkpoint yet"):
+        tfembed.health(estimator)
+    table = tfembed.HashTable(2, name="users")
+    tf.train.Checkpoint(table=table).save(tmp_path / "model.ckpt")
+    assert [t.width for t in tfembed.health(estimator)] == [2]
+
+
+def test_a_file_without_tables_is_refused(tmp_path):
+    path = tf.train.Checkpoint(x=tf.Variable(1.0)).save(tmp_path / "ckpt")
+
+    with pytest.raises(errors.CheckpointError, match="There is no table in"):
+        tfembed.health(path)
+    with pytest.raises(errors.CheckpointError):
+        tfembed.health(tmp_path / "nothing")
+
+
 @pytest.mark.parametrize("source", [3, None, keras.Sequential([])])
 def test_an_object_without_tables_is_refused_with_what_is_taken(source):
     with pytest.raises(errors.ArgumentError, match="a Keras layer or model"):

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfembed import checks, errors
 from tfembed.inspection.found_tables import require_tables
+from tfembed.inspection.saved_health import health_of_saved, saved_path
 from tfembed.inspection.table_health import TableHealth, health_of_table
 from tfembed.inspection.text_tables import TextTable
 from tfembed.units import as_bytes, as_count, as_number, as_share, counted
@@ -155,20 +156,23 @@ def health(source: Any, *, sample: int = 100_000, hottest: int = 5) -> Health:
     Counts of keys are exact. Norms, ages, the share of rows never trained and
     the buckets of a search are those of a sample; the answer says how many rows
     were looked at. Nothing is copied but the sample, and training may go on
-    meanwhile. Eager only.
+    meanwhile.
 
     Args:
       source: a Keras model or layer, `TPUEmbedding` and its kin, a
         `dynamic_embedding.Variable`, a `HashTable`, anything else that
-        `tf.train.Checkpoint` saves, a list or dict of these; or an estimator,
-        or the path of a checkpoint, SavedModel or '.keras' file, of which only
-        what is saved is known.
+        `tf.train.Checkpoint` saves, a list or dict of these; or an estimator or
+        tf.train.CheckpointManager, whose latest checkpoint is read, or the path
+        of a checkpoint, SavedModel, pair of raw files or '.keras' file. Of files
+        only what is saved is known, and bytes are those of the file.
       sample: rows of each table to look at, as if picked by chance.
       hottest: keys of each table to name.
 
     Raises:
       tfembed.errors.ArgumentError: there is no table in it, or a number that is
         not allowed.
+      tfembed.errors.CheckpointError: there is no such file, or no table in it,
+        or it is damaged.
       tfembed.errors.UnsupportedError: in a function or graph.
 
     Example:
@@ -176,11 +180,14 @@ def health(source: Any, *, sample: int = 100_000, hottest: int = 5) -> Health:
     """
     sample = checks.integer(sample, "sample", least=1)
     hottest = checks.integer(hottest, "hottest", least=0)
+    path = saved_path(source)
+    if path is not None:
+        return Health(tuple(health_of_saved(path, sample, hottest)))
     if not tf.executing_eagerly():
         raise errors.UnsupportedError(
             "`health` gives Python numbers; ask for it in eager mode, outside "
             "of tf.function. In programs with graphs and sessions give it the "
-            "path of a checkpoint, outside of `with graph.as_default()`."
+            "path of a checkpoint."
         )
     return Health(
         tuple(
