@@ -268,7 +268,9 @@ def test_a_fixed_vocabulary_in_a_checkpoint_is_told(tmp_path):
 
 
 def test_an_estimator_stands_for_its_latest_checkpoint(tmp_path):
-    estimator = tfembed.estimator.Estimator(lambda: None, model_dir=tmp_path)
+    estimator = tfembed.estimator.Estimator(
+        lambda features: None, model_dir=tmp_path
+    )
 
     with pytest.raises(errors.CheckpointError, match="no checkpoint yet"):
         tfembed.health(estimator)

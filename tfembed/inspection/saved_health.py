@@ -139,10 +139,9 @@ def _health(
         },
         shards=len(table.shard_sizes) or None,
         optimizer=table.rule,
-        **{
-            kind: table.policies.get(kind)
-            for kind in ("admission", "eviction", "expiry")
-        },
+        admission=table.policies.get("admission"),
+        eviction=table.policies.get("eviction"),
+        expiry=table.policies.get("expiry"),
         waiting=table.num_waiting or None,
         looked_at=len(rows),
         norms=quantiles(norms[is_number]),
