@@ -16,7 +16,7 @@ from tfembed.embedding.engines.choice import EngineChoices, choose_engines
 from tfembed.embedding.engines.engine import EngineOptions
 from tfembed.embedding.engines.router import EngineRouter, places_of
 from tfembed.embedding.features import activations as shaping
-from tfembed.embedding.features.output_shapes import OutputShapes
+from tfembed.embedding.features.output_shapes import WAYS_OUT, OutputShapes
 from tfembed.embedding.host.tables import HostTable, TableSize
 from tfembed.embedding.lookups.trained_lookup import TrainedLookup
 from tfembed.embedding.plan import (
@@ -26,7 +26,12 @@ from tfembed.embedding.plan import (
     check_all_train,
     make_plan,
 )
-from tfembed.embedding.replicas import Replicas, is_tpu, replica_shares
+from tfembed.embedding.replicas import (
+    Replicas,
+    ReplicaShare,
+    is_tpu,
+    replica_shares,
+)
 from tfembed.embedding.steps.eager_calls import EagerCalls
 from tfembed.embedding.steps.pipeline import warn_of_early_flush
 from tfembed.embedding.steps.step_forms import RecentNames, StepForms, StepName
@@ -74,7 +79,10 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
     which they run, wherever they were traced. The gradients of a row are summed
     over all features and replicas of a step, and applied once.
 
-    All activations have static shapes, so all batches have the same size. Tables
+    All activations have static shapes. The first batch settles its size, or
+    `build` does; with tables in host memory a batch of another size, the last
+    one of a data set say, is looked up and trained all the same, unless the size
+    was given. Tables
     live where their engine keeps them (`engine`). They are saved with
     `tf.train.Checkpoint(embedding=embedding)`; those with a vocabulary under
     TensorFlow's keys, so that its checkpoints restore here and ours there, into
@@ -124,6 +132,7 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
     _options: EngineOptions
     _replicas: Replicas
     _shapes: OutputShapes
+    _shapes_are_given = False
     _engine: EngineRouter | None = None
 
     def __init__(
@@ -164,6 +173,8 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
             self._choices,
             is_pipelined=self._options.is_pipelined,
         )
+        # Of steps whose batches have another size than the first.
+        self._other_shapes: dict[StepName, OutputShapes] = {}
         self._tables_with_gradients: set[str] = set()
         self._names = RecentNames(self._forget)
         self._forms = StepForms(
@@ -205,6 +216,10 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
             )
         shapes = self._shapes.with_given(
             per_replica_input_shapes, per_replica_batch_size
+        )
+        self._shapes_are_given |= (
+            per_replica_input_shapes is not None
+            or per_replica_batch_size is not None
         )
         self._engine_or_new(shapes)
         self._shapes = shapes
@@ -473,24 +488,53 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
         shares = replica_shares(
             self._plan, self._replicas, features, weights, device
         )
-        shapes, of_replicas = self._shapes, {}
-        for share in shares:
-            shapes = shapes.with_values(share.values)
-            of_replicas[share.replica] = share
+        shapes = self._shapes_of(shares)
+        of_replicas = [share.replica for share in shares]
         batches = []
         for places in self._places:
             batches.append(places.read(training, shares, shapes))
         engine = self._engine_or_new(shapes)
         form = self._forms.place_of(name, engine.form_of(batches))
-        engine.enqueue(self._forms.step(name, form), batches)
-        self._shapes = shapes
-        return list(of_replicas), form
+        step = self._forms.step(name, form)
+        engine.enqueue(step, batches)
+        if self._shapes.are_defined and shapes.shapes != self._shapes.shapes:
+            self._other_shapes[step] = shapes
+        else:
+            self._shapes = shapes
+        return list(dict.fromkeys(of_replicas)), form
 
-    @property
-    def _replica_shapes(self) -> OutputShapes:
+    def _shapes_of(self, shares: Sequence[ReplicaShare]) -> OutputShapes:
+        """The shapes of a batch: the known ones, or those of another size."""
+        shapes = self._shapes
+        try:
+            for share in shares:
+                shapes = shapes.with_values(share.values)
+            return shapes
+        except errors.ArgumentError as error:
+            if not self._shapes.are_defined:
+                raise
+            is_given = self._shapes_are_given or not self._forms.takes_several
+            try:
+                other = self._shapes.of_other_size(shares[0].values)
+            except errors.ArgumentError:  # A FeatureConfig says the size.
+                is_given = True
+            else:
+                if other is None:
+                    raise
+            if is_given:
+                raise errors.ArgumentError(f"{error}. {WAYS_OUT}") from None
+        try:
+            for share in shares[1:]:
+                other = other.with_values(share.values)
+        except errors.ArgumentError as error:
+            raise errors.ArgumentError(f"{error}. {WAYS_OUT}") from None
+        return other
+
+    def _replica_shapes(self, step: StepName) -> OutputShapes:
         """The activations' shapes on a replica; enqueue sees a core's part."""
+        shapes = self._other_shapes.get(step, self._shapes)
         cores = self._replicas.cores
-        return self._shapes if cores == 1 else self._shapes.of_cores(cores)
+        return shapes if cores == 1 else shapes.of_cores(cores)
 
     def _dequeue_step(self, engine: Any, replica: int, step: StepName) -> Any:
         """By a function, where there is one for it."""
@@ -505,7 +549,7 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
         shaped = []
         for one, shape, dim in zip(
             engine.dequeue(replica, step),
-            self._replica_shapes.shapes,
+            self._replica_shapes(step).shapes,
             self._plan.feature_dims,
             strict=True,
         ):
@@ -516,7 +560,8 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
         self, engine: Any, flat: Sequence[Any], step: StepName
     ) -> None:
         def apply(*parts: Any) -> None:
-            checked = engine.read_gradients(step, parts, self._replica_shapes)
+            shapes = self._replica_shapes(step)
+            checked = engine.read_gradients(step, parts, shapes)
             self._replicas.merge(
                 lambda per_replica: engine.apply_gradients(
                     [name for name, *_ in per_replica],
@@ -532,8 +577,11 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
         """Whether nothing is known any more of what was called `name`."""
         if self._engine is None:
             return False
-        if not self._engine.forget(self._forms.steps(name)):
+        steps = self._forms.steps(name)
+        if not self._engine.forget(steps):
             return False
+        for step in steps:
+            self._other_shapes.pop(step, None)
         self._forms.forget(name)
         return True
 

@@ -152,8 +152,9 @@ def test_a_ragged_output_shape_that_is_no_factor_is_refused():
         _embedding(output_shape=[4, 3]).enqueue(_ids([5]))
 
 
-def test_later_batches_are_checked_against_the_first():
+def test_later_batches_are_checked_against_the_size_that_was_given():
     embedding = _embedding()
+    embedding.build(per_replica_batch_size=4)
     embedding.enqueue(_ids([4]))
     with pytest.raises(errors.ArgumentError, match="Inconsistent shape"):
         embedding.enqueue(_ids([5]))

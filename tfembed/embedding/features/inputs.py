@@ -136,7 +136,8 @@ def _checked_when_run(ids: FeatureIds, expected: int, path: str) -> FeatureIds:
     check = tf.debugging.assert_equal(
         ids.batch_size,
         tf.constant(expected, tf.int64),
-        message=f"Input {path} must have {expected} samples in every step.",
+        message=f"Input {path} must have {expected} samples in every step. "
+        + output_shapes.WAYS_OUT,
     )
     with tf.control_dependencies([check]):
         return dataclasses.replace(ids, ids=tf.identity(ids.ids))
@@ -149,6 +150,12 @@ def check_same_format(
 ) -> None:
     """Raises tfembed.errors.ArgumentError where a feature's format changed."""
     for path, old, new in zip(paths, known, incoming, strict=True):
+        if old.batch_size != new.batch_size:
+            raise errors.ArgumentError(
+                f"Input {path} has {new.batch_size} samples and had "
+                f"{old.batch_size} before, or on another replica. "
+                f"{output_shapes.WAYS_OUT}"
+            )
         if old != new:
             raise errors.ArgumentError(
                 f"Input {path} is a {_TYPES[new.kind]} (sequence length "

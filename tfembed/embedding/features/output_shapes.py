@@ -9,6 +9,7 @@ fill what is unknown. The rules are those of TensorFlow's TPUEmbedding.
 from __future__ import annotations
 
 import dataclasses
+import fractions
 import numbers
 from collections.abc import Sequence
 from typing import Any
@@ -19,11 +20,22 @@ from absl import logging
 from tfembed import errors
 
 __all__ = [
+    "WAYS_OUT",
     "OutputShapes",
     "detected_input_shape",
     "is_sequence",
     "warn_if_ignored",
 ]
+
+
+WAYS_OUT = (
+    "Where the last batch of a data set is smaller, (1) leave it out: "
+    "batch(..., drop_remainder=True); or (2) fill it up to the others' size, "
+    "with samples that count 0 in the loss; or (3) let batches have any size: "
+    "tables in host memory (engine='host', the default without a TPU) that are "
+    "not pipelined take them, where neither build nor a FeatureConfig says a "
+    "size, each function is traced for the size, and all replicas have the same."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +100,29 @@ class OutputShapes:
             shape = detected_input_shape(feature, value, path)
             shapes.append(_of_input_shape(feature, shape))
         return self._with(shapes)
+
+    def of_other_size(self, values: Sequence[Any]) -> OutputShapes | None:
+        """The shapes for a batch of another number of samples, the last one say.
+
+        Args:
+          values: the inputs, one per feature.
+
+        Returns:
+          None where the inputs differ from the known shapes in more than the
+          first dimension of them all, by the same factor.
+
+        Raises:
+          tfembed.errors.ArgumentError: an input that is not allowed, or that
+            contradicts a FeatureConfig.
+        """
+        own = OutputShapes.configured(self.features, self.paths)
+        own = own.with_values(values)
+        factors = set()
+        for old, new in zip(self.shapes, own.shapes, strict=True):
+            if old.rank != new.rank or old[1:] != new[1:] or 0 in (*old, *new):
+                return None
+            factors.add(fractions.Fraction(new[0], old[0]))
+        return own if len(factors) == 1 else None
 
     def of_cores(self, cores: int) -> OutputShapes:
         """The shapes when `cores` batches of these shapes are concatenated."""

@@ -1,7 +1,8 @@
 """Which batch a call is for, where a name's batches come in several forms.
 
-A queue's batches have one form: what type each input has. Programs that train
-with RaggedTensors and evaluate with Tensors, under one name, have two. Each form
+A queue's batches have one form: what type each input has, and how many samples.
+Programs that train with RaggedTensors and evaluate with Tensors, under one name,
+have two, and so do those whose last batch is smaller. Each form
 after the first is a step of its own to the engines, with a `FormName`. Which one a
 dequeue or an apply_gradients is for is known from the calls before it: in eager
 mode, or in the same function.
@@ -86,6 +87,11 @@ class StepForms:
         self._eager = _Calls()
         self._traced: weakref.WeakKeyDictionary[Any, _Calls]
         self._traced = weakref.WeakKeyDictionary()
+
+    @property
+    def takes_several(self) -> bool:
+        """Whether a name's batches may have several forms."""
+        return self._takes_several
 
     def place_of(self, name: str | None, form: Hashable) -> int:
         """The number of a form among those of its name; a new one is noted."""
@@ -246,8 +252,8 @@ def _place(step: StepName) -> int:
 def _unknown(call: str, before: str, name: str | None) -> errors.StateError:
     label = "without a name" if name is None else f"under the name {name!r}"
     return errors.StateError(
-        f"{call} cannot know which batch it is for: inputs of several types "
-        f"were enqueued {label}. Call {before} in the same function, or give "
+        f"{call} cannot know which batch it is for: inputs of several types or "
+        f"sizes were enqueued {label}. Call {before} in the same function, or give "
         "the steps of each type their own `name`."
     )
 
