@@ -506,6 +506,7 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
     def _shapes_of(self, shares: Sequence[ReplicaShare]) -> OutputShapes:
         """The shapes of a batch: the known ones, or those of another size."""
         shapes = self._shapes
+        other: OutputShapes | None = None
         try:
             for share in shares:
                 shapes = shapes.with_values(share.values)
@@ -518,10 +519,9 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
                 other = self._shapes.of_other_size(shares[0].values)
             except errors.ArgumentError:  # A FeatureConfig says the size.
                 is_given = True
-            else:
-                if other is None:
-                    raise
-            if is_given:
+            if other is None and not is_given:
+                raise
+            if other is None or is_given:
                 raise errors.ArgumentError(f"{error}. {WAYS_OUT}") from None
         try:
             for share in shares[1:]:
