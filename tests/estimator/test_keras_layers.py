@@ -417,3 +417,28 @@ def test_an_optimizer_of_keras_steps_as_in_eager_mode(tmp_path):
         np.testing.assert_allclose(
             model.get_variable_value(f"dense/{name}"), weight, rtol=1e-5
         )
+
+
+@pytest.mark.parametrize("replicas", [0, 2])
+@pytest.mark.parametrize("runs_updates", [True, False])
+def test_updates_of_tf_keras_that_nothing_runs_are_named(
+    tmp_path, caplog, runs_updates, replicas
+):
+    tf_keras = pytest.importorskip("tf_keras")
+
+    def model_fn(features, labels, mode, params):
+        layer = tf_keras.layers.BatchNormalization(momentum=0.5, name="norm")
+        outputs = layer(features["x"], training=True)[:, :1]
+        spec = _spec(mode, outputs, labels, sums=replicas > 0)
+        updates = layer.updates if runs_updates else []
+        return spec._replace(train_op=tf.group(spec.train_op, *updates))
+
+    maker = make_replicated if replicas else make
+    model = maker(model_fn, tmp_path)
+    with caplog.at_level("WARNING", "tensorflow"):
+        model.train(rows_fn if replicas else batches, steps=1)
+
+    moved = model.get_variable_value("norm/moving_mean").any()
+    assert bool(moved) == runs_updates
+    named = "['norm/moving_mean', 'norm/moving_variance']" in caplog.text
+    assert named != runs_updates

@@ -20,7 +20,11 @@ import tensorflow as tf
 from tfembed.errors import StateError, UnsupportedError
 from tfembed.estimator import private
 from tfembed.estimator.replicas import private as replicas_private
-from tfembed.estimator.replicas.variable_order import is_read, variable_behind
+from tfembed.estimator.replicas.variable_order import (
+    is_read,
+    needed_ops,
+    variable_behind,
+)
 from tfembed.estimator.spec import ModeKeys
 
 _TENSORFLOW = os.path.dirname(tf.__file__) + os.sep  # noqa: PTH120 - a prefix
@@ -64,6 +68,7 @@ def call_with_keras_layers(
     """
     graph = tf.compat.v1.get_default_graph()
     first = len(graph.get_operations())
+    around = replicas_private.frames_here()  # On a TPU, the loop of steps.
     with private.fresh_keras_state(), seeded(seed):
         try:
             spec = call()
@@ -75,13 +80,15 @@ def call_with_keras_layers(
                     "layers inside of model_fn, in each call."
                 ) from error
             raise
+    ops = graph.get_operations()[first:]
+    if mode == ModeKeys.TRAIN and "tf_keras" in sys.modules:
+        _warn_of_updates(ops, getattr(spec, "train_op", None))
     if "keras" not in sys.modules:
         return spec
-    ops = graph.get_operations()[first:]
     writes = [op for op in ops if _is_keras_write(op)]
     if not writes:
         return spec
-    _refuse_frames(writes)
+    _refuse_frames(writes, around)
     _refuse_strategy(writes)
     users: dict[Any, list[tf.Operation]] = {
         variable_behind(op.inputs[0]): [] for op in writes
@@ -92,7 +99,7 @@ def call_with_keras_layers(
                 users.get(variable_behind(tensor), []).append(op)
     for variable, uses in users.items():
         own = {op for op in writes if op in uses}
-        _order_as_made(uses, own)
+        _order_as_made(uses, own, around)
         if _SEED in variable.name:
             _advance_seeds(ops, set(uses), own, replica)
     if mode == ModeKeys.TRAIN and getattr(spec, "train_op", None) is not None:
@@ -126,10 +133,50 @@ def _is_of_another_graph(error: Exception) -> bool:
     )
 
 
-def _is_of_keras(filename: str) -> bool:
-    keras: Any = sys.modules.get("keras")
+def _is_of_keras(filename: str, package: str = "keras") -> bool:
+    keras: Any = sys.modules.get(package)
     folder = os.path.dirname(keras.__file__) if keras else ""  # noqa: PTH120
     return bool(folder) and filename.startswith(folder + os.sep)
+
+
+def _warn_of_updates(ops: Sequence[tf.Operation], train_op: Any) -> None:
+    """Names updates of tf_keras layers that nothing runs.
+
+    Those of tf.compat.v1.layers are in UPDATE_OPS; those of tf_keras are not,
+    and programs may leave them out on purpose.
+    """
+    writes = [op for op in ops if _is_update_of_tf_keras(op)]
+    if not writes or train_op is None:
+        return
+    runs = set(needed_ops([train_op]))
+    lost = sorted(
+        {
+            variable.name
+            for op in writes
+            if op not in runs
+            and (variable := variable_behind(op.inputs[0])) is not None
+        }
+    )
+    if lost:
+        tf.compat.v1.logging.warn(
+            "Layers of tf_keras update %s, which train_op does not run: they "
+            "keep their initial values. Put the layers' or the model's "
+            "`updates` into train_op, as in tf.group(train_op, *model.updates).",
+            lost,
+        )
+
+
+def _is_update_of_tf_keras(op: tf.Operation) -> bool:
+    if not op.type.startswith(_WRITES) or not op.inputs:
+        return False
+    for frame in reversed(list(op.traceback)):
+        if not frame.filename.startswith(_TENSORFLOW):
+            return (
+                _is_of_keras(frame.filename, "tf_keras")
+                and f"{os.sep}layers{os.sep}" in frame.filename
+                and "initializ" not in op.name.lower()
+            )
+    return False
 
 
 def _is_keras_write(op: tf.Operation) -> bool:
@@ -149,9 +196,11 @@ def _is_keras_write(op: tf.Operation) -> bool:
     return False
 
 
-def _refuse_frames(writes: Sequence[tf.Operation]) -> None:
+def _refuse_frames(
+    writes: Sequence[tf.Operation], around: Sequence[Any]
+) -> None:
     for op in writes:
-        if replicas_private.frames_around(op):
+        if replicas_private.frames_around(op) != around:
             raise UnsupportedError(
                 f"A layer of Keras 3 assigns a variable ('{op.name}') inside "
                 "of a loop or branch of tf.compat.v1. Call the layer outside "
@@ -173,13 +222,15 @@ def _refuse_strategy(writes: Sequence[tf.Operation]) -> None:
 
 
 def _order_as_made(
-    uses: Sequence[tf.Operation], writes: Set[tf.Operation]
+    uses: Sequence[tf.Operation],
+    writes: Set[tf.Operation],
+    around: Sequence[Any],
 ) -> None:
     """Runs reads and writes of a variable in the order of their making."""
     last: list[tf.Operation] = []
     reads: list[tf.Operation] = []
     for op in uses:
-        if replicas_private.frames_around(op):
+        if replicas_private.frames_around(op) != around:
             continue
         if op in writes:
             replicas_private.add_control_inputs(op, [*reads, *last])

@@ -34,6 +34,7 @@ from tensorflow.python.training import (
     training,
     training_util,
 )
+from tensorflow.python.training.saving import saveable_object_util
 from tensorflow.python.util import function_utils
 
 __all__ = [
@@ -68,6 +69,7 @@ ENDED_BY = {
     "global_step_read": "a public home of TensorFlow 1's session loops",
     "iterator_saveable": "a public saveable of an iterator's resource",
     "last_step": "a public attribute of StopAtStepHook",
+    "saveables_by_name": "a public list of what a v1 Saver saves, by name",
     "stop_after_evals": "a public home of TensorFlow 1's session loops",
     "summary_collection": "a public list of a v1 graph's tf.summary ops",
     "summary_writer_initializers": "a public list of a v1 graph's writers",
@@ -87,6 +89,16 @@ def writes_text_graphs() -> bool:
     except TypeError:
         return False
     return True
+
+
+def saveables_by_name() -> dict[str, Any]:
+    """Returns what a Saver saves; parts of a variable under its name."""
+    keys = tf.compat.v1.GraphKeys
+    found: dict[str, Any] = saveable_object_util.op_list_to_dict(
+        tf.compat.v1.get_collection(keys.GLOBAL_VARIABLES)
+        + tf.compat.v1.get_collection(keys.SAVEABLE_OBJECTS)
+    )
+    return found
 
 
 def global_step_read(graph: Any) -> Any:

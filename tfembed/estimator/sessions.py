@@ -17,6 +17,7 @@ from tfembed.errors import ArgumentError, StateError
 from tfembed.estimator import private
 from tfembed.estimator.input_state import CheckpointInputPipelineHook
 from tfembed.estimator.run_config import RunConfig, TaskType
+from tfembed.estimator.slot_names import SlotNamesSaver, renamed_slots
 from tfembed.estimator.spec import EstimatorSpec
 
 
@@ -212,13 +213,19 @@ def _add_saver(config: RunConfig, spec: EstimatorSpec) -> None:
     savers = tf.compat.v1.GraphKeys.SAVERS
     if spec.scaffold.saver or tf.compat.v1.get_collection(savers):
         return
-    saver = tf.compat.v1.train.Saver(
-        sharded=True,
-        max_to_keep=config.keep_checkpoint_max,
-        keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours,
-        defer_build=True,
-        save_relative_paths=True,
-    )
+    options: dict[str, Any] = {
+        "sharded": True,
+        "max_to_keep": config.keep_checkpoint_max,
+        "keep_checkpoint_every_n_hours": config.keep_checkpoint_every_n_hours,
+        "defer_build": True,
+        "save_relative_paths": True,
+    }
+    latest = tf.train.latest_checkpoint(config.model_dir)
+    renamed = renamed_slots(private.saveables_by_name(), latest)
+    if renamed:
+        saver = SlotNamesSaver(latest, renamed, **options)
+    else:
+        saver = tf.compat.v1.train.Saver(**options)
     tf.compat.v1.add_to_collection(savers, saver)
 
 

@@ -309,3 +309,78 @@ def test_columns_that_cannot_be_looked_up_are_refused_at_once(tmp_path):
     )
     with pytest.raises(TypeError, match="Unsupported feature column"):
         make(tmp_path, spec, 2)
+
+
+CPU_SLOTS = {
+    "Adam": (v1.train.AdamOptimizer, ("Adam", "Adam_1"), ("Adam/m", "Adam/v")),
+    "RMSProp": (
+        lambda rate: v1.train.RMSPropOptimizer(rate, momentum=0.9),
+        ("RMSProp", "RMSProp_1"),
+        ("RMSProp/ms", "RMSProp/mom"),
+    ),
+}
+
+
+class Slots(v1.train.SessionRunHook):
+    """Reads a table's slots before the first step."""
+
+    def __init__(self, table):
+        self._table = table
+
+    def after_create_session(self, session, coord):
+        slots = [
+            variable
+            for variable in v1.global_variables()
+            if f"{self._table}/" in variable.op.name
+            and any(kind in variable.op.name for kind in CPU_SLOTS)
+        ]
+        self.values = session.run(slots)
+
+
+@pytest.mark.parametrize("kind", list(CPU_SLOTS))
+def test_slots_go_from_the_cpus_names_to_the_tpus_and_back(tmp_path, kind):
+    optimizer, of_cpu, of_tpu = CPU_SLOTS[kind]
+    parameters = {
+        "Adam": experimental.AdamParameters(0.1),
+        "RMSProp": experimental.RMSPropParameters(0.1, 0.9, 0.9, 1e-10),
+    }[kind]
+    spec = column_spec(parameters)
+    table = "input_layer/user_embedding/embedding_weights"
+
+    def model_fn(features, labels, mode, params):
+        layer = v1.feature_column.input_layer(features, spec.feature_columns)
+        w = v1.get_variable("w", [8, 1])
+        loss = tf.reduce_mean(((layer @ w)[:, 0] - labels) ** 2)
+        made = optimizer(0.1)
+        if params["use_tpu"]:
+            made = tpu.CrossShardOptimizer(made)
+        train_op = made.minimize(loss, v1.train.get_global_step())
+        return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    def train(replicas, steps):
+        config = tpu.RunConfig(
+            model_dir=str(tmp_path),
+            tpu_config=tpu.TPUConfig(num_shards=replicas or None),
+        )
+        estimator = tpu.TPUEstimator(
+            model_fn,
+            config=config,
+            use_tpu=replicas > 0,
+            train_batch_size=BATCH,
+            embedding_config_spec=spec,
+        )
+        noted = Slots(table)
+        estimator.train(input_fn_of(), hooks=[noted], steps=steps)
+        path = estimator.latest_checkpoint()
+        names = of_tpu if replicas else of_cpu
+        saved = [tf.train.load_variable(path, f"{table}/{s}") for s in names]
+        return noted.values, saved
+
+    _, saved_by_cpu = train(0, 3)
+    begun_by_tpu, saved_by_tpu = train(2, 2)
+    begun_by_cpu, _ = train(0, 1)
+
+    assert np.abs(saved_by_cpu).max(axis=(1, 2)).min() > 0
+    assert np.any(np.not_equal(saved_by_tpu, saved_by_cpu))
+    np.testing.assert_array_equal(begun_by_tpu, saved_by_cpu)
+    np.testing.assert_array_equal(begun_by_cpu, saved_by_tpu)

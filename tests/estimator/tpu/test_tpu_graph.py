@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -294,3 +295,48 @@ def test_the_graphs_of_a_tpu_give_the_inputs_their_replicas(hosts):
         [tensor.shape[0] for tensor in op.inputs] == [2, 2] for op in sent
     )
     assert np.unique([len(op.inputs) for op in sent]) == [2]
+
+
+def _needed_by(ops):
+    """The ops without which these do not run."""
+    found, left = set(), list(ops)
+    while left:
+        op = left.pop()
+        if op in found:
+            continue
+        found.add(op)
+        left += [tensor.op for tensor in op.inputs] + op.control_inputs
+    return found
+
+
+def test_what_layers_of_keras_assign_is_part_of_each_step(hosts):
+    def model_fn(features, labels, mode, params):
+        layer = keras.layers.BatchNormalization(name="norm")
+        x = layer(features["x"], training=True)
+        x = keras.layers.Dropout(0.5, seed=1)(x, training=True)
+        loss = tf.reduce_mean((keras.layers.Dense(1)(x) - labels) ** 2)
+        return tpu.TPUEstimatorSpec(
+            mode, loss=loss, train_op=replica_model.minimize(loss, params)
+        )
+
+    graph, _ = _built(_estimator(hosts, model_fn), ModeKeys.TRAIN)
+    kinds = _by_type(graph)
+
+    names = ("norm/moving_mean", "norm/moving_variance", "seed_generator_state")
+    assigned = {
+        name: [
+            op
+            for op in kinds["AssignVariableOp"]
+            if _is_on_tpu(op)
+            and any(
+                name in each.name
+                for each in _needed_by([op.inputs[0].op])
+                if each.type == "VarHandleOp"
+            )
+        ]
+        for name in names
+    }
+    assert all(assigned.values())
+    in_step = _needed_by(kinds["NextIteration"])
+    assert all(op in in_step for ops in assigned.values() for op in ops)
+    assert _is_on_tpu(kinds["XlaReplicaId"][0])  # Masks of each replica.

@@ -28,6 +28,7 @@ ENDED_BY = {
     "control_outputs": "a public list of control edges",
     "forget_tpu_devices": "a public way to place an op again",
     "frames_around": "public control flow contexts",
+    "frames_here": "public control flow contexts",
     "is_ref": "the end of reference variables",
     "mark_values": "public control flow contexts",
     "op_def": "a public registry of ops",
@@ -62,10 +63,19 @@ def frames_around(op: tf.Operation) -> list[Any]:
     return [c for c in contexts_around(op) if not c.IsXLAContext()]
 
 
+def frames_here() -> list[Any]:
+    """The loops and branches in which an op would be created now."""
+    context = tf.compat.v1.get_default_graph()._get_control_flow_context()
+    return [c for c in _with_outer(context) if not c.IsXLAContext()]
+
+
 def contexts_around(op: tf.Operation) -> list[Any]:
     """The control flow contexts that an op is in, the innermost first."""
+    return _with_outer(op._get_control_flow_context())
+
+
+def _with_outer(context: Any) -> list[Any]:
     contexts = []
-    context = op._get_control_flow_context()
     while context is not None:
         contexts.append(context)
         context = context.outer_context
