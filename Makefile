@@ -11,7 +11,7 @@ BAZEL := $(PY) build_tools/bazel.py
 CXX_FILES = $(shell git ls-files '*.cc' '*.h' '*.inc')
 export TF KERAS DATA
 
-.PHONY: help setup demo test test-python test-full lint format wheel sdist bench \
+.PHONY: help setup demo test test-python test-full lint format wheel sdist docs bench \
   bench-engines bench-estimator bench-lookup bench-table fuzz soak \
   soak-memory tpu-proof clean
 
@@ -22,6 +22,7 @@ help:
 	@echo 'make test-full                 the same with many more random cases'
 	@echo 'make lint | format             check | apply the style'
 	@echo 'make wheel | sdist             what PyPI takes, in dist/'
+	@echo 'make docs [ARGS=serve]          the site of docs/, in build/site'
 	@echo 'make bench                     speed beside stock TensorFlow'
 	@echo 'make bench-lookup              lookups, training steps beside peers; judges'
 	@echo 'make bench-engines             one step by each engine; judges'
@@ -70,6 +71,9 @@ wheel: setup
 
 sdist: setup
 	$(PY) -m build --sdist --no-isolation --outdir dist
+
+docs:
+	scripts/docs $(ARGS)
 
 bench: setup
 	$(PY) -m benchmarks $(ARGS)
