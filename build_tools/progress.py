@@ -14,8 +14,8 @@ import time
 from collections.abc import Iterator
 from typing import TextIO
 
-# A clean build compiles for this many seconds on one core of 2.5 GHz.
-CPU_SECONDS = 480
+# A clean build compiles for this many seconds on one core of Zen 4.
+CPU_SECONDS = 310
 BETWEEN_LINES = 15  # Seconds.
 _STEPS = re.compile(r"^\[([\d,]+) / ([\d,]+)\]")
 OPTIONS = (
