@@ -15,9 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 _LINK = re.compile(r"(\]\(\s*)([^)\s#]+)(#[^)\s]*)?(\s*\))")
 
 
-def on_page_markdown(
-    markdown: str, page: Any, config: Any, **_: object
-) -> str:
+def on_page_markdown(markdown: str, page: Any, config: Any, **_: object) -> str:
     """Rewrites the links of one page; a file that is missing stays a warning."""
     folder = posixpath.join("docs", posixpath.dirname(page.file.src_uri))
 

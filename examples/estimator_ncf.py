@@ -22,9 +22,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import numpy as np
 import tensorflow as tf
 from movielens import leave_one_out
-from movielens.histories import read_histories
 
 from tfembed import estimator as tf_estimator
+from tfembed.data import read_histories
 from tfembed.errors import DataError
 
 v1 = tf.compat.v1

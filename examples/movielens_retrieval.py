@@ -18,10 +18,11 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 from movielens.arguments import parser_of
-from movielens.histories import read_histories, split
+from movielens.histories import split
 from movielens.retrieval_server import RetrievalServer, hit_rate, save
 from movielens.two_tower import Options, train
 
+from tfembed.data import read_histories
 from tfembed.errors import DataError
 
 DEFAULT_DATA = (

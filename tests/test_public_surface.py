@@ -51,6 +51,7 @@ PUBLIC = {
 }
 # Rooms are modules of the package whether or not they are promised.
 ROOMS = {
+    "data",
     "estimator",
     "foreign_optimizers",
     "not_in_release",

@@ -103,7 +103,7 @@ __all__ = [
 
 
 # Imported on first use, and yet in `dir(tfembed)`.
-_MODULES = ("estimator", "keras", "tpu")
+_MODULES = ("data", "estimator", "keras", "tpu")
 _NAMES = {"health": "tfembed.inspection.health"}
 
 

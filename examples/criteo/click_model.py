@@ -9,8 +9,8 @@ import tensorflow as tf
 
 import tfembed
 from criteo import features
-from criteo.columns import CATEGORY_NAMES
 from criteo.dlrm import Dlrm
+from tfembed.data.log_lines import CATEGORY_NAMES
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,11 +8,12 @@ import itertools
 import pathlib
 from collections.abc import Iterator
 
-from criteo.log_files import find_logs
-from criteo.log_source import LogSource, SkippedLines
 from criteo.planted import PlantedStream, PlantedTruth
 from criteo.planted_source import PlantedSource
-from criteo.source import Chunk, Position, Source
+from criteo.source import Source
+from tfembed.data import SkippedLines
+from tfembed.data.criteo import Chunk, LogSource, Position
+from tfembed.data.log_files import find_logs
 from tfembed.errors import DataError
 
 _PLANTED_EXAMPLES = 2_000_000
@@ -79,6 +80,8 @@ def _planted(flags: argparse.Namespace) -> Data:
 
 
 def _logs(flags: argparse.Namespace) -> Data:
+    if not flags.data:
+        raise DataError("is empty; it takes a path or a glob", path="--data")
     logs = find_logs(flags.data)
     size = sum(pathlib.Path(log.path).stat().st_size for log in logs)
     is_small = size < _SMALL_BYTES

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from criteo.columns import NUM_CATEGORIES, NUM_INTEGERS
+from tfembed.data.log_lines import NUM_CATEGORIES, NUM_INTEGERS
 
 
 class Dlrm(keras.Model):

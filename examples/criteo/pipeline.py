@@ -8,8 +8,9 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from criteo import features
-from criteo.columns import NUM_CATEGORIES, NUM_INTEGERS
-from criteo.source import Chunk, Position, Source
+from criteo.source import Source
+from tfembed.data.criteo import Chunk, Position
+from tfembed.data.log_lines import NUM_CATEGORIES, NUM_INTEGERS
 from tfembed.errors import DataError
 
 

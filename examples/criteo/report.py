@@ -7,7 +7,7 @@ from rich.table import Table
 
 from criteo.click_model import ClickModel
 from criteo.evaluation import Evaluation
-from criteo.log_source import SkippedLines
+from tfembed.data import SkippedLines
 
 _LARGEST = 8
 

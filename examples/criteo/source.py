@@ -2,45 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-import numpy as np
-import tensorflow as tf
-
-
-class Position(NamedTuple):
-    """Where a source goes on. A planted stream uses `line` alone.
-
-    Attributes:
-      epoch: passes over all files that are done.
-      file: number of the file.
-      line: lines read of it; of a planted stream, examples drawn.
-      offset: bytes read of it, uncompressed.
-    """
-
-    epoch: int = 0
-    file: int = 0
-    line: int = 0
-    offset: int = 0
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Chunk:
-    """Some rows of a click log.
-
-    Attributes:
-      labels: float32 [n], 0 or 1.
-      integers: float32 [n, 13], NaN where empty.
-      categories: string [26, n], "" where empty.
-      positions: int64 [n, 4], where the source goes on after each row.
-    """
-
-    labels: tf.Tensor
-    integers: tf.Tensor
-    categories: tf.Tensor
-    positions: np.ndarray
+from tfembed.data.criteo import Chunk, Position
 
 
 class Source(Protocol):

@@ -18,8 +18,8 @@ import numpy as np
 import tensorflow as tf
 
 import tfembed.dynamic_embedding as de
-from movielens.ratings import Ratings
 from tfembed import optimizers
+from tfembed.data.movielens import Ratings
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,12 +6,11 @@ import gzip
 
 import numpy as np
 import pytest
-from criteo.columns import FIELD_NAMES
-from criteo.log_files import find_logs
-from criteo.log_source import LogSource
 from criteo.planted import PlantedStream, PlantedTruth
-from criteo.source import Position
 
+from tfembed.data.criteo import LogSource, Position
+from tfembed.data.log_files import find_logs
+from tfembed.data.log_lines import FIELD_NAMES
 from tfembed.errors import DataError
 
 STREAM = PlantedStream(PlantedTruth(largest_vocabulary=300))

@@ -10,7 +10,8 @@ import estimator_ncf
 import numpy as np
 import pytest
 from movielens import leave_one_out
-from movielens.histories import read_histories
+
+from tfembed.data import read_histories
 
 ROOT = pathlib.Path(__file__).parents[2]
 ML_100K = ROOT.parent / "shared/data/ml-100k/ml-100k.inter"

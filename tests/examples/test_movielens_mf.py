@@ -8,8 +8,9 @@ import movielens_mf
 import numpy as np
 import pytest
 import tensorflow as tf
-from movielens import factorisation, ratings
+from movielens import factorisation
 
+from tfembed.data import movielens
 from tfembed.errors import DataError
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -27,7 +28,7 @@ def file(tmp_path, text, name="ratings.inter"):
 
 @pytest.mark.parametrize("text", [HEADER + LINES, LINES, LINES.rstrip("\n")])
 def test_both_formats_are_read(tmp_path, text):
-    read = ratings.read_ratings(file(tmp_path, text))
+    read = movielens.read_ratings(file(tmp_path, text))
     assert read.users.tolist() == [196, 186]
     assert read.items.tolist() == [242, 302]
     assert read.values.tolist() == [3, 3.5]
@@ -35,7 +36,7 @@ def test_both_formats_are_read(tmp_path, text):
 
 def test_a_headers_columns_may_come_in_any_order(tmp_path):
     text = "rating:float\titem_id:token\tuser_id:token\n3\t242\t196\n"
-    read = ratings.read_ratings(file(tmp_path, text))
+    read = movielens.read_ratings(file(tmp_path, text))
     assert (read.users[0], read.items[0], read.values[0]) == (196, 242, 3)
 
 
@@ -61,7 +62,7 @@ def test_a_bad_line_is_an_error_that_names_path_and_line(
 ):
     path = file(tmp_path, text)
     with pytest.raises(DataError, match=what) as caught:
-        ratings.read_ratings(path)
+        movielens.read_ratings(path)
     assert (caught.value.path, caught.value.line) == (str(path), line)
     assert str(caught.value).startswith(f"{path}:{line or ''}")
 
@@ -69,20 +70,20 @@ def test_a_bad_line_is_an_error_that_names_path_and_line(
 @pytest.mark.parametrize("name", ["missing.inter", "."])
 def test_a_file_that_cannot_be_opened_is_an_error(tmp_path, name):
     with pytest.raises(DataError, match="cannot be read"):
-        ratings.read_ratings(tmp_path / name)
+        movielens.read_ratings(tmp_path / name)
 
 
 def test_a_file_that_is_not_text_is_an_error(tmp_path):
     path = tmp_path / "binary"
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(DataError, match="not UTF-8"):
-        ratings.read_ratings(path)
+        movielens.read_ratings(path)
 
 
 def test_bad_lines_can_be_skipped_and_are_counted(tmp_path):
     path = file(tmp_path, HEADER + "x\t2\t3\t4\n" + LINES + "7\n")
-    skipped = ratings.SkippedLines()
-    assert len(ratings.read_ratings(path, skipped=skipped)) == 2
+    skipped = movielens.SkippedLines()
+    assert len(movielens.read_ratings(path, skipped=skipped)) == 2
     assert skipped.count == 2
     assert [line.partition(": ")[0] for line in skipped.first] == [
         f"{path}:2",
@@ -101,7 +102,7 @@ def planted(num_users=60, num_items=40, seed=0):
     keep = rng.random(len(users)) < 0.6
     noise = rng.normal(size=len(users)) * 0.05
     # Ids anywhere in int64: there is no vocabulary.
-    return ratings.Ratings(
+    return movielens.Ratings(
         users[keep] * 10**15,
         -items[keep] - 1,
         (values + noise)[keep].astype("f4"),
@@ -110,11 +111,11 @@ def planted(num_users=60, num_items=40, seed=0):
 
 def test_every_rating_is_tested_once():
     data = planted()
-    tested = [test.values for _, test in ratings.folds(data, 5, seed=1)]
+    tested = [test.values for _, test in movielens.folds(data, 5, seed=1)]
     np.testing.assert_array_equal(
         np.sort(np.concatenate(tested)), np.sort(data.values)
     )
-    for training, test in ratings.folds(data, 5, seed=1):
+    for training, test in movielens.folds(data, 5, seed=1):
         assert len(training) + len(test) == len(data)
 
 
@@ -124,14 +125,14 @@ OPTIONS = factorisation.Options(
 
 
 def test_training_finds_a_planted_truth():
-    training, test = next(ratings.folds(planted(), 5, seed=0))
+    training, test = next(movielens.folds(planted(), 5, seed=0))
     model = factorisation.train(training, OPTIONS, seed=0)
     error = factorisation.root_mean_square_error(model, test)
     assert error < 0.3 * test.values.std()
 
 
 def test_training_is_repeated_by_its_seed():
-    training, test = next(ratings.folds(planted(), 5, seed=0))
+    training, test = next(movielens.folds(planted(), 5, seed=0))
     short = factorisation.Options(dim=4, epochs=2, batch_size=256)
     first, second, other = (
         factorisation.train(training, short, seed).predict(
@@ -144,7 +145,7 @@ def test_training_is_repeated_by_its_seed():
 
 
 def test_an_epoch_is_traced_once():
-    training, _ = next(ratings.folds(planted(), 5, seed=0))
+    training, _ = next(movielens.folds(planted(), 5, seed=0))
     model = factorisation.Factorisation(3.0, len(training), OPTIONS, 0)
     for part in (training, training.take(np.arange(500))):
         model.train_epoch(
@@ -187,7 +188,7 @@ def test_the_program_fails_with_the_bad_line(tmp_path, capsys):
 @pytest.mark.slow
 @pytest.mark.skipif(not ML_100K.exists(), reason=f"{ML_100K.name} is not there")
 def test_movielens_100k_beats_the_published_factorisation():
-    data = ratings.read_ratings(ML_100K)
+    data = movielens.read_ratings(ML_100K)
     figures = movielens_mf.cross_validate(
         data, factorisation.Options(), num_folds=5, seed=0
     )

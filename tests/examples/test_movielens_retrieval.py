@@ -11,6 +11,7 @@ from movielens import histories as reading
 from movielens.retrieval_server import hit_rate
 from movielens.two_tower import Options
 
+from tfembed.data import read_histories
 from tfembed.errors import DataError
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -28,7 +29,7 @@ def _file(tmp_path, text):
 
 @pytest.mark.parametrize("header", [HEADER, ""])
 def test_histories_are_in_order_of_time(tmp_path, header):
-    read = reading.read_histories(_file(tmp_path, header + LINES))
+    read = read_histories(_file(tmp_path, header + LINES))
     assert read == {2: [10], 1: [10, 20, 30]}
 
 
@@ -47,7 +48,7 @@ def test_a_bad_file_is_an_error_that_names_path_and_line(
 ):
     path = _file(tmp_path, text)
     with pytest.raises(DataError, match=what) as caught:
-        reading.read_histories(path)
+        read_histories(path)
     assert (caught.value.path, caught.value.line) == (str(path), line)
 
 
@@ -104,7 +105,7 @@ def test_the_program_refuses_a_model_that_cannot_be(capsys, flag):
 @pytest.mark.slow
 @pytest.mark.skipif(not ML_100K.exists(), reason=f"{ML_100K.name} is not there")
 def test_movielens_100k_beats_what_is_popular():
-    histories = reading.read_histories(ML_100K)
+    histories = read_histories(ML_100K)
     figures = movielens_retrieval.evaluate(histories, Options(), seed=0)
     assert len(histories) == 943
     assert figures["two towers"] > 1.5 * figures["what is popular"]

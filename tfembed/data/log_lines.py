@@ -1,4 +1,7 @@
-"""Parses lines of a click log, many at a time."""
+"""Parses lines of a click log in Criteo's format, many at a time.
+
+A line has a label, 13 integers and 26 categories.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,13 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from criteo.columns import (
-    FIELD_NAMES,
-    NUM_CATEGORIES,
-    NUM_FIELDS,
-    NUM_INTEGERS,
-)
+NUM_INTEGERS = 13
+NUM_CATEGORIES = 26
+NUM_FIELDS = 1 + NUM_INTEGERS + NUM_CATEGORIES
+
+INTEGER_NAMES = tuple(f"I{i + 1}" for i in range(NUM_INTEGERS))
+CATEGORY_NAMES = tuple(f"C{i + 1}" for i in range(NUM_CATEGORIES))
+FIELD_NAMES = ("label", *INTEGER_NAMES, *CATEGORY_NAMES)
 
 # What empty fields read as. An empty label is none, and so a fault.
 _EMPTY_LABEL, _EMPTY_INTEGER, _EMPTY_CATEGORY = [-1.0], [float("nan")], [""]

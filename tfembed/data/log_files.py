@@ -13,8 +13,9 @@ import itertools
 import pathlib
 import zlib
 from collections.abc import Iterator
+from typing import Any, BinaryIO
 
-from criteo.columns import FIELD_NAMES
+from tfembed.data.log_lines import FIELD_NAMES
 from tfembed.errors import DataError
 
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -64,7 +65,7 @@ def find_logs(pattern: str) -> list[LogFile]:
       DataError: there is none, or one is empty or unreadable.
     """
     if not pattern:
-        raise DataError("is empty; it takes a path or a glob", path="--data")
+        raise DataError("is empty; it takes a path or a glob", path="pattern")
     if pathlib.Path(pattern).exists():
         paths = [pattern]
     else:
@@ -73,7 +74,9 @@ def find_logs(pattern: str) -> list[LogFile]:
         kind = (
             "matches no file" if glob.has_magic(pattern) else "does not exist"
         )
-        raise DataError(f"{kind}; --data takes a path or a glob", path=pattern)
+        raise DataError(
+            f"{kind}; the logs are named by a path or a glob", path=pattern
+        )
     return [_inspect(path) for path in paths]
 
 
@@ -102,9 +105,7 @@ def read_blocks(
 
 def _inspect(path: str) -> LogFile:
     if pathlib.Path(path).is_dir():
-        raise DataError(
-            f"a directory; --data '{path}/*' reads its files", path=path
-        )
+        raise DataError(f"a directory; '{path}/*' names its files", path=path)
     try:
         with pathlib.Path(path).open("rb") as file:
             is_gzipped = file.read(2) == _GZIP_MAGIC
@@ -149,7 +150,7 @@ class _Decompressed(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: memoryview) -> int:
+    def readinto(self, buffer: Any) -> int:
         piece = self._file.read1(len(buffer))
         buffer[: len(piece)] = piece
         return len(piece)
@@ -163,7 +164,7 @@ class _Decompressed(io.RawIOBase):
         super().close()
 
 
-def _open(path: str, is_gzipped: bool, offset: int = 0) -> io.BufferedIOBase:
+def _open(path: str, is_gzipped: bool, offset: int = 0) -> BinaryIO:
     """The file's content from `offset` on."""
     if is_gzipped:
         raw = _Decompressed(path)
@@ -177,9 +178,7 @@ def _open(path: str, is_gzipped: bool, offset: int = 0) -> io.BufferedIOBase:
     return plain
 
 
-def _read_lines(
-    file: io.BufferedIOBase, count: int
-) -> tuple[list[bytes], str | None]:
+def _read_lines(file: BinaryIO, count: int) -> tuple[list[bytes], str | None]:
     """At most `count` lines, and why there are no more, if that is a fault."""
     lines: list[bytes] = []
     try:

@@ -1,41 +1,123 @@
-"""Click logs as a source of examples."""
+"""Click logs in Criteo's format: as a dataset, or by chunks that can go on.
+
+The logs are those of Criteo's Kaggle set and of its 1 TB set (day_0 to day_23):
+a label, 13 integers and 26 categories a line, plain or gzipped.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 import pathlib
 from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from criteo import log_parser
-from criteo.log_files import LineBlock, LogFile, read_blocks
-from criteo.source import Chunk, Position
+from tfembed import checks
+from tfembed.data import log_lines
+from tfembed.data.log_files import LineBlock, LogFile, find_logs, read_blocks
+from tfembed.data.skipped_lines import SkippedLines
 from tfembed.errors import DataError
 
 _BLOCK_LINES = 4096
-_SHOWN = 5
 _HEAD_BYTES = 1 << 16
 
 
-@dataclasses.dataclass
-class SkippedLines:
-    """The bad lines that were passed over: how many, and the first ones."""
+class Position(NamedTuple):
+    """Where a source goes on. A planted stream uses `line` alone.
 
-    count: int = 0
-    first: list[str] = dataclasses.field(default_factory=list)
+    Attributes:
+      epoch: passes over all files that are done.
+      file: number of the file.
+      line: lines read of it; of a planted stream, examples drawn.
+      offset: bytes read of it, uncompressed.
+    """
 
-    def add(self, text: str) -> None:
-        """Counts one more."""
-        self.count += 1
-        if len(self.first) < _SHOWN:
-            self.first.append(text)
+    epoch: int = 0
+    file: int = 0
+    line: int = 0
+    offset: int = 0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Chunk:
+    """Some rows of a click log.
+
+    Attributes:
+      labels: float32 [n], 0 or 1.
+      integers: float32 [n, 13], NaN where empty.
+      categories: string [26, n], "" where empty.
+      positions: int64 [n, 4], where the source goes on after each row.
+    """
+
+    labels: tf.Tensor
+    integers: tf.Tensor
+    categories: tf.Tensor
+    positions: np.ndarray[Any, Any]
+
+
+def criteo(
+    pattern: str | os.PathLike[str],
+    batch_size: int,
+    *,
+    epochs: int = 1,
+    skip_bad_lines: bool = False,
+) -> tf.data.Dataset:
+    """Reads click logs in Criteo's format as a dataset of batches.
+
+    Args:
+      pattern: a path or a glob of files, plain or gzipped, with or without a
+        header, with tabs or commas.
+      batch_size: examples in a batch; the last one may have fewer.
+      epochs: passes over all files.
+      skip_bad_lines: whether a bad line is passed over. Otherwise it ends the
+        dataset with an error that names the file and the line.
+
+    Returns:
+      A dataset of (features, labels). Features: "integers" float32 [batch, 13],
+      NaN where empty, and "C1" to "C26", string [batch], "" where empty. Labels:
+      float32 [batch], 0 or 1.
+
+    Raises:
+      DataError: there is no such file, or one is empty or unreadable.
+    """
+    batch_size = checks.integer(batch_size, "batch_size", least=1)
+    logs = find_logs(os.fspath(pattern))
+    options = {
+        "epochs": checks.integer(epochs, "epochs", least=1),
+        "holdout": 0,
+    }
+
+    def chunks() -> Iterator[tuple[tf.Tensor, tf.Tensor, tf.Tensor]]:
+        source = LogSource(logs, skip_bad_lines=skip_bad_lines, **options)
+        for chunk in source.chunks(Position()):
+            categories = tf.transpose(chunk.categories)
+            yield chunk.integers, categories, chunk.labels
+
+    dataset = tf.data.Dataset.from_generator(
+        chunks,
+        output_signature=(
+            tf.TensorSpec([None, log_lines.NUM_INTEGERS], tf.float32),
+            tf.TensorSpec([None, log_lines.NUM_CATEGORIES], tf.string),
+            tf.TensorSpec([None], tf.float32),
+        ),
+    )
+
+    def named(
+        integers: tf.Tensor, categories: tf.Tensor, labels: tf.Tensor
+    ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        columns = tf.unstack(categories, axis=1)
+        features = dict(zip(log_lines.CATEGORY_NAMES, columns))
+        return {"integers": integers, **features}, labels
+
+    return dataset.rebatch(batch_size).map(named).prefetch(2)
 
 
 class LogSource:
-    """Reads logs line by line, `epochs` times; a Source.
+    """Reads logs line by line, `epochs` times, from any position on.
 
     Every `holdout`-th line of a file is held out; 0 holds out none. A bad line
     raises DataError, or with `skip_bad_lines` is counted in `skipped`, once
@@ -102,7 +184,7 @@ class LogSource:
         self, log: LogFile, block: LineBlock, *, held_out: bool
     ) -> tuple[Chunk, list[DataError]]:
         """The rows that are (not) held out, and the faults of all lines."""
-        columns, bad = log_parser.parse(block.lines, log.delimiter)
+        columns, bad = log_lines.parse(block.lines, log.delimiter)
         numbers = block.first_line + np.arange(len(block.lines))
         faults = [
             DataError(text, path=log.path, line=int(numbers[i]))
@@ -129,11 +211,11 @@ class LogSource:
                 raise fault
             place = (number, fault.line or 0)
             if epoch == 0 and place > self._last_skipped:
-                self.skipped.add(str(fault))
+                self.skipped.add(fault)
                 self._last_skipped = place
 
 
-def _rows(chunk: Chunk, places: np.ndarray) -> Chunk:
+def _rows(chunk: Chunk, places: np.ndarray[Any, Any]) -> Chunk:
     return Chunk(
         tf.gather(chunk.labels, places),
         tf.gather(chunk.integers, places),

@@ -1,0 +1,31 @@
+"""Readers of the data that embeddings are trained on.
+
+Public sets: `criteo` (click logs), `read_ratings` and `read_histories`
+(MovieLens), `planted_ratings` for programs without data. Files of your own:
+`csv`, `parquet` and `tfrecord`, as tf.data.Datasets of ids, bags and numbers.
+"""
+
+from __future__ import annotations
+
+from tfembed.data.criteo import criteo
+from tfembed.data.movielens import (
+    Ratings,
+    planted_ratings,
+    read_histories,
+    read_ratings,
+)
+from tfembed.data.skipped_lines import SkippedLines
+from tfembed.data.tabular import Bag, csv, parquet, tfrecord
+
+__all__ = [
+    "Bag",
+    "Ratings",
+    "SkippedLines",
+    "criteo",
+    "csv",
+    "parquet",
+    "planted_ratings",
+    "read_histories",
+    "read_ratings",
+    "tfrecord",
+]

@@ -1,0 +1,258 @@
+"""Ratings in MovieLens' formats.
+
+196 <tab> 242 <tab> 3 <tab> 881250949                        u.data of the 100K set
+1::1193::5::978300760                                        ratings.dat of 1M, 10M
+userId,movieId,rating,timestamp                              ratings.csv of 20M on
+user_id:token <tab> item_id:token <tab> rating:float ...     RecBole's `.inter`
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tfembed.data.skipped_lines import SkippedLines
+from tfembed.errors import DataError
+
+_COLUMNS = ("user_id", "item_id", "rating", "timestamp")
+_CSV_NAMES = {"userId": "user_id", "movieId": "item_id"}
+_SEPARATED = {"\t": "tab", "::": "'::'", ",": "comma"}
+_SMALLEST, _LARGEST = -(2**63), 2**63 - 1
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Ratings:
+    """Who rated which item, and how.
+
+    Attributes:
+      users, items: int64 [n], as in the file.
+      values: float32 [n].
+    """
+
+    users: np.ndarray[Any, Any]
+    items: np.ndarray[Any, Any]
+    values: np.ndarray[Any, Any]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def take(self, places: np.ndarray[Any, Any]) -> Ratings:
+        """The ratings at `places`."""
+        return Ratings(
+            self.users[places], self.items[places], self.values[places]
+        )
+
+
+def read_ratings(
+    path: str | pathlib.Path, *, skipped: SkippedLines | None = None
+) -> Ratings:
+    """Reads a file of ratings.
+
+    Args:
+      path: a file in one of the formats above. Columns go by the names of a
+        header, or are user, item, rating and whatever follows.
+      skipped: takes note of bad lines, which are passed over. None: a bad line
+        is an error.
+
+    Raises:
+      DataError: the file is missing, unreadable, empty, without the columns, or
+        has a bad line. It names the path and the line.
+    """
+    path = pathlib.Path(path)
+    lines = _lines(path)
+    if not lines:
+        raise DataError(
+            "the file is empty; it must hold ratings", path=str(path)
+        )
+    layout = _layout(lines[0], _COLUMNS[:3], path)
+    rows = []
+    for number, line in enumerate(lines[layout.first :], layout.first + 1):
+        try:
+            rows.append(_rating(line, layout, path, number))
+        except DataError as error:
+            if skipped is None:
+                raise
+            skipped.add(error)
+    if not rows:
+        raise DataError("the file has no ratings", path=str(path))
+    users, items, values = zip(*rows)
+    return Ratings(
+        np.array(users, np.int64),
+        np.array(items, np.int64),
+        np.array(values, np.float32),
+    )
+
+
+def read_histories(path: str | pathlib.Path) -> dict[int, list[int]]:
+    """The items of each user, oldest first.
+
+    Args:
+      path: a file in one of the formats above. Columns go by the names of a
+        header, or are user, item, rating and timestamp.
+
+    Returns:
+      The items by user; of one moment, in the file's order.
+
+    Raises:
+      DataError: the file is missing, unreadable, empty, without the columns, or
+        has a bad line. It names the path and the line.
+    """
+    path = pathlib.Path(path)
+    lines = _lines(path)
+    if not lines:
+        raise DataError("the file has no ratings", path=str(path))
+    layout = _layout(lines[0], ("user_id", "item_id", "timestamp"), path)
+    events = []
+    for number, line in enumerate(lines[layout.first :], layout.first + 1):
+        fields = line.split(layout.delimiter)
+        try:
+            user, item = (int(fields[c]) for c in layout.columns[:2])
+            time = float(fields[layout.columns[2]])
+        except (IndexError, ValueError):
+            raise DataError(
+                "user, item and timestamp must be numbers, separated by "
+                f"{layout.delimiter!r}; got {line!r}",
+                path=str(path),
+                line=number,
+            ) from None
+        events.append((time, number, user, item))
+    if not events:
+        raise DataError("the file has no ratings", path=str(path))
+    histories: dict[int, list[int]] = {}
+    for _, _, user, item in sorted(events):
+        histories.setdefault(user, []).append(item)
+    return histories
+
+
+def planted_ratings(
+    users: int = 1000, items: int = 500, count: int = 50_000, seed: int = 0
+) -> Ratings:
+    """Draws ratings that a factorisation can learn, for programs without data.
+
+    Each user and item has a taste of four numbers; a rating is their product
+    and noise, rounded to 1 to 5. Items come by Zipf's law, and their ids are
+    no small numbers, as in real logs.
+
+    Args:
+      users: how many users there are.
+      items: how many items there are.
+      count: how many ratings are drawn.
+      seed: of all draws; the same ratings for the same seed.
+    """
+    draw = np.random.default_rng(seed)
+    tastes = draw.normal(size=(users, 4))
+    kinds = draw.normal(size=(items, 4))
+    popularity = 1 / np.arange(1, items + 1)
+    user = draw.integers(users, size=count)
+    item = draw.choice(items, size=count, p=popularity / popularity.sum())
+    score = np.sum(tastes[user] * kinds[item], -1) / 2
+    values = np.clip(np.rint(3.5 + score + draw.normal(0, 0.3, count)), 1, 5)
+    ids = draw.permutation(items) * 1_000_003 + 17
+    return Ratings(
+        user.astype(np.int64) + 1,
+        ids[item].astype(np.int64),
+        values.astype(np.float32),
+    )
+
+
+def folds(
+    ratings: Ratings, num_folds: int, seed: int
+) -> Iterator[tuple[Ratings, Ratings]]:
+    """Shuffles once and yields (train, test), each rating in one test part."""
+    order = np.random.default_rng(seed).permutation(len(ratings))
+    parts = np.array_split(order, num_folds)
+    for fold, test in enumerate(parts):
+        train = np.concatenate(parts[:fold] + parts[fold + 1 :])
+        yield ratings.take(train), ratings.take(test)
+
+
+def _lines(path: pathlib.Path) -> list[str]:
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise DataError(
+            f"the ratings cannot be read: {reason}", path=str(path)
+        ) from error
+    return text.splitlines()
+
+
+class _Layout(NamedTuple):
+    """Where a line has the columns that are asked for.
+
+    Attributes:
+      delimiter: between fields.
+      columns: places of the columns among the fields.
+      width: how many fields a line has.
+      first: 1 where the file has a header, else 0.
+    """
+
+    delimiter: str
+    columns: list[int]
+    width: int
+    first: int
+
+
+def _layout(line: str, wanted: Sequence[str], path: pathlib.Path) -> _Layout:
+    """Reads the layout off the first line."""
+    delimiter = next((d for d in ("\t", "::", ",") if d in line), "\t")
+    fields = line.split(delimiter)
+    is_typed = delimiter == "\t" and ":" in line
+    if not is_typed and not (delimiter == "," and fields[0] in _CSV_NAMES):
+        columns = [_COLUMNS.index(name) for name in wanted]
+        return _Layout(delimiter, columns, max(len(fields), 3), 0)
+    names = [field.partition(":")[0] for field in fields]
+    names = [_CSV_NAMES.get(name, name) for name in names]
+    missing = [name for name in wanted if name not in names]
+    if missing:
+        raise DataError(
+            f"the header has no column {' or '.join(missing)}; it has {names}",
+            path=str(path),
+            line=1,
+        )
+    columns = [names.index(name) for name in wanted]
+    return _Layout(delimiter, columns, len(fields), 1)
+
+
+def _rating(
+    line: str,
+    layout: _Layout,
+    path: pathlib.Path,
+    number: int,
+) -> tuple[int, int, float]:
+    fields = line.split(layout.delimiter)
+    if len(fields) != layout.width:
+        raise DataError(
+            f"{len(fields)} {_SEPARATED[layout.delimiter]}-separated fields, and "
+            f"{layout.width} are expected: {line!r}; the line may be cut off",
+            path=str(path),
+            line=number,
+        )
+    user, item, value = (fields[column] for column in layout.columns)
+    try:
+        rating = (int(user), int(item), float(value))
+    except ValueError:
+        raise DataError(
+            f"user, item and rating must be numbers; got {user!r}, {item!r}, "
+            f"{value!r}",
+            path=str(path),
+            line=number,
+        ) from None
+    if not all(_SMALLEST <= key <= _LARGEST for key in rating[:2]):
+        raise DataError(
+            f"user and item must fit into 64 bits; got {user!r}, {item!r}",
+            path=str(path),
+            line=number,
+        )
+    if not math.isfinite(rating[2]):
+        raise DataError(
+            f"the rating must be finite; got {value!r}",
+            path=str(path),
+            line=number,
+        )
+    return rating
