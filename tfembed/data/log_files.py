@@ -190,7 +190,7 @@ def _read_lines(file: BinaryIO, count: int) -> tuple[list[bytes], str | None]:
 
 
 def _cut_in_line(line: bytes, delimiter: bytes) -> str | None:
-    """Why a last line without a line break is not whole; None if it can be.
+    """Says why a last line without a line break is cut; None if it may be whole.
 
     Criteo's categories have eight digits. One that is shorter, at the very end,
     was cut; the line could be read and would be taken for another category.

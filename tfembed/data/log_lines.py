@@ -62,7 +62,7 @@ def parse(
 
 
 def fault(line: bytes, delimiter: bytes) -> str:
-    """What is wrong with a bad line, in words."""
+    """Says in words what is wrong with a bad line."""
     if not line.strip():
         return "an empty line"
     fields = line.split(delimiter)
@@ -81,7 +81,7 @@ def fault(line: bytes, delimiter: bytes) -> str:
 
 
 def _decode(lines: Sequence[bytes], delimiter: bytes) -> Columns | None:
-    """None if a line is bad."""
+    """Returns the columns; None if a line is bad."""
     separators = NUM_FIELDS - 1
     if any(line.count(delimiter) != separators for line in lines):
         return None

@@ -27,7 +27,7 @@ _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Ratings:
-    """Who rated which item, and how.
+    """Ratings of items by users.
 
     Attributes:
       users, items: int64 [n], as in the file.
