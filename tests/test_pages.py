@@ -58,3 +58,11 @@ def test_the_links_of_a_page_lead_to_a_file_and_its_heading(page):
                 dead.append(link)
 
     assert not dead
+
+
+def test_every_page_of_docs_is_in_the_sites_menu():
+    menu = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2]
+    named = set(re.findall(r"[\w/]+\.md", menu))
+    pages = {p.removeprefix("docs/") for p in _pages() if p.startswith("docs/")}
+
+    assert named == pages
