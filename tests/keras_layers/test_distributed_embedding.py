@@ -189,7 +189,7 @@ def test_replicas_train_the_tables_once_in_fit(replicas):
 
 
 WRONG = [
-    ({"user": tf.constant([1])}, "features must have"),
+    ({"usr": tf.constant([1])}, "features must have"),
     (
         {**small_model.batch(), "user": tf.constant([1.5])},
         "user must be integers",
@@ -258,16 +258,6 @@ def test_weights_for_a_custom_combiner_are_refused():
     ids = tf.ragged.constant([[0, 1]], dtype=tf.int64)
     with pytest.raises(errors.ArgumentError, match="CustomCombiner"):
         layer(ids, tf.cast(ids, tf.float32))
-
-
-@pytest.mark.parametrize("name", ["table_stacking", "update_stats"])
-def test_what_lays_tables_out_on_a_tpu_is_told_to_be_left_out(name):
-    with pytest.raises(errors.ArgumentError, match=f"{name}.*keras-rs.*Leave"):
-        DistributedEmbedding(
-            tfembed.FeatureConfig(tfembed.TableConfig(4, 2)),
-            tfembed.SGD(1.0),
-            **{name: "auto"},
-        )
 
 
 def test_functional_models_refuse_dense_ids_of_three_dimensions_too():

@@ -1,9 +1,9 @@
 """Configs, optimizers and policies as JSON and back, for saved models.
 
 A description is a frozen dataclass, so its class and its fields say all. Fields hold
-numbers, names, other descriptions, initializers in Keras' form, and functions by the
-name under which Keras has them registered. Features that share a TableConfig share
-it again.
+numbers, names, other descriptions, initializers and optimizers in Keras' form, and
+functions by the name under which Keras has them registered. Features that share a
+TableConfig share it again, tables an optimizer of Keras.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import tensorflow as tf
 from tfembed import config, errors, initializers, optimizers, policies
 from tfembed.config.custom_combiner import as_combiner, is_custom
 from tfembed.dynamic_embedding.keras.layer_config import name_of, object_of
+from tfembed.keras.table_optimizers import described, keras_optimizer_of
 
 __all__ = ["from_json", "to_json"]
 
@@ -44,12 +45,16 @@ def to_json(value: Any) -> Any:
       tfembed.errors.ArgumentError: what only the program has, such as a function
         that is not registered with Keras.
     """
-    tables: list[Any] = []
+    tables = _Places()
     encoded = _encode(value, "feature_configs", tables)
     # A table may name an optimizer, and no table.
+    written = [_table(table, tables.optimizers) for table in tables]
     return {
         "value": encoded,
-        "tables": [_table(table) for table in tables],
+        "tables": written,
+        "optimizers": [
+            keras.optimizers.serialize(o) for o in tables.optimizers
+        ],
     }
 
 
@@ -59,11 +64,25 @@ def from_json(encoded: Any) -> Any:
     Raises:
       tfembed.errors.ArgumentError: a class or function that is not there.
     """
-    tables = [_decode(table, []) for table in encoded["tables"]]
+    tables = _Places()
+    tables.optimizers = [
+        described(keras.optimizers.deserialize(one))
+        for one in encoded.get("optimizers", [])
+    ]
+    written = [_decode(table, tables) for table in encoded["tables"]]
+    tables.extend(written)
     return _decode(encoded["value"], tables)
 
 
-def _encode(value: Any, argument: str, tables: list[Any]) -> Any:
+class _Places(list[Any]):
+    """The tables that a structure names, and the optimizers of Keras."""
+
+    def __init__(self, optimizers: list[Any] | None = None) -> None:
+        super().__init__()
+        self.optimizers: list[Any] = [] if optimizers is None else optimizers
+
+
+def _encode(value: Any, argument: str, tables: _Places) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, (str, bool, numbers.Real)):
@@ -80,6 +99,8 @@ def _encode(value: Any, argument: str, tables: list[Any]) -> Any:
         return {type(value).__name__: items}
     if _class_name(value) == "TableConfig":
         return {"table": _place(value, tables)}
+    if (optimizer := keras_optimizer_of(value)) is not None:
+        return {"keras": _place(optimizer, tables.optimizers)}
     if _is_description(value):
         return _description(_ours(value), tables)
     if (initializer := _as_keras_initializer(value)) is not None:
@@ -93,7 +114,7 @@ def _encode(value: Any, argument: str, tables: list[Any]) -> Any:
     return {"function": name_of(value, argument)}
 
 
-def _decode(encoded: Any, tables: list[Any]) -> Any:
+def _decode(encoded: Any, tables: _Places) -> Any:
     if not isinstance(encoded, dict):
         return encoded
     if "class_name" in encoded:
@@ -111,6 +132,7 @@ def _decode(encoded: Any, tables: list[Any]) -> Any:
 _DECODE: dict[str, Any] = {
     "dtype": lambda value, _: tf.as_dtype(value),
     "shape": lambda value, _: tf.TensorShape(value),
+    "keras": lambda value, tables: tables.optimizers[value],
     "table": lambda value, tables: tables[value],
     "function": lambda value, _: object_of(value, "a function"),
     "initializer": lambda value, _: keras.initializers.deserialize(value),
@@ -153,7 +175,7 @@ def _ours(value: Any) -> Any:
 
 
 def _description(
-    value: Any, tables: list[Any], **replaced: Any
+    value: Any, tables: _Places, **replaced: Any
 ) -> dict[str, Any]:
     """Ours, or one of TensorFlow's with the same fields; some of them replaced."""
     name = _class_name(value)
@@ -172,21 +194,22 @@ def _description(
     }
 
 
-def _place(table: Any, tables: list[Any]) -> int:
+def _place(one: Any, known: list[Any]) -> int:
     """By identity: equal descriptions are different tables."""
-    for i, other in enumerate(tables):
-        if other is table:
+    for i, other in enumerate(known):
+        if other is one:
             return i
-    tables.append(table)
-    return len(tables) - 1
+    known.append(one)
+    return len(known) - 1
 
 
-def _table(table: Any) -> dict[str, Any]:
+def _table(table: Any, optimizers: list[Any]) -> dict[str, Any]:
+    places = _Places(optimizers)
     if table.vocabulary_size is not None:
-        return _description(table, [])
+        return _description(table, places)
     # Numbers, arrays, names and functions too, as what they mean.
-    described = initializers.row_initializer(table.initializer, table.dim)
-    return _description(table, [], initializer=described)
+    row_initializer = initializers.row_initializer(table.initializer, table.dim)
+    return _description(table, places, initializer=row_initializer)
 
 
 def _as_keras_initializer(value: Any) -> Any:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from tfembed import errors, optimizers
+from tfembed.foreign_optimizers.fused_rule import FusedRule
+from tfembed.foreign_optimizers.keras_family import WrappedKeras
 
-__all__ = ["table_optimizer"]
+__all__ = ["KerasRate", "described", "keras_optimizer_of", "table_optimizer"]
 
 _NAMES = ("sgd", "adagrad", "adam", "adamw", "ftrl", "rmsprop", "nadam", "lion")
+_WITH_RULE = ("SGD without momentum", "Adagrad", "Adam", "Ftrl")
 
 
 def table_optimizer(optimizer: Any) -> Any:
@@ -37,3 +42,71 @@ def table_optimizer(optimizer: Any) -> Any:
     ):
         return optimizer
     return optimizers.from_tensorflow(optimizer)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class KerasRate:
+    """The learning rate of a table that moves as a Keras optimizer would.
+
+    Attributes:
+      optimizer: of Keras: its learning rate, a number that can be set or a
+        schedule, and its count of steps.
+      rule: by which tables do what it would.
+    """
+
+    optimizer: Any
+    rule: FusedRule
+
+    def __call__(self) -> tf.Tensor:
+        """The learning rate of the next step."""
+        rate = tf.cast(
+            tf.convert_to_tensor(self.optimizer.learning_rate), "float32"
+        )
+        if self.rule.rate is None:
+            return rate
+        step = tf.cast(
+            tf.convert_to_tensor(self.optimizer.iterations), tf.int64
+        )
+        return self.rule.rate(rate, step + 1)
+
+
+def described(optimizer: Any) -> Any:
+    """The description by which `TPUEmbedding` does what an optimizer would.
+
+    Args:
+      optimizer: as of `table_optimizer`.
+
+    Raises:
+      tfembed.errors.ArgumentError: as `table_optimizer`.
+      tfembed.errors.UnsupportedError: an optimizer of Keras, or an option of it,
+        that no rule does.
+    """
+    optimizer = table_optimizer(optimizer)
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        return optimizer
+    wrapped = WrappedKeras(optimizer)
+    norms = [
+        name
+        for name in ("clipnorm", "global_clipnorm", "loss_scale_factor")
+        if getattr(optimizer, name)
+    ]
+    if not isinstance(wrapped.rule, FusedRule) or norms:
+        options = f" with {norms[0]}" if norms else ""
+        raise errors.UnsupportedError(
+            f"{type(optimizer).__name__}{options} has no rule that a "
+            f"DistributedEmbedding knows. Keras' {', '.join(_WITH_RULE)}, without "
+            "norms and weight decay, have one; tfembed.optimizers has more. "
+            "tfembed.keras.layers.Embedding takes any optimizer."
+        )
+    rule: Any = wrapped.rule.optimizer  # A dataclass, whichever rule it is.
+    return dataclasses.replace(
+        rule,
+        learning_rate=KerasRate(optimizer, wrapped.rule),
+        clipvalue=optimizer.clipvalue,
+    )
+
+
+def keras_optimizer_of(description: Any) -> Any:
+    """The optimizer of Keras that `described` took; None of others."""
+    rate = getattr(description, "learning_rate", None)
+    return rate.optimizer if isinstance(rate, KerasRate) else None

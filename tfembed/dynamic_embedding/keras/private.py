@@ -17,11 +17,13 @@ from tfembed.ops.private import running_frames
 
 __all__ = [
     "add_layer",
+    "asked_for_jit",
     "called_layers",
     "disable_jit",
     "in_symbolic_scope",
     "innermost_layer",
     "loss_scaler_stepping",
+    "model_stepping",
     "models_running",
     "optimizer_stepping",
     "shared_objects",
@@ -30,11 +32,13 @@ __all__ = [
 # By entry, the public means that would end it.
 ENDED_BY = {
     "add_layer": "a public `Layer.add_layer` after the layer was built",
+    "asked_for_jit": "a public attribute of a model: what `compile` was given",
     "called_layers": "a public way to ask which layer is being called",
     "disable_jit": "a public way to ask whether `compile` chose jit_compile",
     "in_symbolic_scope": "a public way to ask whether shapes alone are computed",
     "innermost_layer": "a public way to ask which layer is being called",
     "loss_scaler_stepping": "a public way to ask which optimizer takes a step",
+    "model_stepping": "a public way to ask which model takes a step",
     "models_running": "a public way to ask which model takes a step",
     "optimizer_stepping": "a public way to ask which optimizer takes a step",
     "shared_objects": "a public way to share objects of a model that is loaded",
@@ -70,6 +74,22 @@ def models_running(method: Any) -> Iterator[Any]:
     for frame in running_frames():
         if frame.f_code is code:
             yield frame.f_locals.get("self")
+
+
+def model_stepping() -> Any:
+    """The model whose `train_step`, its own or Keras', runs in this thread."""
+    for frame in running_frames():
+        if frame.f_code.co_name == "train_step":
+            caller = frame.f_locals.get("self")
+            if isinstance(caller, keras.Model):
+                return caller
+    return None
+
+
+def asked_for_jit(model: Any) -> bool:
+    """Whether a model was compiled with jit_compile=True."""
+    config = getattr(getattr(model, "_compile_config", None), "config", {})
+    return config.get("jit_compile") is True
 
 
 def optimizer_stepping() -> Any:

@@ -15,6 +15,7 @@ import tensorflow as tf
 from tfembed import checks, errors, ops
 from tfembed.dynamic_embedding.keras import layer_config, row_files
 from tfembed.dynamic_embedding.keras.float_ids import LayerKeys
+from tfembed.dynamic_embedding.keras.host_steps import say_why_not_compiled
 from tfembed.dynamic_embedding.keras.layer_config import is_below
 from tfembed.dynamic_embedding.keras.table_variable import TableVariable
 from tfembed.dynamic_embedding.lookups.lookup import (
@@ -246,6 +247,7 @@ class TableLayer(keras.layers.Layer):
                 "model from tf_keras.Model and call the layer in its `call`, or "
                 "build it of keras.Input."
             )
+        say_why_not_compiled(self)
         ids = self._keys(ids)
         fetch = (
             embedding_lookup_unique if self.with_unique else embedding_lookup

@@ -234,7 +234,11 @@ class QueuedEngine(abc.ABC):
         is_constant = all(type(rate) is float for rate in rates)
         self._constant_rates = rates if is_constant else None
         # The tables whose rows expire by themselves: they count their steps.
-        self._counting = [table for table in self.tables if table.counts_steps]
+        self._counting = [
+            (i, table)
+            for i, table in enumerate(self.tables)
+            if table.counts_steps
+        ]
         self._nonfinite_rows = self._new_counts()
 
     @abc.abstractmethod
@@ -405,10 +409,14 @@ class QueuedEngine(abc.ABC):
         """Applies the updates that wait for the next step."""
         self._steps.flush(self._update)
 
-    def _note(self, nonfinite: tf.Tensor) -> None:
+    def _note(
+        self, nonfinite: tf.Tensor, asked: frozenset[int] | None = None
+    ) -> None:
+        """Counts a step of the tables that it asked; None: of all."""
         self._nonfinite_rows.assign_add(nonfinite)
-        for table in self._counting:
-            table.note_training_step()
+        for i, table in self._counting:
+            if asked is None or i in asked:
+                table.note_training_step()
 
     def _look_up(self, name: StepName, batch: Batch) -> list[tf.Tensor]:
         return self.look_up(batch.features, self._plans(name))
@@ -549,7 +557,7 @@ class HostEngine(QueuedEngine):
                 )
             with tf.control_dependencies([nonfinite]):
                 self._row_features.train_weights(of_weights)
-            self._note(nonfinite)
+            self._note(nonfinite, frozenset(one.table for one in plans))
 
     def _fused(self, name: StepName) -> FusedStep:
         if name not in self._fused_steps:

@@ -67,12 +67,31 @@ class TrainedLookup:
       replicas: of its strategy.
       known: names of tables that got a gradient in eager mode, or of which was
         said that they get none.
+      after_update: called with the names of the tables of each update, once for
+        all replicas.
     """
 
     plan: EmbeddingPlan
     engine: EngineRouter
     replicas: Replicas
     known: set[str] = dataclasses.field(default_factory=set)
+    after_update: Callable[[set[str]], None] = lambda names: None
+
+    def part(self, places: Sequence[int], feature_config: Any) -> TrainedLookup:
+        """Looks up some of the features.
+
+        Args:
+          places: of these features in the plan.
+          feature_config: their structure.
+        """
+        plan = dataclasses.replace(
+            self.plan,
+            feature_config=feature_config,
+            features=tuple(self.plan.features[i] for i in places),
+            paths=tuple(self.plan.paths[i] for i in places),
+            table_ids=tuple(self.plan.table_ids[i] for i in places),
+        )
+        return dataclasses.replace(self, plan=plan)
 
     def look_up(
         self,
@@ -218,9 +237,10 @@ class TrainedLookup:
         tables = [config.name for config in self.plan.tables]
         used = {tables[self.plan.table_ids[i]] for i in reached}
         known = self.known if tf.executing_eagerly() else set()
-        unused = [t for t in tables if t not in used and t not in known]
+        asked = {tables[i] for i in self.plan.table_ids}
+        unused = [t for t in tables if t in asked - used - known]
         if tf.executing_eagerly():
-            self.known.update(tables)
+            self.known.update(asked)
         if unused:
             warnings.warn(
                 f"Gradients do not exist for tables {unused} when minimizing "
@@ -253,6 +273,9 @@ class TrainedLookup:
                     for i, kind in enumerate(kinds)
                 ]
             self.engine.update(features, plans * len(per_replica), of_features)
+            self.after_update(
+                {self.plan.tables[one.table].name for one in plans}
+            )
 
         self.replicas.merge(merged, [*parts, *gradients])
 

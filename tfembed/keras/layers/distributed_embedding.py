@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import keras
@@ -10,11 +11,17 @@ import tensorflow as tf
 
 from tfembed import embedding, errors, ops, optimizers
 from tfembed.dynamic_embedding.keras import kept_rows, row_files
+from tfembed.dynamic_embedding.keras.host_steps import say_why_not_compiled
 from tfembed.dynamic_embedding.keras.layer_config import is_below
+from tfembed.dynamic_embedding.keras.private import model_stepping
 from tfembed.dynamic_embedding.keras.table_variable import SourceWeight
 from tfembed.embedding.features.inputs import weights_in_bags
 from tfembed.embedding.plan import feature_names
 from tfembed.keras import descriptions, float_ids, packed_inputs
+from tfembed.keras.feature_parts import part_of
+from tfembed.keras.keras_rs import as_features, say_unused
+from tfembed.keras.table_counts import table_count
+from tfembed.keras.table_optimizers import described, keras_optimizer_of
 from tfembed.ops.private import is_recomputed
 
 __all__ = ["DistributedEmbedding", "LayerTables", "output_specs", "with_tuples"]
@@ -170,6 +177,8 @@ _ROWS_IN_ASSETS = "rows_in_assets"
 # Arguments of keras-rs' layer that say how a TPU lays tables out.
 _OF_KERAS_RS = ("table_stacking", "update_stats")
 
+_ADAM = "adam"  # keras-rs' default of a table.
+
 
 class _TrapWeight(SourceWeight):
     """A layer's only weight: tables move when a tape differentiates for it.
@@ -235,17 +244,25 @@ class DistributedEmbedding(keras.layers.Layer):
     with the model's weights, slots included, and in checkpoints as
     `<layer>/embedding/...`.
 
-    Under a float16 policy the loss is scaled, and so are the gradients that reach
-    the tables: set `loss_scale_optimizer` to the model's optimizer, or to False
-    where the loss is not scaled.
+    The layer may be called with some of the features of a dict: a user tower's,
+    say, in a model of its own. Then it looks up, and trains, those alone. Each
+    call is an update: where several calls of a step look one table up, its rows
+    move several times.
+
+    Where the loss is scaled, as under a float16 policy, so are the gradients that
+    reach the tables: in a model's `train_step` by the model's optimizer. In a
+    loop of your own set `loss_scale_optimizer` to the optimizer, or to False where
+    the loss is not scaled.
 
     Args:
       feature_configs: a FeatureConfig or a structure of them, without output
-        shapes.
-      optimizer: of tables that have none of their own; None for tables that are
-        never trained.
+        shapes; or such of keras-rs, or of `tfembed.keras.layers`.
+      optimizer: of tables that have none of their own: of `tfembed.optimizers`;
+        or SGD, Adagrad, Adam or Ftrl of Keras, or its name, by which a table
+        moves as Keras would move it. None for tables that are never trained.
       nonfinite: as for `tfembed.TPUEmbedding`.
-      **kwargs: of keras.layers.Layer.
+      **kwargs: of keras.layers.Layer; and `table_stacking`, `update_stats` of
+        keras-rs, which mean nothing here.
 
     Raises:
       As `tfembed.TPUEmbedding`.
@@ -254,24 +271,22 @@ class DistributedEmbedding(keras.layers.Layer):
     def __init__(
         self,
         feature_configs: Any,
-        optimizer: Any = None,
+        optimizer: Any = _ADAM,
         *,
         nonfinite: str = "skip",
         **kwargs: Any,
     ) -> None:
-        for name in _OF_KERAS_RS:
-            if name in kwargs:
-                raise errors.ArgumentError(
-                    f"{name} is of keras-rs' layer, for a TPU's SparseCores; got "
-                    f"{kwargs[name]!r}. Leave it out: here tables need no layout."
-                )
+        say_unused({n: kwargs.pop(n) for n in _OF_KERAS_RS if n in kwargs})
         # Weights of ids stay as they are, whatever the policy.
         super().__init__(autocast=False, **kwargs)
         # Keras would choose XLA where there is a GPU; tables are on the host.
         self.supports_jit = False
+        optimizer = described(optimizer)
         self.embedding = embedding.TPUEmbedding(
-            feature_configs, optimizer, nonfinite=nonfinite
+            as_features(feature_configs), optimizer, nonfinite=nonfinite
         )
+        # Where Keras looks for state that is saved with a layer.
+        self.optimizers = _keras_optimizers(self.embedding)
         self._optimizer, self._nonfinite = optimizer, nonfinite
         self._awaits_assets = False
         self.loss_scale_optimizer: Any = None
@@ -309,8 +324,8 @@ class DistributedEmbedding(keras.layers.Layer):
         """The activations, in the layer's compute dtype.
 
         Args:
-          inputs: integer ids, structured as the features, or with lists for
-            their tuples: Tensors [B], and [B, n] whose ids are combined, or a
+          inputs: integer ids, structured as the features, or as some of them,
+            or with lists for their tuples: Tensors [B], and [B, n] whose ids are combined, or a
             sequence (of one id, too); SparseTensors; RaggedTensors of rank 2; or
             what `preprocess` returns.
           weights: None, or a structure like `inputs` of None and float tensors of
@@ -319,7 +334,7 @@ class DistributedEmbedding(keras.layers.Layer):
             function, and where a tape is open when this is called.
 
         Returns:
-          Structured as the features: [B, dim], or [B, max_sequence_length, dim].
+          Structured as the inputs: [B, dim], or [B, max_sequence_length, dim].
 
         Raises:
           tfembed.errors.DtypeError: ids of another dtype. Dense floats that come
@@ -343,10 +358,16 @@ class DistributedEmbedding(keras.layers.Layer):
                 or is_recomputed()
             )
         is_trained = self.trainable and training
-        lookup = self.embedding.trained_lookup()
+        say_why_not_compiled(self)
+        lookup = dataclasses.replace(
+            self.embedding.trained_lookup(), after_update=self._count_step
+        )
+        part, places = self._part(inputs)
+        if len(places) < len(lookup.plan.features):
+            lookup = lookup.part(places, part)
         activations = lookup.look_up(
             self._ids(inputs, lookup.plan),
-            self._structured(weights),
+            with_tuples(weights, part),
             trap=tf.convert_to_tensor(self._trap) if is_trained else None,
             scale=self._loss_scale,
         )
@@ -407,9 +428,12 @@ class DistributedEmbedding(keras.layers.Layer):
             inputs = packed_inputs.input_shapes(
                 inputs, self.embedding.feature_config
             )
-        return output_specs(
-            self.embedding.feature_config, inputs, self.compute_dtype
-        )
+        part, _ = self._part(inputs)
+        return output_specs(part, inputs, self.compute_dtype)
+
+    def count_params(self) -> int:
+        """The numbers in the rows of now; a summary shows rows and bytes."""
+        return table_count(self.get_embedding_tables().items())
 
     def compute_output_shape(self, input_shapes: Any) -> Any:
         """The shapes of the activations, structured as the features."""
@@ -481,6 +505,30 @@ class DistributedEmbedding(keras.layers.Layer):
     def _structured(self, inputs: Any) -> Any:
         return with_tuples(inputs, self.embedding.feature_config)
 
+    def _part(self, inputs: Any) -> tuple[Any, list[int]]:
+        """The features of a call: their structure, and places among all."""
+        features = self.embedding.feature_config
+        if packed_inputs.is_packed(inputs):
+            inputs = features
+        flat = tf.nest.flatten(features)
+        numbered = tf.nest.pack_sequence_as(features, range(len(flat)))
+        places = tf.nest.flatten(part_of(inputs, numbered))
+        return part_of(inputs, features), places
+
+    def _count_step(self, tables: set[str]) -> None:
+        """Counts an update of some tables, for optimizers of Keras."""
+        counted = [
+            one
+            for one in self.optimizers
+            if any(
+                keras_optimizer_of(config.optimizer) is one
+                for config in self.embedding.embedding_tables
+                if config.name in tables
+            )
+        ]
+        for one in counted:
+            one.iterations.assign_add(1)
+
     def _ids(self, inputs: Any, plan: Any) -> Any:
         """Turns the inputs of `call` into those of a lookup."""
         if packed_inputs.is_packed(inputs):
@@ -491,15 +539,26 @@ class DistributedEmbedding(keras.layers.Layer):
 
     def _loss_scale(self) -> Any:
         optimizer = self.loss_scale_optimizer
+        if optimizer is None:
+            optimizer = getattr(model_stepping(), "optimizer", None)
         if optimizer is None and self.compute_dtype == "float16":
             raise errors.StateError(
                 f"Layer '{self.name}' computes in float16 and does not know the "
-                "loss scale. Set its `loss_scale_optimizer` to the model's "
-                "LossScaleOptimizer (after `compile`: model.optimizer), or to "
-                "False where the loss is not scaled."
+                "loss scale. Set its `loss_scale_optimizer` to the optimizer that "
+                "scales the loss, a LossScaleOptimizer, or to False where the loss "
+                "is not scaled."
             )
-        if not optimizer or not hasattr(optimizer, "dynamic_scale"):
+        if not optimizer:
             return 1.0
+        if not isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+            return getattr(optimizer, "loss_scale_factor", None) or 1.0
         if not optimizer.built:
             return optimizer.initial_scale
         return tf.convert_to_tensor(optimizer.dynamic_scale)
+
+
+def _keras_optimizers(tables: embedding.TPUEmbedding) -> list[Any]:
+    """The optimizers of Keras by which tables move, each once."""
+    features = tf.nest.flatten(tables.feature_config)
+    found = [keras_optimizer_of(one.table.optimizer) for one in features]
+    return list({id(one): one for one in found if one is not None}.values())

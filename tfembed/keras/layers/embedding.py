@@ -26,6 +26,7 @@ from tfembed.dynamic_embedding.keras import layers as table_layers
 from tfembed.dynamic_embedding.keras.private import shared_objects
 from tfembed.keras import descriptions
 from tfembed.keras.padding import PaddingMask, padding_of
+from tfembed.keras.table_counts import table_count
 from tfembed.keras.table_optimizers import table_optimizer
 from tfembed.keras.table_training import TableTraining
 
@@ -193,6 +194,10 @@ class Embedding(keras.layers.Layer):
     def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
         """ids.shape + [dim]."""
         return (*input_shape, self.dim)
+
+    def count_params(self) -> int:
+        """The numbers in the rows of now; a summary shows rows and bytes."""
+        return table_count([] if self.table is None else [("", self.table)])
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the layer.

@@ -1,0 +1,100 @@
+"""The objects of keras-rs, and ours of the same arguments, as our configs."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfembed import config, errors
+from tfembed.keras.table_optimizers import described
+
+__all__ = ["as_features", "say_unused"]
+
+# By name, the values that ask for nothing.
+_UNUSED = {
+    "placement": ("auto", "default_device"),
+    "max_ids_per_partition": (256,),
+    "max_unique_ids_per_partition": (256,),
+    "table_stacking": ("auto", None),
+    "update_stats": (False,),
+}
+_SAID: set[str] = set()
+
+
+def as_features(feature_configs: Any) -> Any:
+    """The structure with features of tfembed for those of keras-rs.
+
+    Tables of one name and of the same values are one table, as they are where
+    Keras has loaded a model that has them among its arguments. Optimizers of
+    Keras become rules.
+
+    Raises:
+      tfembed.errors.ArgumentError: an output shape that the table does not give,
+        or a value that `tfembed.TableConfig` refuses.
+      tfembed.errors.UnsupportedError: an optimizer without a rule.
+    """
+    tables: dict[str, tuple[Any, Any]] = {}
+    return tf.nest.map_structure(
+        lambda one: _feature(one, tables), feature_configs
+    )
+
+
+def say_unused(options: dict[str, Any]) -> None:
+    """Warns of options that mean nothing here, of each once in a process.
+
+    Args:
+      options: by name; values that ask for nothing need no word.
+    """
+    for name, value in options.items():
+        is_asked = not any(value == plain for plain in _UNUSED[name])
+        if is_asked and name not in _SAID:
+            _SAID.add(name)
+            warnings.warn(
+                f"`{name}` of keras-rs lays tables out on a TPU's SparseCores, "
+                f"and means nothing here; got {value!r}. tfembed keeps tables in "
+                "host memory, without limits on the ids of a batch.",
+                stacklevel=2,
+            )
+
+
+def _feature(feature: Any, tables: dict[str, tuple[Any, Any]]) -> Any:
+    table: Any = getattr(feature, "table", None)
+    if not hasattr(table, "embedding_dim"):
+        if table is not None and _needs_rule(table.optimizer):
+            # Ours are frozen for everybody else.
+            object.__setattr__(table, "optimizer", described(table.optimizer))
+        return feature
+    values = table.get_config()
+    known = tables.get(table.name)
+    if known is None or known[0] != values:
+        known = tables[table.name] = (values, _table(table))
+    shape = tuple(feature.output_shape)
+    if len(shape) != 2 or shape[-1] != table.embedding_dim:
+        raise errors.ArgumentError(
+            f"`output_shape` of feature '{feature.name}' must be (batch, "
+            f"{table.embedding_dim}), a row of table '{table.name}' for each "
+            f"sample; got {shape}. Of sequences, use tfembed.FeatureConfig("
+            "max_sequence_length=...)."
+        )
+    return config.FeatureConfig(known[1], name=feature.name)
+
+
+def _needs_rule(optimizer: Any) -> bool:
+    return isinstance(optimizer, (str, keras.optimizers.Optimizer))
+
+
+def _table(table: Any) -> Any:
+    say_unused(
+        {name: getattr(table, name) for name in _UNUSED if hasattr(table, name)}
+    )
+    return config.TableConfig(
+        vocabulary_size=table.vocabulary_size,
+        dim=table.embedding_dim,
+        initializer=keras.initializers.get(table.initializer),
+        optimizer=described(table.optimizer),
+        combiner=table.combiner,
+        name=table.name,
+    )

@@ -1,0 +1,79 @@
+"""A table's description with the arguments of keras-rs."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import keras
+
+from tfembed import errors
+
+__all__ = ["TableConfig"]
+
+PLACEMENTS = ("auto", "default_device", "sparsecore")
+
+
+@keras.saving.register_keras_serializable(package="tfembed.keras")
+@dataclasses.dataclass
+class TableConfig:
+    """One table of a `DistributedEmbedding`, as keras-rs describes it.
+
+    `tfembed.TableConfig` has more: policies, dtypes, keys of strings.
+
+    Attributes:
+      name: of the table.
+      vocabulary_size: number of rows; None: the table grows with its ids.
+      embedding_dim: width of a row.
+      initializer: of Keras, or its name.
+      optimizer: of Keras, or its name: SGD, Adagrad, Adam or Ftrl; or of
+        `tfembed.optimizers`.
+      combiner: "mean", "sum" or "sqrtn".
+      placement: "auto", "default_device" or "sparsecore": no matter which, tables
+        are in host memory.
+      max_ids_per_partition, max_unique_ids_per_partition: no limits here.
+
+    Raises:
+      tfembed.errors.ArgumentError: an unknown placement. Other values are checked
+        by the layer.
+    """
+
+    name: str
+    vocabulary_size: int | None
+    embedding_dim: int
+    initializer: Any = dataclasses.field(
+        default_factory=lambda: keras.initializers.VarianceScaling(
+            mode="fan_out"
+        )
+    )
+    optimizer: Any = "adam"
+    combiner: str = "mean"
+    placement: str = "auto"
+    max_ids_per_partition: int = 256
+    max_unique_ids_per_partition: int = 256
+
+    def __post_init__(self) -> None:
+        if self.placement not in PLACEMENTS:
+            raise errors.ArgumentError(
+                f"`placement` of table '{self.name}' must be one of "
+                f"{PLACEMENTS}; got {self.placement!r}."
+            )
+
+    def get_config(self) -> dict[str, Any]:
+        """The fields, with Keras' objects in their saved form."""
+        return {
+            **vars(self),
+            "initializer": keras.saving.serialize_keras_object(
+                self.initializer
+            ),
+            "optimizer": keras.saving.serialize_keras_object(self.optimizer),
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> TableConfig:
+        """Makes a table of what `get_config` gave."""
+        objects = {
+            name: keras.saving.deserialize_keras_object(config[name])
+            for name in ("initializer", "optimizer")
+        }
+        return cls(**{**config, **objects})
