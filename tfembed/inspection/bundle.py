@@ -129,22 +129,20 @@ class Bundle:
         self._texts: dict[bytes, bytes] = texts
         self._names = [name for name in texts if not name.startswith(b"\0")]
 
-    def names(self) -> list[str]:
-        """The tensors, sorted by their bytes."""
-        return [
-            name.decode("utf-8", "backslashreplace") for name in self._names
-        ]
+    def names(self, prefix: str = "") -> list[str]:
+        """The tensors whose names begin so, sorted by their bytes."""
+        begin = prefix.encode()
+        found = []
+        for i in range(
+            bisect.bisect_left(self._names, begin), len(self._names)
+        ):
+            if not self._names[i].startswith(begin):
+                break
+            found.append(self._names[i].decode("utf-8", "backslashreplace"))
+        return found
 
     def __contains__(self, name: str) -> bool:
         return name.encode() in self._texts
-
-    def has_prefix(self, prefix: str) -> bool:
-        """Whether a tensor's name begins so."""
-        wanted = prefix.encode()
-        place = bisect.bisect_left(self._names, wanted)
-        return place < len(self._names) and self._names[place].startswith(
-            wanted
-        )
 
     def entry(self, name: str) -> Entry:
         """Reads what the index says of a tensor.

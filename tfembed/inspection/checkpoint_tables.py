@@ -78,12 +78,11 @@ def tables(bundle: Bundle) -> list[SavedTable]:
       tfembed.errors.CheckpointError: the index is damaged, or a table is in a
         later format.
     """
-    names = bundle.names()
     found = [
-        _hash_table(bundle, names, stem, between)
-        for stem, between in _hash_table_stems(bundle, names)
+        _hash_table(bundle, stem, between)
+        for stem, between in _hash_table_stems(bundle)
     ]
-    found += _static_tables(bundle, names)
+    found += _static_tables(bundle)
     return found
 
 
@@ -128,11 +127,9 @@ def variable_as_table(bundle: Bundle, name: str) -> SavedTable | None:
     return None
 
 
-def _hash_table_stems(
-    bundle: Bundle, names: list[str]
-) -> Iterator[tuple[str, str]]:
+def _hash_table_stems(bundle: Bundle) -> Iterator[tuple[str, str]]:
     """Finds what the names of each table's tensors begin with, and what follows."""
-    for name in names:
+    for name in bundle.names():
         match = re.fullmatch(r"(.*)([/-])keys", name, re.DOTALL)
         if match is None or match[1].endswith("waiting"):
             continue
@@ -149,9 +146,7 @@ def _hash_table_stems(
             yield stem, between
 
 
-def _hash_table(
-    bundle: Bundle, names: list[str], stem: str, between: str
-) -> SavedTable:
+def _hash_table(bundle: Bundle, stem: str, between: str) -> SavedTable:
     name = stem.removesuffix("/.ATTRIBUTES").removesuffix("/.ATTRIBUTES/table")
     name = re.sub(r"_mht_1of1$", "", name)
     keys = bundle.column(f"{stem}{between}keys")
@@ -159,7 +154,7 @@ def _hash_table(
     width = rows.shape[1]
     layout = _layout(bundle, f"{stem}{between}layout", name, width)
     if layout is None:
-        layout = _layout_by_names(bundle, names, f"{stem}-", keys.dtype, width)
+        layout = _layout_by_names(bundle, f"{stem}-", keys.dtype, width)
     columns = {"keys": keys, "rows": rows}
     for slot, (slot_width, _) in layout.slots.items():
         tensor = f"{stem}{between}slots/{slot}"
@@ -176,7 +171,7 @@ def _hash_table(
             f"Table '{name}' is damaged: it has {keys.rows} keys and {rows.rows} "
             "rows."
         )
-    waiting, filters = _waiting(bundle, names, f"{stem}{between}waiting/")
+    waiting, filters = _waiting(bundle, f"{stem}{between}waiting/")
     num_waiting = waiting["keys"].rows if waiting else 0
     return SavedTable(
         name=_unescaped(name),
@@ -245,13 +240,13 @@ def _layout(
 
 
 def _layout_by_names(
-    bundle: Bundle, names: list[str], stem: str, key_dtype: str, width: int
+    bundle: Bundle, stem: str, key_dtype: str, width: int
 ) -> _Layout:
     """Reads what names tell, of tensors that a Saver of TensorFlow 1 has saved."""
     slots = {}
     rule = None
     pattern = re.compile(re.escape(stem) + r"slots/([^/]+)/([^/]+)")
-    for name in names:
+    for name in bundle.names(f"{stem}slots/"):
         if match := pattern.fullmatch(name):
             rule = match[1]
             slots[match[2]] = (bundle.entry(name).shape[-1], 0.0)
@@ -278,7 +273,7 @@ def _column(
 
 
 def _waiting(
-    bundle: Bundle, names: list[str], prefix: str
+    bundle: Bundle, prefix: str
 ) -> tuple[dict[str, Column], dict[str, Column]]:
     """Keys that wait for admission with their counts, and filters by name."""
     keys = {}
@@ -288,7 +283,7 @@ def _waiting(
         }
     filters = {
         name.removeprefix(prefix): bundle.column(name)
-        for name in names
+        for name in bundle.names(prefix)
         if name.startswith((f"{prefix}bloom_", f"{prefix}counters"))
     }
     return keys, {name: f for name, f in filters.items() if f.size}
@@ -333,14 +328,14 @@ def _bytes_by_kind(
     return kinds
 
 
-def _static_tables(bundle: Bundle, names: list[str]) -> list[SavedTable]:
+def _static_tables(bundle: Bundle) -> list[SavedTable]:
     """Variables that an embedding keeps for a fixed vocabulary."""
     found = []
     for owner in _embedding_paths(bundle):
         prefix = f"{owner}/" if owner else ""
         columns: dict[str, Column] = {}
-        for name in names:
-            if not name.startswith(prefix) or not name.endswith(_VALUE):
+        for name in bundle.names(prefix):
+            if not name.endswith(_VALUE):
                 continue
             path = name.removeprefix(prefix).removesuffix(_VALUE)
             if path.startswith("_variables/"):  # Made by a program's function.

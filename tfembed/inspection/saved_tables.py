@@ -64,7 +64,13 @@ class SavedTables(Mapping[str, SavedTable]):
     ) -> None:
         self.path = path
         self.kind = kind
-        self._tables = {table.name: table for table in tables}
+        self._tables: dict[str, SavedTable] = {}
+        for table in tables:
+            name, n = table.name, 1
+            while name in self._tables:  # Tensors' names may mean one path.
+                n += 1
+                name = f"{table.name} ({n})"
+            self._tables[name] = dataclasses.replace(table, name=name)
         self._bundles = bundles
 
     def __getitem__(self, name: str) -> SavedTable:
