@@ -9,6 +9,18 @@ ops, so that SavedModels that use them can be loaded.
 from __future__ import annotations
 
 import importlib as _importlib
+import sys as _sys
+
+# `python -m tfembed`: Python imports the package to run its command, which reads
+# files, and ends here. TensorFlow would take seconds to import.
+if (
+    _sys.argv[:1] == ["-m"]
+    and "-m" in _sys.orig_argv
+    and _sys.orig_argv[_sys.orig_argv.index("-m") + 1] == "tfembed"
+):
+    raise SystemExit(
+        _importlib.import_module("tfembed.inspection.command").main()
+    )
 
 from tfembed import ops as _ops  # noqa: F401 - explains what is missing
 

@@ -232,7 +232,8 @@ def _layout(
     key_dtype = fields.get("keys", "int64")
     return _Layout(
         key_dtype=_NAMES.get(key_dtype, key_dtype),
-        seed=seed,
+        # As programs give it, which have signed ones.
+        seed=wire_format.signed(seed & (1 << 64) - 1),
         rule=fields.get("rule"),
         slots=slots,
         counters=fields.get("notes", ""),

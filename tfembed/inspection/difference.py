@@ -6,6 +6,7 @@ import dataclasses
 import heapq
 import zlib
 from collections.abc import Iterator
+
 import numpy as np
 
 from tfembed import errors
@@ -34,7 +35,7 @@ class Difference:
       gone: keys that only the first file has.
       come: keys that only the second has.
       kept: keys that both have.
-      unchanged: rows among those kept that are the same, bit by bit.
+      unchanged: rows among those kept that are the same.
       some_gone, some_come: a few of these keys.
       most_moved: (distance, key) of the rows that moved most, the largest first.
       moved: how many rows moved by so much, by the bins of `quantile`; None where
@@ -149,7 +150,7 @@ class _Places:
         self._by_text: dict[bytes, int] | None = None
         if keys.dtype == object:
             self._by_text = dict(zip(keys, range(len(keys)), strict=True))
-            last = list(self._by_text.values())
+            last: Array = np.asarray(list(self._by_text.values()), np.int64)
         else:
             self._order = np.argsort(keys, kind="stable")
             self._sorted = keys[self._order]
@@ -197,16 +198,17 @@ def _name_some(named: list[Key], keys: Array, count: int) -> None:
 def _add_moved(
     found: Difference, keys: Array, before: Array, after: Array, count: int
 ) -> None:
-    is_same = (before == after).all(1)
+    are_nan = (before != before) & (after != after)
+    is_same = ((before == after) | are_nan).all(1)
     found.unchanged += int(is_same.sum())
     distances = norms(after.astype(np.float64) - before.astype(np.float64))
     distances = np.where(np.isnan(distances) & ~is_same, np.inf, distances)
     distances = np.where(is_same, 0.0, distances)
     assert found.moved is not None
-    found.moved += np.bincount(
+    found.moved = found.moved + np.bincount(
         np.searchsorted(_BINS, distances), minlength=len(_BINS)
     )
-    at = np.arange(len(distances))
+    at: Array = np.arange(len(distances))
     if len(at) > count:
         at = np.argpartition(-distances, count - 1)[:count]
     found.most_moved = heapq.nlargest(

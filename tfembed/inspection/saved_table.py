@@ -186,8 +186,7 @@ class SavedTable:
           tfembed.errors.DtypeError: a key of another type than the table's.
           tfembed.errors.CheckpointError: the file is damaged.
         """
-        for key in keys:
-            self._check_key(key)
+        self.check_keys(keys)
         if "keys" not in self.columns:
             return [
                 int(key) if 0 <= int(key) < self.num_rows else None
@@ -222,6 +221,15 @@ class SavedTable:
         """
         for column in (*self.columns.values(), *self.waiting.values()):
             column.check()
+
+    def check_keys(self, keys: Sequence[Key]) -> None:
+        """Refuses keys that are of another type than the table's.
+
+        Raises:
+          tfembed.errors.DtypeError: a key is.
+        """
+        for key in keys:
+            self._check_key(key)
 
     def _check_key(self, key: Key) -> None:
         is_text = isinstance(key, bytes)

@@ -157,12 +157,13 @@ def _write_npz(table: SavedTable, path: pathlib.Path, limit: int) -> None:
 
 
 def _write_head(file: Any, dtype: Any, shape: tuple[int, ...]) -> None:
+    npy: Any = np.lib.format  # Has no types.
     head = {
-        "descr": np.lib.format.dtype_to_descr(dtype),
+        "descr": npy.dtype_to_descr(dtype),
         "fortran_order": False,
         "shape": shape,
     }
-    np.lib.format.write_array_header_2_0(file, head)
+    npy.write_array_header_2_0(file, head)
 
 
 def _text_dtype(table: SavedTable, limit: int) -> Any:

@@ -25,7 +25,8 @@ class TextTable:
     header: tuple[str, ...]
     lines: Sequence[tuple[str, ...]]
 
-    def _filled(self) -> list[tuple[str, ...]]:
+    def filled(self) -> list[tuple[str, ...]]:
+        """The header and the lines, of the columns that have content."""
         columns = [
             column
             for column in zip(self.header, *self.lines, strict=True)
@@ -35,7 +36,7 @@ class TextTable:
 
     def __str__(self) -> str:
         """The table in a fixed-width font, numbers to the right."""
-        lines = self._filled()
+        lines = self.filled()
         if not lines:
             return self.title
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -49,7 +50,7 @@ class TextTable:
 
     def to_html(self) -> str:
         """The table as HTML, without any style but alignment."""
-        lines = self._filled()
+        lines = self.filled()
         if not lines:
             return ""
 

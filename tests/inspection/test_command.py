@@ -1,0 +1,223 @@
+"""`tfembed inspect` shows what files hold, and refuses others in one line."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfembed
+from inspection import saved_files
+from tfembed.inspection import command
+
+ROOT = pathlib.Path(tfembed.__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A folder with two checkpoints of three tables."""
+    folder = tmp_path_factory.mktemp("run")
+    model = tf.Module()
+    model.users = saved_files.users(
+        100, eviction=tfembed.policies.LeastFrequent()
+    )
+    model.names = saved_files.names()
+    model.items = tfembed.HashTable(2, name="items")
+    model.items.upsert([1, 2], [[3.0, 4], [30, 40]])
+    model.kernel = tf.Variable(tf.ones([5, 2]))
+    checkpoint = tf.train.Checkpoint(model=model)
+    manager = tf.train.CheckpointManager(checkpoint, str(folder), 5)
+    manager.save()
+    model.items.upsert([2, 7], [[30.0, 41], [0, 0]])
+    model.items.remove(tf.constant([1], tf.int64))
+    manager.save()
+    return folder
+
+
+def inspect(capsys, *arguments):
+    """The exit status, what was printed, and the errors."""
+    status = command.main(["inspect", *map(str, arguments)])
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def test_a_listing_names_tables_with_their_facts(capsys, run):
+    status, out, err = inspect(capsys, run)
+
+    lines = {line.split()[0]: line.split() for line in out.splitlines()}
+    assert (status, err) == (0, "")
+    assert lines["model/users"][1:7] == [
+        *("100", "int64", "4", "float32", "adagrad", "accumulators")
+    ]
+    assert lines["model/names"][1:5] == ["6", "string", "2", "float32"]
+    assert "model/users: seed 7; eviction least frequent first." in out
+    assert "step 2" in out
+    assert "2 variables beside, 48 B" in out
+
+
+def test_a_table_that_is_named_is_described(capsys, run):
+    status, out, _ = inspect(capsys, run, "--table", "users")
+
+    assert status == 0
+    assert "slot accumulators  4 numbers, from 0.1" in out
+    assert "counters           writes" in out
+
+
+def test_keys_are_shown_with_rows_and_slots(capsys, run):
+    status, out, _ = inspect(
+        capsys, run, "--table", "items", "--key", "2", "--key", "7"
+    )
+
+    assert status == 0
+    assert "model/items: key 2\n  row    30  41\n  norm   50.8" in out
+    assert "model/items: key 7\n  row    0  0\n" in out
+
+
+def test_a_key_of_text_is_found_in_the_table_of_texts(capsys, run):
+    status, out, _ = inspect(capsys, run, "--key", "alice")
+
+    assert (status, out.splitlines()[0]) == (0, "model/names: key 'alice'")
+
+
+def test_a_key_that_is_not_there_ends_with_status_1(capsys, run):
+    status, out, _ = inspect(capsys, run, "--table", "users", "--key", "-5")
+
+    assert (status, out) == (1, "model/users: there is no key '-5'\n")
+
+
+def test_the_longest_rows_come_first(capsys, run):
+    _, out, _ = inspect(capsys, run, "--table", "items", "--top", "norm")
+
+    assert [line.split()[:2] for line in out.splitlines()[2:]] == [
+        ["2", "50.8"],
+        ["7", "0"],
+    ]
+
+
+def test_rows_by_frequency_need_counters_of_writes(capsys, run):
+    status, out, _ = inspect(
+        capsys, run, "--table", "users", "--top", "frequent", "--count", "3"
+    )
+    assert (status, len(out.splitlines())) == (0, 5)
+
+    status, _, err = inspect(capsys, run, "--table", "users", "--top", "recent")
+    assert status == 2
+    assert "its eviction policy notes writes" in err
+
+
+def test_a_difference_names_keys_gone_and_come_and_rows_moved(capsys, run):
+    status, out, _ = inspect(
+        capsys,
+        *("--diff", run / "ckpt-1", run / "ckpt-2"),
+        *("--table", "items"),
+    )
+
+    assert status == 0
+    for line in (
+        "  gone         1: 1\n",
+        "  come         1: 7\n",
+        "  kept         1\n",
+        "  unchanged    0\n",
+    ):
+        assert line in out
+    assert out.splitlines()[-1].split() == ["2", "1"]
+
+
+def test_verify_reads_all_and_says_so(capsys, run):
+    status, out, _ = inspect(capsys, run, "--verify")
+
+    assert status == 0
+    assert out.endswith("all checksums are right.\n")
+
+
+def test_verify_of_files_without_checksums_says_that_there_are_none(
+    capsys, tmp_path
+):
+    np.arange(4).tofile(tmp_path / "t-keys")
+    np.arange(8, dtype=np.float32).tofile(tmp_path / "t-values")
+
+    status, out, _ = inspect(capsys, tmp_path / "t", "--verify")
+
+    assert status == 0
+    assert "the files have no checksums" in out
+
+
+@pytest.mark.parametrize(
+    "arguments, text",
+    [
+        (["nowhere"], "There is no file or checkpoint"),
+        (["{run}", "--table", "nobody"], "has no table 'nobody'"),
+        (["{run}", "--table", "users", "--key", "alice"], "are int64; got"),
+        (["{run}", "--table", "users", "--key", str(1 << 70)], "are int64"),
+        (["{run}", "--to", "x.csv"], "--to writes one table"),
+        (["{run}", "--table", "items", "--to", "x.xls"], "ends in"),
+        (["{run}/checkpoint"], "is no checkpoint"),
+        (["/dev/null"], "is no file"),
+        (["gs://bucket/ckpt"], "no path of this machine"),
+        ([], "Give the path of a file"),
+        (["{run}", "--diff", "a", "b"], "Give the path of a file"),
+        (["{run}", "--html", "{run}"], "is a folder"),
+        (["{run}", "--dtype", "float99"], "A dtype must be one of"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(capsys, run, arguments, text):
+    status, out, err = inspect(
+        capsys, *(argument.format(run=run) for argument in arguments)
+    )
+
+    assert (status, out) == (2, "")
+    assert text in err
+    assert (err.count("\n"), err[:9]) == (1, "tfembed: ")
+
+
+def test_names_of_a_file_give_a_terminal_no_commands(capsys, tmp_path):
+    table = tfembed.HashTable(1, name="t", key_dtype=tf.string)
+    table.upsert(tf.constant(["\033[2Jx\n"]), [[1.0]])
+    prefix = saved_files.save(tmp_path / "ckpt", t=table)
+
+    _, out, _ = inspect(capsys, prefix, "--top", "norm")
+
+    assert "\033" not in out
+    assert "\\x1b[2Jx" in out
+
+
+def test_tables_on_a_terminal_are_drawn_by_rich_where_it_is_there(
+    capsys, run, monkeypatch
+):
+    _, plain, _ = inspect(capsys, run, "--table", "items", "--top", "norm")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "dumb")
+    _, drawn, _ = inspect(capsys, run, "--table", "items", "--top", "norm")
+    monkeypatch.setitem(sys.modules, "rich.table", None)
+    _, without, _ = inspect(capsys, run, "--table", "items", "--top", "norm")
+
+    assert without == plain
+    assert drawn.split() == plain.split()
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        ["-m", "tfembed"],
+        ["-c", "import sys, tfembed_command; sys.exit(tfembed_command.main())"],
+    ],
+    ids=["module", "console"],
+)
+def test_the_command_starts_without_tensorflow(run, program):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(
+        [sys.executable, "-X", "importtime", *program, "inspect", str(run)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
+    )
+
+    assert "model/users" in ran.stdout
+    assert "numpy" in ran.stderr
+    assert "tensorflow" not in ran.stderr

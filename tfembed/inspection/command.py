@@ -1,0 +1,596 @@
+"""`tfembed inspect`: looks into tables of files, without TensorFlow."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib
+import os
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tfembed import errors
+from tfembed.inspection import difference, ranking, table_exports
+from tfembed.inspection.row_pairs import RowDtypes
+from tfembed.inspection.saved_table import FoundRow, Key, SavedTable
+from tfembed.inspection.saved_tables import SavedTables, open_saved
+from tfembed.inspection.text_tables import TextTable
+from tfembed.units import as_bytes, as_count, as_number, counted
+
+__all__ = ["main", "printable"]
+
+_NOT_THERE, _REFUSED, _INTERRUPTED = 1, 2, 130
+
+_EXAMPLES = """\
+examples:
+  tfembed inspect run/ckpt-3                  what a checkpoint holds
+  tfembed inspect run                         the latest checkpoint of a folder
+  tfembed inspect run --table users --key 42  a row, with its slots
+  tfembed inspect run --top norm              the longest rows
+  tfembed inspect --diff run/ckpt-2 run/ckpt-3
+  tfembed inspect run --table users --to users.parquet
+  tfembed inspect run --html report.html
+
+Exit status: 0, 1 where a key is not there, 2 where something cannot be read.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command.
+
+    Args:
+      arguments: of the command line; None: the process's own.
+
+    Returns:
+      The exit status.
+    """
+    options = _parser().parse_args(arguments)
+    try:
+        status = _inspect(options)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # As under `| head`.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except errors.TfembedError as error:
+        sys.stderr.write(f"tfembed: {printable(str(error))}\n")
+        return _REFUSED
+    except MemoryError:
+        sys.stderr.write("tfembed: there is not enough memory for that.\n")
+        return _REFUSED
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+
+
+def printable(text: str) -> str:
+    """A text of a file in one line that no terminal takes for commands."""
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode()
+        for c in text
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tfembed", description="Looks into the tables of tfembed."
+    )
+    commands = parser.add_subparsers(metavar="command", required=True)
+    inspect = commands.add_parser(
+        "inspect",
+        help="look into the tables of a file",
+        description="Looks into the tables of a checkpoint, a SavedModel, raw "
+        "row files, a .keras or a .weights.h5 file.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    inspect.add_argument("path", nargs="?", help="a file, prefix or folder")
+    inspect.add_argument(
+        "--table",
+        metavar="NAME",
+        help="one table, by its path or the end of it",
+    )
+    inspect.add_argument(
+        "--key",
+        action="append",
+        default=[],
+        help="show the row and the slots of a key; may come several times",
+    )
+    inspect.add_argument(
+        "--top",
+        choices=ranking.ORDERS,
+        help="the rows with the largest norm, or touched last, or most often",
+    )
+    inspect.add_argument(
+        "--diff",
+        nargs=2,
+        metavar=("A", "B"),
+        help="keys gone and come, and rows moved, from file A to file B",
+    )
+    inspect.add_argument(
+        "--count",
+        type=_positive,
+        default=10,
+        metavar="N",
+        help="how many rows or keys --top and --diff show (10)",
+    )
+    inspect.add_argument(
+        "--verify", action="store_true", help="compare all checksums"
+    )
+    inspect.add_argument(
+        "--to",
+        metavar="FILE",
+        help="write a table: .npz, .parquet, .csv, or a folder/ for "
+        "TensorBoard's projector",
+    )
+    inspect.add_argument(
+        "--limit", type=_positive, metavar="N", help="rows that --to writes"
+    )
+    inspect.add_argument(
+        "--html", metavar="FILE", help="write a report with pictures"
+    )
+    inspect.add_argument(
+        "--key-dtype",
+        default="int64",
+        metavar="DTYPE",
+        help="of raw files without a manifest (int64)",
+    )
+    inspect.add_argument(
+        "--dtype",
+        default="float32",
+        help="of the rows in raw files without a manifest (float32)",
+    )
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+def _inspect(options: argparse.Namespace) -> int:
+    dtypes = RowDtypes(options.key_dtype, options.dtype)
+    if (options.path is None) == (options.diff is None):
+        raise errors.ArgumentError(
+            "Give the path of a file, or two with --diff: tfembed inspect PATH."
+        )
+    if options.diff is not None:
+        before, after = (
+            open_saved(path, dtypes=dtypes) for path in options.diff
+        )
+        _show_difference(before, after, options)
+        return 0
+    saved = open_saved(options.path, dtypes=dtypes)
+    actions: list[Callable[[SavedTables, argparse.Namespace], int]] = []
+    if options.verify:
+        actions.append(_verify)
+    if options.key:
+        actions.append(_show_keys)
+    if options.top is not None:
+        actions.append(_show_top)
+    if options.to is not None:
+        actions.append(_export)
+    if options.html is not None:
+        actions.append(_write_report)
+    if not actions:
+        actions.append(_show_all if options.table is None else _show_table)
+    return max(action(saved, options) for action in actions)
+
+
+def _tables(saved: SavedTables, name: str | None) -> list[SavedTable]:
+    """The table that is named, or all; at least one."""
+    if name is not None:
+        return [saved[name]]
+    if not saved:
+        raise errors.MissingTableError(f"'{saved.path}' has no table.")
+    return list(saved.values())
+
+
+def _show_all(saved: SavedTables, options: argparse.Namespace) -> int:
+    del options
+    _write(_title(saved))
+    _show(
+        TextTable(
+            "",
+            (
+                "table",
+                "rows",
+                "keys",
+                "width",
+                "dtype",
+                "rule",
+                "slots",
+                "bytes",
+            ),
+            [
+                (
+                    printable(table.name),
+                    as_count(table.num_rows),
+                    "0, 1, ..." if table.has_vocabulary else table.key_dtype,
+                    str(table.width),
+                    table.dtype,
+                    printable(table.rule or ""),
+                    printable(", ".join(table.slot_names)),
+                    as_bytes(table.total_bytes),
+                )
+                for table in saved.values()
+            ],
+        )
+    )
+    for table in saved.values():
+        if facts := list(_facts(table)):
+            _write(_wrapped(printable(f"{table.name}: {'; '.join(facts)}.")))
+    variables = saved.variables
+    if variables:
+        size = sum(variable.num_bytes for variable in variables)
+        are = "are" if len(variables) > 1 else "is"
+        _write(
+            f"{counted(len(variables), 'variable')} beside, {as_bytes(size)}, "
+            f"{are} no {'tables' if len(variables) > 1 else 'table'}."
+        )
+    return 0
+
+
+def _title(saved: SavedTables) -> str:
+    size = sum(table.total_bytes for table in saved.values())
+    parts = [saved.kind]
+    if saved.step is not None:
+        parts.append(f"step {saved.step:,}")
+    parts.append(f"{counted(len(saved), 'table')} of {as_bytes(size)}")
+    parts.append(f"written {_time(saved.modified)}")
+    return printable(f"{saved.path}: {', '.join(parts)}")
+
+
+def _facts(table: SavedTable) -> Iterator[str]:
+    """What a table has beside its rows, in words."""
+    if table.seed is not None:
+        yield f"seed {table.seed}"
+    for kind, policy in table.policies.items():
+        yield f"{kind} {policy}"
+    if table.num_waiting:
+        yield f"{counted(table.num_waiting, 'key')} wait for admission"
+    if len(table.shard_sizes) > 1:
+        sizes = ", ".join(map(as_count, table.shard_sizes))
+        yield f"{len(table.shard_sizes)} shards of {sizes} rows"
+
+
+def _show_table(saved: SavedTables, options: argparse.Namespace) -> int:
+    table = saved[options.table]
+    values = table.slot_initial_values
+    lines = [
+        ("rows", as_count(table.num_rows)),
+        ("keys", "0, 1, ..." if table.has_vocabulary else table.key_dtype),
+        ("width", str(table.width)),
+        ("dtype", table.dtype),
+        ("rule", table.rule or ""),
+        *(
+            (
+                f"slot {name}",
+                counted(width, "number")
+                + (f", from {values[name]:g}" if name in values else ""),
+            )
+            for name, width in table.slot_widths.items()
+        ),
+        ("counters", table.counters.replace("_", " ")),
+        ("seed", "" if table.seed is None else str(table.seed)),
+        *((kind, policy) for kind, policy in table.policies.items()),
+        ("waiting", as_count(table.num_waiting) if table.num_waiting else ""),
+        *(
+            (f"bytes of {kind}", as_bytes(size))
+            for kind, size in table.num_bytes.items()
+        ),
+        ("shards", ", ".join(map(as_count, table.shard_sizes))),
+    ]
+    _write(printable(f"{saved.path}: {table.name}"))
+    _write_pairs((name, text) for name, text in lines if text)
+    return 0
+
+
+def _verify(saved: SavedTables, options: argparse.Namespace) -> int:
+    del options
+    saved.check()
+    size = sum(table.total_bytes for table in saved.values())
+    size += sum(variable.num_bytes for variable in saved.variables)
+    what = (
+        "all checksums are right"
+        if saved.has_checksums
+        else "the sizes fit; the files have no checksums"
+    )
+    _write(printable(f"{saved.path}: {as_bytes(size)} read, {what}."))
+    return 0
+
+
+def _show_keys(saved: SavedTables, options: argparse.Namespace) -> int:
+    tables = _tables(saved, options.table)
+    known = [table for table in tables if _takes_all(table, options.key)]
+    if not known:
+        _keys(tables[0], options.key)  # Raises what is wrong with the first.
+    are_found = [False] * len(options.key)
+    for table in known:
+        rows = table.find(_keys(table, options.key))
+        for i, row in enumerate(rows):
+            if row is not None:
+                are_found[i] = True
+                _show_row(table, row)
+    for text, is_found in zip(options.key, are_found, strict=True):
+        if not is_found:
+            names = ", ".join(table.name for table in known)
+            _write(printable(f"{names}: there is no key {text!r}"))
+    return 0 if all(are_found) else _NOT_THERE
+
+
+def _takes_all(table: SavedTable, texts: Sequence[str]) -> bool:
+    try:
+        return bool(_keys(table, texts))
+    except errors.DtypeError:
+        return False
+
+
+def _keys(table: SavedTable, texts: Sequence[str]) -> list[Key]:
+    if table.key_dtype == "string":
+        return [os.fsencode(text) for text in texts]
+    keys: list[Key] = []
+    for text in texts:
+        try:
+            keys.append(int(text))
+        except ValueError:
+            raise errors.DtypeError(
+                f"Keys of table '{table.name}' are {table.key_dtype}; got "
+                f"{text!r}."
+            ) from None
+    table.check_keys(keys)
+    return keys
+
+
+def _label(key: Key) -> str:
+    if isinstance(key, int):
+        return str(key)
+    return repr(key.decode("utf-8", "backslashreplace"))
+
+
+def _show_row(table: SavedTable, found: FoundRow) -> None:
+    _write(printable(f"{table.name}: key {_label(found.key)}"))
+    columns = {"row": found.row, **found.slots}
+    width = max(5, *map(len, columns))
+    for name, numbers in columns.items():
+        text = "  ".join(map(_value, numbers)) or "no numbers"
+        _write_indented(f"{printable(name):<{width}}", text)
+    if found.row.dtype != object:
+        norm = float(ranking.norms(found.row[None])[0])
+        _write_indented(f"{'norm':<{width}}", f"{norm:.6g}")
+    if found.counter is not None:
+        _write_indented(f"{'noted':<{width}}", _noted(table, found.counter))
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bytes):
+        return printable(_label(value))
+    return f"{value:.6g}" if isinstance(value, np.floating) else str(value)
+
+
+def _noted(table: SavedTable, counter: float) -> str:
+    """A counter in words."""
+    number = int(counter)
+    if table.counters == "writes":
+        return counted(number, "write")
+    if table.counters == "steps_ago":
+        return f"{counted(number, 'training step')} ago"
+    if table.counters == "seconds_since_1970":
+        return f"touched {_time(number)}"
+    return printable(f"{number} {table.counters}")
+
+
+def _time(seconds: float) -> str:
+    try:
+        return f"{datetime.datetime.fromtimestamp(seconds):%Y-%m-%d %H:%M:%S}"
+    except (OverflowError, ValueError, OSError):
+        return f"at second {seconds:.0f} since 1970"
+
+
+def _show_top(saved: SavedTables, options: argparse.Namespace) -> int:
+    for table in _ranked(saved, options):
+        best = ranking.rank(table, options.top, options.count)
+        _show(
+            TextTable(
+                printable(f"{table.name}, by {options.top}"),
+                ("key", "norm" if options.top == "norm" else "noted", "row"),
+                [
+                    (
+                        printable(_label(one.key)),
+                        as_number(one.score)
+                        if options.top == "norm"
+                        else _noted(table, one.score),
+                        _first_numbers(one.row),
+                    )
+                    for one in best
+                ],
+            )
+        )
+    return 0
+
+
+def _ranked(
+    saved: SavedTables, options: argparse.Namespace
+) -> list[SavedTable]:
+    """The tables that can be ranked; of several, those that cannot are left."""
+    tables = _tables(saved, options.table)
+    if len(tables) == 1:
+        return tables
+    counters = ranking.ORDERS[options.top]
+    fit = [
+        table
+        for table in tables
+        if (table.counters in counters if counters else table.dtype != "string")
+    ]
+    return fit or tables[:1]  # The error says what is missing.
+
+
+def _first_numbers(row: Any) -> str:
+    shown = "  ".join(_value(number) for number in row[:4])
+    return f"{shown}  ..." if len(row) > 4 else shown
+
+
+def _export(saved: SavedTables, options: argparse.Namespace) -> int:
+    tables = _tables(saved, options.table)
+    if len(tables) > 1:
+        names = ", ".join(f"'{table.name}'" for table in tables)
+        raise errors.ArgumentError(
+            f"--to writes one table; name it by --table: {names}."
+        )
+    (table,) = tables
+    written = table_exports.export(table, options.to, limit=options.limit)
+    of_all = f" of {table.num_rows:,}" if written < table.num_rows else ""
+    _write(printable(f"{options.to}: {written:,}{of_all} rows of {table.name}"))
+    return 0
+
+
+def _write_report(saved: SavedTables, options: argparse.Namespace) -> int:
+    # Drawing is needed by this action alone.
+    html_report: Any = importlib.import_module("tfembed.inspection.html_report")
+    html_report.write(saved, options.html, table=options.table)
+    _write(printable(f"{options.html} is written."))
+    return 0
+
+
+def _show_difference(
+    before: SavedTables, after: SavedTables, options: argparse.Namespace
+) -> None:
+    pairs: list[tuple[SavedTable, SavedTable]]
+    if options.table is not None:
+        pairs = [(before[options.table], after[options.table])]
+    else:
+        pairs = [
+            (before[name], after[name]) for name in before if name in after
+        ]
+        if len(before) == len(after) == 1 and not pairs:
+            pairs = list(zip(before.values(), after.values(), strict=True))
+        else:
+            _show_alone(before, after)
+            _show_alone(after, before)
+    if not pairs:
+        raise errors.MissingTableError(
+            f"'{before.path}' and '{after.path}' have no table in common."
+        )
+    for one, two in pairs:
+        found = difference.compare(one, two, count=options.count)
+        _write(printable(one.name))
+        _write_pairs(_difference_lines(one, two, found))
+        if found.most_moved:
+            _show(
+                TextTable(
+                    "",
+                    ("moved most: key", "by"),
+                    [
+                        (printable(_label(key)), as_number(distance))
+                        for distance, key in found.most_moved
+                    ],
+                )
+            )
+
+
+def _show_alone(saved: SavedTables, other: SavedTables) -> None:
+    for name in saved:
+        if name not in other:
+            _write(printable(f"{name}: only in {saved.path}"))
+
+
+def _difference_lines(
+    before: SavedTable, after: SavedTable, found: difference.Difference
+) -> Iterator[tuple[str, str]]:
+    def keys(named: list[Key], count: int) -> str:
+        if not named:
+            return as_count(count)
+        more = "" if count == len(named) else ", ..."
+        return f"{count:,}: {', '.join(map(_label, named))}{more}"
+
+    yield "keys before", as_count(before.num_rows)
+    yield "keys after", as_count(after.num_rows)
+    yield "gone", keys(found.some_gone, found.gone)
+    yield "come", keys(found.some_come, found.come)
+    yield "kept", as_count(found.kept)
+    if found.moved is None:
+        yield (
+            "rows",
+            f"not compared: width {before.width} of {before.dtype} before, "
+            f"{after.width} of {after.dtype} after",
+        )
+        return
+    if not found.kept:
+        return
+    yield "unchanged", as_count(found.unchanged)
+    quantiles = ", ".join(
+        f"{name} {as_number(found.quantile(share))}"
+        for name, share in (("median", 0.5), ("90 %", 0.9), ("99 %", 0.99))
+    )
+    moved = as_count(found.kept - found.unchanged)
+    yield "moved", f"{moved}; of all kept: {quantiles}"
+
+
+def _write_pairs(lines: Iterable[tuple[str, str]]) -> None:
+    """Names and what belongs to each, in two columns."""
+    lines = [(printable(name), printable(text)) for name, text in lines]
+    width = max(len(name) for name, _ in lines)
+    for name, text in lines:
+        _write_indented(f"{name:<{width}}", text)
+
+
+def _write_indented(name: str, text: str) -> None:
+    lines = textwrap.wrap(
+        text,
+        79,
+        initial_indent=f"  {name}  ",
+        subsequent_indent=" " * (len(name) + 4),
+        break_on_hyphens=False,
+    )
+    _write("\n".join(lines) or f"  {name}")
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
+def _wrapped(text: str) -> str:
+    return "\n".join(
+        textwrap.wrap(text, 79, subsequent_indent="  ", break_long_words=False)
+    )
+
+
+def _show(table: TextTable) -> None:
+    """A table: by rich on a terminal, where rich is there; else as plain text."""
+    if sys.stdout.isatty():
+        try:
+            rich: Any = importlib.import_module("rich.console")
+            rich_table: Any = importlib.import_module("rich.table")
+            rich_text: Any = importlib.import_module("rich.text")
+        except ImportError:
+            pass
+        else:
+            _show_richly(table, rich, rich_table, rich_text)
+            return
+    _write(str(table).removeprefix("\n"))
+
+
+def _show_richly(table: TextTable, rich: Any, tables: Any, texts: Any) -> None:
+    lines = table.filled()
+    if not lines:
+        return
+    shown = tables.Table(
+        title=texts.Text(table.title) if table.title else None,
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+        header_style="bold",
+    )
+    head, *body = lines
+    for i, name in enumerate(head):
+        shown.add_column(
+            texts.Text(name), justify="right" if i else "left", overflow="fold"
+        )
+    for line in body:  # Texts are no markup: they come from the file.
+        shown.add_row(*(texts.Text(cell) for cell in line))
+    rich.Console().print(shown)

@@ -1,0 +1,156 @@
+"""Counts over all rows of a saved table, made in one pass."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+from tfembed.inspection.ranking import norms
+from tfembed.inspection.saved_table import Array, Chunk, SavedTable
+
+__all__ = ["Histogram", "RowSurvey", "survey"]
+
+_BINS = 2048
+
+# How many shards keys are dealt to, to see how even that is.
+SHARDS = 8
+
+
+class Histogram:
+    """Counts numbers from 0 on in equal bins, whose range grows with them.
+
+    Where a number is beyond the last bin, bins are joined two by two. So every
+    bin has its exact count, whatever the order of the numbers.
+
+    Attributes:
+      counts: of each bin.
+      end: where the last bin ends.
+      total: the sum of all numbers.
+      largest: of the numbers; 0 without any.
+      not_finite: how many were infinite or no numbers; no bin has them.
+    """
+
+    def __init__(self) -> None:
+        self.counts = np.zeros(_BINS, np.int64)
+        self.end = 2.0**-40
+        self.total = 0.0
+        self.largest = 0.0
+        self.not_finite = 0
+
+    def __len__(self) -> int:
+        return int(self.counts.sum())
+
+    def add(self, numbers: Array) -> None:
+        """Counts some numbers, none of them negative."""
+        is_finite = np.isfinite(numbers)
+        self.not_finite += int((~is_finite).sum())
+        numbers = numbers[is_finite].astype(np.float64)
+        if not len(numbers):
+            return
+        self.largest = max(self.largest, float(numbers.max()))
+        self.total += float(numbers.sum())
+        while self.largest >= self.end:
+            pairs = self.counts.reshape(-1, 2).sum(1)
+            self.counts = np.concatenate([pairs, np.zeros_like(pairs)])
+            self.end *= 2
+        places = (numbers * (_BINS / self.end)).astype(np.int64)
+        self.counts += np.bincount(places, minlength=_BINS)
+
+    def quantile(self, share: float) -> float:
+        """The number that so large a share of all did not exceed, to a bin."""
+        if not len(self):
+            return 0.0
+        reached = np.cumsum(self.counts) >= share * len(self)
+        return float((np.argmax(reached) + 1) * self.end / _BINS)
+
+    def binned(self, edges: Array) -> Array:
+        """Counts between edges; a bin of ours belongs where its middle lies."""
+        middles = (np.arange(_BINS) + 0.5) * self.end / _BINS
+        places = np.searchsorted(edges, middles, side="right") - 1
+        places = np.clip(places, 0, len(edges) - 2)
+        return np.bincount(places, self.counts, len(edges) - 1).astype(np.int64)
+
+
+@dataclasses.dataclass(frozen=True)
+class RowSurvey:
+    """Counts over the rows of a table.
+
+    Attributes:
+      norms: of the rows; None where rows are strings or have no width.
+      counters: how many rows have a counter below 1, 2, 4, 8 and so on, the rows
+        of lower powers left out; ages in seconds where counters are times.
+      untrained: rows whose slots all are as they start; None without slots, or
+        where the file does not say how they start.
+      shards: rows by shard: those of the file, or of as many as `SHARDS` by the
+        keys' remainder; empty where keys are strings and the file has none.
+      are_saved_shards: whether they are those of the file.
+    """
+
+    norms: Histogram | None
+    counters: tuple[int, ...]
+    untrained: int | None
+    shards: tuple[int, ...]
+    are_saved_shards: bool
+
+
+def survey(table: SavedTable, now: float) -> RowSurvey:
+    """Reads all of a table.
+
+    Args:
+      table: the table.
+      now: when it was saved, in seconds since 1970, for the ages of rows.
+
+    Raises:
+      tfembed.errors.CheckpointError: the file is damaged.
+    """
+    has_norms = table.dtype != "string" and table.width > 0
+    starts = table.slot_initial_values
+    has_starts = bool(starts) and set(starts) == set(table.slot_widths)
+    of_norms = Histogram()
+    powers = np.zeros(65, np.int64)
+    dealt = np.zeros(SHARDS, np.int64)
+    untrained = 0
+    for chunk in table.chunks():
+        if has_norms:
+            of_norms.add(norms(chunk.rows))
+        if chunk.counters is not None:
+            powers += _powers(table, chunk.counters, now)
+        if has_starts:
+            untrained += _untrained(chunk, starts)
+        if chunk.keys.dtype != object:
+            dealt += np.bincount(chunk.keys % SHARDS, minlength=SHARDS)
+    last = int(np.flatnonzero(powers)[-1]) + 1 if powers.any() else 0
+    has_shards = len(table.shard_sizes) > 1
+    is_dealt = table.key_dtype != "string" and not table.has_vocabulary
+    return RowSurvey(
+        norms=of_norms if has_norms else None,
+        counters=tuple(powers[:last].tolist()),
+        untrained=untrained if has_starts else None,
+        shards=(
+            table.shard_sizes
+            if has_shards
+            else tuple(dealt.tolist())
+            if is_dealt
+            else ()
+        ),
+        are_saved_shards=has_shards,
+    )
+
+
+def _powers(table: SavedTable, counters: Array, now: float) -> Array:
+    """How many counters there are below each power of two."""
+    numbers = counters.astype(np.float64)
+    if table.counters == "seconds_since_1970":
+        numbers = now - numbers
+    places = np.ceil(np.log2(np.maximum(numbers, 0) + 1)).astype(np.int64)
+    counts: Array = np.bincount(places, minlength=65)
+    return counts
+
+
+def _untrained(chunk: Chunk, starts: Mapping[str, float]) -> int:
+    is_start = np.ones(len(chunk), bool)
+    for name, slot in chunk.slots.items():
+        is_start &= (slot == np.float32(starts[name])).all(1)
+    return int(is_start.sum())
