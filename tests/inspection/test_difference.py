@@ -53,6 +53,7 @@ def test_a_difference_is_found_whatever_is_in_memory_at_a_time(
     for share in (0.5, 0.9):
         exact = np.quantile(list(distances.values()), share, method="higher")
         assert exact <= found.quantile(share) * 1.0001 <= 1.05 * exact + 1e-9
+    assert found.quantile(1.0) == found.most_moved[0][0]
     names = {k.decode() if isinstance(k, bytes) else k for k in found.some_gone}
     assert len(names) == 5
     assert names <= old.keys() - new.keys()

@@ -64,7 +64,8 @@ class Difference:
         if not counts[-1]:
             return 0.0
         at = int(np.searchsorted(counts, share * counts[-1]))
-        return float(_BINS[at])
+        largest = self.most_moved[0][0] if self.most_moved else 0.0
+        return min(float(_BINS[at]), largest)
 
 
 def compare(

@@ -8,7 +8,6 @@ they are, so that a table is read where it lies, and nothing is unpacked.
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import json
 import pathlib
 import re
@@ -20,6 +19,7 @@ from typing import Any
 from tfembed import errors
 from tfembed.inspection.bundle import Bundle
 from tfembed.inspection.file_bytes import FileBytes
+from tfembed.optional_packages import optional
 
 __all__ = ["LayerBundle", "in_archive", "in_hdf5"]
 
@@ -79,12 +79,7 @@ def in_hdf5(path: pathlib.Path) -> list[LayerBundle]:
       tfembed.errors.UnsupportedError: h5py is not installed.
       tfembed.errors.CheckpointError: the file is damaged, or compressed.
     """
-    try:
-        h5py = importlib.import_module("h5py")
-    except ImportError:
-        raise errors.UnsupportedError(
-            f"'{path}' is an HDF5 file, which h5py reads: pip install h5py."
-        ) from None
+    h5py = optional("h5py", "a '.weights.h5' file")
     arrays: dict[str, dict[str, dict[int, tuple[int, int]]]] = {}
 
     def visit(name: str, item: Any) -> None:

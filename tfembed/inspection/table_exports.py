@@ -19,6 +19,7 @@ import numpy as np
 
 from tfembed import errors
 from tfembed.inspection.saved_table import Array, Chunk, SavedTable
+from tfembed.optional_packages import optional
 
 __all__ = ["KINDS", "export"]
 
@@ -185,14 +186,8 @@ def _text_dtype(table: SavedTable, limit: int) -> Any:
 
 
 def _write_parquet(table: SavedTable, path: pathlib.Path, limit: int) -> None:
-    try:
-        arrow = importlib.import_module("pyarrow")
-        parquet = importlib.import_module("pyarrow.parquet")
-    except ImportError:
-        raise errors.UnsupportedError(
-            "'.parquet' files need pyarrow: pip install pyarrow. '.npz' and "
-            "'.csv' do not."
-        ) from None
+    arrow = optional("pyarrow", "a '.parquet' file")
+    parquet = importlib.import_module("pyarrow.parquet")
 
     def column(array: Array) -> Any:
         if array.ndim == 1:
