@@ -247,7 +247,7 @@ def _title(saved: SavedTables) -> str:
 
 
 def _facts(table: SavedTable) -> Iterator[str]:
-    """What a table has beside its rows, in words."""
+    """Says in words what a table has beside its rows."""
     if table.seed is not None:
         yield f"seed {table.seed}"
     for kind, policy in table.policies.items():

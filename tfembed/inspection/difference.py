@@ -29,7 +29,7 @@ _BINS = np.concatenate([[0.0], np.geomspace(1e-9, 1e9, 18 * 64 + 1), [np.inf]])
 
 @dataclasses.dataclass
 class Difference:
-    """What became of a table's keys and rows.
+    """Tells what became of a table's keys and rows.
 
     Attributes:
       gone: keys that only the first file has.
