@@ -371,3 +371,64 @@ def test_functions_get_the_arguments_that_they_name(tmp_path):
     assert seen[0] == ("train", {"rate": 3}, 11)
     assert model.params == params == {"rate": 3}
     assert model.params is not model.params
+
+
+def looks_up(features, mode):
+    """A model whose table gets sparse gradients."""
+    table = v1.get_variable(
+        "table", [50, 4], initializer=v1.random_uniform_initializer(seed=3)
+    )
+    rows = v1.nn.safe_embedding_lookup_sparse(table, features["ids"])
+    loss = tf.reduce_sum(rows**2)
+    optimizer = v1.train.AdagradOptimizer(0.1)
+    return estimator.EstimatorSpec(
+        mode,
+        loss=loss,
+        train_op=optimizer.minimize(loss, v1.train.get_global_step()),
+    )
+
+
+def ids():
+    found = tf.sparse.from_dense([[1, 2, 1], [7, 0, 0]])
+    found = tf.cast(found, tf.int64)
+    return tf.data.Dataset.from_tensors({"ids": found}).repeat()
+
+
+class Ran(v1.train.SessionRunHook):
+    """Notes the ops that sessions run, after TensorFlow's rewrites."""
+
+    def before_run(self, run_context):
+        options = v1.RunOptions(output_partition_graphs=True)
+        return v1.train.SessionRunArgs(None, options=options)
+
+    def after_run(self, run_context, run_values):
+        self.whole_reads = [
+            node.name
+            for graph in run_values.run_metadata.partition_graphs
+            for node in graph.node
+            if node.op == "ReadVariableOp" and "table" in node.input[0]
+        ]
+
+
+def train_lookups(folder, **options):
+    ran = Ran()
+    model = estimator.Estimator(
+        looks_up,
+        str(folder),
+        estimator.RunConfig(tf_random_seed=1, **options),
+    )
+    model.train(ids, steps=3, hooks=[ran])
+    return ran.whole_reads, model.get_variable_value("table")
+
+
+def test_a_step_reads_no_whole_table_unless_the_config_says_so(tmp_path):
+    as_given = v1.ConfigProto()
+    rewrites = as_given.graph_options.rewrite_options
+    rewrites.arithmetic_optimization = rewrites.ON
+
+    found, table = train_lookups(tmp_path / "default")
+    rewritten, same = train_lookups(tmp_path / "on", session_config=as_given)
+
+    assert found == []
+    assert rewritten  # What TensorFlow does by itself.
+    np.testing.assert_allclose(table, same, rtol=1e-6)

@@ -173,13 +173,51 @@ def training_session(
                 ),
                 save_checkpoint_secs=0,  # A hook saves.
                 save_summaries_steps=summary_steps,
-                config=config.session_config,
+                config=_session_config(
+                    config, tf.compat.v1.get_default_graph()
+                ),
                 max_wait_secs=config.session_creation_timeout_secs,
                 log_step_count_steps=log_steps,
                 save_graph_def=writes_graph,
             )
         with session:
             yield session
+
+
+def _session_config(config: RunConfig, graph: tf.Graph) -> Any:
+    """Returns the config of a session that trains a graph.
+
+    TensorFlow's rewrite of arithmetic (SimplifyEmbeddingLookupStage) makes of a
+    sum over rows of distinct ids a sum over rows of the whole table. A table
+    that sparse gradients train is copied by each read of the whole, so such a step
+    reads and writes all tables. There this rewrite is left out, unless the
+    RunConfig has it on.
+    """
+    given = config.session_config
+    rewrites = given.graph_options.rewrite_options
+    is_default = rewrites.arithmetic_optimization == rewrites.DEFAULT
+    if not is_default or not _sums_trained_rows(graph):
+        return given
+    chosen = tf.compat.v1.ConfigProto()
+    chosen.CopyFrom(given)
+    chosen.graph_options.rewrite_options.arithmetic_optimization = rewrites.OFF
+    return chosen
+
+
+def _sums_trained_rows(graph: tf.Graph) -> bool:
+    """Whether a graph sums rows of a variable that it updates row by row."""
+    for op in graph.get_operations():
+        if not op.type.startswith("SparseSegment") or "Grad" in op.type:
+            continue
+        gather = op.inputs[0].op
+        while gather.type == "Identity":
+            gather = gather.inputs[0].op
+        if gather.type == "ResourceGather" and any(
+            user.type.startswith(("ResourceSparseApply", "ResourceScatter"))
+            for user in gather.inputs[0].consumers()
+        ):
+            return True
+    return False
 
 
 def _differences(checkpoint: str) -> str:
