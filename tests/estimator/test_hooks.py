@@ -6,6 +6,9 @@ import json
 import logging
 import re
 import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -334,3 +337,55 @@ def test_listeners_need_something_that_saves(tmp_path):
             steps=1,
             saving_listeners=[v1.train.CheckpointSaverListener()],
         )
+
+
+WAITING = """
+import sys, time
+sys.path[:0] = {path!r}
+import tensorflow as tf
+from tests.estimator import linear_model
+from tfembed.estimator import sessions
+
+sessions._UNTIL_SECOND_SIGTERM = 0.5
+tf.compat.v1.logging.set_verbosity("INFO")
+
+def input_fn():
+    def rows():
+        yield {{"x": [1.0, 2.0, 3.0]}}, 1.0
+        print("waits", flush=True)
+        time.sleep(1000)
+
+    spec = ({{"x": tf.TensorSpec([3])}}, tf.TensorSpec([]))
+    return tf.data.Dataset.from_generator(rows, output_signature=spec).batch(1)
+
+linear_model.make(sys.argv[1]).train(input_fn, steps=5)
+"""
+
+
+@pytest.mark.slow
+def test_a_second_sigterm_ends_a_program_whose_input_does_not_come(tmp_path):
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            WAITING.format(path=sys.path),
+            str(tmp_path / "model"),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=(tmp_path / "log").open("w"),
+        text=True,
+    )
+    try:
+        assert process.stdout.readline() == "waits\n"
+        for _ in range(2):  # A shell may send the first one twice.
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.1)
+        time.sleep(1)
+        assert process.poll() is None
+        assert "A second SIGTERM" in (tmp_path / "log").read_text()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 128 + signal.SIGTERM
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()

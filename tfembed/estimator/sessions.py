@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import threading
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -19,6 +21,9 @@ from tfembed.estimator.input_state import CheckpointInputPipelineHook
 from tfembed.estimator.run_config import RunConfig, TaskType
 from tfembed.estimator.slot_names import SlotNamesSaver, renamed_slots
 from tfembed.estimator.spec import EstimatorSpec
+
+# The seconds after which a SIGTERM is a second one.
+_UNTIL_SECOND_SIGTERM = 5.0
 
 
 def device_setter(config: RunConfig) -> Any:
@@ -378,7 +383,9 @@ def stopping_at_sigterm() -> Iterator[_SigtermHook]:
     """Holds SIGTERM back until training has saved a checkpoint.
 
     Afterwards the handler that was there before runs; without one, SystemExit
-    ends the process with the status of that signal.
+    ends the process with the status of that signal. Where a step does not end,
+    as its input does not come, a second SIGTERM, some seconds later, ends the
+    process at once. (Shells and schedulers may send the first one twice.)
     """
     hook = _SigtermHook()
     before = signal.getsignal(signal.SIGTERM)
@@ -396,7 +403,8 @@ def stopping_at_sigterm() -> Iterator[_SigtermHook]:
 
     signal.signal(signal.SIGTERM, note)
     try:
-        yield hook
+        with _watched(before):
+            yield hook
     finally:
         signal.signal(signal.SIGTERM, before)
         if hook.came:
@@ -404,3 +412,60 @@ def stopping_at_sigterm() -> Iterator[_SigtermHook]:
                 before(signal.SIGTERM, None)
             else:
                 raise SystemExit(128 + signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def _watched(before: Any) -> Iterator[None]:
+    """Hears of SIGTERM in a thread, while the main one waits for a step.
+
+    Python's handlers run in the main thread, between two runs of the session.
+
+    Args:
+      before: The handler that was there before. With one of the user's, a
+        second signal ends nothing.
+    """
+    heard, told = socket.socketpair()
+    told.setblocking(False)
+    outer = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+    if outer != -1:  # An event loop hears of signals.
+        signal.set_wakeup_fd(outer)
+        heard.close()
+        told.close()
+        yield
+        return
+    thread = threading.Thread(
+        target=_hear, args=(heard, not callable(before)), daemon=True
+    )
+    thread.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(-1)
+        told.close()  # The thread reads the end.
+        thread.join()
+        heard.close()
+
+
+def _hear(heard: socket.socket, second_one_ends: bool) -> None:
+    first: float | None = None
+    while numbers := heard.recv(64):
+        if signal.SIGTERM not in numbers:
+            continue
+        if first is None:
+            first = time.monotonic()
+            tf.compat.v1.logging.info(
+                "SIGTERM came: training ends after the step that runs.%s",
+                f" A second SIGTERM, {_UNTIL_SECOND_SIGTERM:g} s later or more, "
+                "ends the process at once, without a checkpoint."
+                if second_one_ends
+                else "",
+            )
+        elif (
+            second_one_ends
+            and time.monotonic() - first >= _UNTIL_SECOND_SIGTERM
+        ):
+            tf.compat.v1.logging.warn(
+                "A second SIGTERM came before the step had ended: the process "
+                "ends without a checkpoint of it."
+            )
+            os._exit(128 + signal.SIGTERM)

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfembed import errors, estimator
 from tfembed.estimator import tpu
+from tfembed.estimator.tpu import context
 
 
 class Resolver(tf.distribute.cluster_resolver.SimpleClusterResolver):
@@ -143,3 +144,27 @@ def test_a_worker_of_a_cluster_has_no_device_filters(monkeypatch):
         ),
     )
     assert tpu.RunConfig().session_config is None
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("initial_infeed_sleep_secs", 3), ("experimental_feed_hook", object)],
+)
+def test_settings_of_infeed_threads_are_said_to_have_no_effect(
+    caplog, field, value
+):
+    with caplog.at_level("WARNING", "tensorflow"):
+        config = tpu.TPUConfig(**{field: value})
+
+    assert getattr(config, field) == value
+    assert f"{field}=" in caplog.text
+    assert "has no effect" in caplog.text
+
+
+def test_one_shard_says_that_no_tpu_is_looked_for(caplog):
+    config = tpu.RunConfig(tpu_config=tpu.TPUConfig(num_shards=1))
+    with caplog.at_level("INFO", "tensorflow"):
+        system = context.find_system(config, "")
+
+    assert system.num_cores == 1
+    assert "no TPU is looked for" in caplog.text

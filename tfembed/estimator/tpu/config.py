@@ -63,8 +63,8 @@ class TPUConfig(
       per_host_input_for_training: One of `InputPipelineConfig`, but SLICED.
         True means PER_HOST_V1, False PER_SHARD_V1.
       tpu_job_name: The job of the TPU's hosts, where a cluster has several.
-      initial_infeed_sleep_secs: How long the first batch waits for the
-        compiler.
+      initial_infeed_sleep_secs: How long the first batch waited for the
+        compiler of old TPUs; without effect here, which a log line says.
       input_partition_dims: How each tensor is cut for the cores of a replica:
         one or two structures like features and labels, with a list of parts
         per dimension, or None for a tensor that each core has whole.
@@ -75,8 +75,8 @@ class TPUConfig(
         host_call to the next.
       experimental_allow_per_host_v2_parallel_get_next: Whether replicas may
         take their batches in any order.
-      experimental_feed_hook: A class of hooks that feeds a TPU in place of
-        ours.
+      experimental_feed_hook: A class of hooks that fed a TPU in place of the
+        estimator's; without effect here, which a log line says.
       check_cross_replica: Whether training refuses a model of which no
         replica ever hears of the others. Without the check each replica trains
         a model of its own, of which that of replica 0 is kept.
@@ -136,6 +136,17 @@ class TPUConfig(
                 "eval_training_input_configuration must be PER_HOST_V1 or "
                 f"SLICED; got {eval_training_input_configuration}."
             )
+        for name, value in (
+            ("initial_infeed_sleep_secs", initial_infeed_sleep_secs),
+            ("experimental_feed_hook", experimental_feed_hook),
+        ):
+            if value:
+                tf.compat.v1.logging.warn(
+                    "TPUConfig(%s=%r) has no effect: batches go with each "
+                    "step, and no thread of a hook feeds them.",
+                    name,
+                    value,
+                )
         return super().__new__(
             cls,
             iterations_per_loop,

@@ -98,6 +98,11 @@ def find_system(config: RunConfig, master: str) -> TPUSystem:
         and not config.require_tpu
     ):
         # One core, whatever else there is; TensorFlow is not asked.
+        tf.compat.v1.logging.info(
+            "TPUConfig(num_shards=1): one replica is computed in this process, "
+            "and no TPU is looked for. Leave num_shards out to use a TPU, or "
+            "set RunConfig(require_tpu=True)."
+        )
         return TPUSystem(1, 1, 1, is_simulated=True, is_strict=False)
     found = _query(config, master, with_topology=False)
     if found.num_cores and per_replica:
