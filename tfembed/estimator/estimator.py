@@ -35,6 +35,7 @@ from tfembed.estimator.spec import (
     LOSS_METRIC_KEY,
     EstimatorSpec,
     ModeKeys,
+    check_metric_names,
     check_model_fn_arguments,
 )
 from tfembed.estimator.warm_start import (
@@ -985,12 +986,7 @@ def metric_ops(
 def _loss_metric(
     metrics: Mapping[str, Any], loss: Any
 ) -> dict[str, tuple[Any, Any]]:
-    if LOSS_METRIC_KEY in metrics:
-        raise ArgumentError(
-            f'Metric with name "{LOSS_METRIC_KEY}" is not allowed, because '
-            "Estimator already defines a default metric with the same name. "
-            "Give the metric another name."
-        )
+    check_metric_names(metrics)
     return {LOSS_METRIC_KEY: tf.compat.v1.metrics.mean(loss)}
 
 

@@ -9,10 +9,11 @@ named here, not the functions.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import tensorflow as tf
 from google.protobuf import text_format
@@ -61,6 +62,7 @@ ENDED_BY = {
     "add_global_step_read": "a public home of TensorFlow 1's session loops",
     "add_listeners": "a public method of CheckpointSaverHook",
     "add_train_op": "a public argument of the v1 SavedModel builder",
+    "end_process": "a public exit of os that a thread may take",
     "eval_step": "a public home of TensorFlow 1's session loops",
     "evaluate_once": "a public home of TensorFlow 1's session loops",
     "flush_of_writer": "a public list of a v1 graph's writers",
@@ -80,6 +82,11 @@ ENDED_BY = {
 def fn_args(function: Callable[..., Any]) -> tuple[str, ...]:
     """The names of a function's arguments; partial and bound ones not."""
     return tuple(function_utils.fn_args(function))
+
+
+def end_process(status: int) -> NoReturn:
+    """Ends the process from any thread, without what Python does at an end."""
+    os._exit(status)
 
 
 def writes_text_graphs() -> bool:

@@ -468,4 +468,4 @@ def _hear(heard: socket.socket, second_one_ends: bool) -> None:
                 "A second SIGTERM came before the step had ended: the process "
                 "ends without a checkpoint of it."
             )
-            os._exit(128 + signal.SIGTERM)
+            private.end_process(128 + signal.SIGTERM)

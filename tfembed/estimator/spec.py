@@ -218,6 +218,20 @@ def checked_hooks(hooks: Iterable[Any] | None) -> tuple[Any, ...]:
     return hooks
 
 
+def check_metric_names(metrics: Iterable[str]) -> None:
+    """Refuses a metric under the name of the loss.
+
+    Raises:
+      tfembed.errors.ArgumentError: (also ValueError) there is one.
+    """
+    if LOSS_METRIC_KEY in metrics:
+        raise ArgumentError(
+            f'Metric with name "{LOSS_METRIC_KEY}" is not allowed, because '
+            "Estimator already defines a default metric with the same name. "
+            "Give the metric another name."
+        )
+
+
 def check_model_fn_arguments(
     model_fn: Callable[..., Any], params: Any | None
 ) -> None:

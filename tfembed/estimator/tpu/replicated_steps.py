@@ -26,7 +26,11 @@ from tfembed.estimator.replicas import (
     order_reads_before_writes,
     replicate,
 )
-from tfembed.estimator.spec import EstimatorSpec, ModeKeys
+from tfembed.estimator.spec import (
+    EstimatorSpec,
+    ModeKeys,
+    check_metric_names,
+)
 from tfembed.estimator.tpu import loops, padding
 from tfembed.estimator.tpu.config import InputPipelineConfig
 from tfembed.estimator.tpu.context import ModeContext
@@ -47,6 +51,16 @@ _V1_SUMMARIES = frozenset(
     }
 )
 _GIGABYTE = 1 << 30
+# The parts of a Scaffold that a model_fn may have given.
+_SCAFFOLD = (
+    "init_op",
+    "ready_op",
+    "ready_for_local_init_op",
+    "local_init_op",
+    "summary_op",
+    "saver",
+    "init_fn",
+)
 
 # Calls the user's model_fn with features and labels, and checks what it returns.
 ModelCall = Callable[[Any, Any], Any]
@@ -529,6 +543,7 @@ def eval_step(parts: StepParts) -> tuple[EstimatorSpec, dict[str, Any]]:
     losses = step.of_replicas("loss")
     loss = step.mean(losses)
     metrics = step.host_call(calls.get("eval_metrics"), "eval_metrics") or {}
+    check_metric_names(metrics)
     host_ops = step.host_call(calls.get("host_call"), "host_call")
     spec_of_cpu = EstimatorSpec(
         ModeKeys.EVAL,
@@ -643,6 +658,13 @@ def _check_train_spec(spec: Any) -> None:
             "training_chief_hooks returned by EstimatorSpec is not supported "
             "in TPUEstimator. If you want to pass training hooks, please pass "
             "via training_hooks."
+        )
+    given = [name for name in _SCAFFOLD if getattr(spec.scaffold, name, None)]
+    if given:
+        tf.compat.v1.logging.warn(
+            "EstimatorSpec.scaffold is ignored in TPU training; %s of it would "
+            "be used. Return a TPUEstimatorSpec with scaffold_fn.",
+            given,
         )
 
 
