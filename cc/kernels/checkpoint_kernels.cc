@@ -151,7 +151,8 @@ class TableSaveOp : public OpKernel {
     std::vector<const EmbeddingTable*> shards;
     for (const TablePtr& shard : table.shards) shards.push_back(shard->table());
     const absl::Status status =
-        WriteTable(shards, table.tensor_name, executor, writer, write_back);
+        WriteTable(shards, table.shards[0]->name(), table.tensor_name, executor,
+                   writer, write_back);
     if (status.ok()) return status;
     return absl::Status(status.code(),
                         absl::StrCat("Table '", table.shards[0]->name(),

@@ -12,6 +12,7 @@
 #include "absl/types/span.h"
 #include "cc/core/support/row_copy.h"
 #include "cc/kernels/key_batch.h"
+#include "cc/kernels/progress_log.h"
 #include "cc/kernels/row_file_reader.h"
 #include "cc/kernels/table_writer.h"
 #include "tensorflow/core/lib/hash/crc32c.h"
@@ -54,11 +55,13 @@ class PairWriter {
   // `strings` name the keys; null where they are numbers.
   absl::Status Write(const EmbeddingTable::Snapshot& rows,
                      const StringKeys* strings, const RowFormat& format,
-                     int64_t chunk_rows, Executor* executor) {
+                     int64_t chunk_rows, ProgressLog* progress,
+                     Executor* executor) {
     const auto write = [&](absl::Span<const int64_t> keys,
                            const float* full_rows) {
       TF_RETURN_IF_ERROR(strings == nullptr ? WriteKeys(keys, format.key_dtype)
                                             : WriteStrings(*strings, keys));
+      progress->Add(keys.size());
       return WriteValues(full_rows, keys.size(), rows.layout());
     };
     return rows.Visit(chunk_rows, write, executor);
@@ -206,10 +209,13 @@ class Save {
     if (old != old_pairs_.end()) {
       TF_RETURN_IF_ERROR(pair.CopyFrom(folder_.env(), old->second));
     }
+    ProgressLog progress(
+        absl::StrCat("Saving table '", options_.name, "' to row files"),
+        rows.size());
     TF_RETURN_IF_ERROR(pair.Write(
         rows, strings, format_,
         std::min(options_.buffer_rows, ChunkRows(rows.layout().width())),
-        executor_));
+        &progress, executor_));
     TF_RETURN_IF_ERROR(pair.Close());
     Manifest& manifest = manifests_[SetOf(stem)];
     manifest.files[KeysFile(stem)] = pair.keys();

@@ -10,6 +10,8 @@
 #include "cc/core/table/string_keys.h"
 #include "cc/kernels/checkpoint_repeats.h"
 #include "cc/kernels/key_batch.h"
+#include "cc/kernels/progress_log.h"
+#include "cc/kernels/progress_log.h"
 #include "cc/kernels/table_writer.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/platform/errors.h"
@@ -92,6 +94,9 @@ absl::Status TableRestore::Check(Executor* executor) {
 }
 
 absl::Status TableRestore::CheckRows(Executor* executor) {
+  ProgressLog progress(
+      absl::StrCat("Checking saved table '", options_.table_name, "'"),
+      reader_->num_keys());
   const auto twice = FindRepeatedKey(
       reader_->num_keys(), [&](bool again, const TakeKeys& take) {
         return ForEachChunk(executor, [&](int64_t c, Executor*) {
@@ -99,6 +104,7 @@ absl::Status TableRestore::CheckRows(Executor* executor) {
           TF_RETURN_IF_ERROR(again ? reader_->ReadKeys(c, &keys)
                                    : reader_->VerifyChunk(c, &keys));
           if (!again) CountKeys(keys);
+          if (!again) progress.Add(keys.NumElements());
           take(keys);
           return absl::OkStatus();
         });
@@ -263,15 +269,19 @@ absl::Status TableRestore::ForEachCounters(const CountersBody& body) {
 }
 
 absl::Status TableRestore::DealRows(Executor* executor) {
+  ProgressLog progress(
+      absl::StrCat("Restoring table '", options_.table_name, "'"),
+      reader_->num_keys());
   if (IsBounded()) {
     // Where there are too many rows the last ones stay: deal in their order.
     for (int64_t c = 0; c < reader_->num_chunks(); ++c) {
-      TF_RETURN_IF_ERROR(DealChunk(c, executor));
+      TF_RETURN_IF_ERROR(DealChunk(c, executor, &progress));
     }
     return absl::OkStatus();
   }
-  return ForEachChunk(
-      executor, [this](int64_t c, Executor* own) { return DealChunk(c, own); });
+  return ForEachChunk(executor, [&](int64_t c, Executor* own) {
+    return DealChunk(c, own, &progress);
+  });
 }
 
 bool TableRestore::IsBounded() const {
@@ -294,10 +304,12 @@ absl::Status TableRestore::Clear() {
   return absl::OkStatus();
 }
 
-absl::Status TableRestore::DealChunk(int64_t chunk, Executor* executor) {
+absl::Status TableRestore::DealChunk(int64_t chunk, Executor* executor,
+                                     ProgressLog* progress) {
   tensorflow::Tensor keys, rows;
   TF_RETURN_IF_ERROR(reader_->ReadChunk(chunk, *options_.shards[0],
                                         options_.load_slots, &keys, &rows));
+  progress->Add(keys.NumElements());
   const float* full_rows = rows.flat<float>().data();
   if (keys.dtype() == tensorflow::DT_STRING) {
     return ImportStrings(keys, rows, options_.shards[0], executor);

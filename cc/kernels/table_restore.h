@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "cc/core/support/executor.h"
 #include "cc/core/table/embedding_table.h"
+#include "cc/kernels/progress_log.h"
 #include "cc/kernels/table_layout.h"
 #include "cc/kernels/table_reader.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -22,7 +23,7 @@ namespace tfembed {
 class TableRestore {
  public:
   struct Options {
-    std::string table_name;   // For errors.
+    std::string table_name;   // For errors and the log.
     std::string tensor_name;  // Its tensors' prefix in the checkpoint.
     std::vector<EmbeddingTable*> shards;
     bool keep_seed = false;  // Do not take the saved seed of initial rows.
@@ -73,7 +74,8 @@ class TableRestore {
   void CountKeys(const tensorflow::Tensor& keys);
   absl::Status Clear();
   absl::Status DealRows(Executor* executor);
-  absl::Status DealChunk(int64_t chunk, Executor* executor);
+  absl::Status DealChunk(int64_t chunk, Executor* executor,
+                         ProgressLog* progress);
 
   Options options_;
   std::unique_ptr<TableReader> reader_;

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "cc/core/support/row_copy.h"
 #include "cc/kernels/key_batch.h"
+#include "cc/kernels/progress_log.h"
 #include "cc/kernels/table_layout.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/tensor_shape.h"
@@ -261,8 +262,9 @@ int64_t ChunkRows(int64_t full_width) {
 }
 
 absl::Status WriteTable(absl::Span<const EmbeddingTable* const> tables,
-                        const std::string& name, Executor* executor,
-                        BundleWriter* writer, WriteBack* write_back) {
+                        const std::string& table_name, const std::string& name,
+                        Executor* executor, BundleWriter* writer,
+                        WriteBack* write_back) {
   // The locks come first: what is read below is of their moment.
   const KeysStay keys_stay(tables);
   const auto shards = FreezeAll(tables);
@@ -277,6 +279,8 @@ absl::Status WriteTable(absl::Span<const EmbeddingTable* const> tables,
   TF_RETURN_IF_ERROR(WriteWaiting(tables, shards, name, writer));
   if (num_rows == 0) return WriteEmpty(name, layout, writer);
   RowWriter rows(name, layout, row_layout, num_rows, writer);
+  ProgressLog progress(absl::StrCat("Saving table '", table_name, "'"),
+                       num_rows);
   for (size_t s = 0; s < shards.size(); ++s) {
     const StringKeys* const strings = tables[s]->strings();
     TF_RETURN_IF_ERROR(shards[s]->Visit(
@@ -285,6 +289,7 @@ absl::Status WriteTable(absl::Span<const EmbeddingTable* const> tables,
           const absl::Status status =
               rows.Write(*shards[s], strings, keys, full_rows);
           write_back->Add(keys.size() * RowBytes(row_layout.width()));
+          progress.Add(keys.size());
           return status;
         },
         executor));

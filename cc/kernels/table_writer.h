@@ -26,10 +26,10 @@ int64_t ChunkRows(int64_t full_width);
 // layout. All their rows are of one moment: writers of these tables wait until
 // it returns, readers do not. One thread copies rows while another writes those
 // before, with which the disk begins by `write_back`. Takes a few chunks of
-// memory.
+// memory. The log calls the table `table_name`.
 absl::Status WriteTable(absl::Span<const EmbeddingTable* const> tables,
-                        const std::string& name, Executor* executor,
-                        tensorflow::BundleWriter* writer,
+                        const std::string& table_name, const std::string& name,
+                        Executor* executor, tensorflow::BundleWriter* writer,
                         WriteBack* write_back);
 
 // Writes what the admission of a logical table has seen of keys without a row:

@@ -235,8 +235,8 @@ def _use(tables: tuple[TableHealth, ...]) -> TextTable:
 
 def _rows(tables: tuple[TableHealth, ...]) -> TextTable:
     def line(table: TableHealth) -> tuple[str, ...]:
-        norms, noted = table.norms, table.ages or table.touches
-        unit = table.age_unit or ("touches" if table.touches else "")
+        norms, ages, touches = table.norms, table.ages, table.touches
+        unit = table.age_unit
         return (
             table.name,
             as_count(table.looked_at or None),
@@ -246,8 +246,10 @@ def _rows(tables: tuple[TableHealth, ...]) -> TextTable:
             as_number(norms.get("p95")),
             as_number(norms.get("max")),
             as_count(table.nan_rows or None),
-            f"{as_number(noted['median'])} {unit}" if noted else "",
-            f"{as_number(noted['max'])} {unit}" if noted else "",
+            as_number(touches.get("median")),
+            as_number(touches.get("max")),
+            f"{as_number(ages['median'])} {unit}" if ages else "",
+            f"{as_number(ages['max'])} {unit}" if ages else "",
             as_share(table.expiring),
         )
 
@@ -262,6 +264,8 @@ def _rows(tables: tuple[TableHealth, ...]) -> TextTable:
             "p95",
             "max",
             "with NaN",
+            "touches: median",
+            "most",
             "age: median",
             "oldest",
             "expiring",

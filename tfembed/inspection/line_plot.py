@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -42,8 +43,9 @@ def line_plot(title: str, lines: Sequence[Line]) -> str:
       title: over the plot.
       lines: with a point at least among them.
     """
-    most_x = max((x for line in lines for x, _ in line.points), default=1) or 1
-    most_y = max((y for line in lines for _, y in line.points), default=1) or 1
+    ticks_x = _ticks(max((x for line in lines for x, _ in line.points)))
+    ticks_y = _ticks(max((y for line in lines for _, y in line.points)))
+    most_x, most_y = ticks_x[-1], ticks_y[-1]
     legend = _LEFT + _WIDTH + 12
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" font-size="12" '
@@ -52,17 +54,20 @@ def line_plot(title: str, lines: Sequence[Line]) -> str:
         f"<title>{html.escape(title)}</title>",
         f'<text x="{_LEFT}" y="18" font-weight="bold">{html.escape(title)}</text>',
     ]
-    for i in range(5):
-        y = _TOP + _HEIGHT * (1 - i / 4)
-        x = _LEFT + _WIDTH * i / 4
+    for tick in ticks_y:
+        y = _TOP + _HEIGHT * (1 - tick / most_y)
         parts += [
             f'<line x1="{_LEFT}" x2="{_LEFT + _WIDTH}" y1="{y:.1f}" '
             f'y2="{y:.1f}" stroke="#ddd"/>',
             f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">'
-            f"{as_number(most_y * i / 4)}</text>",
-            f'<text x="{x:.1f}" y="{_TOP + _HEIGHT + 18}" '
-            f'text-anchor="middle">{as_number(most_x * i / 4)}</text>',
+            f"{as_number(tick)}</text>",
         ]
+    for tick in ticks_x:
+        x = _LEFT + _WIDTH * tick / most_x
+        parts.append(
+            f'<text x="{x:.1f}" y="{_TOP + _HEIGHT + 18}" '
+            f'text-anchor="middle">{as_number(tick)}</text>'
+        )
     for i, line in enumerate(lines):
         colour = _COLOURS[i % len(_COLOURS)]
         points = " ".join(
@@ -79,3 +84,12 @@ def line_plot(title: str, lines: Sequence[Line]) -> str:
             f'<text x="{legend + 24}" y="{y}">{html.escape(line.name)}</text>',
         ]
     return "".join([*parts, "</svg>"])
+
+
+def _ticks(most: float) -> list[float]:
+    """Round numbers from 0 to `most` or above, some five of them."""
+    if most <= 0:
+        return [0, 1]
+    unit = 10.0 ** math.floor(math.log10(most / 4))
+    step = next(unit * n for n in (1, 2, 2.5, 5, 10) if unit * n >= most / 5)
+    return [step * i for i in range(math.ceil(most / step) + 1)]

@@ -56,7 +56,8 @@ class TextTable:
 
         def row(cells: Sequence[str], tag: str) -> str:
             return "".join(
-                f'<{tag} style="text-align:{"right" if i else "left"}">'
+                f'<{tag} style="padding:0.1em 0.6em;white-space:nowrap;text-align:'
+                f'{"right" if i else "left"}">'
                 f"{html.escape(cell)}</{tag}>"
                 for i, cell in enumerate(cells)
             )
