@@ -11,7 +11,6 @@
 #include "cc/kernels/checkpoint_repeats.h"
 #include "cc/kernels/key_batch.h"
 #include "cc/kernels/progress_log.h"
-#include "cc/kernels/progress_log.h"
 #include "cc/kernels/table_writer.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/platform/errors.h"
