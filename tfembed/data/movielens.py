@@ -132,11 +132,12 @@ def read_histories(path: str | pathlib.Path) -> dict[int, list[int]]:
 def planted_ratings(
     users: int = 1000, items: int = 500, count: int = 50_000, seed: int = 0
 ) -> Ratings:
-    """Draws ratings that a factorisation can learn, for programs without data.
+    """Draws ratings that a model can learn, for programs without data.
 
-    Each user and item has a taste of four numbers; a rating is their product
-    and noise, rounded to 1 to 5. Items come by Zipf's law, and their ids are
-    no small numbers, as in real logs.
+    Each user and item has a taste of four numbers. Their product says how often
+    the user picks the item and, with noise, how the user rates it, from 1 to 5.
+    Items differ in popularity, and their ids are no small numbers, as in real
+    logs.
 
     Args:
       users: how many users there are.
@@ -145,18 +146,23 @@ def planted_ratings(
       seed: of all draws; the same ratings for the same seed.
     """
     draw = np.random.default_rng(seed)
-    tastes = draw.normal(size=(users, 4))
-    kinds = draw.normal(size=(items, 4))
-    popularity = 1 / np.arange(1, items + 1)
-    user = draw.integers(users, size=count)
-    item = draw.choice(items, size=count, p=popularity / popularity.sum())
-    score = np.sum(tastes[user] * kinds[item], -1) / 2
-    values = np.clip(np.rint(3.5 + score + draw.normal(0, 0.3, count)), 1, 5)
+    match = draw.normal(size=(users, 4)) @ draw.normal(size=(items, 4)).T / 2
+    chance = np.exp(match) / np.sqrt(np.arange(1, items + 1))
+    chance /= chance.sum(axis=1, keepdims=True)
+    user = np.sort(draw.integers(users, size=count))
+    item = np.concatenate(
+        [
+            draw.choice(items, size=number, p=chance[who])
+            for who, number in enumerate(np.bincount(user, minlength=users))
+        ]
+    )
+    score = 3 + match[user, item] + draw.normal(0, 0.3, count)
     ids = draw.permutation(items) * 1_000_003 + 17
+    order = draw.permutation(count)
     return Ratings(
-        user.astype(np.int64) + 1,
-        ids[item].astype(np.int64),
-        values.astype(np.float32),
+        user[order].astype(np.int64) + 1,
+        ids[item][order].astype(np.int64),
+        np.clip(np.rint(score), 1, 5)[order].astype(np.float32),
     )
 
 
