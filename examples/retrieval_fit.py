@@ -81,7 +81,7 @@ def read(path: pathlib.Path | None, seed: int):
 
 def batches(pairs: np.ndarray, batch_size: int, seed: int) -> tf.data.Dataset:
     """Batches of (inputs, labels); a user's own item has its own number."""
-    items, place, counts = np.unique(
+    _, place, counts = np.unique(
         pairs[1], return_inverse=True, return_counts=True
     )
     log_q = np.log(counts / counts.sum()).astype(np.float32)[place]
