@@ -10,13 +10,12 @@ from embedding import marks
 from tfembed import errors
 
 
-def test_a_learning_rate_that_asks_for_a_step_is_refused():
-    schedule = tf.keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.5)
+def test_a_learning_rate_that_asks_for_more_than_a_step_is_refused():
     table = tfembed.TableConfig(10, 4, name="users")
 
-    with pytest.raises(errors.ArgumentError, match="'users'.*asks for some"):
+    with pytest.raises(errors.ArgumentError, match="'users'.*asks for more"):
         tfembed.TPUEmbedding(
-            tfembed.FeatureConfig(table), tfembed.SGD(schedule)
+            tfembed.FeatureConfig(table), tfembed.SGD(lambda step, epoch: 0.1)
         )
 
 

@@ -27,7 +27,6 @@ from tfembed import errors
 FAMILIES = ("distributed", "dynamic")
 IDS = {"user": np.arange(16), "item": np.arange(16) * 7 % 16}
 LABELS = np.sin(np.arange(16, dtype=np.float32))[:, None]
-RATE = 0.1
 HALF = keras.initializers.Constant(0.5)
 
 
@@ -42,7 +41,7 @@ def rows_of(family, ids):
             for name, size in sizes.items()
         }
         layer = tfembed.keras.layers.DistributedEmbedding(
-            features, tfembed.SGD(RATE), name="embedding"
+            features, tfembed.SGD(learning_rate=None), name="embedding"
         )
         return list(layer(ids).values())
     if family == "dynamic":
@@ -60,7 +59,7 @@ def model_of(family, optimizer=None, **options):
     start = keras.initializers.Constant([[x] for x in np.linspace(-1, 1, 8)])
     out = keras.layers.Dense(1, kernel_initializer=start)(rows)
     model = keras.Model(ids, out)
-    optimizer = optimizer or keras.optimizers.SGD(RATE)
+    optimizer = optimizer or keras.optimizers.SGD(0.1)
     if family == "dynamic":
         optimizer = de.DynamicEmbeddingOptimizer(optimizer)
     model.compile(optimizer, "mse", **options)
@@ -172,6 +171,51 @@ def fitted(model, folder):
     return model
 
 
+def scheduled(model, folder):
+    rates = (0.01, 0.3, 0.1)
+    fit(
+        model,
+        keras.callbacks.LearningRateScheduler(lambda epoch: rates[epoch]),
+        epochs=3,
+    )
+    return model
+
+
+def reduced(model, folder):
+    stall = keras.callbacks.ReduceLROnPlateau("loss", 0.1, 0, min_delta=10.0)
+    fit(model, stall, epochs=3)
+    assert np.asarray(model.optimizer.learning_rate) < 0.02
+    return model
+
+
+def by_schedule(model, folder):
+    halves = keras.optimizers.schedules.ExponentialDecay(0.2, 3, 0.5)
+    optimizer = keras.optimizers.SGD(halves)
+    if hasattr(model.optimizer, "inner_optimizer"):
+        optimizer = de.DynamicEmbeddingOptimizer(optimizer)
+    model = keras.models.clone_model(model)
+    model.compile(optimizer, "mse")
+    fit(model, epochs=1)
+    model.save(folder / "model.keras")
+    model = keras.saving.load_model(folder / "model.keras")
+    fit(model, epochs=1)
+    return model
+
+
+def ended_by_nan(model, folder):
+    labels = np.where(np.arange(16)[:, None] == 9, np.nan, LABELS)
+    model.fit(
+        IDS,
+        labels,
+        batch_size=4,
+        shuffle=False,
+        verbose=0,
+        callbacks=[keras.callbacks.TerminateOnNaN()],
+    )
+    assert int(model.optimizer.iterations) == 3
+    return model
+
+
 AS_DENSE = {
     "EarlyStopping": early_stopping,
     "ModelCheckpoint of the best weights": best_weights,
@@ -179,6 +223,10 @@ AS_DENSE = {
     "set_weights": weights_set_again,
     "clone_model": cloned,
     "BackupAndRestore": backed_up,
+    "LearningRateScheduler": scheduled,
+    "ReduceLROnPlateau": reduced,
+    "a schedule of the optimizer": by_schedule,
+    "TerminateOnNaN": ended_by_nan,
     "train_on_batch": on_batches,
     "steps_per_execution": fitted,
 }

@@ -19,9 +19,16 @@ from tfembed.embedding.features.input_values import (
     as_weights,
     with_tensors,
 )
+from tfembed.optimizers.interface import is_schedule
 from tfembed.units import counted
 
-__all__ = ["EmbeddingPlan", "MAKING", "feature_paths", "PlanNames", "make_plan"]
+__all__ = [
+    "EmbeddingPlan",
+    "MAKING",
+    "PlanNames",
+    "feature_paths",
+    "make_plan",
+]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -212,17 +219,16 @@ def _check_fits(rule: optimizers.Optimizer, table: Any, name: str) -> None:
 
 
 def _check_rate(rate: Any, name: str) -> None:
-    """Refuses functions that ask for a step: there is none to give."""
+    """Refuses functions that ask for more than a step."""
     if not callable(rate):
         return
     try:
-        inspect.signature(rate).bind()
+        inspect.signature(rate).bind(*((0,) if is_schedule(rate) else ()))
     except TypeError:
         raise errors.ArgumentError(
-            f"The learning rate of table {name!r} must be a number or a "
-            f"function without arguments; got {rate!r}, which asks for some. Of "
-            "a schedule over steps, give `lambda: schedule(step)` with a "
-            "tf.Variable that you count up."
+            f"The learning rate of table {name!r} must be a number, a tf.Variable, "
+            "a function without arguments, or a schedule, that is a function of "
+            f"the step; got {rate!r}, which asks for more."
         ) from None
     except ValueError:  # Nothing is known of it.
         return

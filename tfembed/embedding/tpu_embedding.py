@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import numbers
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -36,6 +36,7 @@ from tfembed.embedding.steps.eager_calls import EagerCalls
 from tfembed.embedding.steps.pipeline import warn_of_early_flush
 from tfembed.embedding.steps.step_forms import RecentNames, StepForms, StepName
 from tfembed.embedding.steps.step_queue import QueueBound
+from tfembed.embedding.steps.table_rates import TableRates
 from tfembed.embedding.tpu.config_proto import config_proto
 from tfembed.embedding.tpu.plumbing import check_plumbing
 from tfembed.ops.private import is_recomputed
@@ -131,6 +132,8 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
     _choices: EngineChoices
     _options: EngineOptions
     _replicas: Replicas
+    _rates: TableRates
+    _has_schedules: bool
     _shapes: OutputShapes
     _shapes_are_given = False
     _engine: EngineRouter | None = None
@@ -153,7 +156,10 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
             is_pipelined=bool(pipeline_execution_with_tensor_core),
         )
         self._replicas = Replicas(type(self).__name__)
-        self._plan = make_plan(feature_config, optimizer)
+        plan = make_plan(feature_config, optimizer)
+        self._rates = TableRates(self, plan, self._replicas.strategy)
+        self._plan = self._rates.plan
+        self._has_schedules = bool(self._rates.counts)
         if is_tpu(self._replicas.strategy):
             check_all_train(self._plan)
         self._choices = choose_engines(
@@ -430,12 +436,30 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
             return {}
         return self._engine.exchange_rounds()
 
+    def follow_learning_rate(self, rate: Callable[[], Any]) -> None:
+        """Gives the rate of the tables whose optimizer has learning_rate=None.
+
+        Layers of Keras call it: those tables follow the model's optimizer, its
+        schedules and what callbacks set.
+
+        Args:
+          rate: called whenever gradients are applied, as in
+            `embedding.follow_learning_rate(lambda: optimizer.learning_rate)`.
+        """
+        self._rates.followed = rate
+
+    @property
+    def table_rates(self) -> TableRates:
+        """The learning rates of the tables, and the steps of those by schedule."""
+        return self._rates
+
     def trained_lookup(self) -> TrainedLookup:
         """Lookups whose gradient trains the tables, for layers."""
         return TrainedLookup(
             self._plan,
             self._engine_or_new(),
             self._replicas,
+            self._rates,
             self._tables_with_gradients,
         )
 
@@ -562,13 +586,15 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
         def apply(*parts: Any) -> None:
             shapes = self._replica_shapes(step)
             checked = engine.read_gradients(step, parts, shapes)
-            self._replicas.merge(
-                lambda per_replica: engine.apply_gradients(
-                    [name for name, *_ in per_replica],
-                    [gradients for _, *gradients in per_replica],
-                ),
-                [step, *checked],
+            self._replicas.merge(update, [step, *checked])
+
+        def update(per_replica: Any) -> None:
+            engine.apply_gradients(
+                [name for name, *_ in per_replica],
+                [gradients for _, *gradients in per_replica],
             )
+            if self._has_schedules:
+                self._rates.advance(engine.resources)
 
         if not self._eager_calls.apply_gradients(apply, flat, step):
             apply(*flat)
@@ -655,7 +681,7 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
             for i, held in enumerate(self._engine.held_variables):
                 if captured is None or id(held.handle) in captured[1]:
                     children[f"_held_variable_{i}"] = held
-        return children
+        return self._rates.shown(children)
 
     def _copy_trackable_to_cpu(self, object_map: Any) -> None:
         # An asynchronous checkpoint asks for the children once, and for this in

@@ -29,9 +29,9 @@ from tfembed.foreign_optimizers.row_rule import (
 from tfembed.foreign_optimizers.wrapped_optimizer import (
     WrappedOptimizer,
     lasting_name,
-    takes_step,
 )
 from tfembed.ops.private import converted, number_tensor
+from tfembed.optimizers.interface import is_schedule
 
 __all__ = ["KerasRows", "WrappedKeras", "fused_rule"]
 
@@ -326,7 +326,7 @@ class WrappedKeras(WrappedOptimizer):
         """The learning rate of the next step."""
         rate = self._opt.learning_rate
         schedule = private.keras_schedule(self._opt)
-        if callable(schedule) and takes_step(schedule):
+        if callable(schedule) and is_schedule(schedule):
             # The rate of tf_keras itself lags by a step.
             rate = converted(schedule)(self.iterations)
         return tf.cast(number_tensor(rate), tf.float32)

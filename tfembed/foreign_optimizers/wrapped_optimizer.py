@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -16,13 +16,13 @@ from tfembed.foreign_optimizers.clipping import GradientClipping
 from tfembed.foreign_optimizers.fused_rule import FusedRule
 from tfembed.foreign_optimizers.row_rule import RowRule
 from tfembed.ops.private import converted, number_tensor
+from tfembed.optimizers.interface import is_schedule
 
 __all__ = [
     "WrappedDescription",
     "WrappedOptimizer",
     "counter",
     "lasting_name",
-    "takes_step",
 ]
 
 # Keras 3.12's names of its own optimizers, where that is not the class in lower
@@ -136,24 +136,19 @@ def _is_of_keras_3(cls: type) -> bool:
     return cls.__module__.partition(".")[0] == "keras"
 
 
-def takes_step(rate: Callable[..., Any]) -> bool:
-    """Whether a learning rate is a schedule: a function of the step."""
-    parameters = inspect.signature(rate).parameters.values()
-    positional = (
-        inspect.Parameter.POSITIONAL_ONLY,
-        inspect.Parameter.POSITIONAL_OR_KEYWORD,
-    )
-    return any(
-        p.kind in positional and p.default is p.empty for p in parameters
-    )
-
-
 class WrappedDescription(WrappedOptimizer):
     """A description of `tfembed.optimizers`, which moves tables only."""
 
     moves_dense = False
 
     def __init__(self, opt: optimizers.Optimizer) -> None:
+        if opt.learning_rate is None:
+            raise errors.ArgumentError(
+                f"{type(opt).__name__}(learning_rate=None) has the rate of a "
+                "Keras model's optimizer, and there is none here. Give a number, "
+                "a variable, a function or a schedule; or give "
+                "DynamicEmbeddingOptimizer an optimizer of Keras."
+            )
         self._opt = opt
         self.rule = FusedRule(opt)
         self.name = type(opt).__name__
@@ -174,7 +169,7 @@ class WrappedDescription(WrappedOptimizer):
         """The learning rate of the next step."""
         rate: Any = self._opt.learning_rate
         if callable(rate):
-            step = (self.iterations,) if takes_step(rate) else ()
+            step = (self.iterations,) if is_schedule(rate) else ()
             rate = converted(rate)(*step)
         return tf.cast(number_tensor(rate), tf.float32)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import numbers
+import warnings
 from typing import Any
 
 import keras
@@ -21,6 +22,7 @@ from tfembed import config, errors, initializers, optimizers, policies
 from tfembed.config.custom_combiner import as_combiner, is_custom
 from tfembed.dynamic_embedding.keras.layer_config import name_of, object_of
 from tfembed.keras.table_optimizers import described, keras_optimizer_of
+from tfembed.optimizers.interface import variable_of
 
 __all__ = ["from_json", "to_json"]
 
@@ -87,6 +89,8 @@ def _encode(value: Any, argument: str, tables: _Places) -> Any:
         value = value.item()
     if value is None or isinstance(value, (str, bool, numbers.Real)):
         return value
+    if argument == "learning_rate":
+        return _rate(value, argument)
     if isinstance(value, tf.DType):
         return {"dtype": value.name}
     if isinstance(value, tf.TensorShape):
@@ -114,6 +118,24 @@ def _encode(value: Any, argument: str, tables: _Places) -> Any:
     return {"function": name_of(value, argument)}
 
 
+def _rate(rate: Any, argument: str) -> Any:
+    """A learning rate that is no number, as optimizers of Keras save theirs."""
+    if (variable := variable_of(rate)) is not None:
+        return float(tf.convert_to_tensor(variable))
+    name = getattr(rate, "__name__", "")
+    registered = keras.saving.get_registered_name(rate) if name else None
+    if name and keras.saving.get_registered_object(registered) is rate:
+        return {"function": name_of(rate, argument)}
+    if name and name != "<lambda>":  # Of these Keras warns.
+        warnings.warn(
+            f"The learning rate {name} is saved by its name. To load it, put "
+            "@keras.saving.register_keras_serializable() above it, or call "
+            f"load_model(..., custom_objects={{'{name}': {name}}}).",
+            stacklevel=2,
+        )
+    return {"rate": keras.saving.serialize_keras_object(rate)}
+
+
 def _decode(encoded: Any, tables: _Places) -> Any:
     if not isinstance(encoded, dict):
         return encoded
@@ -135,6 +157,7 @@ _DECODE: dict[str, Any] = {
     "keras": lambda value, tables: tables.optimizers[value],
     "table": lambda value, tables: tables[value],
     "function": lambda value, _: object_of(value, "a function"),
+    "rate": lambda value, _: keras.saving.deserialize_keras_object(value),
     "initializer": lambda value, _: keras.initializers.deserialize(value),
 }
 

@@ -32,13 +32,12 @@ class CustomOptimizer(interface.Optimizer):
         float32 [dim], in the order of slot_names; learning_rate float32 [];
         hyperparameters a tuple of float32 []. Returns the new row, or a tuple of
         it and the new slots. It is vectorized over rows.
-      learning_rate: a number, or a function without arguments that is called
-        whenever gradients are applied; a tf.Variable is read then.
+      learning_rate: as that of `Optimizer`.
       slot_names: of numbers kept beside each row; None: none.
       slot_initializers: one per slot, called as initializer(shape, dtype=...).
         In a table without a vocabulary, whose rows come one by one, a slot
         starts from one number, which the initializer must give.
-      hyperparameters: numbers, or functions as learning_rate's.
+      hyperparameters: numbers, or functions without arguments.
       slot_dims: None, or per slot the rank of its variable, 1 or 2. Of no effect,
         as in TensorFlow 2.21: all slots have the shape of the table.
 

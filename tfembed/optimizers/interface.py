@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeAlias
@@ -12,9 +13,16 @@ import tensorflow as tf
 
 from tfembed import checks, errors
 
-__all__ = ["ClipValue", "KeywordOptimizer", "LearningRate", "Optimizer"]
+__all__ = [
+    "ClipValue",
+    "KeywordOptimizer",
+    "LearningRate",
+    "Optimizer",
+    "is_schedule",
+    "variable_of",
+]
 
-LearningRate: TypeAlias = "float | Callable[[], float]"
+LearningRate: TypeAlias = "float | Callable[..., float] | None"
 NORM_LIMITS = ("clipnorm", "global_clipnorm")
 ClipValue: TypeAlias = "float | tuple[float | None, float | None] | None"
 
@@ -41,8 +49,12 @@ class Optimizer(abc.ABC):
       weight_decay_factor: w -= factor * w, or factor * learning_rate * w with
         `multiply_weight_decay_factor_by_learning_rate`, once per step. None or
         0: none. (Decoupled weight decay, arxiv.org/abs/1711.05101.)
-      learning_rate: a number, or a function without arguments that is called
-        whenever gradients are applied; a tf.Variable is read then.
+      learning_rate: what a Keras optimizer takes. A number; a tf.Variable or
+        keras.Variable, read whenever gradients are applied; a function without
+        arguments, called then; a schedule, that is a function of the step, as
+        of keras.optimizers.schedules: each table counts its own steps, and
+        checkpoints have the count. None: in a layer of Keras the rate of the
+        model's optimizer, which schedules and callbacks change.
       clip_weight_min, clip_weight_max: limits of the row after its update.
       use_gradient_accumulation: True: the gradients of a row are summed over
         the global batch and applied once. False: applied one by one.
@@ -243,20 +255,48 @@ class KeywordOptimizer(Optimizer):
 
 
 def as_learning_rate(rate: Any) -> LearningRate:
-    """A number or a function: of a tf.Variable, the one that reads it.
+    """A number, None, or a function: of a variable, the one that reads it.
 
     Raises:
       tfembed.errors.ArgumentError: anything else.
     """
-    if isinstance(rate, tf.Variable):
-        return rate.read_value
-    number = rate if callable(rate) else checks.number(rate)
+    variable = variable_of(rate)
+    if variable is not None:
+        return variable.read_value
+    if rate is None or callable(rate):
+        return rate
+    number = checks.number(rate)
     if number is None:
         raise errors.ArgumentError(
-            "`learning_rate` must be a number, a tf.Variable or a function "
-            f"without arguments; got {rate!r}."
+            "`learning_rate` must be a number, a variable, a function without "
+            "arguments, a schedule, that is a function of the step, or None, "
+            f"the rate of a Keras model's optimizer; got {rate!r}."
         )
     return number
+
+
+def variable_of(rate: Any) -> Any:
+    """The tf.Variable that is a rate, or that a rate reads; else None."""
+    if getattr(rate, "__name__", None) == "read_value":
+        rate = getattr(rate, "__self__", None)  # As `as_learning_rate` has it.
+    held = getattr(rate, "value", None)  # Of a keras.Variable.
+    found = (one for one in (rate, held) if isinstance(one, tf.Variable))
+    return next(found, None)
+
+
+def is_schedule(rate: Callable[..., Any]) -> bool:
+    """Whether a learning rate is a schedule: a function of the step."""
+    try:
+        parameters = inspect.signature(rate).parameters.values()
+    except ValueError:  # Nothing is known of it.
+        return False
+    positional = (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    )
+    return any(
+        p.kind in positional and p.default is p.empty for p in parameters
+    )
 
 
 def check_slot_creator(creator: object) -> None:

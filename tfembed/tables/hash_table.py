@@ -16,6 +16,7 @@ from tfembed.ops import snapshot as snapshot_ops
 from tfembed.ops import table as table_ops
 from tfembed.ops.gradient_norms import shrink_factor, with_finite_rows
 from tfembed.ops.private import number_tensor
+from tfembed.optimizers.interface import is_schedule
 from tfembed.policies import (
     AdmissionPolicy,
     EvictionPolicy,
@@ -610,8 +611,7 @@ class HashTable(ShardedTable):
             raise errors.StateError(
                 f"Table '{self.name}' has no optimizer; call `attach` first."
             )
-        rate = getattr(self._optimizer, "learning_rate", None)
-        if rate is None or not getattr(self._optimizer, "is_fused", True):
+        if not getattr(self._optimizer, "is_fused", False):
             raise errors.StateError(
                 f"Table '{self.name}' is trained by the own update of "
                 f"{self._optimizer.rule_text().split()[0]}; call that "
@@ -623,7 +623,15 @@ class HashTable(ShardedTable):
                 "function; train it by a DynamicEmbeddingOptimizer, which "
                 "inserts them first."
             )
-        rate = rate if learning_rate is None else learning_rate
+        rate = learning_rate
+        if rate is None:
+            rate = self._optimizer.learning_rate
+        if rate is None or (callable(rate) and is_schedule(rate)):
+            raise errors.StateError(
+                f"Table '{self.name}' has the learning rate {rate!r}, which is "
+                "known to a TPUEmbedding or a layer, not to the table alone. "
+                "Give this step's as `learning_rate`."
+            )
         rate = number_tensor(
             private.converted(rate)() if callable(rate) else rate
         )

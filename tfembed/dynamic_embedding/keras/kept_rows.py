@@ -12,13 +12,14 @@ table in a temporary folder:
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import pathlib
 import shutil
 import tempfile
 import warnings
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -64,12 +65,14 @@ class WeightTables:
       rows: a trackable object that has them in the same places, and of tables
         with a vocabulary no slots.
       layouts: by the name by which a checkpoint tells the tables apart.
+      restoring: gives a context for restores, which leaves alone what is no row.
     """
 
     name: str
     whole: Any
     rows: Any
     layouts: Mapping[str, TableLayout]
+    restoring: Callable[[], Any] = contextlib.nullcontext
 
 
 class KeptRows:
@@ -118,12 +121,10 @@ class KeptRows:
             not own.rule or self._layouts[name].rule in (own.rule, None)
             for name, own in tables.layouts.items()
         )
-        folder = str(self._folder)
-        if has_same_rules:
-            row_files.read_assets(tables.whole, folder, is_partial=True)
-            return
-        with leave_slots_out():
-            row_files.read_assets(tables.rows, folder, is_partial=True)
+        whole = tables.whole if has_same_rules else tables.rows
+        alone = contextlib.nullcontext if has_same_rules else leave_slots_out
+        with tables.restoring(), alone():
+            row_files.read_assets(whole, str(self._folder), is_partial=True)
 
     def _check_fit(self, tables: WeightTables) -> None:
         kept, own = (

@@ -19,6 +19,7 @@ __all__ = [
     "add_layer",
     "asked_for_jit",
     "called_layers",
+    "callbacks_running",
     "disable_jit",
     "in_symbolic_scope",
     "innermost_layer",
@@ -34,6 +35,7 @@ ENDED_BY = {
     "add_layer": "a public `Layer.add_layer` after the layer was built",
     "asked_for_jit": "a public attribute of a model: what `compile` was given",
     "called_layers": "a public way to ask which layer is being called",
+    "callbacks_running": "a public way to ask for the callbacks of a fit",
     "disable_jit": "a public way to ask whether `compile` chose jit_compile",
     "in_symbolic_scope": "a public way to ask whether shapes alone are computed",
     "innermost_layer": "a public way to ask which layer is being called",
@@ -115,6 +117,16 @@ def shared_objects() -> Any:
     None where Keras makes layers one by one, as `clone_model` does.
     """
     return global_state.get_global_attribute("shared_objects/id_to_obj_map")
+
+
+def callbacks_running() -> list[Any]:
+    """The callbacks of the `fit` that is running in this thread."""
+    for frame in running_frames():
+        model = frame.f_locals.get("self")
+        if frame.f_code.co_name == "fit" and isinstance(model, keras.Model):
+            found = frame.f_locals.get("callbacks")
+            return list(getattr(found, "callbacks", None) or [])
+    return []
 
 
 def add_layer(layer: Any, added: Any) -> None:

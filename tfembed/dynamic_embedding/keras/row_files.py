@@ -7,6 +7,7 @@ read in slices, so that no second copy of the table is made in memory.
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import tempfile
 from collections.abc import Iterator
@@ -66,7 +67,9 @@ def read_assets(
     """Replaces the table's content by what `write_assets` wrote.
 
     Args:
-      params: as for `write_assets`.
+      params: as for `write_assets`. Its method `reading`, if there is one, is
+        called with the file's keys; the read happens in the context that it
+        returns.
       folder: where.
       is_partial: whether slots that were not written stay as they are.
 
@@ -82,17 +85,23 @@ def read_assets(
             "model?"
         )
     checkpoint_ops.check_sizes(str(prefix))
-    status = tf.train.Checkpoint(params=params).read(str(prefix))
     saved = tf.train.load_checkpoint(str(prefix))
-    is_new_expiry = (
+    reading = getattr(params, "reading", lambda _: contextlib.nullcontext())
+    with reading(saved.get_variable_to_shape_map()):
+        status = tf.train.Checkpoint(params=params).read(str(prefix))
+        if not (is_partial or _is_new_expiry(params, saved)):
+            status.assert_existing_objects_matched()
+        else:
+            status.expect_partial()
+
+
+def _is_new_expiry(params: Any, saved: Any) -> bool:
+    """Whether a table has an expiry and the file none; it counts from 0."""
+    return (
         isinstance(params, Variable)
         and params.table.expiry is not None
         and not saved.has_tensor(_STEPS)
     )
-    if not (is_partial or is_new_expiry):
-        status.assert_existing_objects_matched()
-    else:  # An expiry that is new counts from 0.
-        status.expect_partial()
 
 
 def write_store(params: Any, store: Any) -> None:

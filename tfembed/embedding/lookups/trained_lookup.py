@@ -26,6 +26,7 @@ from tfembed.embedding.features.output_shapes import is_sequence
 from tfembed.embedding.features.packed_features import PackedFeatures, unpacked
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.replicas import Replicas
+from tfembed.embedding.steps.table_rates import TableRates
 from tfembed.ops import FeatureIds, FeaturePlan
 from tfembed.ops.gradients import check_forward_mode
 from tfembed.ops.private import (
@@ -65,6 +66,7 @@ class TrainedLookup:
       plan: its features and tables.
       engine: it.
       replicas: of its strategy.
+      rates: of the tables.
       known: names of tables that got a gradient in eager mode, or of which was
         said that they get none.
       after_update: called with the names of the tables of each update, once for
@@ -74,6 +76,7 @@ class TrainedLookup:
     plan: EmbeddingPlan
     engine: EngineRouter
     replicas: Replicas
+    rates: TableRates
     known: set[str] = dataclasses.field(default_factory=set)
     after_update: Callable[[set[str]], None] = lambda names: None
 
@@ -273,9 +276,9 @@ class TrainedLookup:
                     for i, kind in enumerate(kinds)
                 ]
             self.engine.update(features, plans * len(per_replica), of_features)
-            self.after_update(
-                {self.plan.tables[one.table].name for one in plans}
-            )
+            names = {self.plan.tables[one.table].name for one in plans}
+            self.rates.advance(self.engine.resources, names)
+            self.after_update(names)
 
         self.replicas.merge(merged, [*parts, *gradients])
 

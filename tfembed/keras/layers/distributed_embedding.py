@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import Any
 
@@ -20,6 +21,7 @@ from tfembed.embedding.plan import feature_names
 from tfembed.keras import descriptions, float_ids, packed_inputs
 from tfembed.keras.feature_parts import part_of
 from tfembed.keras.keras_rs import as_features, say_unused
+from tfembed.keras.model_optimizer import ModelOptimizer
 from tfembed.keras.table_counts import table_count
 from tfembed.keras.table_optimizers import described, keras_optimizer_of
 from tfembed.ops.private import is_recomputed
@@ -65,6 +67,15 @@ class LayerTables(tf.__internal__.tracking.AutoTrackable):
         """Tells the function that is being traced that it uses the tables."""
         ops.record_access(self.built())
 
+    def reading(self, keys: Any) -> Any:
+        """A context for a restore: schedules that a file does not know begin."""
+        rates = self.embedding.table_rates
+        if rates.are_hidden:
+            return contextlib.nullcontext()
+        missing = rates.missing(keys)
+        rates.begin(missing)
+        return rates.hidden(missing)
+
     def weight_tables(self) -> kept_rows.WeightTables:
         """The tables, for `get_weights` and `set_weights`."""
         names = [c.name for c in self.embedding.embedding_tables]
@@ -80,6 +91,7 @@ class LayerTables(tf.__internal__.tracking.AutoTrackable):
                 config.name: _layout(config)
                 for config in self.embedding.embedding_tables
             },
+            restoring=self.embedding.table_rates.hidden,
         )
 
     def _write_object_proto(self, proto: Any, options: Any) -> None:
@@ -288,6 +300,10 @@ class DistributedEmbedding(keras.layers.Layer):
         # Where Keras looks for state that is saved with a layer.
         self.optimizers = _keras_optimizers(self.embedding)
         self._optimizer, self._nonfinite = optimizer, nonfinite
+        self._model_optimizer = ModelOptimizer(
+            self.name, self.embedding.table_rates
+        )
+        self.embedding.follow_learning_rate(self._model_optimizer.learning_rate)
         self._awaits_assets = False
         self.loss_scale_optimizer: Any = None
         with keras.name_scope(self.name):
@@ -358,6 +374,8 @@ class DistributedEmbedding(keras.layers.Layer):
                 or is_recomputed()
             )
         is_trained = self.trainable and training
+        if is_trained:
+            self._model_optimizer.note_call()
         say_why_not_compiled(self)
         lookup = dataclasses.replace(
             self.embedding.trained_lookup(), after_update=self._count_step

@@ -1,0 +1,140 @@
+"""The optimizer of a model, as a layer sees it whose tables have their own."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfembed import errors, ops
+from tfembed.dynamic_embedding.keras.private import (
+    callbacks_running,
+    model_stepping,
+)
+from tfembed.embedding.steps.table_rates import TableRates
+from tfembed.optimizers.interface import variable_of
+
+__all__ = ["ModelOptimizer"]
+
+# Options by which a Keras optimizer treats weights, and what tables do instead.
+_LEFT_OUT = {
+    "use_ema": "have no moving averages, so SwapEMAWeights, and the end of a fit, "
+    "leave their rows as they are",
+    "gradient_accumulation_steps": "move in each step, by its gradients alone",
+}
+_SETTERS = (
+    keras.callbacks.LearningRateScheduler,
+    keras.callbacks.ReduceLROnPlateau,
+)
+
+
+class ModelOptimizer:
+    """The optimizer of the model whose step calls a layer.
+
+    Tables with `learning_rate=None` have its learning rate. What it does to
+    weights and not to tables is told once, by a warning that names the tables.
+
+    Args:
+      layer: the name of the layer.
+      rates: of the layer's tables.
+    """
+
+    def __init__(self, layer: str, rates: TableRates) -> None:
+        self._layer = layer
+        self._rates = rates
+        self._of_step: Any = lambda: None
+        self._told: set[str] = set()
+
+    def note_call(self) -> None:
+        """Finds the optimizer out, in a call of the layer that trains.
+
+        A function has what it needs of it from its trace.
+        """
+        if not ops.tape_records():
+            return
+        model = model_stepping()
+        optimizer = getattr(model, "optimizer", None)
+        if optimizer is None or optimizer is self._of_step():
+            if optimizer is not None and not tf.executing_eagerly():
+                self._watch(optimizer)
+            return
+        self._of_step = weakref.ref(optimizer)
+        self._check_options(optimizer)
+        self._watch(optimizer)
+
+    def learning_rate(self) -> tf.Tensor:
+        """The learning rate of the optimizer's next step.
+
+        Raises:
+          tfembed.errors.StateError: no model with an optimizer takes a step.
+        """
+        optimizer = self._of_step()
+        if optimizer is None:
+            raise errors.StateError(
+                f"Tables {list(self._rates.following)} of layer '{self._layer}' "
+                "have learning_rate=None, the rate of the optimizer of a "
+                "compiled model, and none takes a step. Compile the model; in a "
+                "loop of your own, call `layer.embedding.follow_learning_rate("
+                "lambda: optimizer.learning_rate)`; or give a number."
+            )
+        return tf.convert_to_tensor(optimizer.learning_rate)
+
+    def _check_options(self, optimizer: Any) -> None:
+        inner = getattr(optimizer, "inner_optimizer", optimizer)
+        for option, what_tables_do in _LEFT_OUT.items():
+            value = getattr(inner, option, None)
+            if value:
+                self._tell(
+                    option,
+                    self._rates.trained,
+                    f"{what_tables_do}: {type(inner).__name__}({option}={value}) "
+                    "is the optimizer of the model, and tables have their own.",
+                )
+
+    def _watch(self, optimizer: Any) -> None:
+        """Tells of tables that a change of the learning rate does not reach."""
+        tables = self._rates.own
+        variable = variable_of(optimizer.learning_rate)
+        if not tables or variable is None or "rate" in self._told:
+            return
+        setters = [c for c in callbacks_running() if isinstance(c, _SETTERS)]
+        if setters:
+            self._tell_of_rate(type(setters[0]).__name__ + " sets")
+            return
+        with tf.init_scope():
+            first = float(tf.convert_to_tensor(variable))
+
+        def tell() -> tf.Tensor:
+            return tf.numpy_function(self._tell_of_change, [], tf.int64)
+
+        # Nobody calls Python in later steps of a function.
+        tf.cond(
+            tf.equal(tf.cast(variable, tf.float32), first),
+            lambda: tf.constant(0, tf.int64),
+            tell,
+        )
+
+    def _tell_of_change(self) -> Any:
+        self._tell_of_rate("The program has changed")
+        return tf.constant(1, tf.int64).numpy()
+
+    def _tell_of_rate(self, who_does: str) -> None:
+        self._tell(
+            "rate",
+            self._rates.own,
+            f"have learning rates of their own, which stay: {who_does} that of "
+            "the model's optimizer. Give the tables an optimizer with "
+            "learning_rate=None, and they follow it.",
+        )
+
+    def _tell(self, what: str, tables: Any, text: str) -> None:
+        if what in self._told or not tables:
+            return
+        self._told.add(what)
+        warnings.warn(
+            f"Tables {list(tables)} of layer '{self._layer}' {text}",
+            stacklevel=2,
+        )
