@@ -241,6 +241,8 @@ def _title(saved: SavedTables) -> str:
     parts = [saved.kind]
     if saved.step is not None:
         parts.append(f"step {saved.step:,}")
+    elif saved.number is not None:
+        parts.append(f"number {saved.number}")
     parts.append(f"{counted(len(saved), 'table')} of {as_bytes(size)}")
     parts.append(f"written {_time(saved.modified)}")
     return printable(f"{saved.path}: {', '.join(parts)}")

@@ -7,7 +7,7 @@ import html
 import math
 import os
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -146,6 +146,8 @@ def _page(saved: SavedTables, tables: Sequence[SavedTable]) -> Iterator[str]:
     tiles.append(("in the file", as_bytes(size)))
     if saved.step is not None:
         tiles.insert(0, ("step", as_count(saved.step)))
+    elif saved.number is not None:
+        tiles.insert(0, ("number", str(saved.number)))
     yield _tiles(tiles)
     if len(tables) > 1:
         yield f'<div class="cards">{_overview(tables)}</div>'
@@ -239,15 +241,8 @@ def _rows_over_time(saved: SavedTables, tables: Sequence[SavedTable]) -> str:
     found = [one for one in found if any(t.name in one for t in largest)]
     if len(found) < 2:
         return ""
-    steps = [one.step for one in found]
-    by_step = None not in steps and len(set(steps)) == len(steps)
-    places = [
-        float((one.step or 0) if by_step else one.modified) for one in found
-    ]
+    axis, places = _times(found)
     low, high = min(places), max(places)
-    if high == low:
-        places = [float(i) for i in range(len(found))]
-        low, high = 0.0, float(len(found) - 1)
     series = []
     for table in largest:
         points = []
@@ -258,14 +253,7 @@ def _rows_over_time(saved: SavedTables, tables: Sequence[SavedTable]) -> str:
                 points.append(((place - low) / (high - low), rows, says))
         series.append(Line(table.name, tuple(sorted(points))))
     top = max(rows for line in series for _, rows, _ in line.points)
-    if by_step:
-        ticks = [(0.0, f"step {low:,.0f}"), (1.0, f"step {high:,.0f}")]
-    else:
-        times = [
-            f"{datetime.datetime.fromtimestamp(one.modified):%Y-%m-%d %H:%M}"
-            for one in (found[0], found[-1])
-        ]
-        ticks = [(0.0, times[0]), (1.0, times[1])]
+    ticks = [(0.0, axis(low)), (1.0, axis(high))]
     legend = _legend([(line.name, i) for i, line in enumerate(series)])
     notes = [f"{counted(len(found), 'checkpoint')} of this folder."]
     if unread:
@@ -274,6 +262,29 @@ def _rows_over_time(saved: SavedTables, tables: Sequence[SavedTable]) -> str:
         "Rows over time",
         legend + drawings.lines(series, ticks, _count_heights(top)),
         " ".join(notes),
+    )
+
+
+def _times(
+    found: Sequence[SavedTables],
+) -> tuple[Callable[[float], str], list[float]]:
+    """How checkpoints follow each other, and how that is written.
+
+    By training steps where all count them, else by their numbers, else by when
+    they were written.
+    """
+    steps = [one.step for one in found]
+    numbers = [one.number for one in found]
+    for unit, counts in (("step", steps), ("number", numbers)):
+        known = [float(count) for count in counts if count is not None]
+        if len(set(known)) == len(found):
+            return lambda at, unit=unit: f"{unit} {at:,.0f}", known
+    times = [one.modified for one in found]
+    if len(set(times)) < 2:
+        return lambda at: f"{at:.0f}", [float(i) for i in range(len(found))]
+    return (
+        lambda at: f"{datetime.datetime.fromtimestamp(at):%Y-%m-%d %H:%M}",
+        times,
     )
 
 

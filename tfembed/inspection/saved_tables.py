@@ -36,6 +36,14 @@ __all__ = [
     "open_saved",
 ]
 
+# Variables that count steps: a Saver's, a program's, a Keras optimizer's.
+_STEPS = (
+    "global_step",
+    "step/.ATTRIBUTES/VARIABLE_VALUE",
+    "optimizer/_iterations/.ATTRIBUTES/VARIABLE_VALUE",
+    "optimizer/iter/.ATTRIBUTES/VARIABLE_VALUE",
+)
+
 _PREFIX_ENDS = re.compile(r"\.index$|\.data-\d{5,}-of-\d{5,}$|\.meta$")
 
 
@@ -140,12 +148,17 @@ class SavedTables(Mapping[str, SavedTable]):
 
     @property
     def step(self) -> int | None:
-        """The step that a checkpoint counts, by its variables or its name."""
+        """The training step, where a variable of the file counts steps."""
         for bundle in self._bundles.values():
-            for name in ("global_step", "step/.ATTRIBUTES/VARIABLE_VALUE"):
+            for name in _STEPS:
                 step = bundle.scalar(name)
                 if isinstance(step, int):
                     return step
+        return None
+
+    @property
+    def number(self) -> int | None:
+        """The number of the save at the end of a checkpoint's name."""
         match = re.search(r"-(\d+)$", self.path)
         return int(match[1]) if match else None
 
