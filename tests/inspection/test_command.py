@@ -175,6 +175,15 @@ def test_what_is_wrong_is_said_in_one_line(capsys, run, arguments, text):
     assert (err.count("\n"), err[:9]) == (1, "tfembed: ")
 
 
+@pytest.mark.parametrize("count", ["0", "-1", "x", "1.5"])
+def test_a_count_is_an_integer_from_1_on(capsys, run, count):
+    with pytest.raises(SystemExit) as ended:
+        command.main(["inspect", str(run), "--top", "norm", f"--count={count}"])
+
+    assert ended.value.code == 2
+    assert "must be an integer of at least 1" in capsys.readouterr().err
+
+
 def test_names_of_a_file_give_a_terminal_no_commands(capsys, tmp_path):
     table = tfembed.HashTable(1, name="t", key_dtype=tf.string)
     table.upsert(tf.constant(["\033[2Jx\n"]), [[1.0]])

@@ -265,6 +265,19 @@ def test_damaged_keras_files_are_refused_or_read(capsys, tmp_path, keras_file):
     assert refused > 20
 
 
+def test_verify_compares_the_members_of_an_archive_that_are_no_tables(
+    tmp_path, keras_file
+):
+    with zipfile.ZipFile(keras_file) as archive:
+        place = archive.getinfo("model.weights.h5").header_offset + 500
+    content = bytearray(keras_file.read_bytes())
+    content[place] ^= 1
+    (tmp_path / "m.keras").write_bytes(content)
+
+    with pytest.raises(CheckpointError, match="'model.weights.h5' is wrong"):
+        open_saved(tmp_path / "m.keras").check()
+
+
 def test_damaged_weights_are_refused_or_read(capsys, tmp_path, keras_file):
     model = keras.models.load_model(keras_file)
     model.save_weights(tmp_path / "m.weights.h5")

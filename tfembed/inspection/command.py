@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import importlib
+import io
 import os
 import sys
 import textwrap
@@ -49,6 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
       The exit status.
     """
     options = _parser().parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # Keys may be of any script.
+            stream.reconfigure(errors="backslashreplace")
     try:
         status = _inspect(options)
         sys.stdout.flush()
@@ -147,9 +151,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
+    number = int(text) if text.isdecimal() else 0
     if number < 1:
-        raise ValueError
+        raise argparse.ArgumentTypeError(
+            f"must be an integer of at least 1; got {text!r}"
+        )
     return number
 
 

@@ -13,6 +13,7 @@ import pathlib
 import re
 import struct
 import zipfile
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,7 +22,7 @@ from tfembed.inspection.bundle import Bundle
 from tfembed.inspection.file_bytes import FileBytes
 from tfembed.optional_packages import optional
 
-__all__ = ["LayerBundle", "in_archive", "in_hdf5"]
+__all__ = ["LayerBundle", "check_archive", "in_archive", "in_hdf5"]
 
 _ROWS = "rows"
 _MOST_CONFIG_BYTES = 64 << 20
@@ -70,6 +71,25 @@ def in_archive(path: pathlib.Path) -> list[LayerBundle]:
         layer = folder.removeprefix("assets/")
         found.append(_layer(path, layer, files, config))
     return found
+
+
+def check_archive(path: pathlib.Path) -> None:
+    """Compares all members of a `.keras` file with the archive's checksums.
+
+    Raises:
+      tfembed.errors.CheckpointError: some are damaged.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+    except (OSError, zipfile.BadZipFile, EOFError, zlib.error) as error:
+        raise errors.CheckpointError(
+            f"'{path}' is damaged or cut off: {error}."
+        ) from None
+    if damaged is not None:
+        raise errors.CheckpointError(
+            f"'{path}' is damaged: the checksum of '{damaged}' is wrong."
+        )
 
 
 def in_hdf5(path: pathlib.Path) -> list[LayerBundle]:

@@ -172,6 +172,8 @@ class SavedTables(Mapping[str, SavedTable]):
         for bundle in self._bundles.values():
             for column in bundle.stored_parts():
                 column.check()
+        if self.kind == "Keras model":
+            keras_file.check_archive(pathlib.Path(self.path))
         if not self._bundles:
             for table in self._tables.values():
                 table.check()
