@@ -57,7 +57,8 @@ def test_a_listing_names_tables_with_their_facts(capsys, run):
     assert lines["model/names"][1:5] == ["6", "string", "2", "float32"]
     assert "model/users: seed 7; eviction least frequent first." in out
     assert "number 2" in out
-    assert "2 variables beside, 48 B" in out
+    assert "2 variables beside, 48 B; --table takes those of rank 2:" in out
+    assert out.endswith("model/kernel.\n")
 
 
 def test_a_table_that_is_named_is_described(capsys, run):

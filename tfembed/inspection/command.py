@@ -26,6 +26,8 @@ __all__ = ["main", "printable"]
 
 _NOT_THERE, _REFUSED, _INTERRUPTED = 1, 2, 130
 
+_MOST_NAMES = 8
+
 _EXAMPLES = """\
 examples:
   tfembed inspect run/ckpt-3                  what a checkpoint holds
@@ -231,15 +233,23 @@ def _show_all(saved: SavedTables, options: argparse.Namespace) -> int:
     for table in saved.values():
         if facts := list(_facts(table)):
             _write(_wrapped(printable(f"{table.name}: {'; '.join(facts)}.")))
-    variables = saved.variables
-    if variables:
-        size = sum(variable.num_bytes for variable in variables)
-        are = "are" if len(variables) > 1 else "is"
-        _write(
-            f"{counted(len(variables), 'variable')} beside, {as_bytes(size)}, "
-            f"{are} no {'tables' if len(variables) > 1 else 'table'}."
-        )
+    _show_variables(saved)
     return 0
+
+
+def _show_variables(saved: SavedTables) -> None:
+    """Tells of tensors beside the tables, and which could be tables."""
+    variables = saved.variables
+    if not variables:
+        return
+    size = sum(variable.num_bytes for variable in variables)
+    text = f"{counted(len(variables), 'variable')} beside, {as_bytes(size)}"
+    names = [one.name for one in variables if len(one.shape) == 2]
+    if names:
+        more = ", ..." if len(names) > _MOST_NAMES else ""
+        shown = ", ".join(names[:_MOST_NAMES])
+        text += f"; --table takes those of rank 2: {shown}{more}"
+    _write(_wrapped(printable(f"{text}.")))
 
 
 def _title(saved: SavedTables) -> str:
@@ -570,6 +580,10 @@ def _wrapped(text: str) -> str:
 
 def _show(table: TextTable) -> None:
     """A table: by rich on a terminal, where rich is there; else as plain text."""
+    if not table.filled():
+        if table.title:
+            _write(f"{table.title}: no rows")
+        return
     if sys.stdout.isatty():
         try:
             rich: Any = importlib.import_module("rich.console")
@@ -585,8 +599,6 @@ def _show(table: TextTable) -> None:
 
 def _show_richly(table: TextTable, rich: Any, tables: Any, texts: Any) -> None:
     lines = table.filled()
-    if not lines:
-        return
     shown = tables.Table(
         title=texts.Text(table.title) if table.title else None,
         title_justify="left",

@@ -199,14 +199,20 @@ def _name_some(named: list[Key], keys: Array, count: int) -> None:
 def _add_moved(
     found: Difference, keys: Array, before: Array, after: Array, count: int
 ) -> None:
-    are_nan = (before != before) & (after != after)
-    is_same = ((before == after) | are_nan).all(1)
-    found.unchanged += int(is_same.sum())
-    distances = norms(after.astype(np.float64) - before.astype(np.float64))
-    distances = np.where(np.isnan(distances) & ~is_same, np.inf, distances)
-    distances = np.where(is_same, 0.0, distances)
+    differ = np.flatnonzero((before != after).any(1))
+    before, after = (
+        rows[differ].astype(np.float64) for rows in (before, after)
+    )
+    # A NaN is unlike itself, and yet has not moved.
+    are_same = (before == after) | (np.isnan(before) & np.isnan(after))
+    differ, distances = differ[~are_same.all(1)], norms(after - before)
+    distances = distances[~are_same.all(1)]
+    distances = np.where(np.isnan(distances), np.inf, distances)
+    unchanged = len(keys) - len(differ)
+    found.unchanged += unchanged
     assert found.moved is not None
-    found.moved = found.moved + np.bincount(
+    found.moved[0] += unchanged
+    found.moved += np.bincount(
         np.searchsorted(_BINS, distances), minlength=len(_BINS)
     )
     at: Array = np.arange(len(distances))
@@ -216,10 +222,8 @@ def _add_moved(
         count,
         [
             *found.most_moved,
-            *(
-                (float(distances[i]), keys[i : i + 1].tolist()[0])
-                for i in at
-                if distances[i] > 0
+            *zip(
+                distances[at].tolist(), keys[differ[at]].tolist(), strict=True
             ),
         ],
         key=lambda one: one[0],
