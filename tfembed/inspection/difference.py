@@ -168,7 +168,11 @@ class _Places:
             return np.asarray(found, np.int64)
         if not len(self._sorted):
             return np.full(len(keys), -1)
-        at = np.searchsorted(self._sorted, keys, side="right") - 1
+        # Keys in their order make the search a walk through near memory.
+        order = np.argsort(keys)
+        at = np.empty(len(keys), np.int64)
+        at[order] = np.searchsorted(self._sorted, keys[order], side="right")
+        at -= 1
         is_there = (at >= 0) & (self._sorted[at] == keys)
         return np.where(is_there, self._order[at], -1)
 
