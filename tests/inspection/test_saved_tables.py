@@ -169,6 +169,22 @@ def test_any_variable_of_rank_2_is_a_table_where_it_is_named(tmp_path):
     assert [v.name for v in saved.variables] == ["model/w"]
 
 
+def test_a_dtype_that_numpy_lacks_is_refused_where_it_is_read(tmp_path):
+    rows = tf.cast(tf.ones([3, 2]), tf.qint8)
+    tf.raw_ops.SaveV2(
+        prefix=str(tmp_path / "ckpt"),
+        tensor_names=["w"],
+        shape_and_slices=[""],
+        tensors=[rows],
+    )
+    saved = open_saved(tmp_path / "ckpt")
+
+    saved.check()
+    for read in (lambda: saved["w"].find([0]), lambda: [*saved["w"].chunks()]):
+        with pytest.raises(tfembed.errors.UnsupportedError, match="qint8"):
+            read()
+
+
 def test_the_last_part_of_a_name_is_enough_where_it_is_the_only_one(tmp_path):
     a, b = tf.Module(), tf.Module()
     a.t, b.t = saved_files.users(3), saved_files.users(5)

@@ -154,13 +154,26 @@ class Column:
             return object
         if self.dtype == "bfloat16":
             return np.float32
-        return np.dtype(self.dtype)
+        return self._as_numpy(self.dtype)
+
+    def _as_numpy(self, dtype: str) -> Any:
+        try:
+            return np.dtype(dtype)
+        except TypeError:
+            raise errors.UnsupportedError(
+                f"Tensor '{self.name}' is of {self.dtype}, which this release "
+                "does not show."
+            ) from None
 
     def _part_stream(self, part: Part) -> Iterator[np.ndarray[Any, Any]]:
         if part.encoding is Encoding.NUMBERS:
             for piece in self._pieces(part):
                 yield self._numbers(piece)
             return
+        if part.encoding is Encoding.OBJECTS:
+            raise errors.UnsupportedError(
+                f"Tensor '{self.name}' has objects of C++, which are not shown."
+            )
         read = (
             self._bundle_strings
             if part.encoding is Encoding.BUNDLE_STRINGS
@@ -175,13 +188,7 @@ class Column:
         return elements
 
     def _numbers(self, piece: bytes) -> np.ndarray[Any, Any]:
-        try:
-            stored = np.dtype(_STORED.get(self.dtype, self.dtype))
-        except TypeError:
-            raise errors.UnsupportedError(
-                f"Tensor '{self.name}' is of {self.dtype}, which this release "
-                "does not show."
-            ) from None
+        stored = self._as_numpy(_STORED.get(self.dtype, self.dtype))
         numbers = np.frombuffer(piece, stored.newbyteorder("<"))
         if self.dtype == "bfloat16":
             numbers = (numbers.astype("<u4") << 16).view("<f4")
