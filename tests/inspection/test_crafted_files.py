@@ -224,6 +224,18 @@ def test_a_shape_of_a_terabyte_takes_no_memory(tmp_path, saved):
     assert peak < 4 << 20
 
 
+def test_a_table_without_rows_whose_width_is_beyond_numpy_is_refused(tmp_path):
+    table = tfembed.HashTable(4, name="t")
+    prefix = saved_files.save(tmp_path / "ckpt", t=table)
+    bundle = bundle_files.Bundle.load(prefix)
+    entry = bundle.entries[b"model/t/.ATTRIBUTES/values"]
+    entry.shape.dim[1].size = 1 << 62
+    bundle.write(prefix)
+
+    with pytest.raises(CheckpointError, match="its shape is none"):
+        open_saved(prefix)
+
+
 def test_bytes_of_two_tensors_count_once(tmp_path, saved):
     prefix = _copy(saved[0], tmp_path)
     bundle = bundle_files.Bundle.load(prefix)

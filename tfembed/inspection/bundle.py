@@ -464,7 +464,8 @@ def _parse_shape(text: bytes) -> tuple[int, ...]:
             shape.append(signed(size) if isinstance(size, int) else -1)
     if len(shape) > 254 or any(size < 0 for size in shape):
         raise errors.CheckpointError("its shape is none")
-    if math.prod(shape) >= 1 << 63:
+    # NumPy counts the elements of a shape without its zeros.
+    if math.prod(size for size in shape if size) >= 1 << 58:
         raise errors.CheckpointError("its shape is none")
     return tuple(shape)
 
