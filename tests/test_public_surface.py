@@ -110,6 +110,20 @@ def test_modules_that_are_imported_on_first_use_are_listed():
     assert set(dir(tfembed)) >= PUBLIC
 
 
+@pytest.mark.parametrize(
+    "name", ["health", "policies.simulate", "keras.callbacks.TableMonitor"]
+)
+def test_names_that_few_programs_need_come_on_first_use(name):
+    found = tfembed
+    for part in name.split("."):
+        found = getattr(found, part)
+
+    assert inspect.getdoc(found)
+    assert name.partition(".")[0] in dir(tfembed)
+    with pytest.raises(AttributeError, match="no attribute 'simulat'"):
+        tfembed.policies.simulat
+
+
 def test_the_version_names_the_tensorflow_it_was_built_for():
     minor = "".join(tf.__version__.split(".")[:2])
     assert re.fullmatch(rf"\d+\.\d+\.\d+\.{minor}", tfembed.__version__)

@@ -12,6 +12,7 @@ import tensorflow as tf
 import tfembed
 from tfembed import dynamic_embedding as de
 from tfembed import errors, policies
+from tfembed.embedding.xla.sharded_table import ShardedTable
 
 ROWS = 3000
 
@@ -325,3 +326,15 @@ def test_a_table_of_that_name_must_be_there():
 
     with pytest.raises(errors.ArgumentError, match="no table 'items' among"):
         health["items"]
+
+
+def test_rows_that_are_spread_over_replicas_are_gathered_by_number():
+    rows = tf.reshape(tf.range(24, dtype=tf.float32), [12, 2])
+    # Row r of the table is row r // 3 of replica r % 3, from the stack's 2 on.
+    stack = [
+        tf.Variable(tf.pad(rows[i::3], [[2, 1], [0, 0]])) for i in range(3)
+    ]
+    table = ShardedTable(stack, 2, (12, 2), "films")
+    wanted = np.array([0, 11, 5, 4, 5, 1])
+
+    np.testing.assert_array_equal(table.gather(wanted), rows.numpy()[wanted])

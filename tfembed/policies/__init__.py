@@ -32,3 +32,7 @@ def __getattr__(name: str) -> object:
         room = _importlib.import_module("tfembed.inspection.simulation")
         return room.simulate
     raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), "simulate"})
