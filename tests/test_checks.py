@@ -1,4 +1,8 @@
-"""Checks of numbers and shapes."""
+"""Checks of numbers and shapes.
+
+A shape is not compared by broadcasting, where [2] is as good as [2, 2]: here, in
+saved rows and strings (test_crafted_files), upserts, gradients and partitioners.
+"""
 
 from __future__ import annotations
 
@@ -85,6 +89,21 @@ def test_a_shape_that_is_known_to_be_another_is_refused():
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         checks.shape("value", tf.zeros([2, 3]), expected)
     assert "Expected shape [3,2] for value, got [2,3]." in str(caught.value)
+
+
+@pytest.mark.parametrize("eager", [True, False])
+@pytest.mark.parametrize("shape", [[], [2], [2, 2, 2], [1, 2], [2, 3]])
+def test_a_shape_is_compared_when_it_runs_with_its_rank(shape, eager):
+    def call(tensor, other):
+        checks.run_shape(tensor, tf.shape(other), "not as the other")
+
+    if not eager:
+        unknown = tf.TensorSpec(None)
+        call = tf.function(call, input_signature=[unknown, unknown])
+
+    call(tf.zeros([2, 2]), tf.zeros([2, 2]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="as the other"):
+        call(tf.zeros(shape), tf.zeros([2, 2]))
 
 
 def test_a_shape_that_is_not_known_is_left_to_the_op():

@@ -1,4 +1,9 @@
-"""Checkpoints that cannot be restored: a clear error, and nothing changed."""
+"""Checkpoints that cannot be restored: a clear error, and nothing changed.
+
+Whatever a restore writes is read and checked before the first write: rows, layouts,
+strings beside hash tables, other widths, damage and cuts; files that cannot be read
+at that moment are in tests/system_calls, those that lie in test_crafted_files.
+"""
 
 from __future__ import annotations
 
