@@ -237,8 +237,9 @@ def _may_be_kept(sizes: tf.Tensor, row_format: RowFormat) -> tf.Tensor:
     keys, values = tf.unstack(tf.reduce_sum(sizes, 0))
     # TensorFlow has 24 bytes of an empty string, and a file has 4.
     in_memory = values + (6 if row_format.key_dtype == tf.string else 1) * keys
-    return (keys + values <= _READ_AHEAD_BYTES) & (
-        in_memory <= tf.maximum(_READ_AHEAD_BYTES, 4 * (keys + values))
+    most = tf.constant(_READ_AHEAD_BYTES, sizes.dtype)
+    return (keys + values <= most) & (
+        in_memory <= tf.maximum(most, 4 * (keys + values))
     )
 
 
