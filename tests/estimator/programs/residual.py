@@ -155,8 +155,26 @@ def receiver():
     return export.ServingInputReceiver({"image": image}, {"image": image})
 
 
+@tf.function(autograph=False)
+def _tower(images, labels, weights):
+    """The loss, the gradients and the statistics of a replica's rows."""
+    found = {}
+
+    def normalize(x, name):
+        found[name] = tf.nn.moments(x, [0, 1, 2])
+        return scaled(x, *found[name])
+
+    with tf.GradientTape() as tape:
+        tape.watch(weights)
+        logits = logits_of(images, weights.get, normalize)
+        loss = tf.reduce_mean(
+            tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+        )
+    return loss, tape.gradient(loss, weights), found
+
+
 class Towers:
-    """The same training as a plain loop over towers, in eager TensorFlow."""
+    """The same training as a plain loop over towers, outside of estimators."""
 
     def __init__(self, replicas):
         self._replicas = replicas
@@ -170,23 +188,18 @@ class Towers:
         self._step = 0
 
     def _tower(self, rows, is_first):
-        def normalize(x, name):
-            now = tf.nn.moments(x, [0, 1, 2])
-            if is_first:  # The statistics of the first replica are kept.
+        loss, gradients, found = _tower(
+            tf.constant(IMAGES[rows]),
+            tf.constant(LABELS[rows]),
+            {name: value.read_value() for name, value in self.weights.items()},
+        )
+        if is_first:  # The statistics of the first replica are kept.
+            for name, now in found.items():
                 self.statistics[name] = [
                     DECAY * old + (1 - DECAY) * new
                     for old, new in zip(self.statistics[name], now)
                 ]
-            return scaled(x, *now)
-
-        with tf.GradientTape() as tape:
-            logits = logits_of(IMAGES[rows], self.weights.get, normalize)
-            loss = tf.reduce_mean(
-                tf.nn.sparse_softmax_cross_entropy_with_logits(
-                    LABELS[rows], logits
-                )
-            )
-        return loss, tape.gradient(loss, self.weights)
+        return loss, gradients
 
     def train(self):
         """Takes a step and returns the mean of the towers' losses."""

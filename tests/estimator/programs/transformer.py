@@ -209,8 +209,25 @@ def model_fn(features, labels, mode, params):
     )
 
 
+@tf.function(autograph=False)
+def _tower(tokens, labels, values):
+    """The loss of a replica's rows, and its clipped gradients."""
+    with tf.GradientTape() as tape:
+        tape.watch(values)
+        logits = logits_of(tokens, values.get)
+        loss = tf.reduce_mean(
+            tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+        )
+    gradients = tape.gradient(loss, list(values.values()))
+    gradients, _ = tf.clip_by_global_norm(gradients, CLIP)
+    return loss, {
+        name: tf.convert_to_tensor(gradient)
+        for name, gradient in zip(values, gradients)
+    }
+
+
 def losses_of_towers(replicas, steps):
-    """The same training with clipping as a loop over towers, eagerly.
+    """The same training with clipping as a loop over towers, by itself.
 
     Each tower clips its own gradients, whose sum nobody divides.
     """
@@ -221,18 +238,14 @@ def losses_of_towers(replicas, steps):
         rows = np.arange(step * BATCH, (step + 1) * BATCH) % len(TOKENS)
         losses, sums = [], dict.fromkeys(SHAPES, 0.0)
         for part in np.split(rows, replicas):
-            with tf.GradientTape() as tape:
-                logits = logits_of(TOKENS[part], variables.get)
-                loss = tf.reduce_mean(
-                    tf.nn.sparse_softmax_cross_entropy_with_logits(
-                        LABELS[part], logits
-                    )
-                )
+            loss, gradients = _tower(
+                tf.constant(TOKENS[part]),
+                tf.constant(LABELS[part]),
+                {name: each.read_value() for name, each in variables.items()},
+            )
             losses.append(loss)
-            gradients = tape.gradient(loss, list(variables.values()))
-            gradients, _ = tf.clip_by_global_norm(gradients, CLIP)
-            for name, gradient in zip(variables, gradients):
-                sums[name] += tf.convert_to_tensor(gradient)
+            for name, gradient in gradients.items():
+                sums[name] += gradient
         for name, variable in variables.items():
             value, *moments[name] = adam(variable, moments[name], sums[name])
             variable.assign(value)
