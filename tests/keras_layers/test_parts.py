@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import tfembed
 from keras_layers import small_model
-from tfembed.keras.layers import DistributedEmbedding
+from tfembed.keras.layers import DistributedEmbedding, Embedding
 
 
 def test_a_part_of_the_features_is_looked_up_alone():
@@ -70,6 +70,41 @@ def test_a_tower_is_a_model_of_its_own_and_part_of_another(tmp_path):
     loaded = keras.saving.load_model(tmp_path / "tower.keras")
     again = loaded.predict({"user": data["user"]}, verbose=0)
     np.testing.assert_array_equal(again, found)
+
+
+@pytest.mark.parametrize("kind", ["distributed", "single"])
+def test_towers_that_share_a_layer_share_its_tables_in_a_loaded_model(
+    kind, tmp_path
+):
+    left = keras.Input((), dtype="int64", name="left")
+    right = keras.Input((), dtype="int64", name="right")
+    if kind == "single":
+        layer = Embedding(2)
+        rows = [layer(left), layer(right)]
+    else:
+        layer = small_model.layer(None)
+        rows = [layer({"user": ids})["user"] for ids in (left, right)]
+    towers = [
+        keras.Model(ids, keras.layers.Dense(2)(one), name=f"tower_{ids.name}")
+        for ids, one in zip((left, right), rows, strict=True)
+    ]
+    out = keras.layers.Dot(-1)([towers[0](left), towers[1](right)])
+    model = keras.Model([left, right], out)
+    data = [np.arange(8), np.arange(8)[::-1]]
+    labels = np.ones([8, 1])
+    model.compile("adam", "mse")
+    model.fit(data, labels, verbose=0)
+    model.save(tmp_path / "model.keras")
+
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+
+    for one in (model, loaded):
+        one.fit(data, labels, shuffle=False, verbose=0)
+    wanted, found = (one.predict(data, verbose=0) for one in (model, loaded))
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    loaded.save(tmp_path / "again.keras")
+    again = keras.saving.load_model(tmp_path / "again.keras")
+    np.testing.assert_array_equal(again.predict(data, verbose=0), found)
 
 
 def test_an_expiry_counts_the_calls_that_ask_its_table():

@@ -110,9 +110,9 @@ def test_a_file_of_another_model_is_refused(tmp_path):
     layer = small_model.layer()
     before = small_model.rows(layer)
     with pytest.raises(errors.CheckpointError, match="no rows"):
-        layer.load_own_variables({})
+        layer.table_files.load_own_variables({})
     with pytest.raises(errors.CheckpointError, match="no rows"):
-        layer.load_assets(None)
+        layer.table_files.load_assets(None)
     after = small_model.rows(layer)
     for name, rows in before.items():
         np.testing.assert_array_equal(after[name], rows)

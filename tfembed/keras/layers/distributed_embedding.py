@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import uuid
 from typing import Any
 
 import keras
@@ -11,10 +12,13 @@ import numpy as np
 import tensorflow as tf
 
 from tfembed import embedding, errors, ops, optimizers
-from tfembed.dynamic_embedding.keras import kept_rows, row_files
+from tfembed.dynamic_embedding.keras import kept_rows
 from tfembed.dynamic_embedding.keras.host_steps import say_why_not_compiled
 from tfembed.dynamic_embedding.keras.layer_config import is_below
-from tfembed.dynamic_embedding.keras.private import model_stepping
+from tfembed.dynamic_embedding.keras.private import (
+    model_stepping,
+    shared_objects,
+)
 from tfembed.dynamic_embedding.keras.table_variable import SourceWeight
 from tfembed.embedding.features.inputs import weights_in_bags
 from tfembed.embedding.plan import feature_names
@@ -23,6 +27,7 @@ from tfembed.keras.feature_parts import part_of
 from tfembed.keras.keras_rs import as_features, say_unused
 from tfembed.keras.model_optimizer import ModelOptimizer
 from tfembed.keras.table_counts import table_count
+from tfembed.keras.table_files import TableFiles
 from tfembed.keras.table_optimizers import described, keras_optimizer_of
 from tfembed.ops.private import is_recomputed
 
@@ -184,8 +189,6 @@ def with_tuples(inputs: Any, feature_config: Any) -> Any:
     return items if is_list else tuple(items)
 
 
-_ROWS_IN_ASSETS = "rows_in_assets"
-
 # Arguments of keras-rs' layer that say how a TPU lays tables out.
 _OF_KERAS_RS = ("table_stacking", "update_stats")
 
@@ -268,7 +271,8 @@ class DistributedEmbedding(keras.layers.Layer):
 
     Args:
       feature_configs: a FeatureConfig or a structure of them, without output
-        shapes; or such of keras-rs, or of `tfembed.keras.layers`.
+        shapes; or such of keras-rs, or of `tfembed.keras.layers`; or another
+        DistributedEmbedding, whose tables this layer looks up too.
       optimizer: of tables that have none of their own: of `tfembed.optimizers`;
         or SGD, Adagrad, Adam or Ftrl of Keras, or its name, by which a table
         moves as Keras would move it. None for tables that are never trained.
@@ -279,6 +283,10 @@ class DistributedEmbedding(keras.layers.Layer):
     Raises:
       As `tfembed.TPUEmbedding`.
     """
+
+    _trap: _TrapWeight
+    _tables: LayerTables
+    table_files: TableFiles
 
     def __init__(
         self,
@@ -293,30 +301,43 @@ class DistributedEmbedding(keras.layers.Layer):
         super().__init__(autocast=False, **kwargs)
         # Keras would choose XLA where there is a GPU; tables are on the host.
         self.supports_jit = False
-        optimizer = described(optimizer)
-        self.embedding = embedding.TPUEmbedding(
-            as_features(feature_configs), optimizer, nonfinite=nonfinite
-        )
+        first = _sharer(feature_configs, optimizer)
+        if first is not None:
+            self._shared = first._shared
+        else:
+            rule = described(optimizer)
+            tables = embedding.TPUEmbedding(
+                as_features(feature_configs), rule, nonfinite=nonfinite
+            )
+            self._shared = _Shared(
+                tables,
+                rule,
+                nonfinite,
+                ModelOptimizer(self.name, tables.table_rates),
+            )
+        self.embedding = self._shared.embedding
         # Where Keras looks for state that is saved with a layer.
         self.optimizers = _keras_optimizers(self.embedding)
-        self._optimizer, self._nonfinite = optimizer, nonfinite
-        self._model_optimizer = ModelOptimizer(
-            self.name, self.embedding.table_rates
-        )
-        self.embedding.follow_learning_rate(self._model_optimizer.learning_rate)
-        self._awaits_assets = False
         self.loss_scale_optimizer: Any = None
-        with keras.name_scope(self.name):
-            self._trap = _TrapWeight(
-                initializer="zeros",
-                shape=(),
-                dtype=self.variable_dtype,
-                trainable=self.trainable,
-                autocast=False,
-                name="trap",
+        if first is not None:
+            # One weight for all, so that optimizers find their slots again.
+            self._trap, self._tables = first._trap, first._tables
+            self.table_files = first.table_files
+        else:
+            with keras.name_scope(self.name):
+                self._trap = _TrapWeight(
+                    initializer="zeros",
+                    shape=(),
+                    dtype=self.variable_dtype,
+                    trainable=self.trainable,
+                    autocast=False,
+                    name="trap",
+                )
+            self._tables = LayerTables(
+                self.name, self.embedding, self._trap.value
             )
-        self._tables = LayerTables(self.name, self.embedding, self._trap.value)
-        self._trap.tables = self._tables
+            self._trap.tables = self._tables
+            self.table_files = TableFiles(self._tables)
         self.built = True
 
     def __repr__(self) -> str:
@@ -357,12 +378,7 @@ class DistributedEmbedding(keras.layers.Layer):
             while a function is traced are refused when it runs, by an
             InvalidArgumentError: Keras traces with such what it loads.
         """
-        if self._awaits_assets:
-            raise errors.StateError(
-                f"The tables of layer '{self.name}' are not loaded: "
-                "`load_weights` leaves the assets of a '.keras' file alone. Use "
-                "`keras.saving.load_model`, or save with `save_weights`."
-            )
+        self.table_files.check_loaded()
         self._tables.record_access()
         if training is None:
             # A tape may be around what is traced now, and what recomputes the
@@ -375,7 +391,7 @@ class DistributedEmbedding(keras.layers.Layer):
             )
         is_trained = self.trainable and training
         if is_trained:
-            self._model_optimizer.note_call()
+            self._shared.model_optimizer.note_call()
         say_why_not_compiled(self)
         lookup = dataclasses.replace(
             self.embedding.trained_lookup(), after_update=self._count_step
@@ -473,52 +489,39 @@ class DistributedEmbedding(keras.layers.Layer):
           tfembed.errors.ArgumentError: functions among them that are not
             registered with Keras.
         """
-        arguments = (self.embedding.feature_config, self._optimizer)
+        shared = self._shared
+        arguments = (self.embedding.feature_config, shared.optimizer)
         return {
             **super().get_config(),
             "described": descriptions.to_json(arguments),
-            "nonfinite": self._nonfinite,
+            "nonfinite": shared.nonfinite,
+            "tables": shared.key,
         }
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> DistributedEmbedding:
-        """The layer that `get_config` described."""
-        arguments = dict(config)
-        features, optimizer = descriptions.from_json(arguments.pop("described"))
-        return cls(features, optimizer, **arguments)
+        """The layer that `get_config` described.
 
-    # Keras calls the first two hooks for every file, with arrays; the other two
-    # for files that have assets too, after the first two.
+        Where a whole model is loaded, and a layer is part of several models in
+        it, Keras makes a layer for each. These look the same tables up.
+        """
+        arguments = dict(config)
+        described_arguments = arguments.pop("described")
+        key = ("tfembed", arguments.pop("tables"))
+        loaded = shared_objects()
+        if loaded is not None and key in loaded:
+            del arguments["nonfinite"]
+            return cls(loaded[key], **arguments)
+        layer = cls(*descriptions.from_json(described_arguments), **arguments)
+        if loaded is not None:
+            loaded[key] = layer
+        return layer
 
     def save_own_variables(self, store: Any) -> None:
-        """Writes tables and slots where no assets follow, else a mark."""
-        if row_files.assets_follow(store):
-            store[_ROWS_IN_ASSETS] = np.ones([1], np.int8)
-        else:
-            row_files.write_store(self._tables.built(), store)
+        """Writes nothing: `TableFiles` has the tables."""
 
     def load_own_variables(self, store: Any) -> None:
-        """Reads what `save_own_variables` wrote.
-
-        Raises:
-          tfembed.errors.CheckpointError: it did not.
-        """
-        self._awaits_assets = _ROWS_IN_ASSETS in store.keys()  # noqa: SIM118 - Keras' store is no dict.
-        if not self._awaits_assets:
-            row_files.read_store(self._tables.built(), store)
-
-    def save_assets(self, folder: str) -> None:
-        """Writes tables and slots into `folder`, in slices."""
-        row_files.write_assets(self._tables.built(), folder)
-
-    def load_assets(self, folder: str | None) -> None:
-        """Reads what `save_assets` wrote.
-
-        Raises:
-          tfembed.errors.CheckpointError: it did not.
-        """
-        row_files.read_assets(self._tables.built(), folder)
-        self._awaits_assets = False
+        """Reads nothing: `TableFiles` has the tables."""
 
     def _structured(self, inputs: Any) -> Any:
         return with_tuples(inputs, self.embedding.feature_config)
@@ -573,6 +576,42 @@ class DistributedEmbedding(keras.layers.Layer):
         if not optimizer.built:
             return optimizer.initial_scale
         return tf.convert_to_tensor(optimizer.dynamic_scale)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Shared:
+    """What layers of the same tables have in common.
+
+    Attributes:
+      embedding: the tables.
+      optimizer: of tables that have none of their own.
+      nonfinite: as given.
+      model_optimizer: finds out whose step calls the layers.
+      key: what saved models call the tables.
+    """
+
+    embedding: embedding.TPUEmbedding
+    optimizer: Any
+    nonfinite: str
+    model_optimizer: ModelOptimizer
+    key: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
+
+    def __post_init__(self) -> None:
+        self.embedding.follow_learning_rate(self.model_optimizer.learning_rate)
+
+
+def _sharer(
+    feature_configs: Any, optimizer: Any
+) -> DistributedEmbedding | None:
+    """The layer whose tables are meant, if a layer was given for features."""
+    if not isinstance(feature_configs, DistributedEmbedding):
+        return None
+    if optimizer is not _ADAM:
+        raise errors.ArgumentError(
+            "`optimizer` must be left out where a layer is given, whose tables "
+            f"have optimizers; got {optimizer!r}."
+        )
+    return feature_configs
 
 
 def _keras_optimizers(tables: embedding.TPUEmbedding) -> list[Any]:

@@ -213,8 +213,9 @@ class Embedding(keras.layers.Layer):
             "mask_zero": self.mask_zero,
             "key_dtype": None if table is None else table.key_dtype.name,
         }
-        if len(self._held.holders) > 1 and table is not None:
-            config["shared"] = self._held.key
+        if table is not None:
+            config["table"] = self._held.key
+            config["is_shared"] = len(self._held.holders) > 1
         return config
 
     @classmethod
@@ -224,22 +225,21 @@ class Embedding(keras.layers.Layer):
         Layers that shared a table share one again where a whole model is loaded.
         """
         arguments = dict(config)
-        shared = arguments.pop("shared", None)
+        key = ("tfembed", arguments.pop("table", None))
+        is_shared = arguments.pop("is_shared", False)
         options = _TableOptions.of_config(arguments)
-        loaded = {} if shared is None else shared_objects()
-        if loaded is None:
+        loaded = shared_objects()
+        if loaded is not None and key in loaded:
+            return cls(table=loaded[key], **arguments)
+        if loaded is None and is_shared:
             warnings.warn(
                 f"Layer '{arguments['name']}' shared its table with another, and "
                 "gets a table of its own: Keras makes layers one by one here. "
                 "Save the model and load it, or build it by its own code.",
                 stacklevel=2,
             )
-        key = ("tfembed", shared)
-        held = (loaded or {}).get(key)
-        if held is not None:
-            return cls(table=held, **arguments)
         layer = cls(**vars(options), **arguments)
-        if loaded is not None:
+        if loaded is not None and key[1] is not None:
             loaded[key] = layer._held
         return layer
 
