@@ -98,6 +98,39 @@ def test_a_table_of_two_layers_trains_as_one_dense_weight(optimizer):
     assert users.table is others.table
 
 
+def test_the_loss_scale_of_float16_is_taken_back():
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        dense, users = (
+            DenseTable(),
+            Embedding(WIDTH, embeddings_initializer=HALF),
+        )
+        wanted = losses(two_towers(dense, dense), keras.optimizers.Adam(0.05))
+        found = losses(two_towers(users, users), keras.optimizers.Adam(0.05))
+    finally:
+        keras.config.set_dtype_policy("float32")
+
+    np.testing.assert_allclose(found, wanted, rtol=1e-2)
+
+
+def test_a_gradient_of_float16_that_overflows_moves_nothing():
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        users = Embedding(WIDTH, embeddings_initializer=HALF)
+        model = two_towers(users, users)
+        optimizer = keras.optimizers.LossScaleOptimizer(
+            keras.optimizers.SGD(0.1), initial_scale=2.0**40
+        )
+        losses(model, optimizer)
+    finally:
+        keras.config.set_dtype_policy("float32")
+
+    assert users.table.size() == 0
+    assert (
+        float(optimizer.dynamic_scale) == 2.0**34
+    )  # Halved in each of 6 steps.
+
+
 def test_strings_train_and_predict_without_a_vocabulary():
     model = names_model()
 

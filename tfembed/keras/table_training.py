@@ -11,6 +11,7 @@ from tfembed.dynamic_embedding.keras.private import (
     loss_scaler_stepping,
     optimizer_stepping,
 )
+from tfembed.dynamic_embedding.keras.table_variable import ScaledSlices
 from tfembed.dynamic_embedding.training.optimizer import TableOptimizer
 from tfembed.dynamic_embedding.variables.variable import Variable
 
@@ -51,11 +52,9 @@ class TableTraining:
           tfembed.errors.ArgumentError: another rule than the rows' slots are of.
         """
         scaler = loss_scaler_stepping()
-        if scaler is not None:
-            values = gradient.values / tf.convert_to_tensor(
-                scaler.dynamic_scale
-            )
-            gradient = tf.IndexedSlices(values, gradient.indices)
+        if scaler is not None and isinstance(gradient, ScaledSlices):
+            scale = tf.convert_to_tensor(scaler.dynamic_scale)
+            gradient = tf.IndexedSlices(gradient.values / scale, gradient.keys)
         if self.own is not None:
             self.own.apply_gradients([(gradient, self._params)])
             return

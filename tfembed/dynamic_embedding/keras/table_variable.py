@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.dynamic_embedding.keras import kept_rows
+from tfembed.dynamic_embedding.keras.private import model_stepping
 from tfembed.dynamic_embedding.lookups.gradient_source import (
     TableSource,
     WatchedTable,
@@ -20,7 +21,7 @@ from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.ops import private
 from tfembed.tables.sharded_table import not_in_savers
 
-__all__ = ["SourceWeight", "TableVariable"]
+__all__ = ["ScaledSlices", "SourceWeight", "TableVariable"]
 
 
 class SourceWeight(keras.Variable, TableSource):
@@ -53,6 +54,43 @@ class _Dtype(str):
     @property
     def _type_enum(self) -> int:
         return int(tf.as_dtype(str(self)).as_datatype_enum)
+
+
+class ScaledSlices(tf.IndexedSlices):
+    """A gradient whose numbers a LossScaleOptimizer can look through.
+
+    To see whether all numbers are finite it makes a tensor with a row for each
+    index up to the largest. So the indices of these slices are 0, 1, 2, ...
+
+    Attributes:
+      keys: of the rows.
+    """
+
+    def __init__(self, slices: tf.IndexedSlices) -> None:
+        count = tf.shape(slices.values, tf.int64)[0]
+        super().__init__(
+            slices.values, tf.range(count), tf.shape(slices.values, tf.int64)
+        )
+        self.keys = slices.indices
+
+
+class _WeightGradient:
+    """How a tape differentiates for a weight: CompositeTensorGradient."""
+
+    def get_gradient_components(self, value: Any) -> Any:
+        """The resource that gradients go to."""
+        return value.handle
+
+    def replace_gradient_components(
+        self, value: Any, component_grads: Any
+    ) -> Any:
+        """The gradient, in a form that the optimizer of the step can check."""
+        del value
+        optimizer = getattr(model_stepping(), "optimizer", None)
+        is_scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+        if is_scaled and isinstance(component_grads, tf.IndexedSlices):
+            return ScaledSlices(component_grads)
+        return component_grads
 
 
 class TableVariable(SourceWeight):
@@ -98,6 +136,20 @@ class TableVariable(SourceWeight):
         # Keras' optimizers make no slots for such weights and `assign` the
         # gradient to them. So one that knows nothing of tables ends in `assign`.
         self.overwrite_with_gradient = True
+
+    @property
+    def _should_act_as_resource_variable(self) -> bool:
+        """An attribute that makes tapes take `handle`; it must be missing.
+
+        A weight is a composite tensor to them, so that `ScaledSlices` may be its
+        gradient.
+        """
+        raise AttributeError("no resource variable")
+
+    @property
+    def __composite_gradient__(self) -> _WeightGradient:
+        """Tells tapes how to differentiate for it."""
+        return _WeightGradient()
 
     @property
     def params(self) -> Variable:
