@@ -284,6 +284,7 @@ class DistributedEmbedding(keras.layers.Layer):
       As `tfembed.TPUEmbedding`.
     """
 
+    _shared: _Shared
     _trap: _TrapWeight
     _tables: LayerTables
     table_files: TableFiles
@@ -580,7 +581,7 @@ class DistributedEmbedding(keras.layers.Layer):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Shared:
-    """What layers of the same tables have in common.
+    """The tables of one layer or of several, and how the tables train.
 
     Attributes:
       embedding: the tables.
