@@ -23,6 +23,7 @@ import tensorflow as tf
 import tfembed
 import tfembed.dynamic_embedding as de
 from tfembed import errors
+from tfembed.keras.layers import DistributedEmbedding, Embedding
 
 FAMILIES = ("distributed", "dynamic")
 IDS = {"user": np.arange(16), "item": np.arange(16) * 7 % 16}
@@ -40,13 +41,18 @@ def rows_of(family, ids):
             )
             for name, size in sizes.items()
         }
-        layer = tfembed.keras.layers.DistributedEmbedding(
+        layer = DistributedEmbedding(
             features, tfembed.SGD(learning_rate=None), name="embedding"
         )
         return list(layer(ids).values())
     if family == "dynamic":
         return [
             de.keras.layers.Embedding(4, initializer=HALF, name=f"{name}s")(one)
+            for name, one in ids.items()
+        ]
+    if family == "single":
+        return [
+            Embedding(4, embeddings_initializer=HALF, name=f"{name}s")(one)
             for name, one in ids.items()
         ]
     return [keras.layers.Embedding(16, 4, HALF)(one) for one in ids.values()]
@@ -104,29 +110,22 @@ def early_stopping(model, folder):
     return model
 
 
-def best_weights(model, folder):
+def best_in_files(model, folder):
     judge = Judge(1.0, 3.0, 2.0, 0.0)
-    path = str(folder / "best.weights.h5")
-    keep = best(
-        keras.callbacks.ModelCheckpoint,
-        filepath=path,
-        save_weights_only=True,
-        save_best_only=True,
+    keep = functools.partial(
+        best, keras.callbacks.ModelCheckpoint, save_best_only=True
     )
-    fit(model, judge, keep, epochs=4)
-    model.load_weights(path)
+    weights, whole = folder / "best.weights.h5", folder / "best.keras"
+    fit(
+        model,
+        judge,
+        keep(filepath=str(weights), save_weights_only=True),
+        keep(filepath=str(whole)),
+        epochs=4,
+    )
+    model.load_weights(weights)
     np.testing.assert_array_equal(numbers(model), judge.given[1])
-    return model
-
-
-def best_model(model, folder):
-    judge = Judge(1.0, 3.0, 2.0, 0.0)
-    path = str(folder / "best.keras")
-    keep = best(
-        keras.callbacks.ModelCheckpoint, filepath=path, save_best_only=True
-    )
-    fit(model, judge, keep, epochs=4)
-    return keras.saving.load_model(path)
+    return keras.saving.load_model(whole)
 
 
 def weights_set_again(model, folder):
@@ -218,8 +217,7 @@ def ended_by_nan(model, folder):
 
 AS_DENSE = {
     "EarlyStopping": early_stopping,
-    "ModelCheckpoint of the best weights": best_weights,
-    "ModelCheckpoint of the best model": best_model,
+    "ModelCheckpoint": best_in_files,
     "set_weights": weights_set_again,
     "clone_model": cloned,
     "BackupAndRestore": backed_up,
@@ -245,14 +243,44 @@ def made(row, family, folder):
     return numbers(AS_DENSE[row](model, pathlib.Path(folder)))
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("row", AS_DENSE)
+# The layer for one feature has a table of `dynamic_embedding`.
+CELLS = [(row, family) for row in AS_DENSE for family in FAMILIES]
+CELLS += [
+    (row, "single")
+    for row in ("EarlyStopping", "clone_model", "LearningRateScheduler")
+]
+
+
+@pytest.mark.parametrize(("row", "family"), CELLS)
 def test_tables_fare_as_dense_weights_do(row, family, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", message="__array__ implementation")
         found = made(row, family, tmp_path)
     np.testing.assert_allclose(found, dense(row), 1e-5, 1e-6)
+
+
+def test_rows_have_no_moving_averages_and_a_warning_says_so():
+    model = model_of("distributed", keras.optimizers.SGD(0.1, use_ema=True))
+    swap = keras.callbacks.SwapEMAWeights()
+    match = r"\['items', 'users'\].*moving averages"
+    with pytest.warns(UserWarning, match=match) as told:
+        fit(model, swap, validation_data=(IDS, LABELS))
+    said = [one for one in told if "moving averages" in str(one.message)]
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize("family", ["dynamic", "single"])
+def test_tables_of_dynamic_embedding_refuse_moving_averages(family):
+    with pytest.raises(errors.UnsupportedError, match="use_ema=True"):
+        fit(model_of(family, keras.optimizers.SGD(0.1, use_ema=True)))
+
+
+@pytest.mark.parametrize("family", ["distributed", "dynamic", "single"])
+def test_a_step_that_xla_does_not_compile_says_why(family):
+    model = model_of(family, jit_compile=True)
+    with pytest.warns(UserWarning, match="tables in host memory"):
+        model.train_on_batch(IDS, LABELS)
 
 
 @pytest.fixture
@@ -331,7 +359,7 @@ def distributed(rule, names=("users", "items"), size=4):
         tfembed.TableConfig(16, size, name=names[0]),
         tfembed.TableConfig(None, size, name=names[1]),
     ]
-    layer = tfembed.keras.layers.DistributedEmbedding(
+    layer = DistributedEmbedding(
         [tfembed.FeatureConfig(table) for table in tables], rule
     )
     with tf.GradientTape() as tape:
