@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ import tensorflow as tf
 import tfembed
 from keras_layers.test_callbacks import IDS, LABELS, fit
 from tfembed import errors
-from tfembed.keras.layers import DistributedEmbedding
+from tfembed.keras.layers import DistributedEmbedding, Embedding
 
 HALVES = keras.optimizers.schedules.ExponentialDecay(0.5, 1, 0.5)
 KINDS = {
@@ -142,6 +144,20 @@ def test_tables_with_a_rate_of_their_own_say_so_where_a_program_sets_it():
     model.optimizer.learning_rate = 0.01
     with pytest.warns(UserWarning, match=r"\['items', 'users'\].*program"):
         fit(model, epochs=2)
+
+
+@pytest.mark.parametrize("eagerly", [False, True])
+def test_a_layer_with_an_optimizer_of_its_own_says_so_too(eagerly):
+    ids = keras.Input((), dtype="int64")
+    rows = Embedding(4, optimizer=tfembed.SGD(0.1), name="users")(ids)
+    model = keras.Model(ids, keras.layers.Dense(1)(rows))
+    model.compile(keras.optimizers.SGD(0.1), "mse", run_eagerly=eagerly)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="Tables")
+        model.train_on_batch(IDS["user"], LABELS)
+    model.optimizer.learning_rate = 0.01
+    with pytest.warns(UserWarning, match="users.*stay: The program has"):
+        model.train_on_batch(IDS["user"], LABELS)
 
 
 @pytest.mark.parametrize(

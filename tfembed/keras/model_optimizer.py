@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 import weakref
 from typing import Any
@@ -17,7 +18,7 @@ from tfembed.dynamic_embedding.keras.private import (
 from tfembed.embedding.steps.table_rates import TableRates
 from tfembed.optimizers.interface import variable_of
 
-__all__ = ["ModelOptimizer"]
+__all__ = ["ModelOptimizer", "OwnRates"]
 
 # Options by which a Keras optimizer treats weights, and what tables do instead.
 _LEFT_OUT = {
@@ -31,6 +32,23 @@ _SETTERS = (
 )
 
 
+@dataclasses.dataclass(frozen=True)
+class OwnRates:
+    """Tables that all have optimizers of their own.
+
+    Attributes:
+      own: the names of the tables.
+    """
+
+    own: tuple[str, ...]
+    following: tuple[str, ...] = ()
+
+    @property
+    def trained(self) -> tuple[str, ...]:
+        """The names of the tables."""
+        return self.own
+
+
 class ModelOptimizer:
     """The optimizer of the model whose step calls a layer.
 
@@ -42,10 +60,11 @@ class ModelOptimizer:
       rates: of the layer's tables.
     """
 
-    def __init__(self, layer: str, rates: TableRates) -> None:
+    def __init__(self, layer: str, rates: TableRates | OwnRates) -> None:
         self._layer = layer
         self._rates = rates
         self._of_step: Any = lambda: None
+        self._first: float | None = None  # Its rate when it was found out.
         self._told: set[str] = set()
 
     def note_call(self) -> None:
@@ -53,16 +72,18 @@ class ModelOptimizer:
 
         A function has what it needs of it from its trace.
         """
-        if not ops.tape_records():
-            return
-        model = model_stepping()
-        optimizer = getattr(model, "optimizer", None)
-        if optimizer is None or optimizer is self._of_step():
-            if optimizer is not None and not tf.executing_eagerly():
-                self._watch(optimizer)
-            return
-        self._of_step = weakref.ref(optimizer)
-        self._check_options(optimizer)
+        optimizer = None
+        if ops.tape_records():
+            optimizer = getattr(model_stepping(), "optimizer", None)
+        if optimizer is not None:
+            self.note(optimizer)
+
+    def note(self, optimizer: Any) -> None:
+        """Takes an optimizer of Keras, which takes a step, for the model's."""
+        if optimizer is not self._of_step():
+            self._of_step = weakref.ref(optimizer)
+            self._first = None
+            self._check_options(optimizer)
         self._watch(optimizer)
 
     def learning_rate(self) -> tf.Tensor:
@@ -104,15 +125,16 @@ class ModelOptimizer:
         if setters:
             self._tell_of_rate(type(setters[0]).__name__ + " sets")
             return
-        with tf.init_scope():
-            first = float(tf.convert_to_tensor(variable))
+        if self._first is None:
+            with tf.init_scope():
+                self._first = float(tf.convert_to_tensor(variable))
 
         def tell() -> tf.Tensor:
             return tf.numpy_function(self._tell_of_change, [], tf.int64)
 
         # Nobody calls Python in later steps of a function.
         tf.cond(
-            tf.equal(tf.cast(variable, tf.float32), first),
+            tf.equal(tf.cast(variable, tf.float32), self._first),
             lambda: tf.constant(0, tf.int64),
             tell,
         )

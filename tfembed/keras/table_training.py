@@ -14,6 +14,7 @@ from tfembed.dynamic_embedding.keras.private import (
 from tfembed.dynamic_embedding.keras.table_variable import ScaledSlices
 from tfembed.dynamic_embedding.training.optimizer import TableOptimizer
 from tfembed.dynamic_embedding.variables.variable import Variable
+from tfembed.keras.model_optimizer import ModelOptimizer, OwnRates
 
 __all__ = ["TableTraining"]
 
@@ -39,6 +40,8 @@ class TableTraining:
     def __init__(self, params: Variable, optimizer: Any = None) -> None:
         self._params = params
         self.own = None if optimizer is None else TableOptimizer(optimizer)
+        layer = params.name.removesuffix("-parameter")
+        self._model = ModelOptimizer(layer, OwnRates((params.name,)))
         # The last optimizer of a step, and what moves tables as it would.
         self._followed: tuple[Any, TableOptimizer] | None = None
 
@@ -56,6 +59,8 @@ class TableTraining:
             scale = tf.convert_to_tensor(scaler.dynamic_scale)
             gradient = tf.IndexedSlices(gradient.values / scale, gradient.keys)
         if self.own is not None:
+            if (optimizer := optimizer_stepping()) is not None:
+                self._model.note(optimizer)
             self.own.apply_gradients([(gradient, self._params)])
             return
         optimizer = optimizer_stepping()
