@@ -14,6 +14,7 @@ from tfembed.inspection.saved_tables import open_saved
 from tfembed.inspection.table_health import (
     TableHealth,
     as_key,
+    largest,
     quantiles,
     spread_rows,
 )
@@ -125,7 +126,7 @@ def _health(
             "age_unit": unit,
             "worth_sample": worth,
         }
-    best = np.argsort(-worth, kind="stable")[:hottest]
+    best = largest(worth, hottest)
     return TableHealth(
         name=table.name,
         kind="saved table",

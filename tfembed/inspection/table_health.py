@@ -22,6 +22,7 @@ __all__ = [
     "gather_rows",
     "health_of_table",
     "hottest_rows",
+    "largest",
     "spread_rows",
 ]
 
@@ -274,6 +275,16 @@ def quantiles(numbers: Any) -> dict[str, float]:
     return dict(zip(QUANTILES, at.tolist(), strict=True))
 
 
+def largest(numbers: Any, most: int) -> Any:
+    """The places of the largest numbers, those first; the order is stable."""
+    if len(numbers) > most > 0:
+        bound = np.partition(numbers, -most)[-most]
+        places = np.flatnonzero(numbers >= bound)
+    else:
+        places = np.arange(len(numbers))
+    return places[np.argsort(-numbers[places], kind="stable")[:most]]
+
+
 def as_key(key: Any) -> Any:
     """A key as JSON has it: an int or a str."""
     if isinstance(key, bytes):
@@ -410,7 +421,7 @@ def _hottest(
         by = "touches"
     elif isinstance(table.eviction, LeastRecent):
         by = f"{table.eviction.clock} since touched"
-    best = np.argsort(-worth, kind="stable")[:most]
+    best = largest(worth, most)
     return {
         "hottest": tuple((as_key(keys[i]), abs(float(worth[i]))) for i in best),
         "hottest_by": by if len(best) else None,
@@ -424,7 +435,7 @@ def _of_variable(found: FoundTable, sample: int, hottest: int) -> TableHealth:
     values = gather_rows(variable, chosen)
     norms = np.sqrt(np.sum(np.square(values, dtype=np.float64), 1))
     is_number = ~np.isnan(norms)
-    best = np.argsort(-np.where(is_number, norms, -1), kind="stable")[:hottest]
+    best = largest(np.where(is_number, norms, -1), hottest)
     itemsize = variable.dtype.size
     return TableHealth(
         name=found.name,
