@@ -141,8 +141,9 @@ def test_wrong_weights_are_refused(features, weights, error, text):
         _embedding().enqueue(features, weights)
 
 
-def test_another_batch_size_is_refused_and_the_first_goes_on():
+def test_another_batch_size_than_was_given_is_refused_and_the_first_goes_on():
     embedding = _embedding()
+    embedding.build(per_replica_batch_size=2)
     embedding.enqueue(_dense(1, 2))
     with pytest.raises(errors.ArgumentError, match="Inconsistent.*clicks"):
         embedding.enqueue(_dense(1, 2, 3))
