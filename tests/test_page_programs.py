@@ -30,7 +30,8 @@ RUNS_BEFORE = {"tfrs.md"}
 
 def _blocks(page: str, language: str) -> list[str]:
     text = (DOCS / page).read_text()
-    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.M)
+    return [block for name, block in blocks if name == language]
 
 
 def _run(program: str, page: str) -> str:
@@ -55,9 +56,11 @@ def _own_folder(tmp_path, monkeypatch):
 def test_the_programs_of_a_page_run(page):
     blocks = _blocks(page, "python")
 
-    _run("\n".join(blocks), page)
+    said = _run("\n".join(blocks), page)
 
     assert blocks or page == "tasks/scale_out.md"
+    for shown in _blocks(page, ""):
+        assert shown in said
 
 
 def _versions(diff: str) -> tuple[str, str]:
