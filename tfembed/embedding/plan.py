@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import itertools
 import threading
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -14,7 +15,7 @@ import tensorflow as tf
 from tfembed import errors, optimizers
 from tfembed.config.table_config import check_table_options
 from tfembed.embedding.features.input_values import (
-    are_tensors,
+    TENSORS,
     as_ids,
     as_weights,
     with_tensors,
@@ -111,7 +112,7 @@ class EmbeddingPlan:
             pass  # A list of ids is a structure to TensorFlow.
         else:
             flat: list[Any] = tf.nest.flatten(values)
-            if are_tensors(flat):
+            if all(map(isinstance, flat, itertools.repeat(TENSORS))):
                 return flat
         convert = as_ids if what == "features" else as_weights
         return self.flatten(

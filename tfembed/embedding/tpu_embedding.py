@@ -512,7 +512,7 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
         shares = replica_shares(
             self._plan, self._replicas, features, weights, device
         )
-        shapes = self._shapes_of(shares)
+        shapes, is_other_size = self._shapes_of(shares)
         of_replicas = [share.replica for share in shares]
         batches = []
         for places in self._places:
@@ -521,20 +521,22 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
         form = self._forms.place_of(name, engine.form_of(batches))
         step = self._forms.step(name, form)
         engine.enqueue(step, batches)
-        if self._shapes.are_defined and shapes.shapes != self._shapes.shapes:
+        if is_other_size:
             self._other_shapes[step] = shapes
         else:
             self._shapes = shapes
         return list(dict.fromkeys(of_replicas)), form
 
-    def _shapes_of(self, shares: Sequence[ReplicaShare]) -> OutputShapes:
-        """The shapes of a batch: the known ones, or those of another size."""
+    def _shapes_of(
+        self, shares: Sequence[ReplicaShare]
+    ) -> tuple[OutputShapes, bool]:
+        """The shapes of a batch, and whether it has another size than known."""
         shapes = self._shapes
         other: OutputShapes | None = None
         try:
             for share in shares:
                 shapes = shapes.with_values(share.values)
-            return shapes
+            return shapes, False
         except errors.ArgumentError as error:
             if not self._shapes.are_defined:
                 raise
@@ -552,7 +554,7 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
                 other = other.with_values(share.values)
         except errors.ArgumentError as error:
             raise errors.ArgumentError(f"{error}. {WAYS_OUT}") from None
-        return other
+        return other, True
 
     def _replica_shapes(self, step: StepName) -> OutputShapes:
         """The activations' shapes on a replica; enqueue sees a core's part."""
@@ -589,10 +591,8 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
             self._replicas.merge(update, [step, *checked])
 
         def update(per_replica: Any) -> None:
-            engine.apply_gradients(
-                [name for name, *_ in per_replica],
-                [gradients for _, *gradients in per_replica],
-            )
+            steps, *by_feature = zip(*per_replica)
+            engine.apply_gradients(steps, list(zip(*by_feature)))
             if self._has_schedules:
                 self._rates.advance(engine.resources)
 

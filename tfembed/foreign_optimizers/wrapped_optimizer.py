@@ -160,9 +160,11 @@ class WrappedDescription(WrappedOptimizer):
 
         Limits of elements are the rule's own.
         """
-        return GradientClipping.of(
-            clipnorm=self._opt.clipnorm,
-            global_clipnorm=self._opt.global_clipnorm,
+        opt = self._opt
+        if opt.clipnorm is None and opt.global_clipnorm is None:
+            return None
+        return GradientClipping(
+            clipnorm=opt.clipnorm, global_clipnorm=opt.global_clipnorm
         )
 
     def learning_rate(self) -> tf.Tensor:

@@ -10,9 +10,10 @@ import tensorflow as tf
 
 from tfembed import errors
 
-__all__ = ["are_tensors", "as_ids", "as_weights", "with_tensors"]
+__all__ = ["TENSORS", "as_ids", "as_weights", "with_tensors"]
 
-_TENSORS = (
+# What needs neither `as_ids` nor `as_weights`.
+TENSORS = (
     tf.Tensor,
     tf.SparseTensor,
     tf.RaggedTensor,
@@ -22,11 +23,6 @@ _TENSORS = (
 
 # (value, feature's table, path) -> a tensor.
 Convert = Callable[[Any, Any, str], Any]
-
-
-def are_tensors(values: Sequence[Any]) -> bool:
-    """Whether no value needs `as_ids` or `as_weights`."""
-    return all(isinstance(value, _TENSORS) for value in values)
 
 
 def with_tensors(
@@ -123,7 +119,7 @@ def _narrow(array: np.ndarray[Any, Any], wanted: tf.DType) -> Any:
 def _converted(
     value: Any, make: Callable[[Any], tf.Tensor], what: str, wanted: str
 ) -> Any:
-    if isinstance(value, _TENSORS):
+    if isinstance(value, TENSORS):
         return value
     if isinstance(value, tf.Variable):
         return value.read_value()

@@ -70,7 +70,7 @@ class OutputShapes:
     @property
     def are_defined(self) -> bool:
         """Whether all of them are known."""
-        return all(shape.is_fully_defined() for shape in self.shapes)
+        return all(map(tf.TensorShape.is_fully_defined, self.shapes))
 
     def check_defined(self) -> None:
         """Raises where a TPU's embedding engine could not be set up yet.
