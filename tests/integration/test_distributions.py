@@ -17,6 +17,12 @@ import tensorflow as tf
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = pathlib.Path(__file__).parent / "programs" / "lookup.py"
+SAVING = """
+import tensorflow as tf, tfembed
+users = tfembed.HashTable(2, name="users")
+users.upsert([42], [[0.5, 0.25]])
+tf.train.Checkpoint(users=users).save("saved/model")
+"""
 MINOR = ".".join(tf.__version__.split(".")[:2])
 
 pytestmark = pytest.mark.slow
@@ -136,6 +142,14 @@ def test_an_installed_wheel_looks_up_rows_outside_the_checkout(
     said = _run(environment, "-I", PROGRAM, cwd=tmp_path).stdout
 
     assert str(environment.parents[1] / "lib") in said
+    _run(environment, "-I", "-c", SAVING, cwd=tmp_path)
+    shown = _run(
+        *(environment.parent / "tfembed", "inspect", "saved"),
+        *("--table", "users", "--key", "42"),
+        cwd=tmp_path,
+    ).stdout
+    assert "users: key 42" in shown
+    assert "0.5  0.25" in shown
 
 
 def test_an_sdist_builds_and_looks_up_rows(environment, tmp_path):
