@@ -11,8 +11,8 @@ BAZEL := $(PY) build_tools/bazel.py
 CXX_FILES = $(shell git ls-files '*.cc' '*.h' '*.inc')
 export TF KERAS DATA
 
-.PHONY: help setup demo test test-python test-full lint format wheel sdist docs bench \
-  bench-engines bench-estimator bench-lookup bench-table fuzz soak \
+.PHONY: help setup demo test test-python test-full lint format wheel sdist docs \
+  notebooks bench bench-engines bench-estimator bench-lookup bench-table fuzz soak \
   soak-memory tpu-proof clean
 
 help:
@@ -23,6 +23,7 @@ help:
 	@echo 'make lint | format             check | apply the style'
 	@echo 'make wheel | sdist             what PyPI takes, in dist/'
 	@echo 'make docs [ARGS=serve]          the site of docs/, in build/site'
+	@echo 'make notebooks                 executes docs/notebooks, keeps the outputs'
 	@echo 'make bench                     speed beside stock TensorFlow'
 	@echo 'make bench-lookup              lookups, training steps beside peers; judges'
 	@echo 'make bench-engines             one step by each engine; judges'
@@ -74,6 +75,9 @@ sdist: setup
 
 docs:
 	scripts/docs $(ARGS)
+
+notebooks: setup
+	$(PY) build_tools/notebooks.py $(ARGS)
 
 bench: setup
 	$(PY) -m benchmarks $(ARGS)
