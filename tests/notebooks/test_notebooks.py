@@ -49,8 +49,12 @@ def _warnings(notebook) -> list[str]:
     ]
 
 
-def test_there_are_five_notebooks():
-    assert len(NOTEBOOKS) == 5
+def test_the_sites_menu_has_five_notebooks():
+    menu = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2]
+    named = re.findall(r"notebooks/(\w+)\.ipynb", menu)
+
+    assert named == [path.stem for path in NOTEBOOKS]
+    assert len(named) == 5
 
 
 @pytest.mark.slow
