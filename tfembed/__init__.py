@@ -130,3 +130,9 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_MODULES, *_NAMES})
+
+
+# Keras finds the layers of a saved model once they are registered. TensorFlow
+# has imported Keras 3 by itself, unless TF_USE_LEGACY_KERAS is set.
+if "keras" in _sys.modules:
+    _importlib.import_module("tfembed.keras")

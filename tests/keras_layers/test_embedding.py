@@ -275,6 +275,17 @@ def test_a_global_norm_names_the_optimizer_that_can_take_it():
         losses(two_towers(users, users), optimizer)
 
 
+@pytest.mark.parametrize("own", [None, "adagrad"])
+def test_gradients_that_keras_would_accumulate_are_refused(own):
+    model = keras.Sequential(
+        [keras.Input((), dtype="string"), Embedding(WIDTH, optimizer=own)]
+    )
+    model.compile(keras.optimizers.Adam(gradient_accumulation_steps=2), "mse")
+
+    with pytest.raises(errors.UnsupportedError, match="steps=2.*several batch"):
+        model.fit(NAMES, tf.zeros([len(NAMES), WIDTH]), verbose=0)
+
+
 def test_an_exported_model_serves_strings(tmp_path):
     model = names_model()
     model.fit(NAMES, TARGETS, verbose=0)

@@ -151,8 +151,29 @@ def test_an_exported_model_serves_and_brings_no_update(vocabulary, tmp_path):
     assert "Tfembed>GroupedUpdate" not in ops
 
 
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda: tfembed.keras.layers.Embedding(2, key_dtype="int64"),
+        lambda: DistributedEmbedding(
+            tfembed.FeatureConfig(tfembed.TableConfig(None, 2, name="users")),
+            tfembed.SGD(0.1),
+        ),
+    ],
+    ids=["Embedding", "DistributedEmbedding"],
+)
+def test_the_legacy_form_of_whole_models_says_that_it_has_no_rows(
+    layer, tmp_path
+):
+    ids = keras.Input((), dtype="int64")
+    model = keras.Model(ids, keras.layers.Dense(1)(layer()(ids)))
+
+    with pytest.warns(UserWarning, match=r"rows behind .* not in this file"):
+        model.save(tmp_path / "model.h5")
+
+
 @pytest.mark.slow
-def test_a_saved_model_is_loaded_in_another_process(tmp_path):
+def test_a_saved_model_is_loaded_where_tfembed_is_imported(tmp_path):
     model, data, _ = _fitted(None)
     path = tmp_path / "model.keras"
     model.save(path)
@@ -161,7 +182,7 @@ def test_a_saved_model_is_loaded_in_another_process(tmp_path):
         """
         import sys
         import keras, numpy as np
-        import tfembed.keras
+        import tfembed
         model = keras.saving.load_model(sys.argv[1])
         data = dict(np.load(sys.argv[2]))
         print(float(model.predict(data, verbose=0).sum()))

@@ -144,7 +144,9 @@ class SavedTables(Mapping[str, SavedTable]):
             for column in table.columns.values()
             for part in column.parts
         ]
-        return max((file.modified for file in files), default=0.0)
+        if not files:
+            return pathlib.Path(self.path).stat().st_mtime
+        return max(file.modified for file in files)
 
     @property
     def step(self) -> int | None:

@@ -6,9 +6,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed import errors
+from tfembed import errors, ops
 from tfembed.dynamic_embedding.keras.private import (
     loss_scaler_stepping,
+    model_stepping,
     optimizer_stepping,
 )
 from tfembed.dynamic_embedding.keras.table_variable import ScaledSlices
@@ -71,6 +72,18 @@ class TableTraining:
                 "apply_gradients`, or give the layer an `optimizer` of its own."
             )
         self._follower(optimizer).move_tables([(gradient, self._params)])
+
+    def check_step(self) -> None:
+        """Refuses what Keras would do to gradients before they come here.
+
+        Raises:
+          tfembed.errors.UnsupportedError: the optimizer of the model that takes
+            a step accumulates gradients.
+        """
+        if ops.tape_records():
+            optimizer = getattr(model_stepping(), "optimizer", None)
+            if getattr(optimizer, "gradient_accumulation_steps", None):
+                TableOptimizer(optimizer)  # Says what to do instead.
 
     def _follower(self, optimizer: Any) -> TableOptimizer:
         """Returns the mover of tables that steps as `optimizer` does."""

@@ -28,6 +28,7 @@ __all__ = [
     "models_running",
     "optimizer_stepping",
     "shared_objects",
+    "writing_legacy_h5",
 ]
 
 # By entry, the public means that would end it.
@@ -44,6 +45,7 @@ ENDED_BY = {
     "models_running": "a public way to ask which model takes a step",
     "optimizer_stepping": "a public way to ask which optimizer takes a step",
     "shared_objects": "a public way to share objects of a model that is loaded",
+    "writing_legacy_h5": "a hook of layers by which the legacy form saves them",
 }
 
 
@@ -145,3 +147,11 @@ def disable_jit(model: Any) -> None:
     """Has the steps of a model, where XLA would compile them, not compiled."""
     if getattr(model, "_jit_compile", False):
         model.jit_compile = False
+
+
+def writing_legacy_h5() -> bool:
+    """Whether Keras writes a whole model in its legacy HDF5 form."""
+    return any(
+        frame.f_code.co_name == "save_model_to_hdf5"
+        for frame in running_frames()
+    )

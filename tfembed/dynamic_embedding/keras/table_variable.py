@@ -12,7 +12,10 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.dynamic_embedding.keras import kept_rows
-from tfembed.dynamic_embedding.keras.private import model_stepping
+from tfembed.dynamic_embedding.keras.private import (
+    model_stepping,
+    writing_legacy_h5,
+)
 from tfembed.dynamic_embedding.lookups.gradient_source import (
     TableSource,
     WatchedTable,
@@ -35,6 +38,18 @@ class SourceWeight(keras.Variable, TableSource):
     def dtype(self) -> str:
         """The weight's dtype, as Keras names it."""
         return _Dtype(super().dtype)
+
+    def __array__(self, *arguments: Any, **options: Any) -> Any:
+        """Keras' array. A warning tells a legacy ".h5" file, which asks for it."""
+        if writing_legacy_h5():
+            warnings.warn(
+                f"The rows behind the weight '{self.path}' are not in this file: "
+                "the legacy form of whole models, a name that ends in '.h5', has "
+                "the arrays of Keras' weights alone. Save to a name that ends in "
+                "'.keras', or weights to one that ends in '.weights.h5'.",
+                stacklevel=2,
+            )
+        return super().__array__(*arguments, **options)
 
     def _gather_saveables_for_checkpoint(self) -> Any:
         """Refuses Savers of eager mode, which would leave the rows out."""

@@ -174,6 +174,7 @@ class Embedding(keras.layers.Layer):
 
     def call(self, inputs: Any) -> Any:
         """The rows of `inputs`, a tensor of any shape or a tf.RaggedTensor."""
+        self._held.training.check_step()
         if not self.mask_zero:
             return self._table_layer(inputs)
         if isinstance(inputs, tf.RaggedTensor):
@@ -396,16 +397,15 @@ class _HeldTable:
         self.key = uuid.uuid4().hex
         self.layer: Any = None
         self._name = name
-        self._training: TableTraining | None = None
+        self.training: Any = None  # A TableTraining, once there is a table.
 
     @property
     def own_steps(self) -> Any:
         """The variable that counts the steps of a description; None of others."""
         is_described = isinstance(self.options.optimizer, optimizers.Optimizer)
-        if self._training is None or not is_described:
+        if self.training is None or not is_described:
             return None
-        assert self._training.own is not None
-        return self._training.own.iterations
+        return self.training.own.iterations
 
     def made(self, holder: Embedding, key_dtype: Any) -> Any:
         """The layer, which the first holder that asks for it makes."""
@@ -427,7 +427,7 @@ class _HeldTable:
                     dtype=holder.dtype_policy,
                     trainable=holder.trainable,
                 )
-            self._training = TableTraining(layer.params, options.optimizer)
-            layer.train_by(self._training)
+            self.training = TableTraining(layer.params, options.optimizer)
+            layer.train_by(self.training)
             self.layer = layer
         return self.layer
