@@ -98,7 +98,10 @@ def test_the_wheel_holds_the_package_alone(wheel):
     names = zipfile.ZipFile(wheel).namelist()
 
     assert "tfembed/ops/_tfembed_ops.so" in names
-    assert {name.split("/")[0].split("-")[0] for name in names} == {"tfembed"}
+    assert {name.split("/")[0].split("-")[0] for name in names} == {
+        "tfembed",
+        "tfembed_command.py",
+    }
     assert not any("libtensorflow" in name for name in names)
 
 
