@@ -144,7 +144,7 @@ def test_policies_come_back_with_a_checkpoint(tmp_path):
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"admission": 3}, TypeError, "`admission` must be of Admission"),
+        ({"admission": "3"}, TypeError, "`admission` must be of Admission"),
         ({"eviction": "lru"}, TypeError, "`eviction`"),
         ({"expiry": policies.Expiry(1, every=1)}, ValueError, "`expiry`"),
         ({"max_size": 5}, ValueError, "needs an `eviction` policy"),
