@@ -30,7 +30,7 @@ except ImportError:
 ROOT = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "build_tools"))
 import bazel  # noqa: E402  (found through the line above)
-import find_tensorflow as finder  # noqa: E402
+import find_tensorflow as finder  # noqa: E402  (through that line, too)
 
 VERSION = "0.1.0"
 HOME = "https://github.com/tfembed/tfembed"

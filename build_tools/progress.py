@@ -7,6 +7,7 @@ minutes sees why, lines go to the terminal too, where there is one.
 from __future__ import annotations
 
 import os
+import pathlib
 import re
 import subprocess
 import sys
@@ -69,7 +70,7 @@ def _streams() -> Iterator[TextIO]:
     if sys.stdout.isatty():
         return
     try:
-        with open("/dev/tty", "w") as terminal:  # noqa: PTH123
+        with pathlib.Path("/dev/tty").open("w") as terminal:
             yield terminal
     except OSError:
         return

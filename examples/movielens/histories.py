@@ -1,4 +1,4 @@
-"""What each user watched before each item, and what came next."""
+"""Samples of what a user watched before an item."""
 
 from __future__ import annotations
 

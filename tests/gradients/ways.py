@@ -441,45 +441,35 @@ def inside_cond(table):
     tf.cond(tf.size(ids()) > 2, step, lambda: 0)
 
 
-@way("tape around tf.while_loop")
-def while_loop(table):
+def _twice_in_a_loop(look_up):
+    """Returns the lookup whose rows two rounds of a loop add up."""
+
     def found(ids):
         def body(i, total):
-            return i + 1, total + table.look_up(ids)
+            return i + 1, total + look_up(ids)
 
         start = (0, tf.zeros([4, DIM]))
         return tf.while_loop(lambda i, _: i < 2, body, start)[1]
 
-    plainly(table, found)
+    return found
+
+
+@way("tape around tf.while_loop")
+def while_loop(table):
+    plainly(table, _twice_in_a_loop(table.look_up))
 
 
 @way("tape around tf.while_loop that calls a tf.function")
 def while_loop_function(table):
     look_up = tf.function(table.look_up)
-
-    def found(ids):
-        def body(i, total):
-            return i + 1, total + look_up(ids)
-
-        start = (0, tf.zeros([4, DIM]))
-        return tf.while_loop(lambda i, _: i < 2, body, start)[1]
-
-    plainly(table, found)
+    plainly(table, _twice_in_a_loop(look_up))
 
 
 @way("tape around tf.while_loop that calls a tf.function differentiated before")
 def while_loop_function_again(table):
     look_up = tf.function(table.look_up)
-
-    def found(ids):
-        def body(i, total):
-            return i + 1, total + look_up(ids)
-
-        start = (0, tf.zeros([4, DIM]))
-        return tf.while_loop(lambda i, _: i < 2, body, start)[1]
-
     plainly(table, look_up)
-    plainly(table, found)
+    plainly(table, _twice_in_a_loop(look_up))
 
 
 @way("tape inside of tf.while_loop")

@@ -14,14 +14,14 @@ import tfembed
 
 @dataclasses.dataclass(frozen=True)
 class Content:
-    """What a table held when it was saved: rows, and slots by name, by key."""
+    """A table's content when it was saved: rows, and slots by name, by key."""
 
     rows: dict[Any, np.ndarray]
     slots: dict[str, dict[Any, np.ndarray]]
 
 
 def content_of(table: tfembed.HashTable) -> Content:
-    """What a hash table holds, by the table itself."""
+    """Returns the content of a hash table, by the table itself."""
     keys, rows, *slots = (c.numpy() for c in table.export_columns())
     keys = keys.tolist()
     by_key = [dict(zip(keys, column, strict=True)) for column in (rows, *slots)]

@@ -16,7 +16,7 @@ COMMANDS = re.findall(r"```\n\$ tfembed (.*)\n((?:.*\n)*?)```\n", PAGE)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Where the page's first program has run."""
+    """Returns the folder in which the page's first program has run."""
     folder = tmp_path_factory.mktemp("page")
     first, *_ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     with pytest.MonkeyPatch.context() as patch:

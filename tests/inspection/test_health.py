@@ -1,4 +1,4 @@
-"""What `tfembed.health` says of tables, against what is known of them."""
+"""`tfembed.health` tells of tables what is known of them."""
 
 from __future__ import annotations
 

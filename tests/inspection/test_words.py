@@ -1,4 +1,4 @@
-"""What `repr` says of tables, and of what holds them, in a line."""
+"""`repr` describes tables, and what holds them, in a line."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ import tensorflow as tf
 
 from tfembed import checks
 from tfembed.errors import ArgumentError, DataError, UnsupportedError
+from tfembed.optional_packages import optional
 
 __all__ = ["Bag", "csv", "parquet", "tfrecord"]
 
@@ -116,7 +117,8 @@ def parquet(
       DataError: no such file, a column that a file does not have, or one whose
         values do not have the dtype that is asked for.
     """
-    reader = _optional("pyarrow.parquet", "Parquet files", "pyarrow")
+    optional("pyarrow", "tfembed.data.parquet")
+    reader = importlib.import_module("pyarrow.parquet")
     paths = _paths(files)
     kinds = _kinds(columns, label)
     batch_size = checks.integer(batch_size, "batch_size", least=1)
@@ -245,8 +247,7 @@ def _paths(files: Files) -> list[str]:
         try:
             found = sorted(tf.io.gfile.glob(pattern))
         except tf.errors.UnimplementedError:
-            # tensorflow-io registers the file systems that it has.
-            _optional("tensorflow_io", f"{pattern!r}", "tensorflow-io")
+            _register_file_systems(pattern)
             found = sorted(tf.io.gfile.glob(pattern))
         if not found:
             what = (
@@ -259,15 +260,15 @@ def _paths(files: Files) -> list[str]:
     return paths
 
 
-def _optional(module: str, what: str, package: str) -> Any:
+def _register_file_systems(pattern: str) -> None:
+    """Imports tensorflow-io, which registers the file systems that it has."""
     try:
-        return importlib.import_module(module)
-    except Exception as error:  # tensorflow-io fails by TensorFlow's errors.
+        importlib.import_module("tensorflow_io")
+    except Exception as error:  # It also fails by TensorFlow's own errors.
         raise UnsupportedError(
-            f"{what} need {package}, which cannot be imported here "
+            f"{pattern!r} need tensorflow-io, which cannot be imported here "
             f"({type(error).__name__}: {error}). Install it, with a version "
-            "that fits your TensorFlow, or copy the files to a local folder "
-            "in another format."
+            "that fits your TensorFlow, or copy the files to a local folder."
         ) from error
 
 

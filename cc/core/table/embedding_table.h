@@ -241,8 +241,8 @@ class EmbeddingTable {
     std::vector<int64_t> keys;
     std::vector<double> norms;  // As SmallestNorm judges: -1 where one is NaN.
     std::vector<double> worth;  // By the table's own policy; empty without one.
-    // Whether the slots differ from those of a new row, where there are slots;
-    // else whether the value differs from the key's initial row.
+    // True for a row whose slots differ from those of a new row; in a table
+    // without slots, for one whose value differs from the key's initial row.
     std::vector<uint8_t> trained;
 
     int64_t size = 0;     // Keys of the table, at the moment of the survey.

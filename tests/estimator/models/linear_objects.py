@@ -54,14 +54,8 @@ def make(
     **options,
 ):
     """Makes an estimator; 0 replicas: use_tpu=False."""
-    config = tpu.RunConfig(
-        model_dir=str(folder),
-        tpu_config=tpu.TPUConfig(
-            iterations_per_loop=iterations,
-            num_shards=replicas or None,
-            **(tpu_config or {}),
-        ),
-        **(run_config or {}),
+    config = replica_model.config_of(
+        folder, replicas, iterations, tpu_config, run_config
     )
     return tpu.TPUEstimator(
         model=make_model,

@@ -95,7 +95,7 @@ def rows_of(model):
 
 
 def train_and_evaluate(folder, steps):
-    """What each task of a cluster runs."""
+    """Trains and evaluates, in each task of a cluster."""
     model = make(
         folder,
         save_checkpoints_steps=10,

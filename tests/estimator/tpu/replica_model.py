@@ -65,6 +65,19 @@ def model_fn(features, labels, mode, params):
     )
 
 
+def config_of(folder, replicas, iterations, tpu_config, run_config):
+    """Makes the RunConfig of `make`; 0 replicas: one without shards."""
+    return tpu.RunConfig(
+        model_dir=str(folder),
+        tpu_config=tpu.TPUConfig(
+            iterations_per_loop=iterations,
+            num_shards=replicas or None,
+            **(tpu_config or {}),
+        ),
+        **(run_config or {}),
+    )
+
+
 def make(
     folder,
     replicas=2,
@@ -77,15 +90,7 @@ def make(
     **options,
 ):
     """Makes an estimator; 0 replicas: use_tpu=False."""
-    config = tpu.RunConfig(
-        model_dir=str(folder),
-        tpu_config=tpu.TPUConfig(
-            iterations_per_loop=iterations,
-            num_shards=replicas or None,
-            **(tpu_config or {}),
-        ),
-        **(run_config or {}),
-    )
+    config = config_of(folder, replicas, iterations, tpu_config, run_config)
     sizes = {
         f"{mode}_batch_size": batch for mode in ("train", "eval", "predict")
     }

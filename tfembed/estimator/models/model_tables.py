@@ -137,6 +137,11 @@ def feature_configs(
     }
 
 
+def _rate_at(function: Any, global_step: Any) -> Any:
+    """Returns the rate of a step, as a function without arguments."""
+    return lambda: tf.cast(function(global_step), tf.float32)
+
+
 def _table(
     name: str, config: TableConfig, spec: EmbeddingConfigSpec, global_step: Any
 ) -> tfembed.TableConfig:
@@ -146,8 +151,7 @@ def _table(
         rule: Any = parameters.rule()
         rate: Any = config.learning_rate
         if config.learning_rate_fn is not None:
-            function = config.learning_rate_fn
-            rate = lambda: tf.cast(function(global_step), tf.float32)  # noqa: E731
+            rate = _rate_at(config.learning_rate_fn, global_step)
         if rate is not None:
             rule = dataclasses.replace(rule, learning_rate=rate)
         optimizer = rule
