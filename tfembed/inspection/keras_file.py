@@ -163,8 +163,12 @@ def _layer(
             )
         return files[name]
 
+    # A layer may leave its files to one that it holds, in a folder below its own.
+    owner = layer
+    while owner not in config and "/" in owner:
+        owner = owner.rpartition("/")[0]
     return LayerBundle(
-        layer, Bundle(files[f"{_ROWS}.index"], data), config.get(layer, {})
+        layer, Bundle(files[f"{_ROWS}.index"], data), config.get(owner, {})
     )
 
 
