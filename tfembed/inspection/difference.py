@@ -36,7 +36,7 @@ class Difference:
       come: keys that only the second has.
       kept: keys that both have.
       unchanged: rows among those kept that are the same.
-      some_gone, some_come: a few of these keys.
+      some_gone, some_come: the smallest of these keys.
       most_moved: (distance, key) of the rows that moved most, the largest first.
       moved: how many rows moved by so much, by the bins of `quantile`; None where
         rows cannot be compared.
@@ -197,7 +197,9 @@ def _part_chunks(
 
 
 def _name_some(named: list[Key], keys: Array, count: int) -> None:
-    named += keys[: count - len(named)].tolist()
+    if len(keys) > count:
+        keys = np.partition(keys, count - 1)[:count]
+    named[:] = sorted([*named, *keys.tolist()])[:count]
 
 
 def _add_moved(

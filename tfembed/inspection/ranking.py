@@ -56,7 +56,8 @@ def rank(table: SavedTable, order: str, count: int) -> list[RankedRow]:
       order: "norm": the largest first, before all those that are not finite;
         "recent": those that training or a write touched last; "frequent": most
         often.
-      count: how many.
+      count: how many. Of rows that are alike, those of the smallest keys, since
+        the order of keys in a file is another one each time.
 
     Raises:
       tfembed.errors.UnsupportedError: the table's counters do not tell.
@@ -76,11 +77,11 @@ def rank(table: SavedTable, order: str, count: int) -> list[RankedRow]:
         worth = scores if largest_first else -scores
         worth = np.where(np.isnan(worth), np.inf, worth)
         if len(best) == count:
-            at = np.flatnonzero(worth > best[-1][0])
+            at = np.flatnonzero(worth >= best[-1][0])
         else:
             at = np.arange(len(chunk))
         if len(at) > count:
-            at = at[np.argpartition(-worth[at], count - 1)[:count]]
+            at = _first(at, worth, chunk.keys, count)
         best += [
             (
                 float(worth[i]),
@@ -90,9 +91,19 @@ def rank(table: SavedTable, order: str, count: int) -> list[RankedRow]:
             )
             for i in at
         ]
-        best.sort(key=lambda one: -one[0])
+        best.sort(key=lambda one: (-one[0], one[1].key))
         del best[count:]
     return [row for _, row in best]
+
+
+def _first(at: Array, worth: Array, keys: Array, count: int) -> Array:
+    """The `count` places of `at` with the largest worth, then smallest keys."""
+    least = np.partition(worth[at], -count)[-count]
+    above = at[worth[at] > least]
+    alike = at[worth[at] == least]
+    missing = count - len(above)
+    smallest = np.argpartition(keys[alike], missing - 1)[:missing]
+    return np.concatenate([above, alike[smallest]])
 
 
 def _scores(chunk: Chunk, order: str) -> Array:
