@@ -55,7 +55,9 @@ class SourceWeight(keras.Variable, TableSource):
         """Refuses Savers of eager mode, which would leave the rows out."""
         if tf.executing_eagerly() and private.asked_by_saver():
             raise not_in_savers(f"the tables behind the weight '{self.path}'")
-        return super()._gather_saveables_for_checkpoint()
+        # Under the key of a variable, by which a SavedModel that was loaded and
+        # saved again looks for it. The base's answer has another key.
+        return {"VARIABLE_VALUE": self.value}
 
 
 class _Dtype(str):
