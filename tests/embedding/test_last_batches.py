@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import tfembed
 from embedding import counting
+from embedding.marks import NEEDS_XLA
 from tfembed import errors
 
 IDS = [0, 1, 1, 2, 2, 2, 3, 3, 3, 3]
@@ -152,7 +153,13 @@ def _built(embedding):
     return embedding
 
 
-@pytest.mark.parametrize("make", GIVEN.values(), ids=GIVEN)
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(make, id=name, marks=[NEEDS_XLA] if name == "xla" else [])
+        for name, make in GIVEN.items()
+    ],
+)
 def test_where_the_size_is_fixed_the_error_says_the_ways_out(make):
     embedding = make()
     step(embedding, {"clicks": tf.constant([0, 1, 2, 3])})

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import tfembed
 from embedding import counting
+from embedding.marks import NEEDS_XLA
 from tfembed import dynamic_embedding as de
 from tfembed import errors, optimizers
 from tfembed.foreign_optimizers.fused_rule import FusedRule
@@ -242,6 +243,7 @@ def test_limits_that_are_not_allowed_are_refused(rule, options, match):
         getattr(optimizers, rule)(1.0, **options)
 
 
+@NEEDS_XLA
 @pytest.mark.parametrize("option", ["clipnorm", "global_clipnorm"])
 def test_engines_without_sums_of_a_step_refuse_by_name(option):
     rule = tfembed.SGD(1.0, **{option: 1.0})
