@@ -509,10 +509,10 @@ def failures() -> Repeat:
 
 
 def stock_failures() -> Repeat:
-    """An eager op that fails and has a list of inputs: TensorFlow keeps these."""
+    """Eager ops that fail and have a list of inputs: TensorFlow keeps these."""
 
     def repeat(i: int) -> None:
-        for _ in range(2):  # So many of ours have one.
+        for _ in range(3):  # So many of ours have one.
             with contextlib.suppress(tf.errors.InvalidArgumentError):
                 tf.concat([tf.ones([2, 3]), tf.ones([3, 2])], 0)
 

@@ -55,8 +55,10 @@ class SourceWeight(keras.Variable, TableSource):
         """Refuses Savers of eager mode, which would leave the rows out."""
         if tf.executing_eagerly() and private.asked_by_saver():
             raise not_in_savers(f"the tables behind the weight '{self.path}'")
-        # Under the key of a variable, by which a SavedModel that was loaded and
-        # saved again looks for it. The base's answer has another key.
+        # A SavedModel has a weight as a variable, which must find its value when
+        # it is loaded, or as an object that has no place for one.
+        if not private.acts_as_variable(self):
+            return {}
         return {"VARIABLE_VALUE": self.value}
 
 
