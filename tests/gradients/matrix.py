@@ -107,7 +107,8 @@ ONE_BATCH = Refusal(
     "i",
     "waiting for its apply_gradients|Inconsistent shape",
     "a step is one batch, of the shapes that were built. Enqueue all ids of the "
-    "loop before it, in one call.",
+    "loop before it, in one call; give each lookup of a step its own `name`; enqueue "
+    "what no gradient follows with `training=False`.",
 )
 ONE_BRANCH = Refusal(
     "k",
@@ -150,6 +151,11 @@ TRACED = (
     "tape around tf.map_fn that calls a tf.function",
     "tape around tf.vectorized_map",
 )
+# Of which each takes a batch of its own.
+TWO_LOOKUPS = (
+    "tape, two lookups",
+    "tape.stop_recording around another lookup",
+)
 # In which all branches that may be taken look up.
 EVERY_BRANCH = ("tape around tf.cond",)
 
@@ -189,7 +195,7 @@ def _of_steps(way):
     loops = ("tf.while_loop", "tf.map_fn", "tf.scan", "tf.vectorized_map")
     if way.startswith("tape around") and any(loop in way for loop in loops):
         return ONE_BATCH
-    return ONE_BATCH if way == "tape, two lookups" else None
+    return ONE_BATCH if way in TWO_LOOKUPS else None
 
 
 def _of_control_flow(way, kind, mode):

@@ -70,6 +70,25 @@ def test_inference_needs_no_gradients_and_refuses_them():
         embedding.apply_gradients({"clicks": tf.ones([2, 2])})
 
 
+@pytest.mark.parametrize("name", [None, "constant"])
+def test_a_tape_leaves_out_a_lookup_that_is_enqueued_for_inference(name):
+    embedding = _embedding()
+    (start,) = (t.numpy() for t in embedding.embedding_tables.values())
+    with tf.GradientTape() as tape:
+        with tape.stop_recording():
+            embedding.enqueue(_dense(1, 1), training=False, name=name)
+            constant = tf.reduce_sum(embedding.dequeue(name=name)["clicks"])
+        embedding.enqueue(_dense(1, 2))
+        rows = embedding.dequeue()["clicks"]
+        tape.watch(rows)
+        loss = tf.reduce_sum(rows) * constant
+    embedding.apply_gradients({"clicks": tape.gradient(loss, rows)})
+
+    start[1:3] -= 0.1 * constant
+    (end,) = embedding.embedding_tables.values()
+    tf.debugging.assert_near(end, start)
+
+
 def test_lookups_of_different_names_do_not_meet():
     embedding = _embedding()
     embedding.enqueue(_dense(1, 1), name="one")

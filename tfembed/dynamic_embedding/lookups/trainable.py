@@ -156,7 +156,20 @@ def buffer(
     return variable
 
 
-class TrainableWrapper(GradientSource, tf.Variable):
+class _WrapperType(type(tf.Variable)):  # type: ignore[misc] # VariableMetaclass
+    """The type of wrappers' classes, which a Saver of eager mode asks for its text.
+
+    Given {name: wrapper}, it asks the wrapper for nothing before its own error.
+    """
+
+    def __format__(cls, spec: str) -> str:
+        wrapper = private.asking_savers_object()
+        if wrapper is not None:
+            raise wrapper._not_in_savers()
+        return super().__format__(spec)
+
+
+class TrainableWrapper(GradientSource, tf.Variable, metaclass=_WrapperType):
     """Lookups of one name, to differentiate by: see `return_trainable`.
 
     `tape.gradient(loss, wrapper)` gives the IndexedSlices of the lookups that
@@ -470,14 +483,17 @@ class TrainableWrapper(GradientSource, tf.Variable):
     def _save_slice_info(self) -> Any:
         """Refuses Savers that are given the wrapper, which ask for it."""
         if not self._in_graph_mode:
-            raise not_in_savers(
-                f"'{self.name}', which stands for rows of the table "
-                f"'{self.params.name}'"
-            )
+            raise self._not_in_savers()
         raise errors.UnsupportedError(
             f"'{self.name}' stands for rows of the table '{self.params.name}'; "
             "they are saved with the table. Give a Saver the Variable itself, or "
             "no `var_list`."
+        )
+
+    def _not_in_savers(self) -> errors.UnsupportedError:
+        return not_in_savers(
+            f"'{self.name}', which stands for rows of the table "
+            f"'{self.params.name}'"
         )
 
     def _not_alone(self, optimizers: str) -> str:
