@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-from tfembed import errors
+from tfembed import checks, errors
 from tfembed.config.custom_combiner import is_custom
 from tfembed.embedding.plan import EmbeddingPlan, make_plan
 from tfembed.ops import exchange
@@ -114,7 +114,9 @@ def estimate(
     """
     where = Topology(topology)
     plan = make_plan(feature_config, optimizer)
-    _check(plan, batch_size, ids)
+    batch_size = checks.integer(batch_size, "batch_size", least=1)
+    ids = _numbers_of_ids(plan, ids)
+    _check(plan)
     step = TablesStep(plan, where.chips, batch_size, ids_per_sample(plan, ids))
     held = step.table_bytes()
     if held > where.memory:
@@ -154,25 +156,24 @@ def _python(given: str | os.PathLike[str] | None) -> str:
     return os.path.abspath(found)  # noqa: PTH100 - a link stays a link.
 
 
-def _check(
-    plan: EmbeddingPlan, batch_size: int, ids: int | Mapping[str, int]
-) -> None:
-    numbers = {"batch_size": batch_size}
-    if isinstance(ids, Mapping):
-        unknown = sorted(set(ids) - set(plan.paths))
-        if unknown:
-            raise errors.ArgumentError(
-                f"`ids` names no feature by {unknown}; they are "
-                f"{sorted(plan.paths)}."
-            )
-        numbers |= {f"ids[{name!r}]": count for name, count in ids.items()}
-    else:
-        numbers["ids"] = ids
-    for name, number in numbers.items():
-        if type(number) is not int or number < 1:
-            raise errors.ArgumentError(
-                f"`{name}` must be an int and at least 1; got {number!r}."
-            )
+def _numbers_of_ids(
+    plan: EmbeddingPlan, ids: int | Mapping[str, int]
+) -> int | dict[str, int]:
+    if not isinstance(ids, Mapping):
+        return checks.integer(ids, "ids", least=1)
+    unknown = sorted(set(ids) - set(plan.paths))
+    if unknown:
+        raise errors.ArgumentError(
+            f"`ids` names no feature by {unknown}; they are "
+            f"{sorted(plan.paths)}."
+        )
+    return {
+        name: checks.integer(count, f"ids[{name!r}]", least=1)
+        for name, count in ids.items()
+    }
+
+
+def _check(plan: EmbeddingPlan) -> None:
     for config, rule in zip(plan.tables, plan.optimizers, strict=True):
         if config.vocabulary_size is None:
             raise errors.ArgumentError(

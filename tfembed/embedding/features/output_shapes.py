@@ -17,7 +17,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from tfembed import errors
+from tfembed import checks, errors
 
 __all__ = [
     "WAYS_OUT",
@@ -145,8 +145,8 @@ class OutputShapes:
           batch_size: the same for all inputs, or None.
 
         Raises:
-          tfembed.errors.ArgumentError: as `with_inputs`, or a FeatureConfig's
-            shape that is known in part only.
+          tfembed.errors.ArgumentError: as `with_inputs`, a FeatureConfig's shape
+            that is known in part only, or a batch size that is no whole number.
         """
         if isinstance(input_shapes, numbers.Integral):
             logging.warning(
@@ -157,7 +157,10 @@ class OutputShapes:
             input_shapes, batch_size = None, input_shapes
         if input_shapes is None:
             if batch_size is not None:
-                return self.with_batch_size(batch_size)
+                size = checks.integer(
+                    batch_size, "per_replica_batch_size", least=0
+                )
+                return self.with_batch_size(size)
             self._check_completable()
             return self
         return self.with_inputs([tf.TensorShape(s) for s in input_shapes])

@@ -29,7 +29,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed import errors, ops
+from tfembed import checks, errors, ops
 from tfembed.embedding.steps.batch_queue import HOST, Batch, BatchForm
 
 __all__ = ["QueueBound", "StepQueue"]
@@ -47,11 +47,8 @@ class QueueBound:
     seconds: float = 60.0
 
     def __post_init__(self) -> None:
-        if type(self.batches) is not int or self.batches < 1:
-            raise errors.ArgumentError(
-                "`max_enqueued` must be an int and at least 1; got "
-                f"{self.batches!r}."
-            )
+        batches = checks.integer(self.batches, "max_enqueued", least=1)
+        object.__setattr__(self, "batches", batches)
         if not self.seconds >= 0:
             raise errors.ArgumentError(
                 "`enqueue_timeout` must be seconds, 0 or more; got "
