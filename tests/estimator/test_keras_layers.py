@@ -370,12 +370,6 @@ def _mirrored(model_fn, folder):
     return estimator_lib.Estimator(of_cpu, str(folder), config, {})
 
 
-@pytest.mark.parametrize("model_fn", [normalized, masked])
-def test_updates_under_a_strategy_are_refused(model_fn, tmp_path):
-    with pytest.raises(errors.UnsupportedError, match="TPUEstimator"):
-        _mirrored(model_fn, tmp_path).train(batches, steps=1)
-
-
 def test_layers_without_updates_train_under_a_strategy(tmp_path):
     model = _mirrored(linear, tmp_path)
     model.train(batches, steps=1)

@@ -113,6 +113,23 @@ def test_an_iterator_is_saved_and_restored(graph, tmp_path):
         assert session.run(following) == 1
 
 
+def test_a_scaffold_runs_ops_beside_its_initialization(graph):
+    value = v1.get_variable("value", [], use_resource=True)
+    other = v1.get_local_variable("other", [], use_resource=True)
+    scaffold = v1.train.Scaffold(
+        init_op=value.initializer, local_init_op=tf.no_op()
+    )
+    scaffold.finalize()
+
+    for _ in range(2):  # A session that is made anew finalizes it again.
+        private.initialize_too(scaffold, [other.initializer])
+
+    assert scaffold.init_op == [value.initializer, other.initializer]
+    with v1.Session() as session:
+        session.run(scaffold.init_op)
+        session.run([value, other])
+
+
 def test_a_builder_lists_the_training_op(graph, tmp_path):
     builder = v1.saved_model.Builder(str(tmp_path / "model"))
 

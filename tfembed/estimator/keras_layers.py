@@ -9,6 +9,7 @@ names, and makes assignments part of the step.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import random
 import sys
@@ -18,7 +19,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed.errors import StateError, UnsupportedError
-from tfembed.estimator import private
+from tfembed.estimator import private, strategies
 from tfembed.estimator.replicas import private as replicas_private
 from tfembed.estimator.replicas.variable_order import (
     is_read,
@@ -32,6 +33,7 @@ _WRITES = ("Assign", "ResourceScatter")
 _SEED = "seed_generator_state"  # As keras.random.SeedGenerator names it.
 # Far apart, so that seeds of replicas do not meet those of other layers.
 _SEED_STEP = 0x9E3779B1
+_REPLICA_ID = "replica_id_in_sync_group"
 
 
 def call_with_keras_layers(
@@ -49,6 +51,8 @@ def call_with_keras_layers(
       draws other numbers.
     - Reads and assignments of a variable that layers assign keep the order in
       which they were made, as in eager mode.
+    - Under a MirroredStrategy each replica's call does so for the variables on
+      the replica's own device.
 
     Args:
       call: Calls the model_fn; returns its spec.
@@ -64,7 +68,8 @@ def call_with_keras_layers(
       tfembed.errors.StateError: (also RuntimeError) a layer was made before, in
         eager mode or in another graph.
       tfembed.errors.UnsupportedError: A layer assigns in a loop or branch of
-        version 1, or under a strategy of several replicas.
+        version 1, or under a strategy of several replicas that is no
+        MirroredStrategy.
     """
     graph = tf.compat.v1.get_default_graph()
     first = len(graph.get_operations())
@@ -79,17 +84,24 @@ def call_with_keras_layers(
                     "it, and whose variables are not of this graph. Make "
                     "layers inside of model_fn, in each call."
                 ) from error
+            if "specify an aggregation method" in str(error):
+                raise _no_copies() from error
             raise
     ops = graph.get_operations()[first:]
     if mode == ModeKeys.TRAIN and "tf_keras" in sys.modules:
         _warn_of_updates(ops, getattr(spec, "train_op", None))
     if "keras" not in sys.modules:
         return spec
-    writes = [op for op in ops if _is_keras_write(op)]
+    writes = [op for op in ops if _is_keras_write(op) or _is_merged_write(op)]
+    context = tf.distribute.get_replica_context()
+    if context is not None and context.num_replicas_in_sync > 1:
+        if writes and not _has_copies(context.strategy):
+            raise _no_copies()
+        writes = [op for op in writes if _is_of_replica(op, context)]
+        replica = functools.partial(getattr, context, _REPLICA_ID)
     if not writes:
         return spec
     _refuse_frames(writes, around)
-    _refuse_strategy(writes)
     users: dict[Any, list[tf.Operation]] = {
         variable_behind(op.inputs[0]): [] for op in writes
     }
@@ -196,6 +208,37 @@ def _is_keras_write(op: tf.Operation) -> bool:
     return False
 
 
+def _is_merged_write(op: tf.Operation) -> bool:
+    """Whether replicas of a strategy assigned here together, for a layer.
+
+    So do layers whose weights have an `aggregation`; the op is made outside of
+    the replicas' threads, where no frame is Keras'.
+    """
+    if not op.type.startswith(_WRITES) or not op.inputs:
+        return False
+    variable = variable_behind(op.inputs[0])
+    if variable is None or not _is_made_by_keras(variable):
+        return False
+    if any(frame.name == "_init_from_args" for frame in op.traceback):
+        return False
+    trainable = {
+        part.handle.op
+        for each in tf.compat.v1.trainable_variables()
+        for part in getattr(each, "values", [each])
+        if hasattr(part, "handle")
+    }
+    return variable not in trainable and any(
+        frame.filename == strategies.__file__ for frame in op.traceback
+    )
+
+
+def _is_made_by_keras(variable: tf.Operation) -> bool:
+    for frame in reversed(list(variable.traceback)):
+        if not frame.filename.startswith(_TENSORFLOW):
+            return _is_of_keras(frame.filename)
+    return False
+
+
 def _refuse_frames(
     writes: Sequence[tf.Operation], around: Sequence[Any]
 ) -> None:
@@ -209,16 +252,27 @@ def _refuse_frames(
             )
 
 
-def _refuse_strategy(writes: Sequence[tf.Operation]) -> None:
-    """Refuses updates where each replica's thread adds ops to one graph."""
-    context = tf.distribute.get_replica_context()
-    if context is not None and context.num_replicas_in_sync > 1:
-        raise UnsupportedError(
-            f"A layer of Keras 3 assigns a variable ('{writes[0].name}') in a "
-            f"model_fn under a strategy of {context.num_replicas_in_sync} "
-            "replicas, whose ops cannot be told apart. Use the layer of "
-            "tf_keras there, or a TPUEstimator, whose replicas take it."
-        )
+def _has_copies(strategy: Any) -> bool:
+    return type(strategy).__name__.startswith("MirroredStrategy")
+
+
+def _no_copies() -> UnsupportedError:
+    name = type(tf.distribute.get_strategy()).__name__
+    return UnsupportedError(
+        "A layer of Keras 3 assigns a variable in a model_fn under a "
+        f"{name}, whose replicas have no copies of it. Use a MirroredStrategy, "
+        "the layer of tf_keras, or a TPUEstimator, whose replicas take it."
+    )
+
+
+def _is_of_replica(write: tf.Operation, context: Any) -> bool:
+    """Whether an op writes what lies on the device of a replica."""
+    variable = variable_behind(write.inputs[0])
+    devices = map(tf.DeviceSpec.from_string, tf.nest.flatten(context.devices))
+    return (
+        variable is not None
+        and tf.DeviceSpec.from_string(variable.device) in devices
+    )
 
 
 def _order_as_made(

@@ -69,6 +69,7 @@ ENDED_BY = {
     "fn_args": "inspect.signature, if old model_fns need no partial",
     "fresh_keras_state": "a public scope of Keras 3 for names and seeds",
     "global_step_read": "a public home of TensorFlow 1's session loops",
+    "initialize_too": "a public way to add to a Scaffold's init_op",
     "iterator_saveable": "a public saveable of an iterator's resource",
     "last_step": "a public attribute of StopAtStepHook",
     "saveables_by_name": "a public list of what a v1 Saver saves, by name",
@@ -165,6 +166,12 @@ def add_listeners(saver_hook: Any, listeners: Sequence[Any]) -> None:
     for listener in listeners:
         if listener not in saver_hook._listeners:
             saver_hook._listeners.append(listener)
+
+
+def initialize_too(scaffold: Any, ops: Sequence[Any]) -> None:
+    """Has a finalized Scaffold run ops beside its init_op; once for all."""
+    if not isinstance(scaffold.init_op, list):
+        scaffold._init_op = [scaffold.init_op, *ops]
 
 
 def iterator_saveable(handle: Any, policy: str) -> Any:

@@ -15,6 +15,7 @@ from typing import Any
 import tensorflow as tf
 from google.protobuf import text_format
 
+from tfembed.dynamic_embedding.tensorflow1.graph_saver import TableSaveable
 from tfembed.errors import ArgumentError, StateError
 from tfembed.estimator import private
 from tfembed.estimator.input_state import CheckpointInputPipelineHook
@@ -164,6 +165,8 @@ def training_session(
         if writes_graph and not private.writes_text_graphs():
             writes_graph = False
             chief_hooks.append(_GraphHook(config.model_dir))
+        if config.num_ps_replicas:
+            _empty_tables_first(spec.scaffold)
         latest = tf.train.latest_checkpoint(config.model_dir)
         with explained_restore(latest):
             session = private.training.MonitoredTrainingSession(
@@ -187,6 +190,28 @@ def training_session(
             )
         with session:
             yield session
+
+
+def _empty_tables_first(scaffold: Any) -> None:
+    """Has a chief that finds no checkpoint empty tables on parameter servers.
+
+    A chief that was killed before its first checkpoint leaves rows there. Its
+    successor gives variables their initial values again, and so must tables.
+    """
+    key = tf.compat.v1.GraphKeys.SAVEABLE_OBJECTS
+    cleared = [
+        saveable.table.clear()
+        for saveable in tf.compat.v1.get_collection(key)
+        if isinstance(saveable, TableSaveable)
+    ]
+    finalize = scaffold.finalize
+
+    def finalize_with_tables() -> Any:
+        finalized = finalize()  # Hooks have made their variables by now.
+        private.initialize_too(finalized, cleared)
+        return finalized
+
+    scaffold.finalize = finalize_with_tables
 
 
 def _session_config(config: RunConfig, graph: tf.Graph) -> Any:

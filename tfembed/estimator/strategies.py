@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -91,9 +92,13 @@ def call_per_replica(
       An EstimatorSpec whose fields have a value per replica.
     """
     features, labels = parse_iterator_result(iterator.get_next())
-    return strategy.extended.call_for_each_replica(
-        call_model_fn, args=(features, labels, mode, config)
-    )
+    state = random.getstate()  # Replicas take turns, and leave another one.
+    try:
+        return strategy.extended.call_for_each_replica(
+            call_model_fn, args=(features, labels, mode, config)
+        )
+    finally:
+        random.setstate(state)
 
 
 def training_spec(strategy: Any, grouped: Any) -> EstimatorSpec:
