@@ -165,7 +165,7 @@ def test_float16_without_a_known_loss_scale_is_refused():
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_replicas_train_the_tables_once_in_fit(replicas):
+def test_replicas_train_the_tables_once_in_fit(replicas, tmp_path):
     strategy = tf.distribute.MirroredStrategy(
         [f"/CPU:{i}" for i in range(replicas)],
         cross_device_ops=tf.distribute.ReductionToOneDevice(),
@@ -186,6 +186,10 @@ def test_replicas_train_the_tables_once_in_fit(replicas):
     # Each row has 2 of 16 elements of the mean, in either replica count.
     np.testing.assert_allclose(rows[:4], np.full([4, 2], 0.125), 1e-5)
     assert not rows[4:].any()
+    model.export(tmp_path / "served", verbose=False)
+    served = tf.saved_model.load(tmp_path / "served")
+    ids = tf.range(8, dtype=tf.int64)
+    np.testing.assert_array_equal(served.serve(ids), rows)
 
 
 WRONG = [

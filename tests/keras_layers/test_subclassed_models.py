@@ -202,3 +202,79 @@ def test_save_model_asks_for_signatures(tmp_path):
     model, _ = _fitted("dense")
     with pytest.raises(errors.ArgumentError, match="`signatures` of"):
         models.save_model(model, tmp_path / "served")
+
+
+@keras.saving.register_keras_serializable("subclassed")
+class OfTowers(keras.Model):
+    """Towers of single layers, whose keys the first batch settles."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.user = tfembed.keras.layers.Embedding(2, name="users")
+        self.film = keras.Sequential(
+            [
+                tfembed.keras.layers.Embedding(2, mask_zero=True, name="films"),
+                keras.layers.Dense(2),
+            ]
+        )
+        self.unused = tfembed.keras.layers.Embedding(2, name="unused")
+
+    def call(self, inputs):
+        user, film = self.user(inputs["user"]), self.film(inputs["film"])
+        return tf.reduce_sum(user * film, -1)
+
+
+def _towers(word):
+    model = OfTowers()
+    model.compile(keras.optimizers.Adam(0.1), "mse")
+    ids = {"user": tf.constant([word, word * 2]), "film": tf.constant([7, 8])}
+    data = tf.data.Dataset.from_tensors((ids, tf.constant([3.0, 1.0])))
+    model.fit(data, epochs=2, verbose=0)
+    return model, data
+
+
+@pytest.mark.parametrize("word", ["ann", 7])
+def test_a_loaded_model_has_the_rows_of_keys_that_a_batch_settled(
+    word, tmp_path
+):
+    model, data = _towers(word)
+    model.save(tmp_path / "model.keras")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loaded = keras.saving.load_model(tmp_path / "model.keras")
+
+    pair = (model, loaded)
+    assert loaded.user.table.key_dtype == model.user.table.key_dtype
+    np.testing.assert_array_equal(*[m.predict(data, verbose=0) for m in pair])
+    for one in pair:
+        one.fit(data, verbose=0)
+    np.testing.assert_allclose(
+        *[m.predict(data, verbose=0) for m in pair], 1e-5, 1e-6
+    )
+    assert loaded.unused.table is None
+
+
+class OfOne(keras.Model):
+    """Its `build` says that there is nothing to build."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = tfembed.keras.layers.Embedding(2)
+
+    def build(self, shape):
+        pass
+
+    def call(self, ids):
+        return self.table(ids)
+
+
+@pytest.mark.parametrize("key", ["ann", 7])
+def test_a_layer_that_saw_no_ids_loads_weights(key, tmp_path):
+    model, fresh = OfOne(), OfOne()
+    model(tf.constant([key]))
+    model.table.table.upsert(tf.constant([key]), [[1.0, 2.0]])
+    model.save_weights(tmp_path / "model.weights.h5")
+    fresh.build([None])
+    fresh.load_weights(tmp_path / "model.weights.h5")
+    np.testing.assert_array_equal(fresh(tf.constant([key])), [[1.0, 2.0]])

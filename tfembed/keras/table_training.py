@@ -12,9 +12,9 @@ from tfembed.dynamic_embedding.keras.private import (
     model_stepping,
     optimizer_stepping,
 )
+from tfembed.dynamic_embedding.keras.table_layer import TableLayer
 from tfembed.dynamic_embedding.keras.table_variable import ScaledSlices
 from tfembed.dynamic_embedding.training.optimizer import TableOptimizer
-from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.keras.model_optimizer import ModelOptimizer, OwnRates
 
 __all__ = ["TableTraining"]
@@ -28,7 +28,7 @@ class TableTraining:
     that takes the step, at its learning rate, or by the table's own optimizer.
 
     Args:
-      params: the table.
+      layer: of `dynamic_embedding`; it has the table.
       optimizer: its own, of Keras or `tfembed.optimizers`; None: none.
 
     Attributes:
@@ -38,11 +38,10 @@ class TableTraining:
       tfembed.errors.UnsupportedError: an optimizer that cannot train tables.
     """
 
-    def __init__(self, params: Variable, optimizer: Any = None) -> None:
-        self._params = params
+    def __init__(self, layer: TableLayer, optimizer: Any = None) -> None:
+        self._layer = layer
         self.own = None if optimizer is None else TableOptimizer(optimizer)
-        layer = params.name.removesuffix("-parameter")
-        self._model = ModelOptimizer(layer, OwnRates((params.name,)))
+        self._model = ModelOptimizer(layer.name, OwnRates((layer.params.name,)))
         # The last optimizer of a step, and what moves tables as it would.
         self._followed: tuple[Any, TableOptimizer] | None = None
 
@@ -62,16 +61,16 @@ class TableTraining:
         if self.own is not None:
             if (optimizer := optimizer_stepping()) is not None:
                 self._model.note(optimizer)
-            self.own.apply_gradients([(gradient, self._params)])
+            self.own.apply_gradients([(gradient, self._layer.params)])
             return
         optimizer = optimizer_stepping()
         if optimizer is None:
             raise errors.StateError(
-                f"A gradient of table '{self._params.name}' came from no Keras "
+                f"A gradient of table '{self._layer.params.name}' came from no Keras "
                 "optimizer, whose rule it trains by. Call `optimizer."
                 "apply_gradients`, or give the layer an `optimizer` of its own."
             )
-        self._follower(optimizer).move_tables([(gradient, self._params)])
+        self._follower(optimizer).move_tables([(gradient, self._layer.params)])
 
     def check_step(self) -> None:
         """Refuses what Keras would do to gradients before they come here.

@@ -98,7 +98,8 @@ class _Mark(tf.__internal__.tracking.AutoTrackable):
             "`input_signature` of the exported model must be given: it has no "
             "keras.Input, so Keras takes its inputs for floats, which are no "
             "ids. For example: model.export(path, input_signature=["
-            "{'user': tf.TensorSpec([None], tf.int64)}])."
+            "{'user': tf.TensorSpec([None], tf.int64)}]), with tf.string for "
+            "strings."
         )
 
 

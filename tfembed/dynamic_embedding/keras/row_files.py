@@ -24,11 +24,14 @@ __all__ = [
     "assets_follow",
     "read_assets",
     "read_store",
+    "saved_key_dtype",
+    "stored_assets",
     "write_assets",
     "write_store",
 ]
 
 _PREFIX = "rows"
+_KEYS = "params/table/.ATTRIBUTES/keys"
 _STEPS = "params/table/trained_steps/.ATTRIBUTES/VARIABLE_VALUE"
 _CHUNK_BYTES = 16 << 20
 # One array of bytes per chunk of a file.
@@ -104,6 +107,20 @@ def _is_new_expiry(params: Any, saved: Any) -> bool:
     )
 
 
+def saved_key_dtype(folder: str | None) -> tf.DType | None:
+    """Returns the dtype of a Variable's keys that `write_assets` wrote.
+
+    None where there are none, or no readable files.
+    """
+    prefix = str(pathlib.Path(folder or "") / _PREFIX)
+    try:
+        checkpoint_ops.check_sizes(prefix)
+        saved = tf.train.load_checkpoint(prefix)
+    except (tf.errors.OpError, ValueError):
+        return None  # `read_assets` tells why.
+    return saved.get_variable_to_dtype_map().get(_KEYS)
+
+
 def write_store(params: Any, store: Any) -> None:
     """Writes the table into `store` as arrays of bytes."""
     with tempfile.TemporaryDirectory() as folder:
@@ -119,6 +136,13 @@ def read_store(params: Any, store: Any) -> None:
     Raises:
       As `read_assets`.
     """
+    with stored_assets(store) as folder:
+        read_assets(params, folder)
+
+
+@contextlib.contextmanager
+def stored_assets(store: Any) -> Iterator[str]:
+    """Gives a folder with the files that `write_store` put into `store`."""
     with tempfile.TemporaryDirectory() as folder:
         for key in sorted(store.keys()):
             name, mark, _ = key.partition("|")
@@ -127,7 +151,7 @@ def read_store(params: Any, store: Any) -> None:
             if mark and is_file:
                 with (pathlib.Path(folder) / name).open("ab") as file:
                     file.write(np.asarray(store[key]).tobytes())
-        read_assets(params, folder)
+        yield folder
 
 
 def _chunks(path: pathlib.Path) -> Iterator[np.ndarray[Any, Any]]:

@@ -142,10 +142,29 @@ class TableLayer(keras.layers.Layer):
         self._options = options
         self._initializer = layer_config.initializer_of(initializer)
         self._awaits_assets = False
+        self.has_guessed_keys = False
+        self._make_table(
+            key_dtype, value_dtype, embedding_size, devices, short_file_name
+        )
+        check_max_norm(options.max_norm, self.params)
+        with keras.name_scope(self.name):
+            self._weight = TableVariable(
+                self.params, trainable=self.trainable, name="rows"
+            )
+
+    def _make_table(
+        self,
+        key_dtype: Any,
+        value_dtype: Any,
+        size: int,
+        devices: Any,
+        short_file_name: bool,
+    ) -> None:
+        options = self._options
         self.params = Variable(
             key_dtype,
             value_dtype,
-            embedding_size,
+            size,
             devices,
             options.partitioner or default_partition_fn,
             name=f"{self.name}-parameter",
@@ -166,13 +185,27 @@ class TableLayer(keras.layers.Layer):
             max_size=options.max_size,
             stochastic_rounding=options.stochastic_rounding,
         )
-        check_max_norm(options.max_norm, self.params)
         self._keys = LayerKeys(self.name, self.params.key_dtype)
         self.params.as_keys = self._keys
-        with keras.name_scope(self.name):
-            self._weight = TableVariable(
-                self.params, trainable=self.trainable, name="rows"
+
+    def take_keys(self, key_dtype: Any) -> None:
+        """Settles keys that were guessed: makes the table anew if they differ.
+
+        Only for a layer whose `has_guessed_keys` is set: its table has no rows.
+        """
+        self.has_guessed_keys = False
+        old = self.params
+        if tf.as_dtype(key_dtype) == old.key_dtype:
+            return
+        with tf.init_scope():
+            self._make_table(
+                key_dtype,
+                old.value_dtype,
+                old.dim,
+                old.devices,
+                old.short_file_name,
             )
+        self._weight.stand_for(self.params)
 
     def __repr__(self) -> str:
         words = self.params.table.in_words()
@@ -330,7 +363,8 @@ class TableLayer(keras.layers.Layer):
             )
         self._awaits_assets = _ROWS_IN_ASSETS in store.keys()  # noqa: SIM118
         if not self._awaits_assets:
-            row_files.read_store(self.params, store)
+            with row_files.stored_assets(store) as folder:
+                self._read(folder)
 
     def save_assets(self, folder: str) -> None:
         """Writes the rows into `folder`."""
@@ -344,8 +378,15 @@ class TableLayer(keras.layers.Layer):
           tfembed.errors.CheckpointError: it did not.
         """
         if self.params.checkpoint:
-            row_files.read_assets(self.params, folder)
+            self._read(folder)
             self._awaits_assets = False
+
+    def _read(self, folder: str | None) -> None:
+        if self.has_guessed_keys:
+            saved = row_files.saved_key_dtype(folder)
+            if saved is not None:
+                self.take_keys(saved)
+        row_files.read_assets(self.params, folder)
 
     def _warn(self, what_rows_do: str) -> None:
         warnings.warn(

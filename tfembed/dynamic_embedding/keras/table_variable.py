@@ -59,7 +59,8 @@ class SourceWeight(keras.Variable, TableSource):
         # it is loaded, or as an object that has no place for one.
         if not private.acts_as_variable(self):
             return {}
-        return {"VARIABLE_VALUE": self.value}
+        of_replicas = self.value._gather_saveables_for_checkpoint()
+        return of_replicas or {"VARIABLE_VALUE": self.value}
 
 
 class _Dtype(str):
@@ -174,6 +175,10 @@ class TableVariable(SourceWeight):
     def params(self) -> Variable:
         """The table."""
         return self._params
+
+    def stand_for(self, params: Variable) -> None:
+        """Takes another table of the same width in place of the first."""
+        self._params = params
 
     @property
     def handle(self) -> tf.Tensor:

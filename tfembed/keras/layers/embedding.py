@@ -23,7 +23,10 @@ import tensorflow as tf
 from tfembed import checks, errors, optimizers
 from tfembed.dynamic_embedding.keras import layer_config
 from tfembed.dynamic_embedding.keras import layers as table_layers
-from tfembed.dynamic_embedding.keras.private import shared_objects
+from tfembed.dynamic_embedding.keras.private import (
+    in_symbolic_scope,
+    shared_objects,
+)
 from tfembed.keras import descriptions
 from tfembed.keras.padding import PaddingMask, padding_of
 from tfembed.keras.table_counts import table_count
@@ -33,6 +36,7 @@ from tfembed.keras.table_training import TableTraining
 __all__ = ["Embedding"]
 
 _STEPS = "own_steps"
+_NO_TABLE = "no_table"
 
 _OF_KERAS = {
     "embeddings_constraint": "would move all rows in each step; `max_norm` limits "
@@ -157,7 +161,8 @@ class Embedding(keras.layers.Layer):
 
         None before the first input, where no `key_dtype` was given.
         """
-        return None if self._table_layer is None else self._table_layer.params
+        layer = self._table_layer
+        return None if layer is None or layer.has_guessed_keys else layer.params
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Keras' call; the first input settles the dtype of the keys."""
@@ -165,7 +170,9 @@ class Embedding(keras.layers.Layer):
             inputs
         ):
             inputs = tf.convert_to_tensor(inputs)
-        if isinstance(inputs, keras.KerasTensor) or self._table_layer is None:
+        if self._is_stand_in(inputs):
+            self._guess()
+        elif isinstance(inputs, keras.KerasTensor) or self.table is None:
             self._make(self._key_dtype(inputs))
         return super().__call__(inputs, *args, **kwargs)
 
@@ -246,12 +253,19 @@ class Embedding(keras.layers.Layer):
 
     def save_own_variables(self, store: Any) -> None:
         """Writes the steps that the table's own optimizer has taken."""
+        if self.table is None:
+            store[_NO_TABLE] = np.ones([1], np.int8)
         steps = self._held.own_steps
         if steps is not None:
             store[_STEPS] = np.asarray([int(steps)])
 
     def load_own_variables(self, store: Any) -> None:
-        """Reads what `save_own_variables` wrote."""
+        """Reads what `save_own_variables` wrote.
+
+        A layer that has seen no ids gets the table that Keras reads next.
+        """
+        if _NO_TABLE not in list(store.keys()):
+            self._guess()
         steps = self._held.own_steps
         if steps is not None and _STEPS in list(store.keys()):
             steps.assign(int(np.asarray(store[_STEPS])[0]))
@@ -274,11 +288,28 @@ class Embedding(keras.layers.Layer):
             "dtype='int64'), or with dtype='string'."
         )
 
+    def _is_stand_in(self, inputs: Any) -> bool:
+        """Whether Keras builds a model that it loads, by floats for all inputs."""
+        return bool(
+            not isinstance(inputs, keras.KerasTensor)
+            and inputs.dtype.is_floating
+            and in_symbolic_scope()
+        )
+
+    def _guess(self) -> None:
+        """Has a table before there are ids: a file, or ids, settle its keys."""
+        if self._held.layer is None:
+            self._make(tf.int64)
+            self._table_layer.has_guessed_keys = True
+        self._make(None)
+
     def _make(self, key_dtype: Any) -> None:
         """Makes the table, or finds it, where this layer has none yet."""
         if self._table_layer is None:
             self._table_layer = self._held.made(self, key_dtype)
-        wanted = self.table.key_dtype
+        if key_dtype is not None and self._table_layer.has_guessed_keys:
+            self._table_layer.take_keys(key_dtype)
+        wanted = self._table_layer.params.key_dtype
         if key_dtype is not None and tf.as_dtype(key_dtype) != wanted:
             raise errors.DtypeError(
                 f"Ids of layer '{self.name}' must be {wanted.name}, as the keys "
@@ -427,7 +458,7 @@ class _HeldTable:
                     dtype=holder.dtype_policy,
                     trainable=holder.trainable,
                 )
-            self.training = TableTraining(layer.params, options.optimizer)
+            self.training = TableTraining(layer, options.optimizer)
             layer.train_by(self.training)
             self.layer = layer
         return self.layer
