@@ -134,7 +134,12 @@ absl::StatusOr<std::unique_ptr<EmbeddingTable>> EmbeddingTable::Create(
     if (!strings.ok()) return strings.status();
     table->strings_ = *std::move(strings);
   }
-  status = table->ReserveKeys(options.initial_capacity);
+  int64_t capacity = options.initial_capacity;
+  if (options.max_size > 0) {
+    capacity = std::min(capacity, options.max_size);
+    table->stripes_.SetUsualKeys(ShareOf(options.max_size));
+  }
+  status = table->ReserveKeys(capacity);
   if (status.ok())
     status = table->SetAdmission(options.admission, options.max_size);
   if (!status.ok()) return status;

@@ -24,19 +24,32 @@ int64_t CapacityOf(int64_t num_buckets) {
                               static_cast<double>(num_buckets));
 }
 
+// For so many keys.
+int64_t LeastBuckets(int64_t keys) {
+  auto buckets = static_cast<int64_t>(static_cast<double>(keys) /
+                                      (kMaxLoad * HashIndex::kBucketPlaces));
+  while (CapacityOf(buckets) < keys) ++buckets;
+  return buckets;
+}
+
 }  // namespace
 
 int64_t HashIndex::BucketsFor(int64_t keys) const {
+  const int64_t buckets = std::max<int64_t>(GrownBuckets(keys), 1);
+  if (buckets < kChunkBuckets) return buckets;
+  return (buckets + kChunkBuckets - 1) / kChunkBuckets * kChunkBuckets;
+}
+
+int64_t HashIndex::GrownBuckets(int64_t keys) const {
   const double needed = static_cast<double>(keys) / (kMaxLoad * kBucketPlaces);
   // Between the steps of the series kGrowth^(phase + k), k = 0, 1, 2 ...
   const double step = std::ceil(
       std::log(std::max(needed, 1.0)) / std::log(kGrowth) - growth_phase_);
   int64_t buckets =
       static_cast<int64_t>(std::ceil(std::pow(kGrowth, growth_phase_ + step)));
-  buckets = std::max<int64_t>(buckets, 1);
   while (CapacityOf(buckets) < keys) ++buckets;
-  if (buckets < kChunkBuckets) return buckets;
-  return (buckets + kChunkBuckets - 1) / kChunkBuckets * kChunkBuckets;
+  if (keys > usual_keys_ || CapacityOf(buckets) <= usual_keys_) return buckets;
+  return LeastBuckets(usual_keys_);
 }
 
 absl::Status HashIndex::Reserve(int64_t keys) {

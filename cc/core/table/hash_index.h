@@ -2,6 +2,7 @@
 #define TFEMBED_CORE_TABLE_HASH_INDEX_H_
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -81,6 +82,10 @@ class HashIndex {
   // Sets a phase in [0, 1), before the first Reserve: indexes that fill equally
   // grow at different times where their phases differ.
   void set_growth_phase(double phase) { growth_phase_ = phase; }
+
+  // Sets how many keys are hardly ever exceeded: the index does not grow
+  // beyond what they need before there are more.
+  void set_usual_keys(int64_t keys) { usual_keys_ = keys; }
 
   // The pool of the indexes that fill together; else each has its own. To be
   // set before the first Reserve.
@@ -198,8 +203,10 @@ class HashIndex {
 
   uint32_t Next(uint32_t b) const { return b + 1 == num_buckets_ ? 0 : b + 1; }
 
-  // The smallest number of buckets in this index's series that holds `keys`.
+  // The smallest number of buckets in this index's series that holds `keys`,
+  // and the same before it fills its last chunk.
   int64_t BucketsFor(int64_t keys) const;
+  int64_t GrownBuckets(int64_t keys) const;
 
   // Has memory for `num_buckets` buckets; the contents of those that there were
   // stay. ResourceExhausted leaves all as it was.
@@ -238,6 +245,7 @@ class HashIndex {
 
   uint64_t salt_;
   double growth_phase_ = 0;
+  int64_t usual_keys_ = std::numeric_limits<int64_t>::max();
   std::shared_ptr<ChunkPool> pool_;
   // Either chunks_ are chunks of the pool, or there is one: block_, or empty_,
   // which stands in for the memory of an empty index.

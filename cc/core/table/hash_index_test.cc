@@ -229,6 +229,17 @@ TEST(HashIndex, OfAnotherPhaseGrowsAtAnotherSize) {
   EXPECT_LE(*capacities.rbegin(), 1510000);
 }
 
+TEST(HashIndex, StopsGrowingWhereItsUsualKeysFit) {
+  HashIndex index;
+  index.set_usual_keys(2000);
+  for (int64_t key = 0; key < 2000; ++key) Insert(&index, key, 7);
+  EXPECT_GE(index.capacity(), 2000);
+  EXPECT_LT(index.capacity(), 2004);
+  Insert(&index, 2000, 7);
+  for (int64_t key = 2001; key < 2010; ++key) Insert(&index, key, 7);
+  EXPECT_GE(index.capacity(), 2400);  // It grows on as others do.
+}
+
 TEST(HashIndex, FindOrInsertAsksForARowOnlyForNewKeys) {
   HashIndex index;
   ASSERT_TRUE(index.Reserve(2).ok());

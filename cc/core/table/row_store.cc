@@ -182,6 +182,19 @@ void RowPool::Return(uint32_t row) {
   free_[num_free_++] = row;
 }
 
+void RowPool::MoveTo(RowPool* to, int64_t wanted, int64_t kept) {
+  while (available() > kept && to->available() < wanted) to->Return(TakeOwn());
+}
+
+void RowPool::Fill(int64_t rows, RowPool* spare, RowStore* store) {
+  spare->MoveTo(this, /*wanted=*/rows, /*kept=*/0);
+  while (available() < rows) {
+    while (fresh_.size() > 0) Return(fresh_.begin++);
+    fresh_ = store->Take(rows - num_free_);
+    num_taken_ += fresh_.size();
+  }
+}
+
 void RowPool::Clear() {
   std::free(free_);
   free_ = nullptr;

@@ -99,6 +99,10 @@ class RowStore {
 
 // The rows that one stripe may use next: the rest of its last range, and
 // the rows of removed keys, which go first. Not thread-safe.
+//
+// A pool takes rows from the store when it has none left, whatever the pools of
+// other stripes have. A table whose rows must not be more than its keys deals
+// them before it inserts: MoveTo and Fill.
 class RowPool {
  public:
   RowPool() = default;
@@ -118,10 +122,22 @@ class RowPool {
   // Where there is no memory to note the row it stays unused until Clear.
   void Return(uint32_t row);
 
+  // Gives rows away until `to` has `wanted` or this pool only `kept`.
+  void MoveTo(RowPool* to, int64_t wanted, int64_t kept);
+
+  // Has `rows` rows available: from `spare` as long as it has some, then from
+  // the store, and no more. REQUIRES: the store promised them.
+  void Fill(int64_t rows, RowPool* spare, RowStore* store);
+
   // Forgets all rows.
   void Clear();
 
  private:
+  // REQUIRES: available() > 0.
+  uint32_t TakeOwn() {
+    return num_free_ > 0 ? free_[--num_free_] : fresh_.begin++;
+  }
+
   uint32_t* free_ = nullptr;  // From malloc, which can grow it in place.
   int64_t num_free_ = 0;
   int64_t free_capacity_ = 0;

@@ -130,6 +130,35 @@ TEST(RowPool, TakesReturnedRowsFirst) {
   EXPECT_EQ(pool.Take(store.get()), 17u);
 }
 
+TEST(RowPool, GivesRowsAwayButForThoseItKeeps) {
+  auto store = MakeStore(1);
+  ASSERT_TRUE(store->Promise(100).ok());
+  RowPool pool, spare;
+  for (uint32_t row = 1000; row < 1010; ++row) pool.Return(row);
+  pool.MoveTo(&spare, /*wanted=*/4, /*kept=*/0);
+  EXPECT_EQ(spare.available(), 4);
+  pool.MoveTo(&spare, /*wanted=*/100, /*kept=*/3);
+  EXPECT_EQ(spare.available(), 7);
+  EXPECT_EQ(pool.available(), 3);
+}
+
+TEST(RowPool, FillsFromSpareRowsFirstAndTakesNoMoreThanItNeeds) {
+  auto store = MakeStore(1);
+  ASSERT_TRUE(store->Promise(100).ok());
+  RowPool pool, spare;
+  spare.Return(1000);
+  pool.Take(store.get());  // Leaves some of a range.
+  const int64_t before = store->num_rows();
+  const int64_t in_hand = pool.available();
+  pool.Fill(in_hand + 11, &spare, store.get());
+  EXPECT_EQ(spare.available(), 0);
+  EXPECT_EQ(pool.available(), in_hand + 11);
+  EXPECT_EQ(store->num_rows(), before + 10);
+  std::set<uint32_t> taken;
+  for (int i = 0; i < in_hand + 11; ++i) taken.insert(pool.Take(store.get()));
+  EXPECT_EQ(static_cast<int64_t>(taken.size()), in_hand + 11);
+}
+
 TEST(RowPool, HasNoMoreThanAnEighthOfItsRowsInHand) {
   auto store = MakeStore(1);
   ASSERT_TRUE(store->Promise(100000).ok());

@@ -21,6 +21,13 @@ namespace tfembed {
 // the batch can reserve all other memory, and fail, in between. Buckets are in
 // the order of salted hashes, so that neighbours have nothing in common, and
 // every row's turn comes.
+//
+// The hand goes through all stripes at once, a bucket of each in turn. Stripe
+// after stripe, the rows that go would be those of a few stripes, which the
+// others outgrow meanwhile: their indexes and rows then took up to three times
+// the memory of the bound. What a stripe still loses or gains by chance, the
+// rows of its keys are dealt to the stripes that have new keys: a table that
+// always was of bounded size has no more rows than its bound.
 class EmbeddingTable::Bound final : public TableHold {
  public:
   // `trains`: whether the table's admission policy decides on new keys.
@@ -62,9 +69,11 @@ class EmbeddingTable::Bound final : public TableHold {
     bool operator==(const Id& other) const { return hash == other.hash; }
   };
   struct Candidate {
-    double worth;
+    double worth;  // Since Judge.
     int64_t key;
+    uint32_t row;
   };
+  class PinnedFilter;
   using Counts = std::array<int64_t, kNumStripes>;
 
   // Throws std::bad_alloc.
@@ -76,8 +85,14 @@ class EmbeddingTable::Bound final : public TableHold {
   void ChooseLeaving(int64_t new_keys);
   absl::Status AskForMemory(int64_t fresh_bytes);
   std::vector<Candidate> Sample(int64_t wanted);
-  void AddCandidates(const TableStripe& stripe, int64_t bucket,
-                     const Moment& now, std::vector<Candidate>* to) const;
+  // Adds the keys of buckets [begin, end) of a stripe, and asks for their rows.
+  void AddCandidates(const TableStripe& stripe, int64_t begin, int64_t end,
+                     const PinnedFilter& filter,
+                     std::vector<Candidate>* to) const;
+  // Sets the worth of those from `begin` on; returns how many there are.
+  size_t Judge(const Moment& now, size_t begin,
+               std::vector<Candidate>* sample) const;
+  void DealRows();
 
   EmbeddingTable& table_;
   const bool trains_;

@@ -2,6 +2,7 @@
 #include "cc/core/table/table_bound.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "cc/core/support/hash.h"
 #include "cc/core/testing/bounded_table.h"
 #include "cc/core/testing/test_table.h"
 #include "gmock/gmock.h"
@@ -89,6 +91,36 @@ TEST(Bound, SamplesPreferTheLeastFrequent) {
   const std::vector<int> good = Exists(*table, From(0, 10000));
   EXPECT_GE(std::count(good.begin(), good.end(), 1), 9990);
   EXPECT_EQ(table->size(), 20000);
+}
+
+// Most keys come once, so that most rows have the same worth.
+TEST(Bound, HasRowsForNoMoreKeysThanTheBound) {
+  for (const char* policy : {"least_frequent", "least_recent"}) {
+    auto table = Bounded(1000, policy);
+    std::mt19937_64 random(3);
+    for (int i = 0; i < 100; ++i) {
+      std::vector<int64_t> keys = From(0, 20);
+      while (keys.size() < 300) keys.push_back(random() % 50000);
+      ASSERT_TRUE(Upsert(table.get(), keys).ok());
+    }
+    const TableStats stats = table->stats();
+    EXPECT_EQ(stats.size, 1000);
+    // A row has the policy's note beside its numbers.
+    EXPECT_EQ(stats.row_bytes, 1000 * 4 * (kBoundedDim + 1)) << policy;
+    EXPECT_LE(stats.index_bytes, 35 * 1000) << policy;
+  }
+}
+
+TEST(Bound, EvictsFromAllStripesAlike) {
+  auto table = Bounded(3200, "least_frequent");
+  ASSERT_TRUE(Upsert(table.get(), From(0, 3200)).ok());
+  ASSERT_TRUE(Upsert(table.get(), From(3200, 320)).ok());
+  const std::vector<int> stayed = Exists(*table, From(0, 3200));
+  std::array<int, kNumStripes> gone = {};
+  for (int64_t key = 0; key < 3200; ++key) {
+    gone[StripeOf(HashKey(key))] += 1 - stayed[key];
+  }
+  EXPECT_LE(*std::max_element(gone.begin(), gone.end()), 30);  // Of 320.
 }
 
 TEST(Bound, ABatchWithTooManyKeysChangesNothing) {

@@ -61,6 +61,13 @@ TableStripes::TableStripes() {
   }
 }
 
+void TableStripes::SetUsualKeys(int64_t keys) {
+  for (TableStripe& stripe : stripes_) {
+    const StripeLock lock(*this, stripe);
+    stripe.SetUsualKeys(keys);
+  }
+}
+
 int64_t TableStripes::bytes() const {
   int64_t bytes = 0;
   for (const TableStripe& stripe : stripes_) {

@@ -43,6 +43,11 @@ class TableStripe {
     index_.set_pool(std::move(pool));
   }
 
+  // See HashIndex.
+  void SetUsualKeys(int64_t keys) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    index_.set_usual_keys(keys);
+  }
+
   // Room for `keys` keys in all.
   absl::Status ReserveIndex(int64_t keys)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -70,6 +75,14 @@ class TableStripe {
       ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     const int64_t lacks = std::max<int64_t>(0, reserved_ - pool_.num_free());
     return std::max<int64_t>(0, reserved_ + keys - pool_.num_free()) - lacks;
+  }
+
+  // The rows of removed keys, and those that the store gave for new ones.
+  const RowPool& rows() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return pool_;
+  }
+  RowPool* mutable_rows() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return &pool_;
   }
 
   uint32_t Find(uint64_t hash, int64_t key) const
@@ -149,6 +162,9 @@ class ABSL_LOCKABLE TableStripes {
     return stripes_[s].filter();
   }
   int64_t bytes() const ABSL_SHARED_LOCKS_REQUIRED(this);
+
+  // Tells each stripe how many keys it hardly ever exceeds.
+  void SetUsualKeys(int64_t keys);
 
   // Where the keys of each stripe begin among those of all, and how many keys
   // there are.
