@@ -7,7 +7,8 @@ import html
 import math
 import os
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,9 @@ import tensorflow as tf
 from tfembed import checks, errors, optimizers
 from tfembed.inspection.found_tables import require_tables
 from tfembed.inspection.line_plot import Line, line_plot
+from tfembed.inspection.saved_health import saved_path
+from tfembed.inspection.saved_table import SavedTable
+from tfembed.inspection.saved_tables import open_saved
 from tfembed.inspection.text_tables import TextTable
 from tfembed.ops import table as table_ops
 from tfembed.policies import (
@@ -183,21 +187,46 @@ class _Row:
 
     dim: int
     dtype: tf.DType
-    optimizer: Any
+    slot_words: int = 0
+    rule: str = ""  # The name of the slots' rule.
+
+    @classmethod
+    def of(cls, dim: int, dtype: tf.DType, optimizer: Any) -> _Row:
+        row_wise = getattr(optimizer, "row_wise_slots", ())
+        names = getattr(optimizer, "slot_names", ())
+        slots = sum(1 if name in row_wise else dim for name in names)
+        rule = "" if optimizer is None else optimizer.rule_text().split()[0]
+        return cls(dim, dtype, slots, rule)
 
     def words(self, notes: bool) -> int:
         """The words of 4 bytes of a row in memory: `row_layout.h`."""
         value = max(1, math.ceil(self.dim * self.dtype.size / _WORD))
-        row_wise = getattr(self.optimizer, "row_wise_slots", ())
-        names = getattr(self.optimizer, "slot_names", ())
-        slots = sum(1 if name in row_wise else self.dim for name in names)
-        return value + slots + int(notes)
+        return value + self.slot_words + int(notes)
 
     def in_words(self) -> str:
-        rule = ""
-        if self.optimizer is not None:
-            rule = f" with {self.optimizer.rule_text().split()[0]}"
+        rule = f" with {self.rule}" if self.rule else ""
         return f"rows of {self.dtype.name} [{self.dim}]{rule}"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Judged:
+    """A table's keys, and what their rows are worth.
+
+    Attributes:
+      name, key_dtype, row: the table's.
+      keys: [n].
+      policy: its eviction policy, or SmallestNorm where it has none.
+      has_admission: whether it has an admission policy.
+      worth: by a policy that can judge its rows, the worth [n] of the keys.
+    """
+
+    name: str
+    key_dtype: tf.DType
+    row: _Row
+    keys: Any
+    policy: Any
+    has_admission: bool
+    worth: Callable[[Any], Any]
 
 
 def simulate(
@@ -208,6 +237,7 @@ def simulate(
     optimizer: Any = None,
     dtype: Any = "float32",
     batch_size: int = 4096,
+    table: str | None = None,
 ) -> Simulation:
     """Tells which rows policies would keep, how often they serve, what they cost.
 
@@ -221,20 +251,25 @@ def simulate(
     touched as often as an admission asks. Its bytes are those of a new table with
     these rows. The hit rate is theirs among all touches, which a table with
     `LeastFrequent` has counted: what a lookup of each batch's distinct ids would
-    find if the same ids came again.
+    find if the same ids came again. A checkpoint, a SavedModel or a `.keras` file
+    tells the same of a table as it was saved, without a model.
 
     Args:
       source: a log: ids in an array or list [n] or [steps, batch], or a
         tf.data.Dataset or iterable of batches; or a HashTable, a
-        dynamic_embedding.Variable, or what has one table.
+        dynamic_embedding.Variable, or what has one table; or a path that
+        `tfembed inspect` takes, or what has a `latest_checkpoint`.
       choices: by a name, arguments of a table: "admission", "eviction", "expiry",
         "max_size", "init_size". None: all ids, and those seen 2, 3 and 5 times.
       dim: of the rows. Of a table: its own.
       optimizer: whose slots the rows have; None: no slots. Of a table: its own.
       dtype: of the rows. Of a table: its own.
       batch_size: ids of a step, of a log that is not in batches.
+      table: the name of the table, where the source has several.
 
     Raises:
+      tfembed.errors.CheckpointError: there is no such file, or it is damaged.
+      tfembed.errors.MissingTableError: the source has no such table, or several.
       tfembed.errors.ArgumentError: a choice with other arguments, or that cannot
         be simulated: SmallestNorm depends on what training makes of the rows,
         seconds on when it happens, and a log has no checkpoints to expire at.
@@ -254,12 +289,15 @@ def simulate(
     if _is_log(source):
         for name, options in chosen.items():
             _check_log_choice(name, options)
-        row = _Row(
+        row = _Row.of(
             checks.integer(dim, "dim", least=1), tf.as_dtype(dtype), optimizer
         )
         size = checks.integer(batch_size, "batch_size", least=1)
         return _of_log(list(_batches(source, size)), chosen, row)
-    return _of_table(source, chosen)
+    path = saved_path(source)
+    if path is not None:
+        return _of_table(_saved_table(path, table), chosen)
+    return _of_table(_live_table(source, table), chosen)
 
 
 def _check_choices(
@@ -445,55 +483,129 @@ class _Counts:
         return rows + self.index_bytes + self.policy_bytes
 
 
-def _of_table(
-    source: Any, choices: Mapping[str, Mapping[str, Any]]
-) -> Simulation:
+def _live_table(source: Any, name: str | None) -> _Judged:
     found = require_tables(source)
-    tables = [one.rows for one in found if isinstance(one.rows, HashTable)]
-    if len(tables) != 1:
+    names = [one.name for one in found]
+    tables = [one.rows for one in found if name in (None, one.name)]
+    if name is not None and not tables:
+        raise errors.MissingTableError(
+            f"There is no table '{name}' among {names}."
+        )
+    if len(tables) != 1 or not isinstance(tables[0], HashTable):
         raise errors.ArgumentError(
             "`simulate` takes a log of ids or one hash table; got "
-            f"{[one.name for one in found]} in {source!r}."
+            f"{names} in {source!r}. Name one by `table`."
         )
     (table,) = tables
-    row = _Row(table.dim, table.value_dtype, table.optimizer)
-    keys, worth = _judged(table)
-    return Simulation(
-        tuple(
-            _kept(table, row, name, options, keys, worth)
-            for name, options in choices.items()
+    policy = table.eviction or SmallestNorm()
+    keys, worth = table.worth(policy)
+    return _Judged(
+        name=table.name,
+        key_dtype=table.key_dtype,
+        row=_Row.of(table.dim, table.value_dtype, table.optimizer),
+        keys=keys,
+        policy=policy,
+        has_admission=table.admission is not None,
+        worth=lambda wanted: (
+            worth.numpy()
+            if type(wanted) is type(policy)
+            else table.worth(wanted)[1].numpy()  # SmallestNorm, or an error.
         ),
-        ids=len(worth),
-        steps=None,
-        row=row.in_words(),
     )
 
 
-def _judged(table: HashTable) -> tuple[tf.Tensor, Any]:
-    policy = table.eviction or SmallestNorm()
-    keys, worth = table.worth(policy)
-    return keys, worth.numpy()
+def _saved_table(path: str, name: str | None) -> _Judged:
+    saved = open_saved(path)
+    if name is None and len(saved) != 1:
+        raise errors.MissingTableError(
+            f"'{path}' has the tables {list(saved)}. Name one by `table`."
+        )
+    table = saved[next(iter(saved)) if name is None else name]
+    if table.has_vocabulary or table.dtype == "string":
+        raise errors.ArgumentError(
+            f"Table '{table.name}' of '{path}' has "
+            + ("a vocabulary" if table.has_vocabulary else "rows of strings")
+            + ": it has no policies to simulate."
+        )
+    policy: Any = SmallestNorm()
+    if table.counters == "writes":
+        policy = LeastFrequent()
+    elif table.counters:
+        of_steps = table.counters == "steps_ago"
+        policy = LeastRecent("steps" if of_steps else "seconds")
+    now = saved.modified or time.time()
+    chunks = [
+        (chunk.keys, _worth(table, chunk.counters, now))
+        for chunk in table.chunks(rows=False, slots=False)
+    ]
+    dtype = tf.as_dtype(table.key_dtype)
+    keys = [keys for keys, _ in chunks]
+
+    def worth(wanted: Any) -> Any:
+        if isinstance(wanted, SmallestNorm):
+            return np.concatenate([np.zeros(0), *_norms(table)])
+        if type(wanted) is not type(policy):
+            raise errors.ArgumentError(
+                f"Table '{table.name}' of '{path}' has no notes for "
+                f"{type(wanted).__name__}: it was trained with "
+                f"{table.policies.get('eviction', 'no eviction policy')}."
+            )
+        return np.concatenate([np.zeros(0), *(one for _, one in chunks)])
+
+    return _Judged(
+        name=table.name,
+        key_dtype=dtype if dtype == tf.string else tf.int64,
+        row=_Row(
+            table.width,
+            tf.as_dtype(table.dtype),
+            sum(table.slot_widths.values()),
+            table.rule or "",
+        ),
+        keys=tf.constant(
+            np.concatenate(keys) if keys else [],
+            dtype if dtype == tf.string else tf.int64,
+        ),
+        policy=policy,
+        has_admission="admission" in table.policies or table.num_waiting > 0,
+        worth=worth,
+    )
 
 
-def _kept(
-    table: HashTable,
-    row: _Row,
-    name: str,
-    options: Mapping[str, Any],
-    keys: tf.Tensor,
-    worth: Any,
-) -> Outcome:
+def _worth(table: SavedTable, counters: Any, now: float) -> Any:
+    if counters is None:
+        return np.zeros(0)
+    if table.counters == "writes":
+        return counters.astype(np.float64)
+    if table.counters == "steps_ago":
+        return -counters.astype(np.float64)
+    return -np.maximum(0.0, now - counters)
+
+
+def _norms(table: SavedTable) -> Iterator[Any]:
+    for chunk in table.chunks(slots=False, counters=False):
+        yield np.sqrt(np.sum(np.square(chunk.rows.astype(np.float64)), 1))
+
+
+def _of_table(
+    table: _Judged, choices: Mapping[str, Mapping[str, Any]]
+) -> Simulation:
+    return Simulation(
+        tuple(_kept(table, name, options) for name, options in choices.items()),
+        ids=int(tf.size(table.keys)),
+        steps=None,
+        row=table.row.in_words(),
+    )
+
+
+def _kept(table: _Judged, name: str, options: Mapping[str, Any]) -> Outcome:
     """The rows of a table that a choice spares."""
-    policy = table.eviction or SmallestNorm()
-    wanted = options.get("eviction", policy)
-    if type(wanted) is not type(policy):
-        keys, worth = table.worth(wanted)  # SmallestNorm, or an error.
-        worth = worth.numpy()
+    wanted = options.get("eviction", table.policy)
+    worth = table.worth(wanted)
     stays = np.ones(len(worth), bool)
     admission, expiry = options.get("admission"), options.get("expiry")
     counts = isinstance(wanted, LeastFrequent)
     if admission is not None:
-        if not counts or table.admission is not None:
+        if not counts or table.has_admission:
             raise errors.ArgumentError(
                 f"Choice {name!r} has an admission, but table '{table.name}' "
                 "does not know how often its keys were seen. Simulate from a log "
@@ -512,14 +624,14 @@ def _kept(
     if most is not None and stays.sum() > most:
         order = np.argsort(np.where(stays, worth, -np.inf), kind="stable")
         stays[order[: len(stays) - most]] = False
-    kept = tf.boolean_mask(keys, stays)
+    kept = tf.boolean_mask(table.keys, stays)
     alone = _new_table("kept", table.key_dtype, eviction=_notes_of(wanted))
     alone.upsert(kept, tf.zeros([tf.size(kept), 1]))
     return Outcome(
         name=name,
         rows=int(stays.sum()),
         peak_rows=int(stays.sum()),
-        bytes=_Counts.of(alone).bytes_with(row, wanted),
+        bytes=_Counts.of(alone).bytes_with(table.row, wanted),
         hit_rate=float(worth[stays].sum() / worth.sum())
         if counts and len(worth)
         else None,
