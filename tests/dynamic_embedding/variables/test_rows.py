@@ -229,10 +229,15 @@ def test_row_46_an_export_fills_another_variable():
 @pytest.mark.parametrize("init_size", [12_345, 0, 168])
 def test_rows_50_and_51_a_variable_outgrows_its_first_size(init_size):
     v = variable(init_size=init_size)
-    assert v.table.stats().capacity >= (init_size or 8192)
+    assert v.table.stats().capacity >= init_size
     keys = np.arange(20_000)
     v.upsert(keys, keys[:, None].astype(np.float32))
     assert sorted(contents(v)) == list(range(20_000))
+
+
+def test_a_small_variable_takes_a_small_index():
+    v = filled(keys=range(10))
+    assert v.table.stats().index_bytes < 2_000
 
 
 def test_row_50_an_environment_variable_sets_the_default_size(monkeypatch):

@@ -48,9 +48,6 @@ __all__ = [
 # A variable remembers the names of its last lookups, this many.
 _MOST_NAMES = 1000
 
-
-_DEFAULT_INIT_SIZE = 8192
-
 Partitioner = Callable[[tf.Tensor, int], tf.Tensor]
 
 
@@ -86,7 +83,7 @@ class Variable(
       trainable: whether lookups carry gradients.
       checkpoint: whether `tf.train.Checkpoint` saves the rows.
       init_size: keys to make room for at once. 0: the environment's
-        TF_HASHTABLE_INIT_SIZE, else 8192.
+        TF_HASHTABLE_INIT_SIZE, else none: an empty table takes no index.
       kv_creator: None or a `CuckooHashTableCreator`: host memory.
       restrict_policy: a class derived from `RestrictPolicy`; None: none.
       bp_v2: for asynchronous training, as of `DynamicEmbeddingOptimizer`.
@@ -746,7 +743,7 @@ class Variable(
 
 def _default_init_size() -> int:
     text = os.environ.get("TF_HASHTABLE_INIT_SIZE", "")
-    return int(text) if text.isdigit() and int(text) else _DEFAULT_INIT_SIZE
+    return int(text) if text.isdigit() else 0
 
 
 def load_de_variable_from_file_system(
