@@ -41,7 +41,7 @@ class EmbeddingPlan:
       features: its FeatureConfigs, in the order of `tf.nest.flatten`.
       paths: what errors call them.
       tables: the TableConfigs, in the order of their first feature.
-      table_ids: per feature, its table's place in `tables`.
+      table_ids: per feature, its table's index in `tables`.
       optimizers: per table, its update rule or None.
     """
 
@@ -66,18 +66,18 @@ class EmbeddingPlan:
         """The width of a feature's table."""
         return self.feature_dims[feature]
 
-    def part(self, tables: Sequence[int]) -> EmbeddingPlan:
+    def subset(self, tables: Sequence[int]) -> EmbeddingPlan:
         """The plan of some tables: those features, in a list."""
         if len(tables) == len(self.tables):
             return self
-        places = [i for i, t in enumerate(self.table_ids) if t in tables]
+        indices = [i for i, t in enumerate(self.table_ids) if t in tables]
         return EmbeddingPlan(
-            feature_config=[self.features[i] for i in places],
-            features=tuple(self.features[i] for i in places),
-            paths=tuple(self.paths[i] for i in places),
+            feature_config=[self.features[i] for i in indices],
+            features=tuple(self.features[i] for i in indices),
+            paths=tuple(self.paths[i] for i in indices),
             tables=tuple(self.tables[i] for i in tables),
             table_ids=tuple(
-                list(tables).index(self.table_ids[i]) for i in places
+                list(tables).index(self.table_ids[i]) for i in indices
             ),
             optimizers=tuple(self.optimizers[i] for i in tables),
         )

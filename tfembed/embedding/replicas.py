@@ -15,13 +15,13 @@ from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.ops.private import traced_for_xla
 
 __all__ = [
-    "ReplicaShare",
+    "ReplicaInputs",
     "Replicas",
     "THIS_REPLICA",
     "cores_of",
     "is_tpu",
     "public_name",
-    "replica_shares",
+    "replica_inputs",
     "split_over_cores",
     "summed_over_replicas",
 ]
@@ -295,13 +295,13 @@ def _split(value: Any, path: str, cores: int) -> list[Any]:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class ReplicaShare:
-    """The batch of a replica, or of one of its cores where it has several.
+class ReplicaInputs:
+    """The inputs of a replica, or of one of its cores where it has several.
 
     Attributes:
       replica: its number.
-      values: per feature its ids.
-      weights: per feature they, or None.
+      values: per feature its ids, as the user gave them.
+      weights: per feature its weights, or None.
       device: where it goes; None inside of a TPUStrategy's run.
     """
 
@@ -311,14 +311,14 @@ class ReplicaShare:
     device: str | None = None
 
 
-def replica_shares(
+def replica_inputs(
     plan: EmbeddingPlan,
     replicas: Replicas,
     features: Any,
     weights: Any,
     device: str | None,
-) -> list[ReplicaShare]:
-    """The batches of the replicas that a call of enqueue is for.
+) -> list[ReplicaInputs]:
+    """The inputs of the replicas that a call of enqueue is for.
 
     Args:
       plan: of the features.
@@ -340,11 +340,11 @@ def replica_shares(
                 "Packed features are taken apart on the host: under a "
                 "TPUStrategy, enqueue them outside of strategy.run."
             )
-        shares = [
-            ReplicaShare(
+        found = [
+            ReplicaInputs(
                 replica, *unpacked(packed, plan.feature_config, weights), name
             )
-            for replica, name, (packed,) in _split_replica_shares(
+            for replica, name, (packed,) in _split_over_replicas(
                 replicas, [features], device
             )
         ]
@@ -354,39 +354,39 @@ def replica_shares(
         if weights is not None:
             weight_values = plan.flatten_inputs(weights, "weights")
         n = len(values)
-        shares = [
-            ReplicaShare(replica, share[:n], share[n:], name)
-            for replica, name, share in _split_replica_shares(
+        found = [
+            ReplicaInputs(replica, own[:n], own[n:], name)
+            for replica, name, own in _split_over_replicas(
                 replicas, values + weight_values, device
             )
         ]
     if replicas.cores == 1 or device is not None:
-        return shares
-    return _of_cores(plan, replicas, shares)
+        return found
+    return _of_cores(plan, replicas, found)
 
 
 def _of_cores(
-    plan: EmbeddingPlan, replicas: Replicas, shares: Sequence[ReplicaShare]
-) -> list[ReplicaShare]:
-    """A share for each core of the replicas."""
+    plan: EmbeddingPlan, replicas: Replicas, whole: Sequence[ReplicaInputs]
+) -> list[ReplicaInputs]:
+    """Splits the inputs of each replica over its cores."""
     if replicas.current() == THIS_REPLICA:
         raise errors.UnsupportedError(
             f"A replica of this TPUStrategy has {replicas.cores} cores: enqueue "
             "outside of strategy.run, where its batch is split over them."
         )
     return [
-        ReplicaShare(share.replica, values, weights, core)
-        for share in shares
+        ReplicaInputs(one.replica, values, weights, core)
+        for one in whole
         for values, weights, core in zip(
-            split_over_cores(share.values, plan.paths, replicas.cores),
-            split_over_cores(share.weights, plan.paths, replicas.cores),
-            replicas.devices[share.replica],
+            split_over_cores(one.values, plan.paths, replicas.cores),
+            split_over_cores(one.weights, plan.paths, replicas.cores),
+            replicas.devices[one.replica],
             strict=True,
         )
     ]
 
 
-def _split_replica_shares(
+def _split_over_replicas(
     replicas: Replicas, values: Sequence[Any], device: str | None
 ) -> list[tuple[int, str | None, list[Any]]]:
     """Replicas, their devices and what they get."""
@@ -395,8 +395,8 @@ def _split_replica_shares(
     if replicas.is_inside_run():
         return [(replicas.current_for("enqueue"), None, list(values))]
     return [
-        (replica, names[0], share)
-        for replica, (names, share) in enumerate(
+        (replica, names[0], own)
+        for replica, (names, own) in enumerate(
             zip(replicas.devices, replicas.split(values), strict=True)
         )
     ]
@@ -424,8 +424,8 @@ def summed_over_replicas(gradient: Any) -> Any:
     ):
         return gradient
     of_all = context.all_reduce(tf.distribute.ReduceOp.SUM, gradient)
-    ids, places = tf.unique(of_all.indices)
-    sums = tf.math.unsorted_segment_sum(of_all.values, places, tf.size(ids))
+    ids, positions = tf.unique(of_all.indices)
+    sums = tf.math.unsorted_segment_sum(of_all.values, positions, tf.size(ids))
     replica = tf.get_static_value(context.replica_id_in_sync_group)
     if replica:
         ids, sums = ids[:0], sums[:0]

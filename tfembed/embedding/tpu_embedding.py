@@ -14,7 +14,7 @@ from tfembed.config.tables_by_config import TablesByConfig
 from tfembed.embedding import private
 from tfembed.embedding.engines.choice import EngineChoices, choose_engines
 from tfembed.embedding.engines.engine import EngineOptions
-from tfembed.embedding.engines.router import EngineRouter, places_of
+from tfembed.embedding.engines.router import EngineRouter, engine_groups
 from tfembed.embedding.features import activations as shaping
 from tfembed.embedding.features.output_shapes import WAYS_OUT, OutputShapes
 from tfembed.embedding.host.tables import HostTable, TableSize
@@ -27,10 +27,10 @@ from tfembed.embedding.plan import (
     make_plan,
 )
 from tfembed.embedding.replicas import (
+    ReplicaInputs,
     Replicas,
-    ReplicaShare,
     is_tpu,
-    replica_shares,
+    replica_inputs,
 )
 from tfembed.embedding.steps.eager_calls import EagerCalls
 from tfembed.embedding.steps.pipeline import warn_of_early_flush
@@ -165,7 +165,7 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
         self._choices = choose_engines(
             self._plan, engine, self._replicas.strategy, nonfinite
         )
-        self._places = places_of(self._plan, self._choices)
+        self._groups = engine_groups(self._plan, self._choices)
         self._shapes = OutputShapes.configured(
             self._plan.features, self._plan.paths
         )
@@ -509,16 +509,16 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
         """Takes a batch in, for which replicas and of which form it tells."""
         if training is False:
             self.flush()
-        shares = replica_shares(
+        per_replica = replica_inputs(
             self._plan, self._replicas, features, weights, device
         )
-        shapes, is_other_size = self._shapes_of(shares)
-        of_replicas = [share.replica for share in shares]
+        shapes, is_other_size = self._shapes_of(per_replica)
+        of_replicas = [one.replica for one in per_replica]
         batches = []
-        for places in self._places:
-            batches.append(places.read(training, shares, shapes))
+        for group in self._groups:
+            batches.append(group.read(training, per_replica, shapes))
         engine = self._engine_or_new(shapes)
-        form = self._forms.place_of(name, engine.form_of(batches))
+        form = self._forms.number_of(name, engine.form_of(batches))
         step = self._forms.step(name, form)
         engine.enqueue(step, batches)
         if is_other_size:
@@ -528,21 +528,21 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
         return list(dict.fromkeys(of_replicas)), form
 
     def _shapes_of(
-        self, shares: Sequence[ReplicaShare]
+        self, per_replica: Sequence[ReplicaInputs]
     ) -> tuple[OutputShapes, bool]:
         """The shapes of a batch, and whether it has another size than known."""
         shapes = self._shapes
         other: OutputShapes | None = None
         try:
-            for share in shares:
-                shapes = shapes.with_values(share.values)
+            for one in per_replica:
+                shapes = shapes.with_values(one.values)
             return shapes, False
         except errors.ArgumentError as error:
             if not self._shapes.are_defined:
                 raise
             is_given = self._shapes_are_given or not self._forms.takes_several
             try:
-                other = self._shapes.of_other_size(shares[0].values)
+                other = self._shapes.of_other_size(per_replica[0].values)
             except errors.ArgumentError:  # A FeatureConfig says the size.
                 is_given = True
             if other is None and not is_given:
@@ -550,8 +550,8 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
             if other is None or is_given:
                 raise errors.ArgumentError(f"{error}. {WAYS_OUT}") from None
         try:
-            for share in shares[1:]:
-                other = other.with_values(share.values)
+            for one in per_replica[1:]:
+                other = other.with_values(one.values)
         except errors.ArgumentError as error:
             raise errors.ArgumentError(f"{error}. {WAYS_OUT}") from None
         return other, True
@@ -715,7 +715,7 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
                     self._engine = EngineRouter(
                         self,
                         self._plan,
-                        self._places,
+                        self._groups,
                         self._options,
                         self._shapes if shapes is None else shapes,
                     )

@@ -31,7 +31,7 @@ __all__ = [
 # Tables in checkpoints of TPUs with SparseCores, which stack and spread them.
 #
 # Row i of a table with `rotation` lies in the part of core
-# (i % cores + rotation) % cores, at place offset + i // cores: the formula of
+# (i % cores + rotation) % cores, at row offset + i // cores: the formula of
 # TensorFlow's `map_indices_in_shard` in `tpu_embedding_v3_utils`.
 
 # The name under which TensorFlow saves the layouts of all stacks.

@@ -8,9 +8,15 @@ import pytest
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.embedding.steps.batch_queue import Batch, BatchForm
+from tfembed.embedding.features.inputs import InputSpec
+from tfembed.embedding.steps.batch_queue import Batch
 from tfembed.embedding.steps.step_queue import QueueBound, StepQueue
 from tfembed.ops import feature_ids
+
+SPECS = [
+    InputSpec(kind, 0, batch_size=2, id_dtype=tf.int64, validate=True)
+    for kind in ("sparse", "ragged", "dense")
+]
 
 
 def _batch(first_id: int, *, training: bool = True) -> Batch:
@@ -18,7 +24,8 @@ def _batch(first_id: int, *, training: bool = True) -> Batch:
     sparse = tf.SparseTensor([[0, 0], [1, 2]], tf.stack([first_id, 7]), [2, 3])
     ragged = tf.RaggedTensor.from_row_splits(first_id[None], [0, 1, 1])
     dense = tf.stack([first_id, first_id + 1])
-    return Batch(training, [feature_ids(x) for x in (sparse, ragged, dense)])
+    features = [feature_ids(x) for x in (sparse, ragged, dense)]
+    return Batch(training, features, SPECS)
 
 
 @pytest.fixture
@@ -27,8 +34,7 @@ def queue() -> StepQueue:
 
 
 def _queue(**bound) -> StepQueue:
-    form = BatchForm(("sparse", "ragged", "dense"), (2, 2, 2), (tf.int64,) * 3)
-    return StepQueue(form, label="on replica 0", bound=QueueBound(**bound))
+    return StepQueue(SPECS, label="on replica 0", bound=QueueBound(**bound))
 
 
 def _ids(batch: Batch) -> list[list[int]]:
@@ -126,8 +132,7 @@ def test_take_raises_while_a_training_batch_waits_to_be_finished(queue, wrap):
 
 @pytest.mark.parametrize("wrap", [_eager, tf.function])
 def test_take_may_drop_a_training_batch_that_was_not_finished(wrap):
-    form = BatchForm(("sparse", "ragged", "dense"), (2, 2, 2), (tf.int64,) * 3)
-    queue = StepQueue(form, label="", drops_unfinished=True)
+    queue = StepQueue(SPECS, label="", drops_unfinished=True)
     step = wrap(lambda: _step(queue).features[1].ids)
     for first_id in (1, 2, 3):
         queue.put(_batch(first_id))

@@ -15,7 +15,7 @@ from proof.paper_tpu import paper_strategy
 from tfembed import errors
 from tfembed.embedding import replicas
 from tfembed.embedding.engines import choice as engine_choice
-from tfembed.embedding.replicas import ReplicaShare
+from tfembed.embedding.replicas import ReplicaInputs
 from tfembed.embedding.tpu import host_engine as tpu_host_engine
 
 REPLICAS = 3
@@ -36,7 +36,7 @@ def threads(monkeypatch):
         tpu_host_engine, "_this_replica", lambda: tf.constant(number.value)
     )
     monkeypatch.setattr(
-        tpu_host_engine, "_places", lambda strategy: (REPLICAS, "")
+        tpu_host_engine, "_replicas_and_host", lambda strategy: (REPLICAS, "")
     )
 
     def run(function, *per_replica):
@@ -71,12 +71,12 @@ def test_replicas_train_as_the_oracle(threads, vocabulary, enqueues_inside):
         shards = [_shard(step, r) for r in range(REPLICAS)]
         before = steps.Tables.of(embedding, IDS)
         if not enqueues_inside:
-            engine = embedding._engine._parts[0].engine
-            engine.enqueue_shares(
+            engine = embedding._engine._engines[0][1]
+            engine.enqueue_inputs(
                 None,
                 True,
                 [
-                    ReplicaShare(r, *map(tf.nest.flatten, shard.inputs()))
+                    ReplicaInputs(r, *map(tf.nest.flatten, shard.inputs()))
                     for r, shard in enumerate(shards)
                 ],
                 embedding._shapes,

@@ -136,7 +136,7 @@ def test_a_tpus_step_keeps_them_where_it_runs():
             engine="xla",
         )
         embedding.build(per_replica_batch_size=2)
-        rounds = embedding._engine._parts[0].engine._rounds
+        rounds = embedding._engine._engines[0][1]._rounds
 
         def step():
             embedding.enqueue([tf.constant([1, 2])] * 2)

@@ -18,7 +18,7 @@ from tfembed.dynamic_embedding.variables import arguments
 from tfembed.dynamic_embedding.variables.arguments import EmbeddingWeights
 from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.ops.weight_gradients import with_weight_gradient
-from tfembed.ops.weight_places import weights_like
+from tfembed.ops.weight_positions import weights_like
 
 __all__ = [
     "Bags",

@@ -15,15 +15,15 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.checkpoint.held_variable import HeldVariable
-from tfembed.embedding.features.inputs import StepFormat
+from tfembed.embedding.features.inputs import InputSpec
 from tfembed.embedding.features.output_shapes import OutputShapes
 from tfembed.embedding.host.tables import HostTable, TableSize
-from tfembed.embedding.replicas import ReplicaShare
+from tfembed.embedding.replicas import ReplicaInputs
 from tfembed.embedding.steps.batch_queue import Batch
 from tfembed.embedding.steps.step_forms import StepName
 from tfembed.embedding.steps.step_queue import QueueBound
 
-__all__ = ["Engine", "EngineOptions", "TakesShares"]
+__all__ = ["Engine", "EngineOptions", "TakesInputs"]
 
 
 class Engine(Protocol):
@@ -42,12 +42,11 @@ class Engine(Protocol):
         self,
         name: StepName,
         batches: Mapping[int, Batch],
-        formats: Sequence[list[StepFormat]],
     ) -> None:
-        """Takes batches in, by replica; `formats` says how each is read.
+        """Takes batches in, by replica.
 
         Raises:
-          tfembed.errors.ArgumentError: other formats than before.
+          tfembed.errors.ArgumentError: they are read otherwise than before.
         """
 
     def is_idle(self, name: StepName) -> bool:
@@ -59,7 +58,7 @@ class Engine(Protocol):
     def forget(self, name: StepName) -> None:
         """Forgets an idle name; eager."""
 
-    def formats(self, name: StepName) -> list[StepFormat]:
+    def specs(self, name: StepName) -> list[InputSpec]:
         """How the features that are enqueued under `name` are read.
 
         Raises:
@@ -113,22 +112,22 @@ class Engine(Protocol):
         """By tables that share an exchange, its most rounds so far; eager."""
 
 
-class TakesShares(Protocol):
+class TakesInputs(Protocol):
     """An engine whose enqueue reads the users' tensors as they are.
 
-    Instead of batches it takes shares, and its gradients have the shape of the
+    Instead of batches it takes inputs, and its gradients have the shape of the
     activations. Its class is known by the method METHOD.
     """
 
-    METHOD: ClassVar[str] = "enqueue_shares"
+    METHOD: ClassVar[str] = "enqueue_inputs"
 
     tables: list[HostTable]
 
-    def enqueue_shares(
+    def enqueue_inputs(
         self,
         name: StepName,
         training: bool,
-        shares: Sequence[ReplicaShare],
+        per_replica: Sequence[ReplicaInputs],
         shapes: OutputShapes,
     ) -> None:
         """Takes batches in; `shapes` are the output shapes."""

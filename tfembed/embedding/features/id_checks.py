@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tfembed.ops import FeatureIds, FeaturePlan
 
-__all__ = ["Check", "check_ids", "check_places", "require_all"]
+__all__ = ["Check", "check_ids", "check_positions", "require_all"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ def check_ids(ids: FeatureIds, plan: FeaturePlan, config: Any) -> list[Check]:
       config: its table's TableConfig.
 
     Returns:
-      For `require_all`: that ids are in the vocabulary, and `check_places`.
+      For `require_all`: that ids are in the vocabulary, and `check_positions`.
     """
     vocabulary = config.vocabulary_size
     inside = ids.ids < vocabulary
@@ -60,10 +60,10 @@ def check_ids(ids: FeatureIds, plan: FeaturePlan, config: Any) -> list[Check]:
         f"In feature '{plan.name}': ids must be in [0, {vocabulary}), the rows "
         f"of table {config.name}; got",
     )
-    return [in_vocabulary, *check_places(ids, plan)]
+    return [in_vocabulary, *check_positions(ids, plan)]
 
 
-def check_places(ids: FeatureIds, plan: FeaturePlan) -> list[Check]:
+def check_positions(ids: FeatureIds, plan: FeaturePlan) -> list[Check]:
     """Checks of where ids stand, which dense ones need not have.
 
     Args:
@@ -89,16 +89,16 @@ def check_places(ids: FeatureIds, plan: FeaturePlan) -> list[Check]:
 
 
 def _check_indices(ids: FeatureIds, plan: FeaturePlan) -> list[Check]:
-    sample, place = tf.unstack(ids.rows, 2, axis=1)
+    sample, position = tf.unstack(ids.rows, 2, axis=1)
     follows = sample[1:] >= sample[:-1]
-    if plan.max_sequence_length:  # Its places hold one id each.
-        follows &= (sample[1:] > sample[:-1]) | (place[1:] > place[:-1])
+    if plan.max_sequence_length:  # Its positions hold one id each.
+        follows &= (sample[1:] > sample[:-1]) | (position[1:] > position[:-1])
     return [
         Check(
             (sample >= 0)
             & (sample < ids.batch_size)
-            & (place >= 0)
-            & ((place < ids.columns) | (ids.columns < 0)),
+            & (position >= 0)
+            & ((position < ids.columns) | (ids.columns < 0)),
             sample,
             f"In feature '{plan.name}': sparse indices must be in the batch; "
             "got those of samples",

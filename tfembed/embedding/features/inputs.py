@@ -15,16 +15,16 @@ from tfembed.embedding.features import output_shapes
 from tfembed.embedding.features.output_shapes import OutputShapes, is_sequence
 from tfembed.embedding.plan import EmbeddingPlan, feature_paths
 from tfembed.ops import FeatureIds, FeaturePlan, feature_ids, wide_ids
-from tfembed.ops.weight_places import at_places_of
+from tfembed.ops.weight_positions import at_positions_of
 
 __all__ = [
-    "StepFormat",
+    "InputSpec",
     "as_bag",
     "check_combines",
     "check_ids",
-    "check_same_format",
+    "check_same_specs",
     "checked_weights",
-    "format_of",
+    "spec_of",
     "lookup_plans",
     "op_combiner",
     "read_batch",
@@ -37,7 +37,7 @@ _TYPES = {"dense": "Tensor", "sparse": "SparseTensor", "ragged": "RaggedTensor"}
 
 
 @dataclasses.dataclass(frozen=True)
-class StepFormat:
+class InputSpec:
     """How one feature's input is read.
 
     A dequeue is traced once and serves all later steps, so these cannot change
@@ -60,18 +60,18 @@ class StepFormat:
 
     def activation_shape(self, dim: int) -> tf.TensorShape:
         """The shape that the lookup op gives for a table of this width."""
-        places = [self.sequence_length] if self.sequence_length else []
-        return tf.TensorShape([self.batch_size, *places, dim])
+        positions = [self.sequence_length] if self.sequence_length else []
+        return tf.TensorShape([self.batch_size, *positions, dim])
 
 
-def format_of(
+def spec_of(
     feature: Any,
     ids: FeatureIds,
     *,
     path: str,
     input_shape: tf.TensorShape,
     output_shape: tf.TensorShape,
-) -> tuple[StepFormat, FeatureIds]:
+) -> tuple[InputSpec, FeatureIds]:
     """How an input is read, checked against the feature's output shape.
 
     Args:
@@ -117,7 +117,7 @@ def format_of(
     if batch is None:
         ids = _checked_when_run(ids, expected, path)
     validate = feature.validate_weights_and_indices or input_shape.rank > 2
-    return StepFormat(ids.kind, length, expected, ids.ids.dtype, validate), ids
+    return InputSpec(ids.kind, length, expected, ids.ids.dtype, validate), ids
 
 
 def _does_not_fill(
@@ -143,10 +143,10 @@ def _checked_when_run(ids: FeatureIds, expected: int, path: str) -> FeatureIds:
         return dataclasses.replace(ids, ids=tf.identity(ids.ids))
 
 
-def check_same_format(
+def check_same_specs(
     paths: Sequence[str],
-    known: Sequence[StepFormat],
-    incoming: Sequence[StepFormat],
+    known: Sequence[InputSpec],
+    incoming: Sequence[InputSpec],
 ) -> None:
     """Raises tfembed.errors.ArgumentError where a feature's format changed."""
     for path, old, new in zip(paths, known, incoming, strict=True):
@@ -175,7 +175,7 @@ def op_combiner(combiner: Any) -> str:
 
 
 def lookup_plans(
-    plan: EmbeddingPlan, formats: Sequence[StepFormat]
+    plan: EmbeddingPlan, specs: Sequence[InputSpec]
 ) -> list[FeaturePlan]:
     """Describes each feature to the grouped ops."""
     return [
@@ -187,14 +187,14 @@ def lookup_plans(
             name=path,
         )
         for path, table, one in zip(
-            plan.paths, plan.table_ids, formats, strict=True
+            plan.paths, plan.table_ids, specs, strict=True
         )
     ]
 
 
 def read_batch(
     values: Sequence[Any], weights: Sequence[Any], shapes: OutputShapes
-) -> tuple[list[FeatureIds], list[StepFormat]]:
+) -> tuple[list[FeatureIds], list[InputSpec]]:
     """Reads one replica's batch and checks all of it.
 
     Args:
@@ -211,9 +211,9 @@ def read_batch(
         that are no numbers.
     """
     features, paths = shapes.features, shapes.paths
-    ids, formats = [], []
+    ids, specs = [], []
     for i, (value, weight) in enumerate(zip(values, weights, strict=True)):
-        one, checked = format_of(
+        one, checked = spec_of(
             features[i],
             read_input(value, weight, paths[i], features[i].table),
             path=paths[i],
@@ -222,9 +222,9 @@ def read_batch(
         )
         if not one.sequence_length:
             check_combines(features[i], weight, paths[i])
-        formats.append(one)
+        specs.append(one)
         ids.append(checked)
-    return ids, formats
+    return ids, specs
 
 
 def check_combines(feature: Any, weights: Any, path: str) -> None:
@@ -275,15 +275,15 @@ def _flat(value: tf.SparseTensor) -> tf.SparseTensor:
     if value.shape.rank == 2:
         return value
     sizes = tf.unstack(value.dense_shape, value.shape.rank)
-    places = tf.unstack(value.indices, value.shape.rank, axis=1)
-    sample, is_inside = tf.zeros_like(places[-1]), True
-    for size, place in zip(sizes[:-1], places[:-1], strict=True):
-        is_inside &= (place >= 0) & (place < size)
-        sample = sample * size + place
+    positions = tf.unstack(value.indices, value.shape.rank, axis=1)
+    sample, is_inside = tf.zeros_like(positions[-1]), True
+    for size, position in zip(sizes[:-1], positions[:-1], strict=True):
+        is_inside &= (position >= 0) & (position < size)
+        sample = sample * size + position
     sample = tf.where(is_inside, sample, tf.constant(-1, tf.int64))
     samples = math.prod(sizes[:-1], start=tf.constant(1, tf.int64))
     return tf.SparseTensor(
-        tf.stack([sample, places[-1]], 1),
+        tf.stack([sample, positions[-1]], 1),
         value.values,
         tf.stack([samples, sizes[-1]]),
     )
@@ -314,7 +314,7 @@ def check_ids(dtype: tf.DType, path: str, table: Any) -> None:
 def checked_weights(value: Any, weights: Any, path: str) -> Any:
     """The weights of `value` as float32; raises where they do not fit.
 
-    A check of their places is made by `at_places_of`, when it runs.
+    A check of their positions is made by `at_positions_of`, when it runs.
     """
     if isinstance(value, tf.Tensor):
         raise errors.ArgumentError(
@@ -332,7 +332,7 @@ def checked_weights(value: Any, weights: Any, path: str) -> Any:
             f"The weights of input {path} must be floats; got "
             f"{weights.dtype.name}."
         )
-    weights = at_places_of(value, weights, path)
+    weights = at_positions_of(value, weights, path)
     return weights.with_values(tf.cast(weights.values, tf.float32))
 
 

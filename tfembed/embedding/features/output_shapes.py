@@ -59,12 +59,12 @@ class OutputShapes:
         """The shapes that the FeatureConfigs give."""
         return cls(features, paths, [f.output_shape for f in features])
 
-    def part(self, places: Sequence[int]) -> OutputShapes:
+    def subset(self, indices: Sequence[int]) -> OutputShapes:
         """The known shapes of some of the features."""
         return OutputShapes(
-            [self.features[i] for i in places],
-            [self.paths[i] for i in places],
-            [self.shapes[i] for i in places],
+            [self.features[i] for i in indices],
+            [self.paths[i] for i in indices],
+            [self.shapes[i] for i in indices],
         )
 
     @property

@@ -275,11 +275,13 @@ class PackedFeatures(tf.experimental.ExtensionType):
             (self.ids, False, split),
             (self.strings, True, split_strings),
         ):
-            places = [i for i in range(n) if self.are_strings[i] == are_strings]
-            if places:
-                sizes = tf.gather(self.sizes[0], places)
-                parts = by(values, sizes, len(places))
-                ids.update(zip(places, parts, strict=True))
+            indices = [
+                i for i in range(n) if self.are_strings[i] == are_strings
+            ]
+            if indices:
+                sizes = tf.gather(self.sizes[0], indices)
+                parts = by(values, sizes, len(indices))
+                ids.update(zip(indices, parts, strict=True))
         return [ids[i] for i in range(n)]
 
 

@@ -74,7 +74,7 @@ def want_sparse(
 
     Returns:
       Activations [..., dim], or [B, sequence_length, dim] for a sequence of rank
-      2: an id at column j is at place j, what is behind the length is dropped.
+      2: an id at column j is at position j, what is behind the length is dropped.
 
     Raises:
       tfembed.errors.UnsupportedError: another rank than 2, for XLA.
@@ -86,7 +86,7 @@ def want_sparse(
     if how.validate:
         ids, weights = _prune(ids, weights, how)
     if how.sequence_length and rank in (None, 2):
-        return _place(ids, how, check)
+        return _as_sequences(ids, how, check)
     lead, static_lead = ids.dense_shape[:-1], ids.shape[:-1]
     if rank != 2:
         _refuse_xla(f"sparse input {path} of another rank than 2")
@@ -165,7 +165,7 @@ def want_ragged(
 def sequence_length_of(
     batch: int | None, output_shape: tf.TensorShape, path: str
 ) -> int:
-    """The places of a sample, by its feature's output shape; 0 combines.
+    """The positions of a sample, by its feature's output shape; 0 combines.
 
     Raises:
       tfembed.errors.ArgumentError: a shape that is no multiple of the batch.
@@ -246,7 +246,7 @@ def _prune(
     return tf.sparse.retain(ids, keep), tf.sparse.retain(weights, keep)
 
 
-def _place(ids: tf.SparseTensor, how: Pooling, check: Any) -> Wanted:
+def _as_sequences(ids: tf.SparseTensor, how: Pooling, check: Any) -> Wanted:
     batch = ids.shape[0]
     ids = tf.sparse.retain(ids, ids.indices[:, 1] < how.sequence_length)
     shape = tf.stack([ids.dense_shape[0], how.sequence_length, how.dim])
@@ -312,9 +312,9 @@ def static_rows(
 
 
 def gathered_once(
-    table: Any, distinct: tf.Tensor, places: tf.Tensor
+    table: Any, distinct: tf.Tensor, positions: tf.Tensor
 ) -> tf.Tensor:
-    """Rows of `distinct` ids [m], each at its places: [n] numbers below m.
+    """Rows of `distinct` ids [m], each at its positions: [n] numbers below m.
 
     The gradient with respect to a variable has m entries.
     """
@@ -324,10 +324,10 @@ def gathered_once(
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
             # A gather's gradient would be slices, made dense with a warning.
             return tf.math.unsorted_segment_sum(
-                upstream, places, tf.shape(rows)[0]
+                upstream, positions, tf.shape(rows)[0]
             )
 
-        return tf.gather(rows, places), gradient
+        return tf.gather(rows, positions), gradient
 
     return spread(tf.gather(table, distinct))
 

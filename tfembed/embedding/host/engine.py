@@ -9,19 +9,19 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed import errors
+from tfembed import errors, ops
 from tfembed.checkpoint.held_variable import HeldVariable
 from tfembed.config.custom_combiner import is_custom
 from tfembed.embedding import private
 from tfembed.embedding.engines.engine import EngineOptions
 from tfembed.embedding.features import inputs
-from tfembed.embedding.features.inputs import StepFormat, lookup_plans
+from tfembed.embedding.features.inputs import InputSpec, lookup_plans
 from tfembed.embedding.features.output_shapes import OutputShapes
 from tfembed.embedding.host.row_feature import RowFeature, RowFeatures
 from tfembed.embedding.host.table_update import fused_arguments, update_tables
 from tfembed.embedding.host.tables import HostTable, TableSize, make_table
 from tfembed.embedding.plan import EmbeddingPlan
-from tfembed.embedding.steps.batch_queue import HOST, Batch, BatchForm
+from tfembed.embedding.steps.batch_queue import HOST, Batch
 from tfembed.embedding.steps.named_steps import NamedSteps
 from tfembed.embedding.steps.step_forms import StepName
 from tfembed.embedding.steps.step_queue import StepQueue
@@ -121,8 +121,7 @@ class FusedStep:
 
     Args:
       tables: what the ops are told of the tables.
-      formats: how the features of the name's batches are read.
-      form: the form of the batches.
+      specs: how the features of the name's batches are read.
 
     Attributes:
       looks_up: whether the op can combine all features.
@@ -131,18 +130,27 @@ class FusedStep:
     def __init__(
         self,
         tables: FusedTables,
-        formats: Sequence[StepFormat],
-        form: BatchForm,
+        specs: Sequence[InputSpec],
     ) -> None:
         plan = tables.plan
         self._tables = tables
-        self._form = form
-        self._plans = lookup_plans(plan, formats)
+        self._specs = list(specs)
+        self._plans = lookup_plans(plan, specs)
         self.looks_up = tables.are_plain or not any(
-            RowFeature.needed(plan.tables[one.table], one, kind)
-            for one, kind in zip(self._plans, form.kinds, strict=True)
+            RowFeature.needed(plan.tables[one.table], one, spec.kind)
+            for one, spec in zip(self._plans, specs, strict=True)
         )
-        self._attrs = {1: form.step_attrs(plan.dims, self._plans)}
+        self._attrs = {1: self._attrs_of(1)}
+
+    def _attrs_of(self, replicas: int) -> dict[str, Any]:
+        """The attributes of the ops of a step of so many replicas."""
+        of_features = [
+            (spec.kind, spec.id_dtype, spec.batch_size)
+            for spec in self._specs * replicas
+        ]
+        kinds, id_dtypes, sizes = zip(*of_features, strict=True)
+        dims, plans = self._tables.plan.dims, self._plans * replicas
+        return ops.step.step_attrs(dims, kinds, id_dtypes, sizes, plans)
 
     @property
     def updates(self) -> bool:
@@ -187,10 +195,7 @@ class FusedStep:
         """
         n = len(queues)
         if n not in self._attrs:
-            dims = self._tables.plan.dims
-            self._attrs[n] = self._form.times(n).step_attrs(
-                dims, self._plans * n
-            )
+            self._attrs[n] = self._attrs_of(n)
         return StepQueue.update(
             queues,
             gradients=gradients,
@@ -291,20 +296,18 @@ class QueuedEngine(abc.ABC):
         self,
         name: StepName,
         batches: Mapping[int, Batch],
-        formats: Sequence[list[StepFormat]],
     ) -> None:
         """Takes batches in, for later calls of `dequeue` of the same name.
 
         Args:
           name: pairs the calls.
           batches: by replica.
-          formats: how each of them is read.
 
         Raises:
-          tfembed.errors.ArgumentError: other formats than before. Nothing is
+          tfembed.errors.ArgumentError: they are read otherwise than before. Nothing is
             taken in.
         """
-        self._steps.settle_formats(name, formats)
+        self._steps.settle_specs(name, batches.values())
         for replica, batch in batches.items():
             self._steps.queue(replica, name).put(batch)
 
@@ -387,11 +390,13 @@ class QueuedEngine(abc.ABC):
                 nonfinite = self._options.nonfinite
                 self._note(fused.update(queues, tensors, rates, nonfinite))
                 return
-            features: list[Any] = []
-            for queue in queues:
-                features += queue.finish().features
+            finished = [queue.finish() for queue in queues]
             # The batch of all replicas; nobody asks whether it is for training.
-            batch = Batch(tf.constant(True), features)
+            batch = Batch(
+                True,
+                [ids for one in finished for ids in one.features],
+                [spec for one in finished for spec in one.specs],
+            )
             tensors.append(rates)
             if not self._options.is_pipelined:
                 self._update(name, batch, tensors)
@@ -431,15 +436,15 @@ class QueuedEngine(abc.ABC):
         self.update(batch.features, plans * replicas, gradients, rates)
 
     def _plans(self, name: StepName) -> list[Any]:
-        return inputs.lookup_plans(self._plan, self._steps.formats(name))
+        return inputs.lookup_plans(self._plan, self._steps.specs(name))
 
-    def formats(self, name: StepName) -> list[StepFormat]:
+    def specs(self, name: StepName) -> list[InputSpec]:
         """How the features that are enqueued under `name` are read.
 
         Raises:
           tfembed.errors.StateError: nothing was.
         """
-        return self._steps.formats(name)
+        return self._steps.specs(name)
 
     def reset(self) -> None:
         """Forgets all batches on their way; eager only.
@@ -563,8 +568,7 @@ class HostEngine(QueuedEngine):
         if name not in self._fused_steps:
             self._fused_steps[name] = FusedStep(
                 self._fused_tables,
-                self._steps.formats(name),
-                self._steps.form(name),
+                self._steps.specs(name),
             )
         return self._fused_steps[name]
 

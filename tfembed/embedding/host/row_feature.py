@@ -15,7 +15,7 @@ from tfembed.config import CustomCombiner
 from tfembed.config.custom_combiner import as_combiner, is_custom
 from tfembed.config.quantization_config import quantized
 from tfembed.embedding import private
-from tfembed.embedding.features.id_checks import check_places, require_all
+from tfembed.embedding.features.id_checks import check_positions, require_all
 from tfembed.embedding.host.table_update import StepGradients
 from tfembed.embedding.host.tables import HostTable
 from tfembed.embedding.plan import EmbeddingPlan
@@ -28,7 +28,7 @@ __all__ = [
     "RowFeature",
     "RowFeatures",
     "make_combiner_weights",
-    "places_of",
+    "positions_of",
     "single_ids",
     "train_combiner_weights",
     "usable_gradient",
@@ -75,7 +75,7 @@ class RowFeature:
           combiner_weights: of a CustomCombiner; None: it has none.
 
         Raises:
-          tf.errors.InvalidArgumentError: when it runs: `check_places`.
+          tf.errors.InvalidArgumentError: when it runs: `check_positions`.
         """
         with tf.control_dependencies(self._checked(ids)):
             if self.is_custom:
@@ -98,7 +98,7 @@ class RowFeature:
     def combined_ids(self, ids: FeatureIds) -> CombinedIds:
         """The ids that a CustomCombiner sees."""
         combiner = as_combiner(self.config.combiner)
-        sample, _ = places_of(ids)
+        sample, _ = positions_of(ids)
         kept, sample = _kept(ids, self._keeps(ids), sample)
         ragged = tf.RaggedTensor.from_value_rowids(
             kept, sample, tf.cast(ids.batch_size, tf.int64), validate=False
@@ -106,16 +106,16 @@ class RowFeature:
         return CombinedIds(ragged, combiner)
 
     def _checked(self, ids: FeatureIds) -> list[tf.Tensor]:
-        """Makes checks of bad places, which TensorFlow's ops pass over."""
-        checks = check_places(ids, self.plan)
+        """Makes checks of bad positions, which TensorFlow's ops pass over."""
+        checks = check_positions(ids, self.plan)
         return [require_all(checks)] if checks else []
 
     def _keeps(self, ids: FeatureIds) -> tf.Tensor | None:
         """Which ids of sparse input stay; None: all."""
         if ids.kind != "sparse":
             return None
-        _, place = places_of(ids)
-        keep = tf.ones_like(place, tf.bool)
+        _, position = positions_of(ids)
+        keep = tf.ones_like(position, tf.bool)
         if self.plan.validate:
             if self.config.vocabulary_size is not None:
                 keep &= ids.ids >= 0
@@ -127,19 +127,19 @@ class RowFeature:
         if ids.kind == "dense":
             return rows
         keep = self._keeps(ids)
-        weights, sample, place = _kept(
-            ids, keep, *places_of(ids), values=_weights(ids)
+        weights, sample, position = _kept(
+            ids, keep, *positions_of(ids), values=_weights(ids)
         )
         length, batch = self.plan.max_sequence_length, ids.batch_size
         if length:
-            inside = place < length
-            rows, weights, sample, place = (
+            inside = position < length
+            rows, weights, sample, position = (
                 tf.boolean_mask(x, inside)
-                for x in (rows, weights, sample, place)
+                for x in (rows, weights, sample, position)
             )
             pooled = tf.math.unsorted_segment_sum(
                 rows * weights[:, tf.newaxis],
-                sample * length + place,
+                sample * length + position,
                 batch * length,
             )
             return tf.reshape(pooled, [-1, length, self.config.dim])
@@ -214,7 +214,7 @@ def single_ids(ids: tf.Tensor) -> FeatureIds:
     )
 
 
-def places_of(ids: FeatureIds) -> tuple[tf.Tensor, tf.Tensor]:
+def positions_of(ids: FeatureIds) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns each id's sample, and its position in the sample."""
     if ids.kind == "sparse":
         return ids.rows[:, 0], ids.rows[:, 1]
@@ -223,8 +223,8 @@ def places_of(ids: FeatureIds) -> tuple[tf.Tensor, tf.Tensor]:
         return sample, tf.zeros_like(sample)
     ragged = tf.RaggedTensor.from_row_splits(ids.ids, ids.rows, validate=False)
     sample = ragged.value_rowids()
-    place = tf.range(tf.size(ids.ids, out_type=tf.int64))
-    return sample, place - tf.gather(ids.rows, sample)
+    position = tf.range(tf.size(ids.ids, out_type=tf.int64))
+    return sample, position - tf.gather(ids.rows, sample)
 
 
 def _weights(ids: FeatureIds) -> tf.Tensor:

@@ -123,8 +123,8 @@ class StepGradients:
             self.features, self.plans, self.gradients, strict=True
         ):
             if plan.table in tables:
-                place = tables.index(plan.table)
-                renumbered = dataclasses.replace(plan, table=place)
+                index = tables.index(plan.table)
+                renumbered = dataclasses.replace(plan, table=index)
                 share.add(feature, renumbered, gradient)
         return share
 
@@ -270,7 +270,7 @@ def fused_arguments(
 
     Args:
       plan, tables, rules: as for `update_tables`.
-      chosen: the places of tables whose rules are fused; None: all.
+      chosen: the indices of tables whose rules are fused; None: all.
     """
     if chosen is None:
         chosen = range(len(tables))

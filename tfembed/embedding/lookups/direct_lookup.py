@@ -28,7 +28,7 @@ from tfembed.embedding.features.pooling import (
     want_ragged,
     want_sparse,
 )
-from tfembed.ops.weight_places import at_places_of
+from tfembed.ops.weight_positions import at_positions_of
 from tfembed.tables import HashTable
 
 __all__ = [
@@ -148,7 +148,7 @@ def _want(
         sequence_length=feature.max_sequence_length if is_cut else 0,
     )
     if weights is not None:
-        weights = at_places_of(value, weights, path)
+        weights = at_positions_of(value, weights, path)
     if isinstance(value, tf.SparseTensor):
         warn_if_ignored(feature, rank, path)
         return want_sparse(value, weights, pooling, path=path)

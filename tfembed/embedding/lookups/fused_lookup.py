@@ -25,7 +25,7 @@ from tfembed.embedding.features.pooling import (
     check_indices,
     sequence_length_of,
 )
-from tfembed.embedding.host.row_feature import places_of
+from tfembed.embedding.host.row_feature import positions_of
 from tfembed.embedding.lookups.direct_lookup import (
     V0,
     check_input,
@@ -36,26 +36,12 @@ from tfembed.ops import FeatureIds, FeaturePlan
 from tfembed.ops.private import traced_for_xla
 from tfembed.ops.weight_gradients import with_weight_gradient
 
-__all__ = ["TapedInput", "look_up_fused", "read_taped"]
+__all__ = ["look_up_fused", "read_taped"]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class TapedInput:
-    """The input of one feature.
-
-    Attributes:
-      ids: its tensors, with one batch dimension.
-      sequence_length: of each sample; 0 combines its ids.
-      lead: the activations' shape without the width of rows, as far as it is
-        known before anything runs.
-    """
-
-    ids: FeatureIds
-    sequence_length: int
-    lead: tf.TensorShape
-
-
-def read_taped(value: Any, weights: Any, feature: Any, path: str) -> TapedInput:
+def read_taped(
+    value: Any, weights: Any, feature: Any, path: str
+) -> tuple[FeatureIds, int, tf.TensorShape]:
     """Reads an input that `check_input` has passed.
 
     Args:
@@ -64,6 +50,11 @@ def read_taped(value: Any, weights: Any, feature: Any, path: str) -> TapedInput:
         shape makes them, which leaves weights out.
       feature: its FeatureConfig.
       path: what errors call it.
+
+    Returns:
+      Its tensors, with one batch dimension; the length of its sequences, 0 where
+      a sample's ids are combined; and the activations' shape without the width
+      of rows, as far as it is known before anything runs.
 
     Raises:
       tfembed.errors.ArgumentError: an output shape that does not fit.
@@ -84,7 +75,7 @@ def read_taped(value: Any, weights: Any, feature: Any, path: str) -> TapedInput:
     ids = read_input(value, weights, path, feature.table)
     if length:
         ids = dataclasses.replace(ids, weights=tf.zeros([0], tf.float32))
-    return TapedInput(ids, length, lead)
+    return ids, length, lead
 
 
 def look_up_fused(
@@ -171,11 +162,19 @@ def _look_up(inputs: Sequence[_Input], table: Any) -> list[tf.Tensor]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Input:
-    """A feature: its input, its arguments of the op, and its source."""
+    """A feature: its arguments of the op, and what its activations are.
+
+    Attributes:
+      ids, plan: as the op takes them.
+      sequence_length, lead: as `read_taped` returns them.
+      value: the input as the user gave it.
+      is_weighted: whether a tape may ask for the gradient of weights.
+    """
 
     ids: FeatureIds
     plan: FeaturePlan
-    read_as: TapedInput
+    sequence_length: int
+    lead: tf.TensorShape
     value: Any
     is_weighted: bool
 
@@ -184,15 +183,13 @@ class _Input:
         if weights is not None:
             weights = weights.with_values(tf.cast(weights.values, tf.float32))
         is_sparse = isinstance(value, tf.SparseTensor)
-        read_as = read_taped(
+        ids, length, lead = read_taped(
             _checked(value, feature, path) if is_sparse else value,
             weights,
             feature,
             path,
         )
-        length, is_weighted = read_as.sequence_length, weights is not None
-        is_weighted = is_weighted and not length
-        ids = read_as.ids
+        is_weighted = weights is not None and not length
         if is_weighted:
             # As many as ids, or this raises: the op takes none for ones.
             of_ids = tf.reshape(ids.weights, tf.shape(ids.ids))
@@ -207,14 +204,14 @@ class _Input:
             name=path,
         )
         if is_sparse and length:
-            ids = _places_as_samples(ids, length)
+            ids = _positions_as_samples(ids, length)
             plan = dataclasses.replace(
                 plan, combiner="sum", max_sequence_length=0
             )
-        return cls(ids, plan, read_as, value, is_weighted)
+        return cls(ids, plan, length, lead, value, is_weighted)
 
     def _weighted(self, of_op: tf.Tensor, table: Any) -> tf.Tensor:
-        samples, _ = places_of(self.ids)
+        samples, _ = positions_of(self.ids)
         return with_weight_gradient(
             of_op,
             self.ids,
@@ -227,7 +224,7 @@ class _Input:
         """The op's result in the shape of the input."""
         if self.is_weighted:
             of_op = self._weighted(of_op, table)
-        shape = self.read_as.lead.concatenate(table.shape[1])
+        shape = self.lead.concatenate(table.shape[1])
         if shape.is_fully_defined():
             # Also from [B, L] to another with as many elements.
             return of_op if of_op.shape == shape else tf.reshape(of_op, shape)
@@ -237,7 +234,7 @@ class _Input:
             lead = tf.shape(self.value)
         else:
             lead = tf.cast(self.value.dense_shape[:-1], tf.int32)
-            length = self.read_as.sequence_length
+            length = self.sequence_length
             lead = tf.concat([lead, [length] if length else []], 0)
         reshaped = tf.reshape(of_op, tf.concat([lead, [table.shape[1]]], 0))
         return tf.ensure_shape(reshaped, shape)
@@ -246,7 +243,7 @@ class _Input:
 def _checked(
     value: tf.SparseTensor, feature: Any, path: str
 ) -> tf.SparseTensor:
-    """`value`, once it is known that no place is taken for another's."""
+    """`value`, once it is known that no position is taken for another's."""
     is_flat = value.shape.rank == 2
     if is_flat and not (feature.max_sequence_length or feature.output_shape):
         return value  # The op looks.
@@ -269,14 +266,14 @@ def _in_order(ids: FeatureIds, is_weighted: bool) -> FeatureIds:
     )
 
 
-def _places_as_samples(ids: FeatureIds, length: int) -> FeatureIds:
-    """A sequence's places, as samples whose ids are summed.
+def _positions_as_samples(ids: FeatureIds, length: int) -> FeatureIds:
+    """A sequence's positions, as samples whose ids are summed.
 
-    The op refuses two ids at one place; so it adds them up.
+    The op refuses two ids at one position; so it adds them up.
     """
-    sample, place = tf.unstack(ids.rows, 2, axis=1)
-    inside = place < length
-    sample = tf.boolean_mask(sample * length + place, inside)
+    sample, position = tf.unstack(ids.rows, 2, axis=1)
+    inside = position < length
+    sample = tf.boolean_mask(sample * length + position, inside)
     return dataclasses.replace(
         ids,
         ids=tf.boolean_mask(ids.ids, inside),

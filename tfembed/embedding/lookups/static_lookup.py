@@ -59,19 +59,19 @@ def look_up_static(
             features, values, weights, strict=True
         )
     ]
-    places: dict[int, list[int]] = {}
+    indices: dict[int, list[int]] = {}
     for i, one in enumerate(read):
-        places.setdefault(id(one.config), []).append(i)
-    parts = [[read[i].entries.ids for i in here] for here in places.values()]
+        indices.setdefault(id(one.config), []).append(i)
+    parts = [[read[i].entries.ids for i in here] for here in indices.values()]
     found = find_rows(
         [
             (read[here[0]].config, tf.concat(of_table, 0))
-            for here, of_table in zip(places.values(), parts, strict=True)
+            for here, of_table in zip(indices.values(), parts, strict=True)
         ]
     )
     rows: dict[int, tf.Tensor] = {}
     for here, of_table, of_ids in zip(
-        places.values(), parts, found, strict=True
+        indices.values(), parts, found, strict=True
     ):
         split = tf.split(of_ids, [part.shape[0] for part in of_table], 0)
         rows.update(zip(here, split, strict=True))
@@ -110,8 +110,8 @@ def _distinct(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     is_new = tf.concat([[False], tf.not_equal(ordered[1:], ordered[:-1])], 0)
     ranks = tf.cumsum(tf.cast(is_new[: tf.size(ids)], tf.int32))
     distinct = tf.math.unsorted_segment_max(ordered, ranks, tf.size(ids))
-    places = tf.scatter_nd(order[:, tf.newaxis], ranks, tf.shape(ids))
-    return tf.where(distinct < 0, tf.reduce_max(ids), distinct), places
+    positions = tf.scatter_nd(order[:, tf.newaxis], ranks, tf.shape(ids))
+    return tf.where(distinct < 0, tf.reduce_max(ids), distinct), positions
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -130,8 +130,7 @@ class _Input:
 def _read(value: Any, weights: Any, feature: Any, path: str) -> _Input:
     check_input(value, weights, feature, path)
     config = feature.table
-    read = read_taped(value, weights, feature, path)
-    ids, length, lead = read.ids, read.sequence_length, read.lead
+    ids, length, lead = read_taped(value, weights, feature, path)
     require_known_number(
         ids, path, "Or look up outside of jit_compile=True and of TPUs' steps."
     )

@@ -80,19 +80,21 @@ class TrainedLookup:
     known: set[str] = dataclasses.field(default_factory=set)
     after_update: Callable[[set[str]], None] = lambda names: None
 
-    def part(self, places: Sequence[int], feature_config: Any) -> TrainedLookup:
+    def subset(
+        self, indices: Sequence[int], feature_config: Any
+    ) -> TrainedLookup:
         """Looks up some of the features.
 
         Args:
-          places: of these features in the plan.
+          indices: of these features in the plan.
           feature_config: their structure.
         """
         plan = dataclasses.replace(
             self.plan,
             feature_config=feature_config,
-            features=tuple(self.plan.features[i] for i in places),
-            paths=tuple(self.plan.paths[i] for i in places),
-            table_ids=tuple(self.plan.table_ids[i] for i in places),
+            features=tuple(self.plan.features[i] for i in indices),
+            paths=tuple(self.plan.paths[i] for i in indices),
+            table_ids=tuple(self.plan.table_ids[i] for i in indices),
         )
         return dataclasses.replace(self, plan=plan)
 

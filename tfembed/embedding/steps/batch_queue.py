@@ -14,10 +14,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed import ops
-from tfembed.ops import FeatureIds, FeaturePlan
+from tfembed.embedding.features.inputs import InputSpec
+from tfembed.ops import FeatureIds
 
-__all__ = ["HOST", "Batch", "BatchForm", "BatchQueue"]
+__all__ = ["HOST", "Batch", "BatchQueue", "batch_dtypes"]
 
 HOST = "/CPU:0"
 
@@ -41,94 +41,68 @@ _FIELDS: dict[str, dict[str, tuple[tf.DType | None, list[int | None]]]] = {
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Batch:
-    """An enqueued batch: bool [], and the features' tensors."""
-
-    training: tf.Tensor
-    features: list[FeatureIds]
-
-
-@dataclasses.dataclass(frozen=True)
-class BatchForm:
-    """The form that all batches of a queue share, per feature.
+    """An enqueued batch, of one replica or of several as one.
 
     Attributes:
-      kinds: "dense", "sparse" or "ragged".
-      batch_sizes: its samples.
-      id_dtypes: tf.int64 or tf.string.
+      training: whether apply_gradients follows: bool [], or of Python.
+      features: the tensors of each feature.
+      specs: how each is read, which all batches of a queue share.
     """
 
-    kinds: tuple[str, ...]
-    batch_sizes: tuple[int, ...]
-    id_dtypes: tuple[tf.DType, ...]
-
-    @classmethod
-    def of(cls, formats: Sequence[Any]) -> BatchForm:
-        """The form of batches that are read so: one StepFormat per feature."""
-        parts = [(one.kind, one.batch_size, one.id_dtype) for one in formats]
-        return cls(*zip(*parts, strict=True))
-
-    def times(self, n: int) -> BatchForm:
-        """The form of the batches of n replicas as one."""
-        return BatchForm(
-            self.kinds * n, self.batch_sizes * n, self.id_dtypes * n
-        )
+    training: Any
+    features: list[FeatureIds]
+    specs: Sequence[InputSpec]
 
     @property
-    def dtypes(self) -> list[tf.DType]:
-        """The dtypes of `flat`."""
-        return [
-            tf.bool,
-            *[
-                dtype or id_dtype
-                for kind, id_dtype in zip(
-                    self.kinds, self.id_dtypes, strict=True
-                )
-                for dtype, _ in _FIELDS[kind].values()
-            ],
-        ]
+    def tensors(self) -> list[tf.Tensor]:
+        """The tensors of the batch that travel."""
+        found = [tf.convert_to_tensor(self.training, tf.bool)]
+        for one in self.features:
+            found += [getattr(one, field) for field in _FIELDS[one.kind]]
+        return found
 
-    def step_attrs(
-        self, dims: Sequence[int], plans: Sequence[FeaturePlan]
-    ) -> dict[str, Any]:
-        """The attributes by which the ops of a step know such batches."""
-        return ops.step.step_attrs(
-            dims, self.kinds, self.id_dtypes, self.batch_sizes, plans
-        )
-
-    def flat(self, batch: Batch) -> list[tf.Tensor]:
-        """The tensors of a batch that travel."""
-        parts = [tf.convert_to_tensor(batch.training, tf.bool)]
-        for one in batch.features:
-            parts += [getattr(one, field) for field in _FIELDS[one.kind]]
-        return parts
-
-    def batch(self, parts: Sequence[tf.Tensor]) -> Batch:
-        """The batch whose `flat` these are."""
-        rest = iter(parts)
+    @classmethod
+    def of_tensors(
+        cls, tensors: Sequence[tf.Tensor], specs: Sequence[InputSpec]
+    ) -> Batch:
+        """Puts together the batch that has these `tensors`."""
+        rest = iter(tensors)
         training = next(rest)
         training.set_shape([])
         features = []
-        for kind, size in zip(self.kinds, self.batch_sizes, strict=True):
+        for spec in specs:
             fields = {
                 "rows": tf.zeros([0], tf.int64),
                 "weights": tf.zeros([0], tf.float32),
             }
-            for field, (_, shape) in _FIELDS[kind].items():
+            for field, (_, shape) in _FIELDS[spec.kind].items():
                 fields[field] = next(rest)
                 fields[field].set_shape(shape)
-            size_tensor = tf.constant(size, tf.int64)
-            features.append(FeatureIds(kind, batch_size=size_tensor, **fields))
-        return Batch(training, features)
+            size = tf.constant(spec.batch_size, tf.int64)
+            features.append(FeatureIds(spec.kind, batch_size=size, **fields))
+        return cls(training, features, specs)
+
+
+def batch_dtypes(specs: Sequence[InputSpec]) -> list[tf.DType]:
+    """The dtypes of `Batch.tensors` of batches that are read so."""
+    return [
+        tf.bool,
+        *[
+            dtype or spec.id_dtype
+            for spec in specs
+            for dtype, _ in _FIELDS[spec.kind].values()
+        ],
+    ]
 
 
 class BatchQueue:
-    """Batches of one form, each with float32 tensors of the given shapes.
+    """Batches that are read alike, each with float32 tensors of the given shapes.
 
     Made outside of any function. Methods but `clear` work eagerly and in
     functions.
 
     Args:
-      form: of the batches.
+      specs: how the features of all its batches are read.
       shapes: of the tensors beside each.
 
     Attributes:
@@ -137,12 +111,12 @@ class BatchQueue:
 
     def __init__(
         self,
-        form: BatchForm,
+        specs: Sequence[InputSpec],
         shapes: Sequence[tf.TensorShape],
     ) -> None:
-        self._form = form
+        self._specs = tuple(specs)
         self._shapes = tuple(shapes)
-        dtypes = form.dtypes + [tf.float32] * len(self._shapes)
+        dtypes = batch_dtypes(specs) + [tf.float32] * len(self._shapes)
         self._queue: Any
         with tf.init_scope(), tf.device(HOST):
             self._queue = tf.queue.FIFOQueue(-1, dtypes)
@@ -169,16 +143,16 @@ class BatchQueue:
     def push(self, batch: Batch, tensors: Sequence[tf.Tensor] = ()) -> Any:
         """Puts a batch behind all others; returns the operation, in graphs."""
         with tf.device(HOST):
-            return self._queue.enqueue([*self._form.flat(batch), *tensors])
+            return self._queue.enqueue([*batch.tensors, *tensors])
 
     def pop(self) -> tuple[Batch, list[tf.Tensor]]:
         """Removes the oldest batch. Waits forever where there is none."""
         with tf.device(HOST):
-            parts = list(self._queue.dequeue())
-        n = len(parts) - len(self._shapes)
-        for tensor, shape in zip(parts[n:], self._shapes, strict=True):
+            tensors = list(self._queue.dequeue())
+        n = len(tensors) - len(self._shapes)
+        for tensor, shape in zip(tensors[n:], self._shapes, strict=True):
             tensor.set_shape(shape)
-        return self._form.batch(parts[:n]), parts[n:]
+        return Batch.of_tensors(tensors[:n], self._specs), tensors[n:]
 
     def clear(self) -> None:
         """Forgets all batches; eager only."""

@@ -24,55 +24,53 @@ from tfembed.embedding.features.packed_features import PackedFeatures, assemble
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.steps.step_forms import StepName
 
-__all__ = ["EagerCalls", "InputSpecs"]
+__all__ = ["EagerCalls"]
 
 
-class InputSpecs:
-    """Inputs as users have them, taken apart for a call of a function.
-
-    Inputs of the same `key` fit the same `specs`: they differ in their numbers
-    of ids, and in how many the longest sample has.
-
-    Attributes:
-      key: hashable; None where an input is not of a kind that is known here.
-      tensors: those of all inputs, in the order of tf.nest.flatten with
-        expand_composites.
+def _taken_apart(values: Sequence[Any]) -> tuple[Hashable, list[tf.Tensor]]:
+    """Takes inputs as users have them apart, for a call of a function.
 
     Args:
       values: eager Tensors, SparseTensors, RaggedTensors or None.
+
+    Returns:
+      A key, or None where an input is not of a type that is known here: inputs of
+      the same key fit the same specs, and differ in their numbers of ids and in
+      how many the longest sample has. And the tensors of all inputs, in the order
+      of tf.nest.flatten with expand_composites.
     """
-
-    def __init__(self, values: Sequence[Any]) -> None:
-        self._values = values
-        self.tensors: list[tf.Tensor] = []
-        keys = [self._take(value) for value in values]
-        self.key = None if False in keys else tuple(keys)
-
-    def specs(self) -> list[Any]:
-        """The specs of the inputs that are not None."""
-        return [_spec(value) for value in self._values if value is not None]
-
-    def _take(self, value: Any) -> Any:
-        """Adds the tensors of an input; its part of the key, or False."""
+    keys: list[Hashable] = []
+    tensors: list[tf.Tensor] = []
+    for value in values:
         if value is None:
-            return None
-        # Numbers and tuples: TensorFlow's own shapes and specs compare slowly.
-        if isinstance(value, tf.SparseTensor):
-            self.tensors += [value.indices, value.values, value.dense_shape]
-            samples = tuple(value.shape.as_list()[:-1])
-            return "sparse", value.dtype.as_datatype_enum, samples
-        if isinstance(value, tf.RaggedTensor):
-            if value.ragged_rank != 1 or value.flat_values.shape.rank != 1:
-                return False
-            splits = value.row_splits
-            self.tensors += [value.flat_values, splits]
-            dtypes = value.dtype.as_datatype_enum, splits.dtype.as_datatype_enum
-            return "ragged", *dtypes, splits.shape[0]
-        if isinstance(value, tf.Tensor):
-            self.tensors.append(value)
-            shape = tuple(value.shape.as_list())
-            return "dense", value.dtype.as_datatype_enum, shape
-        return False
+            keys.append(None)
+            continue
+        key, own = _key_of(value)
+        if key is None:
+            return None, []
+        keys.append(key)
+        tensors += own
+    return tuple(keys), tensors
+
+
+def _key_of(value: Any) -> tuple[Hashable, list[tf.Tensor]]:
+    """The key of an input, or None, and its tensors."""
+    # Numbers and tuples: TensorFlow's own shapes and specs compare slowly.
+    if isinstance(value, tf.SparseTensor):
+        samples = tuple(value.shape.as_list()[:-1])
+        own = [value.indices, value.values, value.dense_shape]
+        return ("sparse", value.dtype.as_datatype_enum, samples), own
+    if isinstance(value, tf.RaggedTensor):
+        if value.ragged_rank != 1 or value.flat_values.shape.rank != 1:
+            return None, []
+        splits = value.row_splits
+        dtypes = value.dtype.as_datatype_enum, splits.dtype.as_datatype_enum
+        own = [value.flat_values, splits]
+        return ("ragged", *dtypes, splits.shape[0]), own
+    if isinstance(value, tf.Tensor):
+        shape = tuple(value.shape.as_list())
+        return ("dense", value.dtype.as_datatype_enum, shape), [value]
+    return None, []
 
 
 def _spec(value: Any) -> Any:
@@ -215,8 +213,8 @@ class EagerCalls:
         flat = self._plan.flatten_inputs(features, "features")
         if weights is not None:
             flat = [*flat, *self._plan.flatten_inputs(weights, "weights")]
-        inputs = InputSpecs(flat)
-        if inputs.key is None:
+        inputs_key, tensors = _taken_apart(flat)
+        if inputs_key is None:
             return None
         plan, n = self._plan, len(self._plan.features)
         is_given = [one is not None for one in flat]
@@ -227,8 +225,12 @@ class EagerCalls:
             of_samples = plan.pack(given[n:]) if given[n:] else None
             return enqueue(plan.pack(given[:n]), of_samples, *rest)
 
-        key = ("enqueue", *rest, inputs.key)
-        return self._call_noting(key, body, inputs.specs, inputs.tensors)
+        return self._call_noting(
+            ("enqueue", *rest, inputs_key),
+            body,
+            lambda: [_spec(value) for value in flat if value is not None],
+            tensors,
+        )
 
     def _call_noting(
         self,

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfembed import errors
 from tfembed.embedding.features import inputs
-from tfembed.embedding.features.inputs import StepFormat
+from tfembed.embedding.features.inputs import InputSpec
 from tfembed.embedding.plan import EmbeddingPlan
-from tfembed.embedding.steps.batch_queue import Batch, BatchForm
+from tfembed.embedding.steps.batch_queue import Batch
 from tfembed.embedding.steps.pipeline import (
     LookupAhead,
     UpdateBehind,
@@ -40,57 +40,53 @@ class NamedSteps:
         self._plan = plan
         self._bound = bound
         self._waits = waits
-        self._formats: dict[StepName, list[StepFormat]] = {}
-        self._forms: dict[StepName, BatchForm] = {}
+        self._specs: dict[StepName, list[InputSpec]] = {}
         self._queues: dict[StepName, dict[int, StepQueue]] = {}
         self._ahead: dict[StepName, dict[int, LookupAhead]] = {}
         self._behind: dict[StepName, UpdateBehind] = {}
         self._in_functions: set[StepName] = set()
-        self._free: dict[tuple[str, tuple[StepFormat, ...]], list[Any]] = {}
+        self._free: dict[tuple[str, tuple[InputSpec, ...]], list[Any]] = {}
 
-    def settle_formats(
-        self, name: StepName, formats: Sequence[list[StepFormat]]
-    ) -> None:
+    def settle_specs(self, name: StepName, batches: Iterable[Batch]) -> None:
         """Takes note of how batches of a name are read.
 
         Raises:
           tfembed.errors.ArgumentError: they differ, or from those before.
         """
-        known = self._formats.get(name, formats[0])
-        for one in formats:
-            if one != known:
-                inputs.check_same_format(self._plan.paths, known, one)
-        if name not in self._formats:
-            self._forms[name] = BatchForm.of(known)
-            self._formats[name] = known
+        known = self._specs.get(name)
+        for batch in batches:
+            if known is None:
+                known = list(batch.specs)
+            elif batch.specs != known:
+                inputs.check_same_specs(self._plan.paths, known, batch.specs)
+        if known is not None:
+            self._specs[name] = known
         self._note_use(name)
 
-    def formats(self, name: StepName) -> list[StepFormat]:
+    def specs(self, name: StepName) -> list[InputSpec]:
         """How the features that are enqueued under `name` are read.
 
         Raises:
           tfembed.errors.StateError: nothing was.
         """
-        if name not in self._formats:
+        if name not in self._specs:
             raise errors.StateError(
                 f"Nothing was enqueued {_label(name)} yet. Call enqueue, or "
                 "trace the function that does, before dequeue and "
                 "apply_gradients."
             )
-        return self._formats[name]
+        return self._specs[name]
 
     def one_of(self, names: Sequence[StepName]) -> StepName:
         """A name whose batches are read as those of all `names`.
 
         Raises:
           tfembed.errors.StateError: nothing was enqueued under one of them.
-          tfembed.errors.ArgumentError: their formats differ.
+          tfembed.errors.ArgumentError: their specs differ.
         """
-        known = self.formats(names[0])
+        known = self.specs(names[0])
         for name in names[1:]:
-            inputs.check_same_format(
-                self._plan.paths, known, self.formats(name)
-            )
+            inputs.check_same_specs(self._plan.paths, known, self.specs(name))
         return names[0]
 
     def queue(self, replica: int, name: StepName) -> StepQueue:
@@ -98,11 +94,11 @@ class NamedSteps:
         queues = self._queues.setdefault(name, {})
         if replica in queues and tf.executing_eagerly():
             return queues[replica]
-        form = self.form(name)
+        specs = self.specs(name)
         self._note_use(name)
         if replica not in queues:
             queue = StepQueue(
-                form,
+                specs,
                 label=f"{_label(name)} on replica {replica}",
                 bound=self._bound,
                 waits=self._waits,
@@ -118,10 +114,10 @@ class NamedSteps:
         if replica not in of_replicas:
             shapes = [
                 one.activation_shape(self._plan.dim(i))
-                for i, one in enumerate(self.formats(name))
+                for i, one in enumerate(self.specs(name))
             ]
             ahead: LookupAhead = self._free_or(
-                "ahead", name, lambda: LookupAhead(self.form(name), shapes)
+                "ahead", name, lambda: LookupAhead(self.specs(name), shapes)
             )
             of_replicas.setdefault(replica, ahead)
         return of_replicas[replica]
@@ -132,9 +128,9 @@ class NamedSteps:
         """The last update of all replicas, with tensors like these."""
         if name not in self._behind:
             shapes = [tensor.shape for tensor in tensors]
-            form = self.form(name).times(replicas)
+            specs = self.specs(name) * replicas
             behind: UpdateBehind = self._free_or(
-                "behind", name, lambda: UpdateBehind(form, shapes)
+                "behind", name, lambda: UpdateBehind(specs, shapes)
             )
             self._behind.setdefault(name, behind)
         return self._behind[name]
@@ -177,14 +173,13 @@ class NamedSteps:
         for kind, one in self._of_name(name):
             one.clear()
             if kind != "queue":
-                key = kind, tuple(self.formats(name))
+                key = kind, tuple(self.specs(name))
                 self._free.setdefault(key, []).append(one)
         kept: list[dict[StepName, Any]] = [
             self._queues,
             self._ahead,
             self._behind,
-            self._formats,
-            self._forms,
+            self._specs,
         ]
         for known in kept:
             known.pop(name, None)
@@ -201,8 +196,8 @@ class NamedSteps:
     def _free_or(
         self, kind: str, name: StepName, make: Callable[[], Any]
     ) -> Any:
-        """Reuses what a forgotten name of these formats left, or makes one."""
-        free = self._free.get((kind, tuple(self.formats(name))))
+        """Reuses what a forgotten name of these specs left, or makes one."""
+        free = self._free.get((kind, tuple(self.specs(name))))
         # Whatever has no name checks more, and is never forgotten.
         return free.pop() if free and user_name(name) is not None else make()
 
@@ -224,16 +219,6 @@ class NamedSteps:
             *self._behind.values(),
         ]
         return [resource for one in holders for resource in one.resources]
-
-    def form(self, name: StepName) -> BatchForm:
-        """The form of the batches of a name.
-
-        Raises:
-          tfembed.errors.StateError: nothing was enqueued under it.
-        """
-        if name not in self._forms:
-            self.formats(name)  # Raises.
-        return self._forms[name]
 
 
 def _all_of(by_name: dict[StepName, dict[int, Any]]) -> list[Any]:

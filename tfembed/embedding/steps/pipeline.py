@@ -17,12 +17,8 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from tfembed.embedding.steps.batch_queue import (
-    HOST,
-    Batch,
-    BatchForm,
-    BatchQueue,
-)
+from tfembed.embedding.features.inputs import InputSpec
+from tfembed.embedding.steps.batch_queue import HOST, Batch, BatchQueue
 from tfembed.embedding.steps.step_queue import StepQueue
 
 __all__ = ["LookupAhead", "UpdateBehind", "warn_of_early_flush"]
@@ -45,14 +41,14 @@ class UpdateBehind:
     """The update of the last step of a name, for all replicas.
 
     Args:
-      form: of the batches of all replicas as one.
+      specs: how the features of all replicas are read.
       shapes: of the tensors beside a batch.
     """
 
     def __init__(
-        self, form: BatchForm, shapes: Sequence[tf.TensorShape]
+        self, specs: Sequence[InputSpec], shapes: Sequence[tf.TensorShape]
     ) -> None:
-        self._queue = BatchQueue(form, shapes)
+        self._queue = BatchQueue(specs, shapes)
 
     @property
     def resources(self) -> list[Any]:
@@ -97,15 +93,15 @@ class LookupAhead:
     """The activations of the next batch of a replica and name.
 
     Args:
-      form: of the batches.
+      specs: how the features are read.
       shapes: of the activations.
     """
 
     def __init__(
-        self, form: BatchForm, shapes: Sequence[tf.TensorShape]
+        self, specs: Sequence[InputSpec], shapes: Sequence[tf.TensorShape]
     ) -> None:
-        self._form = form
-        self._queue = BatchQueue(form, shapes)
+        self._specs = tuple(specs)
+        self._queue = BatchQueue(specs, shapes)
 
     @property
     def resources(self) -> list[Any]:
@@ -137,19 +133,19 @@ class LookupAhead:
 
         def looked_up() -> Any:
             batch, activations = self._queue.pop()
-            return self._form.flat(batch), activations
+            return batch.tensors, activations
 
         def look_up_now() -> Any:
             batch = steps.take()
-            return self._form.flat(batch), look_up(batch)
+            return batch.tensors, look_up(batch)
 
         dropped = steps.drop_idle()
         after = [] if dropped is None else [dropped]
         with tf.device(HOST), tf.control_dependencies(after):
-            parts, activations = tf.cond(
+            tensors, activations = tf.cond(
                 self._queue.size() > 0, looked_up, look_up_now
             )
-        return self._form.batch(parts), list(activations)
+        return Batch.of_tensors(tensors, self._specs), list(activations)
 
     def is_idle(self) -> bool:
         """Whether no batch waits that was looked up; eager only."""

@@ -65,8 +65,8 @@ class _Calls:
         self.dequeued: dict[_Key, int] = {}
 
     def forget(self, name: str) -> None:
-        places: list[dict[_Key, Any]] = [self.enqueued, self.dequeued]
-        for known in places:
+        both: list[dict[_Key, Any]] = [self.enqueued, self.dequeued]
+        for known in both:
             for key in [key for key in known if key[1] == name]:
                 del known[key]
 
@@ -93,21 +93,21 @@ class StepForms:
         """Whether a name's batches may have several forms."""
         return self._takes_several
 
-    def place_of(self, name: str | None, form: Hashable) -> int:
+    def number_of(self, name: str | None, form: Hashable) -> int:
         """The number of a form among those of its name; a new one is noted."""
         forms = self._forms.setdefault(name, [])
         if form not in forms and (not forms or self._takes_several):
             forms.append(form)
         return forms.index(form) if form in forms else 0
 
-    def step(self, name: str | None, place: int) -> StepName:
+    def step(self, name: str | None, number: int) -> StepName:
         """The engines' name of the steps of a name's form."""
-        return FormName(name, place) if place else name
+        return FormName(name, number) if number else name
 
     def steps(self, name: str | None) -> list[StepName]:
         """The engines' names of the steps of all of a name's forms."""
         forms = max(1, len(self._forms.get(name, ())))
-        return [self.step(name, place) for place in range(forms)]
+        return [self.step(name, number) for number in range(forms)]
 
     def forget(self, name: str) -> None:
         """Forgets a name, under which nothing is on its way."""
@@ -115,17 +115,17 @@ class StepForms:
         self._eager.forget(name)
 
     def note_enqueued(
-        self, name: str | None, replicas: Iterable[int], place: int
+        self, name: str | None, replicas: Iterable[int], number: int
     ) -> None:
         """Notes that a batch of a form was enqueued here."""
         calls = self._calls()
         most = self._most * max(1, len(self._forms.get(name, ())))
         for replica in replicas:
-            places = calls.enqueued[replica, name]
-            places.append(place)
-            if len(places) > most:
+            numbers = calls.enqueued[replica, name]
+            numbers.append(number)
+            if len(numbers) > most:
                 # Calls that another place took are not removed: they drop out.
-                places.popleft()
+                numbers.popleft()
 
     def dequeue(
         self,
@@ -146,18 +146,18 @@ class StepForms:
         key = (replica, name)
         several = len(self._forms.get(name, ())) > 1
         if tf.executing_eagerly():
-            enqueued, place = self._eager.enqueued[key], 0
+            enqueued, number = self._eager.enqueued[key], 0
             if several:
-                place = self._oldest_waiting(name, enqueued, waiting)
+                number = self._oldest_waiting(name, enqueued, waiting)
             elif enqueued:
                 enqueued.popleft()
         else:
             queues = (calls.enqueued[key] for calls in self._around())
-            places = next((queue for queue in queues if queue), _NONE)
-            if several and not places:
+            numbers = next((queue for queue in queues if queue), _NONE)
+            if several and not numbers:
                 raise _unknown("dequeue", "enqueue", name)
-            place = places.popleft() if places else 0
-        return self.step(name, place)
+            number = numbers.popleft() if numbers else 0
+        return self.step(name, number)
 
     def left(
         self, name: str | None, replica: int, step: StepName
@@ -167,7 +167,7 @@ class StepForms:
         Its batch, if it is still there, must not wait for its gradients.
         """
         last = self._eager.dequeued.get((replica, name))
-        if last is None or last == _place(step) or not tf.executing_eagerly():
+        if last is None or last == _number(step) or not tf.executing_eagerly():
             return []
         return [self.step(name, last)]
 
@@ -175,11 +175,11 @@ class StepForms:
         self, name: str | None, replica: int, step: StepName
     ) -> None:
         """Notes whose batch was dequeued here: the next gradients are its."""
-        self._calls().dequeued[replica, name] = _place(step)
+        self._calls().dequeued[replica, name] = _number(step)
 
     def put_back(self, name: str | None, replica: int, step: StepName) -> None:
         """Notes that a dequeue failed, which may have left the batch there."""
-        self._calls().enqueued[replica, name].appendleft(_place(step))
+        self._calls().enqueued[replica, name].appendleft(_number(step))
 
     def apply(self, name: str | None, replica: int) -> StepName:
         """The step whose batch an apply_gradients is for.
@@ -223,15 +223,17 @@ class StepForms:
         waiting: Callable[[StepName], int],
     ) -> int:
         """The form of the next batch in eager mode; the first if none waits."""
-        places = range(len(self._forms[name]))
-        counts = {place: waiting(self.step(name, place)) for place in places}
-        forms = [place for place in places if counts[place]]
+        numbers = range(len(self._forms[name]))
+        counts = {
+            number: waiting(self.step(name, number)) for number in numbers
+        }
+        forms = [number for number in numbers if counts[number]]
         # The last batches of each form wait; functions took those before them.
         known: collections.deque[int] = collections.deque()
-        for place in reversed(enqueued):
-            if counts[place]:
-                counts[place] -= 1
-                known.appendleft(place)
+        for number in reversed(enqueued):
+            if counts[number]:
+                counts[number] -= 1
+                known.appendleft(number)
         # The others were enqueued by functions, nobody knows when.
         is_known = not any(counts.values())
         if len(forms) > 1 and not is_known:
@@ -244,7 +246,7 @@ class StepForms:
         return forms[0] if forms else 0
 
 
-def _place(step: StepName) -> int:
+def _number(step: StepName) -> int:
     """The number of a step's form."""
     return step.form if isinstance(step, FormName) else 0
 

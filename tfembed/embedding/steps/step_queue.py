@@ -30,7 +30,12 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import checks, errors, ops
-from tfembed.embedding.steps.batch_queue import HOST, Batch, BatchForm
+from tfembed.embedding.features.inputs import InputSpec
+from tfembed.embedding.steps.batch_queue import (
+    HOST,
+    Batch,
+    batch_dtypes,
+)
 
 __all__ = ["QueueBound", "StepQueue"]
 
@@ -57,13 +62,13 @@ class QueueBound:
 
 
 class StepQueue:
-    """The batches of one form.
+    """Batches that are read alike.
 
     Made outside of any function. Methods work eagerly and in functions; a call
     that comes too early raises tf.errors.InvalidArgumentError, or waits.
 
     Args:
-      form: of the batches.
+      specs: how the features of all its batches are read.
       label: what errors call them.
       bound: how many may wait for `take`.
       waits: whether a call that comes too early waits, without a time.
@@ -72,14 +77,15 @@ class StepQueue:
 
     def __init__(
         self,
-        form: BatchForm,
+        specs: Sequence[InputSpec],
         *,
         label: str,
         bound: QueueBound = QueueBound(),
         waits: bool = False,
         drops_unfinished: bool = False,
     ) -> None:
-        self._form = form
+        self._specs = tuple(specs)
+        self._dtypes = batch_dtypes(specs)
         with tf.init_scope():
             self._resource: Any = _QueueResource(
                 label,
@@ -106,7 +112,7 @@ class StepQueue:
           tf.errors.InvalidArgumentError: there is no room, and none came.
         """
         with tf.device(HOST):
-            return ops.step.put(self._handle, self._form.flat(batch))
+            return ops.step.put(self._handle, batch.tensors)
 
     def take(self) -> Batch:
         """Removes the oldest enqueued batch, for `hold` once it is looked up.
@@ -116,13 +122,13 @@ class StepQueue:
             taken last was for training and was not finished.
         """
         with tf.device(HOST):
-            parts = ops.step.take(self._handle, self._form.dtypes)
-        return self._form.batch(parts)
+            tensors = ops.step.take(self._handle, self._dtypes)
+        return Batch.of_tensors(tensors, self._specs)
 
     def hold(self, batch: Batch) -> Any:
         """Keeps a batch that was taken for `finish`; returns the operation."""
         with tf.device(HOST):
-            return ops.step.hold(self._handle, self._form.flat(batch))
+            return ops.step.hold(self._handle, batch.tensors)
 
     def finish(self) -> Batch:
         """Removes the batch that was looked up.
@@ -131,8 +137,8 @@ class StepQueue:
           tf.errors.InvalidArgumentError: none was, or not for training.
         """
         with tf.device(HOST):
-            parts = ops.step.finish(self._handle, self._form.dtypes)
-        return self._form.batch(parts)
+            tensors = ops.step.finish(self._handle, self._dtypes)
+        return Batch.of_tensors(tensors, self._specs)
 
     def look_up(
         self, tables: Sequence[Any], attrs: Mapping[str, Any]
@@ -141,7 +147,7 @@ class StepQueue:
 
         Args:
           tables: their handles.
-          attrs: as `BatchForm.step_attrs` makes them.
+          attrs: as `ops.step.step_attrs` makes them.
 
         Returns:
           Per feature its activations, without a gradient.

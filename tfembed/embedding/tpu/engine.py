@@ -20,7 +20,7 @@ from tfembed.embedding.features.tensorflow_configs import tensorflow_features
 from tfembed.embedding.host.tables import HostTable, TableSize
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.private import Untracked
-from tfembed.embedding.replicas import ReplicaShare, cores_of
+from tfembed.embedding.replicas import ReplicaInputs, cores_of
 from tfembed.embedding.steps.step_forms import StepName
 
 __all__ = ["TpuEngine", "TpuTable"]
@@ -100,11 +100,11 @@ class TpuEngine:
             for config in plan.tables
         ]
 
-    def enqueue_shares(
+    def enqueue_inputs(
         self,
         name: StepName,
         training: bool,
-        shares: Sequence[ReplicaShare],
+        per_replica: Sequence[ReplicaInputs],
         shapes: OutputShapes,
     ) -> None:
         """Takes batches in.
@@ -115,14 +115,14 @@ class TpuEngine:
             fit, as TensorFlow says it.
         """
         del shapes
-        for share in shares:
-            weights = share.weights
+        for one in per_replica:
+            weights = one.weights
             self._theirs.enqueue(
-                share.values,
-                None if all(one is None for one in weights) else weights,
+                one.values,
+                None if all(w is None for w in weights) else weights,
                 training,
                 name,
-                share.device,
+                one.device,
             )
 
     def dequeue(self, replica: int, name: StepName) -> list[tf.Tensor]:

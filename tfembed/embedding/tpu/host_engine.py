@@ -25,12 +25,12 @@ from tfembed import errors, ops
 from tfembed.embedding.engines.engine import EngineOptions
 from tfembed.embedding.features import activations as shaping
 from tfembed.embedding.features import inputs
-from tfembed.embedding.features.inputs import StepFormat, lookup_plans
+from tfembed.embedding.features.inputs import InputSpec, lookup_plans
 from tfembed.embedding.features.output_shapes import OutputShapes
 from tfembed.embedding.host.engine import HostEngine
 from tfembed.embedding.host.tables import HostTable, TableSize
 from tfembed.embedding.plan import EmbeddingPlan
-from tfembed.embedding.replicas import THIS_REPLICA, ReplicaShare
+from tfembed.embedding.replicas import THIS_REPLICA, ReplicaInputs
 from tfembed.embedding.steps.batch_queue import HOST, Batch, BatchQueue
 from tfembed.embedding.steps.named_steps import NamedSteps
 from tfembed.embedding.steps.step_forms import StepName
@@ -66,7 +66,9 @@ class TpuHostEngine:
                 "host memory under a TPUStrategy. Leave it out."
             )
         self._plan = plan
-        self._replicas, self._host = _places(tf.distribute.get_strategy())
+        self._replicas, self._host = _replicas_and_host(
+            tf.distribute.get_strategy()
+        )
         self._steps = NamedSteps(plan, options.bound, waits=True)
         self._making = threading.Lock()  # Of queues, by threads that trace.
         self._gradients: dict[StepName, list[BatchQueue]] = {}
@@ -79,11 +81,11 @@ class TpuHostEngine:
         """The tables, one per table of the plan."""
         return self._engine.tables
 
-    def enqueue_shares(
+    def enqueue_inputs(
         self,
         name: StepName,
         training: bool,
-        shares: Sequence[ReplicaShare],
+        per_replica: Sequence[ReplicaInputs],
         shapes: OutputShapes,
     ) -> None:
         """Takes batches in.
@@ -92,20 +94,21 @@ class TpuHostEngine:
           As `TPUEmbedding.enqueue`.
         """
 
-        def put(share: ReplicaShare) -> Any:
-            ids, formats = inputs.read_batch(
-                share.values, share.weights, shapes
+        def put(one: ReplicaInputs) -> Any:
+            batch = Batch(
+                training,
+                *inputs.read_batch(one.values, one.weights, shapes),
             )
-            self._steps.settle_formats(name, [formats])
-            return self._queue(share.replica, name).put(Batch(training, ids))
+            self._steps.settle_specs(name, [batch])
+            return self._queue(one.replica, name).put(batch)
 
-        for share in shares:
-            self._on_host(put, share)
+        for one in per_replica:
+            self._on_host(put, one)
 
     def dequeue(self, replica: int, name: StepName) -> list[tf.Tensor]:
         """Per feature the activations of the oldest batch."""
-        formats = self._steps.formats(name)
-        plans = lookup_plans(self._plan, formats)
+        specs = self._steps.specs(name)
+        plans = lookup_plans(self._plan, specs)
 
         def look_up(replica: int) -> list[tf.Tensor]:
             queue = self._queue(replica, name)
@@ -119,7 +122,7 @@ class TpuHostEngine:
 
         activations = self._on_host(look_up, replica)
         for i, one in enumerate(activations):
-            one.set_shape(formats[i].activation_shape(self._plan.dim(i)))
+            one.set_shape(specs[i].activation_shape(self._plan.dim(i)))
         return [tf.stop_gradient(one) for one in activations]
 
     def apply_gradients(
@@ -191,9 +194,9 @@ class TpuHostEngine:
         """As `look_up`."""
         self.look_up(features, plans)
 
-    def formats(self, name: StepName) -> list[StepFormat]:
+    def specs(self, name: StepName) -> list[InputSpec]:
         """How the features that are enqueued under `name` are read."""
-        return self._steps.formats(name)
+        return self._steps.specs(name)
 
     def exchange_rounds(self) -> dict[tuple[str, ...], int]:
         """Not known here, or there are none."""
@@ -231,7 +234,7 @@ class TpuHostEngine:
                 gradient, one.activation_shape(self._plan.dim(i))
             )
             for i, (gradient, one) in enumerate(
-                zip(gradients, self.formats(name), strict=True)
+                zip(gradients, self.specs(name), strict=True)
             )
         ]
 
@@ -249,7 +252,7 @@ class TpuHostEngine:
             if name in self._gradients:
                 return
             self._gradients[name] = [
-                BatchQueue(self._steps.form(name), shapes)
+                BatchQueue(self._steps.specs(name), shapes)
                 for _ in range(self._replicas)
             ]
             self._updated[name] = tf.queue.FIFOQueue(-1, [tf.bool])
@@ -262,7 +265,7 @@ class TpuHostEngine:
         for batch, tensors in steps:
             features += batch.features
             gradients += tensors[:-1]
-        plans = lookup_plans(self._plan, self.formats(name)) * self._replicas
+        plans = lookup_plans(self._plan, self.specs(name)) * self._replicas
         rates = steps[0][1][-1]
         self._engine.update(features, plans, gradients, rates)
         with tf.control_dependencies(_all_operations()):
@@ -284,7 +287,7 @@ def _this_replica() -> tf.Tensor:
     return tf.distribute.get_replica_context().replica_id_in_sync_group
 
 
-def _places(strategy: tf.distribute.Strategy) -> tuple[int, str]:
+def _replicas_and_host(strategy: tf.distribute.Strategy) -> tuple[int, str]:
     """The number of replicas; job and task of the first one's host."""
     spec = tf.DeviceSpec.from_string(strategy.extended.worker_devices[0])
     host = spec.replace(device_type=None, device_index=None)

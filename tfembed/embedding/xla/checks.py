@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.config.custom_combiner import is_custom
-from tfembed.embedding.features.inputs import StepFormat
+from tfembed.embedding.features.inputs import InputSpec
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.replicas import is_tpu
 from tfembed.embedding.xla.stack import MOST_ROWS
@@ -73,11 +73,9 @@ def not_compiled(config: Any, rule: Any, strategy: Any) -> str | None:
     return None
 
 
-def check_has_samples(
-    formats: Sequence[StepFormat], paths: Sequence[str]
-) -> None:
+def check_has_samples(specs: Sequence[InputSpec], paths: Sequence[str]) -> None:
     """Raises tfembed.errors.UnsupportedError for batches of no samples."""
-    for one, path in zip(formats, paths, strict=True):
+    for one, path in zip(specs, paths, strict=True):
         if one.batch_size == 0:
             raise errors.UnsupportedError(
                 f"Input {path} has no samples, for which engine='xla' compiles "

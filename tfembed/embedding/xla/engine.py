@@ -12,7 +12,6 @@ import tensorflow as tf
 from tfembed import errors
 from tfembed.checkpoint.held_variable import HeldVariable
 from tfembed.embedding import private
-from tfembed.embedding.features.inputs import StepFormat
 from tfembed.embedding.host.engine import QueuedEngine
 from tfembed.embedding.host.tables import HostTable, make_static_table
 from tfembed.embedding.steps.batch_queue import Batch
@@ -102,17 +101,16 @@ class XlaEngine(QueuedEngine):
         self,
         name: StepName,
         batches: Mapping[int, Batch],
-        formats: Sequence[list[StepFormat]],
     ) -> None:
         """As QueuedEngine's.
 
         Raises:
           tfembed.errors.UnsupportedError: also for a batch of no samples.
         """
-        for of_replica in formats:
-            check_has_samples(of_replica, self._plan.paths)
+        for batch in batches.values():
+            check_has_samples(batch.specs, self._plan.paths)
         if not traced_for_xla():
-            super().enqueue(name, batches, formats)
+            super().enqueue(name, batches)
             return
         if self._options.is_pipelined:
             raise errors.UnsupportedError(
@@ -120,15 +118,15 @@ class XlaEngine(QueuedEngine):
                 "the step, which a function that XLA compiles cannot. Leave it "
                 "out, or leave jit_compile out."
             )
-        self._steps.settle_formats(name, formats)
+        self._steps.settle_specs(name, batches.values())
         for batch in batches.values():
             sized = [
                 dataclasses.replace(
-                    ids, batch_size=tf.constant(one.batch_size, tf.int64)
+                    ids, batch_size=tf.constant(spec.batch_size, tf.int64)
                 )
-                for ids, one in zip(batch.features, formats[0], strict=True)
+                for ids, spec in zip(batch.features, batch.specs, strict=True)
             ]
-            self._traced.put(name, Batch(batch.training, sized))
+            self._traced.put(name, dataclasses.replace(batch, features=sized))
 
     def dequeue(self, replica: int, name: StepName) -> list[tf.Tensor]:
         """As QueuedEngine's.
@@ -139,7 +137,7 @@ class XlaEngine(QueuedEngine):
         """
         if not traced_for_xla():
             return super().dequeue(replica, name)
-        self._steps.formats(name)
+        self._steps.specs(name)
         activations = self._look_up(name, self._traced.take(name))
         return [tf.stop_gradient(activation) for activation in activations]
 

@@ -30,7 +30,7 @@ __all__ = [
     "require_known_number",
 ]
 
-NONE = -1  # A place without an id, and the cell of an id that is dropped.
+NONE = -1  # A position without an id, and the cell of an id that is dropped.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,17 +124,17 @@ def entries_of(
         return Entries(form, rows, tf.zeros([0], tf.int32), ids.weights)
     weights = ids.weights
     if ids.kind == "sparse":
-        sample, place = tf.unstack(tf.cast(ids.rows, tf.int32), 2, axis=1)
+        sample, position = tf.unstack(tf.cast(ids.rows, tf.int32), 2, axis=1)
         keep = sample >= 0
         if plan.validate:
             keep &= ids.ids >= 0
             if combiner != "sum" and form.has_weights:
                 keep &= weights > 0
     else:
-        sample, place, keep = _ragged_places(ids, batch)
+        sample, position, keep = _ragged_positions(ids, batch)
     if length:
-        keep &= place < length
-        sample = sample * length + place
+        keep &= position < length
+        sample = sample * length + position
     cells = tf.where(keep, sample, NONE)
     return Entries(form, tf.where(keep, rows, NONE), cells, weights)
 
@@ -150,7 +150,7 @@ def entries_of_matrix(
     Args:
       ids: [samples, n], of static shape; others than [0, vocabulary) are none.
       weights: float32 of the same shape; None: all are 1.
-      plan: how it is looked up; a sequence has n places.
+      plan: how it is looked up; a sequence has n positions.
       vocabulary: of its table.
     """
     samples, n = ids.shape
@@ -177,7 +177,7 @@ def entries_of_matrix(
 
 
 def padded(entries: Entries, size: tf.Tensor) -> Entries:
-    """These entries with `size` places, at least as many as before."""
+    """These entries with `size` positions, at least as many as before."""
     if entries.form.is_dense:
         return entries
     missing = tf.cast(size, tf.int32) - tf.size(entries.ids)
@@ -205,7 +205,7 @@ def _batch_size(ids: FeatureIds, plan: FeaturePlan) -> int:
     return int(size)
 
 
-def _ragged_places(
+def _ragged_positions(
     ids: FeatureIds, batch: int
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns each id's sample, its position there, and whether it has one."""
@@ -218,8 +218,8 @@ def _ragged_places(
     sample = tf.cumsum(begins)[:-1]
     keep = sample < batch
     sample = tf.where(keep, sample, 0)
-    place = tf.range(n) - tf.gather(splits, sample)
-    return sample, place, keep
+    position = tf.range(n) - tf.gather(splits, sample)
+    return sample, position, keep
 
 
 class XlaInputs:

@@ -31,7 +31,7 @@ class Looked:
 
     Attributes:
       activations: of each feature, [cells, dim] or [samples, length, dim].
-      rounds: of each stack that has features, by its place.
+      rounds: of each stack that has features, by its index.
     """
 
     activations: list[tf.Tensor]
@@ -51,7 +51,7 @@ class TablesProgram:
         self.stacks = list(stacks)
 
     def features(self, entries: Sequence[Entries]) -> dict[int, list[int]]:
-        """By the place of each stack that has some, those of its features."""
+        """By the index of each stack that has some, those of its features."""
         found: dict[int, list[int]] = {}
         for s, stack in enumerate(self.stacks):
             for i, one in enumerate(entries):
@@ -65,17 +65,17 @@ class TablesProgram:
         """The activations of features.
 
         Args:
-          rows: of each stack that has features, by its place.
+          rows: of each stack that has features, by its index.
           entries: of each feature.
         """
         found: dict[int, tf.Tensor] = {}
         rounds = {}
-        for s, places in self.features(entries).items():
+        for s, indices in self.features(entries).items():
             stack = self.stacks[s]
-            parts = [_stacked_ids(stack, entries[i]) for i in places]
+            parts = [_stacked_ids(stack, entries[i]) for i in indices]
             of_stack = stack.look_up(rows[s], tf.concat(parts, 0))
             split = tf.split(of_stack.rows, [_size(part) for part in parts], 0)
-            found.update(zip(places, split, strict=True))
+            found.update(zip(indices, split, strict=True))
             rounds[s] = of_stack.rounds
         return Looked(
             [
@@ -96,23 +96,23 @@ class TablesProgram:
         """Trains the stacks that have features; returns them by their index.
 
         Args:
-          rows: of each stack that has features, by its place.
+          rows: of each stack that has features, by its index.
           entries: of each feature.
           gradients: of each feature's activations.
           rates: the learning rate of each table.
           nonfinite: "skip" or "allow".
         """
         updated = {}
-        for s, places in self.features(entries).items():
+        for s, indices in self.features(entries).items():
             stack = self.stacks[s]
             if stack.rule is None:
                 continue
-            ids = [_stacked_ids(stack, entries[i]) for i in places]
+            ids = [_stacked_ids(stack, entries[i]) for i in indices]
             of_entries = [
                 entry_gradients(
                     gradients[i], entries[i], self._config(entries[i])
                 )
-                for i in places
+                for i in indices
             ]
             updated[s] = stack.update(
                 rows[s],

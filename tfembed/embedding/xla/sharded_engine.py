@@ -6,13 +6,12 @@ enqueue, dequeue and apply_gradients are inside of strategy.run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.embedding.features.inputs import StepFormat
 from tfembed.embedding.host.tables import HostTable
 from tfembed.embedding.replicas import THIS_REPLICA
 from tfembed.embedding.steps.batch_queue import Batch
@@ -70,7 +69,6 @@ class XlaShardedEngine(XlaEngine):
         self,
         name: StepName,
         batches: Mapping[int, Batch],
-        formats: Sequence[list[StepFormat]],
     ) -> None:
         """As XlaEngine's, inside of strategy.run.
 
@@ -82,7 +80,7 @@ class XlaShardedEngine(XlaEngine):
                 "engine='xla' looks up inside of the TPU's step: call enqueue "
                 "inside of strategy.run, in the function that dequeues."
             )
-        super().enqueue(name, batches, formats)
+        super().enqueue(name, batches)
 
     def _new_stack(
         self, stack: Stack
@@ -104,8 +102,8 @@ class XlaShardedEngine(XlaEngine):
         }
         variables = StackVariables(stack, values, tuple(slots.values()))
         parts = []
-        for place, config in enumerate(configs):
-            first = sum(stack.table_rows[:place])
+        for index, config in enumerate(configs):
+            first = sum(stack.table_rows[:index])
             shape = (config.vocabulary_size, config.dim)
             parameters = self._variables.table(
                 values, first, shape, config.name, config.initializer

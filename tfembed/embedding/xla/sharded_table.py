@@ -62,13 +62,13 @@ class ShardedTable(private.Folder):
           rows: their numbers, an array [n].
         """
         replicas = len(self._shards.value)
-        places = np.asarray(rows)
+        positions = np.asarray(rows)
         parts = [
-            tf.gather(shard, self._first + places[owned] // replicas)
+            tf.gather(shard, self._first + positions[owned] // replicas)
             for replica, shard in enumerate(self._shards.value)
-            for owned in [places % replicas == replica]
+            for owned in [positions % replicas == replica]
         ]
-        order = np.argsort(places % replicas, kind="stable")
+        order = np.argsort(positions % replicas, kind="stable")
         return tf.gather(tf.concat(parts, 0), np.argsort(order))
 
     def numpy(self) -> np.ndarray[Any, Any]:

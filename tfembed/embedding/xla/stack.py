@@ -42,7 +42,7 @@ class Stack:
     """Such tables, as each replica has them.
 
     Attributes:
-      tables: their places in the plan.
+      tables: their indices in the plan.
       table_rows: the rows of each on a replica.
       replicas: how many share the rows.
       width: of the rows.

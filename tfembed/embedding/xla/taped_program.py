@@ -25,7 +25,7 @@ class FoundRows:
 
     Attributes:
       rows: of each table that was asked for, [n, dim].
-      rounds: of each stack that was, by its place.
+      rounds: of each stack that was, by its index.
     """
 
     rows: list[tf.Tensor]
@@ -45,7 +45,7 @@ class TapedProgram:
         self.stacks = list(stacks)
 
     def stacks_of(self, tables: Sequence[int]) -> dict[int, list[int]]:
-        """By the place of each stack that has some of `tables`, those in order."""
+        """By the index of each stack that has some of `tables`, those in order."""
         found: dict[int, list[int]] = {}
         for s, stack in enumerate(self.stacks):
             here = [table for table in stack.tables if table in tables]
@@ -62,9 +62,9 @@ class TapedProgram:
         """Rows of ids, each table's with a gradient for its anchor.
 
         Args:
-          rows: of each stack that has some of the tables, by its place: this
+          rows: of each stack that has some of the tables, by its index: this
             replica's.
-          anchors: of each table, by its place, [0, dim].
+          anchors: of each table, by its index, [0, dim].
           ids: of each table, int32 [n]; negative ones give zeros.
         """
         found: dict[int, tf.Tensor] = {}
@@ -92,8 +92,8 @@ class TapedProgram:
         """The gradients of all rows of a stack, [rows, width], from everywhere.
 
         Args:
-          s: its place.
-          gradients: by the place of each table of it that has one.
+          s: its index.
+          gradients: by the index of each table of it that has one.
         """
         summed = self.stacks[s].sum_gradients(*self._entries(s, gradients))
         return summed.rows
@@ -113,7 +113,7 @@ class TapedProgram:
           rule: how rows move: a fused rule that leaves rows without a gradient
             alone, or an optimizer's own update, which has all rows.
           rows: of each such stack.
-          gradients: by the place of each table, of this replica's ids.
+          gradients: by the index of each table, of this replica's ids.
           rate: the learning rate.
         """
         of_stacks = {

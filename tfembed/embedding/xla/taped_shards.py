@@ -80,10 +80,12 @@ class TapedShards:
             for stack, n in zip(self.stacks, self._rounds.numpy(), strict=True)
         }
 
-    def place_of(self, table: Any) -> int | None:
-        """The place of a table in the plan; None: it is another's."""
-        places = [i for i, t in enumerate(self.tables) if t.parameters is table]
-        return places[0] if places else None
+    def index_of(self, table: Any) -> int | None:
+        """The index of a table in the plan; None: it is another's."""
+        indices = [
+            i for i, t in enumerate(self.tables) if t.parameters is table
+        ]
+        return indices[0] if indices else None
 
     def find_rows(
         self, wanted: Sequence[tuple[Any, tf.Tensor]]
@@ -94,24 +96,24 @@ class TapedShards:
           tfembed.errors.StateError: outside of it.
         """
         self.check_inside_run("A lookup")
-        places = [self._place_of_config(config) for config, _ in wanted]
+        indices = [self._index_of_config(config) for config, _ in wanted]
         anchors = {}
-        for place in places:
-            table = self.tables[place].parameters
+        for index in indices:
+            table = self.tables[index].parameters
             # As a tape does for a variable that is read.
             variable_accessed(table)
-            anchors[place] = tf.raw_ops.ReadVariableOp(
+            anchors[index] = tf.raw_ops.ReadVariableOp(
                 resource=table.handle, dtype=tf.float32
             )
         found = self.program.look_up(
             {
                 s: self.values[s].read_value()
-                for s in self.program.stacks_of(places)
+                for s in self.program.stacks_of(indices)
             },
             anchors,
             {
-                place: ids
-                for place, (_, ids) in zip(places, wanted, strict=True)
+                index: ids
+                for index, (_, ids) in zip(indices, wanted, strict=True)
             },
         )
         self._keep_rounds(found.rounds)
@@ -144,7 +146,7 @@ class TapedShards:
         """A variable beside a stack's rows, saved as one tensor a table.
 
         Args:
-          s: the stack's place.
+          s: the stack's index.
           name: of the slot, behind the table's.
           initial: what all of it starts from.
         """
@@ -177,17 +179,17 @@ class TapedShards:
                 name=f"{config.name}/anchor",
             )
 
-    def _new_table(self, place: int) -> HostTable:
-        config, rule = self.plan.tables[place], self.plan.optimizers[place]
-        (s,) = self.program.stacks_of([place])
+    def _new_table(self, index: int) -> HostTable:
+        config, rule = self.plan.tables[index], self.plan.optimizers[index]
+        (s,) = self.program.stacks_of([index])
         shape = (config.vocabulary_size, config.dim)
         parameters = self.variables.table(
             self.values[s],
-            self.stacks[s].first(place),
+            self.stacks[s].first(index),
             shape,
             config.name,
             config.initializer,
-            functools.partial(TrainedTable, anchor=self._anchors[place]),
+            functools.partial(TrainedTable, anchor=self._anchors[index]),
         )
         if rule is None:
             return HostTable(parameters, {})
@@ -207,7 +209,7 @@ class TapedShards:
             )
         return HostTable(parameters, slots)
 
-    def _place_of_config(self, config: Any) -> int:
+    def _index_of_config(self, config: Any) -> int:
         return next(
             i for i, one in enumerate(self.plan.tables) if one is config
         )

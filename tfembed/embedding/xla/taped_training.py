@@ -92,7 +92,7 @@ class TapedTraining:
         """Takes one step, inside of strategy.run.
 
         Args:
-          gradients: by the place of each table that has one.
+          gradients: by the index of each table that has one.
           dense: pairs of gradients and variables that are the optimizer's own.
         """
         scale = self._wrapped.loss_scale
@@ -208,7 +208,7 @@ def name_of(optimizer: Any) -> str:
 def sort_gradients(
     shards: TapedShards, pairs: Sequence[tuple[Any, Any]]
 ) -> tuple[dict[int, tf.IndexedSlices], list[tuple[Any, Any]]]:
-    """The gradients of tables by their places, and the pairs of others.
+    """The gradients of tables by their indices, and the pairs of others.
 
     Args:
       shards: the tables.
@@ -221,13 +221,13 @@ def sort_gradients(
     gradients: dict[int, tf.IndexedSlices] = {}
     others = []
     for gradient, variable in pairs:
-        place = shards.place_of(variable)
-        if place is None and isinstance(variable, TrainedTable):
+        index = shards.index_of(variable)
+        if index is None and isinstance(variable, TrainedTable):
             raise errors.ArgumentError(
                 f"Table {variable.name!r} is another object's. Call "
                 "apply_optimizer of that one, with an optimizer of its own."
             )
-        if place is None:
+        if index is None:
             others.append((gradient, variable))
             continue
         if not isinstance(gradient, tf.IndexedSlices):
@@ -236,12 +236,12 @@ def sort_gradients(
                 "tf.IndexedSlices by id, as `tape.gradient` gives; got "
                 f"{type(gradient).__name__}."
             )
-        if place in gradients:
+        if index in gradients:
             raise errors.ArgumentError(
                 f"Table {variable.name!r} comes twice. Give each table once: its "
                 "gradient is that of all lookups."
             )
-        gradients[place] = gradient
+        gradients[index] = gradient
     return gradients, others
 
 

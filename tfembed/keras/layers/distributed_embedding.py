@@ -23,7 +23,6 @@ from tfembed.dynamic_embedding.keras.table_variable import SourceWeight
 from tfembed.embedding.features.inputs import weights_in_bags
 from tfembed.embedding.plan import feature_names
 from tfembed.keras import descriptions, float_ids, packed_inputs
-from tfembed.keras.feature_parts import part_of
 from tfembed.keras.keras_rs import as_features, say_unused
 from tfembed.keras.model_optimizer import ModelOptimizer
 from tfembed.keras.table_counts import table_count
@@ -399,7 +398,7 @@ class DistributedEmbedding(keras.layers.Layer):
         )
         part, places = self._part(inputs)
         if len(places) < len(lookup.plan.features):
-            lookup = lookup.part(places, part)
+            lookup = lookup.subset(places, part)
         activations = lookup.look_up(
             self._ids(inputs, lookup.plan),
             with_tuples(weights, part),
@@ -534,8 +533,8 @@ class DistributedEmbedding(keras.layers.Layer):
             inputs = features
         flat = tf.nest.flatten(features)
         numbered = tf.nest.pack_sequence_as(features, range(len(flat)))
-        places = tf.nest.flatten(part_of(inputs, numbered))
-        return part_of(inputs, features), places
+        places = tf.nest.flatten(_part_of(inputs, numbered))
+        return _part_of(inputs, features), places
 
     def _count_step(self, tables: set[str]) -> None:
         """Counts an update of some tables, for optimizers of Keras."""
@@ -620,3 +619,28 @@ def _keras_optimizers(tables: embedding.TPUEmbedding) -> list[Any]:
     features = tf.nest.flatten(tables.feature_config)
     found = [keras_optimizer_of(one.table.optimizer) for one in features]
     return list({id(one): one for one in found if one is not None}.values())
+
+
+def _part_of(inputs: Any, structure: Any) -> Any:
+    """The part of a structure that `inputs` names.
+
+    Dicts may leave keys out, at any depth. Lists and tuples may not, since what
+    is in them has no name.
+
+    Args:
+      inputs: structured as the features, or as a part of them.
+      structure: of all features.
+
+    Returns:
+      All of `structure` where `inputs` has what it has not: the error of whoever
+      compares the two says what.
+    """
+    if not isinstance(inputs, dict) or not isinstance(structure, dict):
+        return structure
+    if not inputs or any(key not in structure for key in inputs):
+        return structure
+    return {
+        key: _part_of(inputs[key], one)
+        for key, one in structure.items()
+        if key in inputs
+    }

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed
-from tfembed.ops.weight_places import at_places_of
+from tfembed.ops.weight_positions import at_positions_of
 
 IDS = tf.constant([1, 2, 3], tf.int64)
 WEIGHTS = tf.constant([0.5, 1.0, 2.0])
@@ -150,5 +150,5 @@ def test_equal_places_pass_however_they_were_made(look_up, make):
 def test_weights_made_of_the_ids_cost_no_check(make):
     ids = make(IDS)
     weights = ids.with_values(WEIGHTS)
-    assert at_places_of(ids, weights, "clicks") is weights
-    assert at_places_of(ids, make(WEIGHTS), "clicks") is not weights
+    assert at_positions_of(ids, weights, "clicks") is weights
+    assert at_positions_of(ids, make(WEIGHTS), "clicks") is not weights

@@ -9,10 +9,10 @@ import tensorflow as tf
 from tfembed import errors
 from tfembed.ops.private import traced_for_xla
 
-__all__ = ["at_places_of", "weights_like"]
+__all__ = ["at_positions_of", "weights_like"]
 
 
-def at_places_of(ids: Any, weights: Any, path: str) -> Any:
+def at_positions_of(ids: Any, weights: Any, path: str) -> Any:
     """The weights, once it is known that they have the places of `ids`.
 
     Nearly free where they were made of the ids, by `ids.with_values`. Weights
