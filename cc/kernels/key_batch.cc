@@ -250,6 +250,12 @@ absl::Status CheckKeyDtype(const TableResource& table, DataType dtype) {
   return WrongDtype(table, "keys", KeyDtype(table.table()->key_kind()), dtype);
 }
 
+absl::Status FindTableOfKeys(tensorflow::OpKernelContext* context, int input,
+                             TablePtr* table) {
+  TF_RETURN_IF_ERROR(FindTable(context, input, table));
+  return CheckKeyDtype(**table, context->expected_output_dtype(0));
+}
+
 absl::Status CheckTrainable(const TableResource& table) {
   if (table.table()->type().is_trainable()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(

@@ -40,6 +40,11 @@ absl::Status CheckKeyDtype(const TableResource& table,
 absl::Status CheckValueDtype(const TableResource& table,
                              tensorflow::DataType dtype);
 
+// As FindTable, for a kernel whose output 0 are keys of the table:
+// InvalidArgument also where they are not of the output's dtype.
+absl::Status FindTableOfKeys(tensorflow::OpKernelContext* context, int input,
+                             TablePtr* table);
+
 // InvalidArgument where rows of the table's type cannot be trained.
 absl::Status CheckTrainable(const TableResource& table);
 

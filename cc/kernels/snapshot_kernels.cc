@@ -48,9 +48,7 @@ class FrozenShards {
   absl::Status Freeze(OpKernelContext* context) {
     for (int i = 0; i < context->num_inputs(); ++i) {
       TablePtr table;
-      TF_RETURN_IF_ERROR(FindTable(context, i, &table));
-      TF_RETURN_IF_ERROR(
-          CheckKeyDtype(*table, context->expected_output_dtype(0)));
+      TF_RETURN_IF_ERROR(FindTableOfKeys(context, i, &table));
       TF_RETURN_IF_ERROR(
           CheckValueDtype(*table, context->expected_output_dtype(1)));
       if (std::find(tables_.begin(), tables_.end(), table->table()) !=

@@ -52,9 +52,7 @@ class TableSurveyOp : public OpKernel {
 
   void Compute(OpKernelContext* context) override {
     TablePtr table;
-    OP_REQUIRES_OK(context, FindTable(context, 0, &table));
-    OP_REQUIRES_OK(context,
-                   CheckKeyDtype(*table, context->expected_output_dtype(0)));
+    OP_REQUIRES_OK(context, FindTableOfKeys(context, 0, &table));
     int64_t rows;
     OP_REQUIRES_OK(context, ReadRows(context, "rows", &rows));
     KeyOutput keys({table->table()});
@@ -89,9 +87,7 @@ class TableTopOp : public OpKernel {
 
   void Compute(OpKernelContext* context) override {
     TablePtr table;
-    OP_REQUIRES_OK(context, FindTable(context, 0, &table));
-    OP_REQUIRES_OK(context,
-                   CheckKeyDtype(*table, context->expected_output_dtype(0)));
+    OP_REQUIRES_OK(context, FindTableOfKeys(context, 0, &table));
     int64_t most;
     OP_REQUIRES_OK(context, ReadRows(context, "most", &most));
     KeyOutput keys({table->table()});

@@ -437,9 +437,7 @@ class TableKeysOp : public OpKernel {
 
   void Compute(OpKernelContext* context) override {
     TablePtr table;
-    OP_REQUIRES_OK(context, FindTable(context, 0, &table));
-    OP_REQUIRES_OK(context,
-                   CheckKeyDtype(*table, context->expected_output_dtype(0)));
+    OP_REQUIRES_OK(context, FindTableOfKeys(context, 0, &table));
     OP_REQUIRES_OK(context, Export(context, *table->table()));
   }
 
@@ -490,9 +488,7 @@ class TableWorthOp : public OpKernel {
 
   void Compute(OpKernelContext* context) override {
     TablePtr table;
-    OP_REQUIRES_OK(context, FindTable(context, 0, &table));
-    OP_REQUIRES_OK(context,
-                   CheckKeyDtype(*table, context->expected_output_dtype(0)));
+    OP_REQUIRES_OK(context, FindTableOfKeys(context, 0, &table));
     KeyOutput keys({table->table()});
     const auto allocate =
         [&](int64_t n) -> absl::StatusOr<EmbeddingTable::WorthBuffers> {

@@ -52,19 +52,12 @@ class KVCreator(abc.ABC):
         self.saver = saver
 
     @abc.abstractmethod
-    def create(
-        self,
-        key_dtype: Any = None,
-        value_dtype: Any = None,
-        default_value: Any = None,
-        name: str | None = None,
-        checkpoint: bool | None = None,
-        init_size: int | None = None,
-        config: Any = None,
-        device: str | None = None,
-        shard_saveable_object_fn: Any = None,
-    ) -> Any:
-        """A table of its own, beside any variable."""
+    def create(self, *arguments: Any, **options: Any) -> Any:
+        """Makes a table of its own, beside any variable.
+
+        Args:
+          *arguments, **options: as `CuckooHashTableCreator.create` takes them.
+        """
 
     def get_config(self) -> dict[str, Any]:
         """The arguments that make the same creator."""

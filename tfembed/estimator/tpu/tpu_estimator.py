@@ -322,28 +322,24 @@ class TPUEstimator(Estimator):
                 else:
                     yield found
 
-    def experimental_export_all_saved_models(
+    def _export_all_saved_models(
         self,
         export_dir_base: str,
-        input_receiver_fn_map: Mapping[str, Callable[[], Any]],
-        assets_extra: Mapping[str, str] | None = None,
-        as_text: bool = False,
-        checkpoint_path: str | None = None,
+        input_receiver_fn_map: Mapping[str, Any],
+        *rest: Any,
+        **options: Any,
     ) -> bytes:
-        """Exports one SavedModel, as `Estimator` does; that of a `model` serves.
+        """Exports as `Estimator` does; the SavedModel of a `model` serves.
 
         Raises:
           tfembed.errors.UnsupportedError: A `model` is to be exported in
             another mode than PREDICT, or as text.
         """
         if self._runs is None:
-            return super().experimental_export_all_saved_models(
-                export_dir_base,
-                input_receiver_fn_map,
-                assets_extra,
-                as_text,
-                checkpoint_path,
+            return super()._export_all_saved_models(
+                export_dir_base, input_receiver_fn_map, *rest, **options
             )
+        as_text = options["as_text"]
         if as_text or set(input_receiver_fn_map) != {ModeKeys.PREDICT}:
             raise errors.UnsupportedError(
                 "A model object is exported in mode PREDICT, and not as text; "
@@ -353,8 +349,8 @@ class TPUEstimator(Estimator):
         return self._runs.export(
             export_dir_base,
             input_receiver_fn_map[ModeKeys.PREDICT],
-            assets_extra=assets_extra,
-            checkpoint=checkpoint_path,
+            assets_extra=options["assets_extra"],
+            checkpoint=options["checkpoint_path"],
         )
 
     def _runs_of(self, model: Callable[..., Any]) -> ModelRuns:
