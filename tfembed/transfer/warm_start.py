@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,33 @@ from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.inspection.saved_table import Chunk
 from tfembed.tables import HashTable, arguments
 from tfembed.transfer.row_source import RowSource, row_source
-from tfembed.transfer.slot_meanings import same_slots
 
-__all__ = ["WarmStart", "warm_start"]
+__all__ = ["SLOT_MEANINGS", "WarmStart", "warm_start"]
 
 Array = np.ndarray[Any, Any]
+
+# The slots of two update rules that mean the same, so that one may begin as other:
+# by rule and slot. A slot that is not here means something of its rule's own.
+SLOT_MEANINGS: Mapping[tuple[str, str], str] = {
+    # a += g^2
+    ("adagrad", "accumulators"): "sum of squares",
+    ("ftrl", "accumulators"): "sum of squares",
+    ("proximal_adagrad", "accumulators"): "sum of squares",
+    # v = b v + (1 - b) g^2, or Yogi's estimate of the same
+    ("adadelta", "accumulators"): "mean of squares",
+    ("adam", "velocities"): "mean of squares",
+    ("centered_rms_prop", "ms"): "mean of squares",
+    ("rms_prop", "ms"): "mean of squares",
+    ("yogi", "v"): "mean of squares",
+    # m = b m + (1 - b) g
+    ("adam", "momenta"): "mean of gradients",
+    ("centered_rms_prop", "mg"): "mean of gradients",
+    ("lion", "momenta"): "mean of gradients",
+    ("yogi", "m"): "mean of gradients",
+    # b u + lr g / sqrt(mean of squares)
+    ("centered_rms_prop", "mom"): "momentum of scaled steps",
+    ("rms_prop", "mom"): "momentum of scaled steps",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +103,7 @@ def warm_start(
         or objects of bytes [n] for strings. None: integers become strings as
         decimal text, and text that is decimal becomes integers.
       slots: whether slots are kept that mean the same under both update rules
-        (`tfembed.transfer.slot_meanings`); the columns of a wider row, and other
+        (`SLOT_MEANINGS`); the columns of a wider row, and other
         slots, begin as those of a new row. The table must have its optimizer: of
         a Variable, call `DynamicEmbeddingOptimizer.attach` first.
 
@@ -146,7 +168,7 @@ class _Beginning:
         self._kept: dict[str, str] = {}
         optimizer: Any = table.optimizer
         if slots and optimizer is not None:
-            self._kept = same_slots(
+            self._kept = _same_slots(
                 optimizer.rule_text().split()[0],
                 dict(zip(table.slot_names, table.slot_widths, strict=True)),
                 source.rule,
@@ -275,3 +297,38 @@ class _Beginning:
                 tf.fill([len(rows), missing], self._pad), table.value_dtype
             )
         return tf.concat([values, rest], 1)
+
+
+def _same_slots(
+    rule: str,
+    slot_widths: Mapping[str, int],
+    other: str | None,
+    other_widths: Mapping[str, int],
+) -> dict[str, str]:
+    """The slots of a rule that another rule's slots can begin as.
+
+    Args:
+      rule: the rule's name in the core, "adagrad" say.
+      slot_widths: of its slots, 1 for one number a row.
+      other: the name of the rule whose slots there are; None: not known.
+      other_widths: of these.
+
+    Returns:
+      By slot of `rule` the slot of `other`. A slot of one number a row goes with
+      such a slot only.
+    """
+    if other is None:
+        return {}
+    found = {}
+    for slot, width in slot_widths.items():
+        meaning = SLOT_MEANINGS.get((rule, slot))
+        for given, given_width in other_widths.items():
+            is_same = (
+                slot == given
+                if rule == other
+                else meaning is not None
+                and SLOT_MEANINGS.get((other, given)) == meaning
+            )
+            if is_same and (width == 1) == (given_width == 1):
+                found[slot] = given
+    return found

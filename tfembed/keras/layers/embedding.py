@@ -28,7 +28,6 @@ from tfembed.dynamic_embedding.keras.private import (
     shared_objects,
 )
 from tfembed.keras import descriptions
-from tfembed.keras.padding import PaddingMask, padding_of
 from tfembed.keras.table_counts import table_count
 from tfembed.keras.table_optimizers import table_optimizer
 from tfembed.keras.table_training import TableTraining
@@ -462,3 +461,21 @@ class _HeldTable:
             layer.train_by(self.training)
             self.layer = layer
         return self.layer
+
+
+def padding_of(dtype: tf.DType) -> tf.Tensor:
+    """The id that is padding: 0, or "" of strings."""
+    return tf.constant("" if dtype == tf.string else 0, dtype)
+
+
+@keras.saving.register_keras_serializable(package="tfembed.keras")
+class PaddingMask(keras.Operation):
+    """True for ids that are no padding, strings too."""
+
+    def call(self, ids: Any) -> tf.Tensor:
+        """Booleans of the ids' shape."""
+        return tf.not_equal(ids, padding_of(ids.dtype))
+
+    def compute_output_spec(self, ids: Any) -> Any:
+        """Booleans of the ids' shape."""
+        return keras.KerasTensor(ids.shape, "bool")
