@@ -12,7 +12,7 @@ import tfembed
 from tfembed import dynamic_embedding as de
 from tfembed import errors, optimizers
 from tfembed.checkpoint import warm_start
-from tfembed.transfer.slot_meanings import MEANINGS
+from tfembed.transfer.warm_start import SLOT_MEANINGS
 
 KEYS = np.array([3, -7, 2**62])
 ROWS = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
@@ -235,7 +235,7 @@ def test_each_meaning_is_of_a_slot_that_there_is():
         for one in vars(optimizers).values()
         if isinstance(one, type) and hasattr(one, "rule_name")
     }
-    for rule, slot in MEANINGS:
+    for rule, slot in SLOT_MEANINGS:
         made = rules[rule](0.5)
         assert slot in made.slot_names
         assert slot not in made.row_wise_slots

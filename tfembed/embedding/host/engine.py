@@ -25,7 +25,8 @@ from tfembed.embedding.steps.batch_queue import HOST, Batch
 from tfembed.embedding.steps.named_steps import NamedSteps
 from tfembed.embedding.steps.step_forms import StepName
 from tfembed.embedding.steps.step_queue import StepQueue
-from tfembed.ops.private import number_tensor
+from tfembed.embedding.steps.trace_queue import TraceQueues
+from tfembed.ops.private import number_tensor, traced_for_xla
 from tfembed.tables import HashTable
 
 __all__ = [
@@ -212,12 +213,16 @@ class QueuedEngine(abc.ABC):
     Each (replica, name) has a queue of batches (`step_queue.py`). The tables
     are there once; a step's update sums the gradients of all replicas and
     touches each row once. Not thread-safe, as little as a training step is.
+    In a function that XLA compiles for the engine, the three calls of a step are a
+    part of its program, and tracing hands the batches on.
 
     Args:
       owner: the trackable object that saves the tables.
       plan: the features and tables.
       options: how it works.
       shapes: not needed: those of a step come with its batches.
+      traced: the batches in functions that XLA compiles; None: the engine's wait
+        on the host there too.
 
     Attributes:
       tables: one per table of the plan.
@@ -229,10 +234,13 @@ class QueuedEngine(abc.ABC):
         plan: EmbeddingPlan,
         options: EngineOptions,
         shapes: OutputShapes | None = None,
+        traced: TraceQueues | None = None,
     ) -> None:
         del shapes
         self._plan = plan
         self._options = options
+        self._traced = traced
+        self._fused_steps: dict[StepName, FusedStep | None] = {}
         self._steps = NamedSteps(plan, options.bound)
         self.tables: list[HostTable] = self._make_tables(owner)
         rates = [getattr(r, "learning_rate", None) for r in plan.optimizers]
@@ -255,11 +263,19 @@ class QueuedEngine(abc.ABC):
         """Makes the variable that counts each table's sums that are not finite."""
 
     @abc.abstractmethod
-    def _fused(self, name: StepName) -> FusedStep | None:
-        """Returns the steps of a name whose batches stay in their queue's ops.
+    def _check_batches(self, batches: Mapping[int, Batch]) -> None:
+        """Raises for batches, by replica, that the engine cannot look up."""
+
+    @abc.abstractmethod
+    def _new_fused(self, name: StepName) -> FusedStep | None:
+        """Makes the steps of a name whose batches stay in their queue's ops.
 
         None where batches leave the queue to be looked up.
         """
+
+    @abc.abstractmethod
+    def _lookup_resources(self) -> list[Any]:
+        """Lists what functions hold for lookups, beside tables and batches."""
 
     @abc.abstractmethod
     def look_up(
@@ -307,9 +323,13 @@ class QueuedEngine(abc.ABC):
           tfembed.errors.ArgumentError: they are read otherwise than before. Nothing is
             taken in.
         """
+        self._check_batches(batches)
         self._steps.settle_specs(name, batches.values())
         for replica, batch in batches.items():
-            self._steps.queue(replica, name).put(batch)
+            if self._traced is not None and traced_for_xla():
+                self._traced.queue(name).put(batch)
+            else:
+                self._steps.queue(replica, name).put(batch)
 
     def waiting(self, replica: int, name: StepName) -> int:
         """How many batches wait for their dequeue; eager only."""
@@ -332,6 +352,7 @@ class QueuedEngine(abc.ABC):
 
     def forget(self, name: StepName) -> None:
         """Forgets an idle name; eager."""
+        self._fused_steps.pop(name, None)
         self._steps.forget(name)
 
     def dequeue(self, replica: int, name: StepName) -> list[tf.Tensor]:
@@ -341,10 +362,15 @@ class QueuedEngine(abc.ABC):
           Per feature [B, dim], or [B, L, dim] where it is read as a sequence.
 
         Raises:
-          tfembed.errors.StateError: nothing was ever enqueued under this name.
+          tfembed.errors.StateError: nothing was ever enqueued under this name, or
+            a function that XLA compiles did not enqueue what it dequeues.
           tf.errors.InvalidArgumentError: nothing is enqueued now, or an id
             cannot be in its table; when it runs.
         """
+        if self._traced is not None and traced_for_xla():
+            self._steps.specs(name)  # Raises.
+            found = self._look_up(name, self._traced.queue(name).take())
+            return [tf.stop_gradient(one) for one in found]
         queue = self._steps.queue(replica, name)
         with tf.device(HOST):
             if self._options.is_pipelined:
@@ -382,6 +408,11 @@ class QueuedEngine(abc.ABC):
         """
         rates = self.rates()
         name = self._steps.one_of(names)
+        if self._traced is not None and traced_for_xla():
+            features = self._traced.queue(name).finish().features
+            (own,) = gradients  # Of this replica.
+            self.update(features, self._plans(name), own, rates)
+            return
         queues = [self._steps.queue(r, own) for r, own in enumerate(names)]
         tensors = [gradient for each in gradients for gradient in each]
         with tf.device(HOST):
@@ -422,6 +453,11 @@ class QueuedEngine(abc.ABC):
         for i, table in self._counting:
             if asked is None or i in asked:
                 table.note_training_step()
+
+    def _fused(self, name: StepName) -> FusedStep | None:
+        if name not in self._fused_steps:
+            self._fused_steps[name] = self._new_fused(name)
+        return self._fused_steps[name]
 
     def _look_up(self, name: StepName, batch: Batch) -> list[tf.Tensor]:
         return self.look_up(batch.features, self._plans(name))
@@ -469,7 +505,11 @@ class QueuedEngine(abc.ABC):
     @property
     def resources(self) -> list[Any]:
         """The resources that functions hold beside the tables."""
-        return [self._nonfinite_rows, *self._steps.resources]
+        return [
+            self._nonfinite_rows,
+            *self._steps.resources,
+            *self._lookup_resources(),
+        ]
 
     @property
     @abc.abstractmethod
@@ -505,7 +545,6 @@ class HostEngine(QueuedEngine):
         super().__init__(owner, plan, options, shapes)
         self._row_features = RowFeatures(owner, plan, self.tables)
         self._fused_tables = FusedTables(plan, self.tables)
-        self._fused_steps: dict[StepName, FusedStep] = {}
 
     def _make_tables(self, owner: Any) -> list[HostTable]:
         return [
@@ -523,10 +562,12 @@ class HostEngine(QueuedEngine):
                 name="nonfinite_rows",
             )
 
-    def forget(self, name: StepName) -> None:
-        """Forgets an idle name; eager."""
-        self._fused_steps.pop(name, None)
-        super().forget(name)
+    def _check_batches(self, batches: Mapping[int, Batch]) -> None:
+        """Passes: the ops read any batch."""
+
+    def _lookup_resources(self) -> list[Any]:
+        """Lists nothing more."""
+        return []
 
     def look_up(
         self, features: Sequence[Any], plans: Sequence[Any]
@@ -564,13 +605,8 @@ class HostEngine(QueuedEngine):
                 self._row_features.train_weights(of_weights)
             self._note(nonfinite, frozenset(one.table for one in plans))
 
-    def _fused(self, name: StepName) -> FusedStep:
-        if name not in self._fused_steps:
-            self._fused_steps[name] = FusedStep(
-                self._fused_tables,
-                self._steps.specs(name),
-            )
-        return self._fused_steps[name]
+    def _new_fused(self, name: StepName) -> FusedStep:
+        return FusedStep(self._fused_tables, self._steps.specs(name))
 
     @functools.cached_property
     def held_variables(self) -> list[HeldVariable]:

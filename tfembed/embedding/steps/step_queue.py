@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -85,7 +86,6 @@ class StepQueue:
         drops_unfinished: bool = False,
     ) -> None:
         self._specs = tuple(specs)
-        self._dtypes = batch_dtypes(specs)
         with tf.init_scope():
             self._resource: Any = _QueueResource(
                 label,
@@ -95,6 +95,10 @@ class StepQueue:
                 drops_unfinished=drops_unfinished,
             )
             self._handle = self._resource.resource_handle
+
+    @functools.cached_property
+    def _dtypes(self) -> list[tf.DType]:
+        return batch_dtypes(self._specs)
 
     @classmethod
     def chosen(cls, queues: Sequence[StepQueue], index: tf.Tensor) -> StepQueue:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -67,8 +66,7 @@ class XlaEngine(QueuedEngine):
         check_plan(plan, options.nonfinite)
         # Tables are made outside of functions, and used wherever these run.
         self._device = _memory_of_tables()
-        super().__init__(owner, plan, options, shapes)
-        self._traced = TraceQueues()
+        super().__init__(owner, plan, options, shapes, TraceQueues())
         self._inputs = XlaInputs(plan)
         self._rounds = self._new_rounds()
         self._programs = XlaSteps(
@@ -87,74 +85,38 @@ class XlaEngine(QueuedEngine):
     def _new_rounds(self) -> Any:
         """Makes what counts each exchange's rounds; None: nothing is exchanged."""
 
-    @property
-    def resources(self) -> list[Any]:
-        """The resources that functions hold beside the tables."""
-        return [*super().resources, *self._inputs.resources]
+    @abc.abstractmethod
+    def _check_replicas(self, batches: Mapping[int, Batch]) -> None:
+        """Raises where batches, by replica, are enqueued outside of the step."""
+
+    def _lookup_resources(self) -> list[Any]:
+        """Lists the numbers of ids that programs take."""
+        return self._inputs.resources
 
     @property
     def held_variables(self) -> list[HeldVariable]:
         """None: TensorFlow's ops read the tables."""
         return []
 
-    def enqueue(
-        self,
-        name: StepName,
-        batches: Mapping[int, Batch],
-    ) -> None:
-        """As QueuedEngine's.
+    def _check_batches(self, batches: Mapping[int, Batch]) -> None:
+        """Checks what a program takes.
 
         Raises:
-          tfembed.errors.UnsupportedError: also for a batch of no samples.
+          tfembed.errors.StateError: a batch outside of the replicas' step.
+          tfembed.errors.UnsupportedError: a batch of no samples, or a function
+            that XLA compiles and whose steps would overlap.
         """
+        self._check_replicas(batches)
         for batch in batches.values():
             check_has_samples(batch.specs, self._plan.paths)
-        if not traced_for_xla():
-            super().enqueue(name, batches)
-            return
-        if self._options.is_pipelined:
+        if traced_for_xla() and self._options.is_pipelined:
             raise errors.UnsupportedError(
                 "pipeline_execution_with_tensor_core lets tables work beside "
                 "the step, which a function that XLA compiles cannot. Leave it "
                 "out, or leave jit_compile out."
             )
-        self._steps.settle_specs(name, batches.values())
-        for batch in batches.values():
-            sized = [
-                dataclasses.replace(
-                    ids, batch_size=tf.constant(spec.batch_size, tf.int64)
-                )
-                for ids, spec in zip(batch.features, batch.specs, strict=True)
-            ]
-            self._traced.put(name, dataclasses.replace(batch, features=sized))
 
-    def dequeue(self, replica: int, name: StepName) -> list[tf.Tensor]:
-        """As QueuedEngine's.
-
-        Raises:
-          tfembed.errors.StateError: also where a function that XLA compiles did
-            not enqueue what it dequeues.
-        """
-        if not traced_for_xla():
-            return super().dequeue(replica, name)
-        self._steps.specs(name)
-        activations = self._look_up(name, self._traced.take(name))
-        return [tf.stop_gradient(activation) for activation in activations]
-
-    def apply_gradients(
-        self,
-        names: Sequence[StepName],
-        gradients: Sequence[Sequence[tf.Tensor]],
-    ) -> None:
-        """As QueuedEngine's."""
-        if not traced_for_xla():
-            super().apply_gradients(names, gradients)
-            return
-        (name,) = names  # Of this replica.
-        features = self._traced.finish(name).features
-        self.update(features, self._plans(name), gradients[0])
-
-    def _fused(self, name: StepName) -> None:
+    def _new_fused(self, name: StepName) -> None:
         """None: a program takes a batch's ids, and no queue."""
 
     def look_up(
@@ -220,6 +182,9 @@ class XlaDeviceEngine(XlaEngine):
             )
             for rows, width in [table.parameters.shape.as_list()]
         ]
+
+    def _check_replicas(self, batches: Mapping[int, Batch]) -> None:
+        """Passes: there is one replica."""
 
     def _new_rounds(self) -> None:
         """None: nothing is exchanged."""

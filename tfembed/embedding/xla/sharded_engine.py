@@ -15,7 +15,6 @@ from tfembed import errors
 from tfembed.embedding.host.tables import HostTable
 from tfembed.embedding.replicas import THIS_REPLICA
 from tfembed.embedding.steps.batch_queue import Batch
-from tfembed.embedding.steps.step_forms import StepName
 from tfembed.embedding.xla.engine import XlaEngine
 from tfembed.embedding.xla.sharded_table import ShardedVariables
 from tfembed.embedding.xla.stack import Stack, StackVariables, stacks_of
@@ -65,22 +64,12 @@ class XlaShardedEngine(XlaEngine):
             for one, n in zip(self._made, self._rounds.numpy(), strict=True)
         }
 
-    def enqueue(
-        self,
-        name: StepName,
-        batches: Mapping[int, Batch],
-    ) -> None:
-        """As XlaEngine's, inside of strategy.run.
-
-        Raises:
-          tfembed.errors.StateError: outside of it.
-        """
+    def _check_replicas(self, batches: Mapping[int, Batch]) -> None:
         if THIS_REPLICA not in batches:
             raise errors.StateError(
                 "engine='xla' looks up inside of the TPU's step: call enqueue "
                 "inside of strategy.run, in the function that dequeues."
             )
-        super().enqueue(name, batches)
 
     def _new_stack(
         self, stack: Stack
