@@ -87,6 +87,19 @@ def test_a_tables_limit_takes_time_for_keys_that_miss_too(work):
     assert limit.insert_seconds() > 0
 
 
+def test_an_insert_takes_its_lines_after_its_pages(monkeypatch):
+    limit = contenders.Limit(8, 2, workload.keys(100_000))
+    asked = []
+    monkeypatch.setattr(
+        machine,
+        "fresh_seconds",
+        lambda size, threads: asked.append(size) or 9.0,
+    )
+
+    assert limit.insert_seconds() > 9.0
+    assert asked == [100_000 * (12 + 4 * 8)]
+
+
 @pytest.mark.parametrize("kind", workload.KINDS)
 def test_neighbor_hash_finds_its_keys_and_no_others(kind):
     keys = workload.keys(100_000, kind)
