@@ -236,7 +236,7 @@ def _check_rate(rate: Any, name: str) -> None:
 
 
 def _distinct(tables: Sequence[Any]) -> list[Any]:
-    """By identity: equal descriptions are different tables."""
+    """Lists each object once; equal descriptions are different tables."""
     return list({id(table): table for table in tables}.values())
 
 
@@ -334,7 +334,7 @@ class PlanNames:
         return words + "; ".join(each) + unmade
 
     def _variables_of(self, tables: Sequence[Any]) -> dict[str, dict[str, Any]]:
-        """By table and "parameters" or slot, of `tables`, one for each."""
+        """Returns the variables of `tables` by table, then "parameters" or slot."""
         return {
             config.name: {"parameters": table.parameters, **table.slots}
             for config, table in zip(self._plan.tables, tables, strict=True)

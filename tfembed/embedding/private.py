@@ -180,7 +180,7 @@ def _source(tensor: tf.Tensor) -> tf.Tensor:
 
 
 def variables_of(embedding: Any) -> dict[str, dict[str, Any]]:
-    """By table and "parameters" or slot, of TensorFlow's TPUEmbedding."""
+    """Returns the variables of TensorFlow's TPUEmbedding by table and slot."""
     found: dict[str, dict[str, Any]] = embedding._variables
     return found
 

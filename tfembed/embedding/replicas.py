@@ -185,7 +185,7 @@ class Replicas:
         )
 
     def split(self, values: Sequence[Any]) -> list[list[Any]]:
-        """Per replica, its share of each value.
+        """Splits values over the replicas.
 
         Values that are not distributed belong to every replica.
         """
@@ -249,7 +249,7 @@ def _spec(device: str) -> tuple[str, int, int]:
 def split_over_cores(
     values: Sequence[Any], paths: Sequence[str], cores: int
 ) -> list[list[Any]]:
-    """Per core its part of each value: as many samples, in their order.
+    """Splits values into equal numbers of samples, in order, for each core.
 
     Args:
       values: Tensors [B, ...], SparseTensors and None.

@@ -151,7 +151,7 @@ class TapedEmbedding(
         return f"<{type(self).__name__}: {self._in_words(tables)}>"
 
     def describe(self) -> str:
-        """A table of text: per table its engine, and why it is that one."""
+        """Tells each table's engine and why it has that engine, as a table of text."""
         return str(self._choices)
 
     @abc.abstractmethod
@@ -202,7 +202,7 @@ class TapedEmbedding(
         ]
 
     def _restore_stacks(self) -> dict[str, tf.Variable]:
-        """By name the tables that a checkpoint has in stacks, restored."""
+        """Restores the tables that a checkpoint has in stacks, by name."""
         return {}
 
     # Under TensorFlow's private names, which layers on top of it read.

@@ -372,8 +372,9 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
 
     @property
     def embedding_tables(self) -> TablesByConfig:
-        """By TableConfig or name: a tf.Variable [vocabulary_size, dim] or a
-        HashTable.
+        """The tables, by TableConfig or name.
+
+        Each is a tf.Variable [vocabulary_size, dim] or a HashTable.
         """
         tables = self._engine_or_new().tables
         self._bring_up_to_date()
@@ -388,11 +389,11 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
         return self._plan.feature_config
 
     def describe(self) -> str:
-        """A table of text: per table its engine, and why it is that one."""
+        """Tells each table's engine and why it has that engine, as a table of text."""
         return str(self._choices)
 
     def sizes(self) -> dict[str, TableSize]:
-        """By table name: rows, bytes, bytes per row, skipped updates.
+        """Returns rows, bytes, bytes per row and skipped updates, by table name.
 
         Eager only.
         """
@@ -402,7 +403,7 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
         return dict(zip(names, sizes, strict=True))
 
     def made_tables(self) -> dict[str, tuple[HostTable, Any, TableSize]]:
-        """By name the tables with their slots, update rules and sizes.
+        """Returns the tables with their slots, update rules and sizes, by name.
 
         Empty before the tables are made. Eager only.
         """
@@ -563,7 +564,7 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
         return shapes if cores == 1 else shapes.of_cores(cores)
 
     def _dequeue_step(self, engine: Any, replica: int, step: StepName) -> Any:
-        """By a function, where there is one for it."""
+        """Dequeues by a traced function where the step has one."""
         function = self._eager_calls.find(
             ("dequeue", step), lambda: self._dequeue(engine, replica, step)
         )

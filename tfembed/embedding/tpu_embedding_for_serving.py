@@ -57,7 +57,7 @@ class SavedLayouts(private.Folder):
         self._is_settled = False
 
     def settle(self) -> dict[str, list[Any]]:
-        """By the name of each stack its layouts, which cannot change now."""
+        """Returns each stack's layouts by its name, which cannot change now."""
         self._is_settled = True
         stacks: dict[str, list[Any]] = {}
         for layout in private.parsed_layouts(self._text):
@@ -117,7 +117,7 @@ class StackedTables(private.Folder):
 
     @property
     def variables(self) -> dict[str, tf.Variable]:
-        """By the table's name, [vocabulary_size, dim]."""
+        """The rows [vocabulary_size, dim] of each table, by its name."""
         return self._variables.value
 
     def _serialize_to_tensors(self) -> dict[str, tf.Tensor]:

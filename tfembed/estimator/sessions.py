@@ -378,7 +378,7 @@ class _GraphHook(tf.compat.v1.train.SessionRunHook):
         self._path = os.path.join(folder, "graph.pbtxt")  # noqa: PTH118 - may be gs:
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Writes it."""
+        """Writes the graph."""
         del coord
         text = text_format.MessageToString(
             session.graph.as_graph_def(add_shapes=True)

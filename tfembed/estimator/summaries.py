@@ -50,7 +50,7 @@ class FlushHook(tf.compat.v1.train.SessionRunHook):
         self._flush = flush
 
     def end(self, session: Any) -> None:
-        """Flushes it."""
+        """Flushes the writer."""
         session.run(self._flush)
 
 

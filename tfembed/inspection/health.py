@@ -75,7 +75,7 @@ class Health:
         ]
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
-        """By table all that is known, of types that JSON has."""
+        """Returns all that is known of each table, in types that JSON has."""
         return {table.name: table.to_dict() for table in self.tables}
 
     def write_summaries(

@@ -190,7 +190,7 @@ def _member(path: pathlib.Path, member: zipfile.ZipInfo) -> FileBytes:
 def _config(
     archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo]
 ) -> dict[str, dict[str, dict[str, str]]]:
-    """By layer and table, the policies that the model's config names."""
+    """Reads the policies that the model's config names, by layer and table."""
     member = members.get("config.json")
     if member is None or member.file_size > _MOST_CONFIG_BYTES:
         return {}

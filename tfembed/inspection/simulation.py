@@ -108,7 +108,7 @@ class Simulation:
         )
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
-        """By choice all that is known, of types that JSON has."""
+        """Returns all that is known of each choice, in types that JSON has."""
         return {one.name: dataclasses.asdict(one) for one in self.outcomes}
 
     def __str__(self) -> str:

@@ -218,7 +218,7 @@ def _description(
 
 
 def _place(one: Any, known: list[Any]) -> int:
-    """By identity: equal descriptions are different tables."""
+    """Returns the index of an object, by identity; adds one that is new."""
     for i, other in enumerate(known):
         if other is one:
             return i

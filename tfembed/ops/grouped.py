@@ -233,7 +233,7 @@ def grouped_lookup_gradient(
     plans: Sequence[FeaturePlan],
     gradients: Sequence[tf.Tensor],
 ) -> list[tuple[tf.Tensor, tf.Tensor]]:
-    """Per table (distinct ids [n] and their gradients [n, dim]).
+    """Returns each table's distinct ids [n] and their gradients [n, dim].
 
     Integers are ascending, strings in the order in which they first come.
     """

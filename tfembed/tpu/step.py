@@ -124,7 +124,7 @@ class TablesStep:
 def ids_per_sample(
     plan: EmbeddingPlan, given: int | Mapping[str, int]
 ) -> list[int]:
-    """Per feature, the ids of a sample: a sequence's length, else as given."""
+    """Lists each feature's ids a sample: a sequence's length, or as given."""
     return [
         feature.max_sequence_length
         or (given if isinstance(given, int) else given.get(path, 1))

@@ -114,7 +114,7 @@ def loss_scaler_stepping() -> Any:
 
 
 def shared_objects() -> Any:
-    """By key what the layers of a model that is loaded share.
+    """Returns what the layers of a model that is loaded share, by key.
 
     None where Keras makes layers one by one, as `clone_model` does.
     """

@@ -100,7 +100,7 @@ class WarmStartHook(tf.compat.v1.train.SessionRunHook):
         self._replace = warm_start(*self._arguments)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Runs it."""
+        """Runs the warm start."""
         del coord
         session.run(self._replace)
 

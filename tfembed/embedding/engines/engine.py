@@ -66,7 +66,7 @@ class Engine(Protocol):
         """
 
     def dequeue(self, replica: int, name: StepName) -> list[tf.Tensor]:
-        """Per feature the activations of the oldest batch that was enqueued."""
+        """Returns each feature's activations for the oldest batch enqueued."""
 
     def apply_gradients(
         self,
@@ -98,7 +98,7 @@ class Engine(Protocol):
         """Forgets all batches on their way; eager only."""
 
     def sizes(self) -> list[TableSize]:
-        """Per table what it holds and takes; eager only."""
+        """Returns what each table holds and takes; eager only."""
 
     @property
     def resources(self) -> list[Any]:
@@ -109,7 +109,7 @@ class Engine(Protocol):
         """The variables of static tables that ops take by their handles."""
 
     def exchange_rounds(self) -> dict[tuple[str, ...], int]:
-        """By tables that share an exchange, its most rounds so far; eager."""
+        """Returns the most rounds of each exchange, by its tables; eager."""
 
 
 class TakesInputs(Protocol):

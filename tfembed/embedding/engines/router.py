@@ -148,7 +148,7 @@ class EngineRouter:
 
     @property
     def tables(self) -> list[HostTable]:
-        """Per table of the plan, its rows and slots."""
+        """The rows and slots of each table of the plan."""
         found: dict[int, HostTable] = {}
         for group, engine in self._engines:
             found.update(zip(group.tables, engine.tables, strict=True))
@@ -189,7 +189,7 @@ class EngineRouter:
     def enqueue(
         self, name: StepName, batches: Sequence[tuple[Any, ...]]
     ) -> None:
-        """Takes a batch in: per engine what `EngineGroup.read` made of it.
+        """Takes in what each `EngineGroup.read` made of a batch.
 
         Raises:
           tfembed.errors.ArgumentError: other specs than before.
@@ -201,7 +201,7 @@ class EngineRouter:
                 engine.enqueue(name, *own)
 
     def dequeue(self, replica: int, name: StepName) -> list[tf.Tensor]:
-        """Per feature, the activations of the oldest batch."""
+        """Returns each feature's activations for the oldest batch."""
         if len(self._engines) == 1:
             return list(self._engines[0][1].dequeue(replica, name))
         found: dict[int, tf.Tensor] = {}
@@ -325,14 +325,14 @@ class EngineRouter:
         ]
 
     def sizes(self) -> list[TableSize]:
-        """Per table what it holds and takes; eager only."""
+        """Returns what each table holds and takes; eager only."""
         found: dict[int, TableSize] = {}
         for group, engine in self._engines:
             found.update(zip(group.tables, engine.sizes(), strict=True))
         return [found[i] for i in range(len(found))]
 
     def exchange_rounds(self) -> dict[tuple[str, ...], int]:
-        """By tables that share an exchange, its most rounds so far; eager."""
+        """Returns the most rounds of each exchange, by its tables; eager."""
         found: dict[tuple[str, ...], int] = {}
         for _, engine in self._engines:
             found.update(engine.exchange_rounds())
@@ -341,7 +341,7 @@ class EngineRouter:
     def _split(
         self, plans: Sequence[Any]
     ) -> list[tuple[Engine, list[int], list[Any]]]:
-        """Per engine in use: the indices of its features, and their plans."""
+        """Lists each engine in use, the indices of its features, and their plans."""
         split = []
         for group, engine in self._engines:
             indices = [

@@ -266,7 +266,7 @@ class PackedFeatures(tf.experimental.ExtensionType):
         return values, weight_values
 
     def _ids(self, split: Split) -> list[tf.Tensor]:
-        """Per feature, one after the other."""
+        """Splits the ids of all features, in their order."""
         n = len(self.kinds)
         if self.strings is None:
             return split(self.ids, self.sizes[0], n)

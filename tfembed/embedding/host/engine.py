@@ -166,7 +166,7 @@ class FusedStep:
         return False
 
     def look_up(self, queue: StepQueue) -> list[tf.Tensor]:
-        """Per feature the activations of the next batch, without a gradient.
+        """Returns each feature's activations for the next batch, without a gradient.
 
         Raises:
           tf.errors.InvalidArgumentError: as `StepQueue.look_up`; when it runs.
@@ -495,7 +495,7 @@ class QueuedEngine(abc.ABC):
             self._steps.clear()
 
     def sizes(self) -> list[TableSize]:
-        """Per table what it holds and takes; eager only."""
+        """Returns what each table holds and takes; eager only."""
         counts = self._nonfinite_rows.numpy()
         return [
             table.size(nonfinite_rows=int(count))

@@ -189,7 +189,7 @@ class CombinedIds:
     def gradients(
         self, rows: tf.Tensor, weights: Any, upstream: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """With respect to rows [n, dim], and to the weights where there are."""
+        """Returns the gradients of rows [n, dim], and of the weights or None."""
         sources = [rows] if weights is None else [rows, weights]
         with tf.GradientTape() as tape:
             tape.watch(sources)
@@ -228,7 +228,7 @@ def positions_of(ids: FeatureIds) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def _weights(ids: FeatureIds) -> tf.Tensor:
-    """Returns a weight per id: none at all stand for ones."""
+    """Returns a weight per id: 1 where the batch has no weights."""
     return tf.cond(
         tf.size(ids.weights) > 0,
         lambda: ids.weights,

@@ -126,7 +126,7 @@ class TpuEngine:
             )
 
     def dequeue(self, replica: int, name: StepName) -> list[tf.Tensor]:
-        """Per feature the activations."""
+        """Returns each feature's activations."""
         del replica
         return list(self._theirs.dequeue(name))
 
@@ -180,7 +180,7 @@ class TpuEngine:
         plans: Sequence[Any],
         gradients: Sequence[tf.Tensor],
     ) -> None:
-        """As `look_up`."""
+        """Raises as `look_up` does."""
         self.look_up(features, plans)
 
     def exchange_rounds(self) -> dict[tuple[str, ...], int]:
@@ -188,7 +188,7 @@ class TpuEngine:
         return {}
 
     def sizes(self) -> list[TableSize]:
-        """Per table its rows and bytes; the hardware counts no bad gradient."""
+        """Returns each table's rows and bytes; no bad gradient is counted."""
         return [
             TableSize(
                 config.vocabulary_size,

@@ -106,7 +106,7 @@ class TpuHostEngine:
             self._on_host(put, one)
 
     def dequeue(self, replica: int, name: StepName) -> list[tf.Tensor]:
-        """Per feature the activations of the oldest batch."""
+        """Returns each feature's activations for the oldest batch."""
         specs = self._steps.specs(name)
         plans = lookup_plans(self._plan, specs)
 
@@ -174,7 +174,7 @@ class TpuHostEngine:
         """Nothing: the host's tables are the tables."""
 
     def load(self) -> None:
-        """Nothing, as well."""
+        """Nothing: the host's tables are the tables."""
 
     def look_up(
         self, features: Sequence[Any], plans: Sequence[Any]
@@ -191,7 +191,7 @@ class TpuHostEngine:
         plans: Sequence[Any],
         gradients: Sequence[tf.Tensor],
     ) -> None:
-        """As `look_up`."""
+        """Raises as `look_up` does."""
         self.look_up(features, plans)
 
     def specs(self, name: StepName) -> list[InputSpec]:
@@ -203,7 +203,7 @@ class TpuHostEngine:
         return {}
 
     def sizes(self) -> list[TableSize]:
-        """Per table what it holds and takes; eager only."""
+        """Returns what each table holds and takes; eager only."""
         return self._engine.sizes()
 
     def _on_host(self, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -334,7 +334,7 @@ def require_known_number(ids: FeatureIds, name: str, otherwise: str) -> None:
 
 
 def _with_weights(ids: FeatureIds) -> FeatureIds:
-    """With one weight per id where it is not known whether there are any."""
+    """Gives each id a weight where it is not known whether there are any."""
     if None not in ids.weights.shape:
         return ids
     weights = tf.cond(
@@ -346,7 +346,7 @@ def _with_weights(ids: FeatureIds) -> FeatureIds:
 
 
 def _rounded_up(sizes: tf.Tensor) -> tf.Tensor:
-    """To a multiple of an eighth of the next power of 2, and at least of 16."""
+    """Rounds up to a multiple of an eighth of the next power of 2, 16 at least."""
     sizes = tf.maximum(sizes, 1)
     bits = tf.math.ceil(tf.math.log(tf.cast(sizes, tf.float64)) / math.log(2.0))
     # To look up a few ids more takes less than to compile another program.

@@ -51,7 +51,7 @@ class TablesProgram:
         self.stacks = list(stacks)
 
     def features(self, entries: Sequence[Entries]) -> dict[int, list[int]]:
-        """By the index of each stack that has some, those of its features."""
+        """Returns the indices of features by the index of their stack."""
         found: dict[int, list[int]] = {}
         for s, stack in enumerate(self.stacks):
             for i, one in enumerate(entries):

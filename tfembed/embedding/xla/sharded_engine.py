@@ -58,7 +58,7 @@ class XlaShardedEngine(XlaEngine):
         )
 
     def exchange_rounds(self) -> dict[tuple[str, ...], int]:
-        """As TPUEmbedding's."""
+        """Returns the most rounds of each stack, by the names of its tables."""
         return {
             tuple(self._plan.tables[i].name for i in one.stack.tables): int(n)
             for one, n in zip(self._made, self._rounds.numpy(), strict=True)

@@ -45,7 +45,7 @@ class TapedProgram:
         self.stacks = list(stacks)
 
     def stacks_of(self, tables: Sequence[int]) -> dict[int, list[int]]:
-        """By the index of each stack that has some of `tables`, those in order."""
+        """Returns those of `tables` in each stack, in order, by its index."""
         found: dict[int, list[int]] = {}
         for s, stack in enumerate(self.stacks):
             here = [table for table in stack.tables if table in tables]

@@ -74,7 +74,7 @@ class TapedShards:
         return self.program.stacks
 
     def exchange_rounds(self) -> dict[tuple[str, ...], int]:
-        """By the names of the tables of a stack, the most rounds of a lookup."""
+        """Returns the most rounds of a lookup, by the names of a stack's tables."""
         return {
             tuple(self.plan.tables[i].name for i in stack.tables): int(n)
             for stack, n in zip(self.stacks, self._rounds.numpy(), strict=True)
@@ -90,7 +90,7 @@ class TapedShards:
     def find_rows(
         self, wanted: Sequence[tuple[Any, tf.Tensor]]
     ) -> list[tf.Tensor]:
-        """As `static_lookup.FindRows`, inside of strategy.run.
+        """Finds rows as a `static_lookup.FindRows` does, inside of strategy.run.
 
         Raises:
           tfembed.errors.StateError: outside of it.

@@ -485,7 +485,7 @@ class HostTables:
     def _calls(
         self, tables: Sequence[int], shares: Sequence[Sequence[Share]]
     ) -> dict[str, _Call]:
-        """By device, what is looked up or updated there of some tables."""
+        """Lists what is looked up or updated of some tables, by device."""
         calls: dict[str, _Call] = {}
         for i in tables:
             for shard in self._tables[i].shards:

@@ -438,7 +438,7 @@ class DistributedEmbedding(keras.layers.Layer):
         return packed_inputs.as_inputs(embedding.pack_features(inputs, weights))
 
     def get_embedding_tables(self) -> dict[str, Any]:
-        """By name: a tf.Variable [vocabulary_size, dim], or a HashTable."""
+        """Returns the tables by name: tf.Variables [vocabulary_size, dim], HashTables."""
         tables = self.embedding.embedding_tables
         return {config.name: table for config, table in tables.items()}
 
