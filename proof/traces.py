@@ -11,13 +11,14 @@ import argparse
 import dataclasses
 import pathlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.protobuf.tpu import tpu_embedding_configuration_pb2
 
 import tfembed
+from proof.model_traces import MODELS, MODES, check_model, trace_model
 from proof.paper_tpu import traced_on_paper
 from proof.programs import programs
 from proof.results import Result, write
@@ -189,29 +190,45 @@ def main() -> None:
         for hosts in HOSTS:
             for training in (True, False):
                 results.append(_result(engine, hosts, training))
+    results += [_model_result(name, mode) for name in MODELS for mode in MODES]
     write(results, arguments.folder / "traces.json")
 
 
 def _result(engine: str, hosts: int, training: bool) -> Result:
-    start = time.monotonic()
-    found, error = "", ""
-    try:
+    def traced() -> str:
         if engine == "V0":
             replicas = hosts * CORES
             operations = trace_v0(replicas, training=training)
-            found = check_v0(operations, training, replicas)
-        else:
-            ops = (
-                trace_exchange(hosts, training=training)
-                if engine == "exchange"
-                else trace(engine, hosts, training=training)
-            )
-            found = _CHECKS[engine](ops, training, hosts)
+            return check_v0(operations, training, replicas)
+        ops = (
+            trace_exchange(hosts, training=training)
+            if engine == "exchange"
+            else trace(engine, hosts, training=training)
+        )
+        return _CHECKS[engine](ops, training, hosts)
+
+    name = f"{engine}, {'training' if training else 'evaluation'}"
+    return _result_of(name, hosts, traced)
+
+
+def _model_result(name: str, mode: str) -> Result:
+    return _result_of(
+        f"estimator's {name}, {mode}",
+        1,
+        lambda: check_model(name, mode, trace_model(name, CORES, mode)),
+    )
+
+
+def _result_of(name: str, hosts: int, traced: Callable[[], str]) -> Result:
+    start = time.monotonic()
+    found, error = "", ""
+    try:
+        found = traced()
     except Exception as raised:
         error = str(raised).strip().splitlines()[-1] if str(raised) else ""
         error = f"{type(raised).__name__}: {error}"
     return Result(
-        f"{engine}, {'training' if training else 'evaluation'}",
+        name,
         not error,
         {
             "hosts": hosts,
