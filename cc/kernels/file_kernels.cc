@@ -1,5 +1,8 @@
 // Kernels of the ops that write tables as raw files and read such files.
 #include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -7,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "cc/kernels/file_set.h"
+#include "cc/kernels/progress_log.h"
 #include "cc/kernels/regular_file.h"
 #include "cc/kernels/row_file_owners.h"
 #include "cc/kernels/row_file_reader.h"
@@ -161,6 +165,30 @@ class RowFilesCheckOp : public OpKernel {
   std::string owner_;
 };
 
+// How far the loads of pairs are, each of which reads many times. Thread-safe.
+class LoadProgress {
+ public:
+  // A read of `pair` went from `before` to `after`.
+  void Note(const RowFilePair& pair, const RowFileOffsets& before,
+            const RowFileOffsets& after) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (before.keys == 0 && before.values == 0) {
+      logs_[pair.values_path] = std::make_unique<ProgressLog>(
+          absl::StrCat("Loading '", pair.values_path, "' and its keys"),
+          pair.keys_bytes + pair.values_bytes, "bytes");
+    }
+    const auto log = logs_.find(pair.values_path);
+    if (log == logs_.end()) return;
+    log->second->Add(after.keys + after.values - before.keys - before.values);
+    if (after.keys >= pair.keys_bytes) logs_.erase(log);
+  }
+
+ private:
+  std::mutex mutex_;
+  // By the path of the values. A load that fails leaves its log until the next.
+  std::map<std::string, std::unique_ptr<ProgressLog>> logs_;
+};
+
 class RowFilesReadOp : public OpKernel {
  public:
   explicit RowFilesReadOp(OpKernelConstruction* construction)
@@ -178,9 +206,11 @@ class RowFilesReadOp : public OpKernel {
     RowFilePair pair;
     RowFileOffsets offsets;
     OP_REQUIRES_OK(context, ReadInputs(context, &pair, &offsets));
+    const RowFileOffsets before = offsets;
     Tensor keys, values;
     OP_REQUIRES_OK(context, ReadRowFiles(context->env(), pair, format_,
                                          max_rows_, &offsets, &keys, &values));
+    progress_.Note(pair, before, offsets);
     context->set_output(0, keys);
     context->set_output(1, values);
     Tensor* next;
@@ -215,6 +245,7 @@ class RowFilesReadOp : public OpKernel {
 
   RowFormat format_;
   int64_t max_rows_ = 0;
+  LoadProgress progress_;
 };
 
 REGISTER_KERNEL_BUILDER(Name("Tfembed>TableSaveFiles").Device(DEVICE_CPU),

@@ -21,28 +21,30 @@ double PauseSeconds() {
 
 }  // namespace
 
-ProgressLog::ProgressLog(std::string what, int64_t rows)
+ProgressLog::ProgressLog(std::string what, int64_t count, std::string unit)
     : what_(std::move(what)),
-      rows_(rows),
+      count_(count),
+      unit_(std::move(unit)),
       pause_(PauseSeconds()),
       begin_(Clock::now()),
       last_(begin_) {}
 
 ProgressLog::~ProgressLog() {
   if (!has_spoken_) return;
-  LOG(INFO) << absl::StrFormat("%s: %d of %d rows in %.1f s", what_, done_,
-                               rows_, SecondsSince(begin_));
+  LOG(INFO) << absl::StrFormat("%s: %d of %d %s in %.1f s", what_, done_,
+                               count_, unit_, SecondsSince(begin_));
 }
 
-void ProgressLog::Add(int64_t rows) {
+void ProgressLog::Add(int64_t count) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  done_ += rows;
-  if (pause_ < 0 || SecondsSince(last_) < pause_ || done_ >= rows_) return;
+  done_ += count;
+  if (pause_ < 0 || SecondsSince(last_) < pause_ || done_ >= count_) return;
   last_ = Clock::now();
   has_spoken_ = true;
-  const double left = SecondsSince(begin_) * (rows_ - done_) / done_;
-  LOG(INFO) << absl::StrFormat("%s: %d of %d rows (%d %%), some %.0f s left",
-                               what_, done_, rows_, 100 * done_ / rows_, left);
+  const double left = SecondsSince(begin_) * (count_ - done_) / done_;
+  LOG(INFO) << absl::StrFormat("%s: %d of %d %s (%d %%), some %.0f s left",
+                               what_, done_, count_, unit_,
+                               100 * done_ / count_, left);
 }
 
 double ProgressLog::SecondsSince(Clock::time_point moment) const {

@@ -8,21 +8,21 @@
 
 namespace tfembed {
 
-// Lines in TensorFlow's log that say how far work on the rows of a table is, as
+// Lines in TensorFlow's log that say how far work on a table or a file is, as
 // soon as it takes long: the first one after five seconds, and one every five
 // seconds from then on; when it ends, how long it took. The environment's
 // TFEMBED_PROGRESS_SECONDS is another time, or less than 0 for no lines.
 // Thread-safe.
 class ProgressLog {
  public:
-  // `what`: as in "Saving table 'users'"; of so many rows.
-  ProgressLog(std::string what, int64_t rows);
+  // `what`: as in "Saving table 'users'"; of so many rows, or other units.
+  ProgressLog(std::string what, int64_t count, std::string unit = "rows");
   ProgressLog(const ProgressLog&) = delete;
   ProgressLog& operator=(const ProgressLog&) = delete;
   ~ProgressLog();
 
-  // So many rows more are done.
-  void Add(int64_t rows);
+  // So many more are done.
+  void Add(int64_t count);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -30,7 +30,8 @@ class ProgressLog {
   double SecondsSince(Clock::time_point moment) const;
 
   const std::string what_;
-  const int64_t rows_;
+  const int64_t count_;
+  const std::string unit_;
   const double pause_;  // Seconds.
   const Clock::time_point begin_;
   std::mutex mutex_;

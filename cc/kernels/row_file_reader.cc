@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "cc/kernels/progress_log.h"
 #include "cc/kernels/regular_file.h"
 #include "cc/kernels/table_writer.h"
 #include "tensorflow/core/framework/tensor_shape.h"
@@ -177,9 +178,11 @@ absl::Status CheckFile(const FileFolder& folder, const std::string& set,
     Input input;
     TF_RETURN_IF_ERROR(input.Open(folder.env(), path));
     std::vector<char> block(std::min(bytes, kBlockBytes));
+    ProgressLog progress(absl::StrCat("Checking '", path, "'"), bytes, "bytes");
     for (int64_t at = 0; at < bytes; at += kBlockBytes) {
       const int64_t n = std::min(kBlockBytes, bytes - at);
       TF_RETURN_IF_ERROR(input.Read(n, block.data()));
+      progress.Add(n);
       checksum = tensorflow::crc32c::Extend(checksum, block.data(), n);
     }
     if (checksum == entry.checksum) return absl::OkStatus();

@@ -127,6 +127,10 @@ std::string LayoutTensor(absl::string_view name) {
   return absl::StrCat(name, "/layout");
 }
 
+std::string TableNameTensor(absl::string_view name) {
+  return absl::StrCat(name, "/name");
+}
+
 std::string KeysTensor(absl::string_view name) {
   return absl::StrCat(name, "/keys");
 }

@@ -42,6 +42,8 @@ struct TableLayout {
 
 // The names of a table's tensors in a checkpoint, `name` being its prefix.
 std::string LayoutTensor(absl::string_view name);
+// What programs call the table; no restore reads it.
+std::string TableNameTensor(absl::string_view name);
 std::string KeysTensor(absl::string_view name);
 std::string ValuesTensor(absl::string_view name);
 std::string SlotTensor(absl::string_view name, absl::string_view slot);

@@ -194,11 +194,11 @@ int64_t RowBytes(int64_t full_width) {
   return 8 + RowLayout::kWordBytes * full_width;
 }
 
-absl::Status WriteLayout(const std::string& name, const TableLayout& layout,
-                         BundleWriter* writer) {
+absl::Status WriteText(const std::string& tensor, const std::string& content,
+                       BundleWriter* writer) {
   Tensor text(tensorflow::DT_STRING, TensorShape({}));
-  text.scalar<tensorflow::tstring>()() = layout.ToText();
-  return writer->Add(LayoutTensor(name), text);
+  text.scalar<tensorflow::tstring>()() = content;
+  return writer->Add(tensor, text);
 }
 
 constexpr int64_t kWaitingChunk = int64_t{1} << 20;  // Keys.
@@ -275,7 +275,8 @@ absl::Status WriteTable(absl::Span<const EmbeddingTable* const> tables,
       row_layout.dim,     tables[0]->key_kind(),
       row_layout.type,    shards[0]->seed(),
       shards[0]->slots(), std::string(tables[0]->notes())};
-  TF_RETURN_IF_ERROR(WriteLayout(name, layout, writer));
+  TF_RETURN_IF_ERROR(WriteText(LayoutTensor(name), layout.ToText(), writer));
+  TF_RETURN_IF_ERROR(WriteText(TableNameTensor(name), table_name, writer));
   TF_RETURN_IF_ERROR(WriteWaiting(tables, shards, name, writer));
   if (num_rows == 0) return WriteEmpty(name, layout, writer);
   RowWriter rows(name, layout, row_layout, num_rows, writer);

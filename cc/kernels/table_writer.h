@@ -26,7 +26,7 @@ int64_t ChunkRows(int64_t full_width);
 // layout. All their rows are of one moment: writers of these tables wait until
 // it returns, readers do not. One thread copies rows while another writes those
 // before, with which the disk begins by `write_back`. Takes a few chunks of
-// memory. The log calls the table `table_name`.
+// memory. The log calls the table `table_name`, which is written too.
 absl::Status WriteTable(absl::Span<const EmbeddingTable* const> tables,
                         const std::string& table_name, const std::string& name,
                         Executor* executor, tensorflow::BundleWriter* writer,

@@ -99,6 +99,7 @@ def test_a_saved_table_has_the_layout_of_the_page(tmp_path):
         if name.startswith(NAME)
     } == {
         "layout": ("string", []),
+        "name": ("string", []),
         "keys": ("int64", [1000]),
         "values": ("float32", [1000, 3]),
         "slots/accumulators": ("float32", [1000, 3]),

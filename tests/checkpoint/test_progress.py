@@ -23,6 +23,7 @@ for pause in ("0", "-1"):
     checkpoint = tf.train.Checkpoint(table=table)
     checkpoint.restore(checkpoint.save(sys.argv[1] + "/ckpt"))
     table.save_to_file_system(sys.argv[1], buffer_size=60_000)
+    table.load_from_file_system(sys.argv[1], buffer_size=60_000)
 """
 
 
@@ -40,4 +41,7 @@ def test_what_takes_long_says_how_far_it_is(tmp_path):
         on_the_way = rf"{begin}: \d+ of 150000 rows \(\d+ %\), some \d+ s left"
         assert re.search(on_the_way, always), begin
         assert re.search(rf"{begin}: 150000 of 150000 rows in [\d.]+ s", always)
-    assert "of 150000 rows" not in never
+    for begin in ("Checking '.*-values'", "Loading '.*-values' and its keys"):
+        assert re.search(rf"{begin}: \d+ of \d+ bytes \(\d+ %\)", always), begin
+        assert re.search(rf"{begin}: (\d+) of \1 bytes in", always), begin
+    assert not re.search(r"of \d+ (rows|bytes)", never)

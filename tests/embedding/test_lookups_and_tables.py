@@ -152,7 +152,7 @@ def test_sparse_input_above_rank_2_ignores_the_sequence_length_and_warns(
     caplog,
 ):
     value = tf.sparse.reshape(SPARSE, [1, 3, 3])
-    with caplog.at_level(logging.WARNING, logger="absl"):
+    with caplog.at_level(logging.WARNING, logger="tfembed"):
         result = _look_up(value, max_sequence_length=2, combiner="sum")
     assert "max_sequence_length=2 is ignored" in caplog.text
     assert result.shape == (1, 3, 2)

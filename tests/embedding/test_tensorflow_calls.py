@@ -110,18 +110,27 @@ def test_build_takes_an_int_as_shapes_for_the_batch_size_and_warns(
     caplog, size
 ):
     embedding = counting.embedding()
-    with caplog.at_level(logging.WARNING, logger="absl"):
+    with caplog.at_level(logging.WARNING, logger="tfembed"):
         embedding.build(size)
     assert "per_replica_input_shapes=3" in caplog.text
     assert embedding._output_shapes == [tf.TensorShape([3])]
 
 
 def test_a_table_without_a_name_warns_and_says_what_it_will_be_called(caplog):
-    with caplog.at_level(logging.WARNING, logger="absl"):
+    with caplog.at_level(logging.WARNING, logger="tfembed"):
         table = tfembed.TableConfig(4, 2)
         tfembed.TPUEmbedding(tfembed.FeatureConfig(table), None)
     assert caplog.text.count("without a name is called after its place") == 1
     assert table.name == "table_0"
+
+
+def test_a_warning_sets_no_handler_that_repeats_tensorflows_lines(monkeypatch):
+    monkeypatch.setattr(logging.root, "handlers", [])
+
+    tfembed.TableConfig(4, 2)
+
+    # TensorFlow's logger has one of its own, and hands lines on to the root's.
+    assert logging.root.handlers == []
 
 
 def test_enqueue_builds_inside_of_a_function():
@@ -174,7 +183,7 @@ def test_a_gradient_of_none_is_zero_and_warns(caplog):
     embedding = counting.embedding()
     embedding.enqueue({"clicks": tf.constant([1])})
     embedding.dequeue()
-    with caplog.at_level(logging.WARNING, logger="absl"):
+    with caplog.at_level(logging.WARNING, logger="tfembed"):
         embedding.apply_gradients({"clicks": None})
     assert "may not be correct behavior for certain optimizers like Adam" in (
         caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pathlib
 import subprocess
@@ -51,14 +52,40 @@ def test_a_listing_names_tables_with_their_facts(capsys, run):
 
     lines = {line.split()[0]: line.split() for line in out.splitlines()}
     assert (status, err) == (0, "")
-    assert lines["model/users"][1:7] == [
+    assert lines["users"][1:7] == [
         *("100", "int64", "4", "float32", "adagrad", "accumulators")
     ]
-    assert lines["model/names"][1:5] == ["6", "string", "2", "float32"]
-    assert "model/users: seed 7; eviction least frequent first." in out
+    assert lines["names"][1:5] == ["6", "string", "2", "float32"]
+    assert "users: seed 7; eviction least frequent first." in out
     assert "number 2" in out
     assert "2 variables beside, 48 B; --table takes those of rank 2:" in out
     assert out.endswith("model/kernel.\n")
+
+
+class _Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")]
+)
+def test_a_terminal_that_wants_no_codes_gets_none(
+    monkeypatch, run, variable, value
+):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    shown = []
+    for _ in range(2):
+        terminal = _Terminal()
+        monkeypatch.setattr(sys, "stdout", terminal)
+        command.main(["inspect", str(run)])
+        shown.append(terminal.getvalue())
+        monkeypatch.setenv(variable, value)
+
+    assert "\x1b[1m" in shown[0]  # Bold.
+    assert "\x1b" not in shown[1]
+    assert "accumulators" in shown[1]
 
 
 def test_a_table_that_is_named_is_described(capsys, run):
@@ -75,20 +102,20 @@ def test_keys_are_shown_with_rows_and_slots(capsys, run):
     )
 
     assert status == 0
-    assert "model/items: key 2\n  row    30  41\n  norm   50.8" in out
-    assert "model/items: key 7\n  row    0  0\n" in out
+    assert "items: key 2\n  row    30  41\n  norm   50.8" in out
+    assert "items: key 7\n  row    0  0\n" in out
 
 
 def test_a_key_of_text_is_found_in_the_table_of_texts(capsys, run):
     status, out, _ = inspect(capsys, run, "--key", "alice")
 
-    assert (status, out.splitlines()[0]) == (0, "model/names: key 'alice'")
+    assert (status, out.splitlines()[0]) == (0, "names: key 'alice'")
 
 
 def test_a_key_that_is_not_there_ends_with_status_1(capsys, run):
     status, out, _ = inspect(capsys, run, "--table", "users", "--key", "-5")
 
-    assert (status, out) == (1, "model/users: there is no key '-5'\n")
+    assert (status, out) == (1, "users: there is no key '-5'\n")
 
 
 def test_the_longest_rows_come_first(capsys, run):
@@ -228,6 +255,6 @@ def test_the_command_starts_without_tensorflow(run, program):
         env=environment,
     )
 
-    assert "model/users" in ran.stdout
+    assert "users" in ran.stdout
     assert "numpy" in ran.stderr
     assert "tensorflow" not in ran.stderr

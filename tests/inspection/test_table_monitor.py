@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import keras
 import numpy as np
 import pytest
@@ -135,32 +133,23 @@ def test_labels_of_the_projector_are_a_line_each(tmp_path):
         tables.append(table)
     strings = de.Variable(name="s", dim=2, value_dtype=tf.string)
 
-    assert write_projector([*tables, strings], tmp_path) == ["a_b", "a_b_2"]
-    labels = (tmp_path / "a_b_keys.tsv").read_text().split("\n")
+    assert write_projector([*tables, strings], tmp_path) == ["0_a_b", "1_a_b"]
+    labels = (tmp_path / "0_a_b_keys.tsv").read_text().split("\n")
     assert sorted(labels) == ["", "(empty)", "x y z"]
 
 
-def test_what_looks_wrong_is_said_once():
+@pytest.mark.parametrize("verbose", [0, 1])
+def test_what_looks_wrong_is_said_once_on_a_line_of_its_own(capfd, verbose):
     model, ids = _tfra()
-    said = []
-    logger = tf.get_logger()
-    handler = logging.Handler()
-    handler.emit = lambda record: said.append(record.getMessage())
-    logger.addHandler(handler)
-    try:
-        table = tfembed.HashTable(1, name="zeros")
-        table.upsert(tf.constant([1], tf.int64), [[0.0]])
-        model.fit(
-            ids,
-            np.ones([4, 1]),
-            epochs=2,
-            verbose=0,
-            callbacks=[TableMonitor(source=[table])],
-        )
-    finally:
-        logger.removeHandler(handler)
+    table = tfembed.HashTable(1, name="zeros")
+    table.upsert(tf.constant([1], tf.int64), [[0.0]])
+    monitor = TableMonitor(source=[table], every=1, verbose=verbose)
 
-    assert [x for x in said if "TableMonitor" in x] == [
+    model.fit(ids, np.ones([4, 1]), epochs=2, batch_size=1, callbacks=[monitor])
+
+    out, err = capfd.readouterr()
+    said = [x for x in (out + err).split("\n") if "TableMonitor" in x]
+    assert said == verbose * [
         "TableMonitor: zeros: all rows looked at are zero: initial rows of "
         "zeros, and no gradient came."
     ]
@@ -182,6 +171,7 @@ def test_a_model_without_tables_trains_undisturbed():
         ({"every": 0}, "`every` must be .* at least 1"),
         ({"projector_rows": 5}, "needs a `log_dir`"),
         ({"sample": 0}, "`sample` must be .* at least 1"),
+        ({"verbose": 2}, "`verbose` must be 0, .* or 1"),
     ],
 )
 def test_arguments_are_checked_when_it_is_made(arguments, words):

@@ -321,12 +321,14 @@ def test_weights_take_their_rows_through_a_pickle(family):
     ("family", "named"),
     [("distributed", r"\['items', 'users'\]"), ("dynamic", "items-parameter")],
 )
+@pytest.mark.parametrize("change", [np.array, lambda weight: 0.5 * weight])
 def test_weights_that_were_computed_have_no_rows_and_a_warning_says_so(
-    family, named
+    family, named, change
 ):
     model = model_of(family)
-    weights = [0.5 * one for one in model.get_weights()]
-    with pytest.warns(UserWarning, match=f"hold no rows of .*{named}"):
+    weights = [change(one) for one in model.get_weights()]
+    ways = r"copy\.deepcopy\(weights\)` or `weight\.copy\(\)`"
+    with pytest.warns(UserWarning, match=f"hold no rows of .*{named}.*{ways}"):
         model.set_weights(weights)
 
 
@@ -402,3 +404,27 @@ def test_a_folder_without_room_for_rows_is_named(monkeypatch):
     layer = distributed(tfembed.SGD(0.1))
     with pytest.raises(errors.CheckpointError, match=r"'users'.*TMPDIR"):
         layer.get_weights()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_tensorboard_gets_histograms_and_images_of_rows(family, tmp_path):
+    model = model_of(family)
+    board = keras.callbacks.TensorBoard(
+        tmp_path, histogram_freq=1, write_images=True, write_graph=False
+    )
+    model.fit(IDS, LABELS, verbose=0, callbacks=[board])
+
+    (path,) = tmp_path.glob("train/*v2")
+    found = {
+        value.tag: tf.make_ndarray(value.tensor)
+        for event in tf.compat.v1.train.summary_iterator(str(path))
+        for value in event.summary.value
+        if "/rows/" in value.tag
+    }
+    tags = {tag.rpartition("/rows/")[0] for tag in found}
+    assert len(tags) == {"distributed": 1, "dynamic": 2}[family]
+    for tag in tags:
+        histogram = found[f"{tag}/rows/histogram"]
+        assert histogram[0, 0] < histogram[-1, 1]
+        assert histogram[:, 2].sum() > 0
+        assert f"{tag}/rows/image" in found

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed
+import tfembed.dynamic_embedding as de
 from keras_layers import small_model
 from tfembed.keras.layers import DistributedEmbedding, Embedding
 
@@ -111,6 +112,23 @@ def test_a_summary_shows_rows_width_and_bytes(monkeypatch):
     text = "\n".join(map(str, lines))
     assert "items: 16 x 4 (256 B)" in text
     assert "users: 16 x 2 (128 B)" in text
+
+
+def test_a_summary_shows_tables_before_they_are_built(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    layers = [
+        Embedding(256, name="own"),
+        de.keras.layers.Embedding(64, name="dynamic"),
+        keras.layers.Dense(1),
+    ]
+    lines = []
+
+    keras.Sequential(layers).summary(print_fn=lines.append)
+
+    text = "\n".join(map(str, lines))
+    assert "0 x 256 (0 B)" in text
+    assert "0 x 64 (0 B)" in text
+    assert text.count("unbuilt") == 1
 
 
 def test_a_summary_shows_the_rows_that_a_table_has_grown(monkeypatch):

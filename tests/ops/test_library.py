@@ -24,6 +24,16 @@ def test_loading_the_file_again_is_harmless():
     assert table.size(handle).numpy() == 0
 
 
+def test_an_op_that_an_older_library_lacks_asks_for_a_build():
+    module = library.load()
+
+    with pytest.raises(
+        LibraryError, match=r"no op `tfembed_x`.*build it again"
+    ):
+        _ = module.tfembed_x
+    assert not hasattr(module, "other")
+
+
 def test_a_forked_process_can_look_tables_up():
     handle = table.create(2)
     child = os.fork()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-from absl import logging
 
 from tfembed import checks, errors, initializers
 from tfembed.config import custom_combiner
@@ -17,6 +17,8 @@ from tfembed.policies.count_admission import as_admission
 from tfembed.tables import arguments
 
 __all__ = ["COMBINERS", "TableConfig"]
+
+_LOG = logging.getLogger(__name__)
 
 COMBINERS = ("mean", "sum", "sqrtn")
 
@@ -128,7 +130,7 @@ class TableConfig:
         check_table_options(self)
         self._check_numbers()
         if self.name is None:
-            logging.warning(
+            _LOG.warning(
                 "A TableConfig without a name is called after its place among "
                 "the features (table_0, table_1, ...), in checkpoints too. "
                 "Name it, so that its rows are found when features come and go."

@@ -11,6 +11,7 @@ from tfembed.inspection import wire_format
 from tfembed.inspection.bundle import Bundle
 from tfembed.inspection.column import Column
 from tfembed.inspection.saved_table import SavedTable
+from tfembed.inspection.table_names import NO_NAME
 
 __all__ = ["SavedVariable", "tables", "variable_as_table", "variables"]
 
@@ -100,7 +101,8 @@ def variables(
     )
     for name in bundle.names():
         is_noted = re.search(
-            r"/\.ATTRIBUTES/(layout|waiting/.*)$|-waiting/|-policies$", name
+            r"/\.ATTRIBUTES/(layout|name|waiting/.*)$|-waiting/|-policies$",
+            name,
         )
         if (
             name in taken
@@ -173,8 +175,10 @@ def _hash_table(bundle: Bundle, stem: str, between: str) -> SavedTable:
         )
     waiting, filters = _waiting(bundle, f"{stem}{between}waiting/")
     num_waiting = waiting["keys"].rows if waiting else 0
+    path = _unescaped(name)
     return SavedTable(
-        name=_unescaped(name),
+        name=_given_name(bundle, f"{stem}{between}name") or path,
+        path=path,
         key_dtype=layout.key_dtype,
         dtype=rows.dtype,
         width=width,
@@ -190,6 +194,14 @@ def _hash_table(bundle: Bundle, stem: str, between: str) -> SavedTable:
         num_bytes=_bytes_by_kind(columns, waiting, filters),
         waiting=waiting,
     )
+
+
+def _given_name(bundle: Bundle, tensor: str) -> str | None:
+    """The name that the program gave a table; None: the file does not say."""
+    text = bundle.scalar(tensor)
+    if not isinstance(text, bytes) or text.decode(errors="replace") == NO_NAME:
+        return None
+    return text.decode(errors="replace")
 
 
 def _layout(
@@ -353,19 +365,21 @@ def _static_tables(bundle: Bundle) -> list[SavedTable]:
                 for other, slot in columns.items()
                 if other.startswith(f"{name}/") and slot.rows == column.rows
             }
-            found.append(_static_table(f"{prefix}{name}", column, slots))
+            table = _static_table(f"{prefix}{name}", column, slots)
+            found.append(dataclasses.replace(table, name=name))
     return found
 
 
 def _static_table(
-    name: str, column: Column, slots: Mapping[str, Column]
+    path: str, column: Column, slots: Mapping[str, Column]
 ) -> SavedTable:
     columns = {
         "rows": column,
         **{f"slots/{slot}": one for slot, one in slots.items()},
     }
     return SavedTable(
-        name=name,
+        name=path,
+        path=path,
         key_dtype="int64",
         dtype=column.dtype,
         width=column.shape[1],

@@ -97,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     inspect.add_argument(
         "--table",
         metavar="NAME",
-        help="one table, by its path or the end of it",
+        help="one table, by its name, its path or the end of that",
     )
     inspect.add_argument(
         "--key",
@@ -233,6 +233,15 @@ def _show_all(saved: SavedTables, options: argparse.Namespace) -> int:
     for table in saved.values():
         if facts := list(_facts(table)):
             _write(_wrapped(printable(f"{table.name}: {'; '.join(facts)}.")))
+    for name in saved.shared_names:
+        _write(
+            _wrapped(
+                printable(
+                    f"Several tables are called '{name}': they are shown by "
+                    "their paths, which --table takes."
+                )
+            )
+        )
     _show_variables(saved)
     return 0
 
@@ -281,6 +290,7 @@ def _show_table(saved: SavedTables, options: argparse.Namespace) -> int:
     table = saved[options.table]
     values = table.slot_initial_values
     lines = [
+        ("path", "" if table.path == table.name else table.path),
         ("rows", as_count(table.num_rows)),
         ("keys", "0, 1, ..." if table.has_vocabulary else table.key_dtype),
         ("width", str(table.width)),
@@ -483,7 +493,9 @@ def _show_difference(
         pairs = [(before[options.table], after[options.table])]
     else:
         pairs = [
-            (before[name], after[name]) for name in before if name in after
+            (table, other)
+            for table in before.values()
+            if (other := _same_table(table, after)) is not None
         ]
         if len(before) == len(after) == 1 and not pairs:
             pairs = list(zip(before.values(), after.values(), strict=True))
@@ -511,10 +523,18 @@ def _show_difference(
             )
 
 
+def _same_table(table: SavedTable, other: SavedTables) -> SavedTable | None:
+    """The table of this path in another file, or else of this name."""
+    for name in (table.path, table.name):
+        if name in other:
+            return other[name]
+    return None
+
+
 def _show_alone(saved: SavedTables, other: SavedTables) -> None:
-    for name in saved:
-        if name not in other:
-            _write(printable(f"{name}: only in {saved.path}"))
+    for table in saved.values():
+        if _same_table(table, other) is None:
+            _write(printable(f"{table.name}: only in {saved.path}"))
 
 
 def _difference_lines(
@@ -613,4 +633,9 @@ def _show_richly(table: TextTable, rich: Any, tables: Any, texts: Any) -> None:
         )
     for line in body:  # Texts are no markup: they come from the file.
         shown.add_row(*(texts.Text(cell) for cell in line))
-    rich.Console().print(shown)
+    # rich would leave bold letters where colours alone are unwanted.
+    is_plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") in (
+        *(None, "", "dumb", "unknown"),
+    )
+    color_system = None if is_plain else "auto"
+    rich.Console(color_system=color_system).print(shown)

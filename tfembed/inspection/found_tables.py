@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,6 +16,7 @@ from tfembed.embedding import (
     TPUEmbeddingForServing,
     TPUEmbeddingV0,
 )
+from tfembed.inspection.table_names import table_name
 from tfembed.tables.sharded_table import ShardedTable
 
 __all__ = ["FoundTable", "find_tables", "require_tables"]
@@ -27,12 +29,13 @@ class FoundTable:
     """A table, and what its owner knows of it.
 
     Attributes:
-      name: the table's.
+      name: the table's; its path where several tables have that name.
       rows: a HashTable, a StringTable, or variables of all rows.
       slots: variables beside these, by name; a HashTable keeps its own.
       optimizer: its update rule; None where it has none, or keeps it itself.
       skipped_updates: of rows whose gradients were not finite; None: not
         counted.
+      shared_name: the name that several tables have, this one among them.
     """
 
     name: str
@@ -40,6 +43,7 @@ class FoundTable:
     slots: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     optimizer: Any = None
     skipped_updates: int | None = None
+    shared_name: str | None = None
 
 
 def find_tables(source: Any) -> list[FoundTable]:
@@ -50,12 +54,15 @@ def find_tables(source: Any) -> list[FoundTable]:
         Keras layer or model, anything that `tf.train.Checkpoint` saves), or a
         list or dict of such objects.
     """
-    found: dict[int, FoundTable] = {}
+    found: dict[int, tuple[Any, FoundTable]] = {}
     seen: set[int] = set()
     for one in _objects(source, seen):
         for table in _tables_of(one):
-            found.setdefault(id(table.rows), table)
-    return list(found.values())
+            found.setdefault(id(table.rows), (one, table))
+    count = collections.Counter(table.name for _, table in found.values())
+    if all(number == 1 for number in count.values()):
+        return [table for _, table in found.values()]
+    return _told_apart(list(found.values()), count, _paths(source))
 
 
 def require_tables(source: Any) -> list[FoundTable]:
@@ -78,9 +85,9 @@ def require_tables(source: Any) -> list[FoundTable]:
 def _tables_of(one: Any) -> Iterator[FoundTable]:
     """The tables that `one` itself has, or is."""
     if isinstance(one, Variable):
-        yield FoundTable(one.name, one.table)
+        yield FoundTable(table_name(one.name), one.table)
     elif isinstance(one, ShardedTable):
-        yield FoundTable(one.name, one)
+        yield FoundTable(table_name(one.name), one)
     elif isinstance(one, TPUEmbedding):
         for name, (table, optimizer, size) in one.made_tables().items():
             yield FoundTable(
@@ -94,6 +101,51 @@ def _tables_of(one: Any) -> Iterator[FoundTable]:
         for config, rows in one.embedding_tables.items():
             rows = rows.table if isinstance(rows, Variable) else rows
             yield FoundTable(config.name, rows)
+
+
+def _told_apart(
+    found: list[tuple[Any, FoundTable]],
+    count: Mapping[str, int],
+    paths: Mapping[int, str],
+) -> list[FoundTable]:
+    """The tables, those of one name by their paths."""
+    tables = []
+    taken = {name for name, number in count.items() if number == 1}
+    for owner, table in found:
+        name = table.name
+        if count[name] > 1:
+            path = f"{paths.get(id(owner), '')}/{name}".lstrip("/")
+            name, n = path, 1
+            while name in taken:  # Of what no path leads to.
+                n += 1
+                name = f"{path} ({n})"
+            taken.add(name)
+            table = dataclasses.replace(
+                table, name=name, shared_name=table.name
+            )
+        tables.append(table)
+    return tables
+
+
+def _paths(source: Any) -> dict[int, str]:
+    """By id of what `source` holds, the shortest path to it."""
+    found: dict[int, str] = {}
+    left = collections.deque([("", source)])
+    while left:
+        path, one = left.popleft()
+        if id(one) in found:
+            continue
+        found[id(one)] = path
+        children: Mapping[Any, Any] = {}
+        if isinstance(one, tf.__internal__.tracking.Trackable):
+            children = tf.train.TrackableView.children(one)
+        elif isinstance(one, Mapping):
+            children = one
+        elif isinstance(one, (list, tuple)):
+            children = dict(enumerate(one))
+        for name, child in children.items():
+            left.append((f"{path}/{name}" if path else str(name), child))
+    return found
 
 
 def _objects(source: Any, seen: set[int]) -> Iterator[Any]:

@@ -27,10 +27,13 @@ class Health:
     """The health of some tables; `str` and notebooks show it.
 
     Attributes:
-      tables: the health of each.
+      tables: the health of each. Its `name` is that of the table, or the path
+        where several tables have the same name.
+      shared_names: the names that several tables have.
     """
 
     tables: tuple[TableHealth, ...]
+    shared_names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.tables)
@@ -63,7 +66,8 @@ class Health:
             tuple(
                 table.since(known[table.name]) if table.name in known else table
                 for table in self.tables
-            )
+            ),
+            self.shared_names,
         )
 
     def findings(self) -> list[str]:
@@ -139,6 +143,10 @@ class Health:
 
     def _notes(self) -> list[str]:
         notes = [
+            f"Several tables are called '{name}': they are shown by their paths."
+            for name in self.shared_names
+        ]
+        notes += [
             f"Hottest keys of {table.name}, by {table.hottest_by}: "
             + ", ".join(
                 f"{key} ({as_number(amount)})" for key, amount in table.hottest
@@ -182,18 +190,19 @@ def health(source: Any, *, sample: int = 100_000, hottest: int = 5) -> Health:
     hottest = checks.integer(hottest, "hottest", least=0)
     path = saved_path(source)
     if path is not None:
-        return Health(tuple(health_of_saved(path, sample, hottest)))
+        tables, shared_names = health_of_saved(path, sample, hottest)
+        return Health(tuple(tables), tuple(shared_names))
     if not tf.executing_eagerly():
         raise errors.UnsupportedError(
             "`health` gives Python numbers; ask for it in eager mode, outside "
             "of tf.function. In programs with graphs and sessions give it the "
             "path of a checkpoint."
         )
+    found = require_tables(source)
+    shared = {one.shared_name for one in found if one.shared_name is not None}
     return Health(
-        tuple(
-            health_of_table(found, sample, hottest)
-            for found in require_tables(source)
-        )
+        tuple(health_of_table(one, sample, hottest) for one in found),
+        tuple(sorted(shared)),
     )
 
 

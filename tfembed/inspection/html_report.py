@@ -238,7 +238,7 @@ def _rows_over_time(saved: SavedTables, tables: Sequence[SavedTable]) -> str:
         except errors.TfembedError:
             unread += 1
     largest = sorted(tables, key=lambda table: -table.num_rows)[:_MOST_LINES]
-    found = [one for one in found if any(t.name in one for t in largest)]
+    found = [one for one in found if any(t.path in one for t in largest)]
     if len(found) < 2:
         return ""
     axis, places = _times(found)
@@ -247,8 +247,8 @@ def _rows_over_time(saved: SavedTables, tables: Sequence[SavedTable]) -> str:
     for table in largest:
         points = []
         for one, place in zip(found, places, strict=True):
-            if table.name in one:
-                rows = one[table.name].num_rows
+            if table.path in one:  # Older files know no names.
+                rows = one[table.path].num_rows
                 says = f"{pathlib.Path(one.path).name}: {rows:,} rows"
                 points.append(((place - low) / (high - low), rows, says))
         series.append(Line(table.name, tuple(sorted(points))))

@@ -159,6 +159,7 @@ def _table(
     }
     return SavedTable(
         name=first.table or name,
+        path=name,
         key_dtype=first.dtypes.keys,
         dtype=first.dtypes.rows,
         width=first.width,

@@ -53,7 +53,9 @@ def saved_path(source: Any) -> str | None:
     return str(path)
 
 
-def health_of_saved(path: str, sample: int, hottest: int) -> list[TableHealth]:
+def health_of_saved(
+    path: str, sample: int, hottest: int
+) -> tuple[list[TableHealth], list[str]]:
     """Looks at the tables of a file.
 
     Args:
@@ -61,6 +63,9 @@ def health_of_saved(path: str, sample: int, hottest: int) -> list[TableHealth]:
       sample: rows of each table to look at: of keyed tables the first ones of the
         file, which lie in the order of hashes.
       hottest: keys to name, of those rows.
+
+    Returns:
+      The health of each, and the names that several tables have.
 
     Raises:
       tfembed.errors.CheckpointError: there is no such file, it is damaged, or
@@ -70,10 +75,11 @@ def health_of_saved(path: str, sample: int, hottest: int) -> list[TableHealth]:
     if not saved:
         raise errors.CheckpointError(f"There is no table in '{path}'.")
     now = saved.modified or time.time()
-    return [
+    tables = [
         _health(table, _some_rows(table, sample), now, hottest)
         for table in saved.values()
     ]
+    return tables, saved.shared_names
 
 
 def _some_rows(table: SavedTable, sample: int) -> Chunk:

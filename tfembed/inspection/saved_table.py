@@ -64,7 +64,9 @@ class SavedTable:
     """A table as a file has it. Nothing of its rows is in memory.
 
     Attributes:
-      name: the table's path in the file, as in "model/users".
+      name: the name that programs gave the table, as in "users". `path` where
+        the file does not say, or where tables have the same name.
+      path: the table's path in the file, as in "model/layers/2/table".
       key_dtype: "int64", "int32" or "string".
       dtype: TensorFlow's name of the rows' dtype.
       width: elements of a row.
@@ -106,6 +108,11 @@ class SavedTable:
     waiting: Mapping[str, Column] = dataclasses.field(
         default_factory=dict, repr=False
     )
+    path: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.path:
+            object.__setattr__(self, "path", self.name)
 
     @property
     def total_bytes(self) -> int:

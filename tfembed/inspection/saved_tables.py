@@ -10,6 +10,7 @@ memory:
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import os
 import pathlib
@@ -24,6 +25,7 @@ from tfembed.inspection.checkpoint_tables import SavedVariable
 from tfembed.inspection.file_bytes import FileBytes
 from tfembed.inspection.row_pairs import RowDtypes
 from tfembed.inspection.saved_table import Chunk, FoundRow, SavedTable
+from tfembed.inspection.table_names import table_name
 
 __all__ = [
     "Chunk",
@@ -50,7 +52,9 @@ _PREFIX_ENDS = re.compile(r"\.index$|\.data-\d{5,}-of-\d{5,}$|\.meta$")
 class SavedTables(Mapping[str, SavedTable]):
     """The tables of one file, or of the files of one save, by name.
 
-    Iterating gives names, as for any mapping; `values()` gives the tables.
+    The name is that of programs, or the table's path in the file where tables
+    have the same name, or none. Iterating gives names, as for any mapping;
+    `values()` gives the tables.
 
     Args:
       path: of the file; of a checkpoint without ".index".
@@ -61,6 +65,7 @@ class SavedTables(Mapping[str, SavedTable]):
 
     Attributes:
       path, kind: as given.
+      shared_names: those that several tables have.
     """
 
     def __init__(
@@ -72,39 +77,53 @@ class SavedTables(Mapping[str, SavedTable]):
     ) -> None:
         self.path = path
         self.kind = kind
-        self._tables: dict[str, SavedTable] = {}
-        for table in tables:
-            name, n = table.name, 1
-            while name in self._tables:  # Tensors' names may mean one path.
-                n += 1
-                name = f"{table.name} ({n})"
-            self._tables[name] = dataclasses.replace(table, name=name)
         self._bundles = bundles
+        self._by_path: dict[str, SavedTable] = {}
+        for table in tables:
+            path, n = table.path, 1
+            while path in self._by_path:  # Tensors' names may mean one path.
+                n += 1
+                path = f"{table.path} ({n})"
+            self._by_path[path] = dataclasses.replace(table, path=path)
+        names = {p: table_name(one.name) for p, one in self._by_path.items()}
+        # A name that is the path is none that the program gave.
+        self._names = {path: n for path, n in names.items() if n != path}
+        count = collections.Counter(self._names.values())
+        self.shared_names = sorted(n for n in count if count[n] > 1)
+        self._tables: dict[str, SavedTable] = {}
+        for path, table in self._by_path.items():
+            name = self._names.get(path, path)
+            if count[name] > 1 or (name != path and name in self._by_path):
+                name = path
+            self._tables[name] = dataclasses.replace(table, name=name)
+        self._by_path = {one.path: one for one in self._tables.values()}
 
     def __getitem__(self, name: str) -> SavedTable:
-        """The table of this path, or the one table whose path ends so.
+        """The table of this name or path, or the only one whose path ends so.
 
-        A variable of rank 2 counts as a table where it is named in full.
+        A variable of rank 2 counts as a table where its path is given in full.
 
         Raises:
           tfembed.errors.MissingTableError: there is no such table, or several.
         """
-        if name in self._tables:
-            return self._tables[name]
-        alike = [own for own in self._tables if own.endswith(f"/{name}")]
+        for known_tables in (self._tables, self._by_path):
+            if name in known_tables:
+                return known_tables[name]
+        alike = [path for path, own in self._names.items() if own == name]
+        alike = alike or [p for p in self._by_path if p.endswith(f"/{name}")]
         if len(alike) == 1:
-            return self._tables[alike[0]]
+            return self._by_path[alike[0]]
         for begin, bundle in self._bundles.items():
             if not alike and name.startswith(begin):
                 inner = name.removeprefix(begin)
                 table = checkpoint_tables.variable_as_table(bundle, inner)
                 if table is not None:
-                    return dataclasses.replace(table, name=name)
+                    return dataclasses.replace(table, name=name, path=name)
         known = ", ".join(f"'{own}'" for own in alike or self._tables)
         if alike:
             raise errors.MissingTableError(
                 f"'{self.path}' has several tables '{name}': {known}. Give the "
-                "whole name."
+                "whole path."
             )
         raise errors.MissingTableError(
             f"'{self.path}' has no table '{name}'; its tables are "
@@ -112,7 +131,7 @@ class SavedTables(Mapping[str, SavedTable]):
         )
 
     def __contains__(self, name: object) -> bool:
-        return name in self._tables
+        return name in self._tables or name in self._by_path
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._tables)
@@ -323,17 +342,17 @@ def _keras(
         bundles[f"{layer.layer}/"] = layer.bundle
         for table in checkpoint_tables.tables(layer.bundle):
             # A layer saves its tables below an object of this name.
-            inner = table.name.removeprefix("params/")
+            inner = table.path.removeprefix("params/")
             own = inner.rpartition("/")[2]
             said = layer.policies.get(own, layer.policies.get("", {}))
+            place = (
+                layer.layer if inner == "table" else f"{layer.layer}/{inner}"
+            )
             tables.append(
                 dataclasses.replace(
                     table,
-                    name=(
-                        layer.layer
-                        if inner == "table"
-                        else f"{layer.layer}/{inner}"
-                    ),
+                    name=place if table.name == table.path else table.name,
+                    path=place,
                     policies={**table.policies, **said},
                 )
             )

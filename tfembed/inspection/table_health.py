@@ -26,8 +26,6 @@ __all__ = [
     "spread_rows",
 ]
 
-ALL_ROWS = 2**62
-
 # Quantiles that are told, by name.
 QUANTILES = {"min": 0.0, "p5": 0.05, "median": 0.5, "p95": 0.95, "max": 1.0}
 
@@ -300,7 +298,9 @@ def _survey(table: HashTable, sample: int) -> table_ops.TableSurvey:
         table_ops.survey(
             handle,
             # Stripes do not have equally many rows.
-            ALL_ROWS if total <= sample else math.ceil(sample * size / total),
+            table_ops.ALL_ROWS
+            if total <= sample
+            else math.ceil(sample * size / total),
             key_dtype=table.key_dtype,
         )
         for handle, size in zip(table.handles, sizes, strict=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import sys
 from typing import Any
 
 import keras
@@ -24,7 +25,7 @@ class TableMonitor(keras.callbacks.Callback):
     "table_bytes" of all tables together, and "table_hit_rate" of the epoch's
     lookups, if there were any. TensorBoard gets scalars and histograms by table, as
     `Health.write_summaries` names them, and its projector rows of each table with
-    their keys. What looks wrong is logged as a warning, each finding once.
+    their keys. What looks wrong is printed between epochs, each finding once.
 
     Args:
       log_dir: a run's folder for TensorBoard, as its own callback has; None: no
@@ -33,6 +34,7 @@ class TableMonitor(keras.callbacks.Callback):
       projector_rows: of each table, written when training ends; 0: none.
       source: what has the tables; None: the model.
       sample: as of `tfembed.health`.
+      verbose: 0: nothing is printed; 1: what looks wrong.
 
     Attributes:
       health: as of the last look, counts since the look before; None before the
@@ -54,8 +56,15 @@ class TableMonitor(keras.callbacks.Callback):
         projector_rows: int = 0,
         source: Any = None,
         sample: int = 20_000,
+        verbose: int = 1,
     ) -> None:
         super().__init__()
+        if verbose not in (0, 1):
+            raise errors.ArgumentError(
+                "`verbose` must be 0, to print nothing, or 1, to print what "
+                f"looks wrong; got {verbose!r}."
+            )
+        self.verbose = int(verbose)
         if every != "epoch":
             every = checks.integer(every, "every", least=1)
         self.every = every
@@ -75,10 +84,12 @@ class TableMonitor(keras.callbacks.Callback):
         self._epoch_begin: Health | None = None
         self._batches = 0
         self._said: set[str] = set()
+        self._unsaid: list[str] = []
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Looks at the tables, where the model has some already."""
         del epoch, logs
+        self._say()
         if self._epoch_begin is None:
             self._epoch_begin = self._before = self._look()
 
@@ -104,6 +115,7 @@ class TableMonitor(keras.callbacks.Callback):
     def on_train_end(self, logs: Any = None) -> None:
         """Writes the projector's files."""
         del logs
+        self._say()
         if self._writer is not None:
             self._writer.flush()
         if self.projector_rows and self._folder and self._look() is not None:
@@ -130,11 +142,21 @@ class TableMonitor(keras.callbacks.Callback):
             kind = "".join(c for c in finding if not c.isdigit())
             if kind not in self._said:
                 self._said.add(kind)
-                tf.get_logger().warning("TableMonitor: %s", finding)
+                self._unsaid.append(finding)
         if self._folder is not None:
             if self._writer is None:
                 self._writer = tf.summary.create_file_writer(str(self._folder))
             self.health.write_summaries(self._batches, writer=self._writer)
+
+    def _say(self) -> None:
+        """Prints what was found, where no progress bar is on the line.
+
+        Keras ends the bar of an epoch after all `on_epoch_end`.
+        """
+        if self.verbose:
+            for finding in self._unsaid:
+                sys.stdout.write(f"TableMonitor: {finding}\n")
+        self._unsaid = []
 
 
 def _totals(found: Health) -> dict[str, float]:

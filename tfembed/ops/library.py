@@ -11,6 +11,7 @@ import os
 import pathlib
 import types
 from collections.abc import Iterator
+from typing import NoReturn
 
 from tfembed.errors import LibraryError, UnsupportedError
 
@@ -86,7 +87,26 @@ def _open() -> types.ModuleType:
     # Imported here so that a missing TensorFlow is explained first.
     import tensorflow as tf
 
-    return tf.load_op_library(str(LIBRARY))
+    module = tf.load_op_library(str(LIBRARY))
+    # The names that the module lacks.
+    module.__dict__["__getattr__"] = functools.partial(_refuse, running)
+    return module
+
+
+def _refuse(running: str, name: str) -> NoReturn:
+    """Tells of an op that the Python files know and the library does not.
+
+    Raises:
+      LibraryError: the library was built from older sources.
+      AttributeError: the name is not that of an op.
+    """
+    if not name.startswith("tfembed_"):
+        raise AttributeError(name)
+    raise LibraryError(
+        f"tfembed's ops library {LIBRARY} has no op `{name}`: it was built "
+        "from older sources than the Python files beside it. To build it again, "
+        f"{_BUILD} {running}."
+    )
 
 
 @functools.cache

@@ -208,6 +208,9 @@ def worth(
     return result.keys, result.worth
 
 
+ALL_ROWS = 2**62  # For a survey that leaves none out.
+
+
 class TableSurvey(NamedTuple):
     """Some rows of a table, and its counts; the op tells more of each.
 

@@ -44,6 +44,35 @@ def test_ids_of_any_shape_give_a_row_each(shape, with_unique):
     np.testing.assert_array_equal(rows, np.repeat(ids[..., None], 2, -1))
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        layers.Embedding,
+        layers.SquashedEmbedding,
+        functools.partial(
+            layers.FieldWiseEmbedding, nslots=2, slot_map_fn=lambda ids: ids % 2
+        ),
+        tfembed.keras.layers.Embedding,
+    ],
+)
+@pytest.mark.parametrize(
+    ("ids", "tensor"),
+    [
+        ([[1, 2], [3, 4]], tf.constant([[1, 2], [3, 4]])),
+        ([[1, 2], [3]], tf.ragged.constant([[1, 2], [3]])),
+    ],
+)
+def test_lists_of_ids_are_taken_as_tensors_are(make, ids, tensor):
+    layer = make(2)
+
+    rows, expected = layer(ids), layer(tensor)
+
+    tf.nest.map_structure(
+        np.testing.assert_array_equal,
+        *(tf.nest.flatten(x, expand_composites=True) for x in (rows, expected)),
+    )
+
+
 def test_ragged_ids_give_ragged_rows():
     rows = _counting(layers.Embedding)(RAGGED)
 

@@ -305,7 +305,7 @@ def test_activations_that_no_loss_uses_count_as_0_with_a_warning(caplog):
         )
         (features,) = tables.look_up([{"x": tf.constant([1, 2])}])
         tables.capture(features)
-        with caplog.at_level(python_logging.WARNING, "absl"):
+        with caplog.at_level(python_logging.WARNING, "tensorflow"):
             (gradient,) = tables.gradients()
         tables.make_variables()
         (found,) = started(gradient)

@@ -11,12 +11,35 @@ import dataclasses
 import functools
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from tfembed import errors, ops
 from tfembed.dynamic_embedding.keras import layer_config
 
-__all__ = ["LayerKeys", "stand_in"]
+__all__ = ["LayerKeys", "as_ids", "stand_in"]
+
+
+def as_ids(value: Any) -> Any:
+    """Ids that are no tensor as one: lists of any depth, numbers, arrays, texts.
+
+    Lists that differ in length become a tf.RaggedTensor. What has tensors in it
+    stays as it is.
+
+    Raises:
+      ValueError, TypeError: (of TensorFlow) lists of other things.
+    """
+    if any(
+        isinstance(one, keras.KerasTensor) or tf.is_tensor(one)
+        for one in tf.nest.flatten(value)
+    ):
+        return value
+    try:
+        return tf.convert_to_tensor(value)
+    except ValueError as error:
+        if "non-rectangular" not in str(error):
+            raise
+        return tf.ragged.constant(value)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -193,8 +193,10 @@ def assign_rows(value: Any, tables: WeightTables) -> Any:
         return np.array(value)
     warnings.warn(
         f"The weights that are being set hold no rows of {tables.name}, which "
-        "stay as they are. Set what `get_weights` returned as it is, or use "
-        "files, as `save_weights` and `load_weights` do.",
+        "stay as they are: `np.array(weight)` copies no rows, and arithmetic "
+        "gives none. Set what `get_weights` returned, or copies of it by "
+        "`copy.deepcopy(weights)` or `weight.copy()`; or use files, as "
+        "`save_weights` and `load_weights` do.",
         stacklevel=3,
     )
     return value

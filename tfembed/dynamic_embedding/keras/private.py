@@ -28,6 +28,7 @@ __all__ = [
     "models_running",
     "optimizer_stepping",
     "shared_objects",
+    "showing_weights",
     "writing_legacy_h5",
 ]
 
@@ -45,6 +46,7 @@ ENDED_BY = {
     "models_running": "a public way to ask which model takes a step",
     "optimizer_stepping": "a public way to ask which optimizer takes a step",
     "shared_objects": "a public way to share objects of a model that is loaded",
+    "showing_weights": "a hook of weights by which TensorBoard shows them",
     "writing_legacy_h5": "a hook of layers by which the legacy form saves them",
 }
 
@@ -147,6 +149,12 @@ def disable_jit(model: Any) -> None:
     """Has the steps of a model, where XLA would compile them, not compiled."""
     if getattr(model, "_jit_compile", False):
         model.jit_compile = False
+
+
+def showing_weights() -> bool:
+    """Whether Keras' TensorBoard callback writes histograms and images."""
+    shows = keras.callbacks.TensorBoard._log_weights.__code__
+    return any(frame.f_code is shows for frame in running_frames())
 
 
 def writing_legacy_h5() -> bool:

@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.dynamic_embedding.keras.progress import tell_progress
 from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.ops import checkpoint as checkpoint_ops
 
@@ -125,9 +126,14 @@ def write_store(params: Any, store: Any) -> None:
     """Writes the table into `store` as arrays of bytes."""
     with tempfile.TemporaryDirectory() as folder:
         write_assets(params, folder)
-        for path in sorted(pathlib.Path(folder).iterdir()):
-            for i, chunk in enumerate(_chunks(path)):
-                store[_KEY.format(file=path.name, chunk=i)] = chunk
+        chunks = [
+            (path, i)
+            for path in sorted(pathlib.Path(folder).iterdir())
+            for i in range(-(-path.stat().st_size // _CHUNK_BYTES))
+        ]
+        what = f"Writing the rows of '{params.name}' into the file"
+        for path, i in tell_progress(what, chunks):
+            store[_KEY.format(file=path.name, chunk=i)] = _chunk(path, i)
 
 
 def read_store(params: Any, store: Any) -> None:
@@ -144,7 +150,8 @@ def read_store(params: Any, store: Any) -> None:
 def stored_assets(store: Any) -> Iterator[str]:
     """Gives a folder with the files that `write_store` put into `store`."""
     with tempfile.TemporaryDirectory() as folder:
-        for key in sorted(store.keys()):
+        what = "Reading rows out of the file"
+        for key in tell_progress(what, sorted(store.keys())):
             name, mark, _ = key.partition("|")
             # A name with a "/" would be that of a file elsewhere.
             is_file = name.startswith(f"{_PREFIX}.") and "/" not in name
@@ -154,7 +161,7 @@ def stored_assets(store: Any) -> Iterator[str]:
         yield folder
 
 
-def _chunks(path: pathlib.Path) -> Iterator[np.ndarray[Any, Any]]:
+def _chunk(path: pathlib.Path, i: int) -> np.ndarray[Any, Any]:
     with path.open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            yield np.frombuffer(chunk, np.uint8)
+        file.seek(i * _CHUNK_BYTES)
+        return np.frombuffer(file.read(_CHUNK_BYTES), np.uint8)

@@ -14,9 +14,10 @@ import tensorflow as tf
 
 from tfembed import checks, errors, ops
 from tfembed.dynamic_embedding.keras import layer_config, row_files
-from tfembed.dynamic_embedding.keras.float_ids import LayerKeys
+from tfembed.dynamic_embedding.keras.float_ids import LayerKeys, as_ids
 from tfembed.dynamic_embedding.keras.host_steps import say_why_not_compiled
 from tfembed.dynamic_embedding.keras.layer_config import is_below
+from tfembed.dynamic_embedding.keras.table_counts import table_count
 from tfembed.dynamic_embedding.keras.table_variable import TableVariable
 from tfembed.dynamic_embedding.lookups.lookup import (
     embedding_lookup,
@@ -37,7 +38,10 @@ _INTEGERS = {"init_capacity": 0, "max_size": 1}  # And the least of each.
 
 @dataclasses.dataclass(frozen=True)
 class LayerOptions:
-    """Options of a layer's table. `max_norm` is the lookup's, others Variable's."""
+    """Options of a layer's table. `max_norm` is the lookup's, others Variable's.
+
+    `table_name` is the table's; None: `<name of the layer>-parameter`, as TFRA.
+    """
 
     admission: Any = None
     bp_v2: bool = False
@@ -51,6 +55,7 @@ class LayerOptions:
     partitioner: Any = None
     restrict_policy: Any = None
     stochastic_rounding: bool = False
+    table_name: str | None = None
 
     @classmethod
     def take_from(cls, kwargs: dict[str, Any]) -> LayerOptions:
@@ -102,6 +107,8 @@ class LayerOptions:
             fields[name] = layer_config.name_of(fields[name], name)
         for name in _POLICIES:
             fields[name] = layer_config.policy_config(fields[name])
+        if self.table_name is None:
+            del fields["table_name"]
         return {**fields, "kv_creator": None}
 
 
@@ -151,6 +158,8 @@ class TableLayer(keras.layers.Layer):
             self._weight = TableVariable(
                 self.params, trainable=self.trainable, name="rows"
             )
+        # So that a summary shows the table.
+        self.built = type(self).build is keras.layers.Layer.build
 
     def _make_table(
         self,
@@ -167,7 +176,7 @@ class TableLayer(keras.layers.Layer):
             size,
             devices,
             options.partitioner or default_partition_fn,
-            name=f"{self.name}-parameter",
+            name=options.table_name or f"{self.name}-parameter",
             initializer=(
                 keras.initializers.RandomNormal()
                 if self._initializer is None
@@ -211,6 +220,10 @@ class TableLayer(keras.layers.Layer):
         words = self.params.table.in_words()
         return f"<{type(self).__name__} '{self.name}': {words}>"
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Keras' call, which takes lists of ids too."""
+        return super().__call__(*map(as_ids, args[:1]), *args[1:], **kwargs)
+
     @property
     def embedding_size(self) -> int:
         """Floats per row."""
@@ -220,6 +233,10 @@ class TableLayer(keras.layers.Layer):
     def max_norm(self) -> float | None:
         """The limit of the rows' lengths, or None."""
         return self._options.max_norm
+
+    def count_params(self) -> int:
+        """The numbers in the rows of now; a summary shows rows and bytes."""
+        return table_count([("", self.params.table)])
 
     @functools.cached_property
     def shadow(self) -> TableShadow:

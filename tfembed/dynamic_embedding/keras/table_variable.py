@@ -14,8 +14,10 @@ from tfembed import errors
 from tfembed.dynamic_embedding.keras import kept_rows
 from tfembed.dynamic_embedding.keras.private import (
     model_stepping,
+    showing_weights,
     writing_legacy_h5,
 )
+from tfembed.dynamic_embedding.keras.shown_rows import some_rows
 from tfembed.dynamic_embedding.lookups.gradient_source import (
     TableSource,
     WatchedTable,
@@ -38,6 +40,27 @@ class SourceWeight(keras.Variable, TableSource):
     def dtype(self) -> str:
         """The weight's dtype, as Keras names it."""
         return _Dtype(super().dtype)
+
+    @property
+    def name(self) -> str:
+        """The weight's name; to TensorBoard that of the tables' rows."""
+        if not showing_weights():
+            return str(super().name)
+        return f"{self.shown_name}/rows"
+
+    @property
+    def value(self) -> Any:
+        """The weight's variable; to TensorBoard some rows of the tables."""
+        return self.shown_rows() if showing_weights() else super().value
+
+    @property
+    def shown_name(self) -> str:
+        """The tables' name in TensorBoard."""
+        raise NotImplementedError
+
+    def shown_rows(self) -> tf.Tensor:
+        """Some rows, or the numbers of some, for TensorBoard."""
+        raise NotImplementedError
 
     def __array__(self, *arguments: Any, **options: Any) -> Any:
         """Keras' array. A warning tells a legacy ".h5" file, which asks for it."""
@@ -189,6 +212,15 @@ class TableVariable(SourceWeight):
     def watched(self) -> WatchedTable:
         """The table's: what a tape watches for this weight."""
         return self._params.watched
+
+    @property
+    def shown_name(self) -> str:
+        """The table's name in TensorBoard: its own, or its layer's."""
+        return self._params.name.removesuffix("-parameter")
+
+    def shown_rows(self) -> tf.Tensor:
+        """Some rows, float32 [n, dim]."""
+        return some_rows(self._params.table)
 
     @property
     def key_dtype(self) -> tf.DType:

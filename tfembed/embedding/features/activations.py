@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from typing import Any
 
 import tensorflow as tf
-from absl import logging
 
 from tfembed import errors
 
 __all__ = ["check_gradient", "op_gradient", "with_shape"]
+
+_LOG = logging.getLogger(__name__)
 
 
 def with_shape(tensor: tf.Tensor, shape: tf.TensorShape) -> tf.Tensor:
@@ -92,5 +94,5 @@ def _warn_of_no_gradient(path: str) -> None:
         f"No gradient passed for feature {path}, sending zero gradient. This "
         "may not be correct behavior for certain optimizers like Adam."
     )
-    logging.warning("%s", text)
+    _LOG.warning("%s", text)
     warnings.warn(text, stacklevel=2)

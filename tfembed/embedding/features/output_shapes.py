@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 import fractions
+import logging
 import numbers
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
-from absl import logging
 
 from tfembed import checks, errors
 
@@ -26,6 +26,8 @@ __all__ = [
     "is_sequence",
     "warn_if_ignored",
 ]
+
+_LOG = logging.getLogger(__name__)
 
 
 WAYS_OUT = (
@@ -149,7 +151,7 @@ class OutputShapes:
             that is known in part only, or a batch size that is no whole number.
         """
         if isinstance(input_shapes, numbers.Integral):
-            logging.warning(
+            _LOG.warning(
                 "per_replica_input_shapes=%d is taken for the batch size, which "
                 "is deprecated; pass per_replica_batch_size or all shapes.",
                 input_shapes,
@@ -269,7 +271,7 @@ def detected_input_shape(feature: Any, value: Any, path: str) -> tf.TensorShape:
 def warn_if_ignored(feature: Any, rank: int | None, path: str) -> None:
     """Warns where sparse input of this rank is no sequence, though asked for."""
     if rank is not None and rank > 2 and feature.max_sequence_length:
-        logging.warning(
+        _LOG.warning(
             "Input %s is a SparseTensor of rank %d: its last dimension is "
             "combined and max_sequence_length=%d is ignored, which is for rank "
             "2.",

@@ -11,11 +11,11 @@ whoever called first; that is what a TPU's embedding pipeline does.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
-from absl import logging
 
 from tfembed.embedding.features.inputs import InputSpec
 from tfembed.embedding.steps.batch_queue import HOST, Batch, BatchQueue
@@ -23,13 +23,15 @@ from tfembed.embedding.steps.step_queue import StepQueue
 
 __all__ = ["LookupAhead", "UpdateBehind", "warn_of_early_flush"]
 
+_LOG = logging.getLogger(__name__)
+
 Update = Callable[[Batch, list[tf.Tensor]], None]
 LookUp = Callable[[Batch], list[tf.Tensor]]
 
 
 def warn_of_early_flush() -> None:
     """Warns of a function that applies no update, since it knows of none yet."""
-    logging.warning(
+    _LOG.warning(
         "A function that evaluates (or flushes) is traced before any function or "
         "step that trains with pipeline_execution_with_tensor_core. It cannot "
         "apply the update that waits, so it sees all updates but the last: train "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from absl import logging
+import tensorflow as tf
 
 from tfembed import errors
 from tfembed.estimator.embeddings import private
@@ -83,7 +83,7 @@ def get_configs_from_feature_columns(
 def _check_class(column: Any) -> None:
     allowed = (*private.TPU_COLUMNS, EmbeddingColumn)
     if isinstance(column, private.OLD_TPU_COLUMNS):
-        logging.warning(
+        tf.compat.v1.logging.warning(
             "Columns of type %s are deprecated. Supported types are %s.",
             type(column),
             allowed,

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-from absl import logging
 
 from tfembed import errors, ops, optimizers
 from tfembed.dynamic_embedding.tensorflow1.graph_saver import add_to_savers
@@ -348,7 +347,7 @@ class HostTables:
         """
         missing = [k for k in self.feature_keys if k not in self._gradients]
         if missing:
-            logging.warning(
+            tf.compat.v1.logging.warning(
                 "The gradients of the activations of %s are undefined: the loss "
                 "does not depend on them, or no optimizer computed gradients of "
                 "tf.compat.v1.trainable_variables(). They count as 0.",

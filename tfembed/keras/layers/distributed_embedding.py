@@ -19,13 +19,14 @@ from tfembed.dynamic_embedding.keras.private import (
     model_stepping,
     shared_objects,
 )
+from tfembed.dynamic_embedding.keras.shown_rows import some_rows
+from tfembed.dynamic_embedding.keras.table_counts import table_count
 from tfembed.dynamic_embedding.keras.table_variable import SourceWeight
 from tfembed.embedding.features.inputs import weights_in_bags
 from tfembed.embedding.plan import feature_names
 from tfembed.keras import descriptions, float_ids, packed_inputs
 from tfembed.keras.keras_rs import as_features, say_unused
 from tfembed.keras.model_optimizer import ModelOptimizer
-from tfembed.keras.table_counts import table_count
 from tfembed.keras.table_files import TableFiles
 from tfembed.keras.table_optimizers import described, keras_optimizer_of
 from tfembed.ops.private import is_recomputed
@@ -207,6 +208,17 @@ class _TrapWeight(SourceWeight):
     def watched(self) -> Any:
         """The variable that a tape watches for it."""
         return self.value
+
+    @property
+    def shown_name(self) -> str:
+        """The tables' name in TensorBoard: that of the layer."""
+        return self.tables.name
+
+    def shown_rows(self) -> tf.Tensor:
+        """The numbers in some rows of all tables, float32 [n]."""
+        tables = self.tables.built().embedding.embedding_tables.values()
+        numbers = [tf.reshape(some_rows(table), [-1]) for table in tables]
+        return tf.concat(numbers, 0)
 
     def zero_gradient(self) -> tf.Tensor:
         """The gradient that a tape gives with unconnected_gradients=ZERO."""

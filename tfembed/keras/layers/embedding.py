@@ -23,12 +23,13 @@ import tensorflow as tf
 from tfembed import checks, errors, optimizers
 from tfembed.dynamic_embedding.keras import layer_config
 from tfembed.dynamic_embedding.keras import layers as table_layers
+from tfembed.dynamic_embedding.keras.float_ids import as_ids
 from tfembed.dynamic_embedding.keras.private import (
     in_symbolic_scope,
     shared_objects,
 )
+from tfembed.dynamic_embedding.keras.table_counts import no_rows, table_count
 from tfembed.keras import descriptions
-from tfembed.keras.table_counts import table_count
 from tfembed.keras.table_optimizers import table_optimizer
 from tfembed.keras.table_training import TableTraining
 
@@ -138,7 +139,7 @@ class Embedding(keras.layers.Layer):
             stochastic_rounding=stochastic_rounding,
         )
         if table is None:
-            self._held = _HeldTable(options.checked(), f"{self.name}_table")
+            self._held = _HeldTable(options.checked(), self.name)
         else:
             options.check_shares(self.name)
             self._held = table._held if isinstance(table, Embedding) else table
@@ -146,8 +147,16 @@ class Embedding(keras.layers.Layer):
         # Where Keras looks for state that is saved with a layer.
         self.optimizer = self._held.options.optimizer
         self._table_layer: Any = None
+        # So that a summary shows the table.
+        self.built = type(self).build is Embedding.build
         if key_dtype is not None or self._held.layer is not None:
             self._make(key_dtype)
+
+    def __repr__(self) -> str:
+        words = f"ids -> {self._held.options.value_dtype} [{self.dim}], no input yet"
+        if self.table is not None:
+            words = self.table.table.in_words()
+        return f"<{type(self).__name__} '{self.name}': {words}>"
 
     @property
     def dim(self) -> int:
@@ -165,10 +174,7 @@ class Embedding(keras.layers.Layer):
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Keras' call; the first input settles the dtype of the keys."""
-        if not isinstance(inputs, keras.KerasTensor) and not tf.is_tensor(
-            inputs
-        ):
-            inputs = tf.convert_to_tensor(inputs)
+        inputs = as_ids(inputs)
         if self._is_stand_in(inputs):
             self._guess()
         elif isinstance(inputs, keras.KerasTensor) or self.table is None:
@@ -204,7 +210,9 @@ class Embedding(keras.layers.Layer):
 
     def count_params(self) -> int:
         """The numbers in the rows of now; a summary shows rows and bytes."""
-        return table_count([] if self.table is None else [("", self.table)])
+        if self.table is None:
+            return no_rows(self.dim)
+        return table_count([("", self.table)])
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the layer.
@@ -448,6 +456,7 @@ class _HeldTable:
                     value_dtype=tf.as_dtype(options.value_dtype),
                     initializer=options.embeddings_initializer,
                     name=self._name,
+                    table_name=self._name,
                     max_norm=options.max_norm,
                     admission=options.admission,
                     eviction=options.eviction,

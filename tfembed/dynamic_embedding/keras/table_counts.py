@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-__all__ = ["TableCount", "table_count"]
+__all__ = ["TableCount", "no_rows", "table_count"]
 
 _MOST_LINES = 8
 _UNITS = ("B", "KB", "MB", "GB", "TB")
@@ -26,6 +26,13 @@ class TableCount(int):
     def __format__(self, spec: str) -> str:
         # Only Keras' summary asks for this form.
         return self.text if spec == "," else super().__format__(spec)
+
+
+def no_rows(dim: int) -> TableCount:
+    """The numbers of a table that nobody has looked up yet, of width `dim`."""
+    counted = TableCount(0)
+    counted.text = f"0 x {dim} ({_bytes(0)})"
+    return counted
 
 
 def table_count(tables: Iterable[tuple[str, Any]]) -> TableCount:
