@@ -76,7 +76,7 @@ def _feature(feature: Any, tables: dict[str, tuple[Any, Any]]) -> Any:
         raise errors.ArgumentError(
             f"`output_shape` of feature '{feature.name}' must be (batch, "
             f"{table.embedding_dim}), a row of table '{table.name}' for each "
-            f"sample; got {shape}. Of sequences, use tfembed.FeatureConfig("
+            f"sample; got {shape}. For sequences, use tfembed.FeatureConfig("
             "max_sequence_length=...)."
         )
     return config.FeatureConfig(known[1], name=feature.name)

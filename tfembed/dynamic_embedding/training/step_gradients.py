@@ -269,7 +269,10 @@ def warn_without_gradients(variables: Sequence[Any]) -> None:
         warnings.warn(
             f"Gradients do not exist for variables {names} when minimizing the "
             "loss: the step leaves them as they are. Does the loss use what was "
-            "looked up, and was it looked up inside the tape?",
+            "looked up, and was it looked up inside the tape? Keras finds no "
+            "gradient of a layer that a `call` under @tf.function has built: "
+            "leave the decorator out (`fit` makes a function of its own), or "
+            "build the layer before.",
             stacklevel=2,
         )
 
