@@ -46,8 +46,9 @@ class TableConfig:
 
     Attributes:
       vocabulary_size: the number of rows of a static table, for ids in
-        [0, vocabulary_size); like each size a whole number of any type (1e6); or None, for a table that takes any int64 id and
-        makes a row when it first trains one.
+        [0, vocabulary_size); like each size a whole number of any type (1e6).
+        Or None, for a table that takes any int64 id and makes a row when it
+        first trains one.
       dim: the width of a row.
       initializer: the name of one of Keras', as "uniform". Or of a static
         table: called as initializer(shape, dtype=...), once; of a table without
