@@ -30,6 +30,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.saved_model import fingerprinting_utils
 from tensorflow.python.training import py_checkpoint_reader
 
 import tfembed
@@ -82,18 +83,24 @@ class Calls:
         finally:
             self._library.failing_calls_pause(0)
 
-    def spare_tensorflows_reader(self) -> None:
-        """Has no call of TensorFlow's CheckpointReader fail.
+    def spare(self, module: Any, name: str) -> None:
+        """Has no call fail that a function of TensorFlow makes."""
+        function = getattr(module, name)
 
-        It ends the process where an index cannot be read.
-        """
-        reader = py_checkpoint_reader.NewCheckpointReader
-
-        def new_reader(*args: Any) -> Any:
+        def spared(*args: Any) -> Any:
             with self.paused():
-                return reader(*args)
+                return function(*args)
 
-        py_checkpoint_reader.NewCheckpointReader = new_reader
+        setattr(module, name, spared)
+
+    def spare_what_ends_the_process(self) -> None:
+        """Spares what TensorFlow crashes in where a file cannot be read.
+
+        An index, or the SavedModel of which it makes a fingerprint.
+        """
+        self.spare(py_checkpoint_reader, "NewCheckpointReader")
+        pywrap = fingerprinting_utils.fingerprinting_pywrap
+        self.spare(pywrap, "CreateFingerprintDef")
 
     def run(
         self,
@@ -855,7 +862,7 @@ def _adjust_state(folder: pathlib.Path, template: pathlib.Path) -> None:
 
 def main(library: str, root: str, names: str, which: str, *chosen: str) -> None:
     calls = Calls(library)
-    calls.spare_tensorflows_reader()
+    calls.spare_what_ends_the_process()
     choice = Choice(tuple(names.split(",")), which == "each")
     for name in chosen or OPERATIONS:
         result = try_all(name, calls, pathlib.Path(root), choice)
