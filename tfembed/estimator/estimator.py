@@ -1083,6 +1083,13 @@ def examples(batch: Any) -> Iterator[Any]:
         yield from batch
         return
     lengths = {name: values.shape[:1] for name, values in batch.items()}
+    if () in lengths.values():
+        scalars = [name for name, length in lengths.items() if not length]
+        raise ArgumentError(
+            f"Predictions {scalars} are scalars, and have no examples. Give "
+            "them a first dimension of the batch's size, ask for others by "
+            "predict_keys, or for batches by yield_single_examples=False."
+        )
     if len(set(lengths.values())) > 1:
         raise ArgumentError(
             "Batch length of predictions should be same. Given "

@@ -62,7 +62,16 @@ def parse_input_fn_result(result: Any) -> tuple[Any, Any, list[Any]]:
 
 
 def parse_iterator_result(result: Any) -> tuple[Any, Any]:
-    """Returns features and labels (None if there are none)."""
+    """Returns features and labels (None if there are none).
+
+    Raises:
+      ValueError: The result is None, or a tuple of another length than 2.
+    """
+    if result is None:
+        raise ArgumentError(
+            "input_fn returned None. Return a tf.data.Dataset, features, or "
+            "(features, labels)."
+        )
     if not isinstance(result, (list, tuple)):
         return result, None
     if len(result) != 2:

@@ -105,12 +105,22 @@ def add_loss_to_collections(loss: Any) -> None:
 
 @contextlib.contextmanager
 def explained_restore(checkpoint: str | None) -> Iterator[None]:
-    """Has a restore that fails say which variables do not fit.
+    """Has a restore that fails say which variables do not fit, or what is damaged.
 
     The error keeps its type and TensorFlow's own text.
     """
     try:
         yield
+    except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
+        if checkpoint and error.op is not None and "Restore" in error.op.type:
+            raise type(error)(
+                error.node_def,
+                error.op,
+                f"Checkpoint '{checkpoint}' is damaged, or cut short. Remove "
+                "its files, and have the file `checkpoint` beside them name an "
+                f"earlier one, or give another model_dir. {error.message}",
+            ) from error
+        raise
     except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError) as error:
         if checkpoint and "Restoring from checkpoint failed" in error.message:
             raise type(error)(

@@ -378,6 +378,10 @@ class DeploymentContext:
         )
         return ModeContext(self, mode, on_cpu)
 
+    def of_export(self) -> ModeContext:
+        """Returns the context of a model that is served: one replica, alone."""
+        return ModeContext(self, ModeKeys.PREDICT, on_cpu=True)
+
     def batch_size(self, mode: str) -> int | None:
         """Returns the global batch size of a mode."""
         return self._batch_sizes.get(mode)

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfembed import errors
@@ -144,7 +145,7 @@ class InputPipeline:
                 "TPUConfig.per_host_input_for_training to True or PER_HOST_V2, "
                 "or return the `features` and `labels` of its iterator."
             )
-        return ReplicaBatch(*input_functions.parse_iterator_result(result))
+        return _given(result)
 
     def _taken_in_turn(self, result: Any) -> list[ReplicaBatch]:
         """Takes a batch of a dataset for each replica of a host."""
@@ -178,7 +179,7 @@ class InputPipeline:
                     "For mode PREDICT, `input_fn` must return `Dataset` "
                     f"instead of `features` and `labels`; got {result!r}."
                 )
-            batch = ReplicaBatch(*input_functions.parse_iterator_result(result))
+            batch = _given(result)
             return lambda: batch
         assert size is not None  # `BatchPlan.check` refuses a mode without.
         if mode == ModeKeys.PREDICT:
@@ -239,6 +240,21 @@ class InputPipeline:
         if WRAP_INPUT_FN_INTO_WHILE_LOOP:
             raise errors.StateError(_QUEUES)
         tf.compat.v1.logging.warn(_QUEUES)
+
+
+def _given(result: Any) -> ReplicaBatch:
+    """Returns the batch of an input_fn without a Dataset; arrays are tensors."""
+    features, labels = input_functions.parse_iterator_result(result)
+    return ReplicaBatch(
+        *tf.nest.map_structure(
+            lambda value: (
+                tf.convert_to_tensor(value)
+                if isinstance(value, np.ndarray)
+                else value
+            ),
+            (features, labels),
+        )
+    )
 
 
 def _batch_with_signals(

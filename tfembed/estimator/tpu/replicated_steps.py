@@ -526,7 +526,7 @@ def eval_step(parts: StepParts) -> tuple[EstimatorSpec, dict[str, Any]]:
     def hand_out(spec: Any) -> dict[str, Any]:
         if not isinstance(spec, TPUEstimatorSpec):
             raise errors.StateError(
-                "estimator_spec used by TPU evaluation must have type"
+                "estimator_spec used by TPU evaluation must have type "
                 f"`TPUEstimatorSpec`. Got {type(spec)}. Return one with "
                 "`eval_metrics`, or evaluate on the CPU by eval_on_tpu=False."
             )
@@ -595,8 +595,9 @@ def predict_step(parts: StepParts) -> EstimatorSpec:
     def hand_out(spec: Any) -> dict[str, Any]:
         if not isinstance(spec, TPUEstimatorSpec):
             raise errors.StateError(
-                "estimator_spec used by TPU prediction must have type"
-                f"`TPUEstimatorSpec`. Got {type(spec)}."
+                "estimator_spec used by TPU prediction must have type "
+                f"`TPUEstimatorSpec`. Got {type(spec)}. Return one with the "
+                "same `predictions`; a plain one is for exports alone."
             )
         if strict:
             _check_predictions(spec.predictions)

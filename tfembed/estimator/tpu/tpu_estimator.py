@@ -530,8 +530,7 @@ class TPUEstimator(Estimator):
         self, features: Any, labels: Any, mode: str, config: Any
     ) -> EstimatorSpec:
         if not isinstance(features, Batches):
-            params = self.params
-            _add(params, "use_tpu", False)
+            params = self._params_of_export(use_tpu=False)
             return self._on_cpu(features, labels, mode, config, params)
         context = self._ctx.in_mode(mode)
         if context.is_running_on_cpu:
@@ -680,8 +679,7 @@ class TPUEstimator(Estimator):
 
     def _spec_on_tpu(self, features: Any) -> EstimatorSpec:
         """Builds the graph that a TPU serves."""
-        params = self.params
-        _add(params, "use_tpu", True)
+        params = self._params_of_export(use_tpu=True)
         tables = None
         if HostTables.needed(self._embedding_spec, on_tpu=False):
             tables = HostTables(
@@ -748,6 +746,12 @@ class TPUEstimator(Estimator):
             _add(params, "batch_size", size)
         _add(params, "use_tpu", not context.is_running_on_cpu)
         _add(params, "context", TPUContext(context))
+        return params
+
+    def _params_of_export(self, *, use_tpu: bool) -> Any:
+        params = self.params
+        _add(params, "use_tpu", use_tpu)
+        _add(params, "context", TPUContext(self._ctx.of_export()))
         return params
 
     def _call_users_model_fn(
