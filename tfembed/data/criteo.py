@@ -209,16 +209,16 @@ class LogSource:
         for fault in faults:
             if not self._skip_bad_lines:
                 raise fault
-            place = (number, fault.line or 0)
-            if epoch == 0 and place > self._last_skipped:
+            position = (number, fault.line or 0)
+            if epoch == 0 and position > self._last_skipped:
                 self.skipped.add(fault)
-                self._last_skipped = place
+                self._last_skipped = position
 
 
-def _rows(chunk: Chunk, places: np.ndarray[Any, Any]) -> Chunk:
+def _rows(chunk: Chunk, rows: np.ndarray[Any, Any]) -> Chunk:
     return Chunk(
-        tf.gather(chunk.labels, places),
-        tf.gather(chunk.integers, places),
-        tf.gather(chunk.categories, places, axis=1),
-        chunk.positions[places],
+        tf.gather(chunk.labels, rows),
+        tf.gather(chunk.integers, rows),
+        tf.gather(chunk.categories, rows, axis=1),
+        chunk.positions[rows],
     )

@@ -48,13 +48,13 @@ def parse(
 
     Returns:
       columns: of the good lines, in their order.
-      faults: by the bad lines' places in `lines`, in their order.
+      faults: by the bad lines' positions in `lines`, in their order.
     """
     columns = _decode(lines, delimiter)
     if columns is not None:
         return columns, {}
-    bad = _bad_places(lines, 0, delimiter)
-    faults = {place: fault(lines[place], delimiter) for place in bad}
+    bad = _bad_positions(lines, 0, delimiter)
+    faults = {position: fault(lines[position], delimiter) for position in bad}
     good = [line for i, line in enumerate(lines) if i not in faults]
     columns = _decode(good, delimiter)
     assert columns is not None
@@ -105,7 +105,7 @@ def _decode(lines: Sequence[bytes], delimiter: bytes) -> Columns | None:
     return Columns(labels, integers, tf.stack(fields[1 + NUM_INTEGERS :]))
 
 
-def _bad_places(
+def _bad_positions(
     lines: Sequence[bytes], first: int, delimiter: bytes
 ) -> list[int]:
     """Halves the lines until the bad ones stand alone."""
@@ -114,7 +114,7 @@ def _bad_places(
     if len(lines) == 1:
         return [first]
     middle = len(lines) // 2
-    return _bad_places(lines[:middle], first, delimiter) + _bad_places(
+    return _bad_positions(lines[:middle], first, delimiter) + _bad_positions(
         lines[middle:], first + middle, delimiter
     )
 

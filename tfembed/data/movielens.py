@@ -41,10 +41,10 @@ class Ratings:
     def __len__(self) -> int:
         return len(self.values)
 
-    def take(self, places: np.ndarray[Any, Any]) -> Ratings:
-        """The ratings at `places`."""
+    def take(self, positions: np.ndarray[Any, Any]) -> Ratings:
+        """The ratings at `positions`."""
         return Ratings(
-            self.users[places], self.items[places], self.values[places]
+            self.users[positions], self.items[positions], self.values[positions]
         )
 
 
@@ -193,7 +193,7 @@ class _Layout(NamedTuple):
 
     Attributes:
       delimiter: between fields.
-      columns: places of the columns among the fields.
+      columns: positions of the columns among the fields.
       width: how many fields a line has.
       first: 1 where the file has a header, else 0.
     """

@@ -298,8 +298,8 @@ def _csv_rows(
     kinds: Mapping[str, Any],
     delimiter: str,
 ) -> tf.data.Dataset:
-    places = {name: place for place, name in enumerate(header)}
-    order = sorted(kinds, key=places.__getitem__)
+    indices = {name: index for index, name in enumerate(header)}
+    order = sorted(kinds, key=indices.__getitem__)
     defaults: list[tf.Tensor] = []
     for name in order:
         kind = kinds[name]
@@ -311,7 +311,7 @@ def _csv_rows(
         defaults,
         header=True,
         field_delim=delimiter,
-        select_cols=[places[name] for name in order],
+        select_cols=[indices[name] for name in order],
     )
     return rows.map(lambda *fields: dict(zip(order, fields)))
 

@@ -36,7 +36,7 @@ def dynamic_stitch(
     """Puts parts together again: TensorFlow's, as it is.
 
     Args:
-      indices: int32 tensors, the places of the entries of each of `data`.
+      indices: int32 tensors, the positions of the entries of each of `data`.
       data: the parts.
       use_fast: accepted for TFRA's sake.
       name: of the op.

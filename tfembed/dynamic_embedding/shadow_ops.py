@@ -130,8 +130,8 @@ def embedding_lookup_unique_base(
         ids = tf.convert_to_tensor(ids)
         flat = tf.reshape(ids, [-1])
         if with_unique:
-            distinct, places = tf.unique(flat)
-            rows = tf.gather(lookup_function(distinct), places)
+            distinct, positions = tf.unique(flat)
+            rows = tf.gather(lookup_function(distinct), positions)
         else:
             rows = lookup_function(flat)
         rows = tf.reshape(rows, tf.concat([tf.shape(ids), [embedding_size]], 0))

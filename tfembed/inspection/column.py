@@ -376,10 +376,10 @@ def _varints(text: bytes, n: int) -> tuple[list[int], int]:
     if sizes.max() > 10:
         return [], 0
     numbers = np.zeros(len(ends), np.uint64)
-    for place in range(int(sizes.max())):
-        has = sizes > place
-        digits = (octets[begins[has] + place] & 0x7F).astype(np.uint64)
-        numbers[has] |= digits << np.uint64(7 * place)
+    for position in range(int(sizes.max())):
+        has = sizes > position
+        digits = (octets[begins[has] + position] & 0x7F).astype(np.uint64)
+        numbers[has] |= digits << np.uint64(7 * position)
     return numbers.tolist(), int(ends[-1]) + 1
 
 

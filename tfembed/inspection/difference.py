@@ -18,7 +18,7 @@ __all__ = ["Difference", "compare"]
 # Bytes of one table that are in memory at a time. A table that is larger is
 # compared part by part, by a hash of its keys, and read once for each part.
 _PART_BYTES = 128 << 20
-# Beside its row, a key and its place: in sorted arrays, or in a dict of texts.
+# Beside its row, a key and its position: in sorted arrays, or in a dict of texts.
 _KEY_BYTES = {"string": 200}
 _NUMBER_BYTES = 24
 _MOST_PARTS = 1 << 12
@@ -122,10 +122,10 @@ def _compare_part(
         + [rows for _, rows in chunks]
     )
     del chunks
-    places = _Places(keys_before)
-    is_left = places.are_last
+    positions = _Positions(keys_before)
+    is_left = positions.are_last
     for keys, rows in _part_chunks(after, part, has_rows):
-        at = places.find(keys)
+        at = positions.find(keys)
         is_new = at < 0
         found.come += int(is_new.sum())
         _name_some(found.some_come, keys[is_new], count)
@@ -140,11 +140,11 @@ def _compare_part(
     _name_some(found.some_gone, keys_before[is_left], count)
 
 
-class _Places:
-    """Where keys are in an array; of a key that comes twice, the last place.
+class _Positions:
+    """Where keys are in an array; of a key that comes twice, the last position.
 
     Attributes:
-      are_last: for each place, whether `find` gives it for its key.
+      are_last: for each position, whether `find` gives it for its key.
     """
 
     def __init__(self, keys: Array) -> None:
@@ -162,7 +162,7 @@ class _Places:
         self.are_last[last] = True
 
     def find(self, keys: Array) -> Array:
-        """The places of some keys; -1 of those that are not there."""
+        """The positions of some keys; -1 of those that are not there."""
         if self._by_text is not None:
             found = [self._by_text.get(key, -1) for key in keys]
             return np.asarray(found, np.int64)

@@ -16,7 +16,7 @@ __all__ = ["FileBytes"]
 
 
 class FileBytes:
-    """Reads bytes at any place of a file, and never more than are there.
+    """Reads bytes at any position of a file, and never more than are there.
 
     Args:
       path: a regular file.
@@ -78,13 +78,13 @@ class FileBytes:
                 f"are not in its {self.size}."
             )
         parts = []
-        place = bisect.bisect_right(self._ends, offset)
+        position = bisect.bisect_right(self._ends, offset)
         while size > 0:
-            begin, length = self._segments[place]
-            at = offset - (self._ends[place] - length)
+            begin, length = self._segments[position]
+            at = offset - (self._ends[position] - length)
             some = min(size, length - at)
             parts.append(self._read_from_file(begin + at, some))
-            offset, size, place = offset + some, size - some, place + 1
+            offset, size, position = offset + some, size - some, position + 1
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _read_from_file(self, offset: int, size: int) -> bytes:

@@ -241,16 +241,16 @@ def _rows_over_time(saved: SavedTables, tables: Sequence[SavedTable]) -> str:
     found = [one for one in found if any(t.path in one for t in largest)]
     if len(found) < 2:
         return ""
-    axis, places = _times(found)
-    low, high = min(places), max(places)
+    axis, positions = _times(found)
+    low, high = min(positions), max(positions)
     series = []
     for table in largest:
         points = []
-        for one, place in zip(found, places, strict=True):
+        for one, position in zip(found, positions, strict=True):
             if table.path in one:  # Older files know no names.
                 rows = one[table.path].num_rows
                 says = f"{pathlib.Path(one.path).name}: {rows:,} rows"
-                points.append(((place - low) / (high - low), rows, says))
+                points.append(((position - low) / (high - low), rows, says))
         series.append(Line(table.name, tuple(sorted(points))))
     top = max(rows for line in series for _, rows, _ in line.points)
     ticks = [(0.0, axis(low)), (1.0, axis(high))]

@@ -55,8 +55,8 @@ class Histogram:
             pairs = self.counts.reshape(-1, 2).sum(1)
             self.counts = np.concatenate([pairs, np.zeros_like(pairs)])
             self.end *= 2
-        places = (numbers * (_BINS / self.end)).astype(np.int64)
-        self.counts += np.bincount(places, minlength=_BINS)
+        positions = (numbers * (_BINS / self.end)).astype(np.int64)
+        self.counts += np.bincount(positions, minlength=_BINS)
 
     def quantile(self, share: float) -> float:
         """The number that so large a share of all did not exceed, to a bin."""
@@ -68,9 +68,11 @@ class Histogram:
     def binned(self, edges: Array) -> Array:
         """Counts between edges; a bin of ours belongs where its middle lies."""
         middles = (np.arange(_BINS) + 0.5) * self.end / _BINS
-        places = np.searchsorted(edges, middles, side="right") - 1
-        places = np.clip(places, 0, len(edges) - 2)
-        return np.bincount(places, self.counts, len(edges) - 1).astype(np.int64)
+        positions = np.searchsorted(edges, middles, side="right") - 1
+        positions = np.clip(positions, 0, len(edges) - 2)
+        return np.bincount(positions, self.counts, len(edges) - 1).astype(
+            np.int64
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,8 +146,8 @@ def _powers(table: SavedTable, counters: Array, now: float) -> Array:
     numbers = counters.astype(np.float64)
     if table.counters == "seconds_since_1970":
         numbers = now - numbers
-    places = np.ceil(np.log2(np.maximum(numbers, 0) + 1)).astype(np.int64)
-    counts: Array = np.bincount(places, minlength=65)
+    positions = np.ceil(np.log2(np.maximum(numbers, 0) + 1)).astype(np.int64)
+    counts: Array = np.bincount(positions, minlength=65)
     return counts
 
 

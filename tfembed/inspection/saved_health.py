@@ -84,10 +84,10 @@ def health_of_saved(
 
 def _some_rows(table: SavedTable, sample: int) -> Chunk:
     if table.has_vocabulary:
-        places = spread_rows(table.num_rows, sample)
-        taken = {n: c.take(places) for n, c in table.columns.items()}
+        positions = spread_rows(table.num_rows, sample)
+        taken = {n: c.take(positions) for n, c in table.columns.items()}
         slots = {name: taken[f"slots/{name}"] for name in table.slot_names}
-        return Chunk(places, taken["rows"], slots, None)
+        return Chunk(positions, taken["rows"], slots, None)
     chunks: list[Chunk] = []
     for chunk in table.chunks():
         chunks.append(chunk)

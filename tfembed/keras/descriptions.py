@@ -47,7 +47,7 @@ def to_json(value: Any) -> Any:
       tfembed.errors.ArgumentError: what only the program has, such as a function
         that is not registered with Keras.
     """
-    tables = _Places()
+    tables = _Known()
     encoded = _encode(value, "feature_configs", tables)
     # A table may name an optimizer, and no table.
     written = [_table(table, tables.optimizers) for table in tables]
@@ -66,7 +66,7 @@ def from_json(encoded: Any) -> Any:
     Raises:
       tfembed.errors.ArgumentError: a class or function that is not there.
     """
-    tables = _Places()
+    tables = _Known()
     tables.optimizers = [
         described(keras.optimizers.deserialize(one))
         for one in encoded.get("optimizers", [])
@@ -76,7 +76,7 @@ def from_json(encoded: Any) -> Any:
     return _decode(encoded["value"], tables)
 
 
-class _Places(list[Any]):
+class _Known(list[Any]):
     """The tables that a structure names, and the optimizers of Keras."""
 
     def __init__(self, optimizers: list[Any] | None = None) -> None:
@@ -84,7 +84,7 @@ class _Places(list[Any]):
         self.optimizers: list[Any] = [] if optimizers is None else optimizers
 
 
-def _encode(value: Any, argument: str, tables: _Places) -> Any:
+def _encode(value: Any, argument: str, tables: _Known) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, (str, bool, numbers.Real)):
@@ -102,9 +102,9 @@ def _encode(value: Any, argument: str, tables: _Places) -> Any:
         items = [_encode(item, argument, tables) for item in value]
         return {type(value).__name__: items}
     if _class_name(value) == "TableConfig":
-        return {"table": _place(value, tables)}
+        return {"table": _index(value, tables)}
     if (optimizer := keras_optimizer_of(value)) is not None:
-        return {"keras": _place(optimizer, tables.optimizers)}
+        return {"keras": _index(optimizer, tables.optimizers)}
     if _is_description(value):
         return _description(_ours(value), tables)
     if (initializer := _as_keras_initializer(value)) is not None:
@@ -136,7 +136,7 @@ def _rate(rate: Any, argument: str) -> Any:
     return {"rate": keras.saving.serialize_keras_object(rate)}
 
 
-def _decode(encoded: Any, tables: _Places) -> Any:
+def _decode(encoded: Any, tables: _Known) -> Any:
     if not isinstance(encoded, dict):
         return encoded
     if "class_name" in encoded:
@@ -197,9 +197,7 @@ def _ours(value: Any) -> Any:
     return value
 
 
-def _description(
-    value: Any, tables: _Places, **replaced: Any
-) -> dict[str, Any]:
+def _description(value: Any, tables: _Known, **replaced: Any) -> dict[str, Any]:
     """Ours, or one of TensorFlow's with the same fields; some of them replaced."""
     name = _class_name(value)
     fields = {
@@ -217,7 +215,7 @@ def _description(
     }
 
 
-def _place(one: Any, known: list[Any]) -> int:
+def _index(one: Any, known: list[Any]) -> int:
     """Returns the index of an object, by identity; adds one that is new."""
     for i, other in enumerate(known):
         if other is one:
@@ -227,12 +225,12 @@ def _place(one: Any, known: list[Any]) -> int:
 
 
 def _table(table: Any, optimizers: list[Any]) -> dict[str, Any]:
-    places = _Places(optimizers)
+    known = _Known(optimizers)
     if table.vocabulary_size is not None:
-        return _description(table, places)
+        return _description(table, known)
     # Numbers, arrays, names and functions too, as what they mean.
     row_initializer = initializers.row_initializer(table.initializer, table.dim)
-    return _description(table, places, initializer=row_initializer)
+    return _description(table, known, initializer=row_initializer)
 
 
 def _as_keras_initializer(value: Any) -> Any:

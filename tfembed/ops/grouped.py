@@ -49,9 +49,9 @@ class FeaturePlan:
     """The properties of a feature that are known before any batch.
 
     Attributes:
-      table: its table's place in the call's list of tables.
+      table: its table's index in the call's list of tables.
       combiner: "sum", "mean" or "sqrtn".
-      max_sequence_length: 0 combines a sample's ids; L keeps L places.
+      max_sequence_length: 0 combines a sample's ids; L keeps L positions.
       validate: whether sparse input is pruned: weights <= 0 unless the combiner
         is sum, and ids < 0 of tables with a fixed vocabulary.
       name: what errors call the feature.
@@ -183,7 +183,7 @@ def grouped_update(
       learning_rates: per table a float or a scalar tensor.
       nonfinite: what to do with a row whose summed gradient has a NaN or an
         infinity: "skip", "refuse" (before anything is changed) or "allow".
-      table_names: what errors call the tables; none: their places.
+      table_names: what errors call the tables; none: their indices.
 
     Returns:
       int64 [tables]: the rows whose sums had one.
@@ -208,7 +208,7 @@ def named_in_errors(table_names: Sequence[str]) -> Iterator[list[str]]:
     """Gives the names for the op, and has eager errors call tables by them.
 
     Eager TensorFlow keeps a kernel for each value of an attribute, for ever, so
-    there the op gets none and calls a table by its place.
+    there the op gets none and calls a table by its index.
     """
     if not tf.executing_eagerly():
         yield list(table_names)

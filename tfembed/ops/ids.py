@@ -43,7 +43,7 @@ def id_dtypes(
 
     Args:
       num_tables: how many tables there are.
-      table_ids: per feature, its table's place.
+      table_ids: per feature, its table's index.
       ids: per feature.
     """
     dtypes = [tf.int64] * num_tables

@@ -335,7 +335,7 @@ def set_slots(
       owner: the rule's name.
       names: of its slots.
       initial_values: one per slot.
-      row_wise: the places of the slots that are one float a row.
+      row_wise: the indices of the slots that are one float a row.
     """
     return library.load().tfembed_table_set_slots(
         table,

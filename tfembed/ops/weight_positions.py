@@ -13,7 +13,7 @@ __all__ = ["at_positions_of", "weights_like"]
 
 
 def at_positions_of(ids: Any, weights: Any, path: str) -> Any:
-    """The weights, once it is known that they have the places of `ids`.
+    """The weights, once it is known that they have the positions of `ids`.
 
     Nearly free where they were made of the ids, by `ids.with_values`. Weights
     of another number than the ids pass, if there are some: whoever pairs them

@@ -163,7 +163,7 @@ class HashTable(ShardedTable):
         float16 or bfloat16 is rounded up or down by chance, with the right
         mean, in place of to the nearest, so that small updates are not lost.
         The chance depends on seed, key, column and how many batches a shard has
-        written alone; of what `accum` adds on the place in the batch too.
+        written alone; of what `accum` adds on its position in the batch too.
 
     Raises:
       tfembed.errors.DtypeError: dtypes that do not go together.
@@ -639,9 +639,9 @@ class HashTable(ShardedTable):
         rows = self._of_known_width(keys, rows)
         if limits := [x for x in _norm_limits(self._optimizer) if x]:
             # Alone in the step, so that both norms are the table's.
-            distinct, places = tf.unique(tf.reshape(keys, [-1]))
+            distinct, positions = tf.unique(tf.reshape(keys, [-1]))
             sums = tf.math.unsorted_segment_sum(
-                tf.reshape(rows, [-1, self.dim]), places, tf.size(distinct)
+                tf.reshape(rows, [-1, self.dim]), positions, tf.size(distinct)
             )
             rows *= shrink_factor([with_finite_rows(sums)], limits[0])
         parts = self.partition(keys)

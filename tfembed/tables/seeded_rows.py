@@ -132,10 +132,10 @@ class SeededRows:
         """The rows of `keys` [n], [n, dim], in a table of that seed, int64 []."""
         if keys.dtype == tf.string:
             keys = tf.strings.to_hash_bucket_fast(keys, _MOST_FINGERPRINTS)
-        distinct, places = tf.unique(tf.cast(keys, tf.int64))
+        distinct, positions = tf.unique(tf.cast(keys, tf.int64))
         seeds = tf.fill(tf.shape(distinct), seed)
         rows = self._rows(tf.stack([seeds, distinct], 1))
-        return tf.gather(rows, places)
+        return tf.gather(rows, positions)
 
 
 def _trace(function: Callable[..., Any], shape: list[int | None]) -> Any:

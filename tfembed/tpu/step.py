@@ -82,9 +82,9 @@ class TablesStep:
         for i, feature in enumerate(self._plan.features):
             shape = [self._batch, self._lengths[i]]
             specs += [tf.TensorSpec(shape, tf.int32), tf.TensorSpec(shape)]
-            places = shape[1:] if feature.max_sequence_length else []
+            positions = shape[1:] if feature.max_sequence_length else []
             specs.append(
-                tf.TensorSpec([self._batch, *places, self._plan.dim(i)])
+                tf.TensorSpec([self._batch, *positions, self._plan.dim(i)])
             )
         return specs
 

@@ -173,7 +173,7 @@ def embedding_lookup_unique(
     params = single_weights(params)
     with tf.name_scope("embedding_lookup_unique"):
         ids = arguments.id_tensor(ids, params)
-        distinct, places = tf.unique(tf.reshape(ids, [-1]))
+        distinct, positions = tf.unique(tf.reshape(ids, [-1]))
     found = embedding_lookup(
         params,
         distinct,
@@ -185,7 +185,7 @@ def embedding_lookup_unique(
     )
     rows, *wrapper = found if return_trainable else (found,)
     shape = tf.concat([tf.shape(ids), [params.dim]], 0)
-    rows = tf.reshape(tf.gather(rows, places), shape)
+    rows = tf.reshape(tf.gather(rows, positions), shape)
     rows.set_shape(ids.shape.concatenate([params.dim]))
     return (rows, *wrapper) if return_trainable else rows
 
@@ -232,7 +232,7 @@ class Bags:
     weights: tf.SparseTensor | tf.RaggedTensor | None
 
     @property
-    def places(self) -> tf.Tensor:
+    def bag_of_each(self) -> tf.Tensor:
         """The bag of each id, int64 [n]."""
         if isinstance(self.ids, tf.RaggedTensor):
             return tf.cast(self.ids.value_rowids(), tf.int64)
@@ -343,12 +343,14 @@ def look_up_bags(
     """
     if max_norm is None and not return_trainable and _fusible(params):
         return _fused(params, bags, combiner, name)
-    ids, places = tf.unique(bags.ids.values)
+    ids, positions = tf.unique(bags.ids.values)
     found = params.embedding_lookup(ids, name, max_norm, return_trainable)
     rows, *wrapper = found if return_trainable else (found,)
     weights = None if bags.weights is None else bags.weights.values
-    rows = tf.gather(rows, places)
-    combined = ops.combine(rows, weights, bags.places, bags.count, combiner)
+    rows = tf.gather(rows, positions)
+    combined = ops.combine(
+        rows, weights, bags.bag_of_each, bags.count, combiner
+    )
     return (combined, *wrapper) if return_trainable else combined
 
 
@@ -376,7 +378,7 @@ def _fused(params: Any, bags: Bags, combiner: str, name: str) -> tf.Tensor:
         combined = with_weight_gradient(
             combined,
             feature,
-            bags.places,
+            bags.bag_of_each,
             params,
             functools.partial(ops.combine, combiner=combiner),
         )

@@ -296,7 +296,7 @@ def make_partition(
       shard_num: the number of shards.
 
     Returns:
-      The parts, one a shard, and for each part the places of its entries in
+      The parts, one a shard, and for each part the positions of its entries in
       `data`, as `tf.dynamic_stitch` wants them.
 
     Raises:
@@ -305,7 +305,7 @@ def make_partition(
     data = tf.convert_to_tensor(data)
     if shard_num <= 1:
         return [data], [tf.range(tf.shape(data)[0])]
-    places = tf.range(tf.shape(data)[0])
+    positions = tf.range(tf.shape(data)[0])
     parts = tf.dynamic_partition(data, partition_index, shard_num)
-    indices = tf.dynamic_partition(places, partition_index, shard_num)
+    indices = tf.dynamic_partition(positions, partition_index, shard_num)
     return parts, indices

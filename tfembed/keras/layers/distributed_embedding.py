@@ -408,9 +408,9 @@ class DistributedEmbedding(keras.layers.Layer):
         lookup = dataclasses.replace(
             self.embedding.trained_lookup(), after_update=self._count_step
         )
-        part, places = self._part(inputs)
-        if len(places) < len(lookup.plan.features):
-            lookup = lookup.subset(places, part)
+        part, indices = self._part(inputs)
+        if len(indices) < len(lookup.plan.features):
+            lookup = lookup.subset(indices, part)
         activations = lookup.look_up(
             self._ids(inputs, lookup.plan),
             with_tuples(weights, part),
@@ -539,14 +539,14 @@ class DistributedEmbedding(keras.layers.Layer):
         return with_tuples(inputs, self.embedding.feature_config)
 
     def _part(self, inputs: Any) -> tuple[Any, list[int]]:
-        """The features of a call: their structure, and places among all."""
+        """The features of a call: their structure, and indices among all."""
         features = self.embedding.feature_config
         if packed_inputs.is_packed(inputs):
             inputs = features
         flat = tf.nest.flatten(features)
         numbered = tf.nest.pack_sequence_as(features, range(len(flat)))
-        places = tf.nest.flatten(_part_of(inputs, numbered))
-        return _part_of(inputs, features), places
+        indices = tf.nest.flatten(_part_of(inputs, numbered))
+        return _part_of(inputs, features), indices
 
     def _count_step(self, tables: set[str]) -> None:
         """Counts an update of some tables, for optimizers of Keras."""

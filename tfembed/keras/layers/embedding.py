@@ -191,10 +191,10 @@ class Embedding(keras.layers.Layer):
             return self._table_layer(inputs)
         if isinstance(inputs, tf.RaggedTensor):
             return inputs.with_flat_values(self.call(inputs.flat_values))
-        places = tf.where(tf.not_equal(inputs, padding_of(inputs.dtype)))
-        rows = self._table_layer(tf.gather_nd(inputs, places))
+        positions = tf.where(tf.not_equal(inputs, padding_of(inputs.dtype)))
+        rows = self._table_layer(tf.gather_nd(inputs, positions))
         shape = tf.concat([tf.shape(inputs), [self.dim]], 0)
-        found = tf.scatter_nd(places, rows, tf.cast(shape, tf.int64))
+        found = tf.scatter_nd(positions, rows, tf.cast(shape, tf.int64))
         return tf.ensure_shape(found, [*inputs.shape, self.dim])
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
