@@ -193,6 +193,32 @@ def test_the_median_source_file_stays_under_250_lines():
     assert statistics.median(lines) < 250
 
 
+def _names_of_files(path: pathlib.Path) -> set[str]:
+    """The source files that a page, a docstring or a comment names."""
+    name = r"(?:\.\./)*([\w/]+\.(?:py|cc|h|inc))"
+    return set(re.findall(rf"[`(]{name}[`):]", path.read_text()))
+
+
+def test_files_that_are_named_exist():
+    pages = [ROOT / "docs/architecture.md", ROOT / "docs/lab/design.md"]
+    folders = ("tfembed", "cc", "tests", "proof", "benchmarks", "scripts")
+    known = {file.name for file in ROOT.glob("*.py")}
+    known |= {
+        "/".join(file.parts[-n:])
+        for folder in folders
+        for file in (ROOT / folder).rglob("*")
+        if file.suffix in {".py", ".cc", ".h", ".inc"}
+        for n in range(1, len(file.relative_to(ROOT).parts) + 1)
+    }
+    lost = {
+        f"{_relative(path)}: {name}"
+        for path in pages + _python_files() + _cc_files()
+        for name in _names_of_files(path) - known
+    }
+
+    assert lost == set()
+
+
 def test_the_page_of_ops_is_made_from_their_own_docs():
     spec = importlib.util.spec_from_file_location(
         "op_tables", ROOT / "scripts" / "op_tables.py"

@@ -41,7 +41,7 @@ struct FeatureTensors {
   int64_t columns = kNoBound;  // Sparse: where a row ends.
 
   // Where the ids are strings, `ids` are string_ids, numbers that stand for
-  // them, to be filled in by whoever knows what for (string_ids.h).
+  // them, to be filled in by whoever knows what for (grouped_tables.h).
   bool are_strings = false;
   std::vector<absl::string_view> strings;
   std::vector<int64_t> string_ids;

@@ -121,7 +121,7 @@ class StringKeys {
     explicit Reader(const StringKeys& keys);
 
     // found[i] says whether string i is there; null: not asked. REQUIRES: n <=
-    // kFindKeys (table_find.h).
+    // kFindKeys (table_stripe.h).
     void Find(const absl::string_view* strings, int64_t n, int64_t* keys,
               bool* found) const;
 
