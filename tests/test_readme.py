@@ -24,7 +24,7 @@ def _blocks() -> tuple[str, str]:
 def test_the_first_program_prints_what_the_page_shows():
     program, shown = _blocks()
 
-    printed = fresh_process.output_of(program)
+    printed = fresh_process.output_of(program, new_interpreter=True)
 
     assert NUMBER.sub("#", printed).split() == NUMBER.sub("#", shown).split()
     np.testing.assert_allclose(

@@ -29,7 +29,7 @@ for pause in ("0", "-1"):
 
 @pytest.mark.slow
 def test_what_takes_long_says_how_far_it_is(tmp_path):
-    lines = fresh_process.run(PROGRAM, tmp_path).stderr
+    lines = fresh_process.run(PROGRAM, tmp_path, new_interpreter=True).stderr
     always, never = re.split(r"pause -?\d*\n", lines)[1:]
 
     for begin in (

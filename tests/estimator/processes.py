@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import time
 
 import tensorflow as tf
 
-import tfembed.estimator.tpu  # noqa: F401 - so that processes have it at once
+import fresh_process
 from tests.servers import free_ports
 
 v1 = tf.compat.v1
@@ -19,9 +18,9 @@ SECONDS = 240  # The longest that anything here may take, on a busy machine.
 
 def start(function, *arguments):
     """Starts a function in a process that has imported TensorFlow already."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    process = context.Process(target=function, args=arguments, daemon=True)
+    process = fresh_process.context().Process(
+        target=function, args=arguments, daemon=True
+    )
     process.start()
     return process
 

@@ -6,14 +6,13 @@ import json
 import logging
 import re
 import signal
-import subprocess
-import sys
 import time
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import fresh_process
 from tests.estimator import linear_model
 from tfembed import errors, estimator
 from tfembed.estimator import early_stopping, private, sessions
@@ -341,7 +340,6 @@ def test_listeners_need_something_that_saves(tmp_path):
 
 WAITING = """
 import sys, time
-sys.path[:0] = {path!r}
 import tensorflow as tf
 from tests.estimator import linear_model
 from tfembed.estimator import sessions
@@ -351,11 +349,11 @@ tf.compat.v1.logging.set_verbosity("INFO")
 
 def input_fn():
     def rows():
-        yield {{"x": [1.0, 2.0, 3.0]}}, 1.0
+        yield {"x": [1.0, 2.0, 3.0]}, 1.0
         print("waits", flush=True)
         time.sleep(1000)
 
-    spec = ({{"x": tf.TensorSpec([3])}}, tf.TensorSpec([]))
+    spec = ({"x": tf.TensorSpec([3])}, tf.TensorSpec([]))
     return tf.data.Dataset.from_generator(rows, output_signature=spec).batch(1)
 
 linear_model.make(sys.argv[1]).train(input_fn, steps=5)
@@ -364,28 +362,17 @@ linear_model.make(sys.argv[1]).train(input_fn, steps=5)
 
 @pytest.mark.slow
 def test_a_second_sigterm_ends_a_program_whose_input_does_not_come(tmp_path):
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            WAITING.format(path=sys.path),
-            str(tmp_path / "model"),
-        ],
-        stdout=subprocess.PIPE,
-        stderr=(tmp_path / "log").open("w"),
-        text=True,
-    )
+    process = fresh_process.start(WAITING, tmp_path / "model")
     try:
-        assert process.stdout.readline() == "waits\n"
+        process.wait_for_output("waits\n")
         for _ in range(2):  # A shell may send the first one twice.
             process.send_signal(signal.SIGTERM)
             time.sleep(0.1)
         time.sleep(1)
         assert process.poll() is None
-        assert "A second SIGTERM" in (tmp_path / "log").read_text()
+        assert "A second SIGTERM" in process.printed()[1]
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=60) == 128 + signal.SIGTERM
     finally:
         process.kill()
-        process.wait()
-        process.stdout.close()
+        process.communicate()

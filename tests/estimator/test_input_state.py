@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import pathlib
 import signal
-import subprocess
-import sys
 import time
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import fresh_process
 from tests.estimator import linear_model
 from tfembed import errors, estimator
 
@@ -122,7 +121,6 @@ def test_a_policy_that_there_is_not_is_refused(tmp_path):
 
 PROGRAM = """
 import sys, time
-sys.path[:0] = {path!r}
 import tensorflow as tf
 from tests.estimator import linear_model, test_input_state
 
@@ -139,8 +137,7 @@ model.train(test_input_state.shuffled, max_steps=60, hooks=[Slow()])
 
 def run_and_end(folder, end):
     """Starts a program that trains; ends it once it has saved some steps."""
-    program = PROGRAM.format(path=sys.path)
-    process = subprocess.Popen([sys.executable, "-c", program, str(folder)])
+    process = fresh_process.start(PROGRAM, folder)
     deadline = time.monotonic() + 120
     while not (folder / "model.ckpt-9.index").exists():
         assert process.poll() is None

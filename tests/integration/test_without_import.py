@@ -49,7 +49,7 @@ def test_the_error_of_each_names_tfembed(tmp_path):
     tf.saved_model.save(module, str(tmp_path / "saved"))
     tf.train.Checkpoint(users=module.table).save(str(tmp_path / "ckpt"))
 
-    result = fresh_process.run(LOADS, tmp_path)
+    result = fresh_process.run(LOADS, tmp_path, new_interpreter=True)
 
     assert result.returncode == 0, result.stderr
     of_keras, of_saved_model, of_checkpoint = result.stdout.splitlines()

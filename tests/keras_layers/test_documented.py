@@ -24,4 +24,6 @@ def test_the_programs_of_the_pages_run_without_a_warning(tmp_path):
     ]
 
     text = "\n".join(parts).replace("/tmp/", f"{tmp_path}/")
-    assert fresh_process.output_of(text).split()[-1] == "3"
+    assert (
+        fresh_process.output_of(text, new_interpreter=True).split()[-1] == "3"
+    )

@@ -83,7 +83,9 @@ FAKES = {
 def test_importing_tfembed_explains_tensorflow_before_anything_fails(
     fake, said, name
 ):
-    result = fresh_process.run(f"{FAKES[fake]}\nimport {name}")
+    result = fresh_process.run(
+        f"{FAKES[fake]}\nimport {name}", new_interpreter=True
+    )
     assert result.returncode == 1
     last = result.stderr.strip().splitlines()[-1]
     assert last.startswith("tfembed.errors.LibraryError: ")

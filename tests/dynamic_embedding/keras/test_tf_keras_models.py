@@ -257,4 +257,6 @@ _TFRA_PROGRAM = """
 
 
 def test_a_program_of_tfra_with_legacy_keras_trains():
-    assert "trained" in fresh_process.output_of(_TFRA_PROGRAM)
+    assert "trained" in fresh_process.output_of(
+        _TFRA_PROGRAM, new_interpreter=True
+    )

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import random
 import signal
-import subprocess
-import sys
 import time
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import fresh_process
 from tests.estimator.tpu import replica_model
 from tests.estimator.tpu.replica_model import X, Y
 
@@ -73,7 +72,6 @@ def test_the_input_of_several_hosts_goes_on(tmp_path, monkeypatch):
 
 PROGRAM = f"""
 import sys, time
-sys.path[:0] = {sys.path!r}
 import tensorflow as tf
 from tests.estimator.tpu import test_resume
 
@@ -88,7 +86,7 @@ model.train(test_resume.shuffled, max_steps={STEPS}, hooks=[Slow()])
 
 def run_and_end(folder, end, after):
     """Trains in a process, and ends it some seconds after a checkpoint."""
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(folder)])
+    process = fresh_process.start(PROGRAM, folder)
     deadline = time.monotonic() + 150
     latest = tf.train.latest_checkpoint(str(folder))
     while (
