@@ -119,6 +119,8 @@ class TableSaveOp : public OpKernel {
   explicit TableSaveOp(OpKernelConstruction* construction)
       : OpKernel(construction) {
     OP_REQUIRES_OK(construction, attributes_.Read(construction));
+    OP_REQUIRES_OK(construction,
+                   construction->GetAttr("with_slots", &with_slots_));
   }
 
   void Compute(OpKernelContext* context) override {
@@ -145,14 +147,14 @@ class TableSaveOp : public OpKernel {
   }
 
  private:
-  static absl::Status Write(const ShardedTable& table, Executor* executor,
-                            tensorflow::BundleWriter* writer,
-                            WriteBack* write_back) {
+  absl::Status Write(const ShardedTable& table, Executor* executor,
+                     tensorflow::BundleWriter* writer,
+                     WriteBack* write_back) const {
     std::vector<const EmbeddingTable*> shards;
     for (const TablePtr& shard : table.shards) shards.push_back(shard->table());
-    const absl::Status status =
-        WriteTable(shards, table.shards[0]->name(), table.tensor_name, executor,
-                   writer, write_back);
+    const absl::Status status = WriteTable(
+        {shards, table.shards[0]->name(), table.tensor_name, with_slots_},
+        executor, writer, write_back);
     if (status.ok()) return status;
     return absl::Status(status.code(),
                         absl::StrCat("Table '", table.shards[0]->name(),
@@ -160,6 +162,7 @@ class TableSaveOp : public OpKernel {
   }
 
   TableAttributes attributes_;
+  bool with_slots_ = true;
 };
 
 class TableRestoreOp : public OpKernel {

@@ -261,10 +261,10 @@ int64_t ChunkRows(int64_t full_width) {
   return std::max<int64_t>(1, kChunkBytes / RowBytes(full_width));
 }
 
-absl::Status WriteTable(absl::Span<const EmbeddingTable* const> tables,
-                        const std::string& table_name, const std::string& name,
-                        Executor* executor, BundleWriter* writer,
-                        WriteBack* write_back) {
+absl::Status WriteTable(const SavedTable& table, Executor* executor,
+                        BundleWriter* writer, WriteBack* write_back) {
+  const absl::Span<const EmbeddingTable* const> tables = table.shards;
+  const std::string& name = table.tensor_name;
   // The locks come first: what is read below is of their moment.
   const KeysStay keys_stay(tables);
   const auto shards = FreezeAll(tables);
@@ -272,15 +272,19 @@ absl::Status WriteTable(absl::Span<const EmbeddingTable* const> tables,
   for (const auto& shard : shards) num_rows += shard->size();
   const RowLayout& row_layout = shards[0]->layout();
   const TableLayout layout = {
-      row_layout.dim,     tables[0]->key_kind(),
-      row_layout.type,    shards[0]->seed(),
-      shards[0]->slots(), std::string(tables[0]->notes())};
+      row_layout.dim,
+      tables[0]->key_kind(),
+      row_layout.type,
+      shards[0]->seed(),
+      table.with_slots ? shards[0]->slots() : SlotLayout(),
+      std::string(tables[0]->notes())};
   TF_RETURN_IF_ERROR(WriteText(LayoutTensor(name), layout.ToText(), writer));
-  TF_RETURN_IF_ERROR(WriteText(TableNameTensor(name), table_name, writer));
+  TF_RETURN_IF_ERROR(
+      WriteText(TableNameTensor(name), table.table_name, writer));
   TF_RETURN_IF_ERROR(WriteWaiting(tables, shards, name, writer));
   if (num_rows == 0) return WriteEmpty(name, layout, writer);
   RowWriter rows(name, layout, row_layout, num_rows, writer);
-  ProgressLog progress(absl::StrCat("Saving table '", table_name, "'"),
+  ProgressLog progress(absl::StrCat("Saving table '", table.table_name, "'"),
                        num_rows);
   for (size_t s = 0; s < shards.size(); ++s) {
     const StringKeys* const strings = tables[s]->strings();

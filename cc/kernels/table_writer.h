@@ -21,15 +21,20 @@ inline constexpr int64_t kChunkBytes = 16 << 20;
 // Rows of `full_width` words that make a chunk; at least 1.
 int64_t ChunkRows(int64_t full_width);
 
-// Writes one logical table, whose shards `tables` are, as slices of the tensors
-// that table_layout.h names with `name` in front. The shards must have one
+// Writes one logical table as slices of the tensors that table_layout.h names
+// with `tensor_name` in front. The shards must have one
 // layout. All their rows are of one moment: writers of these tables wait until
 // it returns, readers do not. One thread copies rows while another writes those
 // before, with which the disk begins by `write_back`. Takes a few chunks of
-// memory. The log calls the table `table_name`, which is written too.
-absl::Status WriteTable(absl::Span<const EmbeddingTable* const> tables,
-                        const std::string& table_name, const std::string& name,
-                        Executor* executor, tensorflow::BundleWriter* writer,
+// memory.
+struct SavedTable {
+  absl::Span<const EmbeddingTable* const> shards;
+  std::string table_name;  // In the files and the log.
+  std::string tensor_name;
+  bool with_slots = true;  // Else as a table without an optimizer.
+};
+absl::Status WriteTable(const SavedTable& table, Executor* executor,
+                        tensorflow::BundleWriter* writer,
                         WriteBack* write_back);
 
 // Writes what the admission of a logical table has seen of keys without a row:

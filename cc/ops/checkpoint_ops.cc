@@ -68,6 +68,7 @@ REGISTER_OP("Tfembed>TableSave")
     .Attr("N: int >= 1")
     .Attr("tensor_names: list(string)")
     .Attr("shard_counts: list(int)")
+    .Attr("with_slots: bool = true")
     .SetIsStateful()
     .SetShapeFn(SaveShape)
     .Doc(R"doc(
@@ -75,7 +76,8 @@ Writes tables as one checkpoint bundle, `prefix`.index and .data-*. Table t,
 whose shards are the next `shard_counts[t]` of `tables`, becomes the tensors
 `tensor_names[t]`/keys [n], /values [n, dim], /slots/... [n, dim], /layout, and
 /waiting/keys [m], /waiting/seen [m] where keys wait for admission, in slices. The
-save takes a few chunks of memory; all rows are of one moment.
+save takes a few chunks of memory; all rows are of one moment. With `with_slots`
+false the checkpoint is that of tables without an optimizer.
 )doc");
 
 REGISTER_OP("Tfembed>TableRestore")

@@ -97,16 +97,27 @@ def _save_hash_tables(
     # TensorFlow traces this for a SavedModel's own restore and save, and then
     # calls it once more, which writes the export.
     exporting = private.exporting_saved_model()
+    is_export = False
     for table in tables:
-        table.note_checkpoint(export_follows=exporting)
+        is_export |= table.note_checkpoint(export_follows=exporting)
+    # Of an export that failed after its trace the next call is a checkpoint.
+    is_export &= _is_of_saved_model(file_prefix)
     saved = checkpoint_ops.save(
         [handle for table in tables for handle in table.handles],
         file_prefix,
         tensor_names=[tensor_prefix(path) for path in trackables],
         shard_counts=[len(table.shards) for table in tables],
+        with_slots=not is_export,
     )
     with tf.control_dependencies([] if saved is None else [saved]):
         return tf.identity(file_prefix)
+
+
+def _is_of_saved_model(file_prefix: tf.Tensor) -> bool:
+    """Whether files of this prefix are a SavedModel's, which only serves."""
+    if not hasattr(file_prefix, "numpy"):
+        return False
+    return "/variables/variables" in file_prefix.numpy().decode()
 
 
 def _restore(

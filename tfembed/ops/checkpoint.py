@@ -15,6 +15,7 @@ def save(
     *,
     tensor_names: Sequence[str],
     shard_counts: Sequence[int],
+    with_slots: bool = True,
 ) -> tf.Operation | None:
     """Writes tables as one bundle of files, `prefix`.index and .data-*.
 
@@ -23,6 +24,7 @@ def save(
       prefix: string scalar.
       tensor_names: per table what its tensors' names begin with.
       shard_counts: per table the number of its shards.
+      with_slots: False: as of tables without an optimizer.
 
     Raises:
       tf.errors.OpError: the files cannot be written.
@@ -32,6 +34,7 @@ def save(
         prefix,
         tensor_names=list(tensor_names),
         shard_counts=list(shard_counts),
+        with_slots=with_slots,
     )
 
 

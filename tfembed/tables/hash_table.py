@@ -778,18 +778,22 @@ class HashTable(ShardedTable):
             lambda: tf.constant(0),
         )
 
-    def note_checkpoint(self, *, export_follows: bool) -> None:
+    def note_checkpoint(self, *, export_follows: bool) -> bool:
         """Expires rows before they are saved, where the expiry says so.
 
         Args:
           export_follows: whether a SavedModel is being made, which takes the
             rows as they are, in the next call.
+
+        Returns:
+          Whether this call is that export, or the trace before.
         """
         is_export = export_follows or self._is_exporting
         self._is_exporting = export_follows
         expiry = self._expiry
         if expiry is not None and expiry.at_checkpoints and not is_export:
             self.expire(expiry.limit)
+        return is_export
 
     def check_room(self, keys: tf.Tensor) -> list[tf.Operation]:
         """Refuses keys [n] that do not fit before any table is changed.
