@@ -128,16 +128,23 @@ def _bags(ids):
     return tf.RaggedTensor.from_row_lengths(ids, tf.ones_like(ids))
 
 
+def _of_each(ids, rows):
+    """Tells tf.scan how many rows there are, which no SparseTensor does."""
+    return tf.ensure_shape(rows, ids.shape.concatenate(DIM))
+
+
 def _sparse(v, ids):
-    return de.embedding_lookup_sparse(
+    rows = de.embedding_lookup_sparse(
         v, _bags(ids).to_sparse(), None, combiner="sum", name="x"
     )
+    return _of_each(ids, rows)
 
 
 def _safe(v, ids):
-    return de.safe_embedding_lookup_sparse(
+    rows = de.safe_embedding_lookup_sparse(
         v, _bags(ids).to_sparse(), combiner="sum", name="x"
     )
+    return _of_each(ids, rows)
 
 
 def _ragged(v, ids):
