@@ -14,9 +14,9 @@ import tensorflow as tf
 from proof.paper_tpu import eager_on_paper
 from proof.v0_traces import operations
 from tfembed.estimator import tpu
-from tfembed.estimator.models import model_state
-from tfembed.estimator.models.replica_input import ReplicaInput
 from tfembed.estimator.tpu.context import DeploymentContext, TPUSystem
+from tfembed.estimator.tpu.models import model_state
+from tfembed.estimator.tpu.models.replica_input import ReplicaInput
 
 __all__ = ["MODELS", "MODES", "check_model", "trace_model"]
 

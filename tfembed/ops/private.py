@@ -47,7 +47,6 @@ ENDED_BY = {
     "acts_as_variable": "a public name of what tapes take for a variable",
     "asked_by_custom_gradient": "a hook of tf.custom_gradient for its sources",
     "asked_by_saver": "TensorFlow 1's Saver asking objects by a name of its own",
-    "asking_savers_object": "TensorFlow 1's Saver asking variables before its error",
     "asked_by_watch": "a hook of tape.watch for what it is given",
     "at_each_call": "a hook of a function that runs wherever it is called",
     "checkpoint_read_by_names": "a public error of checkpoints without objects",
@@ -334,14 +333,6 @@ def asked_by_custom_gradient() -> bool:
 def asked_by_saver() -> bool:
     """Whether tf.compat.v1.train.Saver asks the caller for what it saves."""
     return bool(sys._getframe(2).f_locals.get("tf1_saver", False))
-
-
-def asking_savers_object() -> Any:
-    """The object that a Saver cannot save, and whose class's text it asks for."""
-    frame = sys._getframe(2)
-    if frame.f_code.co_name != "saveable_objects_for_op":
-        return None
-    return frame.f_locals.get("op")
 
 
 def checkpoint_read_by_names() -> str:

@@ -156,20 +156,7 @@ def buffer(
     return variable
 
 
-class _WrapperType(type(tf.Variable)):  # type: ignore[misc] # VariableMetaclass
-    """The type of wrappers' classes, which a Saver of eager mode asks for its text.
-
-    Given {name: wrapper}, it asks the wrapper for nothing before its own error.
-    """
-
-    def __format__(cls, spec: str) -> str:
-        wrapper = private.asking_savers_object()
-        if wrapper is not None:
-            raise wrapper._not_in_savers()
-        return super().__format__(spec)
-
-
-class TrainableWrapper(GradientSource, tf.Variable, metaclass=_WrapperType):
+class TrainableWrapper(GradientSource, tf.Variable):
     """Lookups of one name, to differentiate by: see `return_trainable`.
 
     `tape.gradient(loss, wrapper)` gives the IndexedSlices of the lookups that
@@ -483,17 +470,14 @@ class TrainableWrapper(GradientSource, tf.Variable, metaclass=_WrapperType):
     def _save_slice_info(self) -> Any:
         """Refuses Savers that are given the wrapper, which ask for it."""
         if not self._in_graph_mode:
-            raise self._not_in_savers()
+            raise not_in_savers(
+                f"'{self.name}', which stands for rows of the table "
+                f"'{self.params.name}'"
+            )
         raise errors.UnsupportedError(
             f"'{self.name}' stands for rows of the table '{self.params.name}'; "
             "they are saved with the table. Give a Saver the Variable itself, or "
             "no `var_list`."
-        )
-
-    def _not_in_savers(self) -> errors.UnsupportedError:
-        return not_in_savers(
-            f"'{self.name}', which stands for rows of the table "
-            f"'{self.params.name}'"
         )
 
     def _not_alone(self, optimizers: str) -> str:

@@ -23,7 +23,6 @@ from tfembed.estimator.estimator import (
     with_keys,
 )
 from tfembed.estimator.keras_layers import call_with_keras_layers
-from tfembed.estimator.models.model_runs import ModelParts, ModelRuns
 from tfembed.estimator.replicas import order_reads_before_writes
 from tfembed.estimator.replicas import private as replicas_private
 from tfembed.estimator.spec import EstimatorSpec, ModeKeys
@@ -41,6 +40,7 @@ from tfembed.estimator.tpu.input_pipeline import (
     InputPipeline,
     ReplicaBatch,
 )
+from tfembed.estimator.tpu.models.model_runs import ModelParts, ModelRuns
 from tfembed.estimator.tpu.spec import (
     TPUEstimatorSpec,
     with_host_features,

@@ -10,9 +10,9 @@ import tensorflow as tf
 import tfembed
 from tfembed import errors
 from tfembed.estimator.embeddings.config_spec import EmbeddingConfigSpec
-from tfembed.estimator.models import model_tables
-from tfembed.estimator.models.trained_model import model_of
 from tfembed.estimator.tpu import padding
+from tfembed.estimator.tpu.models import model_tables
+from tfembed.estimator.tpu.models.trained_model import model_of
 
 
 class ServedModel:

@@ -10,14 +10,14 @@ import tensorflow as tf
 from tfembed import errors
 from tfembed.estimator.embeddings.config_spec import EmbeddingConfigSpec
 from tfembed.estimator.keras_layers import seeded
-from tfembed.estimator.models.model_tables import ModelTables
-from tfembed.estimator.models.replica_input import ReplicaInput
-from tfembed.estimator.models.trained_model import model_of
 from tfembed.estimator.spec import ModeKeys
 from tfembed.estimator.tpu import padding
 from tfembed.estimator.tpu.config import InputPipelineConfig, RunConfig
 from tfembed.estimator.tpu.context import ModeContext
 from tfembed.estimator.tpu.input_pipeline import ReplicaBatch
+from tfembed.estimator.tpu.models.model_tables import ModelTables
+from tfembed.estimator.tpu.models.replica_input import ReplicaInput
+from tfembed.estimator.tpu.models.trained_model import model_of
 
 
 class ModelState:

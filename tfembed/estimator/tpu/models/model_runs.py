@@ -14,9 +14,6 @@ import tensorflow as tf
 from tfembed import errors
 from tfembed.estimator import exports, sessions, summaries
 from tfembed.estimator.embeddings.config_spec import EmbeddingConfigSpec
-from tfembed.estimator.models.model_state import ModelState
-from tfembed.estimator.models.replica_input import ReplicaInput
-from tfembed.estimator.models.served_model import ServedModel
 from tfembed.estimator.spec import ModeKeys
 from tfembed.estimator.tpu import iterations
 from tfembed.estimator.tpu.context import (
@@ -24,6 +21,9 @@ from tfembed.estimator.tpu.context import (
     ModeContext,
     TPUContext,
 )
+from tfembed.estimator.tpu.models.model_state import ModelState
+from tfembed.estimator.tpu.models.replica_input import ReplicaInput
+from tfembed.estimator.tpu.models.served_model import ServedModel
 
 # Calls an input_fn for a mode's context, with the user's params.
 InputCall = Callable[[Callable[..., Any], ModeContext, TPUContext], Any]
