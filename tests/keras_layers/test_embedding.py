@@ -199,6 +199,27 @@ def test_layers_that_share_a_table_share_it_in_a_loaded_model(tmp_path):
     assert losses(loaded, loaded.optimizer) == losses(model, model.optimizer)
 
 
+def test_a_layer_of_three_models_inside_of_one_is_loaded(tmp_path):
+    words, names = Embedding(WIDTH), ("a", "b", "c")
+
+    def inner(name):
+        ids = keras.Input((), dtype="string")
+        return keras.Model(ids, words(ids), name=name)
+
+    inputs = [keras.Input((), dtype="string") for _ in names]
+    rows = [inner(name)(one) for name, one in zip(names, inputs, strict=True)]
+    model = keras.Model(inputs, keras.layers.Concatenate()(rows))
+    words.table.upsert(tf.constant(["x", "y", "z"]), np.eye(3, WIDTH))
+    model.save(tmp_path / "model.keras")
+
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+
+    ids = [tf.constant([word]) for word in "xyz"]
+    np.testing.assert_array_equal(loaded(ids), model(ids))
+    tables = {id(loaded.get_layer(name).layers[1].table) for name in names}
+    assert len(tables) == 1
+
+
 def test_a_clone_of_layers_that_shared_a_table_says_that_it_does_not():
     users = Embedding(WIDTH, name="users")
     model = two_towers(users, Embedding(table=users, name="others"))

@@ -21,6 +21,7 @@ __all__ = [
     "called_layers",
     "callbacks_running",
     "disable_jit",
+    "forget_shared_object",
     "in_symbolic_scope",
     "innermost_layer",
     "loss_scaler_stepping",
@@ -39,6 +40,7 @@ ENDED_BY = {
     "called_layers": "a public way to ask which layer is being called",
     "callbacks_running": "a public way to ask for the callbacks of a fit",
     "disable_jit": "a public way to ask whether `compile` chose jit_compile",
+    "forget_shared_object": "a Keras that loads a layer of three models inside one",
     "in_symbolic_scope": "a public way to ask whether shapes alone are computed",
     "innermost_layer": "a public way to ask which layer is being called",
     "loss_scaler_stepping": "a public way to ask which optimizer takes a step",
@@ -121,6 +123,16 @@ def shared_objects() -> Any:
     None where Keras makes layers one by one, as `clone_model` does.
     """
     return global_state.get_global_attribute("shared_objects/id_to_obj_map")
+
+
+def forget_shared_object(layer: Any) -> None:
+    """Has Keras make a layer anew for each model inside of one that it loads.
+
+    Keras puts the layer of the second into the third, and mixes up their calls.
+    """
+    loaded = shared_objects() or {}
+    for key in [key for key, one in loaded.items() if one is layer]:
+        del loaded[key]
 
 
 def callbacks_running() -> list[Any]:

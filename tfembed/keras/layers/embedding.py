@@ -25,6 +25,7 @@ from tfembed.dynamic_embedding.keras import layer_config
 from tfembed.dynamic_embedding.keras import layers as table_layers
 from tfembed.dynamic_embedding.keras.float_ids import as_ids
 from tfembed.dynamic_embedding.keras.private import (
+    forget_shared_object,
     in_symbolic_scope,
     shared_objects,
 )
@@ -179,6 +180,8 @@ class Embedding(keras.layers.Layer):
             self._guess()
         elif isinstance(inputs, keras.KerasTensor) or self.table is None:
             self._make(self._key_dtype(inputs))
+        if isinstance(inputs, keras.KerasTensor):
+            forget_shared_object(self)
         return super().__call__(inputs, *args, **kwargs)
 
     def build(self, input_shape: Any) -> None:
