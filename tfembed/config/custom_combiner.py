@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed import checks, errors
+from tfembed import errors
 from tfembed.optimizers.private import slots_of
 
 __all__ = ["CustomCombiner", "as_combiner", "is_custom"]
@@ -52,9 +52,16 @@ class CustomCombiner:
                 "`combiner_computation` must be a function; got "
                 f"{self.combiner_computation!r}."
             )
-        for name, least in (("max_valency", 1), ("num_weights", 0)):
-            size = checks.integer(getattr(self, name), name, least=least)
-            object.__setattr__(self, name, size)
+        if type(self.max_valency) is not int or self.max_valency < 1:
+            raise errors.ArgumentError(
+                "`max_valency` must be an int and must be >= 1; got "
+                f"{self.max_valency!r}."
+            )
+        if type(self.num_weights) is not int or self.num_weights < 0:
+            raise errors.ArgumentError(
+                "`num_weights` must be an int and must be >= 0; got "
+                f"{self.num_weights!r}."
+            )
         if self.num_weights > 0 and self.initializer is None:
             raise errors.ArgumentError(
                 "When `num_weights` is greater than 0, `initializer` must be "

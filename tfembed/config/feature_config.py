@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed import checks, errors
+from tfembed import errors
 from tfembed.config.table_config import TableConfig
 
 __all__ = ["FeatureConfig"]
@@ -47,10 +47,12 @@ class FeatureConfig:
                 "Expected `tfembed.TableConfig` or "
                 "`tf.tpu.experimental.embedding.TableConfig`."
             )
-        length = checks.integer(
-            self.max_sequence_length, "max_sequence_length", least=0
-        )
-        object.__setattr__(self, "max_sequence_length", length)
+        length = self.max_sequence_length
+        if type(length) is not int or length < 0:
+            raise errors.ArgumentError(
+                "Argument `max_sequence_length` must be an int and must be >= "
+                f"0. Received: {length!r}"
+            )
         object.__setattr__(
             self, "output_shape", tf.TensorShape(self.output_shape)
         )

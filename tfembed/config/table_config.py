@@ -46,9 +46,8 @@ class TableConfig:
 
     Attributes:
       vocabulary_size: the number of rows of a static table, for ids in
-        [0, vocabulary_size); like each size a whole number of any type (1e6).
-        Or None, for a table that takes any int64 id and makes a row when it
-        first trains one.
+        [0, vocabulary_size); or None, for a table that takes any int64 id and
+        makes a row when it first trains one.
       dim: the width of a row.
       initializer: the name of one of Keras', as "uniform". Or of a static
         table: called as initializer(shape, dtype=...), once; of a table without
@@ -111,18 +110,18 @@ class TableConfig:
     stochastic_rounding: bool = dataclasses.field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        owner = f"table {self.name!r}" if self.name else "a table"
-        dim = checks.integer(self.dim, "dim", least=1, owner=owner)
-        object.__setattr__(self, "dim", dim)
-        if self.vocabulary_size is not None:
-            size = checks.whole(self.vocabulary_size)
-            if size is None or size < 1:
-                raise errors.ArgumentError(
-                    "`vocabulary_size` must be an integer of at least 1, or None "
-                    "for a table without a fixed vocabulary; got "
-                    f"{self.vocabulary_size!r} for {owner}."
-                )
-            object.__setattr__(self, "vocabulary_size", size)
+        size = self.vocabulary_size
+        if size is not None and not _is_positive_int(size):
+            raise errors.ArgumentError(
+                "Argument `vocabulary_size` must be an int and must be >= 1, or "
+                "None for a table without a fixed vocabulary. Received: "
+                f"{size!r}"
+            )
+        if not _is_positive_int(self.dim):
+            raise errors.ArgumentError(
+                "Argument `dim` (embedding dimension) must be an int and must "
+                f"be >= 1. Received: {self.dim!r}"
+            )
         for name in ("dtype", "key_dtype"):
             dtype = as_dtype(getattr(self, name), name)
             object.__setattr__(self, name, dtype)
@@ -307,3 +306,7 @@ def check_table_options(table: Any) -> None:
                 f"Table {table.name!r} asks for {option}, which is not in this "
                 "release; leave it out."
             )
+
+
+def _is_positive_int(value: object) -> bool:
+    return type(value) is int and value >= 1

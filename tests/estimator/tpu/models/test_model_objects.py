@@ -6,10 +6,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tests.estimator.tpu.models import linear_objects
 
 from tests.estimator.embeddings import test_in_estimators as tables
 from tests.estimator.tpu import replica_model
+from tests.estimator.tpu.models import linear_objects
 from tests.estimator.tpu.replica_model import X, Y
 from tfembed import errors
 from tfembed import estimator as tf_estimator
