@@ -288,7 +288,8 @@ def _dense_shape(shape: tf.TensorShape, path: str) -> tf.TensorShape:
         raise errors.ArgumentError(
             "Rank 2 or above dense tensor should have last dimension as 1 as "
             "the last dimension will always be reduced. Instead got dense "
-            f"tensor as shape {shape} for input {path}"
+            f"tensor as shape {shape} for input {path}. Several ids per sample "
+            "are a ragged or a sparse tensor: tf.RaggedTensor.from_tensor(ids)."
         )
     return shape
 
