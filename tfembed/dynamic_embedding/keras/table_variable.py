@@ -49,6 +49,11 @@ class SourceWeight(keras.Variable, TableSource):
         return f"{self.shown_name}/rows"
 
     @property
+    def path(self) -> str:
+        """The weight's path; to TensorBoard its name, as a newer Keras asks for it."""
+        return self.name if showing_weights() else str(super().path)
+
+    @property
     def value(self) -> Any:
         """The weight's variable; to TensorBoard some rows of the tables."""
         return self.shown_rows() if showing_weights() else super().value
