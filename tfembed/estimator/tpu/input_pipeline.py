@@ -41,6 +41,15 @@ class ReplicaBatch:
     mask: Any = None
     stopping: Any = None
 
+    def fields(self) -> dict[str, Any]:
+        """Returns the features, and labels and mask where there are some."""
+        fields = {"features": self.features}
+        if self.labels is not None:
+            fields["labels"] = self.labels
+        if self.mask is not None:
+            fields["mask"] = self.mask
+        return fields
+
 
 @dataclasses.dataclass(frozen=True)
 class Batches:

@@ -115,7 +115,7 @@ class _Step:
             ]
         self._check_inputs(batches[0])
         self.spec: Any = None
-        fields = [_fields(batch) for batch in batches]
+        fields = [batch.fields() for batch in batches]
 
         def step(*flat: Any) -> dict[str, Any]:
             given = tf.nest.pack_sequence_as(
@@ -292,15 +292,6 @@ class _Step:
             )
         with refusing_v1_summaries(name):
             return call(tensors, **more)
-
-
-def _fields(batch: ReplicaBatch) -> dict[str, Any]:
-    fields = {"features": batch.features}
-    if batch.labels is not None:
-        fields["labels"] = batch.labels
-    if batch.mask is not None:
-        fields["mask"] = batch.mask
-    return fields
 
 
 def _named(structure: Any, name: str = "") -> Iterator[tuple[str, Any]]:

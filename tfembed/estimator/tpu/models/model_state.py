@@ -197,7 +197,7 @@ class ModelState:
 
     def _fields(self, iterators: Sequence[Any]) -> list[dict[str, Any]]:
         """Takes a batch for each replica."""
-        return [_fields(batch) for batch in self._inputs.take(iterators)]
+        return [batch.fields() for batch in self._inputs.take(iterators)]
 
     def _train_once(self, batches: list[dict[str, Any]]) -> None:
         values = self._distributed(
@@ -252,7 +252,7 @@ class ModelState:
         self, batches: Sequence[ReplicaBatch], *, training: bool
     ) -> Any:
         """Returns the replicas' values; ids of tables are on their way."""
-        fields = [_fields(batch) for batch in batches]
+        fields = [batch.fields() for batch in batches]
         if self._tables is not None:
             fields = [self._tables.apart(each) for each in fields]
         values = self._strategy.experimental_distribute_values_from_function(
@@ -328,15 +328,6 @@ class ModelState:
         if "mask" in values:
             return values["mask"]
         return tf.zeros([padding.count_rows(values)], tf.int32)
-
-
-def _fields(batch: ReplicaBatch) -> dict[str, Any]:
-    fields = {"features": batch.features}
-    if batch.labels is not None:
-        fields["labels"] = batch.labels
-    if batch.mask is not None:
-        fields["mask"] = batch.mask
-    return fields
 
 
 def _strategy_for(context: ModeContext) -> Any:
