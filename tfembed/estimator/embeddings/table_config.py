@@ -16,10 +16,10 @@ from tfembed.initializers import by_name, row_initializer
 from tfembed.policies import AdmissionPolicy, EvictionPolicy, Expiry
 from tfembed.policies.count_admission import as_admission
 
-__all__ = ["FeatureConfig", "TableConfig"]
+__all__ = ["WITHOUT_VOCABULARY", "FeatureConfig", "TableConfig"]
 
 # The arguments of TableConfig for tables that grow with their ids.
-_WITHOUT_VOCABULARY = (
+WITHOUT_VOCABULARY = (
     "dtype",
     "seed",
     "admission",
@@ -144,7 +144,7 @@ class TableConfig:
             return
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if field.name in _WITHOUT_VOCABULARY and value != field.default:
+            if field.name in WITHOUT_VOCABULARY and value != field.default:
                 raise errors.ArgumentError(
                     f"`{field.name}` is for tables without a vocabulary; got "
                     f"{value!r} beside vocabulary_size={self.vocabulary_size}. "

@@ -11,7 +11,10 @@ import tensorflow as tf
 import tfembed
 from tfembed import errors
 from tfembed.estimator.embeddings.config_spec import EmbeddingConfigSpec
-from tfembed.estimator.embeddings.table_config import TableConfig
+from tfembed.estimator.embeddings.table_config import (
+    WITHOUT_VOCABULARY,
+    TableConfig,
+)
 
 
 class ModelTables:
@@ -157,19 +160,7 @@ def _table(
         optimizer = rule
     more = {}
     if config.vocabulary_size is None:
-        more = {
-            field: getattr(config, field)
-            for field in (
-                "dtype",
-                "seed",
-                "admission",
-                "eviction",
-                "expiry",
-                "max_size",
-                "key_dtype",
-                "stochastic_rounding",
-            )
-        }
+        more = {field: getattr(config, field) for field in WITHOUT_VOCABULARY}
     return tfembed.TableConfig(
         config.vocabulary_size,
         config.dimension,
