@@ -42,7 +42,7 @@ struct TableLayout {
 
 // The names of a table's tensors in a checkpoint, `name` being its prefix.
 std::string LayoutTensor(absl::string_view name);
-// What programs call the table; no restore reads it.
+// The table's name in programs is in this one; no restore reads it.
 std::string TableNameTensor(absl::string_view name);
 std::string KeysTensor(absl::string_view name);
 std::string ValuesTensor(absl::string_view name);

@@ -114,7 +114,7 @@ def _save_hash_tables(
 
 
 def _is_of_saved_model(file_prefix: tf.Tensor) -> bool:
-    """Whether files of this prefix are a SavedModel's, which only serves."""
+    """Returns True if the prefix is of a SavedModel's files, which only serve."""
     if not hasattr(file_prefix, "numpy"):
         return False
     return "/variables/variables" in file_prefix.numpy().decode()

@@ -209,7 +209,7 @@ def _is_keras_write(op: tf.Operation) -> bool:
 
 
 def _is_merged_write(op: tf.Operation) -> bool:
-    """Whether replicas of a strategy assigned here together, for a layer.
+    """Returns True if replicas of a strategy assigned together, for a layer.
 
     So do layers whose weights have an `aggregation`; the op is made outside of
     the replicas' threads, where no frame is Keras'.
@@ -266,7 +266,7 @@ def _no_copies() -> UnsupportedError:
 
 
 def _is_of_replica(write: tf.Operation, context: Any) -> bool:
-    """Whether an op writes what lies on the device of a replica."""
+    """Returns True if an op writes what lies on the device of a replica."""
     variable = variable_behind(write.inputs[0])
     devices = map(tf.DeviceSpec.from_string, tf.nest.flatten(context.devices))
     return (

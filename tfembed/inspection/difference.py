@@ -141,7 +141,7 @@ def _compare_part(
 
 
 class _Positions:
-    """Where keys are in an array; of a key that comes twice, the last position.
+    """Finds keys in an array; of a key that comes twice, its last position.
 
     Attributes:
       are_last: for each position, whether `find` gives it for its key.

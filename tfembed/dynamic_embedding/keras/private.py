@@ -164,7 +164,7 @@ def disable_jit(model: Any) -> None:
 
 
 def showing_weights() -> bool:
-    """Whether Keras' TensorBoard callback writes histograms and images."""
+    """Returns True while Keras' TensorBoard callback writes histograms, images."""
     shows = keras.callbacks.TensorBoard._log_weights.__code__
     return any(frame.f_code is shows for frame in running_frames())
 

@@ -41,7 +41,7 @@ def some_rows(table: Any) -> tf.Tensor:
 
 
 def _shares(table: HashTable) -> list[int]:
-    """How many rows of each shard to show, in proportion to what it has."""
+    """Returns the rows to show of each shard, in proportion to what it has."""
     sizes = [int(table.size(shard)) for shard in range(len(table.shards))]
     if sum(sizes) <= _MOST_ROWS:
         return [table_ops.ALL_ROWS] * len(sizes)

@@ -61,11 +61,11 @@ class SourceWeight(keras.Variable, TableSource):
     @property
     def shown_name(self) -> str:
         """The tables' name in TensorBoard."""
-        raise NotImplementedError
+        raise NotImplementedError  # Each kind of weight has its own.
 
     def shown_rows(self) -> tf.Tensor:
         """Some rows, or the numbers of some, for TensorBoard."""
-        raise NotImplementedError
+        raise NotImplementedError  # Each kind of weight has its own.
 
     def __array__(self, *arguments: Any, **options: Any) -> Any:
         """Keras' array. A warning tells a legacy ".h5" file, which asks for it."""

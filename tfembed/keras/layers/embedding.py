@@ -299,7 +299,7 @@ class Embedding(keras.layers.Layer):
         )
 
     def _is_stand_in(self, inputs: Any) -> bool:
-        """Whether Keras builds a model that it loads, by floats for all inputs."""
+        """Returns True if Keras builds a model that it loads, by floats for ids."""
         return bool(
             not isinstance(inputs, keras.KerasTensor)
             and inputs.dtype.is_floating
