@@ -8,6 +8,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 
 def medians(
@@ -52,6 +53,19 @@ def steadied(times: Mapping[str, Sequence[float]]) -> dict[str, float]:
         )
         for name, t in times.items()
     }
+
+
+def seconds_of(run: Callable[[], Any], *, tells: bool) -> float:
+    """Seconds that a run takes.
+
+    Args:
+      run: what it returns counts only if it `tells`.
+      tells: whether it returns its seconds, as the limit's programs do, which
+        measure parts of their work apart.
+    """
+    start = time.perf_counter()
+    told = run()
+    return told if tells else time.perf_counter() - start
 
 
 def resident_bytes() -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import resource
 import statistics
-import time
 from typing import Any
 
 from benchmarks import measure
@@ -45,6 +44,7 @@ class Session:
         module = importlib.import_module(f"benchmarks.lookup.{name}")
         self._kind = getattr(module, kind)
         self._threads = threads
+        self._tells = contender == "limit"
         self._tables: Any = None
         self._runs: dict[str, tuple[int, Any]] = {}
 
@@ -83,10 +83,7 @@ class Session:
     def run(self, name: str) -> float:
         """Seconds a step of the run `name`, over a round."""
         count, run = self._runs[name]
-        start = time.perf_counter()
-        told = run()
-        taken = time.perf_counter() - start if told is None else told
-        return taken / count
+        return measure.seconds_of(run, tells=self._tells) / count
 
     def faults(self, name: str, rounds: int) -> float:
         """Page faults a step of the run `name`, which has run before.

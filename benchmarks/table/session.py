@@ -34,7 +34,7 @@ class Session:
         self._threads = threads
         self._table: Any = None
         self._keys = np.zeros(0, np.int64)
-        self._runs: dict[str, tuple[int, Callable[[], float | None]]] = {}
+        self._runs: dict[str, tuple[int, Callable[[], Any]]] = {}
 
     def fill(
         self,
@@ -148,9 +148,7 @@ class Session:
         count, run = self._runs[name]
         rounds, taken = 0, 0.0
         while taken < _LEAST_SECONDS:
-            start = time.perf_counter()
-            told = run()
-            taken += time.perf_counter() - start if told is None else told
+            taken += measure.seconds_of(run, tells=self._kind == "limit")
             rounds += 1
         return taken / (rounds * count)
 

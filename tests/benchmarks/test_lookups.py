@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
 
-from benchmarks.lookup import contender, inputs, workload
+from benchmarks import measure
+from benchmarks.lookup import contender, inputs, session, workload
 from benchmarks.lookup.stock import Frozen, Safe, Stock
 from benchmarks.lookup.tfembed_tables import Hash, Ops, Static
 
@@ -61,6 +63,17 @@ def test_all_contenders_train_alike(kind, batches):
     np.testing.assert_array_equal(
         look_up.values(), np.full_like(rows, contender.VALUE)
     )
+
+
+@pytest.mark.parametrize("form", ["loop", "call", "eager"])
+def test_seconds_are_those_of_the_clock(form, tmp_path, monkeypatch):
+    monkeypatch.setattr(measure, "set_threads", lambda threads: None)
+    made = session.Session("tfembed", 2)
+    made.open(**dataclasses.asdict(TABLES))
+    assert made.prepare("it", form, str(tmp_path), ids=4, batch=8, count=2)
+    clock = itertools.count(step=3)
+    monkeypatch.setattr(measure.time, "perf_counter", clock.__next__)
+    assert made.run("it") == 3 / 2
 
 
 @pytest.mark.parametrize("kind", [Safe, Frozen])
