@@ -7,19 +7,20 @@ nothing is placed on a device before a session runs, so a description is enough.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from unittest import mock
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf.tpu import topology_pb2
 from tensorflow.python.client import session
-from tensorflow.python.tpu import tpu_system_metadata
+from tensorflow.python.tpu import topology, tpu_system_metadata
 from tensorflow.python.tpu.ops import tpu_ops
 
 __all__ = [
     "PaperTPUResolver",
     "eager_on_paper",
+    "paper_metadata",
     "paper_strategy",
     "traced_on_paper",
 ]
@@ -172,3 +173,56 @@ def eager_on_paper(replicas: int) -> tf.distribute.TPUStrategy:
     # There is one device to pack variables of.
     strategy._enable_packed_variable_in_eager_mode = False
     return strategy
+
+
+def paper_metadata(
+    hosts: int, cores_per_host: int = 8, *, embedding_engine: int = 0
+) -> Callable[..., tpu_system_metadata.TPUSystemMetadata]:
+    """Stands in for the question that TPUEstimator asks a TPU's master.
+
+    Args:
+      hosts: how many.
+      cores_per_host: a multiple of 4.
+      embedding_engine: 0: it has none; 1 or 2: its version.
+    """
+    rows = cores_per_host // 4
+    found = topology_pb2.TopologyProto(
+        mesh_shape=[2, rows * hosts, 1, 2],
+        num_tasks=hosts,
+        num_tpu_devices_per_task=cores_per_host,
+        device_coordinates=[
+            place
+            for host in range(hosts)
+            for x in range(2)
+            for y in range(rows)
+            for core in range(2)
+            for place in (x, rows * host + y, 0, core)
+        ],
+        tpu_hardware_feature=topology_pb2.TPUHardwareFeature(
+            embedding_feature=embedding_engine
+        ),
+    )
+
+    def device(host: int, kind: str, index: int) -> object:
+        name = f"/job:tpu_worker/task:{host}/device:{kind}:{index}"
+        return session._DeviceAttributes(name, kind, 0, 0)
+
+    def query(
+        master_address: str,
+        cluster_def: object = None,
+        query_topology: bool = False,
+    ) -> tpu_system_metadata.TPUSystemMetadata:
+        del master_address, cluster_def, query_topology
+        return tpu_system_metadata.TPUSystemMetadata(
+            num_cores=hosts * cores_per_host,
+            num_hosts=hosts,
+            num_of_cores_per_host=cores_per_host,
+            topology=topology.Topology(serialized=found.SerializeToString()),
+            devices=[
+                device(host, "TPU", core)
+                for host in range(hosts)
+                for core in range(cores_per_host)
+            ],
+        )
+
+    return query

@@ -18,6 +18,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf.tpu import tpu_embedding_configuration_pb2
 
 import tfembed
+from proof import engine_traces
 from proof.model_traces import MODELS, MODES, check_model, trace_model
 from proof.paper_tpu import traced_on_paper
 from proof.programs import programs
@@ -191,6 +192,12 @@ def main() -> None:
             for training in (True, False):
                 results.append(_result(engine, hosts, training))
     results += [_model_result(name, mode) for name in MODELS for mode in MODES]
+    results += [
+        _engine_result(hosts, mode)
+        for hosts in HOSTS
+        for mode in engine_traces.MODES
+        if hosts == 1 or mode != "infer"  # A TPU of one host predicts.
+    ]
     write(results, arguments.folder / "traces.json")
 
 
@@ -216,6 +223,16 @@ def _model_result(name: str, mode: str) -> Result:
         f"estimator's {name}, {mode}",
         1,
         lambda: check_model(name, mode, trace_model(name, CORES, mode)),
+    )
+
+
+def _engine_result(hosts: int, mode: str) -> Result:
+    return _result_of(
+        f"estimator's tables in the engine, {mode}",
+        hosts,
+        lambda: engine_traces.check_engine(
+            engine_traces.trace_engine(hosts, mode)
+        ),
     )
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed.errors import ArgumentError
+from tfembed.errors import ArgumentError, UnsupportedError
+from tfembed.estimator.embeddings.tpu_tables import EngineHook
 from tfembed.estimator.estimator import Estimator, checked_hooks
 
 
@@ -26,6 +27,7 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
       ValueError: `every_n_iter` is not positive, several processes train, or
         the model has a saver or an init_fn of its own, or tables that are no
         variables.
+      tfembed.errors.UnsupportedError: tables lie in a TPU's embedding engine.
     """
 
     def __init__(
@@ -71,7 +73,14 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
             self._evaluation = self._estimator._evaluate_build_graph(
                 self._input_fn, list(self._hooks), checkpoint_path=None
             )
-            scaffold = self._evaluation[0]
+            scaffold, *_, hooks = self._evaluation
+            if any(isinstance(hook, EngineHook) for hook in hooks):
+                raise UnsupportedError(
+                    "InMemoryEvaluator cannot evaluate beside a training "
+                    "whose tables lie in a TPU's embedding engine: the engine "
+                    "would be set up anew in between. Evaluate checkpoints by "
+                    "train_and_evaluate."
+                )
             if scaffold.saver is not None:
                 raise ArgumentError(
                     "InMemoryEvaluator does not support custom saver. "

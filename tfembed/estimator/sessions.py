@@ -18,6 +18,7 @@ from google.protobuf import text_format
 from tfembed.dynamic_embedding.tensorflow1.graph_saver import TableSaveable
 from tfembed.errors import ArgumentError, StateError
 from tfembed.estimator import private
+from tfembed.estimator.embeddings.tpu_tables import EngineHook
 from tfembed.estimator.input_state import CheckpointInputPipelineHook
 from tfembed.estimator.run_config import RunConfig, TaskType
 from tfembed.estimator.slot_names import SlotNamesSaver, renamed_slots
@@ -155,13 +156,11 @@ def training_session(
         chief_hooks = _saver_hooks(
             config, spec, [*worker_hooks, *spec.training_chief_hooks]
         )
-        _tell(
-            saving_listeners,
-            [*chief_hooks, *worker_hooks, *spec.training_chief_hooks],
-        )
-        _save_input_state(
-            [*chief_hooks, *worker_hooks, *spec.training_chief_hooks]
-        )
+        all_hooks = [*chief_hooks, *worker_hooks, *spec.training_chief_hooks]
+        # First: users' listeners see the rows that are saved.
+        _listen(EngineHook, all_hooks)
+        _tell(saving_listeners, all_hooks)
+        _listen(CheckpointInputPipelineHook, all_hooks)
         summary_steps, log_steps = (
             config.save_summary_steps,
             config.log_step_count_steps,
@@ -347,13 +346,9 @@ def _tell(listeners: Sequence[Any], hooks: Sequence[Any]) -> None:
     private.add_listeners(savers[0], listeners)
 
 
-def _save_input_state(hooks: Sequence[Any]) -> None:
-    """Has the input's state saved with each checkpoint."""
-    listeners = [
-        hook.listener
-        for hook in hooks
-        if isinstance(hook, CheckpointInputPipelineHook)
-    ]
+def _listen(kind: Any, hooks: Sequence[Any]) -> None:
+    """Has hooks of a kind hear of each checkpoint."""
+    listeners = [hook.listener for hook in hooks if isinstance(hook, kind)]
     for hook in hooks:
         if isinstance(hook, tf.compat.v1.train.CheckpointSaverHook):
             private.add_listeners(hook, listeners)

@@ -214,3 +214,19 @@ def test_a_step_whose_input_has_ended_writes_nothing(use_resource, frames):
                 session.run(step)
 
         assert session.run(variable) == 2
+
+
+def test_a_step_that_ends_with_a_signal_writes_before_it():
+    with tf.Graph().as_default(), v1.Session() as session:
+        signal = tf.queue.FIFOQueue(1, [tf.bool], [[]])
+        variable = _variable(True)
+        write = v1.assign_add(variable, 1)
+        with tf.control_dependencies([write]):
+            sent = signal.enqueue(True)
+        step = tf.group(write, signal.dequeue().op)
+        order_input_before_writes([step])
+        session.run(v1.global_variables_initializer())
+        session.run(sent)  # What signals needs the write.
+        session.run(step)
+
+        assert session.run(variable) == 2

@@ -6,49 +6,17 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.python.client import session
-from tensorflow.python.tpu import topology, tpu_system_metadata
+from tensorflow.python.tpu import tpu_system_metadata
 
+from proof.paper_tpu import paper_metadata
 from tests.estimator.tpu import replica_model
 from tfembed import errors
 from tfembed.estimator import ModeKeys, tpu
+from tfembed.estimator.replicas import order_input_before_writes
 from tfembed.estimator.tpu import tpu_graph
 
 v1 = tf.compat.v1
 CORES = 8
-
-
-def _metadata(hosts):
-    def query(master_address, cluster_def=None, query_topology=False):
-        def device(host, kind, index):
-            return session._DeviceAttributes(
-                f"/job:tpu_worker/task:{host}/device:{kind}:{index}", kind, 0, 0
-            )
-
-        return tpu_system_metadata.TPUSystemMetadata(
-            num_cores=hosts * CORES,
-            num_hosts=hosts,
-            num_of_cores_per_host=CORES,
-            topology=topology.Topology(
-                mesh_shape=[2, 2 * hosts, 1, 2],
-                device_coordinates=[
-                    [
-                        [x, 2 * host + y, 0, core]
-                        for x in range(2)
-                        for y in range(2)
-                        for core in range(2)
-                    ]
-                    for host in range(hosts)
-                ],
-            ),
-            devices=[
-                device(host, "TPU", core)
-                for host in range(hosts)
-                for core in range(CORES)
-            ],
-        )
-
-    return query
 
 
 @pytest.fixture(params=[1, 4])
@@ -57,7 +25,7 @@ def hosts(request, monkeypatch):
     monkeypatch.setattr(
         tpu_system_metadata,
         "_query_tpu_system_metadata",
-        _metadata(request.param),
+        paper_metadata(request.param),
     )
     return request.param
 
@@ -145,6 +113,41 @@ def test_a_loop_on_the_tpu_is_fed_by_each_replicas_host(hosts, mode):
     assert type(hooks[-1]).__name__ == "LoopHook"
 
 
+@pytest.mark.parametrize("mode", [ModeKeys.TRAIN, ModeKeys.EVAL])
+def test_the_last_step_of_a_loop_waits_for_the_programs_end(mode, monkeypatch):
+    monkeypatch.delenv("TFEMBED_SIMULATED_CORES", raising=False)
+    monkeypatch.setattr(
+        tpu_system_metadata, "_query_tpu_system_metadata", paper_metadata(1)
+    )
+    estimator = _estimator(1)
+    with tf.Graph().as_default() as graph:
+        estimator._create_and_assert_global_step(graph)
+        if mode == ModeKeys.EVAL:
+            spec, last, *_ = estimator._call_model_fn_eval(
+                replica_model.train_fn
+            )
+        else:
+            batches = estimator._batches(replica_model.train_fn, mode)
+            spec = estimator._call_model_fn(
+                batches, None, mode, estimator.config
+            )
+            last = spec.train_op
+            order_input_before_writes([last, spec.loss])  # As train does.
+    kinds = _by_type(graph)
+    (waits,) = kinds["QueueDequeueV2"]
+    (tells,) = kinds["QueueEnqueueV2"]
+    loop = (spec.training_hooks or spec.evaluation_hooks)[-1]
+
+    assert waits in _needed_by([last])
+    assert set(kinds["OutfeedDequeueTuple"]) <= _needed_by([waits])
+    assert set(kinds["Exit"]) <= _needed_by([tells])
+    # The other steps of a loop do not.
+    assert waits not in _needed_by(getattr(op, "op", op) for op in loop._ops)
+    # Variables are looked at behind the end.
+    for check in kinds.get("CheckNumerics", ()):
+        assert waits in _needed_by([check])
+
+
 def test_training_on_the_tpu_sums_over_replicas_in_the_loop(hosts):
     graph, spec = _built(_estimator(hosts), ModeKeys.TRAIN)
     kinds = _by_type(graph)
@@ -160,7 +163,7 @@ def test_training_on_the_tpu_sums_over_replicas_in_the_loop(hosts):
 def test_prediction_on_the_tpu_takes_inputs_and_returns_outputs(monkeypatch):
     monkeypatch.delenv("TFEMBED_SIMULATED_CORES", raising=False)
     monkeypatch.setattr(
-        tpu_system_metadata, "_query_tpu_system_metadata", _metadata(1)
+        tpu_system_metadata, "_query_tpu_system_metadata", paper_metadata(1)
     )
     graph, spec = _built(_estimator(1), ModeKeys.PREDICT)
     kinds = _by_type(graph)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 import tensorflow as tf
 
+from proof.paper_tpu import paper_metadata
 from tfembed.estimator.tpu import private
 
 
@@ -24,6 +26,13 @@ def test_a_mesh_is_assigned_to_replicas():
     )
     assigned = private.device_assignment(mesh, [1, 1, 1, 2], 2)
     assert assigned.num_replicas == 2
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_a_mesh_tells_which_embedding_engine_its_cores_have(version):
+    query = paper_metadata(1, embedding_engine=version)
+    assert private.embedding_engine(query("").topology) == version
+    assert private.embedding_engine(None) == 0
 
 
 def test_a_computation_is_put_on_a_core():

@@ -12,11 +12,17 @@ from tfembed import optimizers
 from tfembed.config.custom_combiner import is_custom
 from tfembed.embedding.plan import EmbeddingPlan
 
-__all__ = ["tensorflow_features", "tensorflow_tables", "why_not_tensorflows"]
+__all__ = [
+    "RULES",
+    "tensorflow_features",
+    "tensorflow_optimizer",
+    "tensorflow_tables",
+    "why_not_tensorflows",
+]
 
 _THEIRS = tf.tpu.experimental.embedding
 # The rules that TensorFlow's Python has for a TPU's embedding engine.
-_RULES = ("SGD", "Adagrad", "AdagradMomentum", "FTRL", "Adam")
+RULES = ("SGD", "Adagrad", "AdagradMomentum", "FTRL", "Adam")
 
 
 def why_not_tensorflows(config: Any, rule: Any) -> str | None:
@@ -30,7 +36,7 @@ def why_not_tensorflows(config: Any, rule: Any) -> str | None:
         return "it has no vocabulary_size"
     if rule is None:
         return "it has no optimizer, and the embedding engine needs one"
-    if type(rule).__name__ not in _RULES:
+    if type(rule).__name__ not in RULES:
         return f"TensorFlow's TPU ops have no {type(rule).__name__}"
     if rule.norm_limit is not None:
         return f"TensorFlow's TPU ops have no {rule.norm_limit}"
@@ -48,7 +54,7 @@ def tensorflow_tables(plan: EmbeddingPlan) -> list[Any]:
             vocabulary_size=config.vocabulary_size,
             dim=config.dim,
             initializer=config.initializer,
-            optimizer=_optimizer(rule),
+            optimizer=None if rule is None else tensorflow_optimizer(rule),
             combiner=config.combiner,
             name=config.name,
             **_quantization(config),
@@ -76,9 +82,16 @@ def tensorflow_features(plan: EmbeddingPlan) -> list[Any]:
     ]
 
 
-def _optimizer(rule: optimizers.Optimizer | None) -> Any:
-    """TensorFlow's of the same name, with the same parameters."""
-    made = getattr(_THEIRS, type(rule).__name__)
+def tensorflow_optimizer(
+    rule: optimizers.Optimizer, name: str | None = None
+) -> Any:
+    """TensorFlow's optimizer with a rule's parameters.
+
+    Args:
+      rule: the rule.
+      name: which of `RULES`; None: that of the rule.
+    """
+    made = getattr(_THEIRS, name or type(rule).__name__)
     taken = inspect.signature(made).parameters
     return made(
         **{

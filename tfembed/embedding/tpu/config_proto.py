@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -15,7 +16,7 @@ from tfembed.embedding.features.tensorflow_configs import (
 )
 from tfembed.embedding.plan import EmbeddingPlan
 
-__all__ = ["config_proto"]
+__all__ = ["config_proto", "configuration"]
 
 
 def config_proto(
@@ -51,24 +52,55 @@ def config_proto(
                 f"TPU's embedding engine: {reason}."
             )
     shapes.check_defined()
-    proto = private.new_config_proto()
-    hosts = private.num_hosts(strategy)
-    tags = {rate: tag for tag, rate in enumerate(rates)}
-    for table in tensorflow_tables(plan):
-        private.describe_table(table, proto.table_descriptor.add(), hosts, tags)
-    for feature, table, shape in zip(
-        plan.features, plan.table_ids, shapes.shapes, strict=True
-    ):
-        proto.feature_descriptor.add(
-            name=feature.name, table_id=table, input_shape=shape.as_list()
-        )
     cores = private.cores_per_replica(strategy)
-    proto.mode = proto.TRAINING
-    proto.num_hosts = hosts
-    proto.num_tensor_cores = strategy.num_replicas_in_sync * (cores or 1)
-    proto.sharding_strategy = proto.DIV_DEFAULT
+    proto = configuration(
+        tensorflow_tables(plan),
+        [
+            (feature.name, table, shape.as_list())
+            for feature, table, shape in zip(
+                plan.features, plan.table_ids, shapes.shapes, strict=True
+            )
+        ],
+        rates=rates,
+        num_hosts=private.num_hosts(strategy),
+        num_cores=strategy.num_replicas_in_sync * (cores or 1),
+    )
     proto.pipeline_execution_with_tensor_core = is_pipelined
     if cores:
         proto.spmd_sharding.enabled = True
         proto.spmd_sharding.num_cores_per_replica = cores
+    return proto
+
+
+def configuration(
+    tables: Sequence[Any],
+    features: Sequence[tuple[str | None, int, Sequence[int]]],
+    *,
+    rates: Sequence[Any],
+    num_hosts: int,
+    num_cores: int,
+) -> Any:
+    """A TPUEmbeddingConfiguration for training.
+
+    Args:
+      tables: TensorFlow's TableConfigs.
+      features: of each its name, the place of its table, and the shape of its
+        ids on a core.
+      rates: the functions that give learning rates, in the order of their tags.
+      num_hosts, num_cores: of the whole system.
+    """
+    proto = private.new_config_proto()
+    tags = {rate: tag for tag, rate in enumerate(rates)}
+    for table in tables:
+        private.describe_table(
+            table, proto.table_descriptor.add(), num_hosts, tags
+        )
+    for name, table, shape in features:
+        proto.feature_descriptor.add(
+            name=name, table_id=table, input_shape=shape
+        )
+    proto.mode = proto.TRAINING
+    proto.num_hosts = num_hosts
+    proto.num_tensor_cores = num_cores
+    proto.sharding_strategy = proto.DIV_DEFAULT
     return proto

@@ -1,1 +1,1 @@
-"""Embedding tables of a TPUEstimator: EmbeddingConfigSpec and HostTables."""
+"""Embedding tables of a TPUEstimator: EmbeddingConfigSpec, HostTables, TpuTables."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from tfembed import errors
 from tfembed.estimator.embeddings import feature_columns as columns
+from tfembed.estimator.embeddings.embedding_column import EmbeddingColumn
 from tfembed.estimator.embeddings.parameters import (
     AdagradParameters,
     AdamParameters,
@@ -107,6 +108,28 @@ class EmbeddingConfigSpec:
                 "`experimental_gradient_multiplier_fn` must be a function of "
                 f"the global step; got {multiplier!r}."
             )
+
+    def tables_and_features(
+        self, *, on_tpu: bool
+    ) -> tuple[Mapping[str, TableConfig], Mapping[str, FeatureConfig]]:
+        """Returns the tables and features that are looked up outside of model_fns.
+
+        Args:
+          on_tpu: False where feature columns of TensorFlow run by themselves
+            inside of the model_fn (`use_tpu=False`).
+        """
+        if self.feature_columns is None:
+            return (
+                self.table_to_config_dict or {},
+                self.feature_to_config_dict or {},
+            )
+        return columns.get_configs_from_feature_columns(
+            [
+                column
+                for column in self.feature_columns
+                if on_tpu or isinstance(column, EmbeddingColumn)
+            ]
+        )
 
     def _check_columns(self) -> None:
         embedding: list[Any] = []

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfembed import errors, ops
 from tfembed.estimator.embeddings.table_config import FeatureConfig, TableConfig
 
-__all__ = ["FeatureReader"]
+__all__ = ["FeatureReader", "feature_readers"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,3 +179,40 @@ class FeatureReader:
         indices = tf.reshape(tf.stack([rows, places], -1), [-1, 2])
         sparse = tf.SparseTensor(indices, tf.reshape(value, [-1]), shape)
         return ops.feature_ids(sparse, name=f"'{self.key}'")
+
+
+def feature_readers(
+    tables: Mapping[str, TableConfig],
+    features: Mapping[str, FeatureConfig],
+    *,
+    is_column: bool,
+) -> list[FeatureReader]:
+    """Returns a reader of each feature, in the order of their keys.
+
+    Args:
+      tables: TableConfigs by table.
+      features: FeatureConfigs by feature.
+      is_column: whether feature columns describe them.
+
+    Raises:
+      tfembed.errors.ArgumentError: two features have the same weights.
+    """
+    keys = [c.weight_key for c in features.values() if c.weight_key]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise errors.ArgumentError(
+                f"Cannot find weights {key} for weighted_categorical_column a "
+                "second time. Please check if the weights are present in "
+                "feature dict. Also note weight-sharing among "
+                "weighted_categorical_column is not supported on TPU. Give the "
+                "input the weights under a second name."
+            )
+    return [
+        FeatureReader(
+            key,
+            features[key],
+            tables[features[key].table_id],
+            is_column=is_column,
+        )
+        for key in sorted(features)
+    ]

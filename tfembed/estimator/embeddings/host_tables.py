@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -13,37 +13,31 @@ from tfembed import errors, ops, optimizers
 from tfembed.dynamic_embedding.tensorflow1.graph_saver import add_to_savers
 from tfembed.embedding.host.tables import hash_table_of
 from tfembed.estimator.embeddings import private
-from tfembed.estimator.embeddings.config_spec import EmbeddingConfigSpec
-from tfembed.estimator.embeddings.embedding_column import EmbeddingColumn
-from tfembed.estimator.embeddings.feature_columns import (
-    get_configs_from_feature_columns,
-    table_of_variable,
+from tfembed.estimator.embeddings.activation_gradients import (
+    DUMMY_VARIABLE,
+    ActivationGradients,
 )
-from tfembed.estimator.embeddings.feature_reader import FeatureReader
+from tfembed.estimator.embeddings.config_spec import EmbeddingConfigSpec
+from tfembed.estimator.embeddings.feature_columns import table_of_variable
+from tfembed.estimator.embeddings.feature_reader import (
+    FeatureReader,
+    feature_readers,
+)
 from tfembed.estimator.embeddings.parameters import OptimizationParameters
-from tfembed.estimator.embeddings.shares import Share, dealt, share_of_core
-from tfembed.estimator.embeddings.table_config import FeatureConfig, TableConfig
+from tfembed.estimator.embeddings.shares import (
+    Share,
+    dealt,
+    id_checks,
+    share_of_core,
+)
+from tfembed.estimator.embeddings.table_config import TableConfig
 from tfembed.ops.private import in_order, parameter_servers
 from tfembed.tables import HashTable
 from tfembed.tables.partition import shard_of
 
-__all__ = ["DUMMY_VARIABLE", "HostTables"]
+__all__ = ["HostTables", "name_of_variable", "names_by_layers", "new_variable"]
 
 _HOST = "/CPU:0"
-
-# A trainable variable that each activation passes, so that whatever computes
-# gradients of trainable variables computes those of activations.
-DUMMY_VARIABLE = "tpu_embedding_dummy_table_variable"
-
-_TWO_GRADIENTS = (
-    "Duplicate gradients (w.r.t. TPUEmbedding activations) generated for "
-    "feature '{key}': a step computes gradients twice, and its table can be "
-    "trained by those of one call alone. Add the losses and compute gradients "
-    "once, or give the other calls (compute_gradients, minimize, tf.gradients) "
-    f"a var_list without '{DUMMY_VARIABLE}', or stop their gradients by "
-    "tf.stop_gradient(activations)."
-)
-
 
 # A table with a vocabulary is cut where each parameter server gets this much of
 # its rows, as the feature columns of TensorFlow's own estimators were.
@@ -121,7 +115,14 @@ class _Table:
         if self.hash_table is not None:
             homes = shard_of(ids.ids, num_shards, None, self.name)
             return dealt(ids, plan, homes, num_shards, has_vocabulary=False)
-        with tf.control_dependencies(self._checks(ids, plan)):
+        # As a table of one shard does.
+        checks = id_checks(
+            ids.ids,
+            plan.name,
+            self.config.vocabulary_size,  # type: ignore[arg-type] # it has one.
+            are_padded=ids.kind == "sparse",
+        )
+        with tf.control_dependencies(checks):
             ids = dataclasses.replace(ids, ids=tf.identity(ids.ids))
         first_rows = [shard.first_row for shard in self.shards]
         homes = tf.searchsorted(
@@ -132,16 +133,6 @@ class _Table:
             (dataclasses.replace(share, ids=share.ids - first_row), plan)
             for (share, plan), first_row in zip(shares, first_rows, strict=True)
         ]
-
-    def _checks(self, ids: ops.FeatureIds, plan: ops.FeaturePlan) -> list[Any]:
-        """Refuses ids that are in no shard, as a table of one shard does."""
-        size = self.config.vocabulary_size
-        text = f"In {plan.name}: ids must be in [0, {size}), the table's rows"
-        most = tf.constant(size, tf.int64)
-        checks = [tf.debugging.assert_less(ids.ids, most, text)]
-        if ids.kind != "sparse":  # There ids below 0 are passed over.
-            checks.append(tf.debugging.assert_non_negative(ids.ids, text))
-        return checks
 
 
 @dataclasses.dataclass(eq=False)
@@ -217,6 +208,8 @@ class HostTables:
       on_tpu: False where feature columns of TensorFlow run by themselves inside
         of the model_fn (`use_tpu=False`); then this has the other tables.
       batch_size: the samples of a replica, where that is known.
+      elsewhere: names of tables that are not held here, but by the embedding
+        engine of a TPU.
 
     Raises:
       tfembed.errors.ArgumentError: a feature with two embeddings, or weights of
@@ -233,19 +226,30 @@ class HostTables:
         num_replicas: int = 1,
         on_tpu: bool = True,
         batch_size: int | None = None,
+        elsewhere: Collection[str] = (),
     ) -> None:
         self._spec = spec
         self._is_training = mode == "train"
         self._num_replicas = num_replicas
         self._batch_size = batch_size
-        configs, used = _configs(spec, on_tpu)
+        configs, used = spec.tables_and_features(on_tpu=on_tpu)
         self._on_core = [
             column
             for column in spec.tensor_core_feature_columns or ()
             if on_tpu
         ]
-        self._readers = _readers(spec, configs, used)
-        self._configs = {name: configs[name] for name in sorted(configs)}
+        self._readers = [
+            reader
+            for reader in feature_readers(
+                configs, used, is_column=spec.feature_columns is not None
+            )
+            if reader.config.table_id not in elsewhere
+        ]
+        self._configs = {
+            name: configs[name]
+            for name in sorted(configs)
+            if name not in elsewhere
+        }
         self._tables: list[_Table] = []
         self._lookup: list[tf.Operation] = []
         # Replica by replica, a feature's ids, and by shard those of its table.
@@ -253,15 +257,14 @@ class HostTables:
         self._shares: list[list[Share]] = []
         self._rates: list[Any] = []
         self._multiplier: Any = None
-        self._gradients: dict[str, tf.Tensor] = {}
-        self._captured: dict[str, tf.Tensor] = {}
+        self.noted = ActivationGradients()
 
     @staticmethod
     def needed(spec: EmbeddingConfigSpec | None, *, on_tpu: bool) -> bool:
         """Whether an estimator with this spec needs HostTables."""
         if spec is None:
             return False
-        configs, _ = _configs(spec, on_tpu)
+        configs, _ = spec.tables_and_features(on_tpu=on_tpu)
         on_core = on_tpu and spec.tensor_core_feature_columns
         return bool(configs or on_core)
 
@@ -285,7 +288,7 @@ class HostTables:
           tfembed.errors.ArgumentError: features that are no dict, lack some, or
             have them in a form that cannot be looked up.
         """
-        self._check_replicas(features)
+        self.check_replicas(features)
         with tf.name_scope("tpu_embedding"), tf.device(_HOST):
             found = [self._without_ids(each) for each in features]
             if not self._readers:
@@ -321,69 +324,37 @@ class HostTables:
         Args:
           features: those of a replica, as `look_up` gave them.
         """
-        features = dict(features)
-        if not self._readers:
-            return features
-        dummy = tf.compat.v1.get_variable(
-            DUMMY_VARIABLE,
-            shape=[1],
-            dtype=tf.float32,
-            initializer=tf.compat.v1.zeros_initializer(),
-            trainable=True,
-            use_resource=True,
-            # Not a global variable: no Saver saves it.
-            collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
-        )
-        read = dummy.read_value()
-        for key in self.feature_keys:
-            self._captured[key] = features[key]
-            features[key] = self._noted(key, features[key], read)
-        return features
+        if not self._is_training:
+            return dict(features)
+        return self.noted.capture(features, self.feature_keys)
 
-    def gradients(self) -> list[tf.Tensor]:
+    def gradients(self) -> list[Any]:
         """The gradient of each feature's activations, after the model_fn.
 
         Those that nothing computed are zeros, as on a TPU.
         """
-        missing = [k for k in self.feature_keys if k not in self._gradients]
-        if missing:
-            tf.compat.v1.logging.warning(
-                "The gradients of the activations of %s are undefined: the loss "
-                "does not depend on them, or no optimizer computed gradients of "
-                "tf.compat.v1.trainable_variables(). They count as 0.",
-                missing,
-            )
-        return [
-            self._gradients[key]
-            if key in self._gradients
-            else tf.zeros_like(self._captured[key])
-            for key in self.feature_keys
-        ]
+        return list(self.noted.of(self.feature_keys))
 
-    def make_variables(self) -> None:
+    def make_variables(self, named: Mapping[str, str] | None = None) -> None:
         """Makes the variables of tables and slots, and connects the lookup.
 
         Called after the model_fn, whose layers give columns their names.
+
+        Args:
+          named: what `names_by_layers` gave; None: it is called.
 
         Raises:
           tfembed.errors.StateError: (also RuntimeError) the model_fn used a
             column of the spec in no layer.
         """
-        scopes = private.take_column_scopes(tf.compat.v1.get_default_graph())
-        named = {table_of_variable(v): name for v, name in scopes.items()}
-        from_columns = self._spec.feature_columns is not None
+        if named is None:
+            named = names_by_layers()
         with tf.device(_HOST):
             for table in self._tables:
-                if table.config.vocabulary_size is None:
-                    continue
-                if from_columns and table.name not in named:
-                    raise errors.StateError(
-                        "Embedding feature column did not capture any thing. "
-                        "Make sure the feature columns passed to TPUEstimator "
-                        "constructor is properly used in model_fn. No layer "
-                        f"used a column of table '{table.name}'."
+                if table.config.vocabulary_size is not None:
+                    self._make(
+                        table, name_of_variable(table.name, self._spec, named)
                     )
-                self._make(table, named.get(table.name, table.name))
         _leave_out_of_savers()
 
     def update(self, gradients: Sequence[Sequence[tf.Tensor]]) -> tf.Operation:
@@ -427,7 +398,8 @@ class HostTables:
             for reader in self._readers
         ]
 
-    def _check_replicas(self, features: Sequence[Mapping[str, Any]]) -> None:
+    def check_replicas(self, features: Sequence[Mapping[str, Any]]) -> None:
+        """Refuses features that are not a dict for each replica."""
         if len(features) != self._num_replicas:
             raise errors.ArgumentError(
                 f"`features` must have one entry for each of the "
@@ -587,35 +559,16 @@ class HostTables:
                 lengths = tf.ensure_shape(lengths, [batch])
             features[private.length_key(reader.key)] = lengths
 
-    def _noted(
-        self, key: str, activation: tf.Tensor, dummy: tf.Tensor
-    ) -> tf.Tensor:
-        @tf.custom_gradient
-        def through(
-            activation: tf.Tensor, dummy: tf.Tensor
-        ) -> tuple[tf.Tensor, Callable[..., Any]]:
-            def gradient(upstream: Any) -> tuple[tf.Tensor, tf.Tensor]:
-                if key in self._gradients:
-                    raise errors.StateError(_TWO_GRADIENTS.format(key=key))
-                upstream = tf.convert_to_tensor(upstream)
-                self._gradients[key] = tf.identity(upstream)
-                return upstream, tf.zeros_like(dummy)
-
-            return tf.identity(activation), gradient
-
-        noted: tf.Tensor = through(activation, dummy)
-        return noted
-
     def _make(self, table: _Table, name: str) -> None:
         config = table.config
         shape = (config.vocabulary_size, config.dimension)
         devices = [shard.device for shard in table.shards]
-        made = [_new_variable(name, shape, config.initializer, devices)]
+        made = [new_variable(name, shape, config.initializer, devices)]
         if table.parameters is not None:
             rule = table.rule
             suffixes = table.parameters.variable_suffixes
             made += [
-                _new_variable(
+                new_variable(
                     f"{name}/{suffix}",
                     shape,
                     rule.slot_initializer(slot),
@@ -715,49 +668,6 @@ class HostTables:
             return [in_order(count).op]
 
 
-def _configs(
-    spec: EmbeddingConfigSpec, on_tpu: bool
-) -> tuple[Mapping[str, TableConfig], Mapping[str, FeatureConfig]]:
-    """The tables and features that are looked up outside of the model_fn."""
-    if spec.feature_columns is None:
-        return (
-            spec.table_to_config_dict or {},
-            spec.feature_to_config_dict or {},
-        )
-    chosen = [
-        column
-        for column in spec.feature_columns
-        if on_tpu or isinstance(column, EmbeddingColumn)
-    ]
-    return get_configs_from_feature_columns(chosen)
-
-
-def _readers(
-    spec: EmbeddingConfigSpec,
-    configs: Mapping[str, TableConfig],
-    used: Mapping[str, FeatureConfig],
-) -> list[FeatureReader]:
-    keys = [config.weight_key for config in used.values() if config.weight_key]
-    for key in keys:
-        if keys.count(key) > 1:
-            raise errors.ArgumentError(
-                f"Cannot find weights {key} for weighted_categorical_column a "
-                "second time. Please check if the weights are present in "
-                "feature dict. Also note weight-sharing among "
-                "weighted_categorical_column is not supported on TPU. Give the "
-                "input the weights under a second name."
-            )
-    return [
-        FeatureReader(
-            key,
-            used[key],
-            configs[used[key].table_id],
-            is_column=spec.feature_columns is not None,
-        )
-        for key in sorted(used)
-    ]
-
-
 def _placed(
     configs: Mapping[str, TableConfig], servers: Sequence[str]
 ) -> dict[str, list[str]]:
@@ -791,7 +701,40 @@ def _first_row(config: TableConfig, part: int, num_parts: int) -> int:
     return part * rows + min(part, left)
 
 
-def _new_variable(
+def names_by_layers() -> dict[str, str]:
+    """Returns the names that layers gave to columns' variables, by table.
+
+    The graph forgets them: it can be asked once.
+    """
+    scopes = private.take_column_scopes(tf.compat.v1.get_default_graph())
+    return {table_of_variable(v): name for v, name in scopes.items()}
+
+
+def name_of_variable(
+    table: str, spec: EmbeddingConfigSpec, named: Mapping[str, str]
+) -> str:
+    """Returns the name of a table's variable.
+
+    Args:
+      table: the table.
+      spec: whose table it is.
+      named: what `names_by_layers` gave.
+
+    Raises:
+      tfembed.errors.StateError: (also RuntimeError) the model_fn used the column
+        in no layer.
+    """
+    if spec.feature_columns is not None and table not in named:
+        raise errors.StateError(
+            "Embedding feature column did not capture any thing. "
+            "Make sure the feature columns passed to TPUEstimator "
+            "constructor is properly used in model_fn. No layer "
+            f"used a column of table '{table}'."
+        )
+    return named.get(table, table)
+
+
+def new_variable(
     name: str,
     shape: tuple[int | None, int],
     initializer: Any,

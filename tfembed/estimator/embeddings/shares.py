@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import tensorflow as tf
 
 from tfembed import ops
 
-__all__ = ["dealt", "share_of_core"]
+__all__ = ["dealt", "id_checks", "indices_of", "share_of_core", "used_ids"]
 
 Share = tuple[ops.FeatureIds, ops.FeaturePlan]
 
@@ -37,7 +38,7 @@ def dealt(
     Returns:
       By home, sparse ids with weights, and the plan that sums them.
     """
-    indices = _indices(ids)
+    indices = indices_of(ids)
     weights, used = _weights(ids, plan, indices, has_vocabulary)
     nowhere = tf.fill(tf.shape(homes), num_homes)
     places = tf.dynamic_partition(
@@ -103,7 +104,7 @@ def share_of_core(
     return share
 
 
-def _indices(ids: ops.FeatureIds) -> tf.Tensor:
+def indices_of(ids: ops.FeatureIds) -> tf.Tensor:
     """The sample and the place of each id, int64 [n, 2]."""
     if ids.kind == "sparse":
         return ids.rows
@@ -116,6 +117,45 @@ def _indices(ids: ops.FeatureIds) -> tf.Tensor:
     return tf.stack([rows, places], 1)
 
 
+def used_ids(
+    ids: ops.FeatureIds, plan: ops.FeaturePlan, *, has_vocabulary: bool
+) -> tf.Tensor | None:
+    """Returns whether a lookup looks at each id, bool [n]; None: at all of them.
+
+    Args:
+      ids: the feature.
+      plan: how it is looked up.
+      has_vocabulary: whether ids below 0 are passed over.
+    """
+    if ids.kind != "sparse" or not plan.validate:
+        return None
+    conditions = [ids.ids >= 0] if has_vocabulary else []
+    if plan.combiner != "sum" and ids.weights.shape[0] != 0:
+        conditions.append(ids.weights > 0)
+    if not conditions:
+        return None
+    return tf.reduce_all(tf.stack(conditions), 0)
+
+
+def id_checks(
+    ids: tf.Tensor, name: str, num_rows: int, *, are_padded: bool
+) -> list[Any]:
+    """Returns ops that fail where an id is no row of a table.
+
+    Args:
+      ids: int64 [n].
+      name: of the feature, for the error.
+      num_rows: of the table.
+      are_padded: whether ids below 0 are allowed.
+    """
+    text = f"In {name}: ids must be in [0, {num_rows}), the table's rows"
+    most = tf.constant(num_rows, tf.int64)
+    checks = [tf.debugging.assert_less(ids, most, text)]
+    if not are_padded:
+        checks.append(tf.debugging.assert_non_negative(ids, text))
+    return checks
+
+
 def _weights(
     ids: ops.FeatureIds,
     plan: ops.FeaturePlan,
@@ -126,12 +166,10 @@ def _weights(
     weights = ids.weights
     if weights.shape[0] == 0:  # Features without weights have none at all.
         weights = tf.ones(tf.shape(ids.ids), tf.float32)
-    used = tf.ones(tf.shape(ids.ids), tf.bool)
-    if ids.kind == "sparse" and plan.validate:
-        if has_vocabulary:
-            used &= ids.ids >= 0
-        if plan.combiner != "sum":
-            used &= weights > 0
+    used = used_ids(ids, plan, has_vocabulary=has_vocabulary)
+    if used is None:
+        used = tf.ones(tf.shape(ids.ids), tf.bool)
+    else:
         weights = tf.where(used, weights, tf.zeros_like(weights))
     if plan.combiner == "sum":
         return weights, used

@@ -40,12 +40,15 @@ class Replicas:
         replicas get the values of the variables that replica 0 has.
       has_collectives: whether replicas sum or exchange tensors.
       ops: all ops that the step made, which are replica 0's.
+      end_of_loop: an operation that the last step of a loop runs behind all
+        else: variables have their values then. None: nothing waits.
     """
 
     outputs: list[Any]
     start_of_loop: tf.Operation
     has_collectives: bool
     ops: frozenset[tf.Operation]
+    end_of_loop: tf.Operation | None = None
 
 
 def replicate(

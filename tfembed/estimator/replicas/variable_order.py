@@ -150,7 +150,11 @@ def order_input_before_writes(
     """
     ops = needed_ops(outputs)
     takes = [
-        op for op in ops if op.type.startswith(_TAKES_INPUT) and _is_at_top(op)
+        op
+        for op in ops
+        if op.type.startswith(_TAKES_INPUT)
+        and _is_at_top(op)
+        and not _is_signal(op)
     ]
     before = set(needed_ops(takes))
     writes = {
@@ -171,6 +175,13 @@ def order_input_before_writes(
         all_there = tf.no_op("input_is_there")
     for write in writes:
         private.add_control_inputs(write, [all_there])
+
+
+def _is_signal(op: tf.Operation) -> bool:
+    """Whether an op waits for an element of a queue, and takes nothing of it."""
+    return op.type.startswith("QueueDequeue") and not any(
+        tensor.consumers() for tensor in op.outputs
+    )
 
 
 def _is_at_top(op: tf.Operation) -> bool:

@@ -365,6 +365,7 @@ class DeploymentContext:
         self._use_tpu = use_tpu
         self._eval_on_tpu = eval_on_tpu
         self._systems: dict[str, TPUSystem] = {}
+        self._engines: dict[str, int] = {}
 
     @contextlib.contextmanager
     def with_mode(self, mode: str) -> Iterator[ModeContext]:
@@ -391,6 +392,13 @@ class DeploymentContext:
         if master not in self._systems:
             self._systems[master] = find_system(self.config, master)
         return self._systems[master]
+
+    def embedding_engine(self, master: str) -> int:
+        """Returns the version of a TPU's embedding engine; 0: it has none."""
+        if master not in self._engines:
+            found = _query(self.config, master, with_topology=True)
+            self._engines[master] = private.embedding_engine(found.topology)
+        return self._engines[master]
 
 
 class ModeContext:
@@ -421,6 +429,13 @@ class ModeContext:
         if self.is_running_on_cpu:
             return TPUSystem(1, 1, 1, is_simulated=True, is_strict=False)
         return self._deployment.system(self.master)
+
+    @property
+    def embedding_engine(self) -> int:
+        """The version of the TPU's embedding engine; 0 where there is none."""
+        if self.system.is_simulated:
+            return 0
+        return self._deployment.embedding_engine(self.master)
 
     @property
     def plan(self) -> BatchPlan:

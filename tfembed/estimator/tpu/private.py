@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.protobuf.tpu import compilation_result_pb2
+from tensorflow.core.protobuf.tpu import compilation_result_pb2, topology_pb2
 from tensorflow.python.framework import function
 from tensorflow.python.tpu import device_assignment as assignments
 from tensorflow.python.tpu import functional as tpu_functional
@@ -24,6 +24,7 @@ from tensorflow.python.tpu.ops import tpu_ops
 ENDED_BY = {
     "compilation_error": "public names of TensorFlow's TPU sessions",
     "device_assignment": "public names of TensorFlow's TPU sessions",
+    "embedding_engine": "a public description of a topology's hardware",
     "infeed_dequeue": "public infeed and outfeed ops",
     "infeed_enqueue": "public infeed and outfeed ops",
     "inference_context": "public names of TensorFlow's TPU sessions",
@@ -57,6 +58,14 @@ def topology(mesh_shape: Any, device_coordinates: Any) -> Any:
     return topologies.Topology(
         mesh_shape=mesh_shape, device_coordinates=device_coordinates
     )
+
+
+def embedding_engine(of: Any) -> int:
+    """The version of the embedding engine of a mesh's cores; 0: they have none."""
+    if of is None:
+        return 0
+    proto = topology_pb2.TopologyProto.FromString(of.serialized())
+    return int(proto.tpu_hardware_feature.embedding_feature)
 
 
 def device_assignment(

@@ -21,6 +21,7 @@ import tensorflow as tf
 from tfembed import errors
 from tfembed.estimator import private
 from tfembed.estimator.embeddings.host_tables import HostTables
+from tfembed.estimator.embeddings.tpu_tables import TpuTables
 from tfembed.estimator.replicas import (
     Replicas,
     order_reads_before_writes,
@@ -36,7 +37,7 @@ from tfembed.estimator.tpu.config import InputPipelineConfig
 from tfembed.estimator.tpu.context import ModeContext
 from tfembed.estimator.tpu.input_pipeline import Batches, ReplicaBatch
 from tfembed.estimator.tpu.spec import HostCall, TPUEstimatorSpec
-from tfembed.estimator.tpu.tpu_graph import replicate_on_tpu
+from tfembed.estimator.tpu.tpu_graph import EngineParts, replicate_on_tpu
 
 _V1_SUMMARIES = frozenset(
     {
@@ -81,7 +82,7 @@ class StepParts:
     context: ModeContext
     batches: Batches
     call_model: ModelCall
-    tables: HostTables | None = None
+    tables: HostTables | TpuTables | None = None
     host_features: Sequence[str] = ()
 
 
@@ -138,17 +139,35 @@ class _Step:
         if parts.context.system.is_simulated:
             self._replicas = replicate(step, inputs)
         else:
+            engine = self._engine
             self._replicas, self.hooks = replicate_on_tpu(
                 step,
                 inputs,
                 parts.context,
                 in_loops=parts.context.mode != ModeKeys.PREDICT,
+                engine=None
+                if engine is None
+                else EngineParts(engine.proto, engine.enqueued),
             )
         self.start_of_loop = self._replicas.start_of_loop
         self.has_collectives = self._replicas.has_collectives
         self.ops = self._replicas.ops
         if parts.tables is not None:
             parts.tables.make_variables()
+        if self._engine is not None:
+            # Behind the hook that sets the engine up.
+            self.hooks.append(self._engine.hook())
+
+    @property
+    def _engine(self) -> TpuTables | None:
+        """The tables, where a TPU's embedding engine holds some."""
+        tables = self._parts.tables
+        return tables if isinstance(tables, TpuTables) else None
+
+    def end_of_loop(self, step: Any) -> Any:
+        """Returns what is done once a step and the loop it ends are."""
+        end = self._replicas.end_of_loop
+        return step if end is None else tf.group(step, end)
 
     def _keep_on_host(self, batches: list[ReplicaBatch]) -> list[ReplicaBatch]:
         """Takes the features of the host out of the replicas' batches."""
@@ -207,12 +226,14 @@ class _Step:
 
     def _call_model(self, given: dict[str, Any]) -> Any:
         features, mask = given["features"], given.get("mask")
-        tables = self._parts.tables
-        if tables is not None and self._context.mode == ModeKeys.TRAIN:
-            features = tables.capture(features)
-        return self._parts.call_model(
-            with_padding(features, mask), given.get("labels")
-        )
+        # The model changes the global step.
+        first = self._engine.read_rates() if self._engine else []
+        if self._parts.tables is not None:
+            features = self._parts.tables.capture(features)
+        with tf.control_dependencies(first):
+            return self._parts.call_model(
+                with_padding(features, mask), given.get("labels")
+            )
 
     def of_replicas(self, name: str) -> list[Any]:
         """Returns what each replica hands out under a name."""
@@ -483,6 +504,7 @@ def train_step(parts: StepParts) -> EstimatorSpec:
         )
     loss = step.mean(step.of_replicas("loss"))
     one_step = tf.group(*ops, loss, name="tpu_estimator_step")
+    last_step = step.end_of_loop(one_step)
     hook = loops.LoopHook(
         one_step,
         iterations=loops.iterations_per_loop_variable(),
@@ -493,7 +515,7 @@ def train_step(parts: StepParts) -> EstimatorSpec:
     return EstimatorSpec(
         ModeKeys.TRAIN,
         loss=loss,
-        train_op=tf.group(one_step, *_checks(context, one_step)),
+        train_op=tf.group(last_step, *_checks(context, last_step)),
         scaffold=scaffold,
         training_hooks=(
             *spec.training_hooks,
@@ -547,7 +569,8 @@ def eval_step(parts: StepParts) -> tuple[EstimatorSpec, dict[str, Any]]:
         "loss": _mean_loss(losses, step.real_rows()),
     }
     updates = tf.group(*[pair[1] for pair in update.values()])
-    checks = _checks(parts.context, updates)
+    last_step = step.end_of_loop(updates)
+    checks = _checks(parts.context, last_step)
     counted = tf.compat.v1.assign_add(private.eval_step(), 1, use_locking=True)
     hook = loops.LoopHook(
         updates,
@@ -565,7 +588,7 @@ def eval_step(parts: StepParts) -> tuple[EstimatorSpec, dict[str, Any]]:
     )
     name = next(iter(update))
     value, update_op = update[name]
-    update[name] = (value, tf.group(update_op, *checks))
+    update[name] = (value, tf.group(update_op, last_step, *checks))
     return spec_of_cpu, update
 
 

@@ -14,7 +14,9 @@ import tensorflow as tf
 from tfembed import errors
 from tfembed.estimator import exports, input_functions, private
 from tfembed.estimator.embeddings.config_spec import EmbeddingConfigSpec
+from tfembed.estimator.embeddings.engine_proto import EngineSystem
 from tfembed.estimator.embeddings.host_tables import HostTables
+from tfembed.estimator.embeddings.tpu_tables import TpuTables
 from tfembed.estimator.estimator import (
     Estimator,
     checked_listeners,
@@ -90,7 +92,8 @@ class TPUEstimator(Estimator):
       export_to_tpu, export_to_cpu: Which graphs an exported model has.
       warm_start_from: As `Estimator`'s.
       embedding_config_spec: Tables that are looked up and trained outside of
-        the replicas: an `EmbeddingConfigSpec`.
+        the replicas: an `EmbeddingConfigSpec`. A TPU's embedding engine holds
+        those that it can, where the hardware has one of version 1.
       export_saved_model_api_version: Who puts an exported graph on the TPU.
       host_features: Names of features that stay on the host, such as strings.
         The model_fn does not get them; predictions and functions of the host
@@ -456,7 +459,7 @@ class TPUEstimator(Estimator):
                 labels = None
             return Batches([ReplicaBatch(features, labels)], hooks)
         context.validate()
-        self._tables(context)  # Refuses columns before any input is made.
+        self._host_tables(context)  # Refuses columns before input is made.
         return InputPipeline(
             lambda user_context: self._call_with_params(
                 input_fn, context, user_context
@@ -728,8 +731,26 @@ class TPUEstimator(Estimator):
             self._host_features,
         )
 
-    def _tables(self, context: ModeContext) -> HostTables | None:
+    def _tables(self, context: ModeContext) -> HostTables | TpuTables | None:
         """Returns the tables of the replicas' step; None without any."""
+        on_host = self._host_tables(context)
+        if on_host is not None and _is_for_engine(context):
+            tables = TpuTables(
+                self._embedding_spec,  # type: ignore[arg-type] # is needed.
+                context.mode,
+                _engine_system(context),
+            )
+            if tables.on_host:
+                tf.compat.v1.logging.info(
+                    "These tables lie in host memory, and not in the TPU's "
+                    "embedding engine: %s.",
+                    tables.on_host,
+                )
+            if tables.feature_keys:
+                return tables
+        return on_host
+
+    def _host_tables(self, context: ModeContext) -> HostTables | None:
         if not HostTables.needed(self._embedding_spec, on_tpu=True):
             return None
         return HostTables(
@@ -809,8 +830,7 @@ class TPUEstimator(Estimator):
                 on_tpu=False,
             )
             features = tables.look_up([features])[0]
-            if training:
-                features = tables.capture(features)
+            features = tables.capture(features)
         features = replicated_steps.with_padding(features, None)
         spec = self._call_users_model_fn(features, labels, mode, config, params)
         if isinstance(spec, TPUEstimatorSpec):
@@ -953,6 +973,36 @@ def _check_pipeline(
             "Only PER_HOST_V1 and PER_HOST_V2 is supported when using TPU "
             f"Embedding; got {pipeline}."
         )
+
+
+def _is_for_engine(context: ModeContext) -> bool:
+    """Whether tables go to the embedding engine of a TPU; the log says why not."""
+    if context.system.is_simulated:
+        return False
+    version = context.embedding_engine
+    if version == 1 and not context.model_parallelism_enabled:
+        return True
+    tf.compat.v1.logging.info(
+        "Tables lie in host memory: %s.",
+        "a replica has several cores"
+        if version == 1
+        else "the TPU's hardware says that it has no embedding engine of "
+        f"version 1, but {version or 'none'}",
+    )
+    return False
+
+
+def _engine_system(context: ModeContext) -> EngineSystem:
+    size = context.plan.model_fn_batch_size
+    assert size is not None  # `BatchPlan.check` refuses a mode without.
+    return EngineSystem(
+        [context.host_device(host) for host in range(context.plan.num_hosts)],
+        [
+            context.device_for_replica(replica)
+            for replica in range(context.num_replicas)
+        ],
+        size,
+    )
 
 
 def _api_version(given: Any) -> ExportSavedModelApiVersion:

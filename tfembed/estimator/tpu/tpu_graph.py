@@ -3,6 +3,7 @@
     host, each step:    inputs -> InfeedEnqueueTuple, OutfeedDequeueTuple -> outputs
     program, each loop: while i < iterations:
                           InfeedDequeueTuple -> step -> OutfeedEnqueueTuple
+    host, last step:    waits for the program's end, when variables are written
 
 The host's side is a step like that of simulated replicas, and is run by the same
 hooks: what stands in the place of the replicas is what they are fed and what they
@@ -17,6 +18,7 @@ lowered and compiled by `make tpu-proof`; no TPU has run it.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -35,6 +37,7 @@ def replicate_on_tpu(
     context: ModeContext,
     *,
     in_loops: bool,
+    engine: EngineParts | None = None,
 ) -> tuple[Replicas, list[Any]]:
     """Adds a step to the graph as a TPU's program for all replicas.
 
@@ -46,6 +49,7 @@ def replicate_on_tpu(
       context: says which cores and hosts the replicas have.
       in_loops: whether one run of the program makes the steps of a loop, as many
         as the graph's variable of iterations says.
+      engine: of the TPU's embedding engine; None where it is not used.
 
     Returns:
       The replicas, and hooks that a session needs to run them.
@@ -63,7 +67,7 @@ def replicate_on_tpu(
             "TPU. Leave TPUConfig.input_partition_dims out, or set "
             "TFEMBED_SIMULATED_CORES, where replicas are simulated."
         )
-    builder = _Program(step, inputs, context)
+    builder = _Program(step, inputs, context, engine)
     first = len(tf.compat.v1.get_default_graph().get_operations())
     with _control_flow_v1():
         outputs = builder.in_loops() if in_loops else builder.at_once()
@@ -73,8 +77,22 @@ def replicate_on_tpu(
         start_of_loop=tf.no_op("start_of_loop"),
         has_collectives=any(op.type in COLLECTIVES for op in ops),
         ops=ops,
+        end_of_loop=builder.end_of_loop,
     )
     return replicas, builder.hooks
+
+
+@dataclasses.dataclass(frozen=True)
+class EngineParts:
+    """The parts of a step that a TPU's embedding engine needs.
+
+    Attributes:
+      proto: how the engine is set up.
+      enqueued: for each replica the op by which its host hands the engine ids.
+    """
+
+    proto: Any
+    enqueued: Sequence[tf.Operation]
 
 
 class _Program:
@@ -82,6 +100,7 @@ class _Program:
 
     Attributes:
       hooks: those that a session needs.
+      end_of_loop: waits for the program's end; None without loops.
     """
 
     def __init__(
@@ -89,18 +108,30 @@ class _Program:
         step: Callable[..., Any],
         inputs: Sequence[Sequence[tf.Tensor]],
         context: ModeContext,
+        engine: EngineParts | None,
     ) -> None:
         self._step = step
+        self._enqueued = engine.enqueued if engine else [None] * len(inputs)
         self._inputs = [list(tensors) for tensors in inputs]
         self._context = context
         self._structure: Any = None
         self._returned: list[Any] = []
-        self.hooks: list[Any] = [SystemHook(context)]
+        self.end_of_loop: tf.Operation | None = None
+        self.hooks: list[Any] = [
+            SystemHook(context, engine.proto if engine else None)
+        ]
 
     def at_once(self) -> list[Any]:
         """Builds a program of one step, which the host's step runs."""
+        inputs = self._inputs
+        if any(self._enqueued):
+            # The program waits for the ids: what fails has failed before.
+            inputs = [
+                self._behind(tensors, replica)
+                for replica, tensors in enumerate(inputs)
+            ]
         _, results = private.split_compile_and_replicate(
-            self._call_step, self._inputs, self._context.device_assignment
+            self._call_step, inputs, self._context.device_assignment
         )
         return [
             self._packed(_tensors(of_replica), _tensors(of_replica)[0].op)
@@ -114,10 +145,12 @@ class _Program:
         sent: list[tf.Tensor] = []
 
         def body(i: tf.Tensor) -> tf.Tensor:
-            taken = private.infeed_dequeue(
-                [tensor.dtype for tensor in given],
-                [tensor.shape for tensor in given],
-            )
+            taken = []
+            if given:  # Else the engine has all features.
+                taken = private.infeed_dequeue(
+                    [tensor.dtype for tensor in given],
+                    [tensor.shape for tensor in given],
+                )
             ends = self._call_step(*taken)
             sent[:] = [end for end in ends if isinstance(end, tf.Tensor)]
             for tensor in sent:
@@ -137,11 +170,31 @@ class _Program:
             program, [[] for _ in self._inputs], self._context.device_assignment
         )
         launch = tf.group(*results, name="tpu_program")
-        self.hooks.append(ProgramHook(compiled, launch))
-        return [
+        ended = tf.queue.FIFOQueue(1, [tf.bool], [[]], name="tpu_program_ended")
+        with tf.control_dependencies([launch]):
+            told = ended.enqueue(True)
+        self.hooks.append(ProgramHook(compiled, told))
+        fed = [
             self._fed(replica, tensors, sent)
             for replica, tensors in enumerate(self._inputs)
         ]
+        leaves = tf.nest.flatten(fed, expand_composites=True)
+        with tf.control_dependencies(
+            [leaf for leaf in leaves if isinstance(leaf, tf.Tensor)]
+        ):
+            self.end_of_loop = ended.dequeue().op
+        return fed
+
+    def _behind(
+        self, tensors: list[tf.Tensor], replica: int
+    ) -> list[tf.Tensor]:
+        """Returns inputs that are there once the ids were handed over."""
+        device, _ = self._context.device_for_replica(replica)
+        with (
+            tf.device(device),
+            tf.control_dependencies([self._enqueued[replica]]),
+        ):
+            return [tf.identity(tensor) for tensor in tensors]
 
     def _fed(
         self, replica: int, tensors: list[tf.Tensor], sent: list[tf.Tensor]
@@ -149,8 +202,10 @@ class _Program:
         """Builds what a replica's host does in a step."""
         device, core = self._context.device_for_replica(replica)
         with tf.device(device):
-            fed = private.infeed_enqueue(tensors, core)
-            with tf.control_dependencies([fed]):
+            given = [private.infeed_enqueue(tensors, core)] if tensors else []
+            if self._enqueued[replica] is not None:
+                given.append(self._enqueued[replica])
+            with tf.control_dependencies(given):
                 taken = private.outfeed_dequeue(
                     [tensor.dtype for tensor in sent],
                     [tensor.shape for tensor in sent],
@@ -239,26 +294,39 @@ def _control_flow_v1() -> Iterator[None]:
 
 
 class SystemHook(tf.compat.v1.train.SessionRunHook):
-    """Initializes the TPU before a session's first step, once for a master."""
+    """Initializes the TPU before a session's first step.
+
+    That is done once for a master, but for each session that uses the embedding
+    engine: another one has set it up for its own tables.
+
+    Args:
+      context: says which TPU.
+      engine: the TPUEmbeddingConfiguration, or None.
+    """
 
     _initialized: set[str] = set()
 
-    def __init__(self, context: ModeContext) -> None:
+    def __init__(self, context: ModeContext, engine: Any = None) -> None:
         self._master = context.master
         self._job = context.master_job
         self._config = context.config.session_config
+        self._engine = engine
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Runs the initialization in a graph and a session of its own."""
         del session, coord
-        if self._master in self._initialized:
+        if self._engine is None and self._master in self._initialized:
             return
         tf.compat.v1.logging.info("Initializing the TPU system.")
         with (
             tf.Graph().as_default(),
             tf.compat.v1.Session(self._master, config=self._config) as session,
         ):
-            session.run(tf.compat.v1.tpu.initialize_system(job=self._job))
+            session.run(
+                tf.compat.v1.tpu.initialize_system(
+                    embedding_config=self._engine, job=self._job
+                )
+            )
         self._initialized.add(self._master)
 
 

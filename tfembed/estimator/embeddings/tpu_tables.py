@@ -1,0 +1,412 @@
+"""The tables of a TPUEstimator's step on a TPU that has an embedding engine."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfembed.estimator.embeddings import engine_ops, private
+from tfembed.estimator.embeddings.config_spec import EmbeddingConfigSpec
+from tfembed.estimator.embeddings.engine_proto import (
+    EngineSystem,
+    engine_proto,
+    parameters_of,
+    why_not_held,
+)
+from tfembed.estimator.embeddings.feature_reader import (
+    FeatureReader,
+    feature_readers,
+)
+from tfembed.estimator.embeddings.host_tables import (
+    HostTables,
+    name_of_variable,
+    names_by_layers,
+    new_variable,
+)
+from tfembed.estimator.embeddings.parameters import OptimizationParameters
+from tfembed.estimator.embeddings.table_config import TableConfig
+
+__all__ = ["EngineHook", "TpuTables"]
+
+
+@dataclasses.dataclass(eq=False)
+class _Table:
+    """A table that the engine holds.
+
+    Attributes:
+      name: the table.
+      config: what the table is.
+      parameters: how it is trained.
+      variables: the rows and each slot, a part on each host, once made.
+    """
+
+    name: str
+    config: TableConfig
+    parameters: OptimizationParameters
+    variables: list[list[Any]] = dataclasses.field(default_factory=list)
+
+    @property
+    def rule(self) -> str:
+        """The name of its update rule."""
+        return type(self.parameters.rule()).__name__
+
+
+class TpuTables:
+    """Looks features up in a TPU's embedding engine, and trains its tables.
+
+    An object serves one graph, in which its methods are called in the order of
+    those of `HostTables`. The host of a core hands the ids over (`look_up`,
+    `enqueued`); the program of the core receives activations (`capture`) and
+    sends gradients (`gradients`). Tables that the engine cannot hold are
+    `HostTables`' beside it; so are features of the tensor core.
+
+    Variables and slots have the names that `HostTables` gives them, so that
+    checkpoints go from the one to the other. They lie on the TPU's hosts, which
+    load the engine when a session has begun and retrieve from it before a
+    checkpoint is saved: `hook`.
+
+    Args:
+      spec: the features and tables.
+      mode: a mode key; "train" makes the slots.
+      system: where cores and hosts are.
+
+    Raises:
+      tfembed.errors.ArgumentError, tfembed.errors.DtypeError: as HostTables.
+    """
+
+    def __init__(
+        self, spec: EmbeddingConfigSpec, mode: str, system: EngineSystem
+    ) -> None:
+        self._spec = spec
+        self._system = system
+        self._is_training = mode == "train"
+        configs, used = spec.tables_and_features(on_tpu=True)
+        self.on_host: dict[str, str] = {}
+        self._tables: dict[str, _Table] = {}
+        for name in sorted(configs):
+            parameters = parameters_of(
+                configs[name], spec, is_training=self._is_training
+            )
+            reason = why_not_held(configs[name], parameters, len(system.hosts))
+            if reason is not None or parameters is None:
+                self.on_host[name] = str(reason)
+            else:
+                self._tables[name] = _Table(name, configs[name], parameters)
+        self._readers = [
+            reader
+            for reader in feature_readers(
+                configs, used, is_column=spec.feature_columns is not None
+            )
+            if reader.config.table_id in self._tables
+        ]
+        self._host = HostTables(
+            spec,
+            mode,
+            num_replicas=len(system.cores),
+            batch_size=system.batch_size,
+            elsewhere=self._tables.keys(),
+        )
+        self.proto, self._rate_functions = engine_proto(
+            spec,
+            {n: (t.config, t.parameters) for n, t in self._tables.items()},
+            self._readers,
+            system,
+            is_training=self._is_training,
+        )
+        self.enqueued: list[tf.Operation] = []
+        self._rates: list[tf.Tensor] = []
+        self._multiplier: tf.Tensor | None = None
+        self._load: list[tf.Operation] = []
+        self._retrieve: list[tf.Operation] = []
+
+    @property
+    def feature_keys(self) -> list[str]:
+        """The features that the engine looks up, in the order of the proto."""
+        return [reader.key for reader in self._readers]
+
+    def look_up(
+        self, features: Sequence[Mapping[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """The features without ids; those of tables on the host looked up.
+
+        Each replica's ids are handed over by the op of `enqueued`, which its
+        host must run in each step. Lengths of sequences come in.
+
+        Args:
+          features: per replica.
+
+        Raises:
+          tfembed.errors.ArgumentError: as `HostTables.look_up`.
+        """
+        self._host.check_replicas(features)
+        left = []
+        for each, (device, core) in zip(
+            features, self._system.cores, strict=True
+        ):
+            with tf.name_scope("tpu_embedding_enqueue"), tf.device(device):
+                left.append(self._enqueue(each, core))
+        return self._host.look_up(left)
+
+    def read_rates(self) -> list[tf.Operation]:
+        """Reads what the global step decides, in the step.
+
+        Returns:
+          Ops that must run before the model_fn's, which changes the step.
+        """
+        multiplier = self._spec.experimental_gradient_multiplier_fn
+        if not self._is_training or not (self._rate_functions or multiplier):
+            return []
+        step = tf.compat.v1.train.get_or_create_global_step()
+        now = tf.identity(step.read_value())
+        self._rates = [
+            tf.cast(function(now), tf.float32)
+            for function in self._rate_functions
+        ]
+        read = list(self._rates)
+        if multiplier is not None:
+            self._multiplier = tf.cast(multiplier(now), tf.float32)
+            read.append(self._multiplier)
+        return [rate.op for rate in read]
+
+    def capture(self, features: Mapping[str, Any]) -> dict[str, Any]:
+        """Adds the activations; to train, has their gradients noted.
+
+        Called in the step of a replica, before the model_fn.
+
+        Args:
+          features: those of a replica, as `look_up` gave them.
+        """
+        received = engine_ops.receive(self.proto)
+        features = dict(features)
+        for reader, activation in zip(self._readers, received, strict=True):
+            shape = [
+                self._system.batch_size,
+                *(
+                    [reader.config.max_sequence_length]
+                    if _has_length(reader)
+                    else []
+                ),
+                reader.table.dimension,
+            ]
+            features[reader.key] = tf.ensure_shape(activation, shape)
+        if not self._is_training:
+            return features
+        return self._host.noted.capture(
+            features, [*self._host.feature_keys, *self.feature_keys]
+        )
+
+    def gradients(self) -> list[Any]:
+        """Sends the engine its gradients, in the step, after the model_fn.
+
+        Returns:
+          Those of the tables on the host, then the op that sends.
+        """
+        noted = self._host.noted.of(self.feature_keys)
+        scaled = [tf.cast(gradient, tf.float32) for gradient in noted]
+        if self._multiplier is not None:
+            scaled = [gradient * self._multiplier for gradient in scaled]
+        sent = engine_ops.send(self.proto, scaled, self._rates)
+        return [*self._host.gradients(), sent]
+
+    def make_variables(self) -> None:
+        """Makes variables of tables and slots, and the ops of `hook`.
+
+        Called after the model_fn, whose layers give columns their names.
+
+        Raises:
+          tfembed.errors.StateError: (also RuntimeError) the model_fn used a
+            column of the spec in no layer.
+        """
+        named = names_by_layers()
+        for table in self._tables.values():
+            name = name_of_variable(table.name, self._spec, named)
+            table.variables = self._new_variables(table, name)
+        self._host.make_variables(named)
+        self._load = self._in_turn(self._load_table)
+        self._retrieve = self._in_turn(self._retrieve_table)
+
+    def update(self, gradients: Sequence[Sequence[Any]]) -> tf.Operation:
+        """Trains the tables on the host; the engine has its gradients.
+
+        Args:
+          gradients: per replica, what `gradients` gave in its step.
+
+        Returns:
+          What a step must run.
+        """
+        of_host = [list(each[:-1]) for each in gradients]
+        sent = [each[-1] for each in gradients]
+        return tf.group(self._host.update(of_host), *sent)
+
+    def hook(self) -> EngineHook:
+        """Returns the hook that loads and retrieves."""
+        return EngineHook(
+            tf.group(*self._load, name="tpu_embedding_load"),
+            tf.group(*self._retrieve, name="tpu_embedding_retrieve"),
+        )
+
+    def _enqueue(
+        self, features: Mapping[str, Any], core: int
+    ) -> dict[str, Any]:
+        left = dict(features)
+        given = []
+        places = {name: place for place, name in enumerate(self._tables)}
+        for reader in self._readers:
+            ids = reader.read(features)
+            plan = reader.plan(places[reader.config.table_id])
+            given.append(
+                engine_ops.engine_ids(
+                    ids,
+                    plan,
+                    reader.table.vocabulary_size,  # type: ignore[arg-type] # it has one.
+                )
+            )
+            if _has_length(reader):
+                left[private.length_key(reader.key)] = tf.ensure_shape(
+                    reader.lengths(ids), [self._system.batch_size]
+                )
+            del left[reader.key]
+            left.pop(reader.config.weight_key or reader.key, None)
+        self.enqueued.append(
+            engine_ops.enqueue(
+                given,
+                [
+                    table.config.combiner or "sum"
+                    for table in self._tables.values()
+                ],
+                core,
+                is_training=self._is_training,
+            )
+        )
+        return left
+
+    def _new_variables(self, table: _Table, name: str) -> list[list[Any]]:
+        config, rule = table.config, table.parameters.rule()
+        shape = (config.vocabulary_size, config.dimension)
+        hosts = self._system.hosts
+        slots = zip(
+            table.parameters.variable_suffixes, rule.slot_names, strict=True
+        )
+        return [
+            new_variable(name, shape, config.initializer, hosts),
+            *(
+                new_variable(
+                    f"{name}/{suffix}",
+                    shape,
+                    rule.slot_initializer(slot),
+                    hosts,
+                )
+                for suffix, slot in slots
+            ),
+        ]
+
+    def _in_turn(self, make: Any) -> list[tf.Operation]:
+        """Makes ops for all tables and hosts; the first of them runs first."""
+        made: list[tf.Operation] = []
+        config = self.proto.SerializeToString()
+        for table in self._tables.values():
+            with tf.control_dependencies(made[:1]):
+                made += make(table, b"" if made else config)
+        return made
+
+    def _load_table(self, table: _Table, config: bytes) -> list[tf.Operation]:
+        read = [
+            [part.read_value() for part in parts] for parts in table.variables
+        ]
+        made: list[tf.Operation] = []
+        for host, device in enumerate(self._system.hosts):
+            place = self._place(table, host, b"" if made else config)
+            with tf.device(device), tf.control_dependencies(made[:1]):
+                values = [
+                    engine_ops.shard_of(parts, host, by_mod=self._by_mod)
+                    for parts in read
+                ]
+                made.append(engine_ops.load(place, table.rule, values))
+        return made
+
+    def _retrieve_table(
+        self, table: _Table, config: bytes
+    ) -> list[tf.Operation]:
+        by_host: list[list[tf.Tensor]] = []
+        for host, device in enumerate(self._system.hosts):
+            place = self._place(table, host, b"" if by_host else config)
+            first = [by_host[0][0].op] if by_host else []
+            with tf.device(device), tf.control_dependencies(first):
+                by_host.append(engine_ops.retrieve(place, table.rule))
+        made = [by_host[0][0].op]  # First, as `_in_turn` wants it.
+        for parts, shards in zip(
+            table.variables, zip(*by_host, strict=True), strict=True
+        ):
+            sizes = [part.shape[0] for part in parts]
+            for i, (part, device) in enumerate(
+                zip(parts, self._system.hosts, strict=True)
+            ):
+                with tf.device(device):
+                    rows = engine_ops.part_of(
+                        shards, sizes, i, by_mod=self._by_mod
+                    )
+                    rows = tf.ensure_shape(rows, part.shape)
+                    made.append(part.assign(rows, read_value=False))
+        return made
+
+    def _place(
+        self, table: _Table, host: int, config: bytes
+    ) -> engine_ops.EnginePlace:
+        return engine_ops.EnginePlace(
+            table.name, host, len(self._system.hosts), config
+        )
+
+    @property
+    def _by_mod(self) -> bool:
+        return self._spec.partition_strategy == "mod"
+
+
+class EngineHook(tf.compat.v1.train.SessionRunHook):
+    """Loads the engine when a session has begun; has it read before a save.
+
+    Comes behind the hook that sets the engine up.
+
+    Args:
+      load: writes variables to the engine.
+      retrieve: reads the engine into the variables.
+    """
+
+    def __init__(self, load: tf.Operation, retrieve: tf.Operation) -> None:
+        self._load = load
+        self._retrieve = retrieve
+        # The session that has loaded the engine; another one has not yet.
+        self._session: Any = None
+
+    @property
+    def listener(self) -> Any:
+        """Has variables brought up to date before a checkpoint is saved."""
+        return _Listener(self)
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Loads what was initialized or restored."""
+        del coord
+        tf.compat.v1.logging.info("Loading tables into the embedding engine.")
+        session.run(self._load)
+        self._session = session
+
+    def retrieve(self, session: Any) -> None:
+        """Reads the engine into the variables, once it was loaded."""
+        if session is self._session:
+            session.run(self._retrieve)
+
+
+class _Listener(tf.compat.v1.train.CheckpointSaverListener):
+    def __init__(self, hook: EngineHook) -> None:
+        self._hook = hook
+
+    def before_save(self, session: Any, global_step_value: int) -> None:
+        """Called by a CheckpointSaverHook."""
+        del global_step_value
+        self._hook.retrieve(session)
+
+
+def _has_length(reader: FeatureReader) -> bool:
+    return reader.config.max_sequence_length > 0
