@@ -16,7 +16,7 @@ from proof.v0_traces import operations
 from tfembed.estimator import tpu
 from tfembed.estimator.tpu.context import DeploymentContext, TPUSystem
 from tfembed.estimator.tpu.models import model_state
-from tfembed.estimator.tpu.models.replica_input import ReplicaInput
+from tfembed.estimator.tpu.models.model_state import ReplicaInput
 
 __all__ = ["MODELS", "MODES", "check_model", "trace_model"]
 

@@ -19,7 +19,7 @@ from tfembed.estimator import (
     strategies,
     summaries,
 )
-from tfembed.estimator.input_state import CheckpointInputPipelineHook
+from tfembed.estimator.input_functions import CheckpointInputPipelineHook
 from tfembed.estimator.keras_layers import call_with_keras_layers
 from tfembed.estimator.progress import ProgressHook
 from tfembed.estimator.replicas import (

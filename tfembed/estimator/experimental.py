@@ -15,7 +15,7 @@ from tfembed.estimator.early_stopping import (
 )
 from tfembed.estimator.exports import build_raw_supervised_input_receiver_fn
 from tfembed.estimator.in_memory_evaluator import InMemoryEvaluatorHook
-from tfembed.estimator.input_state import CheckpointInputPipelineHook
+from tfembed.estimator.input_functions import CheckpointInputPipelineHook
 from tfembed.estimator.spec import call_logit_fn
 
 __all__ = [

@@ -1,9 +1,10 @@
-"""The private TensorFlow symbols that the base of `tfembed.estimator` uses.
+"""The private TensorFlow symbols that `tfembed.estimator` uses.
 
-TensorFlow drives v1 sessions by modules without public names. They are used
-through this module, and tests/estimator/test_private.py tries each of them.
-Tests of other people replace functions in these modules, so the modules are
-named here, not the functions.
+TensorFlow drives v1 sessions, and TPUs in them, by modules without public names.
+They are used through this module, first what sessions use, then what replicas and
+TPUs use. `test_private.py` of tests/estimator, tests/estimator/replicas and
+tests/estimator/tpu try each of them. Tests of other people replace functions in
+these modules, so the modules are named here where they do, not the functions.
 """
 
 from __future__ import annotations
@@ -17,16 +18,30 @@ from typing import Any, NoReturn
 
 import tensorflow as tf
 from google.protobuf import text_format
-from tensorflow.core.framework import graph_pb2, summary_pb2
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+from tensorflow.core.framework import attr_value_pb2, graph_pb2, summary_pb2
 from tensorflow.core.protobuf import rewriter_config_pb2
-from tensorflow.python.ops import summary_ops_v2
+from tensorflow.core.protobuf.tpu import compilation_result_pb2, topology_pb2
+from tensorflow.python.framework import function, op_def_registry
+from tensorflow.python.ops import control_flow_ops, summary_ops_v2
+from tensorflow.python.ops import variable_scope as variable_scopes
 from tensorflow.python.saved_model import model_utils, path_helpers
 from tensorflow.python.saved_model.model_utils import (
     export_output,
     export_utils,
     mode_keys,
 )
-from tensorflow.python.tpu import tensor_tracer
+from tensorflow.python.tpu import device_assignment as assignments
+from tensorflow.python.tpu import functional as tpu_functional
+from tensorflow.python.tpu import (
+    tensor_tracer,
+    tpu,
+    tpu_function,
+    tpu_system_metadata,
+    training_loop,
+)
+from tensorflow.python.tpu import topology as topologies
+from tensorflow.python.tpu.ops import tpu_ops
 from tensorflow.python.training import (
     basic_session_run_hooks,
     device_setter,
@@ -59,23 +74,56 @@ __all__ = [
 # The public means that would end each entry. The versions: TRIED_ON of
 # tfembed/ops/private.py.
 ENDED_BY = {
+    "XLAControlFlowContext": "public control flow contexts",
+    "add_control_inputs": "a public way to change an input in a graph",
     "add_global_step_read": "a public home of TensorFlow 1's session loops",
     "add_listeners": "a public method of CheckpointSaverHook",
     "add_train_op": "a public argument of the v1 SavedModel builder",
+    "compilation_error": "public names of TensorFlow's TPU sessions",
+    "context_of": "public control flow contexts",
+    "contexts_around": "public control flow contexts",
+    "control_outputs": "a public list of control edges",
+    "device_assignment": "public names of TensorFlow's TPU sessions",
+    "embedding_engine": "a public description of a topology's hardware",
     "end_process": "a public exit of os that a thread may take",
     "eval_step": "a public home of TensorFlow 1's session loops",
     "evaluate_once": "a public home of TensorFlow 1's session loops",
     "flush_of_writer": "a public list of a v1 graph's writers",
     "fn_args": "inspect.signature, if old model_fns need no partial",
+    "forget_tpu_devices": "a public way to place an op again",
+    "frames_around": "public control flow contexts",
+    "frames_here": "public control flow contexts",
     "fresh_keras_state": "a public scope of Keras 3 for names and seeds",
     "global_step_read": "a public home of TensorFlow 1's session loops",
+    "infeed_dequeue": "public infeed and outfeed ops",
+    "infeed_enqueue": "public infeed and outfeed ops",
+    "inference_context": "public names of TensorFlow's TPU sessions",
     "initialize_too": "a public way to add to a Scaffold's init_op",
+    "is_ref": "the end of reference variables",
     "iterator_saveable": "a public saveable of an iterator's resource",
     "last_step": "a public attribute of StopAtStepHook",
+    "mark_values": "public control flow contexts",
+    "master_job": "public names of TensorFlow's TPU sessions",
+    "op_def": "a public registry of ops",
+    "outfeed_dequeue": "public infeed and outfeed ops",
+    "outfeed_enqueue": "public infeed and outfeed ops",
+    "outside_of_contexts": "public control flow contexts",
+    "partitioned_call": "public names of TensorFlow's TPU sessions",
+    "query_system": "public names of TensorFlow's TPU sessions",
+    "replace_input": "a public way to change an input in a graph",
+    "replica_id": "a public op of the replica that runs",
+    "resource_variables": "a public scope argument of get_variable",
+    "rewrite": "public names of TensorFlow's TPU sessions",
     "saveables_by_name": "a public list of what a v1 Saver saves, by name",
+    "set_attributes": "a public way to set attributes in a graph",
+    "shard_context": "a public context of cross-replica optimizers",
+    "split_compile_and_replicate": "public names of TensorFlow's TPU sessions",
     "stop_after_evals": "a public home of TensorFlow 1's session loops",
     "summary_collection": "a public list of a v1 graph's tf.summary ops",
     "summary_writer_initializers": "a public list of a v1 graph's writers",
+    "topology": "public names of TensorFlow's TPU sessions",
+    "use_instead": "a public way to change an input in a graph",
+    "while_loop": "public names of TensorFlow's TPU sessions",
     "writes_text_graphs": "a TensorFlow that writes text with protobuf 7",
 }
 
@@ -225,3 +273,300 @@ def _set_keras_attribute(name: str, value: Any) -> None:
     state = _keras_state()
     if state is not None:
         state.set_global_attribute(name, value)
+
+
+# What the simulated replicas of a step use.
+
+# The base of contexts that ops of a TPU's program are created in.
+XLAControlFlowContext: Any = control_flow_ops.XLAControlFlowContext
+
+
+def is_ref(tensor: tf.Tensor) -> bool:
+    """Whether a tensor is a reference to a variable's memory."""
+    return bool(tensor.dtype._is_ref_dtype)
+
+
+def context_of(op: tf.Operation) -> Any:
+    """The control flow context that an op was created in, or None."""
+    return op._get_control_flow_context()
+
+
+def frames_around(op: tf.Operation) -> list[Any]:
+    """The loops and branches that an op is created in, the innermost first.
+
+    A loop or branch is a control flow context of version 1.
+    """
+    return [c for c in contexts_around(op) if not c.IsXLAContext()]
+
+
+def frames_here() -> list[Any]:
+    """The loops and branches in which an op would be created now."""
+    context = tf.compat.v1.get_default_graph()._get_control_flow_context()
+    return [c for c in _with_outer(context) if not c.IsXLAContext()]
+
+
+def contexts_around(op: tf.Operation) -> list[Any]:
+    """The control flow contexts that an op is in, the innermost first."""
+    return _with_outer(op._get_control_flow_context())
+
+
+def _with_outer(context: Any) -> list[Any]:
+    contexts = []
+    while context is not None:
+        contexts.append(context)
+        context = context.outer_context
+    return contexts
+
+
+def mark_values(context: Any, op: tf.Operation) -> None:
+    """Tells a context and the contexts around it that op's outputs are known.
+
+    The last of those contexts hears of the op, too.
+    """
+    names = [tensor.name for tensor in op.outputs]
+    around = context
+    while around is not None:
+        around._values.update(names)
+        around = around._outer_context
+    if context._outer_context is not None:
+        context._outer_context.AddInnerOp(op)
+
+
+@contextlib.contextmanager
+def outside_of_contexts(graph: tf.Graph) -> Iterator[None]:
+    """Creates ops at the graph's top: no control flow, edges, scopes, devices."""
+    context = graph._get_control_flow_context()
+    graph._set_control_flow_context(None)
+    try:
+        with (
+            graph.as_default(),
+            graph.control_dependencies(None),
+            tf.name_scope(""),
+            tf.device(None),
+        ):
+            # control_dependencies(None) clears the context, and sets it again.
+            yield
+    finally:
+        graph._set_control_flow_context(context)
+
+
+def set_attributes(op: tf.Operation, attributes: dict[str, Any]) -> None:
+    """Sets attributes of an op: integers, bytes, or an AttrValue."""
+    for name, value in attributes.items():
+        if isinstance(value, int):
+            value = attr_value_pb2.AttrValue(i=value)
+        elif isinstance(value, bytes):
+            value = attr_value_pb2.AttrValue(s=value)
+        op._set_attr(name, value)
+
+
+def add_control_inputs(
+    op: tf.Operation, inputs: Sequence[tf.Operation]
+) -> None:
+    """Makes an op run after others."""
+    op._add_control_inputs(list(inputs))
+
+
+def forget_tpu_devices(ops: Sequence[tf.Operation]) -> None:
+    """Lets TensorFlow place ops that were asked for on a TPU's core."""
+    for op in ops:
+        if "TPU" in op.device:
+            op._set_device("")
+
+
+def control_outputs(op: tf.Operation) -> Sequence[tf.Operation]:
+    """The ops that run after an op because they were told to."""
+    return op._control_outputs
+
+
+def replace_input(op: tf.Operation, index: int, tensor: tf.Tensor) -> None:
+    """Gives an op, which no session has run yet, another input."""
+    op._update_input(index, tensor)
+
+
+def use_instead(old: tf.Operation, new: tf.Operation) -> None:
+    """Makes whatever needs an op need another op with the same outputs."""
+    for given, tensor in zip(old.outputs, new.outputs):
+        for consumer in given.consumers():
+            for index, used in enumerate(consumer.inputs):
+                if used.op is old and used.value_index == given.value_index:
+                    consumer._update_input(index, tensor)
+    for op in list(old._control_outputs):
+        others = [before for before in op.control_inputs if before is not old]
+        op._remove_all_control_inputs()
+        op._add_control_inputs([*others, new])
+
+
+def op_def(op_type: str) -> Any:
+    """The OpDef of a type of ops; None for a function's name."""
+    return op_def_registry.get(op_type)
+
+
+def replica_id() -> Any:
+    """The number of the replica that a step's op is run for."""
+    return gen_xla_ops.xla_replica_id()
+
+
+def shard_context(replicas: int) -> Any:
+    """Inside, CrossShardOptimizer and collectives know how many replicas run."""
+    return tpu_function.tpu_shard_context(replicas)
+
+
+@contextlib.contextmanager
+def resource_variables() -> Iterator[None]:
+    """Inside, tf.compat.v1.get_variable makes resource variables, whole ones.
+
+    A partitioner is refused, as in a TPU's program.
+    """
+    scope: Any = variable_scopes.get_variable_scope()
+    use_resource, outer_getter = scope.use_resource, scope.custom_getter
+
+    def get(getter: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+        partitioner = kwargs.get("partitioner")
+        if partitioner is not None:
+            raise ValueError(
+                "Partitioned variables are not supported on TPU. Got"
+                f" `partitioner` that is {partitioner} for variable {name}."
+                " Leave the partitioner out where params['use_tpu'] is True."
+            )
+        if outer_getter is None:
+            return getter(name, *args, **kwargs)
+        return outer_getter(getter, name, *args, **kwargs)
+
+    scope.set_use_resource(True)
+    scope.set_custom_getter(get)
+    try:
+        yield
+    finally:
+        scope.set_use_resource(use_resource)
+        scope.set_custom_getter(outer_getter)
+
+
+# What sessions of real TPUs use.
+
+
+def query_system(master: str, cluster_def: Any, *, with_topology: bool) -> Any:
+    """The cores, hosts and devices that TensorFlow finds behind a master."""
+    return tpu_system_metadata._query_tpu_system_metadata(
+        master, cluster_def=cluster_def, query_topology=with_topology
+    )
+
+
+def master_job(master: str, cluster_def: Any) -> str | None:
+    """The job of the TPU's hosts; None in this process."""
+    job: str | None = tpu_system_metadata.master_job(master, cluster_def)
+    return job
+
+
+def topology(mesh_shape: Any, device_coordinates: Any) -> Any:
+    """A mesh of cores."""
+    return topologies.Topology(
+        mesh_shape=mesh_shape, device_coordinates=device_coordinates
+    )
+
+
+def embedding_engine(of: Any) -> int:
+    """The version of the embedding engine of a mesh's cores; 0: they have none."""
+    if of is None:
+        return 0
+    proto = topology_pb2.TopologyProto.FromString(of.serialized())
+    return int(proto.tpu_hardware_feature.embedding_feature)
+
+
+def device_assignment(
+    of: Any, computation_shape: Any, num_replicas: int
+) -> Any:
+    """Which cores of a mesh each replica has."""
+    return assignments.device_assignment(
+        of, computation_shape=computation_shape, num_replicas=num_replicas
+    )
+
+
+@contextlib.contextmanager
+def inference_context() -> Iterator[None]:
+    """Inside, the graph is one that a TPU serves."""
+    context = tpu._TPUInferenceContext("tpu_inference", check_ops=False)
+    context.Enter()
+    try:
+        yield
+    finally:
+        context.Exit()
+
+
+def partitioned_call(body: Callable[[], list[Any]]) -> Any:
+    """Tensors that a function gives, which runs on the next free core.
+
+    Variables that the body uses are read there.
+    """
+
+    @function.Defun(capture_resource_var_by_value=False)
+    def on_tpu() -> list[Any]:
+        return body()
+
+    return tpu_functional.TPUPartitionedCall(
+        args=on_tpu.captured_inputs,
+        device_ordinal=tpu_ops.tpu_ordinal_selector(),
+        Tout=[o.type for o in on_tpu.definition.signature.output_arg],
+        f=on_tpu,
+    )
+
+
+def rewrite(computation: Callable[..., Any], inputs: Any = None) -> Any:
+    """A computation for one core, without the ops that nothing needs."""
+    outputs = tf.compat.v1.tpu.rewrite(computation, inputs)
+    tpu.prune_unconnected_ops_from_xla(tf.compat.v1.get_default_graph())
+    return outputs
+
+
+def split_compile_and_replicate(
+    computation: Callable[..., Any], inputs: Any, assignment: Any
+) -> tuple[Any, Any]:
+    """A TPU's program for replicas with inputs of their own.
+
+    Returns the op that compiles the program, and per replica its outputs.
+    """
+    compiled, outputs = tpu.split_compile_and_replicate(
+        computation, inputs, device_assignment=assignment
+    )
+    return compiled, outputs
+
+
+def compilation_error(serialized: bytes) -> str:
+    """The compiler's error text; empty if the program compiled."""
+    result = compilation_result_pb2.CompilationResultProto.FromString(
+        serialized
+    )
+    return str(result.status_error_message)
+
+
+def while_loop(
+    condition: Callable[..., Any], body: Callable[..., Any], inputs: Any
+) -> Any:
+    """A loop in a TPU's program."""
+    return training_loop.while_loop(condition, body, inputs)
+
+
+def infeed_enqueue(tensors: Sequence[Any], core: int) -> Any:
+    """Sends tensors to a core of the op's host."""
+    return tpu_ops.infeed_enqueue_tuple(
+        tensors, [tensor.shape for tensor in tensors], device_ordinal=core
+    )
+
+
+def infeed_dequeue(dtypes: Sequence[Any], shapes: Sequence[Any]) -> list[Any]:
+    """Takes, in a program, what the host sent."""
+    return list(tpu_ops.infeed_dequeue_tuple(dtypes, shapes))
+
+
+def outfeed_enqueue(tensors: Sequence[Any]) -> Any:
+    """Sends tensors from a program to its host."""
+    return tpu_ops.outfeed_enqueue_tuple(tensors)
+
+
+def outfeed_dequeue(
+    dtypes: Sequence[Any], shapes: Sequence[Any], core: int
+) -> list[Any]:
+    """Takes what the program of a core of the op's host sent."""
+    return list(
+        tpu_ops.outfeed_dequeue_tuple(dtypes, shapes, device_ordinal=core)
+    )

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.tpu import tpu_function
 
-from tfembed.estimator.replicas import private
+from tfembed.estimator import private
 
 v1 = tf.compat.v1
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tfembed import errors
-from tfembed.estimator.tpu import iterations
+from tfembed.estimator.tpu import loops
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from tfembed.estimator.tpu import iterations
     ],
 )
 def test_a_length_is_a_count_or_a_time(given, value, unit):
-    assert iterations.parse_iterations_per_loop(given) == (value, unit)
+    assert loops.parse_iterations_per_loop(given) == (value, unit)
 
 
 @pytest.mark.parametrize(
@@ -29,24 +29,24 @@ def test_a_length_is_a_count_or_a_time(given, value, unit):
 )
 def test_other_lengths_are_refused(given):
     with pytest.raises(errors.ArgumentError, match="must be positive"):
-        iterations.parse_iterations_per_loop(given)
+        loops.parse_iterations_per_loop(given)
 
 
 def test_a_batch_size_that_is_no_integer_is_a_type_error():
     for value in (1.0, "8", True, None):
         with pytest.raises(errors.DtypeError, match="size must be int"):
-            iterations.check_positive_integer(value, "size")
+            loops.check_positive_integer(value, "size")
     with pytest.raises(errors.ArgumentError, match="size must be positive"):
-        iterations.check_positive_integer(0, "size")
-    iterations.check_positive_integer(np.int32(4), "size")
+        loops.check_positive_integer(0, "size")
+    loops.check_positive_integer(np.int32(4), "size")
 
 
 def test_a_guess_is_one_step_before_any_loop():
-    assert iterations.IterationCountEstimator().get(60) == 1
+    assert loops.IterationCountEstimator().get(60) == 1
 
 
 def test_a_guess_is_the_time_over_the_mean_time_of_a_step():
-    estimator = iterations.IterationCountEstimator()
+    estimator = loops.IterationCountEstimator()
     estimator.update(1.0, 10)
     estimator.update(3.0, 10)
 
@@ -54,7 +54,7 @@ def test_a_guess_is_the_time_over_the_mean_time_of_a_step():
 
 
 def test_loops_older_than_the_capacity_are_forgotten():
-    estimator = iterations.IterationCountEstimator(capacity=2)
+    estimator = loops.IterationCountEstimator(capacity=2)
     for seconds in (100.0, 1.0, 1.0):
         estimator.update(seconds, 1)
 
@@ -62,7 +62,7 @@ def test_loops_older_than_the_capacity_are_forgotten():
 
 
 def test_loops_without_time_or_steps_are_left_out():
-    estimator = iterations.IterationCountEstimator()
+    estimator = loops.IterationCountEstimator()
     estimator.update(0.0, 5)
     estimator.update(5.0, 0)
 
@@ -70,7 +70,7 @@ def test_loops_without_time_or_steps_are_left_out():
 
 
 def test_a_guess_stays_while_loops_take_the_wanted_time():
-    estimator = iterations.IterationCountEstimator(capacity=3)
+    estimator = loops.IterationCountEstimator(capacity=3)
     for _ in range(4):
         estimator.update(10.0, 100)
         assert estimator.get(10) == 100
@@ -80,7 +80,7 @@ def test_a_guess_stays_while_loops_take_the_wanted_time():
 
 
 def test_a_guess_follows_steps_that_become_slower():
-    estimator = iterations.IterationCountEstimator(capacity=3)
+    estimator = loops.IterationCountEstimator(capacity=3)
     for _ in range(4):
         estimator.update(10.0, 100)
     for _ in range(3):
@@ -90,8 +90,8 @@ def test_a_guess_follows_steps_that_become_slower():
 
 
 def test_a_time_must_be_positive():
-    estimator = iterations.IterationCountEstimator()
+    estimator = loops.IterationCountEstimator()
     with pytest.raises(errors.ArgumentError, match="total_secs"):
         estimator.get(0)
     with pytest.raises(errors.ArgumentError, match="capacity"):
-        iterations.IterationCountEstimator(capacity=0)
+        loops.IterationCountEstimator(capacity=0)

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.estimator.tpu import partitions
+from tfembed.estimator.tpu import input_pipeline
 
 IMAGES = tf.TensorSpec([8, 32, 32, 3])
 LABELS = tf.TensorSpec([8])
@@ -28,7 +28,7 @@ LABELS = tf.TensorSpec([8])
     ],
 )
 def test_dims_that_fit_are_taken(dims, features, labels):
-    partitions.check(dims, features, labels, 2)
+    input_pipeline.check_partitions(dims, features, labels, 2)
 
 
 @pytest.mark.parametrize(
@@ -61,4 +61,4 @@ def test_dims_that_fit_are_taken(dims, features, labels):
 )
 def test_dims_that_do_not_fit_are_named(dims, features, labels, text):
     with pytest.raises(errors.ArgumentError, match=text):
-        partitions.check(dims, features, labels, 2)
+        input_pipeline.check_partitions(dims, features, labels, 2)

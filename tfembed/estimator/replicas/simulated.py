@@ -2,30 +2,44 @@
 
 The step's Python runs once. What it adds to the graph is replica 0; the others
 are copies of those ops in the same graph. All replicas run in one session call,
-on whatever threads the session has.
+on whatever threads the session has. Collectives at the top of a step become
+ordinary ops between the replicas: fetching one replica's output so runs what that
+needs of all replicas, and no replica waits for another in the middle of a step.
+The bodies of loops and branches (control flow v2) and of tf.functions are not ops
+of the graph: a replica gets its own copy of a function whose ops differ between
+replicas, as random ops with seeds and collectives do.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.estimator.replicas import private
-from tfembed.estimator.replicas.exchanges import (
-    Copies,
-    exchange,
-    of_replica,
+from tfembed.estimator import private
+from tfembed.estimator.replicas.step_graph import (
+    COLLECTIVES,
+    FunctionNames,
+    Recorder,
+    StepGraph,
+    differ,
+    functions_of,
+    is_random,
 )
-from tfembed.estimator.replicas.function_copies import FunctionCopies
-from tfembed.estimator.replicas.step_graph import Recorder, StepGraph
 from tfembed.estimator.replicas.variable_order import (
     needed_ops,
     order_reads_before_writes,
 )
+
+# The ops of each replica, by replica 0's.
+Copies = list[dict[tf.Operation, tf.Operation]]
+
+_NUMBERS = itertools.count()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -248,3 +262,280 @@ def _wait_for_all(
                         if isinstance(leaf, tf.Operation)
                         else tf.identity(leaf)
                     )
+
+
+def exchange(
+    op: tf.Operation, who: Sequence[Sequence[int]], copies: Copies
+) -> None:
+    """Puts ordinary ops in the place of a collective of all replicas.
+
+    Args:
+      op: the collective of replica 0.
+      who: the groups of the op, or its pairs of source and target.
+      copies: the ops of all replicas, `op` among them.
+    """
+    if op.type == "CrossReplicaSum":
+        _sum(op, who, copies)
+        return
+    terms = _terms(op, copies)
+    if op.type == "AllToAll":
+        results = _all_to_all(op, who, terms)
+    else:
+        results = _permute(op, who, terms)
+    for ops, result in zip(copies, results):
+        private.use_instead(ops[op], result.op)
+        ops[op] = result.op
+
+
+def _sum(
+    op: tf.Operation, groups: Sequence[Sequence[int]], copies: Copies
+) -> None:
+    """Hands the sum to each replica's own op, which passes it on."""
+    ops = [made[op] for made in copies]
+    terms = _terms(op, copies)
+    _check_groups(op, groups, len(ops))
+    narrow = terms[0].dtype in (tf.bfloat16, tf.float16)
+    for group in groups:
+        if len(group) == 1:
+            continue
+        of_group = [terms[replica] for replica in sorted(group)]
+        if narrow:  # Rounded once.
+            of_group = [tf.cast(term, tf.float32) for term in of_group]
+        total = tf.raw_ops.AddN(inputs=of_group, name="replicas_sum")
+        if narrow:
+            total = tf.cast(total, terms[0].dtype)
+        for replica in group:
+            private.replace_input(ops[replica], 0, total)
+
+
+def of_replica(
+    leaf: tf.Tensor | tf.Operation, ops: dict[tf.Operation, tf.Operation]
+) -> tf.Tensor | tf.Operation:
+    """Returns a replica's counterpart of a tensor or operation of replica 0."""
+    if isinstance(leaf, tf.Operation):
+        return ops.get(leaf, leaf)
+    op = ops.get(leaf.op)
+    return leaf if op is None else op.outputs[leaf.value_index]
+
+
+def _terms(op: tf.Operation, copies: Copies) -> list[tf.Tensor]:
+    return [of_replica(op.inputs[0], ops) for ops in copies]
+
+
+def _all_to_all(
+    op: tf.Operation,
+    groups: Sequence[Sequence[int]],
+    terms: Sequence[tf.Tensor],
+) -> list[tf.Tensor]:
+    """Gives member i of a group the i-th part of each member's tensor."""
+    _check_groups(op, groups, len(terms))
+    count = op.get_attr("split_count")
+    results = list(terms)
+    for group in groups:
+        if len(group) != count:
+            raise errors.ArgumentError(
+                "AllToAll must split by as many parts as a group has replicas;"
+                f" got {count} parts for the group {list(group)} (op"
+                f" '{op.name}')."
+            )
+        parts = [
+            tf.split(terms[replica], count, op.get_attr("split_dimension"))
+            for replica in group
+        ]
+        for i, replica in enumerate(group):
+            results[replica] = tf.identity(
+                tf.concat(
+                    [of_member[i] for of_member in parts],
+                    op.get_attr("concat_dimension"),
+                )
+            )
+    return results
+
+
+def _permute(
+    op: tf.Operation, pairs: Sequence[Sequence[int]], terms: Sequence[tf.Tensor]
+) -> list[tf.Tensor]:
+    """Gives each target its source's tensor, and zeros to all others."""
+    sources = [source for source, _ in pairs]
+    targets = [target for _, target in pairs]
+    for named in (sources, targets):
+        if len(set(named)) < len(named) or not set(named) <= set(
+            range(len(terms))
+        ):
+            raise errors.ArgumentError(
+                "`source_target_pairs` must name a replica at most once as a"
+                f" source and once as a target; got {[list(p) for p in pairs]}"
+                f" for {len(terms)} replicas (op '{op.name}')."
+            )
+    of_target = dict(zip(targets, sources))
+    return [
+        tf.identity(terms[of_target[replica]])
+        if replica in of_target
+        else tf.zeros_like(terms[replica])
+        for replica in range(len(terms))
+    ]
+
+
+def _check_groups(
+    op: tf.Operation, groups: Sequence[Sequence[int]], replicas: int
+) -> None:
+    named = sorted(replica for group in groups for replica in group)
+    if named != list(range(replicas)):
+        raise errors.ArgumentError(
+            "`group_assignment` must name each replica once; got"
+            f" {[list(group) for group in groups]} for {replicas} replicas"
+            f" (op '{op.name}')."
+        )
+
+
+class FunctionCopies:
+    """The copies of a step's functions, and collectives that run together.
+
+    Attributes:
+      have_collectives: whether a function has a collective.
+    """
+
+    def __init__(self, graph: tf.Graph, step: StepGraph, replicas: int) -> None:
+        self._graph = graph
+        self._step = step
+        self._replicas = replicas
+        self._known: dict[str, Any] = {}
+        self._copied: dict[int, FunctionNames] = {}
+        # Graphs of a process have other keys.
+        self._number = next(_NUMBERS)
+        self.have_collectives = False
+        calls = list(step.functions()) if replicas > 1 else []
+        if not calls:
+            return
+        self._known = {
+            function.signature.name: function
+            for function in graph.as_graph_def().library.function
+        }
+        self._add_for_the_first(calls)
+        for replica in range(1, replicas):
+            names: dict[tuple[str, str], str] = {}
+            library: Any = tf.compat.v1.GraphDef().library
+            for op, _, name in step.functions():
+                if self._has(name, _differs):
+                    names[op.name, name] = self._copy(
+                        name, op.name, replica, library
+                    )
+            self._copied[replica] = FunctionNames(names, library)
+
+    def meet(self, op: tf.Operation) -> None:
+        """Makes a collective of replica 0 wait for its copies, when it runs."""
+        private.set_attributes(
+            op,
+            {
+                "_tfembed_replicas": self._replicas,
+                "_tfembed_replica": 0,
+                "_tfembed_key": self._key(op.name),
+            },
+        )
+        around = private.contexts_around(op)
+        for enter in self._step.ops:
+            # Iterations of loops around the op come in their order.
+            if enter.type == "Enter" and any(
+                private.context_of(enter) is context for context in around
+            ):
+                private.set_attributes(enter, {"parallel_iterations": 1})
+
+    def _key(self, path: str) -> bytes:
+        return f"{self._number}:{path}".encode()
+
+    def of_replica(self, replica: int) -> FunctionNames:
+        """A replica's copies, from replica 1 on."""
+        if replica in self._copied:
+            return self._copied[replica]
+        return FunctionNames({}, tf.compat.v1.GraphDef().library)
+
+    def _add_for_the_first(
+        self, calls: list[tuple[tf.Operation, str, str]]
+    ) -> None:
+        """Gives replica 0, too, copies of functions with collectives."""
+        definition = tf.compat.v1.GraphDef()
+        changed: dict[tf.Operation, dict[str, str]] = {}
+        for op, _, name in calls:
+            if self._has(name, _is_collective):
+                copy = self._copy(name, op.name, 0, definition.library)
+                changed.setdefault(op, {})[name] = copy
+        if not changed:
+            return
+        self.have_collectives = True
+        with private.outside_of_contexts(self._graph):
+            tf.graph_util.import_graph_def(definition, name="replica_0")
+        for function in definition.library.function:
+            self._known[function.signature.name] = function
+        for op, names in changed.items():
+            new = {}
+            for attribute, value in op.node_def.attr.items():
+                for function in functions_of(value):
+                    if function.name in names:
+                        function.name = names[function.name]
+                        new[attribute] = value
+            if "parallel_iterations" in op.node_def.attr:
+                new["parallel_iterations"] = 1
+            private.set_attributes(op, new)
+
+    def _has(self, name: str, asked: Callable[[Any], bool]) -> bool:
+        """Whether a function, or one that it calls, has such a NodeDef."""
+        seen, todo = {name}, [name]
+        while todo:
+            function = self._known.get(todo.pop())
+            for node in function.node_def if function is not None else ():
+                if asked(node):
+                    return True
+                for called in _called(node):
+                    if called not in seen:
+                        seen.add(called)
+                        todo.append(called)
+        return False
+
+    def _copy(self, name: str, path: str, replica: int, library: Any) -> str:
+        """Adds a copy of a function to a library, and returns its name."""
+        function = library.function.add()
+        function.CopyFrom(self._known[name])
+        place = re.sub(r"\W", "_", path)
+        copy = f"{name.partition('__at__')[0]}__at__{place}_replica_{replica}"
+        function.signature.name = copy
+        for node in function.node_def:
+            at = f"{path}/{node.name}"
+            if node.op in COLLECTIVES:
+                if replica == 0:
+                    node.attr["_tfembed_key"].s = self._key(at)
+                node.attr["_tfembed_replicas"].i = self._replicas
+                node.attr["_tfembed_replica"].i = replica
+            if replica > 0:
+                differ(node, replica)
+            for called in _called(node):
+                if not self._has(called, _differs):
+                    continue
+                own = self._copy(called, at, replica, library)
+                _rename(node, called, own)
+                if "parallel_iterations" in node.attr:
+                    node.attr["parallel_iterations"].i = 1
+        return copy
+
+
+def _is_collective(node: Any) -> bool:
+    return node.op in COLLECTIVES
+
+
+def _differs(node: Any) -> bool:
+    return _is_collective(node) or is_random(node)
+
+
+def _called(node: Any) -> list[str]:
+    names = [
+        f.name for value in node.attr.values() for f in functions_of(value)
+    ]
+    return [*dict.fromkeys(names), node.op]
+
+
+def _rename(node: Any, name: str, copy: str) -> None:
+    if node.op == name:
+        node.op = copy
+    for value in node.attr.values():
+        for function in functions_of(value):
+            if function.name == name:
+                function.name = copy

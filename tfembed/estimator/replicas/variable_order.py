@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed.estimator.replicas import private
+from tfembed.estimator import private
 
 # Ops that only read the variable behind a handle.
 _READS = frozenset(

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.estimator import run_config
-from tfembed.estimator.tpu import iterations
+from tfembed.estimator.tpu import loops
 
 _CORES_PER_REPLICA = (1, 2, 4, 8, 16, 32, 64, 128)
 
@@ -107,17 +107,15 @@ class TPUConfig(
         check_cross_replica: bool = True,
         strict_tpu: bool = False,
     ) -> TPUConfig:
-        iterations.parse_iterations_per_loop(iterations_per_loop)
+        loops.parse_iterations_per_loop(iterations_per_loop)
         if num_shards is not None:
-            iterations.check_positive_integer(
-                num_shards, "TPUConfig num_shards"
-            )
+            loops.check_positive_integer(num_shards, "TPUConfig num_shards")
         if initial_infeed_sleep_secs:
-            iterations.check_positive_integer(
+            loops.check_positive_integer(
                 initial_infeed_sleep_secs,
                 "TPUConfig initial_infeed_sleep_secs",
             )
-        iterations.check_positive_integer(
+        loops.check_positive_integer(
             experimental_host_call_every_n_steps,
             "TPUConfig experimental_host_call_every_n_steps",
         )

@@ -34,8 +34,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.estimator import private
 from tfembed.estimator.spec import ModeKeys
-from tfembed.estimator.tpu import private
 from tfembed.estimator.tpu.config import InputPipelineConfig, RunConfig
 
 SIMULATED_CORES = "TFEMBED_SIMULATED_CORES"

@@ -9,9 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.estimator import exports, input_functions
+from tfembed.estimator import exports, input_functions, private
 from tfembed.estimator.spec import EstimatorSpec, ModeKeys
-from tfembed.estimator.tpu import private
 
 
 class BatchConfig(

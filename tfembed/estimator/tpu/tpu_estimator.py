@@ -26,10 +26,8 @@ from tfembed.estimator.estimator import (
 )
 from tfembed.estimator.keras_layers import call_with_keras_layers
 from tfembed.estimator.replicas import order_reads_before_writes
-from tfembed.estimator.replicas import private as replicas_private
 from tfembed.estimator.spec import EstimatorSpec, ModeKeys
-from tfembed.estimator.tpu import export, iterations, loops, replicated_steps
-from tfembed.estimator.tpu import private as tpu_private
+from tfembed.estimator.tpu import export, loops, replicated_steps
 from tfembed.estimator.tpu.config import InputPipelineConfig, RunConfig
 from tfembed.estimator.tpu.context import (
     DeploymentContext,
@@ -206,7 +204,7 @@ class TPUEstimator(Estimator):
             use_tpu=use_tpu,
             eval_on_tpu=eval_on_tpu,
         )
-        self._iterations = iterations.parse_iterations_per_loop(
+        self._iterations = loops.parse_iterations_per_loop(
             config.tpu_config.iterations_per_loop
         )
         self._batch_axis = batch_axis
@@ -421,7 +419,7 @@ class TPUEstimator(Estimator):
             )
         for name, value in (("steps", steps), ("max_steps", max_steps)):
             if value is not None:
-                iterations.check_positive_integer(value, f"Train {name}")
+                loops.check_positive_integer(value, f"Train {name}")
         return [loops.TPUStopAtStepHook(self._iterations, steps, max_steps)]
 
     def _convert_eval_steps_to_hooks(self, steps: int | None) -> list[Any]:
@@ -429,7 +427,7 @@ class TPUEstimator(Estimator):
             return super()._convert_eval_steps_to_hooks(steps)
         if steps is None:
             return [loops.SetIterationsHook(1)]
-        iterations.check_positive_integer(steps, "Eval steps")
+        loops.check_positive_integer(steps, "Eval steps")
         return [
             private.stop_after_evals(steps),
             loops.SetIterationsHook(steps),
@@ -701,7 +699,7 @@ class TPUEstimator(Estimator):
                 params,
             )
 
-        with tpu_private.inference_context():
+        with private.inference_context():
             if self._api_version == ExportSavedModelApiVersion.V1:
                 spec = export.spec_on_tpu(call_model, features)
             else:
@@ -807,7 +805,7 @@ class TPUEstimator(Estimator):
             lambda: input_functions.call_with_known(self._model_fn, given),
             mode,
             self._config.tf_random_seed,
-            replicas_private.replica_id if num_replicas > 1 else None,
+            private.replica_id if num_replicas > 1 else None,
         )
 
     def _on_cpu(
@@ -949,7 +947,7 @@ def _check_batch_sizes(sizes: Mapping[str, int | None]) -> None:
         (ModeKeys.PREDICT, "predict_batch_size"),
     ):
         if sizes[mode] is not None:
-            iterations.check_positive_integer(sizes[mode], name)
+            loops.check_positive_integer(sizes[mode], name)
 
 
 def _check_pipeline(

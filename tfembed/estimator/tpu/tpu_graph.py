@@ -26,8 +26,9 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.estimator import private
 from tfembed.estimator.replicas import COLLECTIVES, Replicas
-from tfembed.estimator.tpu import loops, private
+from tfembed.estimator.tpu import loops
 from tfembed.estimator.tpu.context import ModeContext
 
 

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from proof.paper_tpu import paper_metadata
-from tfembed.estimator.tpu import private
+from tfembed.estimator import private
 
 
 def test_a_system_is_asked_for_its_cores():
