@@ -10,7 +10,7 @@ import tensorflow as tf
 import tfembed
 from tfembed import dynamic_embedding as de
 from tfembed import errors
-from tfembed.inspection.projector import write_projector
+from tfembed.inspection.table_monitor import write_projector
 from tfembed.keras.callbacks import TableMonitor
 
 IDS = np.array([b"ada", b"bob", b"ada", b"eve"])

@@ -18,10 +18,9 @@ import math
 from collections.abc import Callable, Iterator
 
 from tfembed import errors
-from tfembed.inspection import checksum, wire_format
+from tfembed.inspection import checksum, file_bytes
 from tfembed.inspection.column import Column, Encoding, Part
-from tfembed.inspection.file_bytes import FileBytes
-from tfembed.inspection.wire_format import signed, take_varint
+from tfembed.inspection.file_bytes import FileBytes, signed, take_varint
 
 __all__ = ["DTYPES", "Bundle", "Entry"]
 
@@ -407,7 +406,7 @@ def _files_by_header(text: bytes | None) -> int:
     """How many data files there are, by a BundleHeaderProto."""
     if text is None:
         raise errors.CheckpointError("it has no header")
-    header = dict(wire_format.fields(text))
+    header = dict(file_bytes.fields(text))
     num_files, byte_order = header.get(1, 0), header.get(2, 0)
     if isinstance(num_files, bytes) or not 0 < num_files < 1 << 31:
         raise errors.CheckpointError(f"it says that it has {num_files!r} files")
@@ -417,7 +416,7 @@ def _files_by_header(text: bytes | None) -> int:
         )
     version = header.get(3, b"")
     if isinstance(version, bytes):
-        least = dict(wire_format.fields(version)).get(2, 0)
+        least = dict(file_bytes.fields(version)).get(2, 0)
         if isinstance(least, int) and least > 1:
             raise errors.CheckpointError(
                 f"its format is version {int(least)}; this release reads version 1"
@@ -430,7 +429,7 @@ def _parse_entry(name: str, text: bytes) -> Entry:
     numbers = {1: 0, 3: 0, 4: 0, 5: 0, 6: 0}
     shape: tuple[int, ...] = ()
     slices = []
-    for number, value in wire_format.fields(text):
+    for number, value in file_bytes.fields(text):
         if number == 2 and isinstance(value, bytes):
             shape = _parse_shape(value)
         elif number == 7 and isinstance(value, bytes):
@@ -456,11 +455,11 @@ def _parse_entry(name: str, text: bytes) -> Entry:
 def _parse_shape(text: bytes) -> tuple[int, ...]:
     """The shape of a TensorShapeProto."""
     shape = []
-    for number, value in wire_format.fields(text):
+    for number, value in file_bytes.fields(text):
         if number == 3 and value:
             raise errors.CheckpointError("its rank is not known")
         if number == 2 and isinstance(value, bytes):
-            size = dict(wire_format.fields(value)).get(1, 0)
+            size = dict(file_bytes.fields(value)).get(1, 0)
             shape.append(signed(size) if isinstance(size, int) else -1)
     if len(shape) > 254 or any(size < 0 for size in shape):
         raise errors.CheckpointError("its shape is none")
@@ -473,9 +472,9 @@ def _parse_shape(text: bytes) -> tuple[int, ...]:
 def _parse_extents(text: bytes) -> tuple[tuple[int, int], ...]:
     """For each dimension of a TensorSliceProto, the start and the length."""
     extents = []
-    for number, value in wire_format.fields(text):
+    for number, value in file_bytes.fields(text):
         if number == 1 and isinstance(value, bytes):
-            extent = dict(wire_format.fields(value))
+            extent = dict(file_bytes.fields(value))
             start, length = extent.get(1, 0), extent.get(2, _ALL)
             if isinstance(start, bytes) or isinstance(length, bytes):
                 raise errors.CheckpointError("a slice has no numbers")

@@ -7,11 +7,10 @@ import re
 from collections.abc import Iterator, Mapping
 
 from tfembed import errors
-from tfembed.inspection import wire_format
+from tfembed.inspection import file_bytes
 from tfembed.inspection.bundle import Bundle
 from tfembed.inspection.column import Column
-from tfembed.inspection.saved_table import SavedTable
-from tfembed.inspection.table_names import NO_NAME
+from tfembed.inspection.saved_table import NO_NAME, SavedTable
 
 __all__ = ["SavedVariable", "tables", "variable_as_table", "variables"]
 
@@ -245,7 +244,7 @@ def _layout(
     return _Layout(
         key_dtype=_NAMES.get(key_dtype, key_dtype),
         # As programs give it, which have signed ones.
-        seed=wire_format.signed(seed & (1 << 64) - 1),
+        seed=file_bytes.signed(seed & (1 << 64) - 1),
         rule=fields.get("rule"),
         slots=slots,
         counters=fields.get("notes", ""),
@@ -398,13 +397,13 @@ def _embedding_paths(bundle: Bundle) -> list[str]:
         return []
     paths = []
     try:
-        for number, node in wire_format.fields(graph):
+        for number, node in file_bytes.fields(graph):
             if number != 1 or not isinstance(node, bytes):
                 continue
-            for field, saver in wire_format.fields(node):
+            for field, saver in file_bytes.fields(node):
                 if field != 4 or not isinstance(saver, bytes):
                     continue
-                named = dict(wire_format.fields(saver))
+                named = dict(file_bytes.fields(saver))
                 path = named.get(2, b"")
                 if named.get(1) == _EMBEDDING_SAVER and isinstance(path, bytes):
                     paths.append(path.decode(errors="replace"))

@@ -12,8 +12,7 @@ import numpy as np
 
 from tfembed import errors
 from tfembed.inspection.checksum import crc32c, unmask
-from tfembed.inspection.file_bytes import FileBytes
-from tfembed.inspection.wire_format import take_varint
+from tfembed.inspection.file_bytes import FileBytes, take_varint
 
 __all__ = ["Column", "Encoding", "Part", "raw_strings"]
 

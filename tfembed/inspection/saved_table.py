@@ -1,4 +1,4 @@
-"""One table of a file: its description, and its rows, some at a time."""
+"""One table of a file: its name, its description, and its rows, some at a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ import numpy as np
 from tfembed import errors
 from tfembed.inspection.column import Column
 
-__all__ = ["Array", "Chunk", "FoundRow", "Key", "SavedTable"]
+__all__ = [
+    "NO_NAME",
+    "Array",
+    "Chunk",
+    "FoundRow",
+    "Key",
+    "SavedTable",
+    "table_name",
+]
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Key: TypeAlias = "int | bytes"
@@ -306,3 +314,19 @@ def _aligned(
     for stream in streams.values():  # The end of a stream compares checksums.
         for _ in stream:
             pass
+
+
+# A `dynamic_embedding.Variable` that was given no name.
+NO_NAME = "DynamicEmbedding_Variable"
+
+# Layers of `dynamic_embedding` call their tables as TFRA's do.
+_OF_LAYER = "-parameter"
+
+
+def table_name(name: str) -> str:
+    """The name by which people know a table.
+
+    Args:
+      name: of the table; that of a layer "users" has "users-parameter".
+    """
+    return name.removesuffix(_OF_LAYER) or name

@@ -24,8 +24,12 @@ from tfembed.inspection.bundle import Bundle
 from tfembed.inspection.checkpoint_tables import SavedVariable
 from tfembed.inspection.file_bytes import FileBytes
 from tfembed.inspection.row_pairs import RowDtypes
-from tfembed.inspection.saved_table import Chunk, FoundRow, SavedTable
-from tfembed.inspection.table_names import table_name
+from tfembed.inspection.saved_table import (
+    Chunk,
+    FoundRow,
+    SavedTable,
+    table_name,
+)
 
 __all__ = [
     "Chunk",

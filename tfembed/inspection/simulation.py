@@ -16,8 +16,8 @@ import tensorflow as tf
 
 from tfembed import checks, errors, optimizers
 from tfembed.inspection.found_tables import require_tables
+from tfembed.inspection.health import saved_path
 from tfembed.inspection.line_plot import Line, line_plot
-from tfembed.inspection.saved_health import saved_path
 from tfembed.inspection.saved_table import SavedTable
 from tfembed.inspection.saved_tables import open_saved
 from tfembed.inspection.text_tables import TextTable

@@ -14,17 +14,26 @@ from __future__ import annotations
 
 import re
 import zlib
-from typing import Any
+from typing import Any, TypeGuard
 
 import keras
 import tensorflow as tf
 
 from tfembed import errors
+from tfembed.dynamic_embedding.keras.float_ids import stand_in
 from tfembed.embedding import PackedFeatures
+from tfembed.embedding.features.inputs import check_ids
 from tfembed.embedding.plan import feature_paths
-from tfembed.keras import float_ids
 
-__all__ = ["as_inputs", "from_inputs", "input_shapes", "is_packed"]
+__all__ = [
+    "are_floats",
+    "as_inputs",
+    "from_inputs",
+    "ids_for",
+    "input_shapes",
+    "is_packed",
+    "stand_in",
+]
 
 _SIZES = "packed_sizes"
 _KINDS = {kind[0]: kind for kind in ("dense", "ragged", "sparse")}
@@ -72,7 +81,7 @@ def from_inputs(inputs: dict[str, Any], feature_config: Any) -> PackedFeatures:
 
     Raises:
       tfembed.errors.ArgumentError: a batch of other features.
-      tfembed.errors.DtypeError: floats, as `float_ids.stand_in` says.
+      tfembed.errors.DtypeError: floats, as `stand_in` says.
     """
     name, features = _described(inputs, feature_config)
     return PackedFeatures(
@@ -112,9 +121,9 @@ def input_shapes(inputs: dict[str, Any], feature_config: Any) -> Any:
 def _ids(inputs: dict[str, Any], name: str, dtype: tf.DType = tf.int64) -> Any:
     """A field, or a stand-in for floats; None where there is none."""
     value = inputs.get(name)
-    if not float_ids.are_floats(value):
+    if not are_floats(value):
         return value
-    return float_ids.stand_in(
+    return stand_in(
         value,
         dtype,
         f"Input {name} must be {dtype.name}, as the layer's `preprocess` makes "
@@ -146,3 +155,30 @@ def _shape(text: str) -> tf.TensorShape:
     return tf.TensorShape(
         [None if n == "n" else int(n) for n in text.split("x")]
     )
+
+
+def are_floats(value: Any) -> TypeGuard[tf.Tensor]:
+    """Whether `value` is a dense float tensor."""
+    return isinstance(value, tf.Tensor) and value.dtype.is_floating
+
+
+def ids_for(value: Any, path: str, feature: Any) -> Any:
+    """Stand-ins for floats [...], all else as it is.
+
+    Args:
+      value: what was given as a feature's ids.
+      path: what errors call the feature.
+      feature: its FeatureConfig.
+
+    Raises:
+      As `stand_in`.
+    """
+    if not are_floats(value):
+        return value
+    try:
+        check_ids(value.dtype, path, feature.table)
+    except errors.DtypeError as error:
+        wanted = getattr(feature.table, "key_dtype", tf.int64)
+        ids = stand_in(value, wanted, str(error))
+    # Only sparse ids have more dimensions, and Keras forgets that they are sparse.
+    return tf.sparse.from_dense(ids) if (ids.shape.rank or 0) > 2 else ids

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfembed.dynamic_embedding.keras.progress import tell_progress
+from tfembed.dynamic_embedding.keras.row_files import tell_progress
 
 
 @pytest.mark.parametrize(

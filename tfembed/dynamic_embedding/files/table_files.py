@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tfembed import checks, errors
 from tfembed.checkpoint import row_files
-from tfembed.checkpoint.one_device import check_one_device
+from tfembed.checkpoint.table_saver import check_one_device
 from tfembed.ops import files as file_ops
 from tfembed.ops.private import orders_by_itself
 from tfembed.tables import HashTable

@@ -2,22 +2,25 @@
 
 A `.keras` file has a folder of assets for each layer, a `.weights.h5` file
 arrays only. Both take the same bytes: a checkpoint of the table, written and
-read in slices, so that no second copy of the table is made in memory.
+read in slices, so that no second copy of the table is made in memory. Lines on stderr say how far a
+copy is, if it takes long.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import pathlib
+import sys
 import tempfile
-from collections.abc import Iterator
-from typing import Any
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.dynamic_embedding.keras.progress import tell_progress
 from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.ops import checkpoint as checkpoint_ops
 
@@ -27,6 +30,7 @@ __all__ = [
     "read_store",
     "saved_key_dtype",
     "stored_assets",
+    "tell_progress",
     "write_assets",
     "write_store",
 ]
@@ -165,3 +169,47 @@ def _chunk(path: pathlib.Path, i: int) -> np.ndarray[Any, Any]:
     with path.open("rb") as file:
         file.seek(i * _CHUNK_BYTES)
         return np.frombuffer(file.read(_CHUNK_BYTES), np.uint8)
+
+
+_T = TypeVar("_T")
+
+_PAUSE = 5.0  # Seconds, as of the lines of checkpoints' ops.
+
+
+def tell_progress(what: str, parts: Sequence[_T]) -> Iterator[_T]:
+    """Gives the parts of some work one by one, and says how many are done.
+
+    The first line comes after five seconds, and one every five seconds from then
+    on. TFEMBED_PROGRESS_SECONDS in the environment is another pause, less than 0
+    for no lines; TF_CPP_MIN_LOG_LEVEL=1 hides them, as those of TensorFlow's log.
+
+    Args:
+      what: as in "Writing the rows of 'users' into the file".
+      parts: of about one size.
+    """
+    pause = _pause()
+    begin = last = time.monotonic()
+    for done, part in enumerate(parts):
+        now = time.monotonic()
+        if done and 0 <= pause <= now - last:
+            last = now
+            left = (now - begin) * (len(parts) - done) / done
+            _say(
+                f"{what}: {100 * done // len(parts)} %, some {left:.0f} s left"
+            )
+        yield part
+    if last > begin:
+        _say(f"{what}: done in {time.monotonic() - begin:.1f} s")
+
+
+def _pause() -> float:
+    if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0") != "0":
+        return -1.0
+    try:
+        return float(os.environ.get("TFEMBED_PROGRESS_SECONDS", _PAUSE))
+    except ValueError:
+        return _PAUSE
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")

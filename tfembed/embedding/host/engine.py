@@ -21,11 +21,10 @@ from tfembed.embedding.host.row_feature import RowFeature, RowFeatures
 from tfembed.embedding.host.table_update import fused_arguments, update_tables
 from tfembed.embedding.host.tables import HostTable, TableSize, make_table
 from tfembed.embedding.plan import EmbeddingPlan
-from tfembed.embedding.steps.batch_queue import HOST, Batch
+from tfembed.embedding.steps.batch_queue import HOST, Batch, TraceQueues
 from tfembed.embedding.steps.named_steps import NamedSteps
 from tfembed.embedding.steps.step_forms import StepName
 from tfembed.embedding.steps.step_queue import StepQueue
-from tfembed.embedding.steps.trace_queue import TraceQueues
 from tfembed.ops.private import number_tensor, traced_for_xla
 from tfembed.tables import HashTable
 

@@ -13,9 +13,8 @@ from tfembed.checkpoint.held_variable import HeldVariable
 from tfembed.embedding import private
 from tfembed.embedding.host.engine import QueuedEngine
 from tfembed.embedding.host.tables import HostTable, make_static_table
-from tfembed.embedding.steps.batch_queue import Batch
+from tfembed.embedding.steps.batch_queue import Batch, TraceQueues
 from tfembed.embedding.steps.step_forms import StepName
-from tfembed.embedding.steps.trace_queue import TraceQueues
 from tfembed.embedding.xla.checks import (
     check_has_samples,
     check_plan,

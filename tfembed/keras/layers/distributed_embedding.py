@@ -19,12 +19,14 @@ from tfembed.dynamic_embedding.keras.private import (
     model_stepping,
     shared_objects,
 )
-from tfembed.dynamic_embedding.keras.shown_rows import some_rows
 from tfembed.dynamic_embedding.keras.table_counts import table_count
-from tfembed.dynamic_embedding.keras.table_variable import SourceWeight
+from tfembed.dynamic_embedding.keras.table_variable import (
+    SourceWeight,
+    some_rows,
+)
 from tfembed.embedding.features.inputs import weights_in_bags
 from tfembed.embedding.plan import feature_names
-from tfembed.keras import descriptions, float_ids, packed_inputs
+from tfembed.keras import descriptions, packed_inputs
 from tfembed.keras.keras_rs import as_features, say_unused
 from tfembed.keras.model_optimizer import ModelOptimizer
 from tfembed.keras.table_files import TableFiles
@@ -567,7 +569,7 @@ class DistributedEmbedding(keras.layers.Layer):
         if packed_inputs.is_packed(inputs):
             return packed_inputs.from_inputs(inputs, plan.feature_config)
         values = plan.flatten_inputs(self._structured(inputs), "features")
-        ids = map(float_ids.ids_for, values, plan.paths, plan.features)
+        ids = map(packed_inputs.ids_for, values, plan.paths, plan.features)
         return plan.pack(list(ids))
 
     def _loss_scale(self) -> Any:
