@@ -9,6 +9,8 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import shutil
+import tempfile
 import zlib
 from collections.abc import Generator
 
@@ -40,6 +42,18 @@ hypothesis.settings.register_profile(
     "full", max_examples=2500, deadline=None, print_blob=True
 )
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Gives temporary files a folder that goes when the tests have ended.
+
+    A process that is killed leaves its own: AutoGraph's functions, models without
+    a folder. Processes of the tests inherit the folder; `tmp_path` is beside it.
+    """
+    root = os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+    folder = tempfile.mkdtemp(prefix="tfembed_tests_", dir=root)
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -74,17 +74,13 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         if self._logged and step - last < self._every_steps:
             return
         now = time.perf_counter()
-        line = f"loss = {run_values.results['loss']:.6g}, step = {step}"
-        goal = self._goal()
-        if goal is not None:
-            line += f" of {goal}"
-        if self._logged:
-            speed = (step - last) / max(now - since, 1e-9)
-            line += f" ({now - since:.3f} sec, {speed:.4g} steps/sec"
-            examples = run_values.results.get("examples")
-            if examples is not None:
-                line += f", {speed * examples:.4g} examples/sec"
-            line += ")"
+        line = progress_line(
+            run_values.results["loss"],
+            step,
+            self._goal(),
+            since=(last, now - since) if self._logged else None,
+            examples=run_values.results.get("examples"),
+        )
         tf.compat.v1.logging.info(line)
         self._logged = step, now
 
@@ -103,6 +99,37 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         goals = [private.last_step(hook) for hook in self._stop_hooks]
         known = [goal for goal in goals if goal is not None]
         return min(known, default=None)
+
+
+def progress_line(
+    loss: Any,
+    step: int,
+    goal: int | None,
+    *,
+    since: tuple[int, float] | None,
+    examples: Any,
+) -> str:
+    """Returns the line of a step.
+
+    Args:
+      loss: the loss of the step.
+      step: its number.
+      goal: the step that is asked for; None if nothing tells it.
+      since: the step of the line before, and the seconds since; None in the
+        first line.
+      examples: how many a step has; None if nothing tells it.
+    """
+    line = f"loss = {loss:.6g}, step = {step}"
+    if goal is not None:
+        line += f" of {goal}"
+    if since is not None:
+        last, seconds = since
+        speed = (step - last) / max(seconds, 1e-9)
+        line += f" ({seconds:.3f} sec, {speed:.4g} steps/sec"
+        if examples is not None:
+            line += f", {speed * examples:.4g} examples/sec"
+        line += ")"
+    return line
 
 
 def _batch_size(features: Any) -> Any:

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import tfembed
 from tfembed import errors
-from tfembed.estimator import exports, sessions, summaries
+from tfembed.estimator import exports, progress, sessions, summaries
 from tfembed.estimator.embeddings.config_spec import EmbeddingConfigSpec
 from tfembed.estimator.spec import ModeKeys
 from tfembed.estimator.tpu import loops, padding
@@ -372,17 +372,17 @@ class _Training:
         every, step = self._config.log_step_count_steps, self._state.step
         if every is None or (self._logged and step - self._logged[0] < every):
             return
-        line = f"loss = {loss:.6g}, step = {step}"
-        line += "" if goal is None else f" of {goal}"
         now = time.perf_counter()
+        since = None
         if self._logged:
-            seconds = max(now - self._logged[1], 1e-9)
-            speed = (step - self._logged[0]) / seconds
-            line += f" ({seconds:.3f} sec, {speed:.4g} steps/sec"
-            size = self._state.global_batch_size
-            if size is not None:
-                line += f", {speed * size:.4g} examples/sec"
-            line += ")"
+            since = self._logged[0], now - self._logged[1]
+        line = progress.progress_line(
+            loss,
+            step,
+            goal,
+            since=since,
+            examples=self._state.global_batch_size,
+        )
         tf.compat.v1.logging.info(line)
         self._logged = step, now
 
