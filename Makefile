@@ -22,7 +22,7 @@ help:
 	@echo 'make test-full                 the same with many more random cases'
 	@echo 'make lint | format             check | apply the style'
 	@echo 'make wheel | sdist             what PyPI takes, in dist/'
-	@echo 'make docs [ARGS=serve]          the site of docs/, in build/site'
+	@echo 'make docs [ARGS=serve]         the site of docs/, in build/site'
 	@echo 'make notebooks                 executes docs/notebooks, keeps the outputs'
 	@echo 'make bench                     speed beside stock TensorFlow'
 	@echo 'make bench-lookup              lookups, training steps beside peers; judges'

@@ -38,7 +38,7 @@ def integer(
         an array or eager tensor that is one.
       argument: its name.
       least, most: limits, inclusive; None: no upper one.
-      owner: whose argument it is, as in "table 'users'".
+      owner: the owner of the argument, as in "table 'users'".
 
     Raises:
       tfembed.errors.ArgumentError: anything else, a boolean too.
@@ -117,7 +117,7 @@ def run_shape(
     when they are compared: [2] would pass for [2, 2].
 
     Args:
-      tensor: whose shape it is.
+      tensor: the tensor that has the shape.
       expected: an int32 [rank].
       text: what the error says.
 

@@ -175,7 +175,7 @@ def load(
     Args:
       table: where the rows go, with their dtypes and width.
       folder: string scalar.
-      stems: of the pairs.
+      stems: the stems of the pairs.
       buffer_size: rows of a chunk, which has at most 16 MB.
       select: says which keys [n] are loaded; None: all.
 

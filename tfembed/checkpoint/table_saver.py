@@ -424,7 +424,7 @@ def check_one_device(handles: Sequence[tf.Tensor], name: str) -> None:
     """Refuses to save or load shards of several devices.
 
     Args:
-      handles: of the shards.
+      handles: the handles of the shards.
       name: the table's.
 
     Raises:

@@ -32,7 +32,8 @@ class CustomCombiner:
         float32 [dim]. It is vectorized over the batch, and differentiated.
       max_valency: at least 1; the ids of a sample behind so many are dropped.
       num_weights: trained numbers that all samples share; 0: none.
-      initializer: of the weights, called as initializer(shape, dtype=...).
+      initializer: the initializer of the weights, called as initializer(shape,
+        dtype=...).
       combiner_weights_learning_rate: a number, or a function without arguments
         that is called in each step: w -= rate * g, g summed over the batch.
 

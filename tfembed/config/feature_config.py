@@ -26,9 +26,9 @@ class FeatureConfig:
         cut at L and padded with zeros, where `output_shape` is not given.
       validate_weights_and_indices: prune sparse input: ids below 0 of a static
         table, and, unless the combiner is "sum", weights of 0 or less.
-      output_shape: of the activations of one replica without the table's dim;
-        None: given to `TPUEmbedding.build`, or found from the input.
-      name: what errors call the feature; None: its path in the structure.
+      output_shape: the shape of the activations of one replica without the
+        table's dim; None: given to `TPUEmbedding.build`, or found from the input.
+      name: the feature's name in errors; None: its path in the structure.
 
     Raises:
       tfembed.errors.ArgumentError: a value that is not allowed.

@@ -53,8 +53,8 @@ class TableConfig:
         table: called as initializer(shape, dtype=...), once; of a table without
         a vocabulary: what `tfembed.initializers.row_initializer` accepts. None:
         a truncated normal distribution with standard deviation 1 / sqrt(dim).
-      optimizer: of `tfembed.optimizers` or `tf.tpu.experimental.embedding`;
-        None: the one that `TPUEmbedding` is given.
+      optimizer: an optimizer of `tfembed.optimizers` or
+        `tf.tpu.experimental.embedding`; None: the one that `TPUEmbedding` is given.
       combiner: how the rows e of a sample's ids, with weights w, become one:
         "sum": sum(w e); "mean": that over sum(w); "sqrtn": over
         sqrt(sum(w ** 2)). Or a `CustomCombiner`.
@@ -62,10 +62,10 @@ class TableConfig:
       quantization_config: a `QuantizationConfig`, by which looked-up rows are
         rounded; None: they are not.
       layout: not in this release; None.
-      dtype: of the rows, or its name: tf.float32; of a table without a
+      dtype: the dtype of the rows, or its name: tf.float32; of a table without a
         vocabulary also tf.float16 or tf.bfloat16. Slots and activations are
         float32.
-      seed: of the initial rows of a table without a vocabulary; None: the
+      seed: the seed of the initial rows of a table without a vocabulary; None: the
         initializer's, else from TensorFlow's global seed and the name.
       admission: which new ids training inserts into a table without a
         vocabulary, of `tfembed.policies`, or n for `CountAdmission(n)`; None:
@@ -75,8 +75,8 @@ class TableConfig:
       max_size: ids that such a table never exceeds: inserts make room by the
         eviction policy. A step with more distinct ids is refused. None: no
         bound.
-      key_dtype: of the ids, or its name: tf.int64, which takes all integers; of
-        a table without a vocabulary also tf.string.
+      key_dtype: the dtype of the ids, or its name: tf.int64, which takes all
+        integers; of a table without a vocabulary also tf.string.
       stochastic_rounding: of rows of float16 and bfloat16: whether updates round
         up or down by chance, with the right mean, in place of to the nearest, so
         that small ones are not lost.

@@ -29,10 +29,10 @@ class LogFile:
     """A click log that was opened once and looked sound.
 
     Attributes:
-      path: of the file.
+      path: the path of the file.
       is_gzipped: by its first two bytes.
       delimiter: a tab or a comma.
-      header_bytes: of the header line; 0 where the file has none.
+      header_bytes: the bytes of the header line; 0 where the file has none.
     """
 
     path: str

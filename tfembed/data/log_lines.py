@@ -47,8 +47,9 @@ def parse(
       delimiter: a tab or a comma.
 
     Returns:
-      columns: of the good lines, in their order.
-      faults: by the bad lines' positions in `lines`, in their order.
+      columns: the columns of the good lines, in their order.
+      faults: the faults by the positions of the bad lines in `lines`, in their
+        order.
     """
     columns = _decode(lines, delimiter)
     if columns is not None:

@@ -143,7 +143,7 @@ def planted_ratings(
       users: how many users there are.
       items: how many items there are.
       count: how many ratings are drawn.
-      seed: of all draws; the same ratings for the same seed.
+      seed: the seed of all draws; the same ratings for the same seed.
     """
     draw = np.random.default_rng(seed)
     match = draw.normal(size=(users, 4)) @ draw.normal(size=(items, 4)).T / 2

@@ -69,7 +69,7 @@ def csv(
       delimiter: one character.
       epochs: passes over all files.
       shuffle: rows that are held to be drawn from; 0 keeps the files' order.
-      seed: of the draws.
+      seed: the seed of the draws.
 
     Returns:
       A dataset of features, or of (features, label): a dict of tensors [batch],
@@ -161,14 +161,14 @@ def tfrecord(
     """Reads TFRecord files of tf.train.Example. Arguments as `csv`'s.
 
     Args:
-      files: as `csv`'s.
-      columns: as `csv`'s; an Example holds int64, float32 and strings.
+      files: as in `csv`.
+      columns: as in `csv`; an Example holds int64, float32 and strings.
       batch_size: rows in a batch; the last one may have fewer.
       label: the column that is given apart; None for none.
       compression: "", "GZIP" or "ZLIB".
       epochs: passes over all files.
       shuffle: rows that are held to be drawn from; 0 keeps the files' order.
-      seed: of the draws.
+      seed: the seed of the draws.
 
     Raises:
       DataError: no such file.

@@ -19,7 +19,7 @@ def dynamic_partition(
       data: [n..., ...].
       partitions: int32 [n...], each entry's part.
       num_partitions: how many there are.
-      name: of the op.
+      name: the name of the op.
 
     Returns:
       The parts, [k, ...] each.
@@ -39,7 +39,7 @@ def dynamic_stitch(
       indices: int32 tensors, the positions of the entries of each of `data`.
       data: the parts.
       use_fast: accepted for TFRA's sake.
-      name: of the op.
+      name: the name of the op.
     """
     del use_fast
     return tf.dynamic_stitch(indices, data, name)

@@ -22,7 +22,7 @@ def sparse_segment_sum(
       data: numbers [n, ...].
       indices: int32 or int64 [k], rows of `data`.
       segment_ids: int32 or int64 [k], sorted.
-      name: of the op.
+      name: the name of the op.
       num_segments: how many there are; None: the last segment id and one.
 
     Returns:
@@ -39,7 +39,7 @@ def sparse_fill_empty_rows(
     Args:
       sp_input: [n, m].
       default_value: a scalar of its dtype.
-      name: of the op.
+      name: the name of the op.
 
     Returns:
       The filled tensor, and bool [n], which rows were empty.

@@ -39,7 +39,7 @@ def embedding_lookup_sparse(
       params: a `ShadowVariable` or `Variable`, or a list of one.
       sp_ids: keys [batch, (n)].
       sp_weights: floats, row splits as `sp_ids`; None: all 1.
-      name: of the lookup.
+      name: the name of the lookup.
       combiner: "mean", "sqrtn" or "sum"; None: "mean".
 
     Returns:
@@ -76,10 +76,11 @@ def safe_embedding_lookup_sparse(
     Args:
       embedding_weights: a `ShadowVariable` or `Variable`, or a list of one.
       sparse_ids: keys [batch, (n)].
-      sparse_weights: of the rows' dtype, row splits as `sparse_ids`; None: all 1.
+      sparse_weights: weights of the rows' dtype, row splits as `sparse_ids`;
+        None: all 1.
       combiner: "mean", "sqrtn" or "sum"; None: "mean".
       default_id: the id whose row an empty bag gets; None: zeros.
-      name: of the lookup.
+      name: the name of the lookup.
 
     Returns:
       Of the rows' dtype [batch, dim].

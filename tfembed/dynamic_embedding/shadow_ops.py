@@ -40,7 +40,7 @@ def embedding_lookup(
       shadow: the `ShadowVariable`.
       ids: keys of any shape, or a RaggedTensor of them.
       partition_strategy: accepted for TFRA's sake.
-      name: of the lookup.
+      name: the name of the lookup.
       validate_indices: accepted for TFRA's sake.
 
     Returns:
@@ -77,7 +77,7 @@ def embedding_lookup_unique(
       ids: keys of any shape, or a RaggedTensor of them.
       embedding_size: the table's `dim`.
       with_unique: whether to look up each distinct id once.
-      name: of the lookup.
+      name: the name of the lookup.
 
     Returns:
       Rows, ids.shape + [embedding_size]; ragged where the ids are.
@@ -112,11 +112,11 @@ def embedding_lookup_unique_base(
     """Looks dense or ragged ids up by any function, each distinct one once.
 
     Args:
-      ids: of any shape, or a RaggedTensor.
+      ids: ids of any shape, or a RaggedTensor.
       embedding_size: width of a row.
       lookup_function: ids [n] -> rows [n, embedding_size].
       with_unique: whether to call it with the distinct ids only.
-      name: of the lookup.
+      name: the name of the lookup.
 
     Returns:
       Rows, ids.shape + [embedding_size]; ragged where the ids are.

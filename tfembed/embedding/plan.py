@@ -39,7 +39,7 @@ class EmbeddingPlan:
     Attributes:
       feature_config: the structure, as it was given.
       features: its FeatureConfigs, in the order of `tf.nest.flatten`.
-      paths: what errors call them.
+      paths: their names in errors.
       tables: the TableConfigs, in the order of their first feature.
       table_ids: per feature, its table's index in `tables`.
       optimizers: per table, its update rule or None.
@@ -145,7 +145,7 @@ def make_plan(feature_config: Any, optimizer: Any) -> EmbeddingPlan:
 
     Args:
       feature_config: a FeatureConfig or a `tf.nest` structure of them.
-      optimizer: of tables that have none; None leaves them without.
+      optimizer: the optimizer of tables that have none; None leaves them without.
 
     Raises:
       tfembed.errors.ArgumentError: no features, an unknown optimizer, or a name

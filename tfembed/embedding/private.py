@@ -223,7 +223,7 @@ def describe_table(
       config: the TableConfig.
       descriptor: the proto.
       hosts: over which the table is spread.
-      tags: by the function that gives a learning rate, its number.
+      tags: the number of each function that gives a learning rate.
     """
     config._set_table_descriptor(descriptor, hosts, tags)
 

@@ -66,7 +66,7 @@ class Replicas:
     """The replicas of the strategy in whose scope this object is made.
 
     Args:
-      owner: what errors call the object.
+      owner: the object's name in errors.
 
     Attributes:
       strategy: the strategy.
@@ -253,7 +253,7 @@ def split_over_cores(
 
     Args:
       values: Tensors [B, ...], SparseTensors and None.
-      paths: what errors call them.
+      paths: their names in errors.
       cores: how many.
 
     Raises:
@@ -321,8 +321,8 @@ def replica_inputs(
     """The inputs of the replicas that a call of enqueue is for.
 
     Args:
-      plan: of the features.
-      replicas: of the strategy.
+      plan: the plan of the features.
+      replicas: the replicas of the strategy.
       features, weights, device: as for `TPUEmbedding.enqueue`.
 
     Raises:
@@ -410,8 +410,8 @@ def summed_over_replicas(gradient: Any) -> Any:
     takes that of the sum.
 
     Args:
-      gradient: of this replica. Anything but tf.IndexedSlices inside of
-        strategy.run of several replicas, other than TPUs', passes as it is, and
+      gradient: the gradient of this replica. Anything but tf.IndexedSlices inside
+        of strategy.run of several replicas, other than TPUs', passes as it is, and
         so does all in programs for XLA.
     """
     context = tf.distribute.get_replica_context()

@@ -104,7 +104,7 @@ class TapedEmbedding(
 
     Args:
       feature_config: a FeatureConfig or a `tf.nest` structure of them.
-      optimizer: whose slots the tables get; None: none.
+      optimizer: the optimizer whose slots the tables get; None: none.
       engine: one of TAPED_ENGINES.
 
     Raises:

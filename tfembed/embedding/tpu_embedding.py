@@ -92,8 +92,8 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
     Args:
       feature_config: a FeatureConfig or a `tf.nest` structure of them. Features
         with the same TableConfig object share a table.
-      optimizer: of tables that have none; None for tables that are never
-        trained, but not under a TPUStrategy.
+      optimizer: the optimizer of tables that have none; None for tables that are
+        never trained, but not under a TPUStrategy.
       pipeline_execution_with_tensor_core: whether the tables work while the
         model computes (in functions; eagerly one thing follows the other): a
         step's update runs beside the next step's model, and a batch that is
@@ -257,7 +257,7 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
           training: whether apply_gradients follows; else dequeue alone, which
             is allowed with True too where there is a name.
           name: pairs the calls of one of several lookups in a step.
-          device: of a replica.
+          device: the device of a replica.
 
         Raises:
           tfembed.errors.ArgumentError: an input or shape that is not allowed.

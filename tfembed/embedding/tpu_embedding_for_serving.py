@@ -82,10 +82,10 @@ class StackedTables(private.Folder):
     stack of one table has the table's name, that table.
 
     Args:
-      name: of the stack.
-      layouts: of its tables, TensorFlow's SparseCoreTableLayouts.
-      configs: of the tables that are wanted, TableConfigs with names; the
-        stack's others are passed over.
+      name: the name of the stack.
+      layouts: the layouts of its tables, TensorFlow's SparseCoreTableLayouts.
+      configs: the configs of the tables that are wanted, TableConfigs with names;
+        the stack's others are passed over.
 
     Raises:
       tfembed.errors.CheckpointError: a table that was saved with another shape.
@@ -171,8 +171,8 @@ def serving_embedding_lookup(
         Or all of them as `pack_features` gives them.
       weights: None, or a structure like `inputs` of None and float tensors of
         the type and structure of the ids.
-      tables: by TableConfig: a tf.Variable or Tensor [vocabulary_size, dim] of
-        float32, float64, float16 or bfloat16, or a HashTable, such as
+      tables: the tables by TableConfig: a tf.Variable or Tensor [vocabulary_size,
+        dim] of float32, float64, float16 or bfloat16, or a HashTable, such as
         `TPUEmbedding.embedding_tables`.
       feature_config: a FeatureConfig or a `tf.nest` structure of them.
 
@@ -281,8 +281,8 @@ class TPUEmbeddingForServing(TapedEmbedding):
 
     Args:
       feature_config: a FeatureConfig or a `tf.nest` structure of them.
-      optimizer: whose slots are restored and saved too; None leaves them in
-        the checkpoint.
+      optimizer: the optimizer whose slots are restored and saved too; None leaves
+        them in the checkpoint.
       experimental_sparsecore_restore_info: None or a dict, as in TensorFlow;
         checkpoints themselves say all that it could.
 

@@ -62,7 +62,7 @@ class TPUEmbeddingV0(TapedEmbedding):
     Args:
       feature_config: a FeatureConfig or a `tf.nest` structure of them. Features
         with the same TableConfig object share a table.
-      optimizer: whose slots the tables get; None: none.
+      optimizer: the optimizer whose slots the tables get; None: none.
       engine: "host": the op of TPUEmbedding looks up in tables on a CPU, and
         TensorFlow's own ops do elsewhere, in functions for XLA and in models
         that are exported, which load without tfembed;
@@ -96,7 +96,7 @@ class TPUEmbeddingV0(TapedEmbedding):
         Args:
           features: integer ids, structured as feature_config: Tensors of any
             rank, SparseTensors of rank 2 or above, RaggedTensors of rank 2;
-            arrays and lists as of `TPUEmbedding.enqueue`. Or all of them as
+            arrays and lists as in `TPUEmbedding.enqueue`. Or all of them as
             `pack_features` gives them.
           weights: None, or a structure like `features` of None and float tensors
             of the type and structure of the ids.
@@ -163,7 +163,7 @@ class TPUEmbeddingV0(TapedEmbedding):
         complete.
 
         Args:
-          optimizer: of Keras 3, tf_keras or tf.compat.v1.train.
+          optimizer: an optimizer of Keras 3, tf_keras or tf.compat.v1.train.
           variables: what it trains besides, of a model.
 
         Raises:
@@ -195,7 +195,7 @@ class TPUEmbeddingV0(TapedEmbedding):
         the variables that are given.
 
         Args:
-          optimizer: of Keras 3, tf_keras or tf.compat.v1.train.
+          optimizer: an optimizer of Keras 3, tf_keras or tf.compat.v1.train.
           grads_and_vars: pairs of a gradient and one of `trainable_variables`,
             or another variable, which the optimizer moves by itself in the same
             step. Variables whose gradient is None stay as they are, with a

@@ -141,7 +141,7 @@ def training_session(
     """Makes a session that restores, saves checkpoints and writes summaries.
 
     Args:
-      config: whose model_dir is used.
+      config: the config whose model_dir is used.
       spec: what a model_fn returned in mode TRAIN.
       hooks: those of all workers, beside the spec's.
       saving_listeners: hear of each checkpoint.

@@ -52,7 +52,7 @@ class EstimatorSpec(
       loss: A tensor, scalar or of one element.
       train_op: The op or tensor that makes one training step.
       eval_metric_ops: A dict of metrics by name. A metric is a pair
-        `(value, update_op)` as of `tf.compat.v1.metrics`, or a metric of
+        `(value, update_op)` as in `tf.compat.v1.metrics`, or a metric of
         tf_keras that was updated.
       export_outputs: A dict of `ExportOutput` by signature name. Without one,
         the predictions are exported under the default signature.

@@ -37,7 +37,7 @@ def check_strategy(strategy: Any) -> None:
     """Refuses strategies under which an Estimator does not run.
 
     Raises:
-      NotImplementedError: It is one of them.
+      NotImplementedError: An Estimator does not run under the strategy.
     """
     if strategy is None:
         return

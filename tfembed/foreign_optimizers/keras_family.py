@@ -222,7 +222,7 @@ def fused_rule(optimizer: Any) -> FusedRule | None:
     are, their Adam moments too (Keras lets those of all rows decay).
 
     Args:
-      optimizer: of Keras 3 or tf_keras.
+      optimizer: an optimizer of Keras 3 or tf_keras.
 
     Returns:
       None for another class, also one derived from these, and for SGD with

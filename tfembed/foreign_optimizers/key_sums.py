@@ -24,7 +24,8 @@ def sum_by_key(gradients: Sequence[TableGradient]) -> list[TableGradient]:
     """One entry for each variable, with distinct keys and their sums.
 
     Args:
-      gradients: by key; keys may repeat and a variable may come several times.
+      gradients: the gradients by key; keys may repeat and a variable may come
+        several times.
 
     Returns:
       Per variable, in the order in which they first come, indices [n] and
@@ -54,7 +55,7 @@ def usable_sums(
     Args:
       slices: a table's sums, by distinct key.
       nonfinite: "skip", "refuse" or "allow", which lets all pass.
-      table: what errors call the table.
+      table: the table's name in errors.
 
     Returns:
       The sums to use; and int64 [], how many sums have a NaN or an infinity.
@@ -91,7 +92,7 @@ def insert_drawn(
       nonfinite: "skip", "refuse" or "allow".
 
     Returns:
-      What must run before the update.
+      The operations that must run before the update.
     """
     sums = [
         (usable_sums(slices, nonfinite, params.name)[0], params)
@@ -106,7 +107,7 @@ def insert_missing(sums: Sequence[TableGradient]) -> list[tf.Operation]:
     """`HashTable.insert_missing` of the keys of each variable's sums.
 
     Returns:
-      What must run before rows are read or updated.
+      The operations that must run before rows are read or updated.
     """
     inserted = [
         params.table.insert_missing(slices.indices) for slices, params in sums

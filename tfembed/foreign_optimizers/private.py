@@ -254,7 +254,7 @@ def v1_twin(optimizer: Any, start_slot: Callable[[str, Any], None]) -> Any:
     """A copy of an optimizer whose slots are those of the rows at hand.
 
     Args:
-      optimizer: of tf.compat.v1.
+      optimizer: an optimizer of tf.compat.v1.
       start_slot: called with each slot's name and initial value.
     """
     twin = copy.copy(optimizer)

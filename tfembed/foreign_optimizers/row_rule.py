@@ -157,7 +157,7 @@ class RowValues:
 
     Args:
       rows: the first value.
-      name: of the variable that the rows stand for.
+      name: the name of the variable that the rows stand for.
     """
 
     def __init__(self, rows: tf.Tensor, name: str) -> None:

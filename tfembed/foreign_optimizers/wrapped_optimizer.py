@@ -97,7 +97,7 @@ def lasting_name(opt: Any, name: str) -> str:
     left out, and Keras' own are called as in 3.12. A name that was given stays.
 
     Args:
-      opt: of Keras 3, or of tf_keras.
+      opt: an optimizer of Keras 3, or of tf_keras.
       name: what it is called.
     """
     cls = type(opt)

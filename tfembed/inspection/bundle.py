@@ -70,14 +70,14 @@ class Entry:
     """One entry of an index, checked against the file that it lies in.
 
     Attributes:
-      name: of the tensor.
+      name: the name of the tensor.
       dtype: TensorFlow's name of it.
-      shape: of the tensor, or of the slice.
+      shape: the shape of the tensor, or of the slice.
       file: the number of the data file.
       offset, size: where in the file the bytes are.
       crc: the checksum of the bytes.
-      slices: of each slice of rows, for each dimension the first element and
-        the number of them; -1: all. None where the bytes are the tensor's.
+      slices: for each slice of rows and each dimension the first element
+        and the number of them; -1: all. None where the bytes are the tensor's.
     """
 
     name: str
@@ -179,7 +179,7 @@ class Bundle:
         return None
 
     def stored_parts(self) -> Iterator[Column]:
-        """All that has bytes in the data files, for a check of all of them.
+        """The columns of all tensors in the data files, to check every byte.
 
         Raises:
           tfembed.errors.CheckpointError: as `column`.
@@ -192,10 +192,6 @@ class Bundle:
             else:
                 for _ in self._slices(entry.name, entry):
                     pass
-
-    def data_size(self) -> int:
-        """The bytes of all data files together."""
-        return sum(self._file(i).size for i in range(self.num_files))
 
     def _entry(self, raw: bytes) -> Entry:
         if raw in self._entries:

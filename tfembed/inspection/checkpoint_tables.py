@@ -40,7 +40,7 @@ class SavedVariable:
     Attributes:
       name: the path of the variable.
       dtype: TensorFlow's name of it.
-      shape: of the variable.
+      shape: the shape of the variable.
       num_bytes: in the file.
     """
 
@@ -55,8 +55,8 @@ class _Layout:
     """The layout of a hash table, as its text says.
 
     Attributes:
-      key_dtype: of its keys.
-      seed: of the initial rows.
+      key_dtype: the dtype of its keys.
+      seed: the seed of the initial rows.
       rule: of the slots.
       slots: the width of each, and what it starts from.
       counters: what the notes say.

@@ -70,7 +70,7 @@ def _remainder(data: Any, register: int) -> Any:
 
 
 def _fold(places: Any) -> Any:
-    """The last `_DEGREE` places, once those before are added to them."""
+    """The last `_DEGREE` words, after all words before have been added to them."""
     n = len(places) - _DEGREE
     nearest = _STEPS[0]
     for begin in range(0, n, nearest):

@@ -41,7 +41,7 @@ class Part:
 
     Attributes:
       file: where.
-      offset, size: of the bytes in the file.
+      offset, size: the position and number of the bytes in the file.
       crc: the checksum of the bytes; None where none is saved.
       first_row, rows: which rows they are.
       encoding: how they are stored.
@@ -65,10 +65,10 @@ class Column:
     ended is all of it known to be as it was saved.
 
     Attributes:
-      name: of the tensor.
+      name: the name of the tensor.
       dtype: TensorFlow's name of the elements' dtype. Elements of bfloat16 are
         given as float32, strings as bytes.
-      shape: of the tensor; the first dimension counts the rows.
+      shape: the shape of the tensor; the first dimension counts the rows.
       parts: where the rows are.
     """
 

@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command.
 
     Args:
-      arguments: of the command line; None: the process's own.
+      arguments: the arguments of the command line; None: the process's own.
 
     Returns:
       The exit status.

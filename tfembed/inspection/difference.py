@@ -75,7 +75,7 @@ def compare(
 
     Args:
       before, after: the same table, of two files.
-      count: of keys to name, of each kind.
+      count: the number of keys to name, of each kind.
 
     Raises:
       tfembed.errors.CheckpointError: a file is damaged.

@@ -41,7 +41,7 @@ class Line:
     """A series of points.
 
     Attributes:
-      name: of the series.
+      name: the name of the series.
       points: (place from 0 to 1, height, what it says).
     """
 

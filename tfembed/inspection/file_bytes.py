@@ -26,7 +26,7 @@ class FileBytes:
       path: a regular file.
       segments: (offset, bytes) of the parts of the file that make up what is
         read, in their order; None: all of it.
-      name: what errors call it; None: the path.
+      name: its name in errors; None: the path.
 
     Raises:
       tfembed.errors.CheckpointError: there is no such file, it is no regular one

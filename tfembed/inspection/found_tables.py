@@ -33,8 +33,8 @@ class FoundTable:
       rows: a HashTable, a StringTable, or variables of all rows.
       slots: variables beside these, by name; a HashTable keeps its own.
       optimizer: its update rule; None where it has none, or keeps it itself.
-      skipped_updates: of rows whose gradients were not finite; None: not
-        counted.
+      skipped_updates: the updates that were skipped, of rows whose gradients were
+        not finite; None: not counted.
       shared_name: the name that several tables have, this one among them.
     """
 

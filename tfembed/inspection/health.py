@@ -103,9 +103,10 @@ class Health:
         histograms of "norms", "ages" and "touches".
 
         Args:
-          step: of the summaries.
+          step: the step of the summaries.
           prefix: put before the tags, "" or one that ends in "/".
-          writer: of `tf.summary.create_file_writer`; None: the default one.
+          writer: the writer of `tf.summary.create_file_writer`; None: the default
+            one.
 
         Raises:
           TBNotInstalledError: (of TensorFlow) no TensorBoard; TensorFlow brings
@@ -353,7 +354,7 @@ def health_of_saved(
     """Looks at the tables of a file.
 
     Args:
-      path: as of `open_saved`.
+      path: as in `open_saved`.
       sample: rows of each table to look at: of keyed tables the first ones of the
         file, which lie in the order of hashes.
       hottest: keys to name, of those rows.

@@ -104,7 +104,7 @@ def write(
 
     Args:
       saved: the tables.
-      path: of the report.
+      path: the path of the report.
       table: the only table to report on; None: all.
 
     Raises:

@@ -35,8 +35,8 @@ class LayerBundle:
     Attributes:
       layer: the layer's path in the file.
       bundle: the checkpoint.
-      policies: by table name, or "" for the layer's one table, what the model's
-        config says: "admission", "eviction" and "expiry" by kind.
+      policies: by table name, or "" for the layer's one table, what
+        the model's config says: "admission", "eviction" and "expiry" by kind.
     """
 
     layer: str

@@ -52,7 +52,7 @@ def rank(table: SavedTable, order: str, count: int) -> list[RankedRow]:
     """The first `count` rows in an order; holds no more than these.
 
     Args:
-      table: whose rows.
+      table: the table whose rows are ranked.
       order: "norm": the largest first, before all those that are not finite;
         "recent": those that training or a write touched last; "frequent": most
         often.
@@ -97,7 +97,7 @@ def rank(table: SavedTable, order: str, count: int) -> list[RankedRow]:
 
 
 def _first(at: Array, worth: Array, keys: Array, count: int) -> Array:
-    """The `count` places of `at` with the largest worth, then smallest keys."""
+    """The `count` positions in `at` with the largest worth, then smallest keys."""
     least = np.partition(worth[at], -count)[-count]
     above = at[worth[at] > least]
     alike = at[worth[at] == least]

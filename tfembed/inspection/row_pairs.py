@@ -28,8 +28,8 @@ class RowDtypes:
     """The dtypes of files that have no manifest, such as TFRA's.
 
     Attributes:
-      keys: of the keys.
-      rows: of the rows.
+      keys: the dtype of the keys.
+      rows: the dtype of the rows.
     """
 
     keys: str = "int64"
@@ -52,10 +52,10 @@ class _Manifest:
 
     Attributes:
       save: the id of the save.
-      table: whose rows they are.
-      dtypes: of the files.
+      table: the table whose rows they are.
+      dtypes: the dtypes of the files.
       width: elements of a row.
-      files: by name, bytes and checksum.
+      files: by name, the bytes and checksum of each file.
     """
 
     save: str
@@ -102,7 +102,7 @@ def tables(
     Args:
       folder: where.
       found: the pairs' names.
-      dtypes: of files without a manifest.
+      dtypes: the dtypes of files without a manifest.
 
     Raises:
       tfembed.errors.CheckpointError: files are missing or damaged, or of two

@@ -25,10 +25,10 @@ class Histogram:
     bin has its exact count, whatever the order of the numbers.
 
     Attributes:
-      counts: of each bin.
+      counts: the counts of each bin.
       end: where the last bin ends.
       total: the sum of all numbers.
-      largest: of the numbers; 0 without any.
+      largest: the largest of the numbers; 0 without any.
       not_finite: how many were infinite or no numbers; no bin has them.
     """
 
@@ -80,7 +80,7 @@ class RowSurvey:
     """Counts over the rows of a table.
 
     Attributes:
-      norms: of the rows; None where rows are strings or have no width.
+      norms: the norms of the rows; None where rows are strings or have no width.
       counters: how many rows have a counter below 1, 2, 4, 8 and so on, the rows
         of lower powers left out; ages in seconds where counters are times.
       untrained: rows whose slots all are as they start; None without slots, or

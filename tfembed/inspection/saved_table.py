@@ -36,7 +36,7 @@ class Chunk:
       keys: int64 [n], or objects [n] of bytes where keys are strings.
       rows: [n, width]; float32 where the table is of bfloat16, objects of bytes
         where it is of strings. [n, 0] where rows were not asked for.
-      slots: by name float32 [n, width], or [n, 1] of a row-wise slot.
+      slots: the slots by name, float32 [n, width], or [n, 1] of a row-wise slot.
       counters: int64 [n], what the eviction policy noted of each row, as
         `SavedTable.counters` says; None where it notes nothing.
     """
@@ -57,7 +57,7 @@ class FoundRow:
     Attributes:
       key: an integer, or bytes.
       row: [width].
-      slots: by name, [width] or [1].
+      slots: the slots by name, [width] or [1].
       counter: as in `Chunk.counters`, or None.
     """
 
@@ -82,9 +82,9 @@ class SavedTable:
         the last row counts.
       has_vocabulary: whether it is a variable, with a row for each id from 0 on.
       rule: the update rule of the slots, None where the file does not say.
-      slot_widths: by name, `width` or 1.
-      slot_initial_values: by name, where the file says so.
-      seed: of the initial rows, None where the file does not say.
+      slot_widths: the widths by name, `width` or 1.
+      slot_initial_values: the initial values by name, where the file says so.
+      seed: the seed of the initial rows, None where the file does not say.
       counters: what the counters say, "steps_ago", "seconds_since_1970" or
         "writes"; "" where there are none.
       num_waiting: keys that wait for admission.
@@ -92,7 +92,7 @@ class SavedTable:
       num_bytes: by kind, "keys", "rows", "slots", "counters", "waiting".
       shard_sizes: rows by shard, where the file has shards.
       columns: the tensors, "keys", "rows", "counters" and "slots/<name>".
-      waiting: of keys that wait, "keys" and "seen".
+      waiting: the columns "keys" and "seen" of keys that wait.
     """
 
     name: str
@@ -327,6 +327,6 @@ def table_name(name: str) -> str:
     """The name by which people know a table.
 
     Args:
-      name: of the table; that of a layer "users" has "users-parameter".
+      name: the name of the table; that of a layer "users" has "users-parameter".
     """
     return name.removesuffix(_OF_LAYER) or name

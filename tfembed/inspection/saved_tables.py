@@ -61,7 +61,7 @@ class SavedTables(Mapping[str, SavedTable]):
     `values()` gives the tables.
 
     Args:
-      path: of the file; of a checkpoint without ".index".
+      path: the path of the file; of a checkpoint without ".index".
       kind: "checkpoint", "SavedModel", "row files", "Keras model" or
         "Keras weights".
       tables: all that the file has.
@@ -224,7 +224,8 @@ def open_saved(
         whose latest is meant; the folder of a SavedModel; a `.keras` or
         `.weights.h5` file; a pair of raw files, by one of its names or by what
         both begin with, or a folder of pairs.
-      dtypes: of raw files that have no manifest; None: int64 and float32.
+      dtypes: the dtypes of raw files that have no manifest; None: int64 and
+        float32.
 
     Raises:
       tfembed.errors.CheckpointError: there is no such file, it is of no such

@@ -51,11 +51,11 @@ class Outcome:
     """One choice of policies, and its effect.
 
     Attributes:
-      name: of the choice.
+      name: the name of the choice.
       rows: at the end.
       peak_rows: at most, of the moments that `curve` has.
-      bytes: of rows of the width that was asked for, with slots, notes, index
-        and policies, at the end.
+      bytes: the bytes of rows of the width that was asked for, with slots, notes,
+        index and policies, at the end.
       hit_rate: the share of ids that had a row when they were looked up, before
         the step that trained them. Of a table: see `simulate`.
       last_hit_rate: the same, of the last tenth of the log.
@@ -82,9 +82,9 @@ class Simulation:
     """The outcomes of all choices; `str` and notebooks show them.
 
     Attributes:
-      outcomes: of the choices, in their order.
-      ids: of the log, or rows of the table.
-      steps: of the log; None for a table.
+      outcomes: the outcomes of the choices, in their order.
+      ids: the ids of the log, or rows of the table.
+      steps: the steps of the log; None for a table.
       row: what a row is, in words.
     """
 
@@ -217,7 +217,7 @@ class _Judged:
       keys: [n].
       policy: its eviction policy, or SmallestNorm where it has none.
       has_admission: whether it has an admission policy.
-      worth: by a policy that can judge its rows, the worth [n] of the keys.
+      worth: the worth [n] of the keys, by a policy that can judge its rows.
     """
 
     name: str
@@ -246,24 +246,26 @@ def simulate(
     evicted ids are those of a table with one shard that is trained on the log.
     Bytes are those of the same rows with the width asked for.
 
-    Of a table, the choices say what would stay now: the rows that an expiry's
+    For a table, the choices say what would stay now: the rows that an expiry's
     limit spares; the best of `max_size`, as `evict` picks them; those that were
     touched as often as an admission asks. Its bytes are those of a new table with
-    these rows. The hit rate is theirs among all touches, which a table with
-    `LeastFrequent` has counted: what a lookup of each batch's distinct ids would
-    find if the same ids came again. A checkpoint, a SavedModel or a `.keras` file
-    tells the same of a table as it was saved, without a model.
+    these rows. The hit rate is the share of their touches among all touches, which
+    a table with `LeastFrequent` has counted: the share that a lookup of each batch's
+    distinct ids would find if the same ids came again. A checkpoint, a SavedModel
+    or a `.keras` file tells the same of a table as it was saved, without a model.
 
     Args:
       source: a log: ids in an array or list [n] or [steps, batch], or a
         tf.data.Dataset or iterable of batches; or a HashTable, a
         dynamic_embedding.Variable, or what has one table; or a path that
         `tfembed inspect` takes, or what has a `latest_checkpoint`.
-      choices: by a name, arguments of a table: "admission", "eviction", "expiry",
-        "max_size", "init_size". None: all ids, and those seen 2, 3 and 5 times.
-      dim: of the rows. Of a table: its own.
-      optimizer: whose slots the rows have; None: no slots. Of a table: its own.
-      dtype: of the rows. Of a table: its own.
+      choices: by a name, the arguments of a table: "admission", "eviction",
+        "expiry", "max_size", "init_size". None: all ids, and those seen 2, 3 and 5
+        times.
+      dim: the width of the rows. For a table: its own.
+      optimizer: the optimizer whose slots the rows have; None: no slots. For a
+        table: its own.
+      dtype: the dtype of the rows. For a table: its own.
       batch_size: ids of a step, of a log that is not in batches.
       table: the name of the table, where the source has several.
 

@@ -36,7 +36,7 @@ def export(
     """Writes a table; the file is whole or absent.
 
     Args:
-      table: whose keys, rows, slots and counters.
+      table: the table whose keys, rows, slots and counters are written.
       path: what its end says: `.npz` (arrays "keys", "rows", "slots/<name>",
         "counters"), `.parquet` (columns of these names; needs pyarrow), `.csv`
         (a column for each number), or a folder, by a "/" at the end, for

@@ -37,20 +37,21 @@ class TableHealth:
     Attributes:
       name: the table's.
       kind: "hash table", "variable", "strings" or "saved table".
-      key_dtype, dtype: of its keys and of a row's numbers.
+      key_dtype, dtype: the dtypes of its keys and of a row's numbers.
       width: numbers of a row.
-      rows: of a variable its vocabulary.
-      shards: of a hash table.
+      rows: its rows; the vocabulary of a variable.
+      shards: the number of a hash table's shards.
       max_rows: the bound.
       optimizer, admission, eviction, expiry: as text.
-      bytes: by kind: "values", "slots", "notes" of the eviction policy, "index",
-        "policies" and "free", which is room for more rows.
+      bytes: the bytes by kind: "values", "slots", "notes" of the eviction policy,
+        "index", "policies" and "free", which is room for more rows.
       counts: "hits" and "misses", the keys of lookups that were there and not;
         "inserted" by training, "refused" by the admission, "evicted", and
         "nan_rows" written. Since the table was made, or see `Health.since`.
       waiting: keys that are not admitted yet.
       grown: rows more than before; of `Health.since` alone.
-      skipped_updates: of rows whose gradients were not finite.
+      skipped_updates: the updates that were skipped, of rows whose gradients were
+        not finite.
       looked_at: rows of the sample that the rest is from; `rows` where all.
       norms: quantiles of the Euclidean norms of values.
       nan_rows: rows with a NaN among those.
@@ -274,7 +275,7 @@ def quantiles(numbers: Any) -> dict[str, float]:
 
 
 def largest(numbers: Any, most: int) -> Any:
-    """The places of the largest numbers, those first; the order is stable."""
+    """The positions of the largest numbers, in a stable order, largest first."""
     if len(numbers) > most > 0:
         bound = np.partition(numbers, -most)[-most]
         places = np.flatnonzero(numbers >= bound)

@@ -46,9 +46,10 @@ class TableMonitor(keras.callbacks.Callback):
       log_dir: a run's folder for TensorBoard, as its own callback has; None: no
         files. Tables are written under its "tables".
       every: "epoch", or batches from one look to the next.
-      projector_rows: of each table, written when training ends; 0: none.
+      projector_rows: the number of rows of each table that are written when
+        training ends; 0: none.
       source: what has the tables; None: the model.
-      sample: as of `tfembed.health`.
+      sample: as in `tfembed.health`.
       verbose: 0: nothing is printed; 1: what looks wrong.
 
     Attributes:
@@ -199,7 +200,7 @@ def write_projector(
     Args:
       source: what has tables, as for `tfembed.health`.
       folder: a run's folder, which is made where it is not there.
-      rows: of each table.
+      rows: the number of rows of each table.
 
     Returns:
       The names of the tables that have rows of numbers, which were written.

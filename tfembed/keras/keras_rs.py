@@ -46,7 +46,7 @@ def say_unused(options: dict[str, Any]) -> None:
     """Warns of options that mean nothing here, of each once in a process.
 
     Args:
-      options: by name; values that ask for nothing need no word.
+      options: the options by name; values that ask for nothing need no word.
     """
     for name, value in options.items():
         is_asked = not any(value == plain for plain in _UNUSED[name])

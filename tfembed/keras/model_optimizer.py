@@ -57,7 +57,7 @@ class ModelOptimizer:
 
     Args:
       layer: the name of the layer.
-      rates: of the layer's tables.
+      rates: the rates of the layer's tables.
     """
 
     def __init__(self, layer: str, rates: TableRates | OwnRates) -> None:

@@ -76,7 +76,7 @@ def from_inputs(inputs: dict[str, Any], feature_config: Any) -> PackedFeatures:
     """The packed batch.
 
     Args:
-      inputs: of `as_inputs`.
+      inputs: the result of `as_inputs`.
       feature_config: a structure of FeatureConfigs, of which it is a batch.
 
     Raises:
@@ -167,7 +167,7 @@ def ids_for(value: Any, path: str, feature: Any) -> Any:
 
     Args:
       value: what was given as a feature's ids.
-      path: what errors call the feature.
+      path: the feature's name in errors.
       feature: its FeatureConfig.
 
     Raises:

@@ -49,8 +49,8 @@ class KerasRate:
     """The learning rate of a table that moves as a Keras optimizer would.
 
     Attributes:
-      optimizer: of Keras: its learning rate, a number that can be set or a
-        schedule, and its count of steps.
+      optimizer: an optimizer of Keras: its learning rate, a number that can be set
+        or a schedule, and its count of steps.
       rule: by which tables do what it would.
     """
 
@@ -74,7 +74,7 @@ def described(optimizer: Any) -> Any:
     """The description by which `TPUEmbedding` does what an optimizer would.
 
     Args:
-      optimizer: as of `table_optimizer`.
+      optimizer: as in `table_optimizer`.
 
     Raises:
       tfembed.errors.ArgumentError: as `table_optimizer`.

@@ -28,7 +28,7 @@ class TableTraining:
     that takes the step, at its learning rate, or by the table's own optimizer.
 
     Args:
-      layer: of `dynamic_embedding`; it has the table.
+      layer: the layer of `dynamic_embedding`; it has the table.
       optimizer: its own, of Keras or `tfembed.optimizers`; None: none.
 
     Attributes:

@@ -117,7 +117,7 @@ def read_waiting(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """(keys [n] that waited for admission, int32 steps [n] that saw each, chunks).
 
-    Keys as of `read_chunk`; where none waited, chunk 0 has none. Raises as
+    Keys as in `read_chunk`; where none waited, chunk 0 has none. Raises as
     `restore`.
     """
     result = library.load().tfembed_table_read_waiting(

@@ -193,7 +193,7 @@ def sum_gradients(
     Args:
       ids: int32 [n], as for `lookup`.
       gradients: float32 [n, width].
-      rows: of this replica.
+      rows: the rows of this replica.
       exchange: the same on all replicas.
 
     Returns:

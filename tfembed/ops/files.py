@@ -70,7 +70,7 @@ def check(
       tables: the handles of those that the rows will go to. A function runs
         this after what it has done with them before, a save for example.
       folder: string scalar.
-      stems: of the pairs.
+      stems: the stems of the pairs.
       row_format: what they must hold.
       owner: as for `save`; it may write these files from now on.
 

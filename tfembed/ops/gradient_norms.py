@@ -12,8 +12,8 @@ __all__ = ["shrink_factor", "with_finite_rows"]
 def with_finite_rows(sums: tf.Tensor) -> tf.Tensor:
     """`sums` [n, dim] with zeros for rows that have a NaN or an infinity.
 
-    Such rows are skipped or refused, or train by themselves: no norm that other
-    rows are scaled by has them in it.
+    Such rows are skipped or refused, or train by themselves: the norm that other
+    rows are scaled by leaves them out.
     """
     is_finite = tf.reduce_all(tf.math.is_finite(sums), axis=-1, keepdims=True)
     return tf.where(is_finite, sums, tf.zeros_like(sums))
@@ -23,8 +23,8 @@ def shrink_factor(gradients: Sequence[tf.Tensor], limit: float) -> tf.Tensor:
     """limit / norm where the norm of all gradients together is above it, else 1.
 
     Args:
-      gradients: of any shapes; one at least.
-      limit: of the Euclidean norm.
+      gradients: gradients of any shapes; one at least.
+      limit: the largest Euclidean norm.
     """
     norm = tf.linalg.global_norm(
         [tf.cast(gradient, tf.float32) for gradient in gradients]

@@ -98,7 +98,7 @@ def stand_in_rows(anchor: Any, key_dtype: tf.DType, dim: int) -> tf.Tensor:
 
     Args:
       anchor: an object that acts as a variable, as for `trainable_rows`.
-      key_dtype: of its keys.
+      key_dtype: the dtype of its keys.
       dim: width of its rows.
     """
     # No lookup has such keys; they tell the gradient what it is.

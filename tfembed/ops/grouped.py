@@ -54,7 +54,7 @@ class FeaturePlan:
       max_sequence_length: 0 combines a sample's ids; L keeps L positions.
       validate: whether sparse input is pruned: weights <= 0 unless the combiner
         is sum, and ids < 0 of tables with a fixed vocabulary.
-      name: what errors call the feature.
+      name: the feature's name in errors.
     """
 
     table: int
@@ -73,7 +73,7 @@ def feature_ids(
       value: int64, int32 or string ids: a Tensor [B] or [B, 1], or a
         SparseTensor or RaggedTensor of rank 2.
       weights: None, or floats of the same kind and structure as `value`.
-      name: what errors call the feature.
+      name: the feature's name in errors.
 
     Raises:
       ArgumentError: another rank; weights of another kind, or of dense ids.
@@ -183,7 +183,7 @@ def grouped_update(
       learning_rates: per table a float or a scalar tensor.
       nonfinite: what to do with a row whose summed gradient has a NaN or an
         infinity: "skip", "refuse" (before anything is changed) or "allow".
-      table_names: what errors call the tables; none: their indices.
+      table_names: the names of the tables in errors; none: their indices.
 
     Returns:
       int64 [tables]: the rows whose sums had one.

@@ -15,7 +15,7 @@ ALIGNED = 8
 def split_aligned(
     values: tf.Tensor, sizes: tf.Tensor, num: int
 ) -> list[tf.Tensor]:
-    """The parts of `values`: views of it, as a rule.
+    """The parts of `values`, as a rule views without a copy.
 
     Args:
       values: int64 [n]. Part i begins at the sum of the sizes before it, each of

@@ -46,9 +46,9 @@ def create(
     In a graph of TensorFlow 1 it stays, for the graph's other runs.
 
     Args:
-      label: what errors call it.
-      most_batches: that may be enqueued.
-      seconds: for which `put` waits then.
+      label: its name in errors.
+      most_batches: the most batches that may be enqueued.
+      seconds: the seconds for which `put` then waits.
       waits: whether all calls that come too early wait, without a time.
       drops_unfinished: whether a batch for training need not be finished.
     """

@@ -50,7 +50,7 @@ def create(
       dim: numbers per row.
       key_dtype: int64, int32 or string.
       value_dtype: what a row's numbers are.
-      name: what errors call the table.
+      name: the table's name in errors.
       initializer: the kind of the rows that missing keys have: "constant",
         "vector", "uniform", "normal" or "truncated_normal".
       initializer_args: its arguments, e.g. mean and standard deviation.
@@ -164,8 +164,8 @@ def replace(
 
     Args:
       tables: handles.
-      keys: of each table, [...]; of a repeated key the last one stays.
-      rows: of each table, keys.shape + [dim], or with `trained` float32,
+      keys: the keys of each table, [...]; of a repeated key the last one stays.
+      rows: the rows of each table, keys.shape + [dim], or with `trained` float32,
         keys.shape + [dim + floats of all slots].
       trained: whether slots are in the rows.
     """
@@ -215,9 +215,10 @@ class TableSurvey(NamedTuple):
     """Some rows of a table, and its counts; the op tells more of each.
 
     Attributes:
-      keys: of the rows, [n].
-      norms: of their values, double [n].
-      worth: by the table's eviction policy, double [n], or [0] without one.
+      keys: the keys of the rows, [n].
+      norms: the norms of their values, double [n].
+      worth: the worth by the table's eviction policy, double [n], or [0] without
+        one.
       trained: whether training, or another write, changed the row: bool [n].
       counts: int64 [18].
     """
@@ -333,7 +334,7 @@ def set_slots(
     Args:
       table: a handle of `create`.
       owner: the rule's name.
-      names: of its slots.
+      names: the names of its slots.
       initial_values: one per slot.
       row_wise: the indices of the slots that are one float a row.
     """

@@ -22,8 +22,8 @@ def at_positions_of(ids: Any, weights: Any, path: str) -> Any:
 
     Args:
       ids: a SparseTensor, or a RaggedTensor of rank 2.
-      weights: of the same type.
-      path: what errors call the feature.
+      weights: weights of the same type.
+      path: the feature's name in errors.
 
     Raises:
       tf.errors.InvalidArgumentError: when it runs: other indices or row splits,
@@ -65,8 +65,8 @@ def weights_like(ids: Any, weights: Any, name: str) -> Any:
 
     Args:
       ids: a SparseTensor, or a RaggedTensor of one ragged dimension.
-      weights: of the same type.
-      name: what errors call the table.
+      weights: weights of the same type.
+      name: the table's name in errors.
 
     Raises:
       tfembed.errors.ArgumentError: weights of another rank.

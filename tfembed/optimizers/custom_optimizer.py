@@ -32,8 +32,8 @@ class CustomOptimizer(interface.Optimizer):
         float32 [dim], in the order of slot_names; learning_rate float32 [];
         hyperparameters a tuple of float32 []. Returns the new row, or a tuple of
         it and the new slots. It is vectorized over rows.
-      learning_rate: as that of `Optimizer`.
-      slot_names: of numbers kept beside each row; None: none.
+      learning_rate: as in `Optimizer`.
+      slot_names: the names of the numbers kept beside each row; None: none.
       slot_initializers: one per slot, called as initializer(shape, dtype=...).
         In a table without a vocabulary, whose rows come one by one, a slot
         starts from one number, which the initializer must give.

@@ -366,7 +366,7 @@ def key_tensor(
       keys: a tensor, a tf.Variable, or numbers; lists may hold tensors. Tensors
         of integers that all fit into `dtype` by theirs (int32 into int64) are
         cast.
-      dtype: of the table's keys.
+      dtype: the dtype of the table's keys.
       table: the table's name, for errors.
       error: what to raise.
 
@@ -509,7 +509,7 @@ def check_trained(value_dtype: tf.DType, name: str) -> None:
     """Raises DtypeError where no optimizer moves rows of `value_dtype`.
 
     Args:
-      value_dtype: of the rows.
+      value_dtype: the dtype of the rows.
       name: the table's.
     """
     if value_dtype.name not in _TRAINED:

@@ -67,7 +67,7 @@ class Followers:
         Called before a batch of writes to the leader.
 
         Returns:
-          What must run before the batch.
+          The operations that must run before the batch.
         """
         table = self._table()
         if not self._tables or table is None or table.max_size is None:

@@ -119,8 +119,9 @@ class EvictedRows(NamedTuple):
     """The rows that were removed.
 
     Attributes:
-      keys: of the table's key dtype, [n].
-      values: of its value dtype, [n, dim]; None where they were not asked for.
+      keys: keys of the table's key dtype, [n].
+      values: values of its value dtype, [n, dim]; None where they were not
+        asked for.
     """
 
     keys: tf.Tensor
@@ -144,9 +145,9 @@ class HashTable(ShardedTable):
       initializer: what `tfembed.initializers.row_initializer` accepts, or a
         function as `SeededRows` says; the rows of that are drawn in Python, by
         lookups and `insert_missing`.
-      seed: of the initial rows. None: the initializer's own; else from
-        TensorFlow's global seed and the name, until a checkpoint with another
-        one is restored.
+      seed: the seed of the initial rows. None: the initializer's own; else from
+        TensorFlow's global seed and the name, until a checkpoint with another one
+        is restored.
       devices: one host device per shard.
       partitioner: (flat keys [n], number of shards) -> shard of each key [n];
         None: floormod(key, number of shards).
@@ -256,10 +257,11 @@ class HashTable(ShardedTable):
         """The rows of `keys`; inserts nothing.
 
         Args:
-          keys: of `key_dtype`, any shape.
+          keys: keys of `key_dtype`, any shape.
 
         Returns:
-          values: of `value_dtype`, keys.shape + [dim]; a missing key's initial row.
+          values: values of `value_dtype`, keys.shape + [dim]; a missing key's
+            initial row.
           exists: bool, keys.shape.
 
         Raises:
@@ -284,7 +286,7 @@ class HashTable(ShardedTable):
         """Value and slots of `keys`; inserts nothing.
 
         Args:
-          keys: of `key_dtype`, any shape.
+          keys: keys of `key_dtype`, any shape.
           shard: the one to look in; None: in each for the keys that are its own.
 
         Returns:
@@ -313,8 +315,8 @@ class HashTable(ShardedTable):
         """Writes the rows of `keys`; of a repeated key the last one stays.
 
         Args:
-          keys: of `key_dtype`, any shape.
-          values: of `value_dtype`, keys.shape + [dim].
+          keys: keys of `key_dtype`, any shape.
+          values: values of `value_dtype`, keys.shape + [dim].
 
         Raises:
           tfembed.errors.DtypeError: another dtype.
@@ -334,13 +336,13 @@ class HashTable(ShardedTable):
         """Adds to rows that are there, inserts rows that are not.
 
         Args:
-          keys: of `key_dtype`, any shape.
-          values_or_deltas: of `value_dtype`, keys.shape + [dim]: a delta where `exists`,
-            else a value.
+          keys: keys of `key_dtype`, any shape.
+          values_or_deltas: values or deltas of `value_dtype`, keys.shape +
+            [dim]: a delta where `exists`, else a value.
           exists: bool, keys.shape: what a lookup said. Where it no longer
             holds, the key is left alone.
-          old_values: of `value_dtype`, keys.shape + [dim]: then what comes
-            first are values, and deltas are their difference from these.
+          old_values: values of `value_dtype`, keys.shape + [dim]: then what
+            comes first are values, and deltas are their difference from these.
 
         Raises:
           As `upsert`.
@@ -573,8 +575,8 @@ class HashTable(ShardedTable):
         first; again is harmless.
 
         Returns:
-          What must run before slots are used; outside of functions it does not
-          run by itself.
+          The operations that must run before slots are used; outside of functions
+          they do not run by themselves.
         """
         if self._optimizer is None or not self.shards[0].is_in_graph:
             return []
@@ -590,8 +592,8 @@ class HashTable(ShardedTable):
         """Updates the rows of `keys` by the attached optimizer, once per key.
 
         Args:
-          keys: of `key_dtype`, any shape; the gradients of a repeated key are
-            summed.
+          keys: keys of `key_dtype`, any shape; the gradients of a repeated key
+            are summed.
           gradients: float32, keys.shape + [dim].
           learning_rate: number or scalar; None: the optimizer's.
           nonfinite: what to do with a summed gradient that is not finite:
@@ -684,7 +686,7 @@ class HashTable(ShardedTable):
         """`rows`, but of missing keys what a Python initializer draws.
 
         Args:
-          keys: of any shape.
+          keys: keys of any shape.
           rows: keys.shape + [dim or more]: values and what comes after them.
           exists: bool, keys.shape.
         """
@@ -729,7 +731,7 @@ class HashTable(ShardedTable):
         and slots.
 
         Args:
-          keys: of `key_dtype`, any shape.
+          keys: keys of `key_dtype`, any shape.
           rows: float32, keys.shape + [trained_width].
           add: whether they are differences.
 
@@ -812,12 +814,12 @@ class HashTable(ShardedTable):
         """Refuses a batch that does not fit before any shard is changed.
 
         Args:
-          keys: of the batch, a tensor a shard.
+          keys: the keys of the batch, a tensor a shard.
           even_alone: whether to look at a single shard too, which refuses by
             itself, but then other tables may have been changed already.
 
         Returns:
-          What must come before the batch is written.
+          The operations that must run before the batch is written.
 
         Raises:
           tf.errors.InvalidArgumentError: a shard has more distinct keys than it
@@ -856,7 +858,7 @@ class HashTable(ShardedTable):
           return_values: whether to hand out the removed values.
 
         Returns:
-          What was removed.
+          The keys, and the values if asked for, that were removed.
 
         Raises:
           tfembed.errors.ArgumentError: a negative `keep`, or no policy.
@@ -878,14 +880,14 @@ class HashTable(ShardedTable):
         """Removes the rows that are past a limit, slots and status with them.
 
         Args:
-          limit: by `LeastRecent`, rows go that were not touched for that many
-            steps or seconds, or more; by `LeastFrequent`, those that were
+          limit: by `LeastRecent`, rows go that were not touched for that
+            many steps or seconds, or more; by `LeastFrequent`, those that were
             touched less often; by `SmallestNorm`, those of a smaller norm.
           policy: as for `evict`.
           return_values: as for `evict`.
 
         Returns:
-          What was removed.
+          The keys, and the values if asked for, that were removed.
 
         Raises:
           tfembed.errors.ArgumentError: `limit` is no number from 0 on, or there

@@ -54,9 +54,9 @@ class SeededRows:
     microseconds a key.
 
     Args:
-      function: `draws_by_seed` of it is true.
+      function: a function for which `draws_by_seed` is true.
       dim: width of a row.
-      dtype: of the table's values.
+      dtype: the dtype of the table's values.
       table: the table's name.
 
     Raises:

@@ -79,7 +79,7 @@ class TableShard(tf.saved_model.experimental.TrackableResource):
     process, a name that no other table has.
 
     Args:
-      options: of the class `_OPTIONS`, with `from_json` and `to_json`.
+      options: an object of the class `_OPTIONS`, with `from_json` and `to_json`.
       device: a host device.
     """
 
@@ -337,7 +337,7 @@ class ShardedTable(tf.__internal__.tracking.Trackable, KeyAccess):
         """Takes over what a restored checkpoint says; for `tfembed.checkpoint`.
 
         Args:
-          seed: of the initial rows.
+          seed: the seed of the initial rows.
           slots: the floats of each slot, by its name.
         """
         for shard in self._shards:

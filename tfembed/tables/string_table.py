@@ -99,7 +99,7 @@ class StringTable(ShardedTable):
       name: the table's name in errors.
       initializer: what missing keys read: a string, or `dim` of them; None: "".
       devices: one host device per shard.
-      partitioner: as of `HashTable`.
+      partitioner: as in `HashTable`.
 
     Raises:
       tfembed.errors.ArgumentError: a width, name, list of devices or

@@ -28,10 +28,10 @@ class TableStats:
       refused: keys of training steps that were not admitted yet.
       evicted: keys that eviction or expiry removed.
       nan_rows: rows with a NaN that were upserted.
-      value_bytes, slot_bytes: of the rows in use.
+      value_bytes, slot_bytes: the bytes of the rows in use.
       meta_bytes: what the eviction policy notes in the rows in use.
       policy_bytes: what the admission policy takes beside rows and indexes.
-      places: of keys in the indexes, free ones included.
+      places: the slots for keys in the indexes, free ones included.
       probes: buckets that are read to find each key once.
       longest_probe: the most buckets that are read to find one key.
     """
@@ -70,7 +70,7 @@ class TableStats:
 
     @property
     def load_factor(self) -> float:
-        """The share of the indexes' places that are taken; 0 without any."""
+        """The share of the indexes' slots that are taken; 0 for an empty index."""
         return self.size / self.places if self.places else 0.0
 
     @property
@@ -98,9 +98,10 @@ class TableStats:
         """Writes all as TensorBoard scalars, `<prefix>/<name>`.
 
         Args:
-          step: of the scalars.
+          step: the step of the scalars.
           prefix: the table's name, for example.
-          writer: of `tf.summary.create_file_writer`; None: the default one.
+          writer: the writer of `tf.summary.create_file_writer`; None: the default
+            one.
 
         Raises:
           TBNotInstalledError: (of TensorFlow) no TensorBoard; TensorFlow brings

@@ -41,7 +41,7 @@ class Costs:
     Attributes:
       seconds: the compiler's estimate of a step, loops counted once.
       unknown: the parts that it has no estimate for.
-      bytes: of memory: inputs, outputs, what is between them, and code.
+      bytes: the memory in bytes: inputs, outputs, what is between them, and code.
       interconnect: bytes that leave the chip, loops counted once.
       collectives: how many there are.
     """
@@ -71,7 +71,7 @@ def compile_for(
     """Compiles a program of one replica per device.
 
     Args:
-      devices: of the host, or of a topology.
+      devices: the devices of the host, or of a topology.
       text: the StableHLO.
       method: "compile_and_load" for the host, "compile" for a topology.
       state: how many inputs are outputs too, in place.

@@ -15,13 +15,13 @@ class Estimate:
     """A training step of all tables on TPUs, as the TPU compiler sees it.
 
     Attributes:
-      topology: that it is for.
-      chips: of it.
-      fits: whether a step's memory is there.
+      topology: the TPUs that it is for.
+      chips: the number of its chips.
+      fits: whether a chip has the memory for a step.
       bytes_per_chip: what a step takes: tables, slots, inputs, outputs, what
-        lies between them, code. Where it does not fit, what is known of it.
-      memory_per_chip: what there is.
-      table_bytes_per_chip: of that, tables and slots.
+        lies between them, code. Where it does not fit, as much as is known.
+      memory_per_chip: the memory of a chip.
+      table_bytes_per_chip: the part of that for tables and slots.
       interconnect_bytes: what a chip sends in a step, in one round.
       seconds: the compiler's estimate of a step in one round, without the model;
         None where it does not fit.

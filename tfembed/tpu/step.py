@@ -22,7 +22,7 @@ class TablesStep:
     """Looks all features up, and updates their tables by given gradients.
 
     Args:
-      plan: of static tables with fused rules.
+      plan: a plan of static tables with fused rules.
       replicas: how many run it.
       batch_size: the samples of a replica.
       lengths: per feature, the ids of a sample.

@@ -35,13 +35,13 @@ class RowSource:
     """Rows that a table can begin with.
 
     Attributes:
-      what: what errors call the source.
+      what: the source's name in errors.
       key_dtype: "int64" or "string".
       width: numbers of a row.
       num_rows: at most.
       chunks: gives all rows, and slots, some at a time, as often as it is called.
       rule: the update rule of the slots, by its name in the core; None: unknown.
-      slot_widths: of the slots.
+      slot_widths: the widths of the slots.
       left_out: rows that have no key, in words.
     """
 
@@ -60,7 +60,7 @@ def row_source(source: Any, name: str | None, key: str) -> RowSource:
 
     Args:
       source: one of the forms that `tfembed.checkpoint.warm_start` lists.
-      name: of a table among several of a file.
+      name: the name of a table among several of a file.
       key: the name of the column of keys, of files and frames of columns.
 
     Raises:

@@ -309,9 +309,9 @@ def _same_slots(
 
     Args:
       rule: the rule's name in the core, "adagrad" say.
-      slot_widths: of its slots, 1 for one number a row.
+      slot_widths: the widths of its slots, 1 for one number a row.
       other: the name of the rule whose slots there are; None: not known.
-      other_widths: of these.
+      other_widths: the widths of the other slots.
 
     Returns:
       By slot of `rule` the slot of `other`. A slot of one number a row goes with

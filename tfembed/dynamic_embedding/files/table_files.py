@@ -95,7 +95,7 @@ def save(
       stems: the name of each shard's pair.
       append: whether rows go behind those that are there.
       buffer_size: rows to copy at a time.
-      name: of the op.
+      name: the name of the op.
 
     Returns:
       The op in a graph, None in eager mode.

@@ -113,7 +113,7 @@ class BareTable(keras.layers.Layer):
         """Warns in the first step of a model whose optimizer trains no tables.
 
         Args:
-          layer: whose call looks the table up.
+          layer: the layer whose call looks the table up.
           model: which is being called.
         """
         optimizer = getattr(model, "optimizer", None)

@@ -31,7 +31,7 @@ def combine_dense(rows: tf.Tensor, combiner: Any) -> tf.Tensor:
     The "mean", "sqrtn", "std" and "sum" of no rows are zeros.
 
     Args:
-      rows: of known rank.
+      rows: rows of known rank.
       combiner: one of `NAMES`, or a function of (rows, axes).
 
     Raises:

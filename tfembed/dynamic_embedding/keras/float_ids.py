@@ -48,14 +48,14 @@ class LayerKeys:
 
     Attributes:
       layer: its name.
-      dtype: of the table's keys.
+      dtype: the dtype of the table's keys.
     """
 
     layer: str
     dtype: tf.DType
 
     def __call__(self, ids: Any) -> tf.Tensor:
-        """Dense `ids` as keys: integers widened, floats as of `stand_in`.
+        """Dense `ids` as keys: integers widened, floats as in `stand_in`.
 
         Raises:
           tfembed.errors.DtypeError: ids that are no keys of the table.

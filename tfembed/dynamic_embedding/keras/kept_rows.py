@@ -60,11 +60,12 @@ class WeightTables:
     """The tables for which a weight of Keras stands.
 
     Attributes:
-      name: what errors and warnings call the tables.
+      name: the name of the tables in errors and warnings.
       whole: a trackable object that has the tables, with their slots.
       rows: a trackable object that has them in the same places, and of tables
         with a vocabulary no slots.
-      layouts: by the name by which a checkpoint tells the tables apart.
+      layouts: the layout of each table by the name by which a checkpoint tells the
+        tables apart.
       restoring: gives a context for restores, which leaves alone what is no row.
     """
 

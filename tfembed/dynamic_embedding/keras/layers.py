@@ -66,7 +66,7 @@ class FieldWiseEmbedding(TableLayer):
     """Combines rows field by field: [batch, n] -> [batch, nslots, size].
 
     Args:
-      embedding_size: as of `Embedding`, and so are the arguments after
+      embedding_size: as in `Embedding`, and so are the arguments after
         `slot_map_fn`; `combiner` is "sum", "mean" or "sqrtn".
       nslots: number of fields.
       slot_map_fn: a function that gives the field of each id, integers in
@@ -182,18 +182,18 @@ class Embedding(TableLayer):
 
     Args:
       embedding_size: floats per row.
-      key_dtype, value_dtype: of ids and rows, as of `Variable`.
+      key_dtype, value_dtype: of ids and rows, as in `Variable`.
       combiner: what `SquashedEmbedding` and `FieldWiseEmbedding` combine by.
-      initializer: what missing ids read, as of `Variable`; None: Keras'
+      initializer: what missing ids read, as in `Variable`; None: Keras'
         RandomNormal().
-      devices: one shard each, as of `Variable`.
+      devices: one shard each, as in `Variable`.
       name: the layer's. The table is called `<name>-parameter`.
       with_unique: whether to fetch each distinct id of a call once.
       short_file_name: accepted for TFRA's sake.
       **kwargs: `bp_v2`, `restrict_policy`, `partitioner`, `kv_creator`,
         `admission`, `eviction`, `expiry`, `max_size`, `stochastic_rounding`: as
         of `Variable`;
-        `checkpoint`: as of `Variable`, and where False Keras' files leave the
+        `checkpoint`: as in `Variable`, and where False Keras' files leave the
         rows out too, with a warning; `init_capacity`: keys to make room for;
         `max_norm`: rows that are longer (L2) are scaled down to it; and what any
         Keras layer takes, such as `trainable`.

@@ -38,11 +38,11 @@ def save_model(
         serves. Of tf_keras' models the latter, which its `load_model` reads.
       overwrite: whether what is there already is replaced.
       include_optimizer: of tf_keras' models; Keras 3 decides by itself.
-      signatures: of the SavedModel; None: one of the model's call. A model
-        that has no keras.Input needs them, or a `call` that is a tf.function
+      signatures: the signatures of the SavedModel; None: one of the model's call. A
+        model that has no keras.Input needs them, or a `call` that is a tf.function
         with an `input_signature`: Keras takes inputs for floats else.
-      options: of the SavedModel. A `namespace_whitelist` need not name our
-        ops.
+      options: the options of the SavedModel. A `namespace_whitelist` need not name
+        our ops.
       save_traces: of tf_keras' models.
 
     Raises:

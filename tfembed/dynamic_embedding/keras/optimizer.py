@@ -40,7 +40,7 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
 
     Args:
       engine: what does a step.
-      name: as of any Keras optimizer; None: the inner one's, without what
+      name: as in any Keras optimizer; None: the inner one's, without what
         Keras numbers it by.
 
     Attributes:

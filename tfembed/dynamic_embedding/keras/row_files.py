@@ -185,7 +185,7 @@ def tell_progress(what: str, parts: Sequence[_T]) -> Iterator[_T]:
 
     Args:
       what: as in "Writing the rows of 'users' into the file".
-      parts: of about one size.
+      parts: parts of about one size.
     """
     pause = _pause()
     begin = last = time.monotonic()

@@ -113,7 +113,7 @@ class ScaledSlices(tf.IndexedSlices):
     index up to the largest. So the indices of these slices are 0, 1, 2, ...
 
     Attributes:
-      keys: of the rows.
+      keys: the keys of the rows.
     """
 
     def __init__(self, slices: tf.IndexedSlices) -> None:
@@ -155,7 +155,7 @@ class TableVariable(SourceWeight):
     Args:
       params: the table.
       trainable: whether the layer is.
-      name: of the weight.
+      name: the name of the weight.
       is_implied: whether the table is no weight that a layer made, but one that
         a layer looks up. Optimizers leave such a weight out where the table is
         given too.

@@ -32,9 +32,9 @@ class GradientSource:
     """Base of what tapes differentiate for: tables, lookups and shadows.
 
     Attributes:
-      name: what errors call it.
+      name: its name in errors.
       dim: width of a row.
-      key_dtype: of the keys.
+      key_dtype: the dtype of the keys.
       handle: the resource that gradients go to.
     """
 

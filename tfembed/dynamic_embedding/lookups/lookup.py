@@ -57,7 +57,7 @@ def embedding_lookup_sparse(
       sp_weights: float32 or of the rows' dtype, indices as `sp_ids`; None: all
         1.
       partition_strategy: accepted for TFRA's sake.
-      name: of the lookup.
+      name: the name of the lookup.
       combiner: "mean", "sqrtn" or "sum"; None: "mean".
       max_norm: rows longer than this (L2) are scaled to it, before combining.
       return_trainable: whether to return the `TrainableWrapper` of the distinct
@@ -130,7 +130,7 @@ def embedding_lookup(
       params: a `Variable` or `ShadowVariable`, or a list of one.
       ids: keys of any shape.
       partition_strategy: accepted for TFRA's sake.
-      name: of the lookup; required in eager mode.
+      name: the name of the lookup; required in eager mode.
       validate_indices: accepted for TFRA's sake.
       max_norm: rows longer than this (L2) are scaled to it. The gradient goes
         through the scaling, as with `tf.nn.embedding_lookup`.
@@ -336,7 +336,7 @@ def look_up_bags(
       params: what the ids are looked up in.
       bags: the ids and their weights, checked.
       combiner: "mean", "sqrtn" or "sum".
-      name: of the lookup.
+      name: the name of the lookup.
       max_norm: rows longer than this (L2) are scaled to it, before combining.
       return_trainable: whether to return what stands for the lookup of the
         distinct ids too.
@@ -404,10 +404,11 @@ def safe_embedding_lookup_sparse(
     Args:
       embedding_weights: a `Variable` or `ShadowVariable`, or a list of one.
       sparse_ids: keys [d_0, ..., d_n], n >= 1.
-      sparse_weights: of the rows' dtype, indices as `sparse_ids`; None: all 1.
+      sparse_weights: weights of the rows' dtype, indices as `sparse_ids`; None:
+        all 1.
       combiner: "mean", "sqrtn" or "sum"; None: "mean".
       default_id: the id whose row an empty bag gets; None: zeros.
-      name: of the lookup.
+      name: the name of the lookup.
       partition_strategy: accepted for TFRA's sake.
       max_norm: rows longer than this (L2) are scaled to it, before combining.
       return_trainable: whether to return the `TrainableWrapper` of the distinct

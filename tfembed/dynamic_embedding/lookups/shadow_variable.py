@@ -146,7 +146,7 @@ class ShadowVariable(TrainableWrapper, EmbeddingWeights):
 
         Args:
           ids: keys of any shape.
-          name: of the lookup.
+          name: the name of the lookup.
           max_norm: another limit of the rows' lengths, after the shadow's own.
           return_trainable: whether to return the shadow too.
         """

@@ -336,8 +336,8 @@ class TrainableWrapper(GradientSource, tf.Variable):
         """Writes the value into the table, and notes it by the restrict policy.
 
         Args:
-          v0: of a `bp_v2` variable, the rows from before the value was changed:
-            the difference is added, by `Variable.accum`.
+          v0: for a `bp_v2` variable, the rows from before the value was
+            changed: the difference is added, by `Variable.accum`.
 
         Raises:
           tfembed.errors.ArgumentError: a `bp_v2` variable and no `v0`.

@@ -252,7 +252,7 @@ class _NotesSaveable(private.SaveableObject):
     A checkpoint may have been made without, so the `TableSaveable` restores it.
 
     Args:
-      exports: of the table.
+      exports: the exports of the table.
       name: what the tensors' names begin with.
     """
 

@@ -30,7 +30,7 @@ class GraphOptions:
 
     Attributes:
       gate_gradients: GATE_NONE, GATE_OP or GATE_GRAPH of these.
-      aggregation_method: of tf.AggregationMethod.
+      aggregation_method: a tf.AggregationMethod.
       colocate_gradients_with_ops: whether a gradient is on its op's device.
     """
 
@@ -168,7 +168,7 @@ class GraphSteps:
           dense: gradients of dense variables.
           waits_for_tables: not used: dense variables always wait.
           global_step: a variable that counts steps too, or None.
-          name: of the operation; a name scope is one, too.
+          name: the name of the operation; a name scope is one, too.
         """
         del waits_for_tables
 

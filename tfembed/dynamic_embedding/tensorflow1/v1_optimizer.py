@@ -53,7 +53,7 @@ class V1TableOptimizer(TableTrainer):
             `loss` uses, in a graph those that the graph has.
           gate_gradients, aggregation_method, colocate_gradients_with_ops: for
             graphs of TensorFlow 1; elsewhere accepted.
-          name: of the step.
+          name: the name of the step.
           grad_loss: gradient of the loss itself; None: 1.
           tape: what recorded `loss`.
 
@@ -88,7 +88,7 @@ class V1TableOptimizer(TableTrainer):
     ) -> list[tuple[Any, Any]]:
         """Pairs of a gradient, or None, and its variable, for `apply_gradients`.
 
-        Args: as of `minimize`.
+        Args: as in `minimize`.
         """
         _, pairs = self.compute(
             loss,

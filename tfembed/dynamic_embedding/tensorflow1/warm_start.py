@@ -110,8 +110,8 @@ class _SavedRows:
     """A variable's rows in a checkpoint.
 
     Attributes:
-      path: of the checkpoint.
-      stems: of the names of its shards' tensors.
+      path: the path of the checkpoint.
+      stems: the stems of the names of its shards' tensors.
     """
 
     path: str

@@ -111,7 +111,7 @@ def once(
     Args:
       update: gets each table as often as there are replicas; what it returns is
         returned to all of them.
-      gradients: of this replica.
+      gradients: the gradients of this replica.
     """
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
@@ -150,7 +150,7 @@ def inner_attribute(front: Any, holder: str, name: str) -> Any:
     Args:
       front: what wraps it.
       holder: the attribute of `front` that is the optimizer.
-      name: of the attribute asked for.
+      name: the name of the attribute asked for.
 
     Raises:
       AttributeError: the optimizer has none of that name, or it is private.
@@ -490,7 +490,7 @@ class TableOptimizer(TableTrainer):
             that and is called after `loss`; None: the trainable variables that
             `loss` uses, in a graph those that the graph has.
           grad_loss: gradient of the loss itself; None: 1.
-          name: of the step.
+          name: the name of the step.
           tape: what recorded `loss`.
           global_step: see `apply_gradients`.
 
@@ -519,7 +519,7 @@ class TableOptimizer(TableTrainer):
           grads_and_vars: pairs of a gradient and its `Variable`,
             `TrainableWrapper` or dense variable. Pairs with None are left out,
             with a warning that names their variables.
-          name: of the step.
+          name: the name of the step.
           global_step: a variable that counts steps too.
           skip_gradients_aggregation, experimental_aggregate_gradients: whether
             the gradients were summed over replicas already; of one replica it

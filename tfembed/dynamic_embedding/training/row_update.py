@@ -31,7 +31,7 @@ def update_rows(
     """Has `rule` move the rows of each distinct key, and writes them back.
 
     Args:
-      gradients: by key; a variable may come several times.
+      gradients: the gradients by key; a variable may come several times.
       rule: what the tables' slots are laid out for.
       learning_rate: scalar; None: the rule's own.
       nonfinite: "skip", "refuse" or "allow".

@@ -38,7 +38,7 @@ class SlotShard(tf.__internal__.tracking.Trackable):
       key_dtype, value_dtype: the slot's.
       dim: width of a row.
       device: where the shard is.
-      resource_handle: of the table whose rows the slot lies in.
+      resource_handle: the handle of the table whose rows the slot lies in.
 
     Args:
       slot: the `SlotVariable`.
@@ -284,8 +284,8 @@ def create_slots(
     Args:
       variable: what the slot is for.
       init: the initializer of its rows.
-      slot_name: of the slot.
-      op_name: of the optimizer.
+      slot_name: the name of the slot.
+      op_name: the name of the optimizer.
       bp_v2: as `Variable`'s.
 
     Returns:

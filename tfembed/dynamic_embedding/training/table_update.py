@@ -30,7 +30,7 @@ def update_tables(
     every table there as it was.
 
     Args:
-      gradients: by key; a variable may come several times.
+      gradients: the gradients by key; a variable may come several times.
       rule: the text of the update rule, whose slots the tables have.
       learning_rate: scalar.
       nonfinite: "skip", "refuse" or "allow".
@@ -117,7 +117,7 @@ def forget_evicted(gradients: TableGradients) -> None:
     """Has followers forget, before a step, its keys that their leader evicted.
 
     Args:
-      gradients: by key; a variable may come several times.
+      gradients: the gradients by key; a variable may come several times.
     """
     followed = [pair for pair in gradients if pair[1].table.is_followed]
     for params, keys in _keys_by_variable(followed):
@@ -130,7 +130,7 @@ def note_updates(gradients: TableGradients) -> None:
     Keys that were not admitted are left out. Each variable is told once.
 
     Args:
-      gradients: by key; a variable may come several times.
+      gradients: the gradients by key; a variable may come several times.
     """
     restricted = [p for p in gradients if p[1].restrict_policy is not None]
     for params, keys in _keys_by_variable(restricted):

@@ -216,7 +216,7 @@ class EmbeddingWeights(abc.ABC):
     """Rows by key, differentiable.
 
     Attributes:
-      name: what errors call it.
+      name: its name in errors.
       key_dtype: dtype of the keys.
       value_dtype: dtype of the rows.
       dim: width of a row.

@@ -102,11 +102,11 @@ class CuckooHashTable(tf.Module):
         """The rows of `keys`, keys.shape + [dim]; inserts nothing.
 
         Args:
-          keys: of any shape.
+          keys: keys of any shape.
           dynamic_default_values: what missing keys read, one row for all [dim]
             or one each, keys.shape + [dim]; None: the default value.
           return_exists: whether to say which keys are there, bool keys.shape.
-          name: of the op.
+          name: the name of the op.
 
         Raises:
           tfembed.errors.ArgumentError: default rows of another width.

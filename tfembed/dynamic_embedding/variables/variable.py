@@ -86,7 +86,7 @@ class Variable(
         TF_HASHTABLE_INIT_SIZE, else none: an empty table takes no index.
       kv_creator: None or a `CuckooHashTableCreator`: host memory.
       restrict_policy: a class derived from `RestrictPolicy`; None: none.
-      bp_v2: for asynchronous training, as of `DynamicEmbeddingOptimizer`.
+      bp_v2: for asynchronous training, as in `DynamicEmbeddingOptimizer`.
       short_file_name: whether `get_variable` leaves the variable scopes out of
         the name, and `create_slots` the optimizer.
       admission: which new keys training inserts, of `tfembed.policies`, or n
@@ -175,9 +175,9 @@ class Variable(
         """Writes the rows of `keys`; of a repeated key the last one stays.
 
         Args:
-          keys: of `key_dtype`, any shape.
-          values: of `value_dtype`, keys.shape + [dim].
-          name: of the op.
+          keys: keys of `key_dtype`, any shape.
+          values: values of `value_dtype`, keys.shape + [dim].
+          name: the name of the op.
 
         Returns:
           The op in a graph, None in eager mode.
@@ -207,10 +207,10 @@ class Variable(
         came between. Each occurrence of a repeated key counts.
 
         Args:
-          keys: of `key_dtype`, any shape.
+          keys: keys of `key_dtype`, any shape.
           old_values, new_values: of `value_dtype`, keys.shape + [dim].
           exists: bool, keys.shape, as `lookup(return_exists=True)` gave it.
-          name: of the op.
+          name: the name of the op.
 
         Returns:
           The op in a graph, None in eager mode.
@@ -234,9 +234,9 @@ class Variable(
         """The rows of `keys`; inserts nothing and carries no gradient.
 
         Args:
-          keys: of `key_dtype`, any shape.
+          keys: keys of `key_dtype`, any shape.
           return_exists: whether to say which keys are there.
-          name: of the op.
+          name: the name of the op.
 
         Returns:
           Values of `value_dtype`, keys.shape + [dim], a missing key's initial
@@ -261,7 +261,7 @@ class Variable(
 
         Args:
           ids: keys of any shape.
-          name: of the lookup.
+          name: the name of the lookup.
           max_norm: rows longer than this (L2) are scaled to it.
           return_trainable: whether to return a `TrainableWrapper` too.
 
@@ -328,7 +328,7 @@ class Variable(
 
         Args:
           split_size: accepted for TFRA's sake.
-          name: of the op.
+          name: the name of the op.
 
         Returns:
           Keys [n] and scores float64 [n] by the variable's eviction policy: the
@@ -395,7 +395,7 @@ class Variable(
             folder in place of `dirpath`.
           append_to_file: whether the rows go behind those that are there.
           buffer_size: rows to copy at a time; 16 MB at most in any case.
-          name: of the op.
+          name: the name of the op.
 
         Returns:
           The op in a graph, None in eager mode.

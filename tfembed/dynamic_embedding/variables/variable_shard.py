@@ -28,7 +28,7 @@ class VariableShard(tf.__internal__.tracking.Trackable):
       key_dtype, value_dtype: the variable's.
       dim: width of a row.
       device: where the shard is.
-      resource_handle: of its table.
+      resource_handle: the handle of its table.
 
     Args:
       variable: the `Variable`.

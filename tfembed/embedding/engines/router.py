@@ -120,7 +120,7 @@ class EngineRouter:
       owner: the trackable object that saves the tables.
       plan: all features and tables.
       groups: the features and tables of each engine.
-      options: of the engines.
+      options: the options of the engines.
       shapes: the output shapes as far as they are known.
     """
 

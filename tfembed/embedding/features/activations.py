@@ -29,7 +29,7 @@ def check_gradient(gradient: Any, shape: tf.TensorShape, path: str) -> None:
     Args:
       gradient: a tensor, or None.
       shape: the activations'; where its rank is not known yet, all fit.
-      path: what errors call the feature.
+      path: the feature's name in errors.
 
     Raises:
       tfembed.errors.ArgumentError: no tensor, or another shape.
@@ -64,11 +64,12 @@ def op_gradient(
     """A gradient as the update op takes it.
 
     Args:
-      gradient: with respect to a feature's activations, which
+      gradient: the gradient with respect to a feature's activations, which
         `check_gradient` has seen; None for 0.
       shape: the activations'.
-      sequence_length: of the feature, 0 where a sample's ids are combined.
-      path: what errors call the feature.
+      sequence_length: the sequence length of the feature, 0 where a sample's ids
+        are combined.
+      path: the feature's name in errors.
       keeps_shape: whether it stays in the shape of the activations.
 
     Returns:

@@ -24,7 +24,7 @@ class Check:
 
     Attributes:
       holds: bool, [n] or [].
-      values: of which some are shown where it does not hold.
+      values: values, of which some are shown where it does not hold.
       message: what comes before them.
     """
 

@@ -38,7 +38,7 @@ def with_tensors(
       features: a FeatureConfig or a structure of them.
       values: structured so, or a part of that.
       convert: `as_ids` or `as_weights`.
-      path: of `features` in the whole structure.
+      path: the path of `features` in the whole structure.
     """
     if hasattr(features, "max_sequence_length"):
         return convert(values, features.table, path or features.name or "")
@@ -78,7 +78,7 @@ def as_ids(value: Any, table: Any, path: str) -> Any:
       value: an array, or a list of ids, one a sample: a Tensor; or a list of
         lists: a RaggedTensor. Anything else is returned as it is.
       table: the TableConfig.
-      path: what errors call the feature.
+      path: the feature's name in errors.
 
     Raises:
       tfembed.errors.DtypeError: no ids of the table's dtype, or integers that

@@ -77,7 +77,7 @@ def spec_of(
     Args:
       feature: its FeatureConfig.
       ids: its tensors, of an input with one batch dimension.
-      path: what errors call it.
+      path: its name in errors.
       input_shape: as the user gave it, with a known rank.
       output_shape: fully defined.
 
@@ -245,7 +245,7 @@ def read_input(value: Any, weights: Any, path: str, table: Any) -> FeatureIds:
         dimension, if it has two or more, is 1; a SparseTensor of rank 2 or
         above; or a RaggedTensor of rank 2.
       weights: None, or floats of the type and structure of `value`.
-      path: what errors call the feature.
+      path: the feature's name in errors.
       table: its TableConfig.
 
     Raises:
@@ -345,7 +345,7 @@ def as_bag(
       value: ids [B] or [B, n].
       weights: None, or numbers of the same shape.
       feature: its FeatureConfig.
-      path: what errors call it.
+      path: its name in errors.
 
     Returns:
       Ids [B] where a sample has one without a weight, and it is no sequence; else

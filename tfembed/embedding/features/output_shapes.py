@@ -46,7 +46,7 @@ class OutputShapes:
 
     Attributes:
       features: the flat FeatureConfigs.
-      paths: what errors call them.
+      paths: their names in errors.
       shapes: what is known; unknown rank for nothing.
     """
 
@@ -242,7 +242,7 @@ def detected_input_shape(feature: Any, value: Any, path: str) -> tf.TensorShape:
     Args:
       feature: its FeatureConfig.
       value: a Tensor, SparseTensor or RaggedTensor.
-      path: what errors call the feature.
+      path: the feature's name in errors.
 
     Raises:
       tfembed.errors.ArgumentError: a rank that is not allowed, or another type.

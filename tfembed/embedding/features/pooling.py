@@ -34,7 +34,7 @@ class Pooling:
       combiner: "sum", "mean" or "sqrtn".
       validate: prune sparse input.
       has_vocabulary: whether ids below 0 are invalid.
-      sequence_length: of input of rank 2; 0 combines.
+      sequence_length: the sequence length for input of rank 2; 0 combines.
     """
 
     dim: int
@@ -49,8 +49,8 @@ class Wanted:
     """The ids whose rows a feature needs, and what it makes of the rows.
 
     Attributes:
-      ids: of any shape [...].
-      activations: of their rows [..., dim].
+      ids: ids of any shape [...].
+      activations: the activations of their rows [..., dim].
     """
 
     ids: tf.Tensor

@@ -58,7 +58,7 @@ def learning_rates(rules: Sequence[Any], names: Sequence[str]) -> list[Any]:
 
     Args:
       rules: the tables' optimizers.
-      names: of the tables.
+      names: the names of the tables.
 
     Raises:
       tfembed.errors.ArgumentError: a function that gives no number.
@@ -182,7 +182,7 @@ class FusedStep:
         """Updates the rows of the batches that were looked up last.
 
         Args:
-          queues: of the replicas.
+          queues: the queues of the replicas.
           gradients: per replica and feature, one behind the other.
           rates: float32, one per table.
           nonfinite: "skip", "refuse" or "allow".
@@ -316,7 +316,7 @@ class QueuedEngine(abc.ABC):
 
         Args:
           name: pairs the calls.
-          batches: by replica.
+          batches: the batches by replica.
 
         Raises:
           tfembed.errors.ArgumentError: they are read otherwise than before. Nothing is

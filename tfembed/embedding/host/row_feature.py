@@ -72,7 +72,8 @@ class RowFeature:
         Args:
           table: the table's handle.
           ids: its batch.
-          combiner_weights: of a CustomCombiner; None: it has none.
+          combiner_weights: the weights of a CustomCombiner; None: it has
+            none.
 
         Raises:
           tf.errors.InvalidArgumentError: when it runs: `check_positions`.
@@ -294,7 +295,7 @@ def usable_gradient(
 
     Args:
       config: the table's TableConfig.
-      gradients: of its features.
+      gradients: the gradients of its features.
       nonfinite: where the sum has a NaN or an infinity, "skip" makes it 0.
 
     Raises:
@@ -331,7 +332,7 @@ class RowFeatures:
 
     Args:
       owner: the trackable object that saves the weights of combiners.
-      plan: of the embedding.
+      plan: the plan of the embedding.
       tables: its tables.
     """
 
@@ -380,9 +381,9 @@ class RowFeatures:
         `train_weights`.
 
         Args:
-          features: of all replicas.
+          features: the features of all replicas.
           plans: one per feature.
-          gradients: with respect to the activations.
+          gradients: the gradients with respect to the activations.
           nonfinite: as for `usable_gradient`.
 
         Raises:

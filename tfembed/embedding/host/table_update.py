@@ -34,11 +34,11 @@ def update_rows(
     """Applies the optimizer's function to the rows of distinct ids.
 
     Args:
-      table: whose rows they are.
+      table: the table whose rows they are.
       optimizer: its own.
       ids: distinct, [n].
       sums: [n, dim].
-      learning_rate: of this step.
+      learning_rate: the learning rate of this step.
 
     Raises:
       tfembed.errors.ArgumentError: the function returns something else than a
@@ -140,10 +140,10 @@ def update_tables(
     """Updates the rows that a step looked up.
 
     Args:
-      plan: of the embedding.
+      plan: the plan of the embedding.
       tables: its tables.
       rules: per table.
-      step: of all features and replicas.
+      step: the step of all features and replicas.
       rates: the learning rate of each table.
       nonfinite: "skip", "refuse" or "allow".
 

@@ -128,8 +128,9 @@ class TableSize:
     """The size of a table: its rows and its memory.
 
     Attributes:
-      rows: of a static table its vocabulary, else the ids that it has.
-      bytes: of the rows, their slots and, without a vocabulary, the index.
+      rows: the vocabulary of a static table, else the number of ids that it has.
+      bytes: the bytes of the rows, their slots and, without a vocabulary, the
+        index.
       nonfinite_rows: the updates of rows that had a NaN or an infinity in their
         summed gradient, since the table was made.
     """
@@ -150,8 +151,8 @@ class HostTable:
 
     Attributes:
       parameters: a variable [vocabulary_size, dim], or a HashTable.
-      slots: by name, variables of the same shape, or [vocabulary_size, 1]; a
-        HashTable keeps its own.
+      slots: the slots by name, variables of the same shape, or [vocabulary_size,
+        1]; a HashTable keeps its own.
     """
 
     parameters: Any
@@ -198,7 +199,7 @@ def make_table(
       owner: the trackable object that saves the table, as `<name>`, and the
         slots of a static one, as `<name>/<slot>`.
       config: its TableConfig, named.
-      optimizer: whose slots it has; None for no slots.
+      optimizer: the optimizer whose slots it has; None for no slots.
     """
     if config.vocabulary_size is None:
         return HostTable(_hash_table(owner, config, optimizer), {})

@@ -90,8 +90,8 @@ def look_up(
       features: (path, FeatureConfig); the path is what errors call it.
       values: per feature a Tensor, SparseTensor or RaggedTensor of ids.
       weights: per feature None or its weights.
-      tables: by TableConfig.
-      style: of the lookup.
+      tables: the tables by TableConfig.
+      style: the style of the lookup.
 
     Raises:
       tfembed.errors.ArgumentError: an input that does not fit its feature;

@@ -49,7 +49,7 @@ def read_taped(
       weights: None or its weights; sequences have none, but where an output
         shape makes them, which leaves weights out.
       feature: its FeatureConfig.
-      path: what errors call it.
+      path: its name in errors.
 
     Returns:
       Its tensors, with one batch dimension; the length of its sequences, 0 where
@@ -90,7 +90,7 @@ def look_up_fused(
       features: (path, FeatureConfig); the path is what errors call it.
       values: per feature a Tensor, SparseTensor or RaggedTensor of ids.
       weights: per feature None or its weights.
-      tables: by TableConfig.
+      tables: the tables by TableConfig.
 
     Raises:
       tfembed.errors.ArgumentError: an input that does not fit its feature;

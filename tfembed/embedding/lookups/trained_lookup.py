@@ -65,8 +65,8 @@ class TrainedLookup:
     Attributes:
       plan: its features and tables.
       engine: it.
-      replicas: of its strategy.
-      rates: of the tables.
+      replicas: the replicas of its strategy.
+      rates: the rates of the tables.
       known: names of tables that got a gradient in eager mode, or of which was
         said that they get none.
       after_update: called with the names of the tables of each update, once for
@@ -86,7 +86,7 @@ class TrainedLookup:
         """Looks up some of the features.
 
         Args:
-          indices: of these features in the plan.
+          indices: the indices of these features in the plan.
           feature_config: their structure.
         """
         plan = dataclasses.replace(

@@ -115,7 +115,7 @@ class BatchQueue:
 
     Args:
       specs: how the features of all its batches are read.
-      shapes: of the tensors beside each.
+      shapes: the shapes of the tensors beside each batch.
 
     Attributes:
       resource: what exported functions hold it by.
@@ -215,7 +215,7 @@ class TraceQueue:
     """The batches of one name in a function that is being traced.
 
     Args:
-      name: of the steps.
+      name: the name of the steps.
     """
 
     def __init__(self, name: StepName) -> None:

@@ -100,7 +100,7 @@ class EagerCalls:
     Python in every eager step: objects with such have none of these.
 
     Args:
-      plan: of the features and tables.
+      plan: the plan of the features and tables.
       choices: where the tables live.
       is_pipelined: whether updates wait for the next step.
     """

@@ -44,7 +44,7 @@ class UpdateBehind:
 
     Args:
       specs: how the features of all replicas are read.
-      shapes: of the tensors beside a batch.
+      shapes: the shapes of the tensors beside a batch.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class LookupAhead:
 
     Args:
       specs: how the features are read.
-      shapes: of the activations.
+      shapes: the shapes of the activations.
     """
 
     def __init__(

@@ -52,11 +52,11 @@ _Key: TypeAlias = tuple[int, "str | None"]  # Replica and name.
 
 
 class _Calls:
-    """The calls that were made in one place, eager mode or a function.
+    """The calls that were made in eager mode, or in one function.
 
     Attributes:
       enqueued: the forms of batches that were not dequeued here, oldest first.
-      dequeued: that of the last one that was.
+      dequeued: the form of the batch that was dequeued last.
     """
 
     def __init__(self) -> None:
@@ -124,7 +124,7 @@ class StepForms:
             numbers = calls.enqueued[replica, name]
             numbers.append(number)
             if len(numbers) > most:
-                # Calls that another place took are not removed: they drop out.
+                # Batches that another function dequeued stay until they drop out.
                 numbers.popleft()
 
     def dequeue(

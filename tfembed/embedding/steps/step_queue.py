@@ -70,7 +70,7 @@ class StepQueue:
 
     Args:
       specs: how the features of all its batches are read.
-      label: what errors call them.
+      label: their names in errors.
       bound: how many may wait for `take`.
       waits: whether a call that comes too early waits, without a time.
       drops_unfinished: whether `take` drops a batch that was not finished.
@@ -168,7 +168,7 @@ class StepQueue:
         """Finishes the batches of all replicas and trains their rows.
 
         Args:
-          queues: of the replicas, alike.
+          queues: the queues of the replicas, alike.
           **arguments: what else `ops.step.update` takes.
 
         Returns:

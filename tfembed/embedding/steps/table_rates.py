@@ -88,7 +88,8 @@ class TableRates:
         """Counts a step of tables, after their update.
 
         Args:
-          resources: of the engines. An update that is refused counts nothing.
+          resources: the resources of the engines. An update that is refused counts
+            nothing.
           tables: the names of those that were updated; None: all.
         """
         if not self._counts:
@@ -125,7 +126,7 @@ class TableRates:
         """Restores leave counts as they are.
 
         Args:
-          tables: whose counts; None: all.
+          tables: the tables whose counts are wanted; None: all.
         """
         self._hidden = frozenset(self._counts if tables is None else tables)
         try:

@@ -43,8 +43,8 @@ class TpuHostEngine:
     """Looks up and updates on the host of the first replica.
 
     Args:
-      owner, plan: as of the host engine.
-      options: as of the host engine, not pipelined.
+      owner, plan: as in the host engine.
+      options: as in the host engine, not pipelined.
       shapes: not needed.
 
     Raises:
@@ -134,7 +134,8 @@ class TpuHostEngine:
 
         Args:
           names: that of this replica's dequeue, alone.
-          gradients: of this replica alone, in the shape of the activations.
+          gradients: the gradients of this replica alone, in the shape of the
+            activations.
 
         Raises:
           tfembed.errors.StateError: as `HostEngine.apply_gradients`.

@@ -28,7 +28,7 @@ def check_plumbing(features: Any, strategy: Any) -> None:
 
     Args:
       features: as `TPUEmbedding.enqueue` is given them.
-      strategy: whose replicas they are for.
+      strategy: the strategy whose replicas they are for.
 
     Raises:
       tfembed.errors.StateError: enqueue in control flow or a nested function.

@@ -103,8 +103,8 @@ def entries_of(
     Args:
       ids: its batch.
       plan: how it is looked up.
-      vocabulary: of its table.
-      combiner: of its table, "" for a sequence.
+      vocabulary: the vocabulary of its table.
+      combiner: the combiner of its table, "" for a sequence.
 
     Raises:
       tfembed.errors.ArgumentError: a batch size that is not known.
@@ -151,7 +151,7 @@ def entries_of_matrix(
       ids: [samples, n], of static shape; others than [0, vocabulary) are none.
       weights: float32 of the same shape; None: all are 1.
       plan: how it is looked up; a sequence has n positions.
-      vocabulary: of its table.
+      vocabulary: the vocabulary of its table.
     """
     samples, n = ids.shape
     length = plan.max_sequence_length
@@ -230,7 +230,7 @@ class XlaInputs:
     by an eighth at most, or to a multiple of 16.
 
     Args:
-      plan: of the embedding.
+      plan: the plan of the embedding.
     """
 
     def __init__(self, plan: EmbeddingPlan) -> None:
@@ -314,8 +314,8 @@ def require_known_number(ids: FeatureIds, name: str, otherwise: str) -> None:
     """Raises where XLA would compile for a number of ids that nobody knows.
 
     Args:
-      ids: of a feature, in a function that is being traced.
-      name: what errors call it.
+      ids: the ids of a feature, in a function that is being traced.
+      name: its name in errors.
       otherwise: what else can be done, as a sentence.
 
     Raises:
@@ -361,7 +361,7 @@ def combine(rows: tf.Tensor, entries: Entries, config: Any) -> tf.Tensor:
     """A feature's activations [cells, dim], or [samples, length, dim].
 
     Args:
-      rows: of its entries.
+      rows: the rows of its entries.
       entries: the feature.
       config: its table's TableConfig.
     """

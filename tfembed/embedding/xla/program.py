@@ -30,8 +30,9 @@ class Looked:
     """The result of a lookup.
 
     Attributes:
-      activations: of each feature, [cells, dim] or [samples, length, dim].
-      rounds: of each stack that has features, by its index.
+      activations: the activations of each feature, [cells, dim] or [samples,
+        length, dim].
+      rounds: the rounds of each stack that has features, by its index.
     """
 
     activations: list[tf.Tensor]
@@ -43,7 +44,7 @@ class TablesProgram:
 
     Args:
       tables: the TableConfigs.
-      stacks: of all of them.
+      stacks: the stacks of all tables.
     """
 
     def __init__(self, tables: Sequence[Any], stacks: Sequence[Stack]) -> None:
@@ -65,8 +66,8 @@ class TablesProgram:
         """The activations of features.
 
         Args:
-          rows: of each stack that has features, by its index.
-          entries: of each feature.
+          rows: the rows of each stack that has features, by its index.
+          entries: the entries of each feature.
         """
         found: dict[int, tf.Tensor] = {}
         rounds = {}
@@ -96,9 +97,9 @@ class TablesProgram:
         """Trains the stacks that have features; returns them by their index.
 
         Args:
-          rows: of each stack that has features, by its index.
-          entries: of each feature.
-          gradients: of each feature's activations.
+          rows: the rows of each stack that has features, by its index.
+          entries: the entries of each feature.
+          gradients: the gradients of each feature's activations.
           rates: the learning rate of each table.
           nonfinite: "skip" or "allow".
         """
@@ -140,7 +141,7 @@ class XlaSteps:
     """A part of the program around it, or compiled functions of their own.
 
     Args:
-      plan: of the embedding.
+      plan: the plan of the embedding.
       stacks: its tables.
       nonfinite_rows: a variable int64 [tables] that counts.
       nonfinite: "skip" or "allow".

@@ -27,7 +27,7 @@ class ShardedTable(private.Folder):
       shards: per replica its variable of the whole stack, [rows, width].
       first: where the table begins in the stack.
       shape: [vocabulary, width].
-      name: of the table or slot.
+      name: the name of the table or slot.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class ShardedVariables:
         """A variable that nothing keeps alike on the replicas.
 
         Args:
-          initial_value: of all of them.
+          initial_value: the initial value of all shards.
           name: the variable's.
           aggregation: what a read outside of strategy.run gives.
         """
@@ -178,7 +178,7 @@ class ShardedVariables:
         """A table in such a variable, filled, and saved by the owner.
 
         Args:
-          variable: of a whole stack.
+          variable: the variable of a whole stack.
           first, shape, name: as for ShardedTable.
           initializer: called as initializer(shape, dtype=).
           kind: makes the table, with a ShardedTable's arguments.
@@ -259,7 +259,7 @@ def with_gradient(
       anchor: [0, width]: what the gradient, a tf.IndexedSlices, goes to.
       ids: int32 [n]; negative ones have no row and no gradient.
       rows: [n, width].
-      vocabulary: of the table.
+      vocabulary: the vocabulary of the table.
     """
 
     @tf.custom_gradient

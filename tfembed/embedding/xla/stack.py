@@ -45,7 +45,7 @@ class Stack:
       tables: their indices in the plan.
       table_rows: the rows of each on a replica.
       replicas: how many share the rows.
-      width: of the rows.
+      width: the width of the rows.
       rule: the update rule, or None.
       buffer: ids to one replica in a round; 0: as many as mostly suffice.
       portable: whether programs run without this library (ops.exchange).
@@ -138,7 +138,7 @@ def stacks_of(
     Tables of more than MOST_ROWS rows together are several stacks.
 
     Args:
-      plan: of tables with a vocabulary.
+      plan: the plan of tables with a vocabulary.
       replicas, buffer, portable: as for Stack.
 
     Raises:

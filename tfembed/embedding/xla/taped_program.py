@@ -24,8 +24,8 @@ class FoundRows:
     """The result of a lookup.
 
     Attributes:
-      rows: of each table that was asked for, [n, dim].
-      rounds: of each stack that was, by its index.
+      rows: the rows of each table that was asked for, [n, dim].
+      rounds: the rounds of each stack that was asked for, by its index.
     """
 
     rows: list[tf.Tensor]
@@ -37,7 +37,7 @@ class TapedProgram:
 
     Args:
       tables: the TableConfigs.
-      stacks: of all of them.
+      stacks: the stacks of all tables.
     """
 
     def __init__(self, tables: Sequence[Any], stacks: Sequence[Stack]) -> None:
@@ -62,10 +62,10 @@ class TapedProgram:
         """Rows of ids, each table's with a gradient for its anchor.
 
         Args:
-          rows: of each stack that has some of the tables, by its index: this
-            replica's.
-          anchors: of each table, by its index, [0, dim].
-          ids: of each table, int32 [n]; negative ones give zeros.
+          rows: the rows of each stack that has some of the tables, by its index:
+            this replica's.
+          anchors: the anchors of each table, by its index, [0, dim].
+          ids: the ids of each table, int32 [n]; negative ones give zeros.
         """
         found: dict[int, tf.Tensor] = {}
         rounds = {}
@@ -93,7 +93,7 @@ class TapedProgram:
 
         Args:
           s: its index.
-          gradients: by the index of each table of it that has one.
+          gradients: the gradients by the index of each table that has one.
         """
         summed = self.stacks[s].sum_gradients(*self._entries(s, gradients))
         return summed.rows
@@ -112,8 +112,9 @@ class TapedProgram:
         Args:
           rule: how rows move: a fused rule that leaves rows without a gradient
             alone, or an optimizer's own update, which has all rows.
-          rows: of each such stack.
-          gradients: by the index of each table, of this replica's ids.
+          rows: the rows of each such stack.
+          gradients: the gradients by the index of each table, of this replica's
+            ids.
           rate: the learning rate.
         """
         of_stacks = {

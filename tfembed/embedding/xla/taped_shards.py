@@ -147,7 +147,7 @@ class TapedShards:
 
         Args:
           s: the stack's index.
-          name: of the slot, behind the table's.
+          name: the name of the slot, behind the table's.
           initial: what all of it starts from.
         """
         stack = self.stacks[s]

@@ -48,7 +48,8 @@ class TapedTraining:
     Args:
       owner: the trackable object that saves slots, as `<table>/<optimizer>/<slot>`.
       shards: its tables.
-      optimizer: of Keras 3, tf_keras (legacy ones too) or tf.compat.v1.train.
+      optimizer: an optimizer of Keras 3, tf_keras (legacy ones too) or
+        tf.compat.v1.train.
 
     Raises:
       tfembed.errors.UnsupportedError: one that cannot train single rows, or
@@ -92,7 +93,7 @@ class TapedTraining:
         """Takes one step, inside of strategy.run.
 
         Args:
-          gradients: by the index of each table that has one.
+          gradients: the gradients by the index of each table that has one.
           dense: pairs of gradients and variables that are the optimizer's own.
         """
         scale = self._wrapped.loss_scale

@@ -68,7 +68,8 @@ class FunctionNames:
     """A replica's own copies of functions.
 
     Attributes:
-      names: by the name of the op that calls, and of the function.
+      names: the copies' names by the names of the op that calls and of the
+        function.
       library: a FunctionDefLibrary with the copies.
     """
 
@@ -113,7 +114,7 @@ class StepGraph:
     def collectives(self) -> list[tf.Operation]:
         """The ops by which replicas sum and exchange tensors.
 
-        Those in functions are not among them.
+        Collectives in functions are left out.
         """
         return [op for op in self.ops if op.type in COLLECTIVES]
 
@@ -129,7 +130,7 @@ class StepGraph:
                     yield op, name, function.name
 
     def become_the_first(self) -> None:
-        """Gives replica 0, too, what is its own of what replicas have."""
+        """Gives the ops of the step the inputs and the number of replica 0."""
         for op in self._copied:
             for index, tensor in enumerate(op.inputs):
                 if tensor.op.type == _REPLICATED:
@@ -362,7 +363,7 @@ def shared_ops(
     """Finds what replicas share.
 
     Args:
-      ops: of a step, each behind those that it needs.
+      ops: the ops of a step, each behind those that it needs.
       is_own: tells ops that each replica has for itself, such as inputs.
       writes: pairs of an op that assigns and the variable.
       replicas: how many there are.

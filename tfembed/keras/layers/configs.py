@@ -22,12 +22,12 @@ class TableConfig:
     `tfembed.TableConfig` has more: policies, dtypes, keys of strings.
 
     Attributes:
-      name: of the table.
+      name: the name of the table.
       vocabulary_size: number of rows; None: the table grows with its ids.
       embedding_dim: width of a row.
-      initializer: of Keras, or its name.
-      optimizer: of Keras, or its name: SGD, Adagrad, Adam or Ftrl; or of
-        `tfembed.optimizers`.
+      initializer: an initializer of Keras, or its name.
+      optimizer: an optimizer of Keras, or its name: SGD, Adagrad, Adam or Ftrl; or
+        of `tfembed.optimizers`.
       combiner: "mean", "sum" or "sqrtn".
       placement: "auto", "default_device" or "sparsecore": no matter which, tables
         are in host memory.
@@ -87,7 +87,7 @@ class FeatureConfig:
     `tfembed.FeatureConfig` has more: sequences, and no shapes to give.
 
     Attributes:
-      name: of the feature.
+      name: the name of the feature.
       table: the table, which other features may share.
       input_shape: (batch,) or (batch, ids of a sample). Batches may have any
         size, and samples any number of ids.

@@ -43,8 +43,8 @@ class LayerTables(tf.__internal__.tracking.AutoTrackable):
     function uses, and looks for nothing but variables. It is none for tapes.
 
     Args:
-      name: of the layer, for errors.
-      tables: whose tables they are.
+      name: the name of the layer, for errors.
+      tables: the owner of the tables.
       variable: one of the layer's, whose handle stands for all.
     """
 
@@ -124,7 +124,7 @@ def output_specs(feature_config: Any, inputs: Any, dtype: str) -> Any:
     Args:
       feature_config: a structure of FeatureConfigs.
       inputs: KerasTensors, structured so.
-      dtype: of the activations.
+      dtype: the dtype of the activations.
 
     Raises:
       ValueError, TypeError: another structure.
@@ -286,9 +286,10 @@ class DistributedEmbedding(keras.layers.Layer):
       feature_configs: a FeatureConfig or a structure of them, without output
         shapes; or such of keras-rs, or of `tfembed.keras.layers`; or another
         DistributedEmbedding, whose tables this layer looks up too.
-      optimizer: of tables that have none of their own: of `tfembed.optimizers`;
-        or SGD, Adagrad, Adam or Ftrl of Keras, or its name, by which a table
-        moves as Keras would move it. None for tables that are never trained.
+      optimizer: the optimizer of tables that have none of their own: of
+        `tfembed.optimizers`; or SGD, Adagrad, Adam or Ftrl of Keras, or its name,
+        by which a table moves as Keras would move it. None for tables that are
+        never trained.
       nonfinite: as for `tfembed.TPUEmbedding`.
       **kwargs: of keras.layers.Layer; and `table_stacking`, `update_stats` of
         keras-rs, which mean nothing here.
@@ -598,7 +599,7 @@ class _Shared:
 
     Attributes:
       embedding: the tables.
-      optimizer: of tables that have none of their own.
+      optimizer: the optimizer of tables that have none of their own.
       nonfinite: as given.
       model_optimizer: finds out whose step calls the layers.
       key: what saved models call the tables.
@@ -643,7 +644,7 @@ def _part_of(inputs: Any, structure: Any) -> Any:
 
     Args:
       inputs: structured as the features, or as a part of them.
-      structure: of all features.
+      structure: the structure of all features.
 
     Returns:
       All of `structure` where `inputs` has what it has not: the error of whoever

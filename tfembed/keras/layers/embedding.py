@@ -77,10 +77,10 @@ class Embedding(keras.layers.Layer):
 
     Args:
       dim: floats per row; None with `table`.
-      optimizer: of the table alone: a name, an optimizer of Keras, or one of
-        `tfembed.optimizers`. None: the optimizer that takes the step.
-      embeddings_initializer: of new rows: a name or an initializer of Keras, or
-        what `tfembed.initializers.row_initializer` takes.
+      optimizer: the optimizer of the table alone: a name, an optimizer of Keras, or
+        one of `tfembed.optimizers`. None: the optimizer that takes the step.
+      embeddings_initializer: the initializer of new rows: a name or an initializer
+        of Keras, or what `tfembed.initializers.row_initializer` takes.
       mask_zero: whether the id 0, or "" of strings, is padding: it has no row,
         reads zeros, and is masked for the layers that follow.
       key_dtype: "int64" or "string"; None: that of the first input.
@@ -89,9 +89,9 @@ class Embedding(keras.layers.Layer):
         the table are the other layer's.
       max_norm: rows that are longer (L2) are scaled down to it.
       admission, eviction, expiry, max_size: which ids get a row, and which rows
-        go, as of `tfembed.TableConfig`.
-      value_dtype: of the rows: float32, float16 or bfloat16.
-      stochastic_rounding: as of `tfembed.TableConfig`.
+        go, as in `tfembed.TableConfig`.
+      value_dtype: the dtype of the rows: float32, float16 or bfloat16.
+      stochastic_rounding: as in `tfembed.TableConfig`.
       **kwargs: of keras.layers.Layer.
 
     Raises:
@@ -423,7 +423,7 @@ class _HeldTable:
 
     Args:
       options: checked.
-      name: of the layer that has the table.
+      name: the name of the layer that has the table.
 
     Attributes:
       options: as given.

@@ -72,11 +72,6 @@ class ModelState:
         """The global step."""
         return int(self.global_step.numpy())
 
-    @property
-    def has_tables(self) -> bool:
-        """Whether there are tables beside the model's own."""
-        return self._tables is not None
-
     def build(self, inputs: ReplicaInput) -> None:
         """Makes all variables, and has the functions take this input."""
         self._inputs = inputs
