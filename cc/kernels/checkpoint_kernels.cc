@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "cc/core/support/memory_promise.h"
-#include "cc/kernels/checkpoint_check.h"
 #include "cc/kernels/checkpoint_files.h"
 #include "cc/kernels/checkpoint_repeats.h"
 #include "cc/kernels/scalar_input.h"
@@ -292,6 +291,61 @@ class CheckpointReadOp : public OpKernel {
 
   std::vector<std::string> names_;
 };
+
+absl::Status CheckEntry(CheckpointFiles* files, int64_t entry, bool checksums,
+                        SavedTensor* saved) {
+  absl::StatusOr<SavedTensor> found = files->Check(entry);
+  // An error about the index says so itself.
+  if (!found.ok() && IsDamage(found.status())) return found.status();
+  absl::Status status = found.status();
+  if (found.ok()) *saved = *std::move(found);
+  if (status.ok() && checksums) status = files->CompareChecksum(entry);
+  if (status.ok()) return status;
+  const std::string file = absl::StrCat("'", files->PathOf(entry), "'");
+  const std::string what =
+      absl::StrCat("tensor '", Printable(files->index().name(entry)),
+                   "': ", status.message());
+  if (!IsDamage(status)) {
+    return absl::Status(status.code(),
+                        absl::StrCat(file, " cannot be read: ", what, "."));
+  }
+  return absl::Status(
+      status.code(), absl::StrCat(file, " is damaged or cut off: ", what, "."));
+}
+
+absl::Status NoName(const std::string& prefix, absl::string_view name) {
+  return absl::DataLossError(
+      absl::StrCat("'", tensorflow::MetaFilename(prefix),
+                   "' is damaged or cut off: the name '", Printable(name),
+                   "' is neither text nor that of a slice."));
+}
+
+// Checks the checkpoint `prefix`, whatever saved it: all that its index says,
+// and that all of it is in the files. With `checksums` it reads every byte and
+// compares them; without, little more than the index. Takes a few megabytes of
+// memory, and a few times the index. NotFound: a file is missing. DataLoss: a
+// file is damaged or cut off. Both name the file and, where it is known, the
+// tensor.
+absl::Status CheckCheckpoint(Env* env, const std::string& prefix,
+                             bool checksums) {
+  CheckpointFiles files(env, prefix);
+  TF_RETURN_IF_ERROR(files.status());
+  const int64_t n = files.index().size();
+  std::vector<bool> has_name(n);
+  for (int64_t i = 0; i < n; ++i) {
+    SavedTensor saved;
+    TF_RETURN_IF_ERROR(CheckEntry(&files, i, checksums, &saved));
+    for (const SavedTensor::Part& part : saved.parts) {
+      if (part.entry != i) has_name[part.entry] = true;
+    }
+    // Slices without elements are no parts.
+    if (saved.bytes == 0 || IsUtf8(files.index().name(i))) has_name[i] = true;
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    if (!has_name[i]) return NoName(prefix, files.index().name(i));
+  }
+  return absl::OkStatus();
+}
 
 class CheckpointCheckOp : public OpKernel {
  public:
