@@ -187,7 +187,7 @@ def by_name(name: str) -> Any:
 
 
 def _is_library_class(cls: type) -> bool:
-    """Whether it is an initializer class of TensorFlow or Keras itself.
+    """Whether a class is an initializer class of TensorFlow or Keras itself.
 
     A user's subclass may compute something else and is not.
     """

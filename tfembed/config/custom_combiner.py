@@ -71,7 +71,7 @@ class CustomCombiner:
 
 
 def is_custom(combiner: object) -> bool:
-    """Whether it is a CustomCombiner, ours or TensorFlow's."""
+    """Whether a combiner is a CustomCombiner, ours or TensorFlow's."""
     # TensorFlow 2.16 has none.
     return type(combiner).__name__ == "CustomCombiner"
 

@@ -53,7 +53,7 @@ def public_name(strategy: Any) -> str:
 
 
 def is_tpu(strategy: Any) -> bool:
-    """Whether it is a TPUStrategy."""
+    """Whether a strategy is a TPUStrategy."""
     return isinstance(strategy, _TPU)
 
 

@@ -1,4 +1,4 @@
-"""Which family an optimizer is of."""
+"""Wraps optimizers of other libraries, each by its family."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["wrap"]
 
 
 def wrap(opt: Any) -> WrappedOptimizer:
-    """The one of `opt`'s family.
+    """Returns `opt` behind the wrapper of its family.
 
     Raises:
       tfembed.errors.UnsupportedError: no optimizer, one of another family, or
@@ -49,7 +49,7 @@ def wrap(opt: Any) -> WrappedOptimizer:
 
 
 def _is_of_keras(opt: Any) -> bool:
-    """Whether it is one of Keras 3, or one of tf_keras that is not legacy."""
+    """Whether an optimizer is Keras 3's, or a tf_keras one that is not legacy."""
     return any(
         cls.__module__.partition(".")[0] in ("keras", "tf_keras")
         and cls.__name__ in ("Optimizer", "BaseOptimizer")

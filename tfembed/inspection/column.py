@@ -82,7 +82,7 @@ class Column:
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """The number of rows."""
         return self.shape[0] if self.shape else 1
 
     @property

@@ -283,7 +283,7 @@ def _check_shadow() -> None:
 
 
 def _has_vocabulary(table: tf.Tensor) -> bool:
-    """Whether it is a variable; the handles of other tables are of no rows."""
+    """Whether a table has a vocabulary: other tables' handles tell no rows."""
     shape = private.handle_shape(table)
     return shape.is_fully_defined() and shape[0] > 0
 

@@ -19,7 +19,7 @@ _MOST_FINGERPRINTS = 2**63 - 1
 
 
 def draws_by_seed(initializer: Any, dim: int) -> bool:
-    """Whether it is a function, or an object that is called, for `SeededRows`.
+    """Whether an initializer is a function, or a callable object, for `SeededRows`.
 
     It takes a `seed` that is not bound yet, and has no known form without one.
     Classes and initializers of Keras and TensorFlow take none when they are

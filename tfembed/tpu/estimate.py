@@ -63,7 +63,7 @@ class Topology:
 
     @property
     def chips(self) -> int:
-        """How many there are."""
+        """The number of chips."""
         return math.prod(map(int, self.name.partition(":")[2].split("x")))
 
     @property

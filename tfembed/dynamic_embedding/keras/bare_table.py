@@ -91,10 +91,10 @@ class BareTable(keras.layers.Layer):
         return [self._weight] if is_trained else []
 
     def join(self, layer: Any, model: Any) -> None:
-        """Becomes a layer of the one whose call looks the table up.
+        """Becomes a sublayer of the layer whose call looks the table up.
 
         Args:
-          layer: that one.
+          layer: the layer that looks the table up.
           model: the outermost layer that is being called.
         """
         self._is_held = self._is_held or _holds(layer, self.params)

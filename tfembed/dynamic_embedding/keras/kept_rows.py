@@ -83,7 +83,7 @@ class KeptRows:
     object. A save and a restore stream: memory holds no second copy of a table.
 
     Args:
-      tables: whose.
+      tables: the tables whose rows are kept.
     """
 
     def __init__(self, tables: WeightTables) -> None:
@@ -112,7 +112,7 @@ class KeptRows:
         keeps the slots that it has.
 
         Args:
-          tables: those whose rows were kept, or others like them.
+          tables: the tables whose rows were kept, or others like them.
 
         Raises:
           tfembed.errors.CheckpointError: other tables. All hold what they held.

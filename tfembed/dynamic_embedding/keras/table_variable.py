@@ -98,7 +98,7 @@ class _Dtype(str):
 
     @property
     def is_floating(self) -> bool:
-        """Whether it is one of floats."""
+        """Whether the dtype is one of floats."""
         return bool(tf.as_dtype(str(self)).is_floating)
 
     @property

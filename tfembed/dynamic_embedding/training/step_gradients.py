@@ -238,7 +238,7 @@ def loss_gradients(
 
 
 def is_of_a_table(variable: Any) -> bool:
-    """Whether it is a `Variable` or stands for lookups in one."""
+    """Whether a source is a `Variable` or stands for lookups in one."""
     return isinstance(variable, _OF_TABLES)
 
 

@@ -52,7 +52,7 @@ class VariableShard(tf.__internal__.tracking.Trackable):
 
     @property
     def handles(self) -> tuple[tf.Tensor]:
-        """The one handle, as a table has several."""
+        """The handle alone in a tuple; a table has one for each shard."""
         return (self.resource_handle,)
 
     @property

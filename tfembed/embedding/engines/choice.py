@@ -74,7 +74,7 @@ class EngineChoices:
     """The choice of each table, in the plan's order.
 
     Attributes:
-      of_tables: they.
+      of_tables: one choice for each table.
       on_tpu: whether the strategy is a TPUStrategy.
     """
 

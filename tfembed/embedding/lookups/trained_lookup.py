@@ -64,7 +64,7 @@ class TrainedLookup:
 
     Attributes:
       plan: its features and tables.
-      engine: it.
+      engine: the engine that has the tables.
       replicas: the replicas of its strategy.
       rates: the rates of the tables.
       known: names of tables that got a gradient in eager mode, or of which was
