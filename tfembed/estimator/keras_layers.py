@@ -20,7 +20,6 @@ import tensorflow as tf
 
 from tfembed.errors import StateError, UnsupportedError
 from tfembed.estimator import private, strategies
-from tfembed.estimator.replicas import private as replicas_private
 from tfembed.estimator.replicas.variable_order import (
     is_read,
     needed_ops,
@@ -73,7 +72,7 @@ def call_with_keras_layers(
     """
     graph = tf.compat.v1.get_default_graph()
     first = len(graph.get_operations())
-    around = replicas_private.frames_here()  # On a TPU, the loop of steps.
+    around = private.frames_here()  # On a TPU, the loop of steps.
     with private.fresh_keras_state(), seeded(seed):
         try:
             spec = call()
@@ -243,7 +242,7 @@ def _refuse_frames(
     writes: Sequence[tf.Operation], around: Sequence[Any]
 ) -> None:
     for op in writes:
-        if replicas_private.frames_around(op) != around:
+        if private.frames_around(op) != around:
             raise UnsupportedError(
                 f"A layer of Keras 3 assigns a variable ('{op.name}') inside "
                 "of a loop or branch of tf.compat.v1. Call the layer outside "
@@ -284,13 +283,13 @@ def _order_as_made(
     last: list[tf.Operation] = []
     reads: list[tf.Operation] = []
     for op in uses:
-        if replicas_private.frames_around(op) != around:
+        if private.frames_around(op) != around:
             continue
         if op in writes:
-            replicas_private.add_control_inputs(op, [*reads, *last])
+            private.add_control_inputs(op, [*reads, *last])
             last, reads = [op], []
         elif is_read(op) and op.type != "VarIsInitializedOp":
-            replicas_private.add_control_inputs(op, last)
+            private.add_control_inputs(op, last)
             reads.append(op)
 
 
@@ -319,9 +318,9 @@ def _advance_seeds(
             if tensor.op in read:
                 read[op] = None
             elif tensor.op in behind:
-                replicas_private.add_control_inputs(op, [behind[tensor.op]])
+                private.add_control_inputs(op, [behind[tensor.op]])
                 if replica is not None:
-                    replicas_private.replace_input(
+                    private.replace_input(
                         op, index, _of_replica(tensor, replica)
                     )
 
