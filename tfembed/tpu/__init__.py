@@ -1,6 +1,5 @@
 """An estimate of a model's memory and time on a TPU: `estimate`."""
 
-from tfembed.tpu.estimate import estimate
-from tfembed.tpu.report import Estimate
+from tfembed.tpu.estimate import Estimate, estimate
 
 __all__ = ["Estimate", "estimate"]
