@@ -80,7 +80,9 @@ def fit(model, *callbacks, epochs=2, **options):
 
 
 def numbers(model):
-    return model.predict(IDS, batch_size=16, verbose=0)
+    """What a model gives, without a trace of `predict` for each model."""
+    ids = {name: tf.constant(one) for name, one in IDS.items()}
+    return model(ids, training=False).numpy()
 
 
 class Judge(keras.callbacks.Callback):

@@ -21,7 +21,6 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
       every_steps: steps between two lines; the first step has one too.
       stop_hooks: hooks of this session; a StopAtStepHook among them tells how
         many steps are asked for.
-      steps_per_run: how many steps one run of the session makes.
     """
 
     def __init__(
@@ -31,12 +30,10 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         *,
         every_steps: int,
         stop_hooks: Sequence[Any] = (),
-        steps_per_run: int = 1,
     ) -> None:
         self._loss = loss
         self._every_steps = every_steps
         self._stop_hooks = stop_hooks
-        self._steps_per_run = steps_per_run
         self._batch_size = _batch_size(features)
         self._global_step: Any = None
         self._logged: tuple[int, float] | None = None
@@ -65,11 +62,9 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         """Logs a line if it is due."""
         stale = run_values.results["step"]
         last, since = self._logged or (self._first, 0.0)
-        if self._logged and stale + self._steps_per_run - last < (
-            self._every_steps
-        ):
+        # The fetched step may be the one before the update.
+        if self._logged and stale + 1 - last < self._every_steps:
             return
-        # The fetched step may be of before the update.
         step = int(run_context.session.run(self._global_step))
         if self._logged and step - last < self._every_steps:
             return
