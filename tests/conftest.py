@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import multiprocessing.util
 import os
 import shutil
 import tempfile
@@ -44,16 +45,29 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Gives temporary files a folder that goes when the tests have ended.
+def temporary_folder() -> multiprocessing.util.Finalize:
+    """Gives temporary files a folder; returns what removes it at the end.
 
     A process that is killed leaves its own: AutoGraph's functions, models without
     a folder. Processes of the tests inherit the folder; `tmp_path` is beside it.
     """
-    root = os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+    root = tempfile.gettempdir()
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", root)
     folder = tempfile.mkdtemp(prefix="tfembed_tests_", dir=root)
     os.environ["TMPDIR"] = tempfile.tempdir = folder
-    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    # Behind multiprocessing's own folder, which has the priority -100.
+    return multiprocessing.util.Finalize(
+        None,
+        shutil.rmtree,
+        args=(folder,),
+        kwargs={"ignore_errors": True},
+        exitpriority=-200,
+    )
+
+
+def pytest_configure() -> None:
+    """Has temporary files go with the tests."""
+    temporary_folder()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -28,15 +28,13 @@ def test_what_a_killed_process_left_goes_with_the_folder(
         for plugin in request.config.pluginmanager.get_plugins()
         if getattr(plugin, "__file__", None) == str(CONFTEST)
     )
-    monkeypatch.setenv("PYTEST_DEBUG_TEMPROOT", str(tmp_path))
-    monkeypatch.setenv("TMPDIR", "")
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    ends = []
-    monkeypatch.setattr(request.config, "add_cleanup", ends.append)
-    plugin.pytest_configure(request.config)
+    monkeypatch.setenv("TMPDIR", os.environ["TMPDIR"])
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    remove = plugin.temporary_folder()
     left = pathlib.Path(tempfile.mkdtemp(), "__autograph_generated_file.py")
     left.touch()
-    ends.pop()()
+    assert tmp_path in left.parents
+    remove()
 
     assert not left.exists()
     assert list(tmp_path.iterdir()) == []
