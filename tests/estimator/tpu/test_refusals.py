@@ -434,6 +434,22 @@ def test_static_shapes_are_asked_for_where_a_tpu_would(tmp_path):
     )
 
 
+@pytest.mark.parametrize("name", ["", "weights"])
+def test_labels_of_a_prediction_are_asked_for_static_shapes_too(tmp_path, name):
+    def padded(params):
+        length = tf.random.uniform([], 1, 2, tf.int32)
+        data = replica_model.some(16)(params)
+        labels = tf.ones([8, length])
+        return data.map(lambda x, y: (x, {name: labels} if name else labels))
+
+    strict = replica_model.make(tmp_path, tpu_config={"strict_tpu": True})
+    of = f" '{name}'" if name else ""
+    with pytest.raises(
+        errors.ArgumentError, match=f"labels{of} to the model .* static shape"
+    ):
+        next(strict.predict(padded))
+
+
 def test_predictions_without_a_static_size_are_refused_where_a_tpu_would(
     tmp_path,
 ):

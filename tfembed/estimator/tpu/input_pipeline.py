@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -200,7 +200,8 @@ class InputPipeline:
                 result, size, True, num_batches
             )
             self._start(inputs.iterator())
-            return lambda: _batch_with_signals(inputs)
+            strict = self._context.system.is_strict
+            return lambda: _batch_with_signals(inputs, strict)
         if mode == ModeKeys.EVAL and self._batch_axis is None:
             iterator = tf.compat.v1.data.make_initializable_iterator(
                 padding.pad_dataset(
@@ -270,10 +271,50 @@ def _given(result: Any) -> ReplicaBatch:
     )
 
 
+def named(structure: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields each tensor of a structure with its path."""
+    if structure is None:
+        return
+    if isinstance(structure, Mapping):
+        for key in structure:
+            path = f"{name}/{key}" if name else str(key)
+            yield from named(structure[key], path)
+    elif isinstance(structure, (tuple, list)):
+        for i, value in enumerate(structure):
+            yield from named(value, f"{name}/{i}" if name else str(i))
+    else:
+        yield name, structure
+
+
+def check_static(what: str, name: str, tensor: Any) -> None:
+    """Refuses a tensor of the input whose shape a TPU's compiler cannot take.
+
+    Args:
+      what: "features" or "labels".
+      name: The tensor's path in them; "" is the whole.
+      tensor: Of any type; a sparse or ragged one is refused, too.
+
+    Raises:
+      tfembed.errors.ArgumentError: (also ValueError) the shape is not static.
+    """
+    if isinstance(tensor, tf.Tensor) and tensor.shape.is_fully_defined():
+        return
+    of = f" '{name}'" if name else ""
+    raise errors.ArgumentError(
+        f"The {what}{of} to the model returned by input_fn must have static "
+        "shape. Batch a dataset with drop_remainder=True, and pad what differs "
+        f"in length. Tensor: {tensor}."
+    )
+
+
 def _batch_with_signals(
-    inputs: padding.InputsWithStoppingSignals,
+    inputs: padding.InputsWithStoppingSignals, strict: bool
 ) -> ReplicaBatch:
-    features, _ = inputs.features_and_labels()  # Nothing predicts by labels.
+    features, labels = inputs.features_and_labels()
+    # Nothing predicts by labels, so they go no further. A TPU's input_fn is held
+    # to one rule in all modes, as the old package holds it.
+    for name, tensor in named(labels) if strict else ():
+        check_static("labels", name, tensor)
     signals = inputs.signals()
     return ReplicaBatch(
         features,

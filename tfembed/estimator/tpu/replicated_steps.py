@@ -35,7 +35,12 @@ from tfembed.estimator.spec import (
 from tfembed.estimator.tpu import loops, padding
 from tfembed.estimator.tpu.config import InputPipelineConfig
 from tfembed.estimator.tpu.context import ModeContext
-from tfembed.estimator.tpu.input_pipeline import Batches, ReplicaBatch
+from tfembed.estimator.tpu.input_pipeline import (
+    Batches,
+    ReplicaBatch,
+    check_static,
+    named,
+)
 from tfembed.estimator.tpu.spec import HostCall, TPUEstimatorSpec
 from tfembed.estimator.tpu.tpu_graph import EngineParts, replicate_on_tpu
 
@@ -203,9 +208,9 @@ class _Step:
             ("features", batch.features),
             ("labels", batch.labels),
         ):
-            for name, tensor in _named(structure):
-                of = f" '{name}'" if name else ""
+            for name, tensor in named(structure):
                 if tensor.dtype == tf.string:
+                    of = f" '{name}'" if name else ""
                     raise errors.DtypeError(
                         f"The {what}{of} given by input_fn are strings, which "
                         "a replica of a TPU cannot take. Turn them into "
@@ -213,16 +218,8 @@ class _Step:
                         "TPUEstimator(host_features=[...]): host_call and "
                         f"predictions get it then. Tensor: {tensor}."
                     )
-                if strict and not (
-                    isinstance(tensor, tf.Tensor)
-                    and tensor.shape.is_fully_defined()
-                ):
-                    raise errors.ArgumentError(
-                        f"The {what}{of} to the model returned by input_fn "
-                        "must have static shape. Batch a dataset with "
-                        "drop_remainder=True, and pad what differs in length. "
-                        f"Tensor: {tensor}."
-                    )
+                if strict:
+                    check_static(what, name, tensor)
 
     def _call_model(self, given: dict[str, Any]) -> Any:
         features, mask = given["features"], given.get("mask")
@@ -315,21 +312,6 @@ class _Step:
             return call(tensors, **more)
 
 
-def _named(structure: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields each tensor of a structure with its path."""
-    if structure is None:
-        return
-    if isinstance(structure, Mapping):
-        for key in structure:
-            path = f"{name}/{key}" if name else str(key)
-            yield from _named(structure[key], path)
-    elif isinstance(structure, (tuple, list)):
-        for i, value in enumerate(structure):
-            yield from _named(value, f"{name}/{i}" if name else str(i))
-    else:
-        yield name, structure
-
-
 def with_padding(features: Any, mask: Any) -> Any:
     """Returns a dict's features with `is_padding`; others as they are.
 
@@ -343,7 +325,7 @@ def with_padding(features: Any, mask: Any) -> Any:
     def is_padding() -> Any:
         if mask is not None:
             return tf.cast(mask, tf.bool)
-        for _, tensor in _named(features):
+        for _, tensor in named(features):
             if isinstance(tensor, tf.Tensor):
                 return tf.zeros(tf.shape(tensor)[:1], tf.bool)
         raise errors.ArgumentError(
@@ -722,7 +704,7 @@ def _mean_loss(losses: list[Any], rows: list[Any] | None) -> Any:
 
 
 def _check_predictions(predictions: Any) -> None:
-    for name, tensor in _named(predictions):
+    for name, tensor in named(predictions):
         if tensor.shape.rank is None or tensor.shape[:1] == [None]:
             raise errors.ArgumentError(
                 f"The tensor with key ({name}) in TPUEstimatorSpec.predictions "
