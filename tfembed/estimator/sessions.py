@@ -156,6 +156,9 @@ def training_session(
             config, spec, [*worker_hooks, *spec.training_chief_hooks]
         )
         all_hooks = [*chief_hooks, *worker_hooks, *spec.training_chief_hooks]
+        watches = [
+            hook.watch for hook in all_hooks if isinstance(hook, EngineHook)
+        ]
         # First: users' listeners see the rows that are saved.
         _listen(EngineHook, all_hooks)
         _tell(saving_listeners, all_hooks)
@@ -184,6 +187,7 @@ def training_session(
                 scaffold=spec.scaffold,
                 hooks=worker_hooks,
                 chief_only_hooks=(
+                    *watches,
                     *chief_hooks,
                     *spec.training_chief_hooks,
                 ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -536,6 +538,35 @@ def test_another_session_that_has_not_loaded_retrieves_nothing():
 
     assert first.ran == ["load", "retrieve"]
     assert second.ran == []
+
+
+def test_no_checkpoint_is_saved_where_the_input_ends_inside_of_a_loop(tmp_path):
+    with tf.Graph().as_default():
+        rows = v1.get_variable("rows", initializer=1.0, use_resource=True)
+        step = v1.train.get_or_create_global_step()
+        hook = EngineHook(tf.no_op(), rows.assign(2.0, read_value=False))
+        data = tf.data.Dataset.range(2)
+        batch = v1.data.make_one_shot_iterator(data).get_next()
+        train = tf.group(v1.assign_add(step, 1), batch)
+        spec = EstimatorSpec(
+            "train", loss=rows, train_op=train, training_hooks=[hook]
+        )
+        config = RunConfig(
+            model_dir=str(tmp_path),
+            save_checkpoints_steps=1,
+            session_config=v1.ConfigProto(),
+        )
+        with (
+            pytest.raises(errors.StateError, match=r"Dataset.repeat\(\)"),
+            training_session(config, spec, [], []) as session,
+            contextlib.suppress(tf.errors.OutOfRangeError),
+        ):
+            while True:
+                session.run(train)
+
+    latest = tf.train.latest_checkpoint(str(tmp_path))
+    assert latest.endswith("-2")
+    assert tf.train.load_variable(latest, "rows") == 2.0
 
 
 def test_a_feature_that_the_input_has_not_is_named():

@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfembed import errors
 from tfembed.estimator.embeddings import engine_ops, private
 from tfembed.estimator.embeddings.config_spec import EmbeddingConfigSpec
 from tfembed.estimator.embeddings.engine_proto import (
@@ -367,7 +368,8 @@ class TpuTables:
 class EngineHook(tf.compat.v1.train.SessionRunHook):
     """Loads the engine when a session has begun; has it read before a save.
 
-    Comes behind the hook that sets the engine up.
+    Comes behind the hook that sets the engine up. Where checkpoints are saved,
+    its `watch` comes before all other hooks.
 
     Args:
       load: writes variables to the engine.
@@ -379,6 +381,7 @@ class EngineHook(tf.compat.v1.train.SessionRunHook):
         self._retrieve = retrieve
         # The session that has loaded the engine; another one has not yet.
         self._session: Any = None
+        self.watch = LoopWatch()
 
     @property
     def listener(self) -> Any:
@@ -391,11 +394,44 @@ class EngineHook(tf.compat.v1.train.SessionRunHook):
         tf.compat.v1.logging.info("Loading tables into the embedding engine.")
         session.run(self._load)
         self._session = session
+        self.watch.is_in_loop = False
 
     def retrieve(self, session: Any) -> None:
-        """Reads the engine into the variables, once it was loaded."""
-        if session is self._session:
-            session.run(self._retrieve)
+        """Reads the engine into the variables, once it was loaded.
+
+        Raises:
+          tfembed.errors.StateError: (also RuntimeError) a loop did not come to
+            its end: the TPU waits for input, and the tables are some steps
+            ahead of the other variables.
+        """
+        if session is not self._session:
+            return
+        if self.watch.is_in_loop:
+            raise errors.StateError(
+                "The input ended inside of a loop of steps on the TPU, so no "
+                "checkpoint is saved: tables in its embedding engine are ahead "
+                "of the other variables. The checkpoint before is whole. Have "
+                "the input last for all steps, by Dataset.repeat(), or give "
+                "train(steps=) as many as there are batches."
+            )
+        session.run(self._retrieve)
+
+
+class LoopWatch(tf.compat.v1.train.SessionRunHook):
+    """Tells whether a loop of steps has begun and not come to its end."""
+
+    def __init__(self) -> None:
+        self.is_in_loop = False
+
+    def before_run(self, run_context: Any) -> None:
+        """Notes a loop's begin."""
+        del run_context
+        self.is_in_loop = True
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Notes its end, before hooks that save."""
+        del run_context, run_values
+        self.is_in_loop = False
 
 
 class _Listener(tf.compat.v1.train.CheckpointSaverListener):
