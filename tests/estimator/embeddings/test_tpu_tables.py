@@ -179,6 +179,54 @@ def test_variables_have_the_names_that_tables_on_the_host_have(monkeypatch):
     assert {"a", "b/Adam/m", "b/Adam/v", "c/Ftrl", "c/Ftrl_1"} < set(on_tpu)
 
 
+@pytest.mark.parametrize("strategy", ["div", "mod"])
+def test_checkpoints_go_from_a_tpu_of_3_hosts_to_the_host_and_back(
+    monkeypatch, tmp_path, strategy
+):
+    spec = spec_of(
+        {"t": table_of()},
+        p.AdagradParameters(0.1, 0.5),
+        partition_strategy=strategy,
+    )
+    engine = Engine(monkeypatch)
+
+    def tables_of_tpu():
+        tables = TpuTables(spec, "train", system_of(3))
+        tables.look_up([{"of_t": tf.constant([1, 2, 3])}])
+        tables.make_variables()
+        return tables.hook()
+
+    with tf.Graph().as_default(), v1.Session() as session:
+        hook = tables_of_tpu()
+        session.run(v1.global_variables_initializer())
+        session.run(v1.local_variables_initializer())
+        hook.after_create_session(session, None)
+        hook.retrieve(session)
+        path = v1.train.Saver().save(session, str(tmp_path / "of_tpu"))
+    with tf.Graph().as_default(), v1.Session() as session:
+        tables = HostTables(spec, "train")
+        tables.look_up([{"of_t": tf.constant([1, 2, 3])}])
+        tables.make_variables()
+        v1.train.Saver().restore(session, path)
+        rows, slots = v1.global_variables()
+        found = session.run([rows, slots])
+        session.run(rows.assign_add(tf.ones_like(rows)))
+        path = v1.train.Saver().save(session, str(tmp_path / "of_host"))
+    with tf.Graph().as_default(), v1.Session() as session:
+        hook = tables_of_tpu()
+        v1.train.Saver().restore(session, path)
+        session.run(v1.local_variables_initializer())
+        hook.after_create_session(session, None)
+        held = [session.run(engine.held["t", host][0]) for host in range(3)]
+
+    np.testing.assert_array_equal(found[0], ROWS)
+    np.testing.assert_array_equal(found[1], np.full([8, 2], 0.5))
+    expected = ROWS + 1
+    if strategy == "mod":
+        expected = np.concatenate([expected[host::3] for host in range(3)])
+    np.testing.assert_array_equal(np.concatenate(held), expected)
+
+
 def test_the_gradients_that_are_sent_are_those_of_tables_on_the_host(
     monkeypatch,
 ):
