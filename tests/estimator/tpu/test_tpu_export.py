@@ -158,6 +158,24 @@ def test_a_model_that_no_tpu_can_run_is_exported_for_cpus(tmp_path, trained):
         )
 
 
+def test_a_prediction_may_be_a_feature_as_it_came(tmp_path, trained):
+    def model_fn(features, labels, mode, params):
+        spec = replica_model.model_fn(features, labels, mode, params)
+        if mode != ModeKeys.PREDICT:
+            return spec
+        return tpu.TPUEstimatorSpec(
+            mode, predictions={**spec.predictions, "x": features["x"]}
+        )
+
+    folder = trained(model=model_fn).export_saved_model(
+        str(tmp_path / "out"), receiver
+    )
+    found = graphs(folder)
+    assert set(found) == {("serve",), ("serve", "tpu")}
+    signature = found["serve", "tpu"].signature_def["serving_default"]
+    assert set(signature.outputs) == {"x", "y"}
+
+
 def test_an_estimators_model_is_exported_for_tpus_too(tmp_path):
     def model_fn(features, labels, mode, params):
         return replica_model.model_fn(

@@ -150,7 +150,7 @@ def spec_on_tpu(
     specs: list[Any] = []
 
     def on_core(given: Any) -> list[Any]:
-        spec = call_model(given)
+        spec = call_model(tf.nest.map_structure(_of_core, given))
         specs.append(spec)
         return [
             *tf.nest.flatten(spec.predictions),
@@ -184,6 +184,14 @@ def spec_on_tpu(
         export_outputs=outputs,
         scaffold=scaffold,
     )
+
+
+def _of_core(tensor: Any) -> Any:
+    """Returns the core's own of a host's tensor, which a model_fn may return.
+
+    A core takes no strings, which a model_fn that leaves them alone may have.
+    """
+    return tensor if tensor.dtype == tf.string else tf.identity(tensor)
 
 
 def _export_tensors(spec: Any) -> list[Any]:
