@@ -360,7 +360,9 @@ def test_plain_specs_are_for_training_without_hooks_of_the_chief(tmp_path):
     model = replica_model.make(tmp_path, model=model_fn)
     with pytest.raises(errors.ArgumentError, match="training_chief_hooks"):
         model.train(replica_model.train_fn, steps=1)
-    with pytest.raises(errors.StateError, match="evaluation must have type"):
+    with pytest.raises(
+        errors.StateError, match="evaluation must have type`TPUEst"
+    ):
         model.evaluate(replica_model.train_fn, steps=1)
     with pytest.raises(errors.StateError, match="prediction must have type"):
         next(model.predict(replica_model.some(16)))

@@ -520,8 +520,9 @@ def eval_step(parts: StepParts) -> tuple[EstimatorSpec, dict[str, Any]]:
 
     def hand_out(spec: Any) -> dict[str, Any]:
         if not isinstance(spec, TPUEstimatorSpec):
+            # Without a space, as the old package has it, whose tests match it.
             raise errors.StateError(
-                "estimator_spec used by TPU evaluation must have type "
+                "estimator_spec used by TPU evaluation must have type"
                 f"`TPUEstimatorSpec`. Got {type(spec)}. Return one with "
                 "`eval_metrics`, or evaluate on the CPU by eval_on_tpu=False."
             )
