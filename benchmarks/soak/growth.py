@@ -100,6 +100,7 @@ def kept_objects(
     Says where to look, once `measure` found that something is kept.
     """
     repeat(next(_numbers))
+    _counted()  # What counting remembers when it is done first.
     before = _counted()
     for _ in range(repetitions):
         repeat(next(_numbers))

@@ -1,13 +1,14 @@
 """Saves and restores of which each system call fails once, and their oracle.
 
-Run in a process of its own, under the library made of failing_calls.c. Of each
-operation it prints a JSON line: how many calls were tried, and what went wrong.
+`main` tries one operation, with the calls from BEGIN to END failing, in a process
+under the library made of failing_calls.c, and prints a JSON line: how many calls
+the operation has, how many tries there were, and what went wrong.
 
-  operations.py LIBRARY FOLDER ERRORS WHICH [OPERATION ...]
+  main(LIBRARY, FOLDER, ERRORS, WHICH, OPERATION, BEGIN, END)
 
 ERRORS are names of errno as "EIO,ENOSPC"; WHICH is `each` (every error once at
 every call, and the first one at that call and all after it) or `one` (one error once
-at each call).
+at each call). trials.py starts such processes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ import os
 import pathlib
 import re
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -813,12 +813,15 @@ class Choice:
         return [*once, (self.names[0], True)]
 
 
-def try_all(
-    name: str, calls: Calls, root: pathlib.Path, choice: Choice
+def try_calls(
+    name: str, calls: Calls, root: pathlib.Path, choice: Choice, part: range
 ) -> dict[str, Any]:
-    """Tries an operation with every call failing; what was found."""
+    """Tries an operation with each call of a part failing; what was found.
+
+    `part` may go beyond the last call. The answer has the number of calls.
+    """
     operation = OPERATIONS[name]()
-    template, folder = root / f"{name}-before", root / name
+    template, folder = root / "before", root / "folder"
     template.mkdir(parents=True)
     operation.prepare(template)
 
@@ -834,8 +837,10 @@ def try_all(
     raised, count, _ = attempt(10**9, 0, False)
     if raised is not None:
         raise raised
-    tries, failed, found, n = 0, 0, [], 0
-    while n < count:
+    tries, failed, found = 0, 0, []
+    for n in part:
+        if n >= count:
+            break
         for error, all_after in choice.at(n):
             raised, reached, what = attempt(n, getattr(errno, error), all_after)
             if not all_after:
@@ -851,8 +856,7 @@ def try_all(
                 f"{where}: {problem} [{str(raised)[:400]}]"
                 for problem in problems
             ]
-        n += 1
-    return {"name": name, "tries": tries, "errors": failed, "faults": found}
+    return {"calls": count, "tries": tries, "errors": failed, "faults": found}
 
 
 def _adjust_state(folder: pathlib.Path, template: pathlib.Path) -> None:
@@ -863,14 +867,13 @@ def _adjust_state(folder: pathlib.Path, template: pathlib.Path) -> None:
         state.write_text(text)
 
 
-def main(library: str, root: str, names: str, which: str, *chosen: str) -> None:
+def main(
+    library: str, root: str, names: str, which: str, name: str, *part: str
+) -> None:
     calls = Calls(library)
     calls.spare_what_ends_the_process()
     choice = Choice(tuple(names.split(",")), which == "each")
-    for name in chosen or OPERATIONS:
-        result = try_all(name, calls, pathlib.Path(root), choice)
-        print(json.dumps(result), flush=True)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+    found = try_calls(
+        name, calls, pathlib.Path(root), choice, range(*map(int, part))
+    )
+    print(json.dumps(found), flush=True)

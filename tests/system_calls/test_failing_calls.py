@@ -24,7 +24,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 COMPILER = shutil.which("gcc") or shutil.which("cc")
 ERRORS = "EIO,ENOSPC,EACCES,EMFILE"
 FULL = os.environ.get("HYPOTHESIS_PROFILE") == "full"
-# Small ones, tried together in one process.
+# Small ones, tried together.
 QUICK = (
     "raw_saves",
     "raw_appends",
@@ -58,7 +58,7 @@ def tried(folder: pathlib.Path, *operations: str) -> dict:
     subprocess.run(compiled, check=True)
     paths = [str(fresh_process.PACKAGE), str(fresh_process.TESTS)]
     which = "each" if FULL else "one"
-    program = [sys.executable, HERE / "operations.py", library, folder]
+    program = [sys.executable, HERE / "trials.py", library, folder]
     result = subprocess.run(
         [*program, ERRORS, which, *operations],
         env={
@@ -97,5 +97,4 @@ def test_no_failing_call_leaves_anything_half_done(quick, operation):
 @pytest.mark.skipif(not FULL, reason="HYPOTHESIS_PROFILE=full tries it")
 @pytest.mark.parametrize("operation", OTHERS)
 def test_no_failing_call_leaves_a_larger_thing_half_done(tmp_path, operation):
-    # One that ends the process leaves the others' answers.
     assert_whole(tried(tmp_path, operation)[operation])
