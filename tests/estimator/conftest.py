@@ -8,6 +8,8 @@ from collections.abc import Generator
 import pytest
 from _pytest import faulthandler as pytest_faulthandler
 
+from tfembed.estimator import private
+
 LIMIT_SECS = 600  # A busy machine is ten times slower.
 
 
@@ -20,3 +22,14 @@ def _time_limit(request: pytest.FixtureRequest) -> Generator[None, None, None]:
     faulthandler.dump_traceback_later(LIMIT_SECS, exit=True, file=stderr)
     yield
     faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture(autouse=True)
+def _few_texts_of_graphs(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spares models their graph.pbtxt, a tenth of what they take in tests."""
+    if request.path.name != "test_hooks.py":  # Which looks at it.
+        monkeypatch.setattr(
+            private.training_util, "write_graph", lambda *given: None
+        )

@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import tensorflow as tf
+from tensorflow.core.protobuf import rewriter_config_pb2
 
 from tfembed.estimator import tpu
 
 v1 = tf.compat.v1
+
+
+# Graphs of many replicas that run twenty times take longer to optimize than to run.
+# The same graphs of two replicas are optimized as users' are.
+AS_WRITTEN = v1.ConfigProto(
+    allow_soft_placement=True,
+    graph_options=v1.GraphOptions(
+        rewrite_options=rewriter_config_pb2.RewriterConfig(
+            disable_meta_optimizer=True
+        )
+    ),
+)
 
 
 class Losses(v1.train.SessionRunHook):
@@ -40,6 +53,7 @@ def make(
     config = tpu.RunConfig(
         model_dir=str(folder),
         tf_random_seed=5,
+        session_config=AS_WRITTEN if replicas in (1, 8) else None,
         tpu_config=tpu.TPUConfig(
             iterations_per_loop=iterations,
             num_shards=replicas or None,
