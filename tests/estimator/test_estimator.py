@@ -342,11 +342,6 @@ def test_a_subclass_adds_methods_and_overrides_none(tmp_path):
         Overridden(linear_model.model_fn, tmp_path)
 
 
-def test_the_old_name_of_export_names_the_new_one(tmp_path):
-    with pytest.raises(AttributeError, match="use `export_saved_model`"):
-        _ = linear_model.make(tmp_path).export_savedmodel
-
-
 def test_functions_get_the_arguments_that_they_name(tmp_path):
     seen = []
 

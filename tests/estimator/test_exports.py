@@ -44,6 +44,19 @@ def test_an_export_predicts_what_the_model_predicts(model, tmp_path):
     ]
 
 
+@pytest.mark.parametrize("strip", [False, True])
+def test_the_first_name_of_an_export_is_there(model, tmp_path, strip):
+    folder = model.export_savedmodel(
+        str(tmp_path), raw_receiver, strip_default_attrs=strip
+    )
+    with tf.Graph().as_default(), v1.Session() as session:
+        graph = v1.saved_model.load(session, ["serve"], folder).graph_def
+    [weight] = [node for node in graph.node if node.name == "weight"]
+    assert ("container" in weight.attr) is not strip
+    with pytest.raises(ValueError, match="input_receiver_fn must be defined"):
+        model.export_savedmodel(str(tmp_path), None)
+
+
 def test_an_export_is_of_the_checkpoint_that_is_named(model, tmp_path):
     folder = model.export_saved_model(
         str(tmp_path),

@@ -348,12 +348,7 @@ class Estimator:
           ValueError: There is no receiver function, no checkpoint, or the
             checkpoint lacks a variable.
         """
-        if not serving_input_receiver_fn:
-            raise ArgumentError(
-                "An input_receiver_fn must be defined. Pass what "
-                "export.build_raw_serving_input_receiver_fn returns, or a "
-                "function that returns a ServingInputReceiver."
-            )
+        _check_receiver(serving_input_receiver_fn)
         return self.experimental_export_all_saved_models(
             export_dir_base,
             {experimental_mode: serving_input_receiver_fn},
@@ -396,13 +391,37 @@ class Estimator:
             strip_default_attrs=True,
         )
 
-    def __getattr__(self, name: str) -> Any:
-        """Says what has become of names that Estimators once had."""
-        hint = ""
-        if name == "export_savedmodel":
-            hint = ". Please use `export_saved_model`"
-        raise AttributeError(
-            f"'{type(self).__name__}' object has no attribute '{name}'{hint}"
+    def export_savedmodel(
+        self,
+        export_dir_base: str,
+        serving_input_receiver_fn: Callable[[], Any] | None,
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+        strip_default_attrs: bool = False,
+    ) -> bytes:
+        """Exports as `export_saved_model`, under that call's first name.
+
+        Args:
+          export_dir_base, serving_input_receiver_fn, assets_extra, as_text,
+            checkpoint_path: As `export_saved_model`'s.
+          strip_default_attrs: Whether attributes with default values are left
+            out of the graph. `export_saved_model` leaves them out.
+
+        Returns:
+          The folder's path.
+
+        Raises:
+          ValueError: As `export_saved_model`.
+        """
+        _check_receiver(serving_input_receiver_fn)
+        return self._export_all_saved_models(
+            export_dir_base,
+            {ModeKeys.PREDICT: serving_input_receiver_fn},
+            assets_extra=assets_extra,
+            as_text=as_text,
+            checkpoint_path=checkpoint_path,
+            strip_default_attrs=strip_default_attrs,
         )
 
     # What follows are the parts of which the calls above are made. An
@@ -1030,6 +1049,15 @@ def _check_steps(steps: int | None, max_steps: int | None) -> None:
     for name, value in (("steps", steps), ("max_steps", max_steps)):
         if value is not None and value <= 0:
             raise ArgumentError(f"Must specify {name} > 0, given: {value}.")
+
+
+def _check_receiver(receiver_fn: Any) -> None:
+    if not receiver_fn:
+        raise ArgumentError(
+            "An input_receiver_fn must be defined. Pass what "
+            "export.build_raw_serving_input_receiver_fn returns, or a "
+            "function that returns a ServingInputReceiver."
+        )
 
 
 def checked_hooks(hooks: Sequence[Any] | None) -> list[Any]:
