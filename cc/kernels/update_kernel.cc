@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -109,6 +110,7 @@ absl::Status UpdateKernel::Construct(OpKernelConstruction* construction) {
     rules_.push_back(*std::move(rule));
   }
   TF_RETURN_IF_ERROR(ReadTableNames(construction));
+  TF_RETURN_IF_ERROR(ReadNormLimits(construction));
   std::string nonfinite;
   TF_RETURN_IF_ERROR(construction->GetAttr("nonfinite", &nonfinite));
   if (nonfinite == "refuse") nonfinite_ = NonFinite::kRefuse;
@@ -126,6 +128,46 @@ absl::Status UpdateKernel::ReadTableNames(OpKernelConstruction* construction) {
     return absl::InvalidArgumentError(
         absl::StrCat("`table_names` must have one name for each of the ",
                      tables, " tables; got ", table_names_.size(), "."));
+  }
+  return absl::OkStatus();
+}
+
+// Reads one limit and group for each table, or none: 0 is no limit.
+absl::Status UpdateKernel::ReadNormLimits(OpKernelConstruction* construction) {
+  std::vector<float> limits;
+  std::vector<int64_t> groups;
+  TF_RETURN_IF_ERROR(construction->GetAttr("norm_limits", &limits));
+  TF_RETURN_IF_ERROR(construction->GetAttr("norm_groups", &groups));
+  const size_t tables = limits.empty() ? 0 : spec_.dims.size();
+  if (limits.size() != tables || groups.size() != tables) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "`norm_limits` and `norm_groups` must have one entry for each of the ",
+        spec_.dims.size(), " tables, or both none; got ", limits.size(),
+        " and ", groups.size(), "."));
+  }
+  std::map<int64_t, NormLimit> of_groups;
+  for (size_t t = 0; t < limits.size(); ++t) {
+    if (limits[t] == 0) continue;
+    NormLimit& limit = of_groups[groups[t]];
+    const bool is_first = limit.tables.empty();
+    if (!(limits[t] > 0) || !(is_first || limit.most == limits[t])) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "`norm_limits` must be above 0, or 0 for none, and the same in a "
+          "group; got ",
+          limits[t], " for table ", t, "."));
+    }
+    if (!rules_[t]->accumulate()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("Table ", t,
+                       " has a norm limit, for which its rule must sum the "
+                       "gradients of an id; rule ",
+                       rules_[t]->name(), " sums none."));
+    }
+    limit.most = limits[t];
+    limit.tables.push_back(t);
+  }
+  for (auto& [group, limit] : of_groups) {
+    norm_limits_.push_back(std::move(limit));
   }
   return absl::OkStatus();
 }
@@ -172,9 +214,9 @@ absl::Status UpdateKernel::Apply(absl::Span<const FeatureTensors> tensors,
     (*updates)[t].features.push_back(
         {features[f].bags(), gradients[f], spec_.dims[t]});
   }
-  return NameBadId(
-      GroupedUpdate(absl::MakeSpan(*updates), nonfinite_, executor), spec_,
-      features, sinks->num_rows());
+  return NameBadId(GroupedUpdate(absl::MakeSpan(*updates), nonfinite_, executor,
+                                 norm_limits_),
+                   spec_, features, sinks->num_rows());
 }
 
 absl::Status UpdateKernel::ReadLearningRates(

@@ -79,6 +79,7 @@ class UpdateKernel : public tensorflow::OpKernel {
  private:
   absl::Status Construct(tensorflow::OpKernelConstruction* construction);
   absl::Status ReadTableNames(tensorflow::OpKernelConstruction* construction);
+  absl::Status ReadNormLimits(tensorflow::OpKernelConstruction* construction);
   absl::Status Apply(absl::Span<const FeatureTensors> tensors,
                      const std::vector<const float*>& gradients,
                      LockedSinks* sinks, Executor* executor,
@@ -90,6 +91,7 @@ class UpdateKernel : public tensorflow::OpKernel {
   std::vector<std::string> table_names_;  // For errors.
   UpdateRules rules_;
   NonFinite nonfinite_ = NonFinite::kSkip;
+  std::vector<NormLimit> norm_limits_;
 };
 
 }  // namespace tfembed

@@ -244,6 +244,8 @@ REGISTER_OP("Tfembed>StepUpdate")
     .Attr("rules: string")
     .Attr("table_names: list(string) = []")
     .Attr("nonfinite: {'skip', 'refuse', 'allow'} = 'skip'")
+    .Attr("norm_limits: list(float) = []")
+    .Attr("norm_groups: list(int) = []")
     .SetIsStateful()
     .SetShapeFn(StepUpdateShape)
     .Doc(R"doc(
@@ -451,6 +453,8 @@ REGISTER_OP("Tfembed>GroupedUpdate")
     .Attr("S: int >= 0") TFEMBED_FEATURE_ATTRS.Attr("rules: string")
     .Attr("table_names: list(string) = []")
     .Attr("nonfinite: {'skip', 'refuse', 'allow'} = 'skip'")
+    .Attr("norm_limits: list(float) = []")
+    .Attr("norm_groups: list(int) = []")
     .SetIsStateful()
     .SetShapeFn(GroupedUpdateShape)
     .Doc(R"doc(
@@ -461,6 +465,9 @@ for the same where only the middle of a long string differs). `slots` are the sl
 variables of the tables that are tf.Variables, table by table, in the order of
 the rule's slots. `nonfinite_rows` [T] counts sums with a NaN or an infinity,
 which `nonfinite` skips, refuses before anything is changed, or allows.
+Tables of one number in `norm_groups` have one Euclidean norm, of all sums that are
+finite. Where it is above their `norm_limits`, the same in a group and 0 for none,
+their gradients are scaled down to it. Both lists have an entry a table, or none.
 `table_names` are for errors. Without a name, or with '', a table that is no
 tf.Variable has its own name there, and a tf.Variable its index.
 )doc");

@@ -10,7 +10,7 @@ import tfembed
 from embedding import counting
 from embedding.marks import NEEDS_XLA
 from tfembed import dynamic_embedding as de
-from tfembed import errors, optimizers
+from tfembed import errors, ops, optimizers
 from tfembed.foreign_optimizers.fused_rule import FusedRule
 
 RULES = sorted(
@@ -82,6 +82,48 @@ def test_clipnorm_limits_the_gradient_of_each_table(kind, in_function):
     step(embedding)
     assert norm(USER_SUMS) > 3.0 > norm(ITEM_SUMS)
     check_rows(embedding, users=3.0 / norm(USER_SUMS), items=1.0)
+
+
+@pytest.mark.parametrize("option", ["clipnorm", "global_clipnorm"])
+def test_a_step_with_a_limit_is_one_update_without_sums_beside_it(option):
+    embedding = embedding_of(tfembed.SGD(1.0, **{option: 3.0}))
+    embedding.build(per_replica_batch_size=2)
+    graph = tf.function(train).get_concrete_function(embedding).graph
+    types = [op.type for op in graph.get_operations()]
+    assert types.count("Tfembed>StepUpdate") == 1
+    assert "Tfembed>GroupedLookupGradient" not in types
+
+
+@pytest.mark.parametrize(
+    ("limits", "groups", "rule", "match"),
+    [
+        ([1.0], [0, 1], "sgd", "one entry for each of the 2 tables"),
+        ([1.0, 1.0], [], "sgd", "one entry for each of the 2 tables"),
+        ([], [0, 1], "sgd", "one entry for each of the 2 tables"),
+        ([1.0, 2.0], [3, 3], "sgd", "same in a group; got 2 for table 1"),
+        ([0.0, -1.0], [0, 1], "sgd", "above 0, or 0 for none"),
+        ([1.0, 0.0], [0, 1], "sgd accumulate=0", "sums none"),
+    ],
+)
+def test_limits_that_do_not_fit_the_tables_are_refused(
+    limits, groups, rule, match
+):
+    tables = [tf.Variable(tf.zeros([4, 2])) for _ in range(2)]
+    ids = ops.feature_ids(tf.constant([1], tf.int64))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=match):
+        ops.grouped_update(
+            tables,
+            [],
+            [2, 2],
+            [ids, ids],
+            [ops.FeaturePlan(t, "sum") for t in range(2)],
+            [tf.ones([1, 2])] * 2,
+            rules=[rule] * 2,
+            learning_rates=[1.0, 1.0],
+            norm_limits=limits,
+            norm_groups=groups,
+        )
+    assert not any(np.any(table) for table in tables)
 
 
 @KINDS

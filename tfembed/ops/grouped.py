@@ -168,6 +168,8 @@ def grouped_update(
     learning_rates: Sequence[Any],
     nonfinite: str = "skip",
     table_names: Sequence[str] = (),
+    norm_limits: Sequence[float] = (),
+    norm_groups: Sequence[int] = (),
 ) -> tf.Tensor:
     """Trains all tables with the gradients of the features' activations.
 
@@ -184,6 +186,10 @@ def grouped_update(
       nonfinite: what to do with a row whose summed gradient has a NaN or an
         infinity: "skip", "refuse" (before anything is changed) or "allow".
       table_names: the names of the tables in errors; none: their indices.
+      norm_limits: per table the largest Euclidean norm of its sums, to which
+        gradients are scaled down; 0, or no list, for none.
+      norm_groups: per table a number; tables of one number have one norm and
+        one limit.
 
     Returns:
       int64 [tables]: the rows whose sums had one.
@@ -199,6 +205,8 @@ def grouped_update(
             rules="\n".join(rules),
             nonfinite=nonfinite,
             table_names=names,
+            norm_limits=list(norm_limits),
+            norm_groups=list(norm_groups),
             **_attrs(dims, features, plans),
         )
 

@@ -174,13 +174,16 @@ def update(
     learning_rates: tf.Tensor,
     nonfinite: str,
     table_names: Sequence[str],
+    norm_limits: Sequence[float] = (),
+    norm_groups: Sequence[int] = (),
 ) -> tf.Tensor:
     """`finish` of all queues, and a grouped update for what they gave.
 
     Args:
       queues: handles, one per replica.
       tables, slots: the handles of the tables, and of the slot variables.
-      gradients, rules, nonfinite, table_names: as for `grouped_update`. Features are the first queue's, then the next one's.
+      gradients, rules, nonfinite, table_names, norm_limits, norm_groups: as for
+        `grouped_update`. Features are the first queue's, then the next one's.
       attrs: as `step_attrs` makes them, for the features of all queues.
       learning_rates: float32 [tables].
 
@@ -200,6 +203,8 @@ def update(
             rules="\n".join(rules),
             nonfinite=nonfinite,
             table_names=names,
+            norm_limits=list(norm_limits),
+            norm_groups=list(norm_groups),
             **attrs,
         )
 

@@ -1,11 +1,13 @@
 #include "cc/core/step/grouped_update.h"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "cc/core/simd/dispatch.h"
 #include "cc/core/step/step_holds.h"
 #include "cc/core/step/table_gradients.h"
 #include "cc/core/step/task_updater.h"
@@ -89,12 +91,49 @@ void UpdateOtherRows(const TableUpdate& table, std::vector<int64_t> touched,
   });
 }
 
+// The square of a row's norm; 0 where the row has a NaN or an infinity.
+double FiniteSquare(const float* row, int64_t dim) {
+  constexpr int64_t kLanes = 16;
+  float lanes[kLanes] = {};
+  int64_t c = 0;
+  for (; c + kLanes <= dim; c += kLanes) {
+    for (int64_t i = 0; i < kLanes; ++i) lanes[i] += row[c + i] * row[c + i];
+  }
+  double square = 0;
+  for (float lane : lanes) square += lane;
+  for (; c < dim; ++c) square += double{row[c]} * row[c];
+  if (std::isfinite(square)) return square;
+  if (!ActiveKernels().all_finite(row, dim)) return 0;
+  square = 0;  // In float64, since a float32 square was too large.
+  for (c = 0; c < dim; ++c) square += double{row[c]} * row[c];
+  return square;
+}
+
+// The squares of a task's sums.
+std::vector<double> FiniteSquares(SumReader* reader, int64_t dim) {
+  std::vector<double> squares;
+  SumBlock block;
+  while (reader->Next(&block, {})) {
+    for (int64_t i = 0; i < block.n; ++i) {
+      squares.push_back(FiniteSquare(block.sums.data() + i * dim, dim));
+    }
+  }
+  return squares;
+}
+
 // One call of GroupedUpdate.
 class UpdateStep {
  public:
   UpdateStep(absl::Span<TableUpdate> tables, NonFinite nonfinite,
-             Executor* executor)
-      : tables_(tables), nonfinite_(nonfinite), given_executor_(executor) {
+             absl::Span<const NormLimit> limits, Executor* executor)
+      : tables_(tables),
+        nonfinite_(nonfinite),
+        limits_(limits),
+        is_limited_(tables.size()),
+        given_executor_(executor) {
+    for (const NormLimit& limit : limits) {
+      for (int64_t t : limit.tables) is_limited_[t] = true;
+    }
     for (TableUpdate& table : tables_) {
       table.nonfinite_rows = 0;
       num_ids_ += NumIds(table.features);
@@ -115,6 +154,7 @@ class UpdateStep {
       return absl::OkStatus();
     }).IgnoreError();
     if (nonfinite_ == NonFinite::kRefuse) status = Refuse(all);
+    if (status.ok()) KeepWithinLimits();
     if (status.ok()) status = holds_.Pin(executor_);
     if (status.ok()) status = Reserve(kept);
     if (!status.ok()) return status;
@@ -131,7 +171,8 @@ class UpdateStep {
   };
 
   bool KeepsSorted(int64_t table) const {
-    return nonfinite_ == NonFinite::kRefuse || !IsDirect(*tables_[table].sink);
+    return nonfinite_ == NonFinite::kRefuse || is_limited_[table] ||
+           !IsDirect(*tables_[table].sink);
   }
 
   template <class Body>
@@ -194,6 +235,34 @@ class UpdateStep {
                              *tables_[task.table].sink,
                              gradients_[task.table]->Read(task.part).get());
     });
+  }
+
+  // Scales gradients whose norm is above its limit. Sums are read here and,
+  // scaled, again: to keep them in between takes memory, and no less time.
+  void KeepWithinLimits() {
+    if (limits_.empty()) return;
+    std::vector<StepTask> tasks;
+    for (const StepTask& task : Tasks(false)) {
+      if (is_limited_[task.table]) tasks.push_back(task);
+    }
+    std::vector<std::vector<double>> squares(tasks.size());
+    ParallelFor(executor_, tasks.size(), [&](int64_t i) {
+      const auto [t, part] = tasks[i];
+      squares[i] = FiniteSquares(gradients_[t]->Read(part).get(),
+                                 tables_[t].sink->dim());
+    });
+    // Row by row, so that it is the same however rows are dealt to tasks.
+    std::vector<double> of_table(tables_.size(), 0);
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      for (double square : squares[i]) of_table[tasks[i].table] += square;
+    }
+    for (const NormLimit& limit : limits_) {
+      double square = 0;
+      for (int64_t t : limit.tables) square += of_table[t];
+      const double norm = std::sqrt(square);
+      if (norm <= limit.most) continue;
+      for (int64_t t : limit.tables) gradients_[t]->Scale(limit.most / norm);
+    }
   }
 
   // Makes all the room before anything is changed.
@@ -259,6 +328,8 @@ class UpdateStep {
 
   const absl::Span<TableUpdate> tables_;
   const NonFinite nonfinite_;
+  const absl::Span<const NormLimit> limits_;
+  std::vector<bool> is_limited_;  // By table.
   Executor* const given_executor_;
   Executor* executor_ = nullptr;  // Null for a small step.
   int64_t num_ids_ = 0;
@@ -281,8 +352,9 @@ void CopySums(SumReader* reader, int64_t dim, int64_t* ids, float* rows) {
 }  // namespace
 
 absl::Status GroupedUpdate(absl::Span<TableUpdate> tables, NonFinite nonfinite,
-                           Executor* executor) {
-  return UpdateStep(tables, nonfinite, executor).Run();
+                           Executor* executor,
+                           absl::Span<const NormLimit> limits) {
+  return UpdateStep(tables, nonfinite, limits, executor).Run();
 }
 
 absl::StatusOr<SummedGradients> SumGradients(

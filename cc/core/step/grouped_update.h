@@ -39,13 +39,22 @@ struct TableUpdate {
   std::string name = {};               // For error messages, as "table 'user'".
 };
 
+// Tables whose gradients have one norm: the Euclidean norm of all their sums
+// but those with a NaN or an infinity. Where it is above `most` the gradients
+// are scaled down to it.
+struct NormLimit {
+  std::vector<int64_t> tables;  // Distinct, by number; each with one limit.
+  float most = 0;
+};
+
 // Sums the gradient of each distinct id over all bags and features of its
 // table, in the order of features, bags and ids, and applies each table's rule
 // once per id (once per occurrence where the rule does not accumulate). The
 // result does not depend on the number of threads. Everything is checked before
-// anything is changed.
+// anything is changed. REQUIRES: the rules of tables with a limit accumulate.
 absl::Status GroupedUpdate(absl::Span<TableUpdate> tables, NonFinite nonfinite,
-                           Executor* executor);
+                           Executor* executor,
+                           absl::Span<const NormLimit> limits = {});
 
 // The same sums without an update: distinct ids, ascending, and their gradient
 // rows ([ids.size(), dim], row-major). InvalidArgument: 2^32 bags or ids, or

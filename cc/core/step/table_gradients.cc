@@ -37,6 +37,7 @@ struct EntryMeaning {
   bool is_weighted = false;
   bool accumulate = true;
   int64_t dim = 0;
+  float factor = 1;  // Of all gradients.
 
   int64_t Id(uint64_t rank, uint32_t occurrence) const {
     if (ranks_tell_ids) return static_cast<int64_t>((rank & id_mask) + base);
@@ -51,11 +52,11 @@ struct EntryMeaning {
   }
 
   float Scale(const BagSource& source, uint32_t occurrence) const {
-    if (!is_weighted) return source.scale;
+    const float scale = source.scale * factor;
+    if (!is_weighted) return scale;
     const float* weights = features[source.feature].bags.weights;
-    if (weights == nullptr) return source.scale;
-    return source.scale *
-           weights[occurrence - first_occurrence[source.feature]];
+    if (weights == nullptr) return scale;
+    return scale * weights[occurrence - first_occurrence[source.feature]];
   }
 };
 
@@ -283,6 +284,8 @@ class EntryGradients final : public TableGradients {
   const std::vector<PartSize>& PartSizes(int64_t task) const override {
     return tasks_[task].parts;
   }
+
+  void Scale(float factor) override { meaning_.factor *= factor; }
 
   std::unique_ptr<SumReader> Read(int64_t task) override {
     const Task& t = tasks_[task];

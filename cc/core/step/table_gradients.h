@@ -80,6 +80,9 @@ class TableGradients {
   virtual void Sort(int64_t task) = 0;
   virtual const std::vector<PartSize>& PartSizes(int64_t task) const = 0;
 
+  // Multiplies the gradients of all later readers. REQUIRES: no reader lives.
+  virtual void Scale(float factor) = 0;
+
   // At most one reader per thread at a time.
   virtual std::unique_ptr<SumReader> Read(int64_t task) = 0;
 };

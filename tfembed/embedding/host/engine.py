@@ -103,8 +103,7 @@ class FusedTables:
             for config in plan.tables
         )
         self.are_trained = all(
-            rule is not None and rule.is_fused and rule.norm_limit is None
-            for rule in plan.optimizers
+            rule is not None and rule.is_fused for rule in plan.optimizers
         )
         self.update_arguments: dict[str, Any] = {}
         if self.are_trained:

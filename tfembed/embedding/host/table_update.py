@@ -13,7 +13,6 @@ from tfembed.embedding.host.tables import HostTable
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.foreign_optimizers.key_sums import usable_sums
 from tfembed.ops import FeatureIds, FeaturePlan
-from tfembed.ops.gradient_norms import shrink_factor, with_finite_rows
 from tfembed.tables import HashTable
 
 __all__ = [
@@ -150,7 +149,6 @@ def update_tables(
     Returns:
       int64 [tables]: the rows whose summed gradient has a NaN or an infinity.
     """
-    step = _within_norms(plan, tables, rules, step)
     fused = [t for t, rule in enumerate(rules) if rule.is_fused]
     custom = [t for t, rule in enumerate(rules) if not rule.is_fused]
     counts: dict[int, tf.Tensor] = {}
@@ -179,53 +177,6 @@ def update_tables(
                 rates[t],
             )
     return tf.stack([counts[t] for t in range(len(tables))])
-
-
-def _within_norms(
-    plan: EmbeddingPlan,
-    tables: Sequence[HostTable],
-    rules: Sequence[optimizers.Optimizer],
-    step: StepGradients,
-) -> StepGradients:
-    """`step`, in which the tables' sums are in the norms that rules allow.
-
-    A row's sum is linear in the gradients of activations, so these are scaled
-    in its place.
-    """
-    groups = _norm_groups(rules)
-    limited = [t for group in groups for t in group]
-    if not limited:
-        return step
-    found = _sums(plan, tables, limited, step)
-    sums = {
-        t: with_finite_rows(values)
-        for t, (_, values) in zip(limited, found, strict=True)
-    }
-    factors = {}
-    for group in groups:
-        rule = rules[group[0]]
-        limit = getattr(rule, rule.norm_limit or "")
-        factor = shrink_factor([sums[t] for t in group], limit)
-        factors.update(dict.fromkeys(group, factor))
-    return dataclasses.replace(
-        step,
-        gradients=[
-            gradient * factors[one.table] if one.table in factors else gradient
-            for one, gradient in zip(step.plans, step.gradients, strict=True)
-        ],
-    )
-
-
-def _norm_groups(rules: Sequence[optimizers.Optimizer]) -> list[list[int]]:
-    """The tables whose gradients have one norm together; none without limit."""
-    groups: list[list[int]] = []
-    by_rule: dict[optimizers.Optimizer, list[int]] = {}
-    for t, rule in enumerate(rules):
-        if rule.norm_limit == "clipnorm":
-            groups.append([t])
-        elif rule.norm_limit == "global_clipnorm":
-            by_rule.setdefault(rule, []).append(t)
-    return [*groups, *by_rule.values()]
 
 
 def _bounds(
@@ -280,7 +231,22 @@ def fused_arguments(
         "dims": [plan.dims[t] for t in chosen],
         "rules": [rules[t].rule_text() for t in chosen],
         "table_names": [plan.tables[t].name for t in chosen],
+        **_norm_arguments([rules[t] for t in chosen]),
     }
+
+
+def _norm_arguments(
+    rules: Sequence[optimizers.Optimizer],
+) -> dict[str, list[Any]]:
+    """The limits of norms; a description's tables may have one together."""
+    if all(rule.norm_limit is None for rule in rules):
+        return {}
+    limits = [getattr(r, r.norm_limit) if r.norm_limit else 0.0 for r in rules]
+    groups = [
+        rules.index(rule) if rule.norm_limit == "global_clipnorm" else t
+        for t, rule in enumerate(rules)
+    ]
+    return {"norm_limits": limits, "norm_groups": groups}
 
 
 def _sums(
