@@ -203,7 +203,7 @@ absl::Status TableRestore::CheckSlots() const {
   return absl::OkStatus();
 }
 
-int64_t TableRestore::MoreBytes() const {
+int64_t TableRestore::BytesOfKey() const {
   const EmbeddingTable& first = *options_.shards[0];
   int64_t words = first.full_width();
   if (HasSavedSlots() && first.slots().owner.empty()) {
@@ -212,6 +212,10 @@ int64_t TableRestore::MoreBytes() const {
       words += SlotWidth(saved.row_wise, i, first.dim());
     }
   }
+  return words * RowLayout::kWordBytes + kIndexBytesPerKey;
+}
+
+int64_t TableRestore::MoreBytes() const {
   int64_t bytes = 0, bound = 0;
   for (const EmbeddingTable* shard : options_.shards) {
     const TableStats stats = shard->stats();
@@ -220,13 +224,13 @@ int64_t TableRestore::MoreBytes() const {
   }
   int64_t keys = total_keys_;
   if (bound > 0) keys = std::min(keys, bound);
-  return bytes + keys * (words * RowLayout::kWordBytes + kIndexBytesPerKey) +
-         string_bytes_;
+  return bytes + keys * BytesOfKey() + string_bytes_;
 }
 
 int64_t TableRestore::BufferBytes() const {
-  return kChunkCopies * kChunkBytes *
-         std::min(kMostChunks, reader_->num_chunks());
+  const int64_t chunks = std::min(kMostChunks, reader_->num_chunks());
+  return kChunkCopies * std::min(chunks * kChunkBytes,
+                                 total_keys_ * BytesOfKey() + string_bytes_);
 }
 
 absl::Status TableRestore::Replace(Executor* executor) {

@@ -42,7 +42,8 @@ class TableRestore {
   // they will take fewer. REQUIRES: Check succeeded.
   int64_t MoreBytes() const;
 
-  // About how many Replace takes besides, for the chunks under way.
+  // About how many Replace takes besides, for the chunks under way: no more
+  // than all rows need.
   int64_t BufferBytes() const;
 
   // Replaces the content of all shards; exports and saves wait. REQUIRES: Check
@@ -57,6 +58,9 @@ class TableRestore {
   bool HasSavedSlots() const;
   absl::Status CheckSlots() const;
   bool IsBounded() const;
+
+  // About what a saved key and its row take in a shard.
+  int64_t BytesOfKey() const;
 
   // Calls body(chunk, its executor) for all chunks, some at a time.
   using ChunkBody = std::function<absl::Status(int64_t chunk, Executor* own)>;

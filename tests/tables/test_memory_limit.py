@@ -160,3 +160,51 @@ def test_a_restore_beyond_the_memory_leaves_all_tables(memory_group, tmp_path):
     # to the program among them; `b` gives back 400.
     program = _JOIN + _RESTORE.format(limit=_OF_THE_GROUP.format(mebibytes=330))
     assert "are available" in run(program, *memory_group, tmp_path)
+
+
+_SMALL_WRITES = """
+import numpy as np
+import tensorflow as tf
+import tfembed.dynamic_embedding as de
+from tfembed import optimizers
+from tfembed.tables import HashTable, StringTable
+
+def write(name):
+    rows = tf.ones([4, 8])
+    table = HashTable(8, name=name)
+    table.attach(optimizers.Adagrad(0.1))
+    table.upsert([1, 2, 3, 4], rows)
+    table.apply_gradients([1, 5], rows[:2])
+    variable = de.Variable(dim=8, name=name, devices=["/CPU:0"] * 3)
+    variable.upsert([1, 2, 3, 4], rows)
+    texts = StringTable(1, name=name)
+    texts.upsert([1], [["a"]])
+    names = HashTable(8, name=name, key_dtype=tf.string)
+    names.upsert(["a"], rows[:1])
+    path = tf.train.Checkpoint(table=table, names=names).write(sys.argv[3])
+    tf.train.Checkpoint(table=table, names=names).read(path)
+    variable.save_to_file_system(sys.argv[3])
+    variable.load_from_file_system(sys.argv[3])
+    assert int(table.size()) == 5 and int(variable.size()) == 4
+    return table
+
+table = write("before")  # What TensorFlow takes at first is among what is used.
+{limit}
+for n in range(20):
+    write(f"after{{n}}")
+keys = np.arange(10, 100_010)
+try:
+    table.upsert(keys, tf.ones([len(keys), 8]))
+except tf.errors.ResourceExhaustedError as error:
+    print("refused:", error.message)
+assert int(table.size()) == 5
+"""
+
+
+def test_a_small_write_is_not_refused_where_others_took_the_reserve(
+    memory_group, tmp_path
+):
+    limit = _OF_THE_GROUP.format(mebibytes=45)
+    program = _JOIN + _SMALL_WRITES.format(limit=limit)
+    said = run(program, *memory_group, tmp_path / "checkpoint")
+    assert "are available" in said
