@@ -348,10 +348,10 @@ class Estimator:
           ValueError: There is no receiver function, no checkpoint, or the
             checkpoint lacks a variable.
         """
-        _check_receiver(serving_input_receiver_fn)
+        receiver_fn = _checked_receiver(serving_input_receiver_fn)
         return self.experimental_export_all_saved_models(
             export_dir_base,
-            {experimental_mode: serving_input_receiver_fn},
+            {experimental_mode: receiver_fn},
             assets_extra=assets_extra,
             as_text=as_text,
             checkpoint_path=checkpoint_path,
@@ -414,10 +414,10 @@ class Estimator:
         Raises:
           ValueError: As `export_saved_model`.
         """
-        _check_receiver(serving_input_receiver_fn)
+        receiver_fn = _checked_receiver(serving_input_receiver_fn)
         return self._export_all_saved_models(
             export_dir_base,
-            {ModeKeys.PREDICT: serving_input_receiver_fn},
+            {ModeKeys.PREDICT: receiver_fn},
             assets_extra=assets_extra,
             as_text=as_text,
             checkpoint_path=checkpoint_path,
@@ -1051,13 +1051,16 @@ def _check_steps(steps: int | None, max_steps: int | None) -> None:
             raise ArgumentError(f"Must specify {name} > 0, given: {value}.")
 
 
-def _check_receiver(receiver_fn: Any) -> None:
+def _checked_receiver(
+    receiver_fn: Callable[[], Any] | None,
+) -> Callable[[], Any]:
     if not receiver_fn:
         raise ArgumentError(
             "An input_receiver_fn must be defined. Pass what "
             "export.build_raw_serving_input_receiver_fn returns, or a "
             "function that returns a ServingInputReceiver."
         )
+    return receiver_fn
 
 
 def checked_hooks(hooks: Sequence[Any] | None) -> list[Any]:
