@@ -198,10 +198,6 @@ WRONG = [
         {**small_model.batch(), "user": tf.constant([1.5])},
         "user must be integers",
     ),
-    (
-        {**small_model.batch(), "user": tf.zeros([1, 1, 1], tf.int64)},
-        "rank 3 for input",
-    ),
 ]
 
 
@@ -264,20 +260,64 @@ def test_weights_for_a_custom_combiner_are_refused():
         layer(ids, tf.cast(ids, tf.float32))
 
 
-def test_functional_models_refuse_dense_ids_of_three_dimensions_too():
-    table = tfembed.TableConfig(16, 4, name="t")
-    layer = DistributedEmbedding(
-        {"bag": tfembed.FeatureConfig(table)}, tfembed.SGD(0.1)
+def _of_three_dimensions(**options):
+    table = tfembed.TableConfig(16, 2, name="t", combiner="mean")
+    feature = tfembed.FeatureConfig(table, **options)
+    return DistributedEmbedding({"bags": feature}, tfembed.SGD(1.0))
+
+
+@pytest.mark.parametrize("form", ["eager", "function", "packed", "no ids"])
+def test_the_last_dimension_of_dense_ids_of_three_is_combined(form):
+    layer = _of_three_dimensions()
+    ids = tf.constant([[[1, 2], [3, 3], [0, 4]], [[5, 5], [0, 0], [7, 8]]])
+    if form == "no ids":
+        ids = ids[:, :, :0]
+    rows = layer.get_embedding_tables()["t"].numpy()
+    inputs = (
+        layer.preprocess({"bags": ids}) if form == "packed" else {"bags": ids}
     )
-    text = "rank 1 and 2 are supported, found rank 3 for input bag"
-    with pytest.raises(errors.ArgumentError, match=text):
-        layer({"bag": tf.zeros([2, 2, 3], tf.int64)})
-    with pytest.raises(errors.ArgumentError, match=text):
-        layer({"bag": keras.Input((2, 3), dtype="int64")})
-    with pytest.raises(errors.ArgumentError, match=text):
-        layer.compute_output_spec(
-            layer.preprocess({"bag": tf.zeros([2, 2, 3], tf.int64)})
-        )
+    call = tf.function(layer) if form == "function" else layer
+
+    found = call(inputs)["bags"]
+
+    wanted = rows[ids.numpy()].sum(2) / max(ids.shape[-1], 1)
+    assert found.shape == (2, 3, 2)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    of_input = layer({"bags": keras.Input((3, 2), dtype="int64")})["bags"]
+    assert of_input.shape == (None, 3, 2)
+    assert layer.compute_output_shape({"bags": (None, 3, 2)}) == {
+        "bags": (None, 3, 2)
+    }
+
+
+def test_bags_of_three_dimensions_have_weights_and_train_their_rows():
+    layer = _of_three_dimensions()
+    before = layer.get_embedding_tables()["t"].numpy()
+    ids = tf.constant([[[1, 2], [3, 3]]])
+    weights = tf.constant([[[1.0, 3.0], [1.0, 0.0]]])
+    with tf.GradientTape() as tape:
+        found = layer({"bags": ids}, {"bags": weights})["bags"]
+        loss = tf.reduce_sum(found)
+    tape.gradient(loss, layer.trainable_variables)
+
+    wanted = [[0.25 * before[1] + 0.75 * before[2], before[3]]]
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    moved = (before - layer.get_embedding_tables()["t"].numpy())[:5, 0]
+    np.testing.assert_allclose(moved, [0, 0.25, 0.75, 1, 0], atol=1e-6)
+    with pytest.raises(errors.ArgumentError, match="one weight"):
+        layer({"bags": ids}, {"bags": tf.ones([2, 1, 2])})
+    with pytest.raises(errors.ArgumentError, match="to the layer itself"):
+        layer.preprocess({"bags": ids}, {"bags": weights})
+
+
+def test_dense_sequences_of_three_dimensions_are_said_to_be_combined(caplog):
+    layer = _of_three_dimensions(max_sequence_length=5)
+    assert layer({"bags": tf.ones([2, 3, 4], tf.int64)})["bags"].shape == (
+        2,
+        3,
+        2,
+    )
+    assert "max_sequence_length=5 is ignored" in caplog.text
 
 
 def test_sparse_ids_of_three_dimensions_are_described():

@@ -199,6 +199,16 @@ def test_layers_that_share_a_table_share_it_in_a_loaded_model(tmp_path):
     assert losses(loaded, loaded.optimizer) == losses(model, model.optimizer)
 
 
+def test_a_first_input_without_ids_does_not_settle_the_keys():
+    layer = Embedding(WIDTH)
+    with pytest.raises(
+        errors.UnsupportedError, match="Give the layer `key_dtype`"
+    ):
+        layer([])
+    layer(tf.constant(["x"]))
+    assert layer([]).shape == (0, WIDTH)
+
+
 def test_a_layer_of_three_models_inside_of_one_is_loaded(tmp_path):
     words, names = Embedding(WIDTH), ("a", "b", "c")
 

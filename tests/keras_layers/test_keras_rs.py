@@ -204,6 +204,15 @@ def test_a_table_without_a_vocabulary_grows():
     assert layer.get_embedding_tables()["items"].size() == 1
 
 
+def test_bags_in_positions_are_combined_as_in_keras_rs():
+    table = TableConfig("t", 16, WIDTH, combiner="sum")
+    feature = FeatureConfig("seen", table, (2, 3, 5), (2, 3, WIDTH))
+    layer = DistributedEmbedding(feature)
+    ids = np.arange(30).reshape(2, 3, 5) % 16
+    rows = layer.get_embedding_tables()["t"].numpy()
+    np.testing.assert_allclose(layer(ids), rows[ids].sum(2), rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [

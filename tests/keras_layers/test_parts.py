@@ -107,6 +107,28 @@ def test_towers_that_share_a_layer_share_its_tables_in_a_loaded_model(
     np.testing.assert_array_equal(again.predict(data, verbose=0), found)
 
 
+def test_a_layer_of_three_models_inside_of_one_is_loaded(tmp_path):
+    table = tfembed.TableConfig(8, 2, name="shared")
+    names = ("a", "b", "c")
+    layer = DistributedEmbedding(
+        {name: tfembed.FeatureConfig(table) for name in names}
+    )
+
+    def inner(name):
+        ids = keras.Input((), dtype="int64")
+        return keras.Model(ids, layer({name: ids})[name], name=name)
+
+    inputs = [keras.Input((), dtype="int64") for _ in names]
+    rows = [inner(name)(one) for name, one in zip(names, inputs, strict=True)]
+    model = keras.Model(inputs, keras.layers.Concatenate()(rows))
+    model.save(tmp_path / "model.keras")
+
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+
+    ids = [tf.constant([i]) for i in (1, 2, 3)]
+    np.testing.assert_array_equal(loaded(ids), model(ids))
+
+
 def test_an_expiry_counts_the_calls_that_ask_its_table():
     expiry = tfembed.policies.Expiry(5.0, every=100)
     config = {

@@ -71,10 +71,12 @@ def _feature(feature: Any, tables: dict[str, tuple[Any, Any]]) -> Any:
     known = tables.get(table.name)
     if known is None or known[0] != values:
         known = tables[table.name] = (values, _table(table))
-    shape = tuple(feature.output_shape)
-    if len(shape) != 2 or shape[-1] != table.embedding_dim:
+    shape, given = tuple(feature.output_shape), tuple(feature.input_shape)
+    rank = max(len(given), 2)  # The last dimension of ids is combined.
+    if len(shape) != rank or shape[-1] != table.embedding_dim:
+        lead = ", ".join(["batch", *map(str, given[1:-1])])
         raise errors.ArgumentError(
-            f"`output_shape` of feature '{feature.name}' must be (batch, "
+            f"`output_shape` of feature '{feature.name}' must be ({lead}, "
             f"{table.embedding_dim}), a row of table '{table.name}' for each "
             f"sample; got {shape}. For sequences, use tfembed.FeatureConfig("
             "max_sequence_length=...)."

@@ -179,6 +179,5 @@ def ids_for(value: Any, path: str, feature: Any) -> Any:
         check_ids(value.dtype, path, feature.table)
     except errors.DtypeError as error:
         wanted = getattr(feature.table, "key_dtype", tf.int64)
-        ids = stand_in(value, wanted, str(error))
-    # Only sparse ids have more dimensions, and Keras forgets that they are sparse.
-    return tf.sparse.from_dense(ids) if (ids.shape.rank or 0) > 2 else ids
+        return stand_in(value, wanted, str(error))
+    return value

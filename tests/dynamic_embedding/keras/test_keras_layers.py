@@ -73,6 +73,17 @@ def test_lists_of_ids_are_taken_as_tensors_are(make, ids, tensor):
     )
 
 
+@pytest.mark.parametrize("key_dtype", [tf.int64, tf.string])
+@pytest.mark.parametrize(
+    "make", [layers.Embedding, tfembed.keras.layers.Embedding]
+)
+def test_lists_without_ids_give_no_rows(make, key_dtype):
+    layer = make(2, key_dtype=key_dtype)
+
+    assert layer([]).shape == (0, 2)
+    assert layer([[], []]).shape == (2, 0, 2)
+
+
 def test_ragged_ids_give_ragged_rows():
     rows = _counting(layers.Embedding)(RAGGED)
 

@@ -20,11 +20,16 @@ from tfembed.dynamic_embedding.keras import layer_config
 __all__ = ["LayerKeys", "as_ids", "stand_in"]
 
 
-def as_ids(value: Any) -> Any:
+def as_ids(value: Any, key_dtype: tf.DType | None) -> Any:
     """Ids that are no tensor as one: lists of any depth, numbers, arrays, texts.
 
     Lists that differ in length become a tf.RaggedTensor. What has tensors in it
     stays as it is.
+
+    Args:
+      value: the ids.
+      key_dtype: the dtype of lists without ids, which TensorFlow takes for
+        floats; None where it is not known yet: then they stay floats.
 
     Raises:
       ValueError, TypeError: (of TensorFlow) lists of other things.
@@ -35,11 +40,15 @@ def as_ids(value: Any) -> Any:
     ):
         return value
     try:
-        return tf.convert_to_tensor(value)
+        ids = tf.convert_to_tensor(value)
     except ValueError as error:
         if "non-rectangular" not in str(error):
             raise
         return tf.ragged.constant(value)
+    has_ids = ids.shape.num_elements() > 0
+    if has_ids or key_dtype is None or not ids.dtype.is_floating:
+        return ids
+    return tf.zeros(ids.shape, key_dtype)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -131,7 +131,9 @@ def forget_shared_object(layer: Any) -> None:
     Keras puts the layer of the second into the third, and mixes up their calls.
     """
     loaded = shared_objects() or {}
-    for key in [key for key, one in loaded.items() if one is layer]:
+    # Keras' keys are numbers; layers that share tables put names there.
+    of_keras = [key for key in loaded if isinstance(key, int)]
+    for key in [key for key in of_keras if loaded[key] is layer]:
         del loaded[key]
 
 

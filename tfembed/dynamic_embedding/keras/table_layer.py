@@ -222,7 +222,9 @@ class TableLayer(keras.layers.Layer):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Keras' call, which takes lists of ids too."""
-        return super().__call__(*map(as_ids, args[:1]), *args[1:], **kwargs)
+        if args:
+            args = (as_ids(args[0], self.params.key_dtype), *args[1:])
+        return super().__call__(*args, **kwargs)
 
     @property
     def embedding_size(self) -> int:

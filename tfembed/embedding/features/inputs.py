@@ -30,6 +30,7 @@ __all__ = [
     "read_batch",
     "read_input",
     "weights_in_bags",
+    "weights_of",
 ]
 
 
@@ -358,8 +359,9 @@ def as_bag(
     ids = tf.convert_to_tensor(value)
     if ids.shape.rank not in (1, 2):
         raise errors.ArgumentError(
-            f"Only dense tensors of rank 1 and 2 are supported, found rank "
-            f"{ids.shape.rank} for input {path}"
+            "Only dense tensors of rank 1 and 2 are supported here, found rank "
+            f"{ids.shape.rank} for input {path}. Weighted ids of rank 3 or above "
+            "cannot be packed: give ids and weights to the layer itself."
         )
     is_one = ids.shape.rank == 1 or (
         # Sequences of one id are sequences, as those before and after them.
@@ -374,7 +376,7 @@ def as_bag(
             f"Weight specified for dense input {path}, a sequence feature with "
             "one id per sample, which is no sequence. Leave the weight out."
         )
-    of_ids = _weights(weights, ids.shape, path)
+    of_ids = weights_of(weights, ids.shape, path)
     if is_one:
         ids, of_ids = (tf.reshape(one, [-1, 1]) for one in (ids, of_ids))
     return tf.RaggedTensor.from_tensor(ids), tf.RaggedTensor.from_tensor(of_ids)
@@ -418,7 +420,17 @@ def weights_in_bags(
     )
 
 
-def _weights(weights: Any, shape: tf.TensorShape, path: str) -> tf.Tensor:
+def weights_of(weights: Any, shape: tf.TensorShape, path: str) -> tf.Tensor:
+    """The weights of dense ids.
+
+    Args:
+      weights: as the user gave them.
+      shape: that of the ids.
+      path: the feature's name in errors.
+
+    Raises:
+      tfembed.errors.ArgumentError: another type or shape than that of the ids.
+    """
     if _is_composite(weights):
         raise errors.ArgumentError(
             f"Weight for {path} is type {type(weights).__name__} which does "

@@ -269,10 +269,10 @@ def detected_input_shape(feature: Any, value: Any, path: str) -> tf.TensorShape:
 
 
 def warn_if_ignored(feature: Any, rank: int | None, path: str) -> None:
-    """Warns where sparse input of this rank is no sequence, though asked for."""
+    """Warns where input of this rank is no sequence, though asked for."""
     if rank is not None and rank > 2 and feature.max_sequence_length:
         _LOG.warning(
-            "Input %s is a SparseTensor of rank %d: its last dimension is "
+            "Input %s has rank %d: its last dimension is "
             "combined and max_sequence_length=%d is ignored, which is for rank "
             "2.",
             path,

@@ -21,8 +21,12 @@ from tfembed.embedding.features.inputs import (
     check_combines,
     op_combiner,
     read_input,
+    weights_of,
 )
-from tfembed.embedding.features.output_shapes import is_sequence
+from tfembed.embedding.features.output_shapes import (
+    is_sequence,
+    warn_if_ignored,
+)
 from tfembed.embedding.features.packed_features import PackedFeatures, unpacked
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.replicas import Replicas
@@ -110,8 +114,9 @@ class TrainedLookup:
 
         Args:
           features: structured as feature_config, or packed: Tensors [B], or
-            [B, n] whose n ids are one sample's, SparseTensors of rank 2 or
-            above, RaggedTensors of rank 2. B may be unknown.
+            [B, ..., n] whose n ids are combined or, of rank 2, a sequence;
+            SparseTensors of rank 2 or above; RaggedTensors of rank 2. B may be
+            unknown.
           weights: None, or as for `TPUEmbedding.enqueue`; those of Tensors are
             Tensors of the same shape.
           trap: a variable's value, scalar: a tape that differentiates for it
@@ -161,15 +166,17 @@ class TrainedLookup:
                 f"Feature {path} has output_shape={feature.output_shape}; a "
                 "layer takes the shapes from its input. Leave it out."
             )
-        if not isinstance(value, (tf.SparseTensor, tf.RaggedTensor)):
+        is_dense = not isinstance(value, (tf.SparseTensor, tf.RaggedTensor))
+        if is_dense:
+            value = tf.convert_to_tensor(value)
+        rank, lead = value.shape.rank, _lead(value)
+        warn_if_ignored(feature, rank, path)
+        if is_dense:
+            value, weights = _matrices(value, weights, path)
             value, weights = as_bag(value, weights, feature, path)
         ids = read_input(value, weights, path, feature.table)
         length = 0
-        if (
-            value.shape.rank == 2
-            and ids.kind != "dense"
-            and is_sequence(feature)
-        ):
+        if rank == 2 and ids.kind != "dense" and is_sequence(feature):
             length = feature.max_sequence_length
         if not length:
             check_combines(feature, weights, path)
@@ -183,7 +190,7 @@ class TrainedLookup:
                 or value.shape.rank > 2,
                 name=path,
             ),
-            lead=_lead(value),
+            lead=lead,
         )
 
     def _trapped(
@@ -313,9 +320,28 @@ class _Input:
 
 
 def _lead(value: Any) -> tf.Tensor | None:
-    if isinstance(value, tf.SparseTensor) and value.shape.rank > 2:
+    if isinstance(value, tf.RaggedTensor) or (value.shape.rank or 0) <= 2:
+        return None
+    if isinstance(value, tf.SparseTensor):
         return value.dense_shape[:-1]
-    return None
+    return tf.shape(value, tf.int64)[:-1]
+
+
+def _matrices(ids: tf.Tensor, weights: Any, path: str) -> tuple[tf.Tensor, Any]:
+    """Dense ids [..., n] of rank 3 or above as [m, n], with their weights.
+
+    Raises:
+      tfembed.errors.ArgumentError: weights of another type or shape.
+    """
+    if (ids.shape.rank or 0) <= 2:
+        return ids, weights
+    shape = tf.shape(ids)
+    matrix = tf.stack([tf.reduce_prod(shape[:-1]), shape[-1]])
+    if weights is not None:
+        weights = tf.reshape(weights_of(weights, ids.shape, path), matrix)
+    return tf.ensure_shape(
+        tf.reshape(ids, matrix), [None, ids.shape[-1]]
+    ), weights
 
 
 def _noted(activation: tf.Tensor, feature: int, reached: set[int]) -> tf.Tensor:

@@ -89,9 +89,11 @@ class FeatureConfig:
     Attributes:
       name: the name of the feature.
       table: the table, which other features may share.
-      input_shape: (batch,) or (batch, ids of a sample). Batches may have any
-        size, and samples any number of ids.
-      output_shape: (batch, width of a row).
+      input_shape: (batch,), (batch, ids of a sample), or more dimensions, of
+        which the last is combined. Batches may have any size, and samples any
+        number of ids.
+      output_shape: (batch, width of a row), or `input_shape` with the width for
+        its last dimension.
     """
 
     name: str

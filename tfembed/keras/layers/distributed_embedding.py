@@ -16,6 +16,7 @@ from tfembed.dynamic_embedding.keras import kept_rows
 from tfembed.dynamic_embedding.keras.host_steps import say_why_not_compiled
 from tfembed.dynamic_embedding.keras.layer_config import is_below
 from tfembed.dynamic_embedding.keras.private import (
+    forget_shared_object,
     model_stepping,
     shared_objects,
 )
@@ -25,7 +26,6 @@ from tfembed.dynamic_embedding.keras.table_variable import (
     some_rows,
 )
 from tfembed.embedding.features.inputs import weights_in_bags
-from tfembed.embedding.plan import feature_names
 from tfembed.keras import descriptions, packed_inputs
 from tfembed.keras.keras_rs import as_features, say_unused
 from tfembed.keras.model_optimizer import ModelOptimizer
@@ -128,43 +128,31 @@ def output_specs(feature_config: Any, inputs: Any, dtype: str) -> Any:
 
     Raises:
       ValueError, TypeError: another structure.
-      tfembed.errors.ArgumentError: an input without batch dimension, or a dense
-        one of rank 3 or above.
+      tfembed.errors.ArgumentError: an input without batch dimension.
     """
     tf.nest.assert_same_structure(feature_config, inputs)
     specs = [
-        keras.KerasTensor(_shape(feature, value, path), dtype)
-        for feature, value, path in zip(
+        keras.KerasTensor(_shape(feature, value), dtype)
+        for feature, value in zip(
             tf.nest.flatten(feature_config),
             tf.nest.flatten(inputs),
-            feature_names(feature_config),
             strict=True,
         )
     ]
     return tf.nest.pack_sequence_as(feature_config, specs)
 
 
-def _shape(feature: Any, value: Any, path: str) -> tuple[Any, ...]:
+def _shape(feature: Any, value: Any) -> tuple[Any, ...]:
     shape = tuple(value.shape)
     if not shape:
         raise errors.ArgumentError(
             "An input must have a batch dimension; got a scalar. Use "
             "keras.Input(shape=(), dtype='int64') for one id a sample."
         )
-    if len(shape) > 2 and not _is_composite(value):
-        raise errors.ArgumentError(
-            f"Only dense tensors of rank 1 and 2 are supported, found rank "
-            f"{len(shape)} for input {path}"
-        )
     lead = shape[:1] if len(shape) <= 2 else shape[:-1]
     if len(shape) == 2 and feature.max_sequence_length:
         lead = (*lead, feature.max_sequence_length)
     return (*lead, feature.table.dim)
-
-
-def _is_composite(value: Any) -> bool:
-    # Older releases of Keras have no ragged ones.
-    return value.sparse or getattr(value, "ragged", False)
 
 
 def with_tuples(inputs: Any, feature_config: Any) -> Any:
@@ -368,6 +356,11 @@ class DistributedEmbedding(keras.layers.Layer):
         """Keras' call, to which a packed batch is a dict of tensors."""
         if isinstance(inputs, embedding.PackedFeatures):
             inputs = packed_inputs.as_inputs(inputs)
+        if any(
+            isinstance(one, keras.KerasTensor)
+            for one in tf.nest.flatten(inputs)
+        ):
+            forget_shared_object(self)
         return super().__call__(inputs, *args, **kwargs)
 
     def call(
@@ -377,8 +370,9 @@ class DistributedEmbedding(keras.layers.Layer):
 
         Args:
           inputs: integer ids, structured as the features, or as some of them,
-            or with lists for their tuples: Tensors [B], and [B, n] whose ids are combined, or a
-            sequence (of one id, too); SparseTensors; RaggedTensors of rank 2; or
+            or with lists for their tuples: Tensors [B]; [B, n] whose ids are
+            combined, or a sequence (of one id, too); [B, ..., n] whose last
+            dimension is combined; SparseTensors; RaggedTensors of rank 2; or
             what `preprocess` returns.
           weights: None, or a structure like `inputs` of None and float tensors of
             the type and shape of the ids.
@@ -386,7 +380,8 @@ class DistributedEmbedding(keras.layers.Layer):
             function, and where a tape is open when this is called.
 
         Returns:
-          Structured as the inputs: [B, dim], or [B, max_sequence_length, dim].
+          Structured as the inputs: [B, dim], or [B, max_sequence_length, dim],
+          or [B, ..., dim] for ids of rank 3 or above.
 
         Raises:
           tfembed.errors.DtypeError: ids of another dtype. Dense floats that come
@@ -487,11 +482,7 @@ class DistributedEmbedding(keras.layers.Layer):
     def compute_output_shape(self, input_shapes: Any) -> Any:
         """The shapes of the activations, structured as the features."""
         inputs = keras.tree.map_shape_structure(
-            # Only sparse ids have more than two dimensions.
-            lambda shape: keras.KerasTensor(
-                shape, "int64", sparse=len(shape) > 2
-            ),
-            input_shapes,
+            lambda shape: keras.KerasTensor(shape, "int64"), input_shapes
         )
         return keras.tree.map_structure(
             lambda spec: spec.shape, self.compute_output_spec(inputs)

@@ -175,7 +175,8 @@ class Embedding(keras.layers.Layer):
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Keras' call; the first input settles the dtype of the keys."""
-        inputs = as_ids(inputs)
+        table = self.table
+        inputs = as_ids(inputs, None if table is None else table.key_dtype)
         if self._is_stand_in(inputs):
             self._guess()
         elif isinstance(inputs, keras.KerasTensor) or self.table is None:
@@ -292,6 +293,12 @@ class Embedding(keras.layers.Layer):
             return tf.int64
         if dtype == tf.string:
             return dtype
+        if tf.TensorShape(inputs.shape).num_elements() == 0:
+            raise errors.UnsupportedError(
+                f"Layer '{self.name}' does not know the dtype of its keys: its "
+                "first input has no ids. Give the layer `key_dtype`, 'int64' or "
+                "'string', or call it with ids first."
+            )
         raise errors.UnsupportedError(
             f"Ids of layer '{self.name}' must be integers or strings; got "
             f"{dtype.name}. Begin the model with keras.Input(shape, "
