@@ -582,6 +582,7 @@ class EmbeddingTable {
   // Writes what follows the value in a new row: initial slots, meta words of 0.
   void FillNewTail(float* row) const
       ABSL_SHARED_LOCKS_REQUIRED(stripes_.any()) {
+    if (new_tail_.empty()) return;
     CopyRow(new_tail_.data(), row + layout_.slots_begin(), new_tail_.size());
   }
 

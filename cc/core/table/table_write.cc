@@ -57,7 +57,7 @@ class DistinctHashes {
       has_none_ = true;
       return;
     }
-    uint64_t at = hash * Salt() >> (64 - log_places_);
+    uint64_t at = hash * salt_ >> (64 - log_places_);
     while (places_[at] != kNone) {
       if (places_[at] == hash) return;
       at = (at + 1) & (places_.size() - 1);
@@ -78,6 +78,7 @@ class DistinctHashes {
     return salt;
   }
 
+  const uint64_t salt_ = Salt();
   int log_places_ = 1;
   std::vector<uint64_t> places_;
   int64_t size_ = 0;
