@@ -9,10 +9,15 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfembed.dynamic_embedding.tensorflow1.graph_saver import TableSaveable
 from tfembed.errors import ArgumentError
 from tfembed.estimator import private
 
 VocabInfo = tf.compat.v1.train.VocabInfo
+
+# The collection of an EmbeddingConfigSpec's tables: variables, not slots. No
+# string: a Saver tries to write what collections of such names hold.
+TABLES = ("tfembed_estimator_tables",)
 
 
 class WarmStartSettings(
@@ -112,8 +117,36 @@ def checkpoint_of(settings: WarmStartSettings) -> str:
 
 
 def warm_start(settings: WarmStartSettings) -> None:
-    """Has the graph's variables start with the values that settings name."""
+    """Has the graph's variables start with the values that settings name.
+
+    Tables of an EmbeddingConfigSpec count as trainable variables. The log names
+    tables without a vocabulary, whose rows no settings name.
+    """
     tf.compat.v1.logging.info(
         "Warm-starting with WarmStartSettings: %s", (settings,)
     )
-    tf.compat.v1.train.warm_start(checkpoint_of(settings), *settings[1:])
+    keys = tf.compat.v1.GraphKeys
+    without = [
+        saveable.stem
+        for saveable in tf.compat.v1.get_collection(keys.SAVEABLE_OBJECTS)
+        if isinstance(saveable, TableSaveable)
+    ]
+    if without:
+        tf.compat.v1.logging.warning(
+            "No warm start of %s: tables without a vocabulary start empty. Copy "
+            "the checkpoint into model_dir to go on with their rows.",
+            without,
+        )
+    trainable = tf.compat.v1.get_collection_ref(keys.TRAINABLE_VARIABLES)
+    before = list(trainable)
+    local = {
+        variable.name
+        for variable in tf.compat.v1.get_collection(keys.LOCAL_VARIABLES)
+    }
+    # Local variables are in no checkpoint.
+    trainable[:] = [v for v in before if v.name not in local]
+    trainable += tf.compat.v1.get_collection(TABLES)
+    try:
+        tf.compat.v1.train.warm_start(checkpoint_of(settings), *settings[1:])
+    finally:
+        trainable[:] = before

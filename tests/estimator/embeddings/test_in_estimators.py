@@ -384,3 +384,50 @@ def test_slots_go_from_the_cpus_names_to_the_tpus_and_back(tmp_path, kind):
     assert np.any(np.not_equal(saved_by_tpu, saved_by_cpu))
     np.testing.assert_array_equal(begun_by_tpu, saved_by_cpu)
     np.testing.assert_array_equal(begun_by_cpu, saved_by_tpu)
+
+
+@pytest.mark.parametrize("replicas", [0, 2])
+def test_a_warm_start_has_the_rows_of_tables(tmp_path, replicas):
+    spec = dict_spec(50, experimental.AdagradParameters(0.1))
+    first = make(tmp_path / "first", spec, replicas)
+    first.train(input_fn_of(4), steps=4)
+    frozen = dict_spec(
+        50, experimental.StochasticGradientDescentParameters(0.0)
+    )
+
+    second = make(
+        tmp_path / "second",
+        frozen,
+        replicas,
+        warm_start_from=str(tmp_path / "first"),
+    )
+    second.train(input_fn_of(4), steps=1)
+
+    for name in ("users", "items"):
+        rows = second.get_variable_value(name)
+        np.testing.assert_array_equal(rows, first.get_variable_value(name))
+        assert np.abs(rows - 0.1).max() > 1e-4
+
+
+def test_a_warm_start_names_tables_that_start_empty(tmp_path, caplog):
+    spec = dict_spec(None, experimental.AdagradParameters(0.1))
+    make(tmp_path / "first", spec, 0).train(input_fn_of(2), steps=1)
+
+    second = make(
+        tmp_path / "second", spec, 0, warm_start_from=str(tmp_path / "first")
+    )
+    second.train(input_fn_of(2), steps=1)
+
+    (line,) = (
+        record.getMessage()
+        for record in caplog.records
+        if "No warm start" in record.getMessage()
+    )
+    assert "users" in line
+    assert "items" in line
+
+
+@pytest.mark.parametrize("dtype", [tf.string, tf.int32])
+def test_a_dtype_that_rows_cannot_have_is_refused_at_once(dtype):
+    with pytest.raises(errors.ArgumentError, match="ids is `key_dtype`"):
+        experimental.TableConfig(None, 4, dtype=dtype)

@@ -31,6 +31,7 @@ from tfembed.estimator.embeddings.shares import (
     share_of_core,
 )
 from tfembed.estimator.embeddings.table_config import TableConfig
+from tfembed.estimator.warm_start import TABLES
 from tfembed.ops.private import in_order, parameter_servers
 from tfembed.tables import HashTable
 from tfembed.tables.partition import shard_of
@@ -563,7 +564,7 @@ class HostTables:
         config = table.config
         shape = (config.vocabulary_size, config.dimension)
         devices = [shard.device for shard in table.shards]
-        made = [new_variable(name, shape, config.initializer, devices)]
+        made = [new_variable(name, shape, config.initializer, devices, TABLES)]
         if table.parameters is not None:
             rule = table.rule
             suffixes = table.parameters.variable_suffixes
@@ -739,10 +740,12 @@ def new_variable(
     shape: tuple[int | None, int],
     initializer: Any,
     devices: Sequence[str],
+    *collections: Any,
 ) -> list[Any]:
     """The parts of a variable, by device; a host has one part.
 
     Checkpoints have the whole under `name`, as a variable without parts.
+    `collections` get the variable too.
     """
 
     def device(op: tf.Operation) -> str:
@@ -757,7 +760,10 @@ def new_variable(
             initializer=initializer,
             trainable=False,
             use_resource=True,
-            collections=[tf.compat.v1.GraphKeys.GLOBAL_VARIABLES],
+            collections=[
+                tf.compat.v1.GraphKeys.GLOBAL_VARIABLES,
+                *collections,
+            ],
             partitioner=tf.compat.v1.fixed_size_partitioner(len(devices)),
         )
     return list(made)

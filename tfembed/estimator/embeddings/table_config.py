@@ -90,6 +90,11 @@ class TableConfig:
         for name in ("dtype", "key_dtype"):
             dtype = as_dtype(getattr(self, name), name)
             object.__setattr__(self, name, dtype)
+        if self.dtype not in (tf.float32, tf.float16, tf.bfloat16):
+            raise errors.ArgumentError(
+                "Argument `dtype` is that of rows: float32, float16 or "
+                f"bfloat16; got {self.dtype!r}. That of ids is `key_dtype`."
+            )
         object.__setattr__(self, "admission", as_admission(self.admission))
         self._check_initializer()
         if self.combiner not in ("mean", "sum", "sqrtn", None):

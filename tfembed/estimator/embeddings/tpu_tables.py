@@ -29,6 +29,7 @@ from tfembed.estimator.embeddings.host_tables import (
 )
 from tfembed.estimator.embeddings.parameters import OptimizationParameters
 from tfembed.estimator.embeddings.table_config import TableConfig
+from tfembed.estimator.warm_start import TABLES
 
 __all__ = ["EngineHook", "TpuTables"]
 
@@ -292,7 +293,7 @@ class TpuTables:
             table.parameters.variable_suffixes, rule.slot_names, strict=True
         )
         return [
-            new_variable(name, shape, config.initializer, hosts),
+            new_variable(name, shape, config.initializer, hosts, TABLES),
             *(
                 new_variable(
                     f"{name}/{suffix}",
