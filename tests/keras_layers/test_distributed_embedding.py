@@ -359,3 +359,36 @@ def test_other_structures_are_refused(given):
     inputs = tf.nest.map_structure(lambda one: tf.constant([one]), given)
     with pytest.raises((TypeError, ValueError), match="structure"):
         layer(inputs)
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        {"user": [3, 4], "bag": [[1, 2], [5]]},  # Of some features.
+        {"bag": [[1, 2], [5]], "user": np.array([3, 4]), "last": [[6, 7], [8]]},
+    ],
+)
+def test_ids_in_lists_are_taken_as_enqueue_takes_them(ids):
+    layer = small_model.layer()
+    tensors = {
+        name: tf.ragged.constant(one, dtype=tf.int64)
+        if np.ndim(one[0])
+        else tf.constant(one, tf.int64)
+        for name, one in ids.items()
+    }
+
+    rows = layer(ids, training=False)
+
+    expected = layer(tensors, training=False)
+    tf.nest.map_structure(np.testing.assert_array_equal, rows, expected)
+
+
+def test_a_list_of_strings_trains_the_one_feature_of_a_layer():
+    table = tfembed.TableConfig(None, 2, name="users", key_dtype="string")
+    layer = DistributedEmbedding(tfembed.FeatureConfig(table), tfembed.SGD(1.0))
+
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(layer(["ann", "bob"]))
+    tape.gradient(loss, layer.trainable_variables)
+
+    assert len(layer.embedding.embedding_tables["users"]) == 2

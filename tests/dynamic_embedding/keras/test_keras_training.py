@@ -208,6 +208,36 @@ def test_loss_scaling_is_refused_when_the_model_is_compiled():
         model.compile(optimizer, loss="mse")
 
 
+@pytest.fixture
+def mixed_float16():
+    policy = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_float16")
+    yield
+    keras.config.set_dtype_policy(policy)
+
+
+@pytest.mark.usefixtures("mixed_float16")
+def test_a_load_that_would_scale_the_loss_says_how_to_load(tmp_path):
+    # Keras keeps no `auto_scale_loss` in files, and scales where it loads.
+    def compiled(model):
+        optimizer = de.DynamicEmbeddingOptimizer(keras.optimizers.Adam())
+        model.compile(optimizer, "mse", auto_scale_loss=False)
+        return model
+
+    inputs = keras.Input((), dtype="int64")
+    model = keras.Model(inputs, layers.Embedding(2, name="f16")(inputs))
+    compiled(model).fit(np.array([5]), np.ones([1, 2]), verbose=0)
+    model.save(tmp_path / "m.keras")
+
+    with pytest.raises(errors.UnsupportedError, match="compile=False"):
+        keras.saving.load_model(tmp_path / "m.keras")
+
+    loaded = keras.saving.load_model(tmp_path / "m.keras", compile=False)
+    compiled(loaded).fit(np.array([5]), np.ones([1, 2]), verbose=0)
+    was, now = (m.get_layer("f16").params.lookup([5]) for m in (model, loaded))
+    assert 0 < np.abs(now - was).max() < 0.01  # One more step of Adam.
+
+
 def test_a_layer_never_asks_for_xla():
     assert not layers.Embedding(2, name="xla").supports_jit
     assert model_of().jit_compile is False

@@ -62,7 +62,8 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
             raise errors.UnsupportedError(
                 "Losses are not scaled where tables are trained. Train with the "
                 "policy 'mixed_bfloat16', or compile with "
-                "`auto_scale_loss=False`."
+                "`auto_scale_loss=False`. A '.keras' file does not keep that: "
+                "load it by `load_model(path, compile=False)`, then compile."
             )
         inner = self.__dict__.get("inner_optimizer")
         if (

@@ -25,6 +25,7 @@ from tfembed.dynamic_embedding.keras.table_variable import (
     SourceWeight,
     some_rows,
 )
+from tfembed.embedding.features.input_values import as_ids, with_tensors
 from tfembed.embedding.features.inputs import weights_in_bags
 from tfembed.keras import descriptions, packed_inputs
 from tfembed.keras.keras_rs import as_features, say_unused
@@ -353,9 +354,19 @@ class DistributedEmbedding(keras.layers.Layer):
         return [n for n in super().__dir__() if n != "loss_scale_optimizer"]
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Keras' call, to which a packed batch is a dict of tensors."""
+        """Keras' call, to which a packed batch is a dict of tensors.
+
+        Keras takes tensors and arrays alone: ids in lists become tensors here.
+        """
         if isinstance(inputs, embedding.PackedFeatures):
             inputs = packed_inputs.as_inputs(inputs)
+        if any(
+            isinstance(one, (int, str, bytes, np.generic))
+            for one in tf.nest.flatten(inputs)
+        ):
+            inputs = with_tensors(
+                self.embedding.feature_config, self._structured(inputs), as_ids
+            )
         if any(
             isinstance(one, keras.KerasTensor)
             for one in tf.nest.flatten(inputs)
