@@ -198,13 +198,13 @@ def library() -> ctypes.CDLL:
 
 def compiled(source: pathlib.Path) -> ctypes.CDLL:
     """A C++ file as a library with this machine's instructions."""
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="tfembed_benchmark_"))
-    out = folder / f"{source.stem}.so"
     flags = "-O3 -march=native -std=c++17 -shared -fPIC -pthread"
-    subprocess.run(
-        ["g++", *flags.split(), str(source), "-o", str(out)], check=True
-    )
-    return ctypes.CDLL(str(out))
+    with tempfile.TemporaryDirectory(prefix="tfembed_benchmark_") as folder:
+        out = f"{folder}/{source.stem}.so"
+        subprocess.run(
+            ["g++", *flags.split(), str(source), "-o", out], check=True
+        )
+        return ctypes.CDLL(out)  # Stays loaded when its file goes.
 
 
 def _at(array: np.ndarray) -> ctypes.c_void_p:
