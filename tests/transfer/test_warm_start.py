@@ -391,3 +391,19 @@ def test_in_a_function_it_is_refused():
     run = tf.function(lambda: warm_start(new, (KEYS, ROWS)), autograph=False)
     with pytest.raises(errors.UnsupportedError, match="eager"):
         run()
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda: tfembed.keras.layers.Embedding(2, key_dtype="int64"),
+        lambda: de.keras.layers.Embedding(2),
+    ],
+)
+def test_layers_are_taken_for_their_tables(layer):
+    one, other = layer(), layer()
+
+    warm_start(one, filled())
+    warm_start(other, one)
+
+    np.testing.assert_array_equal(other(KEYS), ROWS)

@@ -18,7 +18,7 @@ from tfembed.inspection.saved_tables import open_saved
 from tfembed.optional_packages import optional
 from tfembed.tables import HashTable
 
-__all__ = ["RowSource", "row_source"]
+__all__ = ["RowSource", "of_layer", "row_source"]
 
 _PARQUET_ROWS = 1 << 16
 
@@ -68,6 +68,7 @@ def row_source(source: Any, name: str | None, key: str) -> RowSource:
       tfembed.errors.CheckpointError: a file that cannot be read.
       tfembed.errors.UnsupportedError: a package is missing.
     """
+    source = of_layer(source)
     if isinstance(source, Variable):
         source = source.table
     if isinstance(source, HashTable):
@@ -91,6 +92,17 @@ def row_source(source: Any, name: str | None, key: str) -> RowSource:
     raise errors.ArgumentError(
         f"`source` must be {_FORMS}; got {type(source).__name__}."
     )
+
+
+def of_layer(source: Any) -> Any:
+    """The Variable of a Keras layer that has one; anything else as it is."""
+    if isinstance(source, (Variable, HashTable)):
+        return source
+    for name in ("table", "params"):
+        held = getattr(source, name, None)
+        if isinstance(held, Variable):
+            return held
+    return source
 
 
 def _of_path(path: str, name: str | None, key: str) -> RowSource:

@@ -14,7 +14,7 @@ from tfembed import checks, errors
 from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.inspection.saved_table import Chunk
 from tfembed.tables import HashTable, arguments
-from tfembed.transfer.row_source import RowSource, row_source
+from tfembed.transfer.row_source import RowSource, of_layer, row_source
 
 __all__ = ["SLOT_MEANINGS", "WarmStart", "warm_start"]
 
@@ -87,12 +87,13 @@ def warm_start(
         )
 
     Args:
-      table: a HashTable or `dynamic_embedding.Variable`.
+      table: a HashTable or `dynamic_embedding.Variable`, or a layer `Embedding`
+        of tfembed that has seen its ids' dtype.
       source: a path of a checkpoint (tfembed's, TFRA's, of
         `tf.compat.v1.train.Saver` too), a SavedModel, a Keras file, raw TFRA
         files, or a '.parquet', '.npz' or '.npy' file; (keys [n], rows [n,
-        width]); a dict of rows by key; a `pandas.DataFrame`; another table; a
-        Keras Embedding, whose keys are 0, 1, ...; or (StringLookup or
+        width]); a dict of rows by key; a `pandas.DataFrame`; another table, or
+        a layer that has one; a Keras Embedding, whose keys are 0, 1, ...; or (StringLookup or
         IntegerLookup, Embedding).
       name: the table's in a file that has several.
       key: the column of keys, of Parquet files and data frames.
@@ -128,6 +129,7 @@ def warm_start(
 
 
 def _table(table: Any) -> HashTable:
+    table = of_layer(table)
     if isinstance(table, Variable):
         table = table.table
     if not isinstance(table, HashTable):
