@@ -242,3 +242,15 @@ def test_a_dry_run_is_a_table_a_plot_and_a_dict(tmp_path):
     assert page.count("<polyline") == 2
     assert "<all>" not in page
     assert json.loads(json.dumps(dry.to_dict()))["<all>"]["rows"] == 3
+
+
+@pytest.mark.parametrize("log", [[[1], [], [1, 2]], [["a"], [], ["a", "b"]]])
+def test_steps_without_ids_are_no_floats(log):
+    dry_run = tfembed.policies.simulate(log, {"all": {}}, dim=2)
+
+    assert "3 ids in 2 steps" in str(dry_run)
+
+
+def test_a_log_without_ids_is_said_to_have_none():
+    with pytest.raises(errors.ArgumentError, match="no ids"):
+        tfembed.policies.simulate([], {"all": {}}, dim=2)

@@ -363,11 +363,14 @@ def _batches(source: Any, size: int) -> Iterator[tf.Tensor]:
             return
         source = ids
     for batch in source:
+        if isinstance(batch, (list, tuple)) and not batch:
+            continue  # A step without ids, of no dtype.
         yield tf.reshape(_ids(batch), [-1])
 
 
 def _is_flat(ids: Any) -> bool:
-    return all(isinstance(x, (int, str, bytes, np.generic)) for x in ids)
+    kinds = (int, str, bytes, np.generic)
+    return bool(ids) and all(isinstance(x, kinds) for x in ids)
 
 
 def _ids(batch: Any) -> tf.Tensor:
