@@ -15,7 +15,7 @@ from oracle import assert_close, lookup_feature, summed_gradients
 from tfembed import errors
 from tfembed.estimator.embeddings import parameters as p
 from tfembed.estimator.embeddings.config_spec import EmbeddingConfigSpec
-from tfembed.estimator.embeddings.host_tables import HostTables
+from tfembed.estimator.embeddings.host_tables import HostTables, note_layers
 from tfembed.estimator.embeddings.table_config import FeatureConfig, TableConfig
 
 v1 = tf.compat.v1
@@ -581,6 +581,7 @@ def test_columns_have_the_names_of_the_cpu_and_their_checkpoints_fit(tmp_path):
 def _tpu_step(on_tpu):
     if not on_tpu:
         return contextlib.nullcontext()
+    note_layers()
     return tpu_function.tpu_shard_context(1)
 
 
@@ -596,7 +597,7 @@ def test_a_column_that_no_layer_used_is_refused():
             tables.make_variables()
 
 
-def test_layers_that_give_columns_one_name_leave_each_a_name_of_its_own():
+def test_columns_in_layers_of_keras_2_have_the_names_of_the_layers():
     keras = pytest.importorskip("tf_keras")
     columns = [
         tf.compat.v1.tpu.experimental.embedding_column(
@@ -607,12 +608,12 @@ def test_layers_that_give_columns_one_name_leave_each_a_name_of_its_own():
     with tf.Graph().as_default():
         tables = HostTables(EmbeddingConfigSpec(columns, SGD), "eval")
         (features,) = tables.look_up([dict.fromkeys("xy", tf.constant([1]))])
-        with _tpu_step(True):
+        with _tpu_step(True), tf.name_scope("tower"):
             keras.layers.DenseFeatures(columns)(features)
         tables.make_variables()
         names = [variable.op.name for variable in v1.global_variables()]
 
     assert names == [
-        "x_embedding/embedding_weights/part_0",
-        "y_embedding/embedding_weights/part_0",
+        "tower/dense_features/x_embedding/embedding_weights/part_0",
+        "tower/dense_features/y_embedding/embedding_weights/part_0",
     ]

@@ -178,7 +178,8 @@ def test_each_session_sets_the_engine_up_for_its_tables(monkeypatch):
 
     proto = engine_traces.trace_engine(1, "infer")
     proto = proto.proto(proto.ops("RecvTPUEmbeddingActivations")[0])
-    monkeypatch.setattr(v1, "Session", Session)
+    # Not `v1`: an import of tf_keras makes another module of that name.
+    monkeypatch.setattr(tf.compat.v1, "Session", Session)
     monkeypatch.setattr(tpu_graph.SystemHook, "_initialized", set())
     for engine in (proto, proto, None):
         hook = tpu_graph.SystemHook(Context(), engine)

@@ -702,6 +702,11 @@ def _first_row(config: TableConfig, part: int, num_parts: int) -> int:
     return part * rows + min(part, left)
 
 
+def note_layers() -> None:
+    """Lets the default graph note which layers use columns, from now on."""
+    private.note_column_scopes(tf.compat.v1.get_default_graph())
+
+
 def names_by_layers() -> dict[str, str]:
     """Returns the names that layers gave to columns' variables, by table.
 

@@ -26,6 +26,7 @@ __all__ = [
     "connect",
     "is_on_tensor_core",
     "length_key",
+    "note_column_scopes",
     "padded",
     "padded_size",
     "sequence_pair",
@@ -47,6 +48,7 @@ ENDED_BY = {
     "connect": "a public way to change an input in a graph",
     "is_on_tensor_core": "public properties of TPU columns",
     "length_key": "public properties of TPU columns",
+    "note_column_scopes": "columns that tell the names of their variables",
     "padded": "public properties of TPU columns",
     "padded_size": "public properties of TPU columns",
     "sequence_pair": "public classes of columns",
@@ -124,6 +126,43 @@ def length_key(feature: str) -> str:
     return key
 
 
+def note_column_scopes(graph: tf.Graph) -> None:
+    """Lets a graph note where the TPU columns of a model are used, from now on.
+
+    Columns note the variable scope. Layers of Keras 2 that follow TensorFlow 2
+    open name scopes alone, which give their variables' names.
+    """
+    noted = graph.get_collection_ref(old_tpu_columns._TPU_FC_TO_SCOPE)
+    noted[:] = [_ColumnScopes()]
+
+
+class _ColumnScopes(dict[str, tuple[str, str]]):
+    """Variable scopes and names by table, as columns note them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.name_scopes: dict[str, str] = {}
+        self._outer = tf.compat.v1.get_default_graph().get_name_scope()
+
+    def __setitem__(self, table: str, noted: tuple[str, str]) -> None:
+        super().__setitem__(table, noted)
+        scope = tf.compat.v1.get_default_graph().get_name_scope()
+        if self._outer and scope.startswith(f"{self._outer}/"):
+            scope = scope[len(self._outer) + 1 :]
+        self.name_scopes[table] = scope
+
+    def variable(self, table: str) -> str:
+        """Returns the full name of the variable that a CPU's column would make."""
+        scope, name = self[table]
+        by_name = self.name_scopes[table]
+        column = by_name.rsplit("/", 1)[-1]
+        # A shared table has one name, wherever columns of it are used.
+        is_own = name == "embedding_weights"
+        if is_own and column.endswith("_embedding") and column not in scope:
+            scope = by_name
+        return f"{scope}/{name}" if scope else name
+
+
 def take_column_scopes(graph: tf.Graph) -> dict[str, str]:
     """The variables' names of the TPU columns that a graph's layers used.
 
@@ -132,24 +171,9 @@ def take_column_scopes(graph: tf.Graph) -> dict[str, str]:
       note of them is cleared.
     """
     noted = graph.get_collection_ref(old_tpu_columns._TPU_FC_TO_SCOPE)
-    scopes: dict[str, tuple[str, str]] = noted[0] if noted else {}
+    scopes = noted[0] if noted else _ColumnScopes()
     del noted[:]
-    names = {
-        table: "/".join(filter(None, parts)) for table, parts in scopes.items()
-    }
-    # Layers of Keras 2 open name scopes, which columns do not see, and leave all
-    # of them the same name.
-    given = list(names.values())
-    return {
-        table: name
-        if given.count(name) == 1
-        else "/".join(
-            filter(
-                None, (scopes[table][0], f"{table}_embedding", scopes[table][1])
-            )
-        )
-        for table, name in names.items()
-    }
+    return {table: scopes.variable(table) for table in scopes}
 
 
 def connect(op: tf.Operation, stand_in: tf.Tensor, tensor: tf.Tensor) -> None:

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.estimator import private
-from tfembed.estimator.embeddings.host_tables import HostTables
+from tfembed.estimator.embeddings.host_tables import HostTables, note_layers
 from tfembed.estimator.embeddings.tpu_tables import TpuTables
 from tfembed.estimator.replicas import (
     Replicas,
@@ -227,6 +227,8 @@ class _Step:
         first = self._engine.read_rates() if self._engine else []
         if self._parts.tables is not None:
             features = self._parts.tables.capture(features)
+        if self._parts.tables is not None or self._engine is not None:
+            note_layers()
         with tf.control_dependencies(first):
             return self._parts.call_model(
                 with_padding(features, mask), given.get("labels")
