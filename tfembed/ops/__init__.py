@@ -20,6 +20,7 @@ from tfembed.ops.combiners import combine  # noqa: E402
 from tfembed.ops.gradients import (  # noqa: E402
     check_forward_mode,
     record_access,
+    record_read,
     stand_in_rows,
     tape_records,
     trainable_rows,
@@ -53,6 +54,7 @@ __all__ = [
     "on_host",
     "packed_slices",
     "record_access",
+    "record_read",
     "split_aligned",
     "stand_in_rows",
     "step",

@@ -76,6 +76,7 @@ ENDED_BY = {
     "set_handle_shape": "shape functions run for eager resource handles",
     "single_variable": "an argument of tf.Variable: not distributed",
     "table_accessed": "freezing that leaves handles of unknown resources alone",
+    "table_read": "an export that finds objects of a model's attributes",
     "tape_records": "a public tf.GradientTape.is_recording of the thread",
     "tape_watches": "a public tape.watches(tensor)",
     "traced_for_xla": "a public way to ask whether XLA compiles what is traced",
@@ -162,9 +163,16 @@ def table_accessed(anchor: Any) -> None:
     """
     graph: Any = tf.compat.v1.get_default_graph()
     if hasattr(graph, "watch_variable"):
-        graph.watch_variable(_stand_in(anchor))
+        graph.watch_variable(_stand_in(anchor, _StandIn))
     if anchor.trainable:
         tape.variable_accessed(anchor)
+
+
+def table_read(anchor: Any) -> None:
+    """As `table_accessed`, where no gradient goes to what is read."""
+    graph: Any = tf.compat.v1.get_default_graph()
+    if hasattr(graph, "watch_variable"):
+        graph.watch_variable(_stand_in(anchor, _ReadStandIn))
 
 
 class _StandIn(tf.__internal__.tracking.Trackable):
@@ -231,6 +239,12 @@ class _StandIn(tf.__internal__.tracking.Trackable):
         proto.user_object.version.min_consumer = 1
 
 
+class _ReadStandIn(_StandIn):
+    """Stands for what a function reads and no gradient goes to."""
+
+    trainable = False
+
+
 class _CallCheck(tf.__internal__.tracking.Trackable):
     """A variable of a function that has a check run at each of its calls.
 
@@ -284,13 +298,14 @@ class _HandleNumber(tf.__internal__.types.Tensor):
         return tf.resource
 
 
-def _stand_in(anchor: Any) -> _StandIn:
-    """The only one of `anchor`."""
-    found = anchor.__dict__.get(_STAND_IN)
+def _stand_in(anchor: Any, kind: type[_StandIn]) -> _StandIn:
+    """The only one of `anchor` that is of a class."""
+    name = f"{_STAND_IN}_{kind.__name__}"
+    found: _StandIn | None = anchor.__dict__.get(name)
     if found is None:
-        found = _StandIn(anchor)
+        found = kind(anchor)
         # Past the tracking of attributes, for which it would be a child.
-        object.__setattr__(anchor, _STAND_IN, found)
+        object.__setattr__(anchor, name, found)
     return found
 
 

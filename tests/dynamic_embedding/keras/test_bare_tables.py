@@ -382,3 +382,39 @@ def test_a_file_leaves_a_table_that_no_layer_holds_alone(tmp_path):
     films.upsert([1], tf.zeros([1, 4]))
     model.load_weights(tmp_path / "m.weights.h5")
     np.testing.assert_array_equal(films.lookup([1]), np.zeros([1, 4]))
+
+
+READS = {
+    "export": lambda table, ids: (
+        tf.reduce_sum(table.export()[1]) + tf.zeros(tf.shape(ids))
+    ),
+    "lookup": lambda table, ids: tf.reduce_sum(table.lookup(ids), -1),
+    "by key": lambda table, ids: tf.reduce_sum(table[ids], -1),
+    "size": lambda table, ids: tf.fill(
+        tf.shape(ids), tf.cast(table.size(), tf.float32)
+    ),
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=list(READS))
+def test_a_model_that_reads_a_table_is_exported_with_its_rows(read, tmp_path):
+    class Reader(keras.Model):
+        def __init__(self, table):
+            super().__init__()
+            self.rows = table
+
+        def call(self, ids):
+            return read(self.rows, ids)
+
+    table = de.Variable(dim=2, initializer=0.5)
+    table.upsert(tf.range(3, dtype=tf.int64), tf.ones([3, 2]))
+    reader, ids = Reader(table), tf.constant([0, 1, 7], tf.int64)
+    expected = reader(ids)
+    reader.export(
+        str(tmp_path),
+        input_signature=[tf.TensorSpec([None], tf.int64, name="ids")],
+        verbose=False,
+    )
+
+    served = tf.saved_model.load(str(tmp_path)).serve(ids)
+    np.testing.assert_allclose(served, expected)
