@@ -5,6 +5,7 @@ Tried by tests/estimator/embeddings/test_private.py on every supported version.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -133,14 +134,18 @@ def note_column_scopes(graph: tf.Graph) -> None:
     open name scopes alone, which give their variables' names.
     """
     noted = graph.get_collection_ref(old_tpu_columns._TPU_FC_TO_SCOPE)
-    noted[:] = [_ColumnScopes()]
+    noted[:] = [_ColumnScopes({})]
 
 
 class _ColumnScopes(dict[str, tuple[str, str]]):
-    """Variable scopes and names by table, as columns note them."""
+    """Variable scopes and names by table, as columns note them.
 
-    def __init__(self) -> None:
-        super().__init__()
+    Args:
+      noted: what columns noted elsewhere, without name scopes.
+    """
+
+    def __init__(self, noted: Mapping[str, tuple[str, str]]) -> None:
+        super().__init__(noted)
         self.name_scopes: dict[str, str] = {}
         self._outer = tf.compat.v1.get_default_graph().get_name_scope()
 
@@ -154,7 +159,7 @@ class _ColumnScopes(dict[str, tuple[str, str]]):
     def variable(self, table: str) -> str:
         """Returns the full name of the variable that a CPU's column would make."""
         scope, name = self[table]
-        by_name = self.name_scopes[table]
+        by_name = self.name_scopes.get(table, "")
         column = by_name.rsplit("/", 1)[-1]
         # A shared table has one name, wherever columns of it are used.
         is_own = name == "embedding_weights"
@@ -171,8 +176,10 @@ def take_column_scopes(graph: tf.Graph) -> dict[str, str]:
       note of them is cleared.
     """
     noted = graph.get_collection_ref(old_tpu_columns._TPU_FC_TO_SCOPE)
-    scopes = noted[0] if noted else _ColumnScopes()
+    scopes = noted[0] if noted else {}
     del noted[:]
+    if not isinstance(scopes, _ColumnScopes):
+        scopes = _ColumnScopes(scopes)
     return {table: scopes.variable(table) for table in scopes}
 
 
