@@ -100,6 +100,7 @@ IPEX = Environment(
         "fsspec",
         "jinja2",
         "networkx",
+        "packaging",
         "psutil",
         "ruamel.yaml",
         "setuptools<81",

@@ -163,7 +163,7 @@ def table_accessed(anchor: Any) -> None:
     """
     graph: Any = tf.compat.v1.get_default_graph()
     if hasattr(graph, "watch_variable"):
-        graph.watch_variable(_stand_in(anchor, _StandIn))
+        graph.watch_variable(_stand_in(anchor))
     if anchor.trainable:
         tape.variable_accessed(anchor)
 
@@ -172,7 +172,7 @@ def table_read(anchor: Any) -> None:
     """As `table_accessed`, where no gradient goes to what is read."""
     graph: Any = tf.compat.v1.get_default_graph()
     if hasattr(graph, "watch_variable"):
-        graph.watch_variable(_stand_in(anchor, _ReadStandIn))
+        graph.watch_variable(_stand_in(anchor, is_read=True))
 
 
 class _StandIn(tf.__internal__.tracking.Trackable):
@@ -184,12 +184,14 @@ class _StandIn(tf.__internal__.tracking.Trackable):
 
     Args:
       anchor: what it stands for, which keeps it alive.
+      is_read: whether the function only reads it, and no gradient goes there.
     """
 
     _should_act_as_resource_variable = True
 
-    def __init__(self, anchor: Any) -> None:
+    def __init__(self, anchor: Any, *, is_read: bool) -> None:
         self._anchor = weakref.ref(anchor)
+        self._is_read = is_read
 
     @property
     def anchor(self) -> Any:
@@ -204,16 +206,17 @@ class _StandIn(tf.__internal__.tracking.Trackable):
 
     @property
     def trainable(self) -> bool:
-        """Whether that is.
+        """Whether that is, unless it is only read.
 
         A call of the function asks for it, and then tells tapes of this object
         if it is. They keep what they are told of first for a handle, and are told
         of the anchor here, so that `watched_variables` lists that.
         """
         anchor = self.anchor
-        if anchor.trainable:
-            tape.variable_accessed(anchor)
-        return bool(anchor.trainable)
+        if self._is_read or not anchor.trainable:
+            return False
+        tape.variable_accessed(anchor)
+        return True
 
     @property
     def handle(self) -> Any:
@@ -237,12 +240,6 @@ class _StandIn(tf.__internal__.tracking.Trackable):
         proto.user_object.identifier = "_generic_user_object"
         proto.user_object.version.producer = 1
         proto.user_object.version.min_consumer = 1
-
-
-class _ReadStandIn(_StandIn):
-    """Stands for what a function reads and no gradient goes to."""
-
-    trainable = False
 
 
 class _CallCheck(tf.__internal__.tracking.Trackable):
@@ -298,12 +295,12 @@ class _HandleNumber(tf.__internal__.types.Tensor):
         return tf.resource
 
 
-def _stand_in(anchor: Any, kind: type[_StandIn]) -> _StandIn:
-    """The only one of `anchor` that is of a class."""
-    name = f"{_STAND_IN}_{kind.__name__}"
+def _stand_in(anchor: Any, *, is_read: bool = False) -> _StandIn:
+    """The only one of `anchor`, for functions that only read it or the others."""
+    name = f"{_STAND_IN}_read" if is_read else _STAND_IN
     found: _StandIn | None = anchor.__dict__.get(name)
     if found is None:
-        found = kind(anchor)
+        found = _StandIn(anchor, is_read=is_read)
         # Past the tracking of attributes, for which it would be a child.
         object.__setattr__(anchor, name, found)
     return found
