@@ -388,7 +388,10 @@ READS = {
     "export": lambda table, ids: (
         tf.reduce_sum(table.export()[1]) + tf.zeros(tf.shape(ids))
     ),
-    "lookup": lambda table, ids: tf.reduce_sum(table.lookup(ids), -1),
+    # Keras 3.15 traces the model with floats, too.
+    "lookup": lambda table, ids: tf.reduce_sum(
+        table.lookup(tf.cast(ids, tf.int64)), -1
+    ),
     "by key": lambda table, ids: tf.reduce_sum(table[ids], -1),
     "size": lambda table, ids: tf.fill(
         tf.shape(ids), tf.cast(table.size(), tf.float32)
