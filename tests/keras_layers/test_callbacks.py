@@ -80,7 +80,7 @@ def fit(model, *callbacks, epochs=2, **options):
 
 
 def numbers(model):
-    """What a model gives, without a trace of `predict` for each model."""
+    """Calls a model eagerly: a trace of `predict` for each model takes long."""
     ids = {name: tf.constant(one) for name, one in IDS.items()}
     return model(ids, training=False).numpy()
 

@@ -101,7 +101,7 @@ class Trials:
 
 
 def answer(part: Part, process: fresh_process.Program) -> dict[str, Any]:
-    """What a process found; AssertionError, naming the part, if it failed."""
+    """Returns a process's findings; AssertionError names the part that failed."""
     out, err = process.communicate(LIMIT_SECS)
     assert process.returncode == 0, (
         f"{part}: {process.returncode}\n{err[-4000:]}"

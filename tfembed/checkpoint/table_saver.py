@@ -221,7 +221,7 @@ class Room:
         self._free = num_bytes
 
     def take(self, tensors: Sequence[tf.Tensor]) -> bool:
-        """Whether there is room for tensors more, which then is theirs."""
+        """Takes room for more tensors; False where there is none."""
         self._free -= sum(_bytes_of(tensor) for tensor in tensors)
         return self._free >= 0
 

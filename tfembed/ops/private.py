@@ -161,18 +161,22 @@ def table_accessed(anchor: Any) -> None:
     (`convert_variables_to_constants_v2`) leaves the handle what it is: no op of
     ours takes a constant in its place.
     """
-    graph: Any = tf.compat.v1.get_default_graph()
-    if hasattr(graph, "watch_variable"):
-        graph.watch_variable(_stand_in(anchor))
+    _keep_stand_in(anchor)
     if anchor.trainable:
         tape.variable_accessed(anchor)
 
 
 def table_read(anchor: Any) -> None:
     """As `table_accessed`, where no gradient goes to what is read."""
+    if not tf.executing_eagerly():  # An eager read has no function to tell.
+        _keep_stand_in(anchor, is_read=True)
+
+
+def _keep_stand_in(anchor: Any, *, is_read: bool = False) -> None:
+    """Lets the function that is being traced, if one is, keep a stand-in."""
     graph: Any = tf.compat.v1.get_default_graph()
     if hasattr(graph, "watch_variable"):
-        graph.watch_variable(_stand_in(anchor, is_read=True))
+        graph.watch_variable(_stand_in(anchor, is_read=is_read))
 
 
 class _StandIn(tf.__internal__.tracking.Trackable):
@@ -295,7 +299,7 @@ class _HandleNumber(tf.__internal__.types.Tensor):
         return tf.resource
 
 
-def _stand_in(anchor: Any, *, is_read: bool = False) -> _StandIn:
+def _stand_in(anchor: Any, *, is_read: bool) -> _StandIn:
     """The only one of `anchor`, for functions that only read it or the others."""
     name = f"{_STAND_IN}_read" if is_read else _STAND_IN
     found: _StandIn | None = anchor.__dict__.get(name)
