@@ -53,6 +53,22 @@ struct PoolBlock {
   int64_t stride = 0;
 };
 
+// Keys to be dealt to up to kMostGroups groups of about one size, each of which
+// has all keys of some part of the hashes.
+struct DealBlock {
+  static constexpr int64_t kMostKeys = 2048;
+  static constexpr int kMostGroups = 8;
+
+  const int64_t* keys = nullptr;
+  int64_t n = 0;  // Up to kMostKeys.
+  int num_groups = 1;
+  uint32_t first_position = 0;  // Of the first key; then they follow.
+
+  // Out: the positions of each group's keys, in their order, and how many.
+  uint32_t positions[kMostGroups][kMostKeys + 16];  // Some are written behind.
+  int64_t sizes[kMostGroups];
+};
+
 // Keys whose rows are looked for, each in the bucket where a search begins.
 // `indexes` is for setting `homes` alone.
 struct FindBlock {
@@ -99,9 +115,9 @@ struct WriteBlock {
   // By row: it holds nothing yet; null: none does.
   const bool* is_new = nullptr;
   // Positions in the given rows; null: 0, 1, ... The processor prefetches the
-  // given rows by itself; a kernel prefetches the table's rows where they are
-  // narrow.
+  // given rows by itself then.
   const uint32_t* positions = nullptr;
+  bool asks = false;  // Narrow rows are asked for here, too.
   int64_t n = 0;
   int64_t num_ahead = 0;         // So many more positions follow.
   const float* given = nullptr;  // [.., dim]
@@ -132,6 +148,7 @@ using ApplyFunction = void (*)(const Rule& rule, const CommonParameters& common,
 struct Kernels {
   const char* name;
   void (*pool)(const PoolBlock& block);
+  void (*deal_keys)(DealBlock* block);
   // Sets all `homes`, and asks for them.
   void (*ask_for_homes)(FindBlock* block);
   // How many keys are unsettled. REQUIRES: all `homes` are set.

@@ -2,6 +2,7 @@
 #include <array>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "cc/core/simd/dispatch.h"
@@ -147,6 +148,34 @@ TEST_P(FindTest, EmptyIndexesHaveNoKeys) {
   EXPECT_EQ(FindRows(*stripes_, *store_, stripes_->Indexes(), keys, 4, 8, rows),
             0);
   for (const float* row : rows) EXPECT_EQ(row, nullptr);
+}
+
+TEST_P(FindTest, KeysAreDealtInOrderToGroupsOfOneSize) {
+  for (const int num_groups : {1, 2, 3, 7, 8}) {
+    for (const int64_t n : {0, 1, 15, 16, 17, 2048}) {
+      std::vector<int64_t> keys(n);
+      std::iota(keys.begin(), keys.end(), -n / 2);
+      DealBlock block;
+      block.keys = keys.data();
+      block.n = n;
+      block.num_groups = num_groups;
+      block.first_position = 70'000;
+      ActiveKernels().deal_keys(&block);
+      std::vector<uint32_t> positions[DealBlock::kMostGroups];
+      for (int64_t i = 0; i < n; ++i) {
+        positions[(HashKey(keys[i]) >> 32) * num_groups >> 32].push_back(
+            70'000 + i);
+      }
+      for (int g = 0; g < num_groups; ++g) {
+        EXPECT_EQ(std::vector<uint32_t>(block.positions[g],
+                                        block.positions[g] + block.sizes[g]),
+                  positions[g]);
+        if (n == 2048) {
+          EXPECT_NEAR(block.sizes[g], n / num_groups, 200);
+        }
+      }
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, FindTest,

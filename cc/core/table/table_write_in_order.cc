@@ -1,17 +1,16 @@
-// Upserts and accums of many keys that are all there: in the order of the
-// batch, each thread a segment of it, under the locks of all stripes. Dealt to
-// stripes, as other batches are, given rows are read here and there; one after
-// the other they come by themselves, and the memory is free to bring the
-// table's. Nor is there anything to deal.
+// Upserts and accums of many keys that are all there: about in the order of the
+// batch, under the locks of all stripes. Dealt to stripes, as other batches
+// are, given rows are read here and there; one after the other they come by
+// themselves, and the memory is free to bring the table's.
 //
 // Two threads must not write one row, and of repeated keys the last one stays.
-// So each segment notes its rows in a filter while it finds them, and keys that
-// may be in an earlier segment are left to the end, to be written by one
-// thread.
+// So each thread has all keys of some part of the hashes, in the order of the
+// batch. (Segments of the batch, with a filter that tells which rows earlier
+// ones have, took a tenth longer: a thread that wakes late has a whole segment
+// before it, and dealing takes less than the filters did.)
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <cstring>
 #include <mutex>
 #include <new>
 
@@ -26,288 +25,206 @@ namespace tfembed {
 namespace {
 
 // The keys of a batch. With fewer keys it is not worth it to let readers of all
-// stripes wait; with more keys the filters do not stay in a core's cache.
+// stripes wait; with more keys their addresses do not stay in a core's cache.
 constexpr int64_t kLeastKeys = 8192;
 constexpr int64_t kMostKeys = int64_t{1} << 17;
 
-// Floats of an upserted row. Narrower rows gain from their order with two
-// threads, but two threads then gain less over one than stripe by stripe.
-constexpr int64_t kLeastUpserted = 16;
-
-// A segment for each thread. More would ask for each key in the filters of many
-// others; stripe by stripe has no such limit.
-constexpr int64_t kMostSegments = 8;
-
-// About so much of a thread's share may be left to the end, where one thread
-// writes it.
-constexpr int64_t kLeftOfShare = 4;  // One part in so many.
-
-// The cost of looking for a key in the filter of one segment before its own, as
-// a part of all else that is done for the key.
-constexpr double kFilterCost = 0.08;
-
-// Tells which rows the segments of a batch have: three bits a row, all in one
-// word. A filter claims one in 570 of the rows that its segment does not have
-// where words have two rows, and one in 120 at four. (With one bit in place of
-// three it claims one in 16 at four, and the rows that are left to the end then
-// take a thirtieth of a batch's time.)
-class RowFilters {
- public:
-  // For up to 8 segments. Throws std::bad_alloc.
-  void Resize(int64_t segments, int64_t keys_of_each) {
-    // A row is asked for in all segments before its own: two rows a word at
-    // most if there are many, else four.
-    const int64_t bits_per_key = segments < 4 ? 15 : 30;
-    log_words_ = 1;
-    while ((kWordBits << log_words_) < keys_of_each * bits_per_key) {
-      ++log_words_;
-    }
-    words_.Resize(segments << log_words_);
-  }
-
-  void Clear(int64_t segment) {
-    std::memset(words_.data() + (segment << log_words_), 0,
-                sizeof(uint64_t) << log_words_);
-  }
-
-  void Add(int64_t segment, const float* row) {
-    const uint64_t hash = Hash(row);
-    words_.data()[(segment << log_words_) + Word(hash)] |= Bits(hash);
-  }
-
-  // Whether a segment before `segment` may have the row.
-  bool IsBefore(int64_t segment, const float* row) const {
-    const uint64_t hash = Hash(row);
-    const uint64_t bits = Bits(hash);
-    const uint64_t* const words = words_.data() + Word(hash);
-    for (int64_t s = 0; s < segment; ++s) {
-      if ((words[s << log_words_] & bits) == bits) return true;
-    }
-    return false;
-  }
-
- private:
-  static constexpr int64_t kWordBits = 64;
-
-  static uint64_t Hash(const float* row) {
-    constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;  // 2^64 / golden ratio.
-    return reinterpret_cast<uintptr_t>(row) * kOdd;
-  }
-
-  uint64_t Word(uint64_t hash) const { return hash >> (64 - log_words_); }
-
-  // By bits of the hash that choose no word: log_words_ is far below 24.
-  static uint64_t Bits(uint64_t hash) {
-    constexpr uint64_t kOne = 1;
-    return kOne << (hash >> 34) % kWordBits | kOne << (hash >> 28) % kWordBits |
-           kOne << (hash >> 22) % kWordBits;
-  }
-
-  int log_words_ = 1;              // In a segment.
-  ScratchBuffer<uint64_t> words_;  // [segment, word]
-};
+// A thread has at most so many times its share of the keys; where keys repeat
+// so often that one has more, stripes deal the work better.
+constexpr double kMostOfShare = 1.125;
 
 }  // namespace
 
 class EmbeddingTable::OrderedWrite {
  public:
-  // REQUIRES: the caller has locked all stripes; at most kMostSegments threads.
+  // REQUIRES: the caller has locked all stripes; at most DealBlock::kMostGroups
+  // threads.
   OrderedWrite(EmbeddingTable* table, absl::Span<const int64_t> keys,
                const RowWrites& writes, Executor* executor)
       : table_(table),
         keys_(keys),
-        n_(keys.size()),
         writes_(writes),
         executor_(executor),
-        num_segments_(NumThreads(executor)),
-        indexes_(table->stripes_.Indexes()) {
-    // A segment's share goes by what a key of it costs.
-    double parts[kMostSegments + 1] = {};
-    for (int64_t s = 0; s < num_segments_; ++s) {
-      parts[s + 1] = parts[s] + 1 / (1 + kFilterCost * s);
-    }
-    for (int64_t s = 0; s <= num_segments_; ++s) {
-      begins_[s] = static_cast<int64_t>(n_ * (parts[s] / parts[num_segments_]));
-    }
-  }
+        num_groups_(NumThreads(executor)),
+        indexes_(table->stripes_.Indexes()) {}
 
   // False: nothing was written.
   bool Run() {
-    if (!Allocate()) return false;
+    try {
+      rows_.Resize(keys_.size());
+      if (num_groups_ > 1) positions_.Resize(keys_.size());
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
     // A batch that brings new keys mostly has one among the first.
-    FindRows(0, std::min(kFindKeys, n_), /*note=*/[](const float*) {});
-    if (!none_to_make_ || !FindAll() || HasManyRepeats()) return false;
+    FindRows({nullptr, 0, std::min<int64_t>(kFindKeys, keys_.size())});
+    if (!none_to_make_ || !Deal()) return false;
+    ParallelFor(executor_, num_groups_, [&](int64_t g) {
+      ForEachPart(g, [&](const Part& part) { FindRows(part); });
+    });
+    if (!none_to_make_) return false;
     std::atomic<int64_t> nan_rows{0};
-    ParallelFor(executor_, num_segments_,
-                [&](int64_t s) { nan_rows += WriteSegment(s); });
-    table_->nan_rows_.Add(nan_rows + WriteLeft());
+    ParallelFor(executor_, num_groups_, [&](int64_t g) {
+      int64_t own = 0;
+      ForEachPart(g, [&](const Part& part) { own += Write(part); });
+      if (writes_.streams) StreamedRows();
+      nan_rows += own;
+    });
+    table_->nan_rows_.Add(nan_rows);
     return true;
   }
 
  private:
-  bool Allocate() {
-    try {
-      rows_.Resize(n_);
-      left_.Resize(n_);
-      left_rows_.Resize(n_);
-      filters_.Resize(num_segments_ - 1, begins_[1]);
-    } catch (const std::bad_alloc&) {
-      return false;
+  static constexpr int64_t kChunk = DealBlock::kMostKeys;
+  static constexpr int64_t kMostChunks = kMostKeys / kChunk;
+
+  // Keys of a group, in the order of the batch.
+  struct Part {
+    const uint32_t* positions;  // Null: first, first + 1, ...
+    int64_t first;              // Where the part's rows are in rows_.
+    int64_t size;
+
+    int64_t position(int64_t i) const {
+      return positions == nullptr ? first + i : positions[i];
+    }
+  };
+
+  // False where a group would have too many keys.
+  bool Deal() {
+    if (num_groups_ == 1) return true;
+    ParallelFor(executor_, NumChunks(), [&](int64_t c) { DealChunk(c); });
+    for (int g = 0; g < num_groups_; ++g) {
+      int64_t size = 0;
+      ForEachPart(g, [&](const Part& part) { size += part.size; });
+      if (size * num_groups_ > kMostOfShare * keys_.size()) return false;
     }
     return true;
   }
 
-  bool FindAll() {
-    ParallelFor(executor_, num_segments_, [&](int64_t s) {
-      const int64_t first = begins_[s], last = begins_[s + 1];
-      if (s + 1 == num_segments_) {
-        return FindRows(first, last, [](const float*) {});
-      }
-      filters_.Clear(s);
-      FindRows(first, last, [&](const float* row) { filters_.Add(s, row); });
-    });
-    return none_to_make_;
+  int64_t NumChunks() const { return (keys_.size() + kChunk - 1) / kChunk; }
+
+  void DealChunk(int64_t c) {
+    const int64_t first = c * kChunk;
+    DealBlock block;
+    block.keys = keys_.data() + first;
+    block.n = std::min<int64_t>(kChunk, keys_.size() - first);
+    block.num_groups = num_groups_;
+    block.first_position = static_cast<uint32_t>(first);
+    ActiveKernels().deal_keys(&block);
+    int64_t at = first;
+    for (int g = 0; g < num_groups_; ++g) {
+      begins_[c][g] = at;
+      std::copy_n(block.positions[g], block.sizes[g], positions_.data() + at);
+      at += block.sizes[g];
+    }
+    begins_[c][num_groups_] = at;
   }
 
-  // The rows of keys [first, last), null where none is to be written. Notes the
-  // others. Clears none_to_make_ and stops where one is to be made.
-  template <class Note>
-  void FindRows(int64_t first, int64_t last, Note note) {
+  // In the order of the batch.
+  template <class Visit>
+  void ForEachPart(int64_t g, Visit visit) {
+    if (num_groups_ == 1) {
+      return visit(Part{nullptr, 0, static_cast<int64_t>(keys_.size())});
+    }
+    for (int64_t c = 0; c < NumChunks(); ++c) {
+      const int64_t first = begins_[c][g];
+      visit(Part{positions_.data() + first, first, begins_[c][g + 1] - first});
+    }
+  }
+
+  // The rows of the keys, null where none is to be written. Clears
+  // none_to_make_ and stops where one is to be made.
+  void FindRows(const Part& part) {
     table_->stripes_.AssertReaderHeld();
     FindBlock blocks[2];
-    SetBlock(first, last, &blocks[0]);
+    int64_t keys[2][kFindKeys];
+    SetBlock(part, 0, keys[0], &blocks[0]);
     ActiveKernels().ask_for_homes(&blocks[0]);
-    for (int b = 0; first < last; first += kFindKeys, b = 1 - b) {
+    for (int64_t begin = 0, b = 0; begin < part.size;
+         begin += kFindKeys, b = 1 - b) {
       if (!none_to_make_.load(std::memory_order_relaxed)) return;
       FindBlock& block = blocks[b];
       // Its buckets are under way while those of this one are read.
-      SetBlock(first + kFindKeys, last, &blocks[1 - b]);
+      SetBlock(part, begin + kFindKeys, keys[1 - b], &blocks[1 - b]);
       block.next = &blocks[1 - b];
       const int64_t found =
           FindAskedFor(table_->stripes_, *table_->store_, &block);
-      if (!DropUnwritten(first, found, &block)) {
+      if (!DropUnwritten(part, begin, found, &block)) {
         none_to_make_ = false;
         return;
-      }
-      for (int64_t i = 0; i < block.n; ++i) {
-        if (block.rows[i] != nullptr) note(block.rows[i]);
       }
     }
   }
 
-  void SetBlock(int64_t first, int64_t last, FindBlock* block) {
-    first = std::min(first, last);
-    SetKeys(*table_->store_, indexes_, keys_.data() + first,
-            std::min(kFindKeys, last - first), block);
-    block->rows = rows_.data() + first;
+  // The keys of a part from `begin` on; none where it ends before.
+  void SetBlock(const Part& part, int64_t begin, int64_t* keys,
+                FindBlock* block) {
+    begin = std::min(begin, part.size);
+    const int64_t n = std::min(kFindKeys, part.size - begin);
+    const int64_t* of_block = keys_.data() + part.first + begin;
+    if (part.positions != nullptr) {
+      for (int64_t i = 0; i < n; ++i) {
+        keys[i] = keys_[part.positions[begin + i]];
+      }
+      of_block = keys;
+    }
+    SetKeys(*table_->store_, indexes_, of_block, n, block);
+    block->rows = rows_.data() + part.first + begin;
   }
 
   // Sets the rows that are not to be written to null, in a block of which
   // `found` keys were found; returns false where a row is to be made. A row
   // that is there is added to only where the caller knew of it.
-  bool DropUnwritten(int64_t first, int64_t found, FindBlock* block) {
+  bool DropUnwritten(const Part& part, int64_t begin, int64_t found,
+                     FindBlock* block) {
     if (writes_.kind == RowWrites::Kind::kUpsert) return found == block->n;
     for (int64_t i = 0; i < block->n; ++i) {
-      if (writes_.exists[first + i]) continue;
+      if (writes_.exists[part.position(begin + i)]) continue;
       if (block->rows[i] == nullptr) return false;
       block->rows[i] = nullptr;
     }
     return true;
   }
 
-  // By a sample of the keys after the first segment.
-  bool HasManyRepeats() const {
-    if (num_segments_ == 1) return false;
-    constexpr int64_t kSample = 256;
-    const int64_t step = (n_ - begins_[1]) / kSample;
-    int64_t repeats = 0;
-    for (int64_t i = 0, s = 1; i < kSample; ++i) {
-      const int64_t at = begins_[1] + i * step;
-      while (at >= begins_[s + 1]) ++s;
-      repeats += MayBeBefore(s, at);
-    }
-    return repeats * num_segments_ * kLeftOfShare > kSample;
-  }
-
-  bool MayBeBefore(int64_t s, int64_t i) const {
-    const float* const row = rows_.data()[i];
-    return row != nullptr && filters_.IsBefore(s, row);
-  }
-
-  int64_t WriteSegment(int64_t s) {
-    const int64_t first = begins_[s], last = begins_[s + 1];
-    int64_t num_left = 0;
-    for (int64_t i = first; s > 0 && i < last; ++i) {
-      if (!MayBeBefore(s, i)) continue;
-      left_rows_.data()[first + num_left] = rows_.data()[i];
-      left_.data()[first + num_left++] = static_cast<uint32_t>(i);
-      rows_.data()[i] = nullptr;
-    }
-    num_left_[s] = num_left;
+  // How many of the rows have a NaN.
+  int64_t Write(const Part& part) {
     WriteBlock block;
-    block.rows = const_cast<float**>(rows_.data()) + first;
-    block.n = last - first;
-    const int64_t nan_rows = Write(first, &block);
-    if (writes_.streams) StreamedRows();
-    return nan_rows;
-  }
-
-  // In the order of the batch.
-  int64_t WriteLeft() {
-    int64_t nan_rows = 0;
-    for (int64_t s = 1; s < num_segments_; ++s) {
-      WriteBlock block;
-      block.rows = const_cast<float**>(left_rows_.data()) + begins_[s];
-      block.positions = left_.data() + begins_[s];
-      block.n = num_left_[s];
-      nan_rows += Write(0, &block);
-    }
-    if (writes_.streams) StreamedRows();
-    return nan_rows;
-  }
-
-  // Given rows are counted from `first` on. How many of the rows have a NaN.
-  int64_t Write(int64_t first, WriteBlock* block) {
-    const int64_t at = first * table_->dim_;
-    block->given = static_cast<const float*>(writes_.rows) + at;
-    if (writes_.old_rows != nullptr) {
-      block->old = static_cast<const float*>(writes_.old_rows) + at;
-    }
-    block->dim = table_->dim_;
-    block->streams = writes_.streams;
+    block.rows = const_cast<float**>(rows_.data()) + part.first;
+    block.positions = part.positions;
+    block.asks = true;
+    block.n = part.size;
+    block.given = static_cast<const float*>(writes_.rows);
+    block.old = static_cast<const float*>(writes_.old_rows);
+    block.dim = table_->dim_;
+    block.streams = writes_.streams;
     if (writes_.kind == RowWrites::Kind::kUpsert) {
-      return ActiveKernels().copy_rows(*block);
+      return ActiveKernels().copy_rows(block);
     }
-    ActiveKernels().add_rows(*block);
+    ActiveKernels().add_rows(block);
     return 0;
   }
 
   EmbeddingTable* const table_;
   const absl::Span<const int64_t> keys_;
-  const int64_t n_;
   const RowWrites& writes_;
   Executor* const executor_;
-  const int64_t num_segments_;
-  int64_t begins_[kMostSegments + 1] = {};  // By segment; then n_.
+  const int num_groups_;
   const StripeIndexes indexes_;
-  RowFilters filters_;  // For all segments but the last.
   std::atomic<bool> none_to_make_{true};
-  ScratchBuffer<const float*> rows_;  // By key.
-  // Keys that are left to the end, by number, and their rows: those of a
-  // segment begin where it does.
-  ScratchBuffer<uint32_t> left_;
-  ScratchBuffer<const float*> left_rows_;
-  int64_t num_left_[kMostSegments] = {};
+  // The keys by number, chunk by chunk, and in a chunk group by group; where
+  // the groups of each chunk begin, and the last one ends; and their rows.
+  ScratchBuffer<uint32_t> positions_;
+  int64_t begins_[kMostChunks][DealBlock::kMostGroups + 1];
+  ScratchBuffer<const float*> rows_;
 };
 
 bool EmbeddingTable::WriteInOrder(absl::Span<const int64_t> keys,
                                   RowWrites writes, Executor* executor) {
-  const bool is_faster =
-      writes.kind == RowWrites::Kind::kAccum ||
-      (writes.kind == RowWrites::Kind::kUpsert && dim_ >= kLeastUpserted);
+  const bool is_one = writes.kind == RowWrites::Kind::kAccum ||
+                      writes.kind == RowWrites::Kind::kUpsert;
   const int64_t n = keys.size();
-  if (!is_faster || !type_.is_float32() || touches_ || n < kLeastKeys ||
-      n > kMostKeys || NumThreads(executor) > kMostSegments) {
+  if (!is_one || !type_.is_float32() || touches_ || n < kLeastKeys ||
+      n > kMostKeys || NumThreads(executor) > DealBlock::kMostGroups) {
     return false;
   }
   // Where others use the table now, stripe by stripe keeps nobody waiting.

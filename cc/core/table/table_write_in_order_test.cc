@@ -154,7 +154,7 @@ TEST_P(WriteInOrderTest, EachOccurrenceOfARepeatedKeyIsAdded) {
   }
 }
 
-TEST_P(WriteInOrderTest, FewRepeatedKeysAreLeftToTheEnd) {
+TEST_P(WriteInOrderTest, FewKeysComeTwice) {
   for (const int64_t dim : kDims) {
     SCOPED_TRACE(dim);
     Batches batches(dim, GetParam());
@@ -167,6 +167,17 @@ TEST_P(WriteInOrderTest, FewRepeatedKeysAreLeftToTheEnd) {
       }
     }
   }
+}
+
+// One thread would have most of the work.
+TEST_P(WriteInOrderTest, OneKeyComesInEveryOtherPlace) {
+  Batches batches(16, GetParam());
+  std::vector<int64_t> keys = batches.Draw(20'000, kKeys);
+  for (size_t i = 0; i < keys.size(); i += 2) keys[i] = 3;
+  batches.Upsert(keys);
+  batches.ExpectRows();
+  batches.Accum(keys, /*with_old=*/true);
+  batches.ExpectRows();
 }
 
 // So many that rows go past the caches, up to the most and one more.
@@ -227,7 +238,7 @@ TEST_P(WriteInOrderTest, ThreadsWriteAtOnce) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, WriteInOrderTest,
-                         testing::Values(1, 2, 8, 9));
+                         testing::Values(1, 2, 3, 8, 9));
 
 TEST(WriteInOrder, RowsWithANaNAreCountedOnceEach) {
   constexpr int64_t kN = 20'000;
