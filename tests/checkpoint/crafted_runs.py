@@ -24,7 +24,8 @@ from checkpoint import bundle_files, crafted_files
 from tfembed import checkpoint, errors, optimizers, policies
 from tfembed.checkpoint import string_saver, table_saver
 from tfembed.ops import checkpoint as checkpoint_ops
-from tfembed.ops import files, snapshot
+from tfembed.ops import files
+from tfembed.ops import table as table_ops
 from tfembed.tables import HashTable, StringTable
 
 MEMORY = 64 << 20
@@ -167,7 +168,7 @@ class Tables:
 
     def _take_snapshots(self):
         return [
-            snapshot.take(
+            table_ops.snapshot(
                 table.handles,
                 key_dtype=table.key_dtype,
                 value_dtype=table.value_dtype,

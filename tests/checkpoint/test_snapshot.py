@@ -8,16 +8,17 @@ import tensorflow as tf
 
 from tables.sgd_tables import table_of
 from tfembed import policies
-from tfembed.ops import checkpoint, library, snapshot
+from tfembed.ops import checkpoint, library
+from tfembed.ops import table as table_ops
 
 BLOOM = policies.BloomAdmission(2, capacity=100)
 
 
 def take(table):
-    found = snapshot.take(
+    found = table_ops.snapshot(
         table.handles, key_dtype=table.key_dtype, value_dtype=table.value_dtype
     )
-    return snapshot.TableSnapshot(*(tensor.numpy() for tensor in found))
+    return table_ops.TableSnapshot(*(tensor.numpy() for tensor in found))
 
 
 def test_a_snapshot_has_the_rows_of_an_export():
@@ -57,11 +58,11 @@ def test_notes_are_taken_for_rows_that_are_there_and_of_their_kind():
     def worth():
         return dict(zip(*(x.numpy() for x in table.worth()), strict=True))
 
-    snapshot.import_notes(table.handle, keys, [5, 6], "steps_ago")
+    table_ops.import_notes(table.handle, keys, [5, 6], "steps_ago")
     assert worth() == {1: 1, 2: 1}
-    snapshot.import_notes(table.handle, keys, [5, 6], "writes")
+    table_ops.import_notes(table.handle, keys, [5, 6], "writes")
     assert worth() == {1: 1, 2: 5}
-    snapshot.import_notes(table.handle, keys, [-1, 2**40], "writes")
+    table_ops.import_notes(table.handle, keys, [-1, 2**40], "writes")
     assert worth() == {1: 1, 2: 1}
 
 
@@ -69,7 +70,7 @@ def test_notes_of_another_length_than_the_keys_are_refused():
     table = table_of(eviction=policies.LeastFrequent())
     keys = tf.constant([2, 3], tf.int64)
     with pytest.raises(tf.errors.InvalidArgumentError, match="one length"):
-        snapshot.import_notes(table.handle, keys, [5], "writes")
+        table_ops.import_notes(table.handle, keys, [5], "writes")
 
 
 @pytest.mark.parametrize("change", [None, "kind", "shape"])
@@ -79,7 +80,7 @@ def test_counters_are_taken_of_their_kind_and_shape(change):
     counters, kind = take(saved).counters, take(saved).kinds[1]
     assert counters.any()
 
-    snapshot.import_counters(
+    table_ops.import_counters(
         table.handle,
         counters[1:] if change == "shape" else counters,
         b"bloom_1" if change == "kind" else kind,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfembed.ops import snapshot, table
+from tfembed.ops import table
 
 DIM = 2
 INT64 = np.iinfo(np.int64)
@@ -49,7 +49,7 @@ def lookup(handle, keys, dim=DIM):
 
 
 def export(handle):
-    keys, values, slots, *_ = snapshot.take([handle], only_rows=True)
+    keys, values, slots, *_ = table.snapshot([handle], only_rows=True)
     return keys, values, slots
 
 

@@ -17,7 +17,7 @@ from oracle import (
     summed_gradients,
 )
 from property import cases
-from tfembed.ops import grouped, snapshot, table
+from tfembed.ops import grouped, table
 
 LEARNING_RATE = 0.5
 INITIAL = 0.25
@@ -107,7 +107,7 @@ class HashTables:
         return np.full(self.dims[t], INITIAL)
 
     def read(self, t, keys):
-        got, values, slots, *_ = snapshot.take([self.handles[t]])
+        got, values, slots, *_ = table.snapshot([self.handles[t]])
         order = {int(k): i for i, k in enumerate(got.numpy())}
         at = [order[k] for k in keys]
         columns = [values.numpy()[at]]

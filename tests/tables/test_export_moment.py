@@ -12,7 +12,6 @@ import tensorflow as tf
 from tables.sgd_tables import table_of
 from tfembed import policies
 from tfembed.checkpoint import policy_tensors
-from tfembed.ops import snapshot
 from tfembed.ops import table as table_ops
 
 SHARDS = 3
@@ -106,7 +105,7 @@ def test_exports_of_one_shard_after_the_other_are_not():
     table = large_table()
 
     def read():
-        parts = [snapshot.take([handle]) for handle in table.handles]
+        parts = [table_ops.snapshot([handle]) for handle in table.handles]
         return numbers_of(*(tf.concat(p, 0) for p in list(zip(*parts))[:2]))
 
     def is_torn(found):
@@ -181,19 +180,19 @@ def test_keys_of_each_shard_are_named_by_their_own(key_dtype):
 def test_tables_that_are_no_shards_of_one_are_refused(options):
     one, other = table_of(1), table_of(1, **options)
     with pytest.raises(tf.errors.InvalidArgumentError, match="of one table"):
-        snapshot.take([one.handle, other.handle])
+        table_ops.snapshot([one.handle, other.handle])
 
 
 def test_a_table_that_is_given_twice_is_refused():
     table = table_of(1)
     with pytest.raises(tf.errors.InvalidArgumentError, match="'t' twice"):
-        snapshot.take([table.handle, table.handle])
+        table_ops.snapshot([table.handle, table.handle])
 
 
 def test_tables_of_other_dtypes_are_refused():
     one, other = table_of(1), table_of(1, key_dtype="int32")
     with pytest.raises(tf.errors.InvalidArgumentError, match="int32"):
-        snapshot.take([one.handle, other.handle])
+        table_ops.snapshot([one.handle, other.handle])
 
 
 def sizes_during(change, table, times):

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tfembed.ops import checkpoint as checkpoint_ops
-from tfembed.ops import snapshot
 from tfembed.ops import table as table_ops
 from tfembed.tables import HashTable, hash_table
 
@@ -30,7 +29,7 @@ def dtypes(table: HashTable) -> dict[str, tf.DType]:
 def export(table: HashTable) -> list[tf.Tensor]:
     """As `HashTable.export_columns`, and the tensors of `dtypes`.
 
-    All are of one moment, as `table_snapshot.take` says.
+    All are of one moment, as `ops.table.snapshot` says.
     """
     if not dtypes(table):
         return table.export_columns()
@@ -88,7 +87,7 @@ def restore(
     noted = keys[: tf.size(notes)]
     parts = table.partition(noted)
     done = [
-        snapshot.import_notes(*shard, notes_kind)
+        table_ops.import_notes(*shard, notes_kind)
         for shard in zip(
             table.handles, parts.split(noted), parts.split(notes), strict=True
         )
@@ -103,7 +102,7 @@ def restore(
     # With another number of shards none has the shape of the table's own.
     blocks = tf.shape(counters)[0] // len(table.handles)
     done += [
-        snapshot.import_counters(
+        table_ops.import_counters(
             handle, counters[i * blocks : (i + 1) * blocks], counters_kind
         )
         for i, handle in enumerate(table.handles)

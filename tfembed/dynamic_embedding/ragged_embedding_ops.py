@@ -19,7 +19,7 @@ from tfembed.dynamic_embedding.variables.arguments import (
     EmbeddingWeights,
     wide_bags,
 )
-from tfembed.ops.weight_positions import weights_like
+from tfembed.ops.combiners import weights_like
 
 __all__ = ["embedding_lookup_sparse", "safe_embedding_lookup_sparse"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed.foreign_optimizers.key_sums import TableGradient, sum_by_key
-from tfembed.ops.gradient_norms import shrink_factor, with_finite_rows
+from tfembed.ops.gradients import shrink_factor, with_finite_rows
 
 __all__ = ["GradientClipping"]
 

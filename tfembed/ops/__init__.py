@@ -19,6 +19,7 @@ from tfembed.ops import exchange, step, table  # noqa: E402 - a missing library 
 from tfembed.ops.combiners import combine  # noqa: E402
 from tfembed.ops.gradients import (  # noqa: E402
     check_forward_mode,
+    packed_slices,
     record_access,
     record_read,
     stand_in_rows,
@@ -34,10 +35,12 @@ from tfembed.ops.grouped import (  # noqa: E402
     grouped_lookup_gradient,
     grouped_update,
 )
-from tfembed.ops.ids import wide_ids  # noqa: E402
+from tfembed.ops.ids import (  # noqa: E402
+    ALIGNED,
+    split_aligned,
+    wide_ids,
+)
 from tfembed.ops.library import on_host  # noqa: E402
-from tfembed.ops.packed import ALIGNED, split_aligned  # noqa: E402
-from tfembed.ops.packed_slices import packed_slices  # noqa: E402
 
 __all__ = [
     "ALIGNED",

@@ -12,9 +12,8 @@ import tensorflow as tf
 from tfembed import checks, errors, optimizers
 from tfembed.initializers import row_initializer
 from tfembed.ops import check_forward_mode, grouped, private
-from tfembed.ops import snapshot as snapshot_ops
 from tfembed.ops import table as table_ops
-from tfembed.ops.gradient_norms import shrink_factor, with_finite_rows
+from tfembed.ops.gradients import shrink_factor, with_finite_rows
 from tfembed.ops.private import number_tensor
 from tfembed.optimizers.interface import is_schedule
 from tfembed.policies import (
@@ -60,7 +59,7 @@ class TableContent(NamedTuple):
       columns: keys [n], values [n, dim], and the rows of each slot,
         [n, dim or 1]; shard after shard.
       notes: what its policies noted, as the last attributes of
-        `tfembed.ops.snapshot.TableSnapshot`, from `notes` on.
+        `tfembed.ops.table.TableSnapshot`, from `notes` on.
     """
 
     columns: list[tf.Tensor]
@@ -83,7 +82,7 @@ def take(
     """
     with tf.control_dependencies(table.lay_out_slots()):
         taken = [
-            snapshot_ops.take(
+            table_ops.snapshot(
                 [shard.resource_handle for shard in together],
                 key_dtype=table.key_dtype,
                 value_dtype=table.value_dtype,
@@ -97,7 +96,7 @@ def take(
     whole = taken[0]
     if len(taken) > 1:
         *parts, kinds = zip(*taken, strict=True)
-        whole = snapshot_ops.TableSnapshot._make(
+        whole = table_ops.TableSnapshot._make(
             [*(tf.concat(part, 0) for part in parts), kinds[0]]
         )
     keys, values, slots, *notes = whole
@@ -480,7 +479,7 @@ class HashTable(ShardedTable):
         """Keys [n], values [n, dim], and the rows of each slot.
 
         The content of one shard or of all is of one moment as
-        `table_snapshot.take` says; a second copy of the table.
+        `ops.table.snapshot` says; a second copy of the table.
         """
         shards = self.shards if shard is None else [self.shards[shard]]
         return take(self, shards, only_rows=True).columns

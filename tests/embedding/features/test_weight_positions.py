@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tfembed
-from tfembed.ops.weight_positions import at_positions_of
+from tfembed.ops.combiners import at_positions_of
 
 IDS = tf.constant([1, 2, 3], tf.int64)
 WEIGHTS = tf.constant([0.5, 1.0, 2.0])

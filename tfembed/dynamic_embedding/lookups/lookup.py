@@ -17,8 +17,7 @@ from tfembed.dynamic_embedding.tensorflow1.graph_lookups import has_variables
 from tfembed.dynamic_embedding.variables import arguments
 from tfembed.dynamic_embedding.variables.arguments import EmbeddingWeights
 from tfembed.dynamic_embedding.variables.variable import Variable
-from tfembed.ops.weight_gradients import with_weight_gradient
-from tfembed.ops.weight_positions import weights_like
+from tfembed.ops.combiners import weights_like, with_weight_gradient
 
 __all__ = [
     "Bags",

@@ -15,7 +15,7 @@ from tfembed.embedding.features import output_shapes
 from tfembed.embedding.features.output_shapes import OutputShapes, is_sequence
 from tfembed.embedding.plan import EmbeddingPlan, feature_paths
 from tfembed.ops import FeatureIds, FeaturePlan, feature_ids, wide_ids
-from tfembed.ops.weight_positions import at_positions_of
+from tfembed.ops.combiners import at_positions_of
 
 __all__ = [
     "InputSpec",

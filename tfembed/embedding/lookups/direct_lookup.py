@@ -28,7 +28,7 @@ from tfembed.embedding.features.pooling import (
     want_ragged,
     want_sparse,
 )
-from tfembed.ops.weight_positions import at_positions_of
+from tfembed.ops.combiners import at_positions_of
 from tfembed.tables import HashTable
 
 __all__ = [

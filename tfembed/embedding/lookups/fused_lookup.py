@@ -33,8 +33,8 @@ from tfembed.embedding.lookups.direct_lookup import (
     look_up,
 )
 from tfembed.ops import FeatureIds, FeaturePlan
+from tfembed.ops.combiners import with_weight_gradient
 from tfembed.ops.private import traced_for_xla
-from tfembed.ops.weight_gradients import with_weight_gradient
 
 __all__ = ["look_up_fused", "read_taped"]
 
