@@ -3,7 +3,8 @@
 A key that nobody wrote yet has a row all the same: a function of the table's
 seed, the key and the column alone, computed by the table (`cc/core/rows/initial_rows.h`).
 So an initializer here is a description, and this file translates what users of
-TensorFlow and Keras write into one.
+TensorFlow and Keras write into one. `RowIdInitializer` is for tables with a
+vocabulary.
 """
 
 from __future__ import annotations
@@ -19,7 +20,13 @@ import tensorflow as tf
 
 from tfembed import checks, errors
 
-__all__ = ["KNOWN_FORMS", "RowInitializer", "by_name", "row_initializer"]
+__all__ = [
+    "KNOWN_FORMS",
+    "RowIdInitializer",
+    "RowInitializer",
+    "by_name",
+    "row_initializer",
+]
 
 # TensorFlow's and Keras' correction for the mass that truncation at two
 # standard deviations removes.
@@ -94,6 +101,25 @@ class RowInitializer:
                 f"A {self.kind} initializer needs stddev >= 0; got "
                 f"{self.arguments[1]}."
             )
+
+
+@dataclasses.dataclass(frozen=True)
+class RowIdInitializer:
+    """Fills row i of a table with a vocabulary with the number i + offset.
+
+    As `tf.tpu.experimental.embedding.RowIdInitializer`, which is accepted in its
+    place.
+
+    Attributes:
+      offset: what row 0 is filled with.
+    """
+
+    offset: int = 0
+
+    def __call__(self, shape: Any, dtype: tf.DType) -> tf.Tensor:
+        """Rows of `shape` [vocabulary_size, dim]."""
+        rows = tf.range(self.offset, self.offset + shape[0])
+        return tf.broadcast_to(tf.cast(rows, dtype)[:, tf.newaxis], shape)
 
 
 # Errors of reading numbers; the last for a tensor that needs a placeholder.

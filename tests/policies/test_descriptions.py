@@ -21,9 +21,13 @@ ALL = {
 
 
 @pytest.mark.parametrize("stem", ALL)
-def test_a_policy_has_one_stem_on_every_floor(stem):
-    assert (ROOT / "cc" / "core" / "policies" / f"{stem}.h").exists()
-    assert (ROOT / "tfembed" / "policies" / f"{stem}.py").exists()
+def test_a_policy_has_a_header_and_lies_beside_its_interface(stem):
+    interface = type(ALL[stem]).__module__.rpartition(".")[2]
+    headers = ROOT / "cc" / "core" / "policies"
+
+    assert interface in ("admission", "eviction")
+    assert (headers / f"{stem}.h").exists()
+    assert (headers / f"{interface}.h").exists()
 
 
 @pytest.mark.parametrize("policy", ALL.values(), ids=ALL)

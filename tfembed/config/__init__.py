@@ -3,8 +3,8 @@
 from tfembed.config.custom_combiner import CustomCombiner
 from tfembed.config.feature_config import FeatureConfig
 from tfembed.config.quantization_config import QuantizationConfig
-from tfembed.config.row_id_initializer import RowIdInitializer
 from tfembed.config.table_config import TableConfig
+from tfembed.initializers import RowIdInitializer
 
 __all__ = [
     "CustomCombiner",

@@ -1,4 +1,4 @@
-"""The description of one embedding table."""
+"""The description of one embedding table, and tables by their descriptions."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ import tensorflow as tf
 from tfembed import checks, errors, initializers
 from tfembed.config import custom_combiner
 from tfembed.policies import AdmissionPolicy, EvictionPolicy, Expiry
-from tfembed.policies.count_admission import as_admission
+from tfembed.policies.admission import as_admission
 from tfembed.tables import arguments
 
-__all__ = ["COMBINERS", "TableConfig"]
+__all__ = [
+    "COMBINERS",
+    "TableConfig",
+    "TablesByConfig",
+]
 
 _LOG = logging.getLogger(__name__)
 
@@ -310,3 +314,35 @@ def check_table_options(table: Any) -> None:
 
 def _is_positive_int(value: object) -> bool:
     return type(value) is int and value >= 1
+
+
+class TablesByConfig(dict[Any, Any]):
+    """A dict by TableConfig that answers for the tables' names too.
+
+    `tables["users"]`, `tables.get("users")` and `"users" in tables` find the
+    table whose TableConfig has that name. Iteration gives the configs, as in
+    TensorFlow.
+    """
+
+    def __missing__(self, key: Any) -> Any:
+        config = self._config(key)
+        if config is None:
+            raise errors.MissingTableError(
+                f"There is no table {key!r}; the tables are "
+                f"{[config.name for config in self]}. Give a name, or the "
+                "TableConfig."
+            )
+        return self[config]
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(key) or self._config(key) is not None
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The table of a config or name; `default` where there is none."""
+        config = self._config(key)
+        return super().get(key if config is None else config, default)
+
+    def _config(self, name: object) -> Any:
+        if not isinstance(name, str):
+            return None
+        return next((config for config in self if config.name == name), None)

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tfembed import dynamic_embedding, errors, initializers
 from tfembed.config.custom_combiner import is_custom
-from tfembed.config.tables_by_config import TablesByConfig
+from tfembed.config.table_config import TablesByConfig
 from tfembed.embedding import private
 from tfembed.embedding.engines.choice import (
     EngineChoice,

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.config.tables_by_config import TablesByConfig
+from tfembed.config.table_config import TablesByConfig
 from tfembed.embedding import private
 from tfembed.embedding.engines.choice import EngineChoices, choose_engines
 from tfembed.embedding.engines.engine import EngineOptions

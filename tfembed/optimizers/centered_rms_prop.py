@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import ClassVar
 
-from tfembed.optimizers.rms_prop_parameters import RMSPropParameters
+from tfembed.optimizers.rms_prop import RMSPropParameters
 
 __all__ = ["CenteredRMSProp"]
 

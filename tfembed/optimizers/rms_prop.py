@@ -1,4 +1,4 @@
-"""RMSProp."""
+"""RMSProp, and the parameters that CenteredRMSProp has too."""
 
 from __future__ import annotations
 
@@ -6,9 +6,33 @@ import dataclasses
 from collections.abc import Mapping
 from typing import ClassVar
 
-from tfembed.optimizers.rms_prop_parameters import RMSPropParameters
+from tfembed.optimizers import interface
 
-__all__ = ["RMSProp"]
+__all__ = ["RMSProp", "RMSPropParameters"]
+
+
+@dataclasses.dataclass(frozen=True)
+class RMSPropParameters(interface.KeywordOptimizer):
+    """The parameters of RMSProp and CenteredRMSProp, checked; it has no slots."""
+
+    learning_rate: interface.LearningRate = 0.001
+    rho: float = 0.9
+    momentum: float = 0.0
+    epsilon: float = 1e-10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        name = type(self).__name__
+        interface.check_unit(f"{name} rho", self.rho)
+        interface.check_finite(f"{name} momentum", self.momentum)
+        interface.check_positive(f"{name} epsilon", self.epsilon)
+
+    def _rule_parameters(self) -> Mapping[str, float | bool]:
+        return {
+            "rho": self.rho,
+            "momentum": self.momentum,
+            "epsilon": self.epsilon,
+        }
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,18 +1,23 @@
 """Which keys a hash table takes in, and which ones go: frozen descriptions.
 
-The arithmetic is in `cc/core/policies`, one file each of the same name.
+The arithmetic is in `cc/core/policies`, a header for each policy.
 `simulate` runs policies dry.
 """
 
 import importlib as _importlib
 
-from tfembed.policies.bloom_admission import BloomAdmission
-from tfembed.policies.count_admission import CountAdmission
+from tfembed.policies.admission import (
+    AdmissionPolicy,
+    BloomAdmission,
+    CountAdmission,
+)
+from tfembed.policies.eviction import (
+    EvictionPolicy,
+    LeastFrequent,
+    LeastRecent,
+    SmallestNorm,
+)
 from tfembed.policies.expiry import Expiry
-from tfembed.policies.interface import AdmissionPolicy, EvictionPolicy
-from tfembed.policies.least_frequent import LeastFrequent
-from tfembed.policies.least_recent import LeastRecent
-from tfembed.policies.smallest_norm import SmallestNorm
 
 __all__ = [
     "AdmissionPolicy",

@@ -19,7 +19,7 @@ from tfembed.policies import (
     EvictionPolicy,
     Expiry,
 )
-from tfembed.policies.count_admission import as_admission
+from tfembed.policies.admission import as_admission
 
 __all__ = [
     "by_device",

@@ -22,7 +22,7 @@ from tfembed.policies import (
     Expiry,
     SmallestNorm,
 )
-from tfembed.policies.count_admission import as_admission
+from tfembed.policies.admission import as_admission
 from tfembed.policies.expiry import check_limit
 from tfembed.tables import arguments
 from tfembed.tables.arguments import (

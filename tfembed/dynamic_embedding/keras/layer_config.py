@@ -13,7 +13,7 @@ import keras
 from tfembed import errors, policies
 from tfembed.dynamic_embedding.keras import combiners
 from tfembed.initializers import RowInitializer, row_initializer
-from tfembed.policies.count_admission import as_admission
+from tfembed.policies.admission import as_admission
 from tfembed.tables.seeded_rows import draws_by_seed
 
 __all__ = [

@@ -14,7 +14,7 @@ from tfembed.config.table_config import as_dtype
 from tfembed.estimator.embeddings.parameters import OptimizationParameters
 from tfembed.initializers import by_name, row_initializer
 from tfembed.policies import AdmissionPolicy, EvictionPolicy, Expiry
-from tfembed.policies.count_admission import as_admission
+from tfembed.policies.admission import as_admission
 
 __all__ = ["WITHOUT_VOCABULARY", "FeatureConfig", "TableConfig"]
 
