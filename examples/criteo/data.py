@@ -13,7 +13,7 @@ from criteo.planted_source import PlantedSource
 from criteo.source import Source
 from tfembed.data import SkippedLines
 from tfembed.data.criteo import Chunk, LogSource, Position
-from tfembed.data.log_files import find_logs
+from tfembed.data.logs import find_logs
 from tfembed.errors import DataError
 
 _PLANTED_EXAMPLES = 2_000_000

@@ -10,7 +10,7 @@ import tensorflow as tf
 from criteo import features
 from criteo.source import Source
 from tfembed.data.criteo import Chunk, Position
-from tfembed.data.log_lines import NUM_CATEGORIES, NUM_INTEGERS
+from tfembed.data.logs import NUM_CATEGORIES, NUM_INTEGERS
 from tfembed.errors import DataError
 
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 from criteo import score
 from criteo.click_model import ClickModel
 from tfembed.data.criteo import Chunk
-from tfembed.data.log_lines import NUM_CATEGORIES, NUM_INTEGERS
+from tfembed.data.logs import NUM_CATEGORIES, NUM_INTEGERS
 
 
 class ServingError(Exception):

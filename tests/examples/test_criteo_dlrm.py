@@ -23,7 +23,7 @@ from criteo.planted_source import PlantedSource
 from criteo.training import Trainer, TrainingOptions
 
 from tfembed.data.criteo import LogSource
-from tfembed.data.log_files import find_logs
+from tfembed.data.logs import find_logs
 from tfembed.errors import CheckpointError
 
 ROOT = pathlib.Path(__file__).parents[2]

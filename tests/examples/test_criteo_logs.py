@@ -9,8 +9,7 @@ import pytest
 from criteo.planted import PlantedStream, PlantedTruth
 
 from tfembed.data.criteo import LogSource, Position
-from tfembed.data.log_files import find_logs
-from tfembed.data.log_lines import FIELD_NAMES
+from tfembed.data.logs import FIELD_NAMES, find_logs
 from tfembed.errors import DataError
 
 STREAM = PlantedStream(PlantedTruth(largest_vocabulary=300))

@@ -7,7 +7,7 @@ import pytest
 from criteo.evaluation import auc
 from criteo.planted import PlantedStream, PlantedTruth
 
-from tfembed.data import log_lines
+from tfembed.data import logs
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def test_the_integers_alone_say_little(drawn):
 def test_lines_read_back_as_the_examples_they_were_made_of(stream):
     drawn = stream.draw(7, 500)
     lines = [line.removesuffix(b"\n") for line in stream.lines(7, 500)]
-    columns, faults = log_lines.parse(lines, b"\t")
+    columns, faults = logs.parse_lines(lines, b"\t")
     assert not faults
     np.testing.assert_array_equal(columns.labels, drawn.labels)
     np.testing.assert_array_equal(columns.integers, drawn.integers)

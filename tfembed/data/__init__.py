@@ -8,13 +8,13 @@ Public sets: `criteo` (click logs), `read_ratings` and `read_histories`
 from __future__ import annotations
 
 from tfembed.data.criteo import criteo
+from tfembed.data.logs import SkippedLines
 from tfembed.data.movielens import (
     Ratings,
     planted_ratings,
     read_histories,
     read_ratings,
 )
-from tfembed.data.skipped_lines import SkippedLines
 from tfembed.data.tabular import Bag, csv, parquet, tfrecord
 
 __all__ = [

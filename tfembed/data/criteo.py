@@ -17,9 +17,17 @@ import numpy as np
 import tensorflow as tf
 
 from tfembed import checks
-from tfembed.data import log_lines
-from tfembed.data.log_files import LineBlock, LogFile, find_logs, read_blocks
-from tfembed.data.skipped_lines import SkippedLines
+from tfembed.data.logs import (
+    CATEGORY_NAMES,
+    NUM_CATEGORIES,
+    NUM_INTEGERS,
+    LineBlock,
+    LogFile,
+    SkippedLines,
+    find_logs,
+    parse_lines,
+    read_blocks,
+)
 from tfembed.errors import DataError
 
 _BLOCK_LINES = 4096
@@ -100,8 +108,8 @@ def criteo(
     dataset = tf.data.Dataset.from_generator(
         chunks,
         output_signature=(
-            tf.TensorSpec([None, log_lines.NUM_INTEGERS], tf.float32),
-            tf.TensorSpec([None, log_lines.NUM_CATEGORIES], tf.string),
+            tf.TensorSpec([None, NUM_INTEGERS], tf.float32),
+            tf.TensorSpec([None, NUM_CATEGORIES], tf.string),
             tf.TensorSpec([None], tf.float32),
         ),
     )
@@ -110,7 +118,7 @@ def criteo(
         integers: tf.Tensor, categories: tf.Tensor, labels: tf.Tensor
     ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         columns = tf.unstack(categories, axis=1)
-        features = dict(zip(log_lines.CATEGORY_NAMES, columns))
+        features = dict(zip(CATEGORY_NAMES, columns))
         return {"integers": integers, **features}, labels
 
     return dataset.rebatch(batch_size).map(named).prefetch(2)
@@ -184,7 +192,7 @@ class LogSource:
         self, log: LogFile, block: LineBlock, *, held_out: bool
     ) -> tuple[Chunk, list[DataError]]:
         """The rows that are (not) held out, and the faults of all lines."""
-        columns, bad = log_lines.parse(block.lines, log.delimiter)
+        columns, bad = parse_lines(block.lines, log.delimiter)
         numbers = block.first_line + np.arange(len(block.lines))
         faults = [
             DataError(text, path=log.path, line=int(numbers[i]))

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfembed.data.skipped_lines import SkippedLines
+from tfembed.data.logs import SkippedLines
 from tfembed.errors import DataError
 
 _COLUMNS = ("user_id", "item_id", "rating", "timestamp")

@@ -14,11 +14,6 @@ from tfembed.dynamic_embedding import (
     shadow_ops,
     train,
 )
-from tfembed.dynamic_embedding.files.table_files import (
-    DynamicEmbeddingSaver,
-    FileSystemSaver,
-    FileSystemSaverConfig,
-)
 from tfembed.dynamic_embedding.lookups.lookup import (
     embedding_lookup,
     embedding_lookup_sparse,
@@ -41,11 +36,6 @@ from tfembed.dynamic_embedding.patches import (
     patch_on_tf,
     patch_on_tf_save_restore,
 )
-from tfembed.dynamic_embedding.restrict.restrict_policy import RestrictPolicy
-from tfembed.dynamic_embedding.restrict.restrict_status import (
-    FrequencyRestrictPolicy,
-    TimestampRestrictPolicy,
-)
 from tfembed.dynamic_embedding.shadow_ops import DEResourceVariable
 from tfembed.dynamic_embedding.tensorflow1.graph_variables import GraphKeys
 from tfembed.dynamic_embedding.tensorflow1.warm_start import (
@@ -63,8 +53,6 @@ from tfembed.dynamic_embedding.variables.arguments import (
 )
 from tfembed.dynamic_embedding.variables.cuckoo_hash_table import (
     CuckooHashTable,
-)
-from tfembed.dynamic_embedding.variables.kv_creator import (
     CuckooHashTableConfig,
     CuckooHashTableCreator,
     HkvEvictStrategy,
@@ -75,6 +63,16 @@ from tfembed.dynamic_embedding.variables.kv_creator import (
     RedisTable,
     RedisTableConfig,
     RedisTableCreator,
+)
+from tfembed.dynamic_embedding.variables.restrict_policy import RestrictPolicy
+from tfembed.dynamic_embedding.variables.restrict_status import (
+    FrequencyRestrictPolicy,
+    TimestampRestrictPolicy,
+)
+from tfembed.dynamic_embedding.variables.table_files import (
+    DynamicEmbeddingSaver,
+    FileSystemSaver,
+    FileSystemSaverConfig,
 )
 from tfembed.dynamic_embedding.variables.variable import (
     Variable,

@@ -14,25 +14,26 @@ import tensorflow as tf
 from tfembed import checks, errors, ops, tables
 from tfembed.checkpoint import row_files
 from tfembed.checkpoint.row_files import FileStem
-from tfembed.dynamic_embedding.files import table_files
-from tfembed.dynamic_embedding.files.table_files import BUFFER_SIZE
 from tfembed.dynamic_embedding.lookups.gradient_source import TableSource
 from tfembed.dynamic_embedding.lookups.trainable import look_up
-from tfembed.dynamic_embedding.restrict.restrict_policy import (
-    RestrictPolicy,
-    make_policy,
-)
 from tfembed.dynamic_embedding.tensorflow1.graph_saver import (
     add_to_savers,
     saveables,
 )
 from tfembed.dynamic_embedding.tensorflow1.graph_variables import note_variable
-from tfembed.dynamic_embedding.variables import arguments
+from tfembed.dynamic_embedding.variables import arguments, table_files
 from tfembed.dynamic_embedding.variables.arguments import (
     EmbeddingWeights,
     default_partition_fn,
 )
-from tfembed.dynamic_embedding.variables.kv_creator import check_kv_creator
+from tfembed.dynamic_embedding.variables.cuckoo_hash_table import (
+    check_kv_creator,
+)
+from tfembed.dynamic_embedding.variables.restrict_policy import (
+    RestrictPolicy,
+    make_policy,
+)
+from tfembed.dynamic_embedding.variables.table_files import BUFFER_SIZE
 from tfembed.dynamic_embedding.variables.variable_shard import VariableShard
 from tfembed.ops import private
 from tfembed.policies import AdmissionPolicy, EvictionPolicy, Expiry

@@ -8,8 +8,7 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.checkpoint.row_files import FileStem
-from tfembed.dynamic_embedding.files import table_files
-from tfembed.dynamic_embedding.variables import arguments
+from tfembed.dynamic_embedding.variables import arguments, table_files
 from tfembed.ops import private
 from tfembed.ops import table as table_ops
 from tfembed.tables.sharded_table import not_in_savers

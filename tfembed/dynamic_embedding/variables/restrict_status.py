@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import checks, errors
-from tfembed.dynamic_embedding.restrict.restrict_policy import RestrictPolicy
+from tfembed.dynamic_embedding.variables.restrict_policy import RestrictPolicy
 from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.ops.private import track
 

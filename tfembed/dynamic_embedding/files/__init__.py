@@ -1,1 +1,0 @@
-"""Raw row files, as TFRA writes and reads them, and warm starts."""

@@ -1,1 +1,0 @@
-"""Policies that cut a variable down to the keys in use."""
