@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -241,6 +243,21 @@ def test_a_pipeline_reads_the_table(table):
     )
 
     np.testing.assert_array_equal(tf.concat(batches, 0), rows_of(KEYS))
+
+
+def function_of_a_table():
+    made = table_of()
+    made.upsert([3], [[4, 5]])
+    return tf.function(lambda keys: made.lookup(keys)[0]).get_concrete_function(
+        tf.TensorSpec([None], tf.int64)
+    )
+
+
+def test_a_function_keeps_the_tables_that_it_reads():
+    lookup = function_of_a_table()
+    gc.collect()
+
+    np.testing.assert_array_equal(lookup(tf.constant([3], tf.int64)), [[4, 5]])
 
 
 def test_a_table_made_inside_of_a_function_outlives_the_trace():

@@ -128,14 +128,6 @@ def record_access(anchor: Any) -> None:
     private.table_accessed(anchor)
 
 
-def record_read(anchor: Any) -> None:
-    """Tells the function that is being traced that it reads `anchor`.
-
-    As `record_access`, for reads that have no gradient: tapes are not told.
-    """
-    private.table_read(anchor)
-
-
 def tape_records() -> bool:
     """Whether what runs or is traced now can be differentiated by a tape.
 

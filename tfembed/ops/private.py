@@ -121,6 +121,7 @@ def converted(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _STAND_IN = "_tfembed_stand_in"
+_READ_TABLES = "_tfembed_read_tables"
 
 
 def set_handle_shape(
@@ -167,9 +168,19 @@ def table_accessed(anchor: Any) -> None:
 
 
 def table_read(anchor: Any) -> None:
-    """As `table_accessed`, where no gradient goes to what is read."""
-    if not tf.executing_eagerly():  # An eager read has no function to tell.
-        _keep_stand_in(anchor, is_read=True)
+    """As `table_accessed`, where no gradient goes to what is read.
+
+    The function that is being traced keeps `anchor` alive, too, as it does the
+    handle: functions have weak references to variables alone.
+    """
+    if tf.executing_eagerly():  # An eager read has no function to tell.
+        return
+    _keep_stand_in(anchor, is_read=True)
+    graph: Any = tf.compat.v1.get_default_graph()
+    while hasattr(graph, "watch_variable"):
+        read = getattr(graph, _READ_TABLES, {})
+        setattr(graph, _READ_TABLES, {**read, id(anchor): anchor})
+        graph = graph.outer_graph
 
 
 def _keep_stand_in(anchor: Any, *, is_read: bool = False) -> None:

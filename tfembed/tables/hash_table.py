@@ -80,6 +80,7 @@ def take(
       shards: what is copied.
       only_rows: whether to leave the policies' notes out: they are empty then.
     """
+    private.table_read(table)
     with tf.control_dependencies(table.lay_out_slots()):
         taken = [
             table_ops.snapshot(

@@ -295,7 +295,11 @@ class ShardedTable(tf.__internal__.tracking.Trackable, KeyAccess):
 
     @property
     def handles(self) -> list[tf.Tensor]:
-        """The resource handle of each shard."""
+        """The resource handle of each shard.
+
+        A function that is being traced brings the table along in an export.
+        """
+        private.table_read(self)
         return [shard.resource_handle for shard in self._shards]
 
     @property

@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tfembed
 import tfembed.dynamic_embedding as de
 from cpu_replicas import mirrored
+from tfembed.tables import StringTable
 
 IDS = np.array([[1, 2], [3, 4]] * 4)
 LABELS = np.ones([8, 1], np.float32)
@@ -399,8 +401,42 @@ READS = {
 }
 
 
-@pytest.mark.parametrize("read", READS.values(), ids=list(READS))
-def test_a_model_that_reads_a_table_is_exported_with_its_rows(read, tmp_path):
+def words_of_table():
+    names = StringTable(1, name="names")
+    names.upsert([0, 1], [["a"], ["b"]])
+    return names
+
+
+def table_of(kind):
+    table = kind(dim=2, initializer=0.5, name="read")
+    table.upsert(tf.range(3, dtype=tf.int64), tf.ones([3, 2]))
+    return table
+
+
+# How a model's table is made, and read.
+READERS = {
+    **{name: (de.Variable, read) for name, read in READS.items()},
+    "shard": (
+        de.Variable,
+        lambda table, ids: tf.reduce_sum(
+            table.tables[0].lookup(tf.cast(ids, tf.int64)), -1
+        ),
+    ),
+    "HashTable": (tfembed.HashTable, READS["by key"]),
+    "export of a HashTable": (tfembed.HashTable, READS["export"]),
+    "StringTable": (
+        None,
+        lambda table, ids: tf.strings.length(
+            table.lookup(tf.cast(ids, tf.int64))[0][:, 0]
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("kind", "read"), READERS.values(), ids=list(READERS))
+def test_a_model_that_reads_a_table_is_exported_with_its_rows(
+    kind, read, tmp_path
+):
     class Reader(keras.Model):
         def __init__(self, table):
             super().__init__()
@@ -409,9 +445,8 @@ def test_a_model_that_reads_a_table_is_exported_with_its_rows(read, tmp_path):
         def call(self, ids):
             return read(self.rows, ids)
 
-    table = de.Variable(dim=2, initializer=0.5)
-    table.upsert(tf.range(3, dtype=tf.int64), tf.ones([3, 2]))
-    reader, ids = Reader(table), tf.constant([0, 1, 7], tf.int64)
+    reader = Reader(table_of(kind) if kind else words_of_table())
+    ids = tf.constant([0, 1, 7], tf.int64)
     expected = reader(ids)
     reader.export(
         str(tmp_path),

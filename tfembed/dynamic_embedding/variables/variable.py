@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed import checks, errors, ops, tables
+from tfembed import checks, errors, tables
 from tfembed.checkpoint import row_files
 from tfembed.checkpoint.row_files import FileStem
 from tfembed.dynamic_embedding.lookups.gradient_source import TableSource
@@ -248,7 +248,7 @@ class Variable(
         """
         with tf.name_scope(name or "lookup"):
             keys = arguments.key_tensor(keys, self)
-            values, exists = self._by_key.lookup(keys)
+            values, exists = self._table.lookup(keys)
             return (values, exists) if return_exists else values
 
     def embedding_lookup(
@@ -303,7 +303,7 @@ class Variable(
         if is_shared and index in self._sizes:
             return self._sizes[index]
         with tf.name_scope(name or "size"):
-            size = self._by_key.size(index)
+            size = self._table.size(index)
         if is_shared:
             self._sizes[index] = size
         return size
@@ -320,7 +320,7 @@ class Variable(
         one device and values are numbers; else of one moment of each shard.
         """
         with tf.name_scope(name or "export"):
-            return self._by_key.export()
+            return self._table.export()
 
     def export_keys_and_scores(
         self, split_size: int = 1, name: str | None = None
@@ -345,7 +345,7 @@ class Variable(
                 "policy of tfembed.policies."
             )
         with tf.name_scope(name or "export_keys_and_scores"):
-            return self._by_key.worth()
+            return self._table.worth()
 
     def restrict(self, num_reserved: int, **kwargs: Any) -> Any:
         """Has the restrict policy remove keys; without one it only warns.
@@ -566,8 +566,6 @@ class Variable(
 
     @property
     def _by_key(self) -> Any:
-        """The table, to be read: an exported function brings it along."""
-        ops.record_read(self)
         return self._table
 
     @property

@@ -174,7 +174,7 @@ class VariableShard(tf.__internal__.tracking.Trackable):
         if self._has_strings:
             return self._variable.table.lookup(keys, self._index)
         return table_ops.lookup(
-            self.resource_handle,
+            self._variable.table.handles[self._index],
             keys,
             dim=self.dim,
             value_dtype=self.value_dtype,
