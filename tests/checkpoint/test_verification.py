@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 
 import numpy as np
@@ -10,6 +11,7 @@ import tensorflow as tf
 
 from saved_models import trained_model
 from tfembed import checkpoint, errors
+from tfembed.ops.checkpoint import check_sizes
 
 SHAPE = (2000, 3)
 
@@ -115,3 +117,15 @@ def test_a_static_table_of_another_width_is_refused(path):
         tf.train.Checkpoint(model=model).read(str(path))
 
     np.testing.assert_array_equal(model.static, np.zeros([2000, 4]))
+
+
+@pytest.mark.parametrize(
+    "around", [contextlib.nullcontext, lambda: tf.Graph().as_default()]
+)
+def test_sizes_are_checked_without_a_session(path, monkeypatch, around):
+    monkeypatch.setattr(tf.compat.v1, "Session", None)
+    with around():
+        check_sizes(str(path))
+        files_of(path)[0].write_bytes(b"")
+        with pytest.raises(tf.errors.DataLossError):
+            check_sizes(str(path))

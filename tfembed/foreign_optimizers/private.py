@@ -38,7 +38,6 @@ ENDED_BY = {
     "decayed_rate": _V2,
     "destroy": "a public variable that each run of a function makes",
     "eager_copy": _V2,
-    "eager_mode": "a public tf.init_scope that is eager in graphs too",
     "is_of_a_library": _V2,
     "keras_decays": "a public `excludes_from_weight_decay(variable)`",
     "keras_numbered": "names of Keras' optimizers without numbers",
@@ -282,11 +281,6 @@ def v1_eager_copy(optimizer: Any) -> Any:
             value = np.asarray(number, value.dtype.as_numpy_dtype)
             setattr(trial, name, value)
     return trial
-
-
-def eager_mode() -> Any:
-    """Executes eagerly, also where a graph of TensorFlow 1 is being built."""
-    return tf.__internal__.eager_context.eager_mode()
 
 
 def v1_create_state(twin: Any, variable: tf.Variable) -> None:

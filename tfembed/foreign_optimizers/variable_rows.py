@@ -17,6 +17,7 @@ from tfembed.foreign_optimizers.row_rule import (
     check_row_local,
     constant_of,
 )
+from tfembed.ops.private import eager_mode
 from tfembed.ops.session_graph import current_graph
 
 __all__ = ["VariableRows"]
@@ -46,7 +47,7 @@ class VariableRows(RowRule):
             self._twin = self._twin_of(opt, self._start_slot)
             check_row_local(self, self._name)
         else:  # Nothing can be tried there before a session runs.
-            with private.eager_mode():
+            with eager_mode():
                 tried = type(self)(self._eager_copy(opt))
             self.slot_initial_values = tried.slot_initial_values
             self._twin = self._twin_of(opt, lambda name, initial: None)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from tfembed.ops import library
+from tfembed.ops import library, private
 
 
 def save(
@@ -190,5 +190,6 @@ def check_sizes(path: str) -> None:
     """
     if not tf.io.gfile.exists(f"{path}.index"):
         return
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        session.run(check(tf.constant(path), checksums=False))
+    # A session would print a line of TensorFlow's about its passes.
+    with private.eager_mode(), tf.device(None):
+        check(tf.constant(path), checksums=False)

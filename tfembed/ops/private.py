@@ -54,6 +54,7 @@ ENDED_BY = {
     "control_flow_left": "a public way to ask a graph what branch or loop it is",
     "converted": "tf.autograph.to_graph obeying the status of its caller",
     "differentiated_around": "a public way to ask whose gradient is being made",
+    "eager_mode": "a public tf.init_scope that is eager in graphs too",
     "gradients_are_apart": "a public way to ask whose gradient is being made",
     "handle_shape": "shape and dtype as attributes of resource handles",
     "have_tangents": "ForwardAccumulator telling which tensors it follows",
@@ -411,6 +412,11 @@ def track(owner: Any, name: str, child: Any) -> Any:
     Unlike an attribute's, the name may have any form.
     """
     return owner._track_trackable(child, name=name)
+
+
+def eager_mode() -> Any:
+    """Executes eagerly, also where a graph of TensorFlow 1 is being built."""
+    return tf.__internal__.eager_context.eager_mode()
 
 
 def untracked(owner: Any, child: Any) -> Any:
