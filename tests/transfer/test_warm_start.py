@@ -12,6 +12,7 @@ import tfembed
 from tfembed import dynamic_embedding as de
 from tfembed import errors, optimizers
 from tfembed.checkpoint import warm_start
+from tfembed.embedding.xla.sharded_table import ShardedTable
 from tfembed.transfer.warm_start import SLOT_MEANINGS
 
 KEYS = np.array([3, -7, 2**62])
@@ -381,9 +382,103 @@ def test_a_layer_without_weights_is_told():
         )
 
 
-def test_a_table_with_a_vocabulary_is_assigned_to():
-    with pytest.raises(errors.UnsupportedError, match="assign"):
-        warm_start(tf.Variable(tf.zeros([4, 2])), (KEYS, ROWS))
+def embedding_of(rule, rows=6, dim=2):
+    users = tfembed.TableConfig(rows, dim, "ones", name="users")
+    made = tfembed.TPUEmbedding(
+        {"user": tfembed.FeatureConfig(users, output_shape=[2])}, rule
+    )
+    made.build()
+    return made
+
+
+def trained_embedding(rule):
+    made = embedding_of(rule)
+    made.enqueue({"user": np.array([1, 3])})
+    made.dequeue()
+    made.apply_gradients({"user": tf.constant([[1.0, 2.0], [3.0, 4.0]])})
+    return made
+
+
+def embedding_checkpoint(folder):
+    """The path of a checkpoint of a table with a vocabulary, and its rows."""
+    old = embedding_of(optimizers.SGD(0.1), rows=3)
+    old.embedding_tables["users"].assign(ROWS)
+    return tf.train.Checkpoint(old=old).save(str(folder / "ckpt"))
+
+
+def keras_embedding():
+    layer = keras.layers.Embedding(3, 2)
+    layer.build()
+    layer.set_weights([ROWS])
+    return layer
+
+
+OF_VOCABULARY = {
+    "arrays": lambda folder: ([0, 1, 2], ROWS),
+    "text": lambda folder: (["0", "1", "2"], ROWS),
+    "Keras Embedding": lambda folder: keras_embedding(),
+    "variable": lambda folder: tf.Variable(ROWS),
+    "checkpoint": embedding_checkpoint,
+}
+
+
+@pytest.mark.parametrize("make", OF_VOCABULARY.values(), ids=OF_VOCABULARY)
+def test_a_table_with_a_vocabulary_begins_with_rows_by_number(make, tmp_path):
+    embedding = embedding_of(optimizers.Adagrad(0.1), dim=3)
+    table = embedding.embedding_tables["users"]
+    report = warm_start(table, make(tmp_path), pad=0.5)
+    np.testing.assert_array_equal(table[:3, :2], ROWS)
+    np.testing.assert_array_equal(table[:3, 2], [0.5] * 3)
+    np.testing.assert_array_equal(table[3:], np.ones([3, 3]))
+    assert (report.rows, report.slots_new) == (3, ("accumulators",))
+
+
+def test_slots_go_into_a_table_with_a_vocabulary_and_out_of_it():
+    old = trained_embedding(optimizers.Adagrad(0.1))
+    between, new = (
+        table(rule=optimizers.FTRL(0.1)),
+        embedding_of(optimizers.Adagrad(0.1)),
+    )
+    into_keys = warm_start(between, old.embedding_tables["users"])
+    into_rows = warm_start(new.embedding_tables["users"], between)
+    assert into_keys.slots_kept == {"accumulators": "accumulators"}
+    assert into_rows.slots_kept == {"accumulators": "accumulators"}
+    (before, _, _), (after, _, _) = (
+        one.made_tables()["users"] for one in (old, new)
+    )
+    np.testing.assert_array_equal(after.parameters, before.parameters)
+    np.testing.assert_array_equal(
+        after.slots["accumulators"], before.slots["accumulators"]
+    )
+
+
+def test_rows_that_are_spread_over_replicas_are_written_by_number():
+    stack = [tf.Variable(tf.zeros([7, 2])) for _ in range(3)]
+    table = ShardedTable(stack, 2, (12, 2), "films")
+    warm_start(table, ([11, 4, 5], ROWS))
+    np.testing.assert_array_equal(table.numpy()[[11, 4, 5]], ROWS)
+    assert np.count_nonzero(table.numpy()) == ROWS.size
+
+
+def test_of_a_row_that_comes_twice_the_last_one_stays():
+    table = tf.Variable(tf.zeros([4, 2]))
+    warm_start(table, ([1, 3, 1], ROWS))
+    np.testing.assert_array_equal(table[1], ROWS[2])
+
+
+def test_keys_beyond_a_vocabulary_are_refused_before_a_row_changes():
+    table = embedding_of(optimizers.SGD(0.1)).embedding_tables["users"]
+    with pytest.raises(errors.ArgumentError, match="'users'.*0 to 5; got 6"):
+        warm_start(table, ([0, 6, -1], ROWS))
+    np.testing.assert_array_equal(table, np.ones([6, 2]))
+
+
+@pytest.mark.parametrize(
+    "target", [tf.zeros([4, 2]), keras.layers.Embedding(4, 2), tf.Variable(1.0)]
+)
+def test_what_is_no_table_is_refused(target):
+    with pytest.raises(errors.UnsupportedError, match="`table` must be"):
+        warm_start(target, (KEYS, ROWS))
 
 
 def test_in_a_function_it_is_refused():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import numbers
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -43,7 +44,18 @@ from tfembed.ops.private import is_recomputed
 
 __all__ = [
     "TPUEmbedding",
+    "owner_of",
 ]
+
+# By the id of a table's variable, which lives as long as its embedding.
+_OWNERS: weakref.WeakValueDictionary[int, TPUEmbedding] = (
+    weakref.WeakValueDictionary()
+)
+
+
+def owner_of(variable: Any) -> TPUEmbedding | None:
+    """Returns the living embedding whose `embedding_tables` gave a variable."""
+    return _OWNERS.get(id(variable))
 
 
 def _handle(resource: Any) -> tf.Tensor:
@@ -378,10 +390,14 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
         """
         tables = self._engine_or_new().tables
         self._bring_up_to_date()
-        return TablesByConfig(
+        found = TablesByConfig(
             (config, table.parameters)
             for config, table in zip(self._plan.tables, tables, strict=True)
         )
+        for config, table in found.items():
+            if config.vocabulary_size is not None:
+                _OWNERS[id(table)] = self
+        return found
 
     @property
     def feature_config(self) -> Any:

@@ -17,6 +17,7 @@ from tfembed.inspection.saved_table import Chunk, SavedTable
 from tfembed.inspection.saved_tables import open_saved
 from tfembed.optional_packages import optional
 from tfembed.tables import HashTable
+from tfembed.transfer.vocabulary_rows import VocabularyRows, has_vocabulary
 
 __all__ = ["RowSource", "of_layer", "row_source"]
 
@@ -25,7 +26,8 @@ _PARQUET_ROWS = 1 << 16
 _FORMS = (
     "a path (of a checkpoint, a SavedModel, a Keras file, raw row files, a "
     "'.parquet', '.npz' or '.npy' file), a pair of arrays (keys, rows), a dict of "
-    "rows by key, a pandas.DataFrame, a HashTable or Variable, a Keras Embedding, "
+    "rows by key, a pandas.DataFrame, a HashTable, Variable or variable [n, dim], a "
+    "Keras Embedding, "
     "or a pair of a StringLookup or IntegerLookup and an Embedding"
 )
 
@@ -73,6 +75,8 @@ def row_source(source: Any, name: str | None, key: str) -> RowSource:
         source = source.table
     if isinstance(source, HashTable):
         return _of_table(source)
+    if has_vocabulary(source):
+        return _of_vocabulary(VocabularyRows(source))
     if isinstance(source, SavedTable):
         return _of_saved(source, f"table '{source.name}'")
     if isinstance(source, (str, os.PathLike)):
@@ -160,6 +164,19 @@ def _of_table(table: HashTable) -> RowSource:
         num_rows=int(table.size()),
         chunks=chunks,
         rule=optimizer and optimizer.rule_text().split()[0],
+        slot_widths=dict(zip(table.slot_names, table.slot_widths, strict=True)),
+    )
+
+
+def _of_vocabulary(table: VocabularyRows) -> RowSource:
+    rule = table.optimizer and table.optimizer.rule_text().split()[0]
+    return RowSource(
+        what=f"table '{table.name}'",
+        key_dtype="int64",
+        width=table.dim,
+        num_rows=table.num_rows,
+        chunks=table.chunks,
+        rule=rule,
         slot_widths=dict(zip(table.slot_names, table.slot_widths, strict=True)),
     )
 

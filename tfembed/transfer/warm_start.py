@@ -15,6 +15,7 @@ from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.inspection.saved_table import Chunk
 from tfembed.tables import HashTable, arguments
 from tfembed.transfer.row_source import RowSource, of_layer, row_source
+from tfembed.transfer.vocabulary_rows import VocabularyRows, has_vocabulary
 
 __all__ = ["SLOT_MEANINGS", "WarmStart", "warm_start"]
 
@@ -88,13 +89,14 @@ def warm_start(
 
     Args:
       table: a HashTable or `dynamic_embedding.Variable`, or a layer `Embedding`
-        of tfembed that has seen its ids' dtype.
+        of tfembed that has seen its ids' dtype; or the variable of a table with a
+        vocabulary, as `embedding_tables` gives it, whose keys are 0, 1, ...
       source: a path of a checkpoint (tfembed's, TFRA's, of
         `tf.compat.v1.train.Saver` too), a SavedModel, a Keras file, raw TFRA
         files, or a '.parquet', '.npz' or '.npy' file; (keys [n], rows [n,
         width]); a dict of rows by key; a `pandas.DataFrame`; another table, or
-        a layer that has one; a Keras Embedding, whose keys are 0, 1, ...; or (StringLookup or
-        IntegerLookup, Embedding).
+        a layer that has one; a Keras Embedding, whose keys are 0, 1, ...; or
+        (StringLookup or IntegerLookup, Embedding).
       name: the table's in a file that has several.
       key: the column of keys, of Parquet files and data frames.
       pad: where the table is wider, what the columns behind the source's get: a
@@ -113,7 +115,8 @@ def warm_start(
 
     Raises:
       tfembed.errors.ArgumentError: another kind of source, wider rows than the
-        table's, `pad` is missing, more rows than `max_size`. Nothing is changed.
+        table's, `pad` is missing, more rows than `max_size`, a key that is not in
+        the table's vocabulary. Nothing is changed.
       tfembed.errors.DtypeError: keys that do not become keys of the table, rows
         that are not its numbers. Nothing is changed.
       tfembed.errors.CheckpointError: a file that cannot be read. Damage that
@@ -128,22 +131,26 @@ def warm_start(
     return begin.write()
 
 
-def _table(table: Any) -> HashTable:
+def _table(table: Any) -> HashTable | VocabularyRows:
     table = of_layer(table)
     if isinstance(table, Variable):
         table = table.table
-    if not isinstance(table, HashTable):
-        raise errors.UnsupportedError(
-            "`table` must be a HashTable or a dynamic_embedding.Variable with "
-            f"rows of numbers; got {type(table).__name__}. Assign the rows of a "
-            "table with a vocabulary: `variable.assign(rows)`."
-        )
     if not tf.executing_eagerly():
         raise errors.UnsupportedError(
-            f"A warm start of table '{table.name}' runs in eager mode, outside "
-            "of tf.function. In graphs use dynamic_embedding.warm_start."
+            f"A warm start of table '{getattr(table, 'name', table)}' runs in "
+            "eager mode, outside of tf.function. In graphs use "
+            "dynamic_embedding.warm_start."
         )
-    return table
+    if isinstance(table, HashTable):
+        return table
+    if has_vocabulary(table):
+        return VocabularyRows(table)
+    raise errors.UnsupportedError(
+        "`table` must be a HashTable, a dynamic_embedding.Variable with rows of "
+        "numbers, or a variable [vocabulary, dim] of `embedding_tables`; got "
+        f"{type(table).__name__}. Give one of these, or write the rows by what "
+        "the object has itself: a Keras layer by `set_weights`."
+    )
 
 
 class _Beginning:
@@ -157,7 +164,7 @@ class _Beginning:
 
     def __init__(
         self,
-        table: HashTable,
+        table: HashTable | VocabularyRows,
         source: RowSource,
         pad: Any,
         slots: bool,
@@ -195,7 +202,9 @@ class _Beginning:
                 "larger."
             )
         for chunk in source.chunks():
-            self._keys(chunk)
+            keys = self._keys(chunk)
+            if isinstance(table, VocabularyRows):
+                table.check_ids(keys, source.what)
             arguments.value_tensor(
                 self._as_own(chunk.rows[:1]), table.value_dtype, table.name
             )
@@ -221,6 +230,8 @@ class _Beginning:
             self._write(chunk)
             written += len(chunk)
         table = self._table
+        if isinstance(table, VocabularyRows):
+            table.load()
         return WarmStart(
             rows=written,
             padded_columns=table.dim - self._source.width,

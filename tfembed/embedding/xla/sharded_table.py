@@ -71,6 +71,23 @@ class ShardedTable(private.Folder):
         order = np.argsort(positions % replicas, kind="stable")
         return tf.gather(tf.concat(parts, 0), np.argsort(order))
 
+    def scatter_update(self, sparse_delta: tf.IndexedSlices) -> None:
+        """Sets some rows; eager only.
+
+        Args:
+          sparse_delta: rows [n, width], by their numbers [n], each once.
+        """
+        replicas = len(self._shards.value)
+        positions = np.asarray(sparse_delta.indices)
+        for replica, shard in enumerate(self._shards.value):
+            owned = np.flatnonzero(positions % replicas == replica)
+            shard.scatter_update(
+                tf.IndexedSlices(
+                    tf.gather(sparse_delta.values, owned),
+                    self._first + positions[owned] // replicas,
+                )
+            )
+
     def numpy(self) -> np.ndarray[Any, Any]:
         """The rows as an array; eager only."""
         rows: np.ndarray[Any, Any] = self.read_value().numpy()

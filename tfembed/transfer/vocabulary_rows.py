@@ -1,0 +1,120 @@
+"""The rows of a table with a vocabulary, read and written by row number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfembed import errors
+from tfembed.embedding.tpu_embedding import owner_of
+from tfembed.inspection.saved_table import Chunk
+from tfembed.inspection.table_health import gather_rows
+
+__all__ = ["VocabularyRows", "has_vocabulary"]
+
+_ROWS_AT_ONCE = 1 << 16
+
+
+def has_vocabulary(table: Any) -> bool:
+    """Whether `table` is a variable [vocabulary, dim] of numbers."""
+    shape = getattr(table, "shape", None)
+    return (
+        hasattr(table, "scatter_update")
+        and isinstance(shape, tf.TensorShape)
+        and shape.rank == 2
+        and shape.is_fully_defined()
+        and table.dtype == tf.float32
+    )
+
+
+class VocabularyRows:
+    """A variable of rows 0, 1, ..., by the methods of a `HashTable`.
+
+    Its slots are those of the TPUEmbedding whose `embedding_tables` gave the
+    variable. Eager only.
+
+    Args:
+      variable: for which `has_vocabulary` is true.
+
+    Attributes:
+      name, dim, key_dtype, value_dtype, max_size, optimizer, slot_names,
+        slot_widths: as of a HashTable.
+      num_rows: the vocabulary.
+    """
+
+    key_dtype = tf.int64
+    value_dtype = tf.float32
+    max_size = None
+
+    def __init__(self, variable: Any) -> None:
+        self._variable = variable
+        self._owner = owner_of(variable)
+        self._slots: dict[str, Any] = {}
+        self.optimizer: Any = None
+        self.name = str(variable.name).partition(":")[0]
+        self.num_rows, self.dim = (int(n) for n in variable.shape)
+        tables = {} if self._owner is None else self._owner.made_tables()
+        for name, (table, optimizer, _) in tables.items():
+            if table.parameters is variable:
+                self.name, self.optimizer = name, optimizer
+                self._slots = dict(table.slots)
+        self.slot_names = tuple(self._slots)
+        self.slot_widths = tuple(
+            int(slot.shape[1]) for slot in self._slots.values()
+        )
+
+    def check_ids(self, ids: tf.Tensor, what: str) -> None:
+        """Raises ArgumentError where a row that `ids` [n] of `what` name is not there."""
+        numbers = ids.numpy()
+        outside = numbers[(numbers < 0) | (numbers >= self.num_rows)]
+        if outside.size:
+            raise errors.ArgumentError(
+                f"The keys of table '{self.name}' are the numbers of its rows, 0 "
+                f"to {self.num_rows - 1}; got {outside[0]} of {what}. Choose "
+                "rows, or say by `convert_keys` which row a key has."
+            )
+
+    def lookup(self, ids: tf.Tensor) -> tuple[tf.Tensor, None]:
+        """The rows of `ids` [n], [n, dim]."""
+        return tf.constant(gather_rows(self._variable, ids.numpy())), None
+
+    def upsert(self, ids: tf.Tensor, rows: tf.Tensor) -> None:
+        """Writes the rows of `ids`; of a repeated id the last one stays."""
+        self.write_trained(ids, rows)
+
+    def write_trained(self, ids: tf.Tensor, rows: tf.Tensor) -> None:
+        """Writes the values, or values and all slots, of `ids`.
+
+        Args:
+          ids: int64 [n].
+          rows: float32 [n, dim], or the slots behind that.
+        """
+        backwards, last = np.unique(ids.numpy()[::-1], return_index=True)
+        rows = tf.gather(rows, len(ids) - 1 - last)
+        has_slots = rows.shape[1] > self.dim
+        widths = [self.dim, *(self.slot_widths if has_slots else ())]
+        parts = [self._variable, *(self._slots.values() if has_slots else ())]
+        for part, values in zip(parts, tf.split(rows, widths, 1), strict=True):
+            part.scatter_update(tf.IndexedSlices(values, backwards))
+
+    def load(self) -> None:
+        """Has the engine take over what was written."""
+        if self._owner is not None:
+            self._owner._load_variables()
+
+    def chunks(self) -> Iterator[Chunk]:
+        """All rows and slots, some at a time."""
+        for first in range(0, self.num_rows, _ROWS_AT_ONCE):
+            ids = np.arange(first, min(first + _ROWS_AT_ONCE, self.num_rows))
+            yield Chunk(
+                ids,
+                gather_rows(self._variable, ids),
+                {
+                    name: gather_rows(slot, ids)
+                    for name, slot in self._slots.items()
+                },
+                None,
+            )
