@@ -19,6 +19,25 @@ from tfembed.estimator.exporters import (
     FinalExporter,
     LatestExporter,
 )
+from tfembed.estimator.hooks import (
+    CheckpointSaverHook,
+    CheckpointSaverListener,
+    FeedFnHook,
+    FinalOpsHook,
+    GlobalStepWaiterHook,
+    LoggingTensorHook,
+    NanLossDuringTrainingError,
+    NanTensorHook,
+    ProfilerHook,
+    SecondOrStepTimer,
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunHook,
+    SessionRunValues,
+    StepCounterHook,
+    StopAtStepHook,
+    SummarySaverHook,
+)
 from tfembed.estimator.run_config import RunConfig
 from tfembed.estimator.spec import EstimatorSpec, ModeKeys
 from tfembed.estimator.train_and_evaluate import (
@@ -30,22 +49,39 @@ from tfembed.estimator.warm_start import VocabInfo, WarmStartSettings
 
 __all__ = [
     "BestExporter",
+    "CheckpointSaverHook",
+    "CheckpointSaverListener",
     "Estimator",
     "EstimatorSpec",
     "EvalSpec",
     "Exporter",
+    "FeedFnHook",
     "FinalExporter",
+    "FinalOpsHook",
+    "GlobalStepWaiterHook",
     "LatestExporter",
+    "LoggingTensorHook",
     "ModeKeys",
+    "NanLossDuringTrainingError",
+    "NanTensorHook",
+    "ProfilerHook",
     "RunConfig",
+    "SecondOrStepTimer",
+    "SessionRunArgs",
+    "SessionRunContext",
+    "SessionRunHook",
+    "SessionRunValues",
+    "StepCounterHook",
+    "StopAtStepHook",
+    "SummarySaverHook",
     "TrainSpec",
     "VocabInfo",
     "WarmStartSettings",
+    "embedding_column",
     "experimental",
     "export",
     "inputs",
     "train_and_evaluate",
-    "embedding_column",
 ]
 
 
