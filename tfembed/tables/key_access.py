@@ -24,7 +24,8 @@ class KeyAccess(abc.ABC):
 
         table[42]            the row of a key, or its initial row
         table[[42, 7]]       rows, keys.shape + [dim]
-        42 in table          whether the key is there
+        42 in table          whether the key is there; as in a dict, no key of
+                             another kind is ("x" among integers)
         len(table)           the number of keys
         for key in table     all keys, copied first
         table.to_pandas()    a data frame, `table.from_pandas(frame)` back
@@ -52,14 +53,17 @@ class KeyAccess(abc.ABC):
 
     def __contains__(self, key: Any) -> bool:
         self._require_eager("in", "contains(keys) of the table")
-        there = self._by_key.contains(key)
-        if there.shape.rank != 0:
+        if tf.is_tensor(key) or isinstance(key, tf.Variable):
+            key = key.numpy()
+        is_array = isinstance(key, np.ndarray) and key.ndim > 0
+        if is_array or isinstance(key, (list, tuple, set, range)):
             raise errors.ArgumentError(
-                f"`in` asks '{self.name}' for one key; got keys of shape "
-                f"{there.shape}. Ask for several by `contains(keys)` of the "
-                "table."
+                f"`in` asks '{self.name}' for one key; got {key!r}. Ask for "
+                "several by `contains(keys)` of the table."
             )
-        return bool(there)
+        table = self._by_key
+        one = _one_key(getattr(key, "item", lambda: key)(), table.key_dtype)
+        return one is not None and bool(table.contains(one))
 
     def __len__(self) -> int:
         self._require_eager("len", "size()")
@@ -174,6 +178,21 @@ class KeyAccess(abc.ABC):
                 f"`{call}` of '{self.name}' gives Python's values; use it in "
                 f"eager mode, outside of tf.function. In a graph use {instead}."
             )
+
+
+def _one_key(key: Any, dtype: tf.DType) -> Any:
+    """A key as the table's own; None for one that no such table has.
+
+    Numbers that are equal are one key, as in a dict: 1.0 is 1.
+    """
+    if dtype == tf.string:
+        return key if isinstance(key, (str, bytes)) else None
+    is_whole = isinstance(key, int) or (
+        isinstance(key, float) and key.is_integer()
+    )
+    if not is_whole or not dtype.min <= int(key) <= dtype.max:
+        return None
+    return int(key)
 
 
 def _listed(keys: Any) -> Any:
