@@ -295,6 +295,35 @@ def test_an_object_without_tables_is_refused_with_what_is_taken(source):
         tfembed.health(source)
 
 
+def test_tables_that_come_with_the_first_step_are_listed():
+    users = tfembed.TableConfig(None, 4, name="users", key_dtype="string")
+    films = tfembed.TableConfig(100, 2, name="films")
+    layer = tfembed.keras.layers.DistributedEmbedding(
+        {
+            "user": tfembed.FeatureConfig(users),
+            "film": tfembed.FeatureConfig(films),
+        }
+    )
+    inputs = {
+        "user": keras.Input((), dtype="string", name="user"),
+        "film": keras.Input((), dtype="int64", name="film"),
+    }
+    rows = layer(inputs)
+    model = keras.Model(inputs, keras.layers.Concatenate()(list(rows.values())))
+
+    health = tfembed.health(model)
+
+    assert [(t.name, t.rows, t.width) for t in health] == [
+        ("films", 0, 2),
+        ("users", 0, 4),
+    ]
+    assert "Not made yet: films, users." in str(health)
+    json.dumps(health.to_dict())
+    model({"user": tf.constant(["a"]), "film": tf.constant([1])})
+    assert tfembed.health(model)["films"].rows == 100
+    assert "Not made yet" not in str(tfembed.health(model))
+
+
 def test_health_in_a_function_is_refused_with_the_way_out():
     table = tfembed.HashTable(1, name="t")
 

@@ -19,7 +19,7 @@ from tfembed.embedding import (
 from tfembed.inspection.saved_table import table_name
 from tfembed.tables.sharded_table import ShardedTable
 
-__all__ = ["FoundTable", "find_tables", "require_tables"]
+__all__ = ["FoundTable", "coming_tables", "find_tables", "require_tables"]
 
 _EMBEDDINGS = (TPUEmbedding, TPUEmbeddingForServing, TPUEmbeddingV0)
 
@@ -65,6 +65,22 @@ def find_tables(source: Any) -> list[FoundTable]:
     return _told_apart(list(found.values()), count, _paths(source))
 
 
+def coming_tables(source: Any) -> list[Any]:
+    """The TableConfigs of tables that are not made yet, in the order of owners.
+
+    Those of embeddings come with the first step, lookup or `build`.
+
+    Args:
+      source: as of `find_tables`.
+    """
+    return [
+        config
+        for one in _objects(source, set())
+        if isinstance(one, _EMBEDDINGS) and not _is_made(one)
+        for config in one._table_config
+    ]
+
+
 def require_tables(source: Any) -> list[FoundTable]:
     """The tables that `find_tables` finds.
 
@@ -77,9 +93,16 @@ def require_tables(source: Any) -> list[FoundTable]:
             f"There is no table in {source!r}. Give a TPUEmbedding that is "
             "built, a dynamic_embedding.Variable, a HashTable, a Keras layer "
             "or model that has some, a list or dict of these, or the path of "
-            "a checkpoint."
+            "a checkpoint. Layers and embeddings have tables once they saw ids."
         )
     return found
+
+
+def _is_made(embedding: Any) -> bool:
+    """Whether an embedding has its tables."""
+    if isinstance(embedding, TPUEmbedding):
+        return bool(embedding.made_tables())
+    return bool(embedding._built)
 
 
 def _tables_of(one: Any) -> Iterator[FoundTable]:
@@ -97,7 +120,7 @@ def _tables_of(one: Any) -> Iterator[FoundTable]:
                 optimizer,
                 size.nonfinite_rows,
             )
-    elif isinstance(one, _EMBEDDINGS) and one._built:
+    elif isinstance(one, _EMBEDDINGS) and _is_made(one):
         for config, rows in one.embedding_tables.items():
             rows = rows.table if isinstance(rows, Variable) else rows
             yield FoundTable(config.name, rows)

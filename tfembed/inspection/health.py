@@ -14,12 +14,18 @@ import numpy as np
 import tensorflow as tf
 
 from tfembed import checks, errors
-from tfembed.inspection.found_tables import require_tables
+from tfembed.inspection.found_tables import (
+    coming_tables,
+    find_tables,
+    require_tables,
+)
 from tfembed.inspection.saved_table import Chunk, SavedTable
 from tfembed.inspection.saved_tables import open_saved
 from tfembed.inspection.table_health import (
+    NOT_MADE,
     TableHealth,
     as_key,
+    health_of_coming_table,
     health_of_table,
     largest,
     quantiles,
@@ -166,6 +172,12 @@ class Health:
             for table in self.tables
             if table.hottest
         ]
+        coming = [t.name for t in self.tables if t.kind == NOT_MADE]
+        if coming:
+            notes.append(
+                f"Not made yet: {', '.join(coming)}. Tables come with the first "
+                "step or lookup."
+            )
         findings = self.findings()
         return notes + [f"Look at {finding}" for finding in findings]
 
@@ -173,7 +185,7 @@ class Health:
 def health(source: Any, *, sample: int = 100_000, hottest: int = 5) -> Health:
     """Tells how the tables of `source` are: what they hold, cost, and learnt.
 
-    Counts of keys are exact. Norms, ages, the share of rows never trained and
+    Tables that come with the first step are listed with 0 rows. Counts of keys are exact. Norms, ages, the share of rows never trained and
     the buckets of a search are those of a sample; the answer says how many rows
     were looked at. Nothing is copied but the sample, and training may go on
     meanwhile.
@@ -210,10 +222,14 @@ def health(source: Any, *, sample: int = 100_000, hottest: int = 5) -> Health:
             "of tf.function. In programs with graphs and sessions give it the "
             "path of a checkpoint."
         )
-    found = require_tables(source)
+    coming = coming_tables(source)
+    found = find_tables(source) if coming else require_tables(source)
     shared = {one.shared_name for one in found if one.shared_name is not None}
     return Health(
-        tuple(health_of_table(one, sample, hottest) for one in found),
+        (
+            *(health_of_table(one, sample, hottest) for one in found),
+            *map(health_of_coming_table, coming),
+        ),
         tuple(sorted(shared)),
     )
 

@@ -17,14 +17,18 @@ from tfembed.tables import HashTable
 from tfembed.tables.table_stats import TableStats
 
 __all__ = [
+    "NOT_MADE",
     "TableHealth",
     "as_key",
     "gather_rows",
+    "health_of_coming_table",
     "health_of_table",
     "hottest_rows",
     "largest",
     "spread_rows",
 ]
+
+NOT_MADE = "not made yet"  # A kind of table.
 
 # Quantiles that are told, by name.
 QUANTILES = {"min": 0.0, "p5": 0.05, "median": 0.5, "p95": 0.95, "max": 1.0}
@@ -36,7 +40,7 @@ class TableHealth:
 
     Attributes:
       name: the table's.
-      kind: "hash table", "variable", "strings" or "saved table".
+      kind: "hash table", "variable", "strings", "saved table" or "not made yet".
       key_dtype, dtype: the dtypes of its keys and of a row's numbers.
       width: numbers of a row.
       rows: its rows; the vocabulary of a variable.
@@ -264,6 +268,20 @@ def health_of_table(
             shards=len(rows.shards),
         )
     return _of_variable(found, sample, hottest)
+
+
+def health_of_coming_table(config: Any) -> TableHealth:
+    """A table that is not made yet, by its TableConfig."""
+    return TableHealth(
+        name=config.name,
+        kind=NOT_MADE,
+        key_dtype=config.key_dtype.name,
+        dtype=config.dtype.name,
+        width=config.dim,
+        rows=0,
+        bytes={},
+        max_rows=config.vocabulary_size or config.max_size,
+    )
 
 
 def quantiles(numbers: Any) -> dict[str, float]:
