@@ -271,6 +271,18 @@ class TableSetSlotsOp : public OpKernel {
   SlotLayout layout_;
 };
 
+class TableDropSlotsOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    TablePtr table;
+    OP_REQUIRES_OK(context, FindTable(context, 0, &table));
+    const absl::Status status = table->table()->DropSlots();
+    OP_REQUIRES_OK(context, NameTable(*table, status));
+  }
+};
+
 REGISTER_KERNEL_BUILDER(Name("Tfembed>TableCreate").Device(DEVICE_CPU),
                         TableCreateOp);
 REGISTER_KERNEL_BUILDER(Name("Tfembed>TableCreateV2").Device(DEVICE_CPU),
@@ -283,6 +295,8 @@ REGISTER_KERNEL_BUILDER(Name("Tfembed>TableStats").Device(DEVICE_CPU),
                         TableStatsOp);
 REGISTER_KERNEL_BUILDER(Name("Tfembed>TableSetSlots").Device(DEVICE_CPU),
                         TableSetSlotsOp);
+REGISTER_KERNEL_BUILDER(Name("Tfembed>TableDropSlots").Device(DEVICE_CPU),
+                        TableDropSlotsOp);
 
 class TableLookupOp : public OpKernel {
  public:

@@ -285,6 +285,15 @@ included. A slot has dim floats, or one float where `row_wise` names it. The sam
 rule again changes nothing; another rule is refused.
 )doc");
 
+REGISTER_OP("Tfembed>TableDropSlots")
+    .Input("table: resource")
+    .SetIsStateful()
+    .SetShapeFn(HandleShape)
+    .Doc(R"doc(
+Takes the slots out of every row, so that another update rule may lay its own out.
+Values and the notes of policies stay.
+)doc");
+
 absl::Status KeysShape(InferenceContext* context) {
   TF_RETURN_IF_ERROR(CheckHandle(context, 0));
   context->set_output(0, context->Vector(InferenceContext::kUnknownDim));

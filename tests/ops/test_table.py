@@ -257,6 +257,20 @@ def test_the_slots_of_another_rule_are_refused():
         table.set_slots(handle, owner="momentum", **one)
 
 
+def test_slots_go_and_those_of_another_rule_begin():
+    handle = create([1, 2])
+    one = {"names": ["a"], "initial_values": [0.5]}
+    table.set_slots(handle, owner="adagrad", **one)
+
+    table.drop_slots(handle)
+    keys, values, slots = export(handle)
+    assert slots.shape == [2, 0]
+    np.testing.assert_array_equal(values, rows_of(keys))
+
+    table.set_slots(handle, owner="momentum", **one)
+    np.testing.assert_array_equal(export(handle)[2], np.full([2, DIM], 0.5))
+
+
 def test_slots_without_values_are_refused():
     with pytest.raises(tf.errors.InvalidArgumentError, match="same length"):
         table.set_slots(create(), owner="a", names=["a"], initial_values=[])

@@ -209,3 +209,34 @@ def test_gradients_of_another_shape_are_refused_when_it_runs():
     assert int(table.size()) == 0
     step(keys, tf.ones([2, 4]))
     assert table.lookup(keys)[0].numpy().tolist() == [[-1] * 4] * 2
+
+
+def test_another_optimizer_may_take_the_place_of_the_first(table):
+    table.attach(optimizers.Adagrad(RATE))
+    table.apply_gradients([4, 9], np.ones([2, DIM]))
+    before = table.lookup([4, 9])[0]
+
+    with pytest.warns(
+        UserWarning, match=r"2 rows stay.*\(accumulators\) are gone"
+    ):
+        table.attach(optimizers.Adam(RATE), replaces=True)
+
+    np.testing.assert_array_equal(table.lookup([4, 9])[0], before)
+    assert table.slot_names == ("momenta", "velocities")
+    assert not np.any(list(table.export_slots()[1].values()))
+    table.apply_gradients([4], np.ones([1, DIM]))
+    assert table.lookup([4])[0][0, 0] < before[0, 0]
+
+
+def test_a_table_that_is_detached_takes_any_optimizer(table):
+    table.attach(optimizers.Adagrad(RATE))
+    table.apply_gradients([4], np.ones([1, DIM]))
+    with pytest.raises(errors.ArgumentError, match=r"`detach\(\)`"):
+        table.attach(optimizers.SGD(RATE))
+
+    table.detach()
+
+    assert table.optimizer is None
+    table.attach(optimizers.SGD(RATE))
+    table.apply_gradients([4], np.ones([1, DIM]))
+    assert int(table.size()) == 1

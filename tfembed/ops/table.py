@@ -412,6 +412,11 @@ def set_slots(
     )
 
 
+def drop_slots(table: tf.Tensor) -> tf.Operation | None:
+    """Takes the slots out of every row; another rule may lay out its own."""
+    return library.load().tfembed_table_drop_slots(table)
+
+
 def _keys(keys: tf.Tensor) -> tf.Tensor:
     """Tensors as they are; Python's and NumPy's integers as int64."""
     if isinstance(keys, tf.Tensor):

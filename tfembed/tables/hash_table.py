@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -105,6 +106,12 @@ def take(
     if table.slot_names:
         columns += tf.split(slots, table.slot_widths, 1)
     return TableContent(columns, notes)
+
+
+_DETACH = (
+    "let the first one and its slots go by `detach()` of the table, which keeps "
+    "the rows"
+)
 
 
 def _norm_limits(optimizer: Any) -> tuple[float | None, float | None]:
@@ -524,16 +531,20 @@ class HashTable(ShardedTable):
         """The attached optimizer, or None."""
         return self._optimizer
 
-    def attach(self, optimizer: Any) -> None:
+    def attach(self, optimizer: Any, *, replaces: bool = False) -> None:
         """Lays the slots of `optimizer` out beside each row.
 
         Args:
           optimizer: a `tfembed.optimizers` description. One with the same rule
             and parameters may come again.
+          replaces: whether another optimizer, or its slots from a checkpoint,
+            makes way. The rows stay. Slots of the same rule and names stay too;
+            others go, with a warning, and the new ones begin from their initial
+            values.
 
         Raises:
           tfembed.errors.ArgumentError: the table has another optimizer, or the
-            slots of another one from a checkpoint.
+            slots of another one from a checkpoint, and `replaces` is False.
           tfembed.errors.DtypeError: (also TypeError) rows that are not float32,
             float16 or bfloat16.
           tfembed.errors.UnsupportedError: rows of width 0.
@@ -547,25 +558,46 @@ class HashTable(ShardedTable):
         rule = optimizer.rule_text()
         if isinstance(optimizer, optimizers.Optimizer):
             optimizer.check_fits_table(self.name, has_vocabulary=False)
-        if self._optimizer is not None and (
+        is_other = self._optimizer is not None and (
             self._optimizer.rule_text(),
             *_norm_limits(self._optimizer),
-        ) != (rule, *_norm_limits(optimizer)):
+        ) != (rule, *_norm_limits(optimizer))
+        if is_other and not replaces:
             raise errors.ArgumentError(
                 f"Table '{self.name}' has optimizer "
                 f"'{self._optimizer.rule_text()}' and cannot take '{rule}' as a "
-                "second one. Train with one of them, or use two tables."
+                f"second one. Train with one of them, or use two tables; or {_DETACH}."
             )
-        if self._optimizer is None:
+        if self._optimizer is None or is_other:
             if not self.shards[0].is_in_graph:
                 with tf.init_scope():
-                    self._set_slots(optimizer)
+                    self._make_way(optimizer, replaces)
             self._optimizer = optimizer
             row_wise = getattr(optimizer, "row_wise_slots", ())
             self._slot_names = tuple(optimizer.slot_names)
             self._slot_widths = tuple(
                 1 if slot in row_wise else self.dim for slot in self._slot_names
             )
+
+    def detach(self) -> None:
+        """Lets the optimizer go, and its slots with it; the rows stay.
+
+        Another one may be attached then, whose slots begin from their initial
+        values. Trace functions that train anew: they are of the first one's rule.
+
+        Raises:
+          tfembed.errors.UnsupportedError: a table of a graph of TensorFlow 1.
+        """
+        if self.shards[0].is_in_graph:
+            raise errors.UnsupportedError(
+                f"Table '{self.name}' is one of a graph of TensorFlow 1, whose "
+                "ops have its slots. Make another graph, with another optimizer."
+            )
+        with tf.init_scope():
+            for handle in self.handles:
+                table_ops.drop_slots(handle)
+        self._optimizer = None
+        self._slot_names = self._slot_widths = ()
 
     def lay_out_slots(self) -> list[tf.Operation]:
         """Lays the attached optimizer's slots out in a table of a graph.
@@ -995,6 +1027,28 @@ class HashTable(ShardedTable):
     def _key_tensor(self, keys: Any) -> tf.Tensor:
         return arguments.key_tensor(keys, self.key_dtype, self.name)
 
+    def _make_way(self, optimizer: Any, replaces: bool) -> None:
+        """Lays slots out, where it may in place of those of another optimizer."""
+        try:
+            self._set_slots(optimizer)
+        except errors.ArgumentError:
+            if not replaces:
+                raise
+            gone = ", ".join(self.slot_names)
+            self.detach()
+            self._set_slots(optimizer)
+            if gone:
+                rule = optimizer.rule_text().split()[0]
+                begin = optimizer.slot_names and (
+                    f", and those of '{rule}' begin from their initial values"
+                )
+                warnings.warn(
+                    f"Table '{self.name}' is trained by '{rule}' from now on. Its "
+                    f"{int(self.size()):,} rows stay; the slots of the optimizer "
+                    f"before ({gone}) are gone{begin or ''}.",
+                    stacklevel=2,
+                )
+
     def _set_slots(self, optimizer: Any) -> list[tf.Operation]:
         rule = optimizer.rule_text()
         row_wise = getattr(optimizer, "row_wise_slots", ())
@@ -1019,7 +1073,7 @@ class HashTable(ShardedTable):
         except tf.errors.FailedPreconditionError as error:
             raise errors.ArgumentError(
                 f"Table '{self.name}' cannot take optimizer '{rule}': "
-                f"{error.message}"
+                f"{error.message} Or {_DETACH}."
             ) from error
 
     def _add_trackable_child(self, name: str, value: Any) -> None:

@@ -283,7 +283,7 @@ class StringTable(ShardedTable):
             "accumulated; write them with `upsert`."
         )
 
-    attach = _refusing("optimizers")
+    attach = detach = _refusing("optimizers")
     apply_gradients = _refusing("gradients")
     lookup_trained = _refusing("slots")
     write_trained = _refusing("slots")

@@ -231,13 +231,26 @@ absl::Status EmbeddingTable::SetSlots(const SlotLayout& layout) {
                      "'; it cannot take those of '", layout.owner,
                      "' too. Use one optimizer per table, or a new table."));
   }
-  status = store_->Widen(layout_.slots_begin(), initial_slots);
+  status = store_->Replace(layout_.slots_begin(), 0, initial_slots);
   if (!status.ok()) return status;
   slots_ = layout;
   layout_.num_slots = static_cast<int64_t>(layout.names.size());
   layout_.row_wise = layout.row_wise;
   new_tail_.insert(new_tail_.begin(), initial_slots.begin(),
                    initial_slots.end());
+  return absl::OkStatus();
+}
+
+absl::Status EmbeddingTable::DropSlots() {
+  const WriterLock no_batches(&batches_);
+  ExclusiveLocks locks(stripes_);
+  const int64_t words = layout_.slot_words();
+  const absl::Status status = store_->Replace(layout_.slots_begin(), words, {});
+  if (!status.ok()) return status;
+  slots_ = SlotLayout();
+  layout_.num_slots = 0;
+  layout_.row_wise = 0;
+  new_tail_.erase(new_tail_.begin(), new_tail_.begin() + words);
   return absl::OkStatus();
 }
 

@@ -97,13 +97,13 @@ struct TableUse {
 // Locks. Readers hold the locks of all stripes, shared. Writers lock one stripe
 // at a time, exclusively; WriteInOrder locks all of them, where it need not
 // wait for any. Writes of rows and updates (Sink) hold batches_, shared, from
-// the reservation of room to the last write; removals need not. Clear, SetSlots
-// and SetSeed hold batches_ and then all stripes, exclusively. In a table of
-// bounded size all writers, updates and removals included, hold batches_
-// exclusively: nothing else changes while a batch counts its new keys, evicts
-// and writes. whole() comes before batches_, batches_ before stripes, and
-// stripes are locked in order, so no two calls can wait for each other. A lock
-// that is held is never asked for again.
+// the reservation of room to the last write; removals need not. Clear,
+// SetSlots, DropSlots and SetSeed hold batches_ and then all stripes,
+// exclusively. In a table of bounded size all writers, updates and removals
+// included, hold batches_ exclusively: nothing else changes while a batch
+// counts its new keys, evicts and writes. whole() comes before batches_,
+// batches_ before stripes, and stripes are locked in order, so no two calls can
+// wait for each other. A lock that is held is never asked for again.
 //
 // The methods are in embedding_table.cc (creation, sizes, slots),
 // table_read.cc, table_write.cc, table_write_in_order.cc, table_update.cc
@@ -304,6 +304,10 @@ class EmbeddingTable {
   // rule's slots are there; InvalidArgument where rows of this type cannot be
   // trained.
   absl::Status SetSlots(const SlotLayout& layout);
+
+  // Takes the slots out of every row; values and notes stay. Another rule may
+  // lay its own out then. ResourceExhausted leaves all as it was.
+  absl::Status DropSlots();
 
   // Draws the initial rows of missing keys from another seed.
   void SetSeed(uint64_t seed);

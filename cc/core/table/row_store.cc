@@ -102,45 +102,49 @@ int64_t RowStore::num_rows() const {
   return next_row_;
 }
 
-absl::Status RowStore::Widen(int64_t at, absl::Span<const float> words) {
+absl::Status RowStore::Replace(int64_t at, int64_t count,
+                               absl::Span<const float> words) {
   const MutexLock lock(&mutex_);
-  const int64_t width = width_ + static_cast<int64_t>(words.size());
+  const int64_t more = static_cast<int64_t>(words.size()) - count;
+  const int64_t width = width_ + more;
   // Each old slab goes when it was copied.
   const int64_t rows_of_slab = std::min<int64_t>(next_row_, slab_mask_ + 1);
   MemoryPromise memory;
-  absl::Status status = memory.Ask(
-      static_cast<int64_t>(words.size() * sizeof(float)) * next_row_ +
-      BytesOf(rows_of_slab));
+  absl::Status status =
+      memory.Ask(std::max<int64_t>(more, 0) *
+                     static_cast<int64_t>(sizeof(float)) * next_row_ +
+                 BytesOf(rows_of_slab));
   if (!status.ok()) return status;
   // All addresses first, so that nothing can fail later; memory is only used
   // when it is written.
-  std::vector<MemoryBlock> wider;
-  wider.reserve(memory_.size());
+  std::vector<MemoryBlock> replaced;
+  replaced.reserve(memory_.size());
   for (size_t slab = 0; slab < memory_.size(); ++slab) {
     absl::StatusOr<MemoryBlock> block = AllocateSlab(slab, width);
     if (!block.ok()) return block.status();
-    wider.push_back(*std::move(block));
+    replaced.push_back(*std::move(block));
   }
   for (size_t slab = 0; slab < memory_.size(); ++slab) {
-    WidenSlab(slab, at, words, std::move(wider[slab]));
+    ReplaceInSlab(slab, at, count, words, std::move(replaced[slab]));
   }
   width_ = width;
   backed_rows_ = next_row_;
   return absl::OkStatus();
 }
 
-void RowStore::WidenSlab(int64_t slab, int64_t at,
-                         absl::Span<const float> words, MemoryBlock to) {
+void RowStore::ReplaceInSlab(int64_t slab, int64_t at, int64_t count,
+                             absl::Span<const float> words, MemoryBlock to) {
   const int64_t begin = slab << slab_shift_;
   const int64_t end = std::min<int64_t>(begin + slab_mask_ + 1, next_row_);
+  const int64_t before = at + count;
   const int64_t after = at + static_cast<int64_t>(words.size());
-  const int64_t width = width_ + static_cast<int64_t>(words.size());
+  const int64_t width = width_ + after - before;
   const float* from_row = slabs_[slab];
   float* to_row = reinterpret_cast<float*>(to.data());
   for (int64_t row = begin; row < end; ++row) {
     CopyRow(from_row, to_row, at);
     CopyRow(words.data(), to_row + at, words.size());
-    CopyRow(from_row + at, to_row + after, width_ - at);
+    CopyRow(from_row + before, to_row + after, width_ - before);
     from_row += width_;
     to_row += width;
   }

@@ -26,9 +26,9 @@ struct RowRange {
 
 // The rows of a table, `width` words of 4 bytes each, by number. Rows lie one
 // after the other in slabs of 16 to 32 MB on huge pages (the first 2 MB of the
-// first slab on small pages, for small tables) and keep their place until Widen
-// or Clear. Rows are handed out in ranges and never come back: RowPool recycles
-// them.
+// first slab on small pages, for small tables) and keep their place until
+// Replace or Clear. Rows are handed out in ranges and never come back: RowPool
+// recycles them.
 //
 // Thread-safe: Promise, Withdraw, Take, num_rows. Row may be called for rows of
 // ranges that the caller knows of through a lock. All else needs the store
@@ -66,10 +66,12 @@ class RowStore {
     return rows * width_ * static_cast<int64_t>(sizeof(float));
   }
 
-  // Puts `words` before word `at` of all rows that were handed out, slab by
-  // slab: what they hold stays. ResourceExhausted leaves all as it was.
-  // REQUIRES: at <= width().
-  absl::Status Widen(int64_t at, absl::Span<const float> words);
+  // Puts `words` in place of the `count` words from `at` on of all rows that
+  // were handed out, slab by slab: what else they hold stays.
+  // ResourceExhausted leaves all as it was.
+  // REQUIRES: at + count <= width(), and a width of 1 or more remains.
+  absl::Status Replace(int64_t at, int64_t count,
+                       absl::Span<const float> words);
 
   // Takes all rows back and gives the memory to the system, but for what
   // `kept_rows` rows need.
@@ -82,8 +84,9 @@ class RowStore {
     return std::min<int64_t>(memory_.size() << slab_shift_, kMaxRows);
   }
   absl::StatusOr<MemoryBlock> AllocateSlab(int64_t slab, int64_t width) const;
-  void WidenSlab(int64_t slab, int64_t at, absl::Span<const float> words,
-                 MemoryBlock to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ReplaceInSlab(int64_t slab, int64_t at, int64_t count,
+                     absl::Span<const float> words, MemoryBlock to)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   int64_t width_;
   int slab_shift_;

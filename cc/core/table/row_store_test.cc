@@ -64,7 +64,7 @@ TEST(RowStore, KeepsPromisesToAllWhileSomeTakeMoreThanTheyWerePromised) {
   }
 }
 
-TEST(RowStore, WidensRowsAndKeepsWhatTheyHold) {
+TEST(RowStore, WidensAndNarrowsRowsAndKeepsWhatTheyHold) {
   constexpr int64_t kWidth = 1 << 12;  // 2,048 rows a slab.
   auto store = MakeStore(kWidth);
   TakeRows(store.get(), 5000);
@@ -73,13 +73,19 @@ TEST(RowStore, WidensRowsAndKeepsWhatTheyHold) {
     store->Row(row)[kWidth - 1] = row + 1;
   }
   const std::vector<float> words = {1, 2, 3};
-  ASSERT_TRUE(store->Widen(kWidth - 1, words).ok());
+  ASSERT_TRUE(store->Replace(kWidth - 1, 0, words).ok());
   EXPECT_EQ(store->width(), kWidth + 3);
   for (uint32_t row = 0; row < 5000; row += 999) {
     EXPECT_EQ(store->Row(row)[0], row);
     EXPECT_EQ(store->Row(row)[kWidth - 1], 1);
     EXPECT_EQ(store->Row(row)[kWidth + 1], 3);
     EXPECT_EQ(store->Row(row)[kWidth + 2], row + 1);
+  }
+  ASSERT_TRUE(store->Replace(kWidth - 1, 3, {}).ok());
+  EXPECT_EQ(store->width(), kWidth);
+  for (uint32_t row = 0; row < 5000; row += 999) {
+    EXPECT_EQ(store->Row(row)[0], row);
+    EXPECT_EQ(store->Row(row)[kWidth - 1], row + 1);
   }
 }
 

@@ -85,6 +85,19 @@ TEST(Slots, OfAnotherOwnerAreRefused) {
   EXPECT_EQ(table->slots().owner, "adam");
 }
 
+TEST(Slots, AreDroppedAndThoseOfAnotherOwnerBeginAnew) {
+  auto table = MakeTestTable(1);
+  ASSERT_TRUE(table->SetSlots(Adam()).ok());
+  const float row[] = {1, 2, 3};
+  ASSERT_TRUE(table->Import({7}, 3, row, nullptr).ok());
+  ASSERT_TRUE(table->DropSlots().ok());
+  EXPECT_EQ(table->slots().owner, "");
+  EXPECT_EQ(VisitedRows(*table, 1), (Rows{{7, {1}}}));
+  ASSERT_TRUE(table->SetSlots({"adagrad", {"a"}, {4}}).ok());
+  FillTable(table.get(), 1);
+  EXPECT_EQ(VisitedRows(*table, 1), (Rows{{7, {1, 4}}, {0, {0, 4}}}));
+}
+
 TEST(Slots, NeedOneInitialValueEachAndAreAtMostFour) {
   auto table = MakeTestTable(1);
   EXPECT_EQ(table->SetSlots({"adam", {"m", "v"}, {0}}).code(),
