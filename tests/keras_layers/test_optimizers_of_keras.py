@@ -97,7 +97,17 @@ def test_a_learning_rate_that_is_set_reaches_the_table():
         (
             keras.optimizers.SGD(momentum=0.9),
             errors.UnsupportedError,
-            "no rule",
+            r"SGD\(momentum=0.9\) has no rule.*Leave momentum out; or",
+        ),
+        (
+            keras.optimizers.Adam(weight_decay=0.01, amsgrad=True),
+            errors.UnsupportedError,
+            r"weight_decay=0.01, amsgrad=True.*weight_decay_factor=",
+        ),
+        (
+            keras.optimizers.Ftrl(initial_accumulator_value=0.0),
+            errors.UnsupportedError,
+            r"Leave initial_accumulator_value out",
         ),
     ],
 )

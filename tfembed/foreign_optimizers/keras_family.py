@@ -33,15 +33,15 @@ from tfembed.foreign_optimizers.wrapped_optimizer import (
 from tfembed.ops.private import converted, number_tensor
 from tfembed.optimizers.interface import is_schedule
 
-__all__ = ["KerasRows", "WrappedKeras", "fused_rule"]
+__all__ = ["KerasRows", "WrappedKeras", "fused_rule", "options_without_rule"]
 
 
 # Why optimizers that could be tried on rows by mistake are not.
 _REASONS = {
     "Adafactor": "keeps means over whole rows and columns as its slots",
     "Lamb": "scales its step by the norms of the whole variable",
-    "LossScaleOptimizer": "wraps another one; give that one, with "
-    "`loss_scale_factor` where gradients are scaled",
+    "LossScaleOptimizer": "wraps another one; give that one, and wrap the "
+    "DynamicEmbeddingOptimizer that you get",
     "Muon": "orthogonalizes the gradient of the whole variable",
 }
 
@@ -229,13 +229,41 @@ def fused_rule(optimizer: Any) -> FusedRule | None:
       momentum, Adam with amsgrad, Ftrl with l2 shrinkage, an accumulator that
       starts from 0, and weight decay.
     """
+    known = _rule_of_class(optimizer)
+    if known is None or optimizer.weight_decay:
+        return None
+    return known(optimizer)
+
+
+def _rule_of_class(optimizer: Any) -> Callable[[Any], FusedRule | None] | None:
     cls = type(optimizer)
     if cls.__module__.partition(".")[0] not in ("keras", "tf_keras"):
         return None
-    if optimizer.weight_decay:
-        return None
-    known = _RULES.get(cls.__name__)
-    return known(optimizer) if known else None
+    return _RULES.get(cls.__name__)
+
+
+# What keeps an optimizer from the rule of its class, where it is set.
+_OPTIONS_WITHOUT_RULE = (
+    "weight_decay",
+    "momentum",
+    "amsgrad",
+    "l2_shrinkage_regularization_strength",
+)
+
+
+def options_without_rule(optimizer: Any) -> list[str]:
+    """The options by which an optimizer has no rule, though its class has one.
+
+    Args:
+      optimizer: of any library.
+
+    Returns:
+      Names; empty where it has a rule, and where its class has none.
+    """
+    if _rule_of_class(optimizer) is None or fused_rule(optimizer):
+        return []
+    options = [n for n in _OPTIONS_WITHOUT_RULE if getattr(optimizer, n, None)]
+    return options or ["initial_accumulator_value"]  # From 0.
 
 
 def _sgd(optimizer: Any) -> FusedRule | None:

@@ -10,12 +10,40 @@ import tensorflow as tf
 
 from tfembed import errors, optimizers
 from tfembed.foreign_optimizers.fused_rule import FusedRule
-from tfembed.foreign_optimizers.keras_family import WrappedKeras
+from tfembed.foreign_optimizers.keras_family import (
+    WrappedKeras,
+    options_without_rule,
+)
 
 __all__ = ["KerasRate", "described", "keras_optimizer_of", "table_optimizer"]
 
 _NAMES = ("sgd", "adagrad", "adam", "adamw", "ftrl", "rmsprop", "nadam", "lion")
-_WITH_RULE = ("SGD without momentum", "Adagrad", "Adam", "Ftrl")
+_WITH_RULE = ("SGD", "Adagrad", "Adam", "Ftrl")
+
+# Options of Keras that act on the gradients of a step, before its rule.
+_OF_STEPS = ("clipnorm", "global_clipnorm", "loss_scale_factor")
+_WITHOUT = (
+    "momentum",
+    "weight_decay",
+    "amsgrad",
+    "l2_shrinkage_regularization_strength",
+    *_OF_STEPS,
+)
+_INSTEAD = {
+    "momentum": "tfembed.Momentum(...)",
+    "weight_decay": "an optimizer of tfembed, as in tfembed.Adam(..., "
+    "weight_decay_factor=..., "
+    "multiply_weight_decay_factor_by_learning_rate=True)",
+    "clipnorm": "an optimizer of tfembed, as in tfembed.Adam(..., clipnorm=...)",
+    "global_clipnorm": "an optimizer of tfembed, as in tfembed.Adam(..., "
+    "global_clipnorm=...), whose norm is that of the tables",
+    "loss_scale_factor": "the layer's `loss_scale_optimizer`, where the loss is "
+    "scaled",
+}
+_ANY = (
+    "tfembed.keras.layers.Embedding, one layer for each feature, which takes any "
+    "optimizer"
+)
 
 
 def table_optimizer(optimizer: Any) -> Any:
@@ -85,24 +113,30 @@ def described(optimizer: Any) -> Any:
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         return optimizer
     wrapped = WrappedKeras(optimizer)
-    norms = [
-        name
-        for name in ("clipnorm", "global_clipnorm", "loss_scale_factor")
-        if getattr(optimizer, name)
-    ]
-    if not isinstance(wrapped.rule, FusedRule) or norms:
-        options = f" with {norms[0]}" if norms else ""
-        raise errors.UnsupportedError(
-            f"{type(optimizer).__name__}{options} has no rule that a "
-            f"DistributedEmbedding knows. Keras' {', '.join(_WITH_RULE)}, without "
-            "norms and weight decay, have one; tfembed.optimizers has more. "
-            "tfembed.keras.layers.Embedding takes any optimizer."
-        )
+    options = options_without_rule(optimizer)
+    options += [name for name in _OF_STEPS if getattr(optimizer, name)]
+    if not isinstance(wrapped.rule, FusedRule) or options:
+        raise errors.UnsupportedError(_no_rule(optimizer, options))
     rule: Any = wrapped.rule.optimizer  # A dataclass, whichever rule it is.
     return dataclasses.replace(
         rule,
         learning_rate=KerasRate(optimizer, wrapped.rule),
         clipvalue=optimizer.clipvalue,
+    )
+
+
+def _no_rule(optimizer: Any, options: list[str]) -> str:
+    """Says what stands in an optimizer's way, what is allowed, what to do."""
+    name = type(optimizer).__name__
+    given = ", ".join(f"{one}={getattr(optimizer, one)!r}" for one in options)
+    instead = [_INSTEAD[one] for one in options if one in _INSTEAD]
+    does = (
+        f"Leave {' and '.join(options)} out" if options else "Use one of them"
+    )
+    return (
+        f"{name}({given}) has no rule by which a DistributedEmbedding moves its "
+        f"tables: Keras' {', '.join(_WITH_RULE)} have one, without "
+        f"{', '.join(_WITHOUT)}. {does}; or use {'; or '.join([*instead, _ANY])}."
     )
 
 

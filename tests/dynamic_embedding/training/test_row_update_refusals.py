@@ -67,6 +67,10 @@ def test_rows_that_cannot_be_trained_are_refused():
 
 def test_a_table_with_an_admission_policy_needs_a_fused_rule():
     v = de.Variable(admission=policies.CountAdmission(2))
+    step = [(slices([1], [[1.0]]), v)]
     with pytest.raises(NotImplementedError, match="admits keys by a policy"):
-        wrapped(PlainSgd()).apply_gradients([(slices([1], [[1.0]]), v)])
+        wrapped(PlainSgd()).apply_gradients(step)
+    decaying = wrapped(K.Adam(weight_decay=0.01))
+    with pytest.raises(NotImplementedError, match="with weight_decay does not"):
+        decaying.apply_gradients(step)
     assert int(v.size()) == 0

@@ -39,6 +39,7 @@ from tfembed.dynamic_embedding.training.table_update import (
 )
 from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.foreign_optimizers.fused_rule import FusedRule
+from tfembed.foreign_optimizers.keras_family import options_without_rule
 from tfembed.foreign_optimizers.key_sums import TableGradient
 from tfembed.foreign_optimizers.row_rule import RowRule
 from tfembed.foreign_optimizers.wrap import wrap
@@ -399,16 +400,30 @@ class TableTrainer(tf.Module):
         for _, params in sparse if tf.executing_eagerly() else []:
             params.note_step()
 
-    def attach(self, variables: Iterable[Variable | TrainableWrapper]) -> None:
-        """Lays this optimizer's slots out in tables; once each is enough."""
+    def attach(
+        self,
+        variables: Iterable[Variable | TrainableWrapper],
+        *,
+        replaces: bool = False,
+    ) -> None:
+        """Lays this optimizer's slots out in tables; once each is enough.
+
+        Args:
+          variables: the tables, or lookups in them.
+          replaces: as of `HashTable.attach`.
+        """
         check_graph(self._graph)
         with tf.init_scope():
             self._wrapped.check_rule()
             for variable in variables:
                 params = variable_of(variable)
                 if not isinstance(self._rule, FusedRule):
-                    check_no_admission(params, self._wrapped.name)
-                params.table.attach(self._described)
+                    check_no_admission(
+                        params,
+                        self._wrapped.name,
+                        options_without_rule(self._opt),
+                    )
+                params.table.attach(self._described, replaces=replaces)
                 params.remember_optimizer(self)
 
     def slots_of(self, params: Variable) -> list[SlotVariable]:

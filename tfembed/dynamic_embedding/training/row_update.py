@@ -78,17 +78,26 @@ def update_rows(
     return count
 
 
-def check_no_admission(params: Variable, optimizer: str) -> None:
+def check_no_admission(
+    params: Variable, optimizer: str, options: Sequence[str] = ()
+) -> None:
     """Refuses a table that admits keys by a policy: these updates insert all.
+
+    Args:
+      params: the table.
+      optimizer: the name of the optimizer.
+      options: those without which its update would be a fused one.
 
     Raises:
       tfembed.errors.UnsupportedError: it does.
     """
     if params.table.admission is not None:
+        given = f" with {', '.join(options)}" if options else ""
         raise errors.UnsupportedError(
-            f"'{params.name}' admits keys by a policy, which '{optimizer}' does "
-            "not ask: only fused updates do. Train it by SGD, Adagrad, Adam or "
-            "Ftrl without options of their own, or leave `admission` out."
+            f"'{params.name}' admits keys by a policy, which '{optimizer}'{given} "
+            "does not ask: only fused updates do. Train it by SGD, Adagrad, Adam "
+            "or Ftrl without momentum, weight_decay, amsgrad and l2_shrinkage, or "
+            "leave `admission` out."
         )
 
 
