@@ -134,6 +134,22 @@ def test_a_clone_has_the_features_and_rows_of_its_own():
     )
 
 
+def test_the_clone_of_a_layer_that_shares_tables_says_that_it_does_not():
+    user = {"user": keras.Input((), dtype="int64", name="user")}
+    first = small_model.layer(name="first")
+    other = DistributedEmbedding(first, name="other")
+    rows = [layer(user)["user"] for layer in (first, other)]
+    model = keras.Model(user, keras.layers.Add()(rows))
+
+    with pytest.warns(UserWarning) as said:
+        keras.models.clone_model(model)
+
+    (warning,) = said
+    assert "The clone of layer 'other' has tables of its own" in str(
+        warning.message
+    )
+
+
 @pytest.mark.parametrize("vocabulary", [16, None])
 def test_an_exported_model_serves_and_brings_no_update(vocabulary, tmp_path):
     model, data, _ = _fitted(vocabulary)

@@ -6,6 +6,7 @@ import contextvars
 import dataclasses
 import inspect
 import sys
+import warnings
 from typing import Any
 
 import keras
@@ -26,6 +27,7 @@ __all__ = [
     "object_of",
     "policy_config",
     "policy_of",
+    "say_not_shared",
 ]
 
 # Whether layers refuse float ids while a function is traced, too, not only when
@@ -149,6 +151,20 @@ def is_below(cls: type, method: str, other: str) -> bool:
         for name in (method, other)
     )
     return changes is not knows and issubclass(changes, knows)
+
+
+def say_not_shared(layer: str) -> None:
+    """Warns that the clone of a layer that shares tables has its own.
+
+    Args:
+      layer: the name of the layer.
+    """
+    warnings.warn(
+        f"The clone of layer '{layer}' has tables of its own, where the layer "
+        "looks up those of another layer: Keras makes clones one by one. Save "
+        "the model and load it, or build it by its own code, to share them.",
+        stacklevel=3,
+    )
 
 
 def _registered(name: str) -> Any:

@@ -14,7 +14,10 @@ import tensorflow as tf
 from tfembed import embedding, errors, ops, optimizers
 from tfembed.dynamic_embedding.keras import kept_rows
 from tfembed.dynamic_embedding.keras.host_steps import say_why_not_compiled
-from tfembed.dynamic_embedding.keras.layer_config import is_below
+from tfembed.dynamic_embedding.keras.layer_config import (
+    is_below,
+    say_not_shared,
+)
 from tfembed.dynamic_embedding.keras.private import (
     forget_shared_object,
     model_stepping,
@@ -306,6 +309,7 @@ class DistributedEmbedding(keras.layers.Layer):
         # Keras would choose XLA where there is a GPU; tables are on the host.
         self.supports_jit = False
         first = _sharer(feature_configs, optimizer)
+        self._is_sharer = first is not None
         if first is not None:
             self._shared = first._shared
         else:
@@ -513,6 +517,7 @@ class DistributedEmbedding(keras.layers.Layer):
             "described": descriptions.to_json(arguments),
             "nonfinite": shared.nonfinite,
             "tables": shared.key,
+            "is_shared": self._is_sharer,
         }
 
     @classmethod
@@ -525,7 +530,10 @@ class DistributedEmbedding(keras.layers.Layer):
         arguments = dict(config)
         described_arguments = arguments.pop("described")
         key = ("tfembed", arguments.pop("tables"))
+        is_shared = arguments.pop("is_shared", False)
         loaded = shared_objects()
+        if loaded is None and is_shared:
+            say_not_shared(arguments["name"])
         if loaded is not None and key in loaded:
             del arguments["nonfinite"]
             return cls(loaded[key], **arguments)

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-import warnings
-import weakref
 from typing import Any
 
 import keras
@@ -144,7 +142,7 @@ class Embedding(keras.layers.Layer):
         else:
             options.check_shares(self.name)
             self._held = table._held if isinstance(table, Embedding) else table
-        self._held.holders.add(self)
+        self._is_sharer = table is not None
         # Where Keras looks for state that is saved with a layer.
         self.optimizer = self._held.options.optimizer
         self._table_layer: Any = None
@@ -234,7 +232,7 @@ class Embedding(keras.layers.Layer):
         }
         if table is not None:
             config["table"] = self._held.key
-            config["is_shared"] = len(self._held.holders) > 1
+            config["is_shared"] = self._is_sharer
         return config
 
     @classmethod
@@ -251,12 +249,7 @@ class Embedding(keras.layers.Layer):
         if loaded is not None and key in loaded:
             return cls(table=loaded[key], **arguments)
         if loaded is None and is_shared:
-            warnings.warn(
-                f"Layer '{arguments['name']}' shared its table with another, and "
-                "gets a table of its own: Keras makes layers one by one here. "
-                "Save the model and load it, or build it by its own code.",
-                stacklevel=2,
-            )
+            layer_config.say_not_shared(arguments["name"])
         layer = cls(**vars(options), **arguments)
         if loaded is not None and key[1] is not None:
             loaded[key] = layer._held
@@ -434,14 +427,12 @@ class _HeldTable:
 
     Attributes:
       options: as given.
-      holders: the layers.
       key: what saved models call the table.
       layer: a layer of `dynamic_embedding`, or None.
     """
 
     def __init__(self, options: _TableOptions, name: str) -> None:
         self.options = options
-        self.holders: weakref.WeakSet[Embedding] = weakref.WeakSet()
         self.key = uuid.uuid4().hex
         self.layer: Any = None
         self._name = name
