@@ -203,6 +203,21 @@ def by_schedule(model, folder):
     return model
 
 
+def compiled_again(model, folder):
+    is_dynamic = hasattr(model.optimizer, "inner_optimizer")
+    fit(model, epochs=1)
+    for optimizer in (keras.optimizers.Adagrad(0.1), keras.optimizers.SGD(0.1)):
+        if is_dynamic:
+            optimizer = de.DynamicEmbeddingOptimizer(optimizer)
+        model.compile(optimizer, "mse")
+        with warnings.catch_warnings():  # Of the accumulators that go.
+            warnings.filterwarnings(
+                "ignore", message=".*accumulator.* are gone"
+            )
+            fit(model, epochs=1)
+    return model
+
+
 def ended_by_nan(model, folder):
     labels = np.where(np.arange(16)[:, None] == 9, np.nan, LABELS)
     model.fit(
@@ -223,6 +238,7 @@ AS_DENSE = {
     "set_weights": weights_set_again,
     "clone_model": cloned,
     "BackupAndRestore": backed_up,
+    "compile": compiled_again,
     "LearningRateScheduler": scheduled,
     "ReduceLROnPlateau": reduced,
     "a schedule of the optimizer": by_schedule,
@@ -247,9 +263,15 @@ def made(row, family, folder):
 
 # The layer for one feature has a table of `dynamic_embedding`.
 CELLS = [(row, family) for row in AS_DENSE for family in FAMILIES]
+CELLS.remove(("compile", "distributed"))  # Its tables have their optimizer.
 CELLS += [
     (row, "single")
-    for row in ("EarlyStopping", "clone_model", "LearningRateScheduler")
+    for row in (
+        "EarlyStopping",
+        "clone_model",
+        "compile",
+        "LearningRateScheduler",
+    )
 ]
 
 

@@ -305,6 +305,59 @@ def tfembed_sgd():
     return keras.optimizers.SGD(0.01)
 
 
+def test_slots_of_another_rule_that_go_are_told_by_name():
+    model = names_model()
+    model.fit(NAMES, TARGETS, verbose=0)
+    table = model.layers[0].table
+    before = table.lookup(NAMES)
+
+    model.compile(keras.optimizers.SGD(0.0), "mse")
+    with pytest.warns(UserWarning) as said:
+        model.fit(NAMES, TARGETS, verbose=0)
+
+    (text,) = (str(w.message) for w in said if "slots" in str(w.message))
+    assert f"Table '{table.name}'" in text
+    assert "4 rows stay" in text
+    assert table.table.slot_names == ()
+    np.testing.assert_array_equal(table.lookup(NAMES), before)
+
+
+def test_slots_of_the_same_rule_stay_with_other_numbers(recwarn):
+    model = names_model()
+    model.fit(NAMES, TARGETS, verbose=0)
+    table = model.layers[0].table.table
+    before = table.lookup_trained(NAMES)
+
+    model.compile(keras.optimizers.Adam(0.0, beta_1=1.0 - 2**-20), "mse")
+    model.fit(NAMES, TARGETS, batch_size=24, verbose=0)
+
+    moments = slice(WIDTH, 2 * WIDTH)
+    after = table.lookup_trained(NAMES)
+    assert np.abs(before[:, moments]).min() > 1e-3
+    np.testing.assert_allclose(after[:, moments], before[:, moments], 0.01)
+    assert not [one for one in recwarn if "slots" in str(one.message)]
+
+
+def test_a_second_model_of_a_table_keeps_to_its_rule_or_lets_it_go():
+    layer = Embedding(WIDTH, key_dtype="string")
+    first, second = (
+        keras.Sequential([keras.Input((), dtype="string"), layer])
+        for _ in range(2)
+    )
+    first.compile("adam", "mse")
+    first.fit(NAMES, tf.zeros([24, WIDTH]), verbose=0)
+
+    second.compile("sgd", "mse")
+    with pytest.raises(errors.ArgumentError, match=r"second one.*`detach\(\)`"):
+        second.fit(NAMES, tf.zeros([24, WIDTH]), verbose=0)
+
+    layer.table.table.detach()
+    second.compile("sgd", "mse")
+    second.fit(NAMES, tf.zeros([24, WIDTH]), verbose=0)
+    with pytest.raises(tf.errors.FailedPreconditionError):
+        first.fit(NAMES, tf.zeros([24, WIDTH]), verbose=0)
+
+
 def test_a_global_norm_names_the_optimizer_that_can_take_it():
     optimizer = keras.optimizers.Adam(0.1, global_clipnorm=1.0)
     users = Embedding(WIDTH)

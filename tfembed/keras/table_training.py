@@ -8,12 +8,10 @@ import tensorflow as tf
 
 from tfembed import errors, ops
 from tfembed.dynamic_embedding.keras.private import (
-    loss_scaler_stepping,
     model_stepping,
     optimizer_stepping,
 )
 from tfembed.dynamic_embedding.keras.table_layer import TableLayer
-from tfembed.dynamic_embedding.keras.table_variable import ScaledSlices
 from tfembed.dynamic_embedding.training.optimizer import TableOptimizer
 from tfembed.keras.model_optimizer import ModelOptimizer, OwnRates
 
@@ -51,13 +49,12 @@ class TableTraining:
         Raises:
           tfembed.errors.StateError: no optimizer of Keras takes a step, and the
             table has none of its own.
-          tfembed.errors.UnsupportedError: an optimizer that cannot train tables.
-          tfembed.errors.ArgumentError: another rule than the rows' slots are of.
+          tfembed.errors.UnsupportedError: an optimizer that cannot train tables,
+            or as `TableVariable.by_key`.
+          tfembed.errors.ArgumentError: another rule than the rows' slots are of,
+            from an optimizer that `compile` did not give to the step's model.
         """
-        scaler = loss_scaler_stepping()
-        if scaler is not None and isinstance(gradient, ScaledSlices):
-            scale = tf.convert_to_tensor(scaler.dynamic_scale)
-            gradient = tf.IndexedSlices(gradient.values / scale, gradient.keys)
+        gradient = self._layer.weight.by_key(gradient)
         if self.own is not None:
             if (optimizer := optimizer_stepping()) is not None:
                 self._model.note(optimizer)
@@ -70,7 +67,9 @@ class TableTraining:
                 "optimizer, whose rule it trains by. Call `optimizer."
                 "apply_gradients`, or give the layer an `optimizer` of its own."
             )
-        self._follower(optimizer).move_tables([(gradient, self._layer.params)])
+        follower = self._follower(optimizer)
+        self._layer.weight.train_by(optimizer, follower)
+        follower.move_tables([(gradient, self._layer.params)])
 
     def check_step(self) -> None:
         """Refuses what Keras would do to gradients before they come here.

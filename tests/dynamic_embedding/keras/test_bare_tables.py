@@ -177,6 +177,18 @@ def fit(model, optimizer, **options):
     return model.fit(IDS, LABELS, batch_size=4, verbose=0, shuffle=False)
 
 
+def test_a_loss_scale_is_taken_back_for_a_table_without_a_layer():
+    films = [table(), table()]
+    scaled = keras.optimizers.LossScaleOptimizer(tables_too())
+
+    for one, optimizer in zip(films, (tables_too(), scaled), strict=True):
+        fit(Subclassed(one), optimizer)
+
+    rows = [one.lookup([1, 2, 3, 4]) for one in films]
+    np.testing.assert_allclose(rows[1], rows[0], rtol=1e-5)
+    assert is_trained(films[1])
+
+
 def is_trained(films):
     keys, rows = films.export()
     return len(keys) == 4 and bool(np.all(rows.numpy() != 0.5))

@@ -20,7 +20,7 @@ import numpy as np
 from tfembed import ops
 from tfembed.dynamic_embedding.keras import row_files
 from tfembed.dynamic_embedding.keras.float_ids import LayerKeys
-from tfembed.dynamic_embedding.keras.optimizer import KerasTableOptimizer
+from tfembed.dynamic_embedding.keras.optimizer import moves_tables
 from tfembed.dynamic_embedding.keras.private import (
     add_layer,
     called_layers,
@@ -87,7 +87,7 @@ class BareTable(keras.layers.Layer):
 
     def _shown(self) -> list[Any]:
         optimizers = [getattr(m, "optimizer", None) for m in self._models]
-        is_trained = any(isinstance(o, KerasTableOptimizer) for o in optimizers)
+        is_trained = any(map(moves_tables, optimizers))
         return [self._weight] if is_trained else []
 
     def join(self, layer: Any, model: Any) -> None:
@@ -119,7 +119,7 @@ class BareTable(keras.layers.Layer):
         optimizer = getattr(model, "optimizer", None)
         if (
             optimizer is None
-            or isinstance(optimizer, KerasTableOptimizer)
+            or moves_tables(optimizer)
             or model in self._told
             or not (layer.trainable and ops.tape_records())
             or not any(models_running(model.train_step))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfembed import errors
@@ -24,7 +25,7 @@ from tfembed.foreign_optimizers.wrapped_optimizer import (
     lasting_name,
 )
 
-__all__ = ["KerasTableOptimizer"]
+__all__ = ["KerasTableOptimizer", "moves_tables"]
 
 
 @keras.saving.register_keras_serializable(
@@ -54,17 +55,10 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
         super().__init__(learning_rate=0.0, name=name)
         self.engine = engine
         self.inner_optimizer = inner
+        # For layers that train their tables themselves, and ask the optimizer.
+        self.loss_scale_factor = inner.loss_scale_factor
 
     def __setattr__(self, attribute: str, value: Any) -> None:
-        # LossScaleOptimizer sets it on what it wraps. It sums up gradients'
-        # finiteness over all ids from 0 to the largest, which cannot work.
-        if attribute == "loss_scale_factor" and hasattr(self, "engine"):
-            raise errors.UnsupportedError(
-                "Losses are not scaled where tables are trained. Train with the "
-                "policy 'mixed_bfloat16', or compile with "
-                "`auto_scale_loss=False`. A '.keras' file does not keep that: "
-                "load it by `load_model(path, compile=False)`, then compile."
-            )
         inner = self.__dict__.get("inner_optimizer")
         if (
             inner is not None
@@ -113,7 +107,10 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
                 continue
             target = table_or_self(variable)
             is_table = isinstance(target, (Variable, TrainableWrapper))
-            (tables if is_table else dense).append(target)
+            if isinstance(variable, TableVariable):
+                variable.train_by(self, self.engine)
+            else:
+                (tables if is_table else dense).append(target)
         self.engine.attach(tables)
         self.inner_optimizer.build(dense)
         self.built = True
@@ -144,12 +141,18 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
         pairs = list(grads_and_vars)
         if not self.built:
             self.build([variable for _, variable in pairs])
-        own = [(g, v) for g, v in pairs if _trains_by_itself(v)]
-        for gradient, weight in own:
-            if gradient is not None:
-                weight.assign(gradient)
-        if len(own) < len(pairs):
-            rest = [(g, v) for g, v in pairs if not _trains_by_itself(v)]
+        rest = []
+        for gradient, variable in pairs:
+            of_weight = isinstance(variable, TableVariable)
+            if _trains_by_itself(variable):
+                if gradient is not None:
+                    variable.assign(gradient)
+                continue
+            if of_weight and isinstance(gradient, tf.IndexedSlices):
+                variable.train_by(self, self.engine)
+                gradient = variable.by_key(gradient)
+            rest.append((gradient, variable))
+        if rest:
             self.engine.apply_gradients(rest, name=name, **options)
         else:
             self.iterations.assign_add(1)
@@ -186,9 +189,24 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
             store[str(i)] = variable.numpy()
 
     def load_own_variables(self, store: Any) -> None:
-        """Reads what `save_own_variables` wrote."""
-        for i, variable in enumerate(self.engine.variables):
-            variable.assign(store[str(i)])
+        """Reads what `save_own_variables` wrote.
+
+        Raises:
+          tfembed.errors.CheckpointError: another optimizer wrote it.
+        """
+        saved = [np.asarray(store[str(i)]) for i in range(len(store.keys()))]
+        own = self.engine.variables
+        if [x.dtype for x in saved] != [v.dtype.as_numpy_dtype for v in own]:
+            raise errors.CheckpointError(
+                "The file has the state of another optimizer where that of the "
+                f"DynamicEmbeddingOptimizer '{self.name}' should be. Keras keeps "
+                "no `auto_scale_loss` in a file, and scales the loss of a "
+                "'mixed_float16' model that it loads: load a model that was "
+                "compiled with auto_scale_loss=False by `load_model(path, "
+                "compile=False)`, then compile it."
+            )
+        for value, variable in zip(saved, own, strict=True):
+            variable.assign(value)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of `DynamicEmbeddingOptimizer`."""
@@ -214,6 +232,13 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
             options.pop("inner_optimizer"), custom_objects=custom_objects
         )
         return cls(TableOptimizer(inner, **options), name)
+
+
+def moves_tables(optimizer: Any) -> bool:
+    """Whether an optimizer, or that which it scales the loss for, moves tables."""
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        optimizer = optimizer.inner_optimizer
+    return isinstance(optimizer, KerasTableOptimizer)
 
 
 def _trains_by_itself(variable: Any) -> bool:

@@ -262,13 +262,10 @@ class TableLayer(keras.layers.Layer):
         """Views of the slots beside the rows: `Variable.optimizer_vars`."""
         return self.params.optimizer_vars
 
-    def train_by(self, mover: Any) -> None:
-        """Has `mover` move the rows where a Keras optimizer alone steps.
-
-        Args:
-          mover: called with the slices of a step: `TableVariable.mover`.
-        """
-        self._weight.mover = mover
+    @property
+    def weight(self) -> TableVariable:
+        """The weight that Keras sees in the table's place."""
+        return self._weight
 
     def look_up(self, ids: Any) -> Any:
         """The rows of `ids`, ids.shape + [size], in the layer's compute dtype.

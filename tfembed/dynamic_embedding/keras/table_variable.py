@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,9 @@ import tensorflow as tf
 from tfembed import errors
 from tfembed.dynamic_embedding.keras import kept_rows
 from tfembed.dynamic_embedding.keras.private import (
+    loss_scaler_stepping,
     model_stepping,
+    models_running,
     showing_weights,
     writing_legacy_h5,
 )
@@ -174,6 +177,7 @@ class TableVariable(SourceWeight):
         is_implied: bool = False,
     ) -> None:
         self._params = params
+        self._trained_in: Any = None  # The last model, a weak reference.
         self.is_implied = is_implied
         self.mover: Callable[[tf.IndexedSlices], None] | None = None
         super().__init__(
@@ -209,6 +213,52 @@ class TableVariable(SourceWeight):
     def stand_for(self, params: Variable) -> None:
         """Takes another table of the same width in place of the first."""
         self._params = params
+
+    def by_key(self, gradient: tf.IndexedSlices) -> tf.IndexedSlices:
+        """A gradient by key, without the loss scale of the step that runs.
+
+        Keras divides the gradients of other weights alone.
+
+        Raises:
+          tfembed.errors.UnsupportedError: the step's LossScaleOptimizer got the
+            gradient in another form than the tape of a model's step gave.
+        """
+        scaler = loss_scaler_stepping()
+        if isinstance(gradient, ScaledSlices):
+            values = gradient.values
+            if scaler is not None:
+                values /= tf.cast(scaler.dynamic_scale, values.dtype)
+            return tf.IndexedSlices(values, gradient.keys)
+        if scaler is not None:
+            raise self._not_scaled()
+        return gradient
+
+    def train_by(self, optimizer: Any, engine: Any) -> None:
+        """Has an optimizer train the table, in a step that it takes.
+
+        Where `compile` has given the model of the step another optimizer, that
+        one makes way, as for other weights. Else the table keeps to one rule:
+        functions, and other models, were traced for it.
+
+        Args:
+          optimizer: the optimizer of Keras that takes the step.
+          engine: the `TableTrainer` that does to tables as it does.
+
+        Raises:
+          tfembed.errors.ArgumentError: another rule trains the table.
+          tfembed.errors.UnsupportedError: a LossScaleOptimizer takes the step, and
+            no model does.
+        """
+        model = model_stepping()
+        scaled = keras.optimizers.LossScaleOptimizer.apply
+        if model is None and any(models_running(scaled)):
+            raise self._not_scaled()
+        if not _is_of(optimizer, model):
+            engine.attach([self._params])
+            return
+        last = self._trained_in and self._trained_in()
+        engine.attach([self._params], replaces=last is None or last is model)
+        self._trained_in = weakref.ref(model)
 
     @property
     def handle(self) -> tf.Tensor:
@@ -292,12 +342,29 @@ class TableVariable(SourceWeight):
         """An attribute that tf_keras' optimizers ask for; it may be missing."""
         raise AttributeError(self._not_alone())
 
+    def _not_scaled(self) -> errors.UnsupportedError:
+        return errors.UnsupportedError(
+            f"A LossScaleOptimizer trains table '{self._params.name}' in a model's "
+            "`train_step`, by the gradients that the tape gives there. Clip them by "
+            "`clipnorm`, `global_clipnorm` or `clipvalue` of the optimizer. In a "
+            "loop of your own give the optimizer a `loss_scale_factor`, in place "
+            "of the LossScaleOptimizer."
+        )
+
     def _not_alone(self) -> str:
         return (
             f"A Keras optimizer alone cannot train the table "
             f"'{self._params.name}'. Wrap it: compile(optimizer="
             "tfembed.dynamic_embedding.DynamicEmbeddingOptimizer(...))."
         )
+
+
+def _is_of(optimizer: Any, model: Any) -> bool:
+    """Whether `compile` gave a model an optimizer, or one that has it inside."""
+    given = getattr(model, "optimizer", None)
+    while given is not None and given is not optimizer:
+        given = getattr(given, "inner_optimizer", None)
+    return given is not None
 
 
 _MOST_ROWS = 10_000

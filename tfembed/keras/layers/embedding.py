@@ -468,7 +468,7 @@ class _HeldTable:
                     trainable=holder.trainable,
                 )
             self.training = TableTraining(layer, options.optimizer)
-            layer.train_by(self.training)
+            layer.weight.mover = self.training
             self.layer = layer
         return self.layer
 
