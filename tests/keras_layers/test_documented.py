@@ -19,6 +19,7 @@ def test_the_programs_of_the_pages_run_without_a_warning(tmp_path):
         "import warnings\nwarnings.simplefilter('error', UserWarning)",
         documents.program("keras.md", "One feature: Embedding"),
         documents.program("keras.md", "All features: DistributedEmbedding"),
+        documents.program("keras.md", "What Keras' calls do to tables"),
         program,
         "print(model.layers[0].table.size().numpy())",
     ]

@@ -146,6 +146,16 @@ def test_strings_train_and_predict_without_a_vocabulary():
     assert model.layers[0].table.size() == 4
 
 
+def test_numpy_arrays_of_objects_are_strings_for_fit_and_predict():
+    model = names_model()
+    names = np.array([name.decode() for name in NAMES.numpy()])
+
+    model.fit(names.astype(object), TARGETS, verbose=0)
+
+    assert model.layers[0].table.size() == 4
+    assert model.predict(names.astype(object), verbose=0).shape == (24, 1)
+
+
 def test_a_sequential_model_without_an_input_takes_large_ids():
     model = keras.Sequential([Embedding(WIDTH), keras.layers.Dense(1)])
     model.compile(optimizer="adam", loss="mse")
