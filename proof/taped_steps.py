@@ -15,7 +15,7 @@ from tfembed.embedding.lookups.static_lookup import look_up_static
 from tfembed.embedding.xla.stack import StackRows
 from tfembed.embedding.xla.taped_program import TapedProgram
 from tfembed.foreign_optimizers.keras_family import FusedRule, KerasRows
-from tfembed.foreign_optimizers.row_rule import RowRule
+from tfembed.foreign_optimizers.rules import RowRule
 
 __all__ = ["TapedStep"]
 

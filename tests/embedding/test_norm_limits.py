@@ -11,7 +11,7 @@ from embedding import counting
 from embedding.marks import NEEDS_XLA
 from tfembed import dynamic_embedding as de
 from tfembed import errors, ops, optimizers
-from tfembed.foreign_optimizers.fused_rule import FusedRule
+from tfembed.foreign_optimizers.rules import FusedRule
 
 RULES = sorted(
     name

@@ -12,19 +12,17 @@ import tensorflow as tf
 from tfembed import errors, optimizers
 from tfembed.foreign_optimizers import private
 from tfembed.foreign_optimizers.clipping import GradientClipping
-from tfembed.foreign_optimizers.fused_rule import (
+from tfembed.foreign_optimizers.rules import (
     FusedRule,
-    adagrad_rule,
-    adam_rule,
-    check_unchanged,
-    ftrl_rule,
-)
-from tfembed.foreign_optimizers.row_rule import (
     RowRule,
     RowValues,
     TableRows,
+    adagrad_rule,
+    adam_rule,
     check_row_local,
+    check_unchanged,
     constant_of,
+    ftrl_rule,
 )
 from tfembed.foreign_optimizers.wrapped_optimizer import (
     WrappedOptimizer,

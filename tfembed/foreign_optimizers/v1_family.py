@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfembed import optimizers
 from tfembed.foreign_optimizers import private
-from tfembed.foreign_optimizers.fused_rule import (
+from tfembed.foreign_optimizers.rules import (
     FusedRule,
     adagrad_rule,
     adam_rule,

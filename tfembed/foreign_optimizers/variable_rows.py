@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.foreign_optimizers import private
-from tfembed.foreign_optimizers.row_rule import (
+from tfembed.foreign_optimizers.rules import (
     RowRule,
     TableRows,
     check_row_local,

@@ -9,11 +9,11 @@ import keras
 import tensorflow as tf
 
 from tfembed import errors, optimizers
-from tfembed.foreign_optimizers.fused_rule import FusedRule
 from tfembed.foreign_optimizers.keras_family import (
     WrappedKeras,
     options_without_rule,
 )
+from tfembed.foreign_optimizers.rules import FusedRule
 
 __all__ = ["KerasRate", "described", "keras_optimizer_of", "table_optimizer"]
 

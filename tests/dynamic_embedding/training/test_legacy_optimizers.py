@@ -9,7 +9,7 @@ import tensorflow as tf
 import tfembed.dynamic_embedding as de
 from dynamic_embedding.optimizer_makers import legacy
 from dynamic_embedding.plain_sgd import wrapped
-from tfembed.foreign_optimizers.fused_rule import FusedRule
+from tfembed.foreign_optimizers.rules import FusedRule
 
 tf_keras = pytest.importorskip("tf_keras")
 L = legacy()

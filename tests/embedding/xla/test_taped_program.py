@@ -13,8 +13,8 @@ from embedding.marks import NEEDS_XLA
 from tfembed.embedding.plan import make_plan
 from tfembed.embedding.xla.stack import StackRows, stacks_of
 from tfembed.embedding.xla.taped_program import TapedProgram
-from tfembed.foreign_optimizers.fused_rule import FusedRule
 from tfembed.foreign_optimizers.keras_family import KerasRows
+from tfembed.foreign_optimizers.rules import FusedRule
 from tfembed.foreign_optimizers.v1_family import V1Rows
 from tfembed.foreign_optimizers.v2_family import V2Rows
 from tfembed.ops import exchange

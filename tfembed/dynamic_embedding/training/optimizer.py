@@ -15,10 +15,6 @@ from tfembed.dynamic_embedding.tensorflow1.graph_steps import (
     check_graph,
     graph_steps,
 )
-from tfembed.dynamic_embedding.training.row_update import (
-    check_no_admission,
-    update_rows,
-)
 from tfembed.dynamic_embedding.training.slot_variable import (
     SlotVariable,
     slots_of,
@@ -33,15 +29,16 @@ from tfembed.dynamic_embedding.training.step_gradients import (
     variable_of,
 )
 from tfembed.dynamic_embedding.training.table_update import (
+    check_no_admission,
     forget_evicted,
     note_updates,
+    update_rows,
     update_tables,
 )
 from tfembed.dynamic_embedding.variables.variable import Variable
-from tfembed.foreign_optimizers.fused_rule import FusedRule
 from tfembed.foreign_optimizers.keras_family import options_without_rule
 from tfembed.foreign_optimizers.key_sums import TableGradient
-from tfembed.foreign_optimizers.row_rule import RowRule
+from tfembed.foreign_optimizers.rules import FusedRule, RowRule
 from tfembed.foreign_optimizers.wrap import wrap
 from tfembed.foreign_optimizers.wrapped_optimizer import (
     WrappedOptimizer,

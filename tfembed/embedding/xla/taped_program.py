@@ -13,8 +13,7 @@ import tensorflow as tf
 
 from tfembed.embedding.xla.sharded_table import with_gradient
 from tfembed.embedding.xla.stack import Stack, StackRows
-from tfembed.foreign_optimizers.fused_rule import FusedRule
-from tfembed.foreign_optimizers.row_rule import RowRule, TableRows
+from tfembed.foreign_optimizers.rules import FusedRule, RowRule, TableRows
 
 __all__ = ["FoundRows", "TapedProgram"]
 

@@ -12,10 +12,9 @@ from tfembed.embedding import private
 from tfembed.embedding.xla.sharded_table import TrainedTable
 from tfembed.embedding.xla.stack import StackRows
 from tfembed.embedding.xla.taped_shards import TapedShards
-from tfembed.foreign_optimizers.fused_rule import FusedRule
 from tfembed.foreign_optimizers.keras_family import KerasRows
 from tfembed.foreign_optimizers.private import base_of
-from tfembed.foreign_optimizers.row_rule import RowRule
+from tfembed.foreign_optimizers.rules import FusedRule, RowRule
 from tfembed.foreign_optimizers.v1_family import V1Rows
 from tfembed.foreign_optimizers.v2_family import V2Rows
 from tfembed.foreign_optimizers.variable_rows import VariableRows
