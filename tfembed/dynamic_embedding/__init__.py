@@ -31,8 +31,8 @@ from tfembed.dynamic_embedding.lookups.trainable import (
     TrainableWrapper,
     trainable_wrapper_filter,
 )
-from tfembed.dynamic_embedding.optimizer import DynamicEmbeddingOptimizer
-from tfembed.dynamic_embedding.patches import (
+from tfembed.dynamic_embedding.optimizer import (
+    DynamicEmbeddingOptimizer,
     patch_on_tf,
     patch_on_tf_save_restore,
 )

@@ -1,4 +1,7 @@
-"""The optimizer of variables that grow with their keys."""
+"""The optimizer of variables that grow with their keys.
+
+TFRA changes TensorFlow for it, by functions that do nothing here.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,11 @@ from tfembed.dynamic_embedding.training.optimizer import (
     TableTrainer,
 )
 
-__all__ = ["DynamicEmbeddingOptimizer"]
+__all__ = [
+    "DynamicEmbeddingOptimizer",
+    "patch_on_tf",
+    "patch_on_tf_save_restore",
+]
 
 
 def DynamicEmbeddingOptimizer(
@@ -106,3 +113,11 @@ def DynamicEmbeddingOptimizer(
     from tfembed.dynamic_embedding.keras.optimizer import KerasTableOptimizer
 
     return KerasTableOptimizer(optimizer)
+
+
+def patch_on_tf() -> None:
+    """Does nothing: optimizers and variables work without patches."""
+
+
+def patch_on_tf_save_restore() -> None:
+    """Does nothing: `tf.train.Checkpoint` and SavedModels hold the tables."""

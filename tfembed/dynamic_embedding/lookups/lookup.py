@@ -13,7 +13,7 @@ from tfembed.dynamic_embedding.lookups.trainable import (
     TrainableWrapper,
     note_lookup,
 )
-from tfembed.dynamic_embedding.tensorflow1.graph_lookups import has_variables
+from tfembed.dynamic_embedding.tensorflow1.graph_variables import has_variables
 from tfembed.dynamic_embedding.variables import arguments
 from tfembed.dynamic_embedding.variables.arguments import EmbeddingWeights
 from tfembed.dynamic_embedding.variables.variable import Variable

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfembed import checks, errors
 from tfembed.dynamic_embedding.lookups.gradient_source import GradientSource
-from tfembed.dynamic_embedding.tensorflow1.graph_lookups import (
+from tfembed.dynamic_embedding.tensorflow1.graph_variables import (
     graph_rows,
     has_variables,
     keeps_tensors,
