@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tables.sgd_tables import table_of
 from tfembed import policies
-from tfembed.checkpoint import policy_tensors
+from tfembed.dynamic_embedding.tensorflow1.graph_saver import export_with_notes
 from tfembed.ops import table as table_ops
 
 SHARDS = 3
@@ -120,7 +120,7 @@ def test_what_policies_noted_is_of_the_same_moment():
         table.remove([key])
 
     def read():
-        keys, _, notes, *_ = policy_tensors.export(table)
+        keys, _, notes, *_ = export_with_notes(table)
         writes = dict(zip(keys.numpy().tolist(), notes.numpy(), strict=True))
         return [int(writes.get(key, 0)) for key in range(SHARDS)]
 

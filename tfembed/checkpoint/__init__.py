@@ -11,8 +11,7 @@ import importlib as _importlib
 from tfembed.checkpoint import held_variable as _held_variable
 from tfembed.checkpoint import string_saver as _string_saver
 from tfembed.checkpoint import table_saver as _table_saver
-from tfembed.checkpoint.table_saver import tensor_prefix
-from tfembed.checkpoint.verification import verify
+from tfembed.checkpoint.table_saver import tensor_prefix, verify
 
 __all__ = ["WarmStart", "tensor_prefix", "verify", "warm_start"]
 

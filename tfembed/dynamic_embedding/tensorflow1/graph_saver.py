@@ -1,4 +1,7 @@
-"""Hash tables in graphs of TensorFlow 1, under its `Saver` and `Checkpoint`."""
+"""Hash tables in graphs of TensorFlow 1, under its `Saver` and `Checkpoint`.
+
+What a table's policies noted is in tensors beside its keys and values.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,19 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.checkpoint import policy_tensors, private
+from tfembed.checkpoint import private
 from tfembed.checkpoint.row_files import FileStem
 from tfembed.checks import run_shape
 from tfembed.ops import checkpoint as checkpoint_ops
-from tfembed.tables import HashTable
+from tfembed.ops import table as table_ops
+from tfembed.tables import HashTable, hash_table
 
-__all__ = ["TableSaveable", "add_to_savers", "saveables"]
+__all__ = [
+    "TableSaveable",
+    "add_to_savers",
+    "export_with_notes",
+    "saveables",
+]
 
 # All that were made in a graph.
 _of_graph: weakref.WeakKeyDictionary[
@@ -79,7 +88,7 @@ class TableSaveable(private.SaveableObject):
     `-slots/<optimizer>/<slot>` [n, dim or 1], where the table has an optimizer
     when the Saver is made. A Saver that was made before has none of them: it
     saves rows, and restores them with slots as they start. For a table with
-    policies a Saver has the tensors of `policy_tensors` too, which a restore
+    policies a Saver has the tensors of `export_with_notes` too, which a restore
     takes where they are; for `tf.train.Checkpoint` a `_NotesSaveable` has them.
 
     A Saver writes tensors, so it takes a copy of the table in memory;
@@ -108,7 +117,7 @@ class TableSaveable(private.SaveableObject):
         self.name = name or table.handle.op.name
         self._table = table
         self.stem = name or FileStem(table.name, num_shards=1).of_shard
-        self._noted = policy_tensors.dtypes(table)
+        self._noted = _note_dtypes(table)
         self._restored: dict[str, _Checked] = {}  # By the op that reads it.
         self.exports = _Exports(table) if exports is None else exports
         self.last_asked = 0
@@ -169,7 +178,7 @@ class TableSaveable(private.SaveableObject):
         with tf.control_dependencies([replaced]):
             return tf.group(
                 replaced,
-                *policy_tensors.restore(table, saved.keys, saved.noted),
+                *_restore_notes(table, saved.keys, saved.noted),
             )
 
     def checked(self, read: tf.Operation) -> _Checked | None:
@@ -201,7 +210,7 @@ class TableSaveable(private.SaveableObject):
                 f"Saved rows of table '{table.name}' do not fit width {width}",
             )
         ]
-        checks += policy_tensors.assert_fit(table, keys, noted)
+        checks += _checks_of_notes(table, keys, noted)
         checks.append(
             checkpoint_ops.check_distinct(keys, table_name=table.name)
         )
@@ -265,7 +274,7 @@ class _NotesSaveable(private.SaveableObject):
     def specs(self) -> Sequence[Any]:
         """The tensors, which follow the table's columns."""
         first = 2 + len(self._exports.table.slot_names)
-        dtypes = policy_tensors.dtypes(self._exports.table)
+        dtypes = _note_dtypes(self._exports.table)
         return [
             _spec(
                 self._exports,
@@ -297,7 +306,7 @@ class _Exports:
         self._made: dict[tuple[str, ...], list[tf.Tensor]] = {}
 
     def tensor(self, i: int) -> tf.Tensor:
-        """The i-th of `policy_tensors.export`, after rows have expired."""
+        """The i-th of `export_with_notes`, after rows have expired."""
         table = self.table
         if table.slot_names not in self._made:
             expiry = table.expiry
@@ -305,7 +314,7 @@ class _Exports:
             if expiry is not None and expiry.at_checkpoints:
                 expired.append(table.expire(expiry.limit).keys)
             with tf.control_dependencies(expired):
-                self._made[table.slot_names] = policy_tensors.export(table)
+                self._made[table.slot_names] = export_with_notes(table)
         return self._made[table.slot_names][i]
 
 
@@ -396,6 +405,103 @@ def saveables(saveable: TableSaveable) -> dict[str, Callable[..., Any]]:
             return _NoSaveables()  # A Saver's TableSaveable has them.
         return _NotesSaveable(exports, name)
 
-    if not policy_tensors.dtypes(table):
+    if not _note_dtypes(table):
         return {"table": make}
     return {"table": make, "policies": make_notes}
+
+
+def _note_dtypes(table: HashTable) -> dict[str, tf.DType]:
+    """The dtypes of the tensors of `table`, by name; none without a policy."""
+    if table.admission is None and table.eviction is None:
+        return {}
+    return {
+        "notes": tf.int64,
+        "waiting/keys": table.key_dtype,
+        "waiting/seen": tf.int32,
+        "waiting/counters": tf.uint8,
+        "policies": tf.string,
+    }
+
+
+def export_with_notes(table: HashTable) -> list[tf.Tensor]:
+    """As `HashTable.export_columns`, and the tensors of `_note_dtypes`.
+
+    All are of one moment, as `ops.table.snapshot` says.
+    """
+    if not _note_dtypes(table):
+        return table.export_columns()
+    columns, notes = hash_table.take(table, table.shards)
+    return [*columns, *notes]
+
+
+def _checks_of_notes(
+    table: HashTable, keys: tf.Tensor, tensors: Sequence[tf.Tensor]
+) -> list[tf.Operation]:
+    """Makes checks that fail where `export_with_notes` does not fit `keys` [n].
+
+    Each of them may be missing: it is [0] then.
+    """
+    if not tensors:
+        return []
+    notes, waiting, seen, *_ = tensors
+    return [
+        tf.debugging.assert_equal(
+            tf.logical_or(
+                tf.equal(tf.size(notes), 0),
+                tf.equal(tf.size(notes), tf.size(keys)),
+            ),
+            True,
+            f"The saved notes of table '{table.name}' are not one a row",
+        ),
+        tf.debugging.assert_equal(
+            tf.size(waiting),
+            tf.size(seen),
+            f"The saved keys that wait for admission to table '{table.name}' "
+            "are not as many as their counts",
+        ),
+        checkpoint_ops.check_distinct(waiting, table_name=table.name),
+    ]
+
+
+def _restore_notes(
+    table: HashTable, keys: tf.Tensor, tensors: Sequence[tf.Tensor]
+) -> list[tf.Operation]:
+    """Has `table`, which holds `keys` [n] and counts nothing, note all that.
+
+    Counters go on in as many shards as they were saved from; notes and counters
+    of another kind than the table's are left out.
+    """
+    if not tensors:
+        return []
+    notes, waiting, seen, counters, kinds = tensors
+    notes, waiting, seen = (
+        tf.reshape(tensor, [-1]) for tensor in (notes, waiting, seen)
+    )
+    # Where there are none, neither is what they would be of.
+    notes_kind, counters_kind = tf.unstack(
+        tf.concat([tf.reshape(kinds, [-1]), ["", ""]], 0)[:2], 2
+    )
+    noted = keys[: tf.size(notes)]
+    parts = table.partition(noted)
+    done = [
+        table_ops.import_notes(*shard, notes_kind)
+        for shard in zip(
+            table.handles, parts.split(noted), parts.split(notes), strict=True
+        )
+    ]
+    parts = table.partition(waiting)
+    done += [
+        table_ops.import_waiting(*shard)
+        for shard in zip(
+            table.handles, parts.split(waiting), parts.split(seen), strict=True
+        )
+    ]
+    # With another number of shards none has the shape of the table's own.
+    blocks = tf.shape(counters)[0] // len(table.handles)
+    done += [
+        table_ops.import_counters(
+            handle, counters[i * blocks : (i + 1) * blocks], counters_kind
+        )
+        for i, handle in enumerate(table.handles)
+    ]
+    return done
