@@ -358,7 +358,9 @@ def test_a_second_model_of_a_table_keeps_to_its_rule_or_lets_it_go():
     first.fit(NAMES, tf.zeros([24, WIDTH]), verbose=0)
 
     second.compile("sgd", "mse")
-    with pytest.raises(errors.ArgumentError, match=r"second one.*`detach\(\)`"):
+    with pytest.raises(
+        errors.ArgumentError, match=r"second one.*table.detach\(\)"
+    ):
         second.fit(NAMES, tf.zeros([24, WIDTH]), verbose=0)
 
     layer.table.table.detach()

@@ -231,7 +231,7 @@ def test_another_optimizer_may_take_the_place_of_the_first(table):
 def test_a_table_that_is_detached_takes_any_optimizer(table):
     table.attach(optimizers.Adagrad(RATE))
     table.apply_gradients([4], np.ones([1, DIM]))
-    with pytest.raises(errors.ArgumentError, match=r"`detach\(\)`"):
+    with pytest.raises(errors.ArgumentError, match=r"table.detach\(\)"):
         table.attach(optimizers.SGD(RATE))
 
     table.detach()

@@ -29,16 +29,13 @@ _WITHOUT = (
     "l2_shrinkage_regularization_strength",
     *_OF_STEPS,
 )
-_INSTEAD = {
-    "momentum": "tfembed.Momentum(...)",
-    "weight_decay": "an optimizer of tfembed, as in tfembed.Adam(..., "
-    "weight_decay_factor=..., "
-    "multiply_weight_decay_factor_by_learning_rate=True)",
-    "clipnorm": "an optimizer of tfembed, as in tfembed.Adam(..., clipnorm=...)",
-    "global_clipnorm": "an optimizer of tfembed, as in tfembed.Adam(..., "
-    "global_clipnorm=...), whose norm is that of the tables",
-    "loss_scale_factor": "the layer's `loss_scale_optimizer`, where the loss is "
-    "scaled",
+# Arguments of tfembed's rules that do what such options do.
+_OF_TFEMBED = {
+    "momentum": "momentum=...",
+    "weight_decay": "weight_decay_factor=..., "
+    "multiply_weight_decay_factor_by_learning_rate=True",
+    "clipnorm": "clipnorm=...",
+    "global_clipnorm": "global_clipnorm=...",  # The norm of all tables.
 }
 _ANY = (
     "tfembed.keras.layers.Embedding, one layer for each feature, which takes any "
@@ -129,14 +126,22 @@ def _no_rule(optimizer: Any, options: list[str]) -> str:
     """Says what stands in an optimizer's way, what is allowed, what to do."""
     name = type(optimizer).__name__
     given = ", ".join(f"{one}={getattr(optimizer, one)!r}" for one in options)
-    instead = [_INSTEAD[one] for one in options if one in _INSTEAD]
     does = (
         f"Leave {' and '.join(options)} out" if options else "Use one of them"
     )
+    instead = []
+    arguments = [_OF_TFEMBED[one] for one in options if one in _OF_TFEMBED]
+    if arguments:
+        rule = {"Ftrl": "FTRL"}.get(name, name)
+        rule = "Momentum" if "momentum" in options else rule
+        instead.append(f"tfembed.{rule}(..., {', '.join(arguments)})")
+    if "loss_scale_factor" in options:
+        instead.append("`loss_scale_optimizer` of the layer for the loss scale")
     return (
-        f"{name}({given}) has no rule by which a DistributedEmbedding moves its "
-        f"tables: Keras' {', '.join(_WITH_RULE)} have one, without "
-        f"{', '.join(_WITHOUT)}. {does}; or use {'; or '.join([*instead, _ANY])}."
+        f"{name}{f'({given})' if given else ''} has no rule by which a "
+        f"DistributedEmbedding moves its tables: Keras' {', '.join(_WITH_RULE)} "
+        f"have one, without {', '.join(_WITHOUT)}. {does}; or use "
+        f"{'; or '.join([*instead, _ANY])}."
     )
 
 

@@ -109,8 +109,8 @@ def take(
 
 
 _DETACH = (
-    "let the first one and its slots go by `detach()` of the table, which keeps "
-    "the rows"
+    "let the first one and its slots go by `table.detach()` (of a Variable "
+    "`variable.table.detach()`), which keeps the rows"
 )
 
 
