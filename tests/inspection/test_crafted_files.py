@@ -249,7 +249,7 @@ def test_bytes_of_two_tensors_count_once(tmp_path, saved):
         bundle.entries[b"model/w%d/.ATTRIBUTES/VARIABLE_VALUE" % i] = entry
     bundle.write(prefix)
 
-    with pytest.raises(CheckpointError, match="that other tensors have"):
+    with pytest.raises(CheckpointError, match="overlap those of other"):
         open_saved(prefix).check()
 
 

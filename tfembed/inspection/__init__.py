@@ -1,5 +1,6 @@
-"""Looks into tables: those of files, and those of a program that runs.
+"""Reports on tables, both those in files and those of a running program.
 
-The readers of files need NumPy alone, so that `tfembed inspect` starts at once:
-importing this package, or a module of it that reads files, imports no TensorFlow.
+The readers of files need NumPy alone, so that `tfembed inspect` starts at
+once: importing this package, or one of its modules that read files, does not
+import TensorFlow.
 """

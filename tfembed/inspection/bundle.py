@@ -1,13 +1,13 @@
 """Reads the index of a checkpoint, `<prefix>.index`, and finds tensors by it.
 
-TensorFlow writes a checkpoint as a "tensor bundle": an index in LevelDB's table
-format, of a header and an entry (a BundleEntryProto) for each tensor or slice, and
-data files. Here, as in `cc/kernels/checkpoint_index.h`, no number of the index is
-trusted before it is held against the bytes that are there.
+TensorFlow writes a checkpoint as a "tensor bundle": data files, and an index
+in LevelDB's table format with a header and an entry (a BundleEntryProto) for
+each tensor or slice. As in `cc/kernels/checkpoint_index.h`, each number of the
+index is checked against the bytes that exist before it is used.
 
 The reader is in Python: the core reads no files, and the kernels that do need
-TensorFlow, which takes five seconds to import. An index has some hundred entries,
-and the rows are read by NumPy, so that compiled code would save nothing.
+TensorFlow, which takes five seconds to import. Compiled code would save
+nothing: an index has some hundred entries, and NumPy reads the rows.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ from tfembed.inspection.file_bytes import FileBytes, signed, take_varint
 
 __all__ = ["DTYPES", "Bundle", "Entry"]
 
-# What an index is refused for, as in cc/kernels/checkpoint_index.cc.
+# Limits beyond which an index is refused, as in
+# cc/kernels/checkpoint_index.cc.
 _MOST_BYTES = 1 << 30
 _MOST_ENTRY_BYTES = 2 << 20
 _MORE_NAME_BYTES = 32 << 20
 
 _FOOTER_BYTES = 48
 _MAGIC = 0xDB4775248B80FB57
-_ALL = (1 << 64) - 1  # The length of a slice that has all of a dimension.
-_TRAILER_BYTES = 5  # Behind a block: whether it is compressed, a checksum.
+_ALL = (1 << 64) - 1  # The length of an extent that covers its whole dimension.
+_TRAILER_BYTES = 5  # After each block: compression (1 byte), CRC-32C (4).
 
-# TensorFlow's names of dtypes by their numbers, and the bytes of an element.
+# TensorFlow's dtype numbers, with the name and the bytes of an element.
 DTYPES = {
     1: ("float32", 4),
     2: ("float64", 8),
@@ -67,17 +68,18 @@ DTYPES = {
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One entry of an index, checked against the file that it lies in.
+    """One entry of an index, checked against its data file.
 
     Attributes:
       name: the name of the tensor.
-      dtype: TensorFlow's name of it.
+      dtype: TensorFlow's name of the dtype.
       shape: the shape of the tensor, or of the slice.
-      file: the number of the data file.
-      offset, size: where in the file the bytes are.
+      file: the number of the data file, from 0.
+      offset, size: the position and number of the bytes in the file.
       crc: the checksum of the bytes.
-      slices: for each slice of rows and each dimension the first element
-        and the number of them; -1: all. None where the bytes are the tensor's.
+      slices: for each slice of the tensor and each dimension, the first
+        element and the number of elements (-1: the whole dimension). None
+        where the entry has the tensor's own bytes.
     """
 
     name: str
@@ -129,7 +131,7 @@ class Bundle:
         self._names = [name for name in texts if not name.startswith(b"\0")]
 
     def names(self, prefix: str = "") -> list[str]:
-        """The tensors whose names begin so, sorted by their bytes."""
+        """Returns the names that begin with `prefix`, sorted as bytes."""
         begin = prefix.encode()
         found = []
         for i in range(
@@ -144,20 +146,20 @@ class Bundle:
         return name.encode() in self._texts
 
     def entry(self, name: str) -> Entry:
-        """Reads what the index says of a tensor.
+        """Returns the entry of the tensor `name`.
 
         Raises:
-          tfembed.errors.CheckpointError: there is none, or the entry is not
-            true of the files.
+          tfembed.errors.CheckpointError: the index has no such tensor, or the
+            entry does not fit the files.
         """
         return self._entry(name.encode())
 
     def column(self, name: str) -> Column:
-        """A tensor of rows: what it holds is read later, part by part.
+        """Returns a tensor of rows; its elements are read later, part by part.
 
         Raises:
-          tfembed.errors.CheckpointError: there is none, or what the index says
-            of it or of its slices is not true.
+          tfembed.errors.CheckpointError: the index has no such tensor, or its
+            entry or slices do not fit the files.
         """
         entry = self.entry(name)
         if entry.slices is None:
@@ -167,7 +169,7 @@ class Bundle:
         return Column(name, entry.dtype, entry.shape, parts)
 
     def scalar(self, name: str) -> bytes | int | float | None:
-        """The one element of a tensor that is small; None where it is not."""
+        """Returns the element of a small scalar; None for all other tensors."""
         if name not in self:
             return None
         entry = self.entry(name)
@@ -179,10 +181,10 @@ class Bundle:
         return None
 
     def stored_parts(self) -> Iterator[Column]:
-        """The columns of all tensors in the data files, to check every byte.
+        """Yields the columns of all stored tensors, to check every byte.
 
         Raises:
-          tfembed.errors.CheckpointError: as `column`.
+          tfembed.errors.CheckpointError: as in `column`.
         """
         for raw in self._texts:
             entry = self._entry(raw)
@@ -220,7 +222,8 @@ class Bundle:
             raise errors.CheckpointError(
                 f"its {entry.elements} elements cannot have {entry.size} bytes"
             )
-        # A string has a byte of length, and all of them a checksum.
+        # Each string takes a byte for its length at least; all share a
+        # checksum.
         if not size_of and entry.elements and entry.size < entry.elements + 4:
             raise errors.CheckpointError(
                 f"its {entry.elements} strings cannot have {entry.size} bytes"
@@ -238,7 +241,7 @@ class Bundle:
         claimed = self._claimed.get(entry.file, 0) + entry.size
         if claimed > file.size:
             raise errors.CheckpointError(
-                f"it has bytes of '{file.name}' that other tensors have"
+                f"its bytes in '{file.name}' overlap those of other tensors"
             )
         self._claimed[entry.file] = claimed
 
@@ -267,7 +270,7 @@ class Bundle:
     def _slices(self, name: str, entry: Entry) -> Iterator[Part]:
         assert entry.slices is not None
         next_row = 0
-        # The first row decides; slices without elements are none.
+        # The slice of the first row wins; slices without elements are skipped.
         for extents in sorted(entry.slices):
             stored, own = self._slice(name, entry, extents)
             if not math.prod(length for _, length in own):
@@ -295,16 +298,19 @@ class Bundle:
     def _slice(
         self, name: str, whole: Entry, extents: tuple[tuple[int, int], ...]
     ) -> tuple[Entry, list[tuple[int, int]]]:
-        """A slice's entry, and its extents with the length of each."""
+        """Returns a slice's entry, and its extents without lengths of -1."""
         if len(extents) != len(whole.shape):
-            raise self._damaged(f"tensor '{name}': a slice has another rank")
+            raise self._damaged(
+                f"tensor '{name}': a slice has {len(extents)} dimensions in "
+                f"place of {len(whole.shape)}"
+            )
         own = []
         for (start, length), size in zip(extents, whole.shape, strict=True):
             length = size if length < 0 else length
             if not 0 <= start <= size or length > size - start:
                 raise self._damaged(
-                    f"tensor '{name}': a slice has {length} of {size} from "
-                    f"{start} on"
+                    f"tensor '{name}': a slice of {length} elements from "
+                    f"{start} on exceeds a dimension of {size}"
                 )
             own.append((start, length))
         raw = _slice_name(name.encode(), extents)
@@ -317,7 +323,7 @@ class Bundle:
             or list(stored.shape) != [length for _, length in own]
         ):
             raise self._damaged(
-                f"tensor '{name}': a slice of it is of another kind"
+                f"tensor '{name}': a slice has another dtype or shape"
             )
         return stored, own
 
@@ -328,12 +334,12 @@ class Bundle:
 
 
 def _index_texts(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The names and texts of an index, sorted; a fault names no file."""
+    """Yields sorted (name, entry) pairs of an index; errors lack its name."""
     if len(data) < _FOOTER_BYTES:
         raise errors.CheckpointError("it is too short for an index")
     footer = data[-_FOOTER_BYTES:]
     if int.from_bytes(footer[-8:], "little") != _MAGIC:
-        raise errors.CheckpointError("it does not end as an index")
+        raise errors.CheckpointError("its footer is not that of an index")
     _, at = take_varint(footer, 0)
     _, at = take_varint(footer, at)
     place, at = take_varint(footer, at)
@@ -358,15 +364,16 @@ def _index_texts(data: bytes) -> Iterator[tuple[bytes, bytes]]:
             yield name, text
         if last is not None and last > last_of_block:
             raise errors.CheckpointError(
-                "its list of blocks is not that of its entries"
+                "its index of blocks does not match the blocks"
             )
 
 
 def _block(data: bytes, place: int, size: int) -> bytes:
-    """The content of a block, whose checksum is right."""
+    """Returns the content of a block, after a check of its checksum."""
     if place + size + _TRAILER_BYTES > len(data) - _FOOTER_BYTES:
         raise errors.CheckpointError(
-            f"a block of {size} bytes at {place} is not in its {len(data)}"
+            f"a block of {size} bytes at {place} exceeds the {len(data)} bytes "
+            "of the file"
         )
     end = place + size
     saved = int.from_bytes(data[end + 1 : end + 5], "little")
@@ -374,13 +381,13 @@ def _block(data: bytes, place: int, size: int) -> bytes:
         raise errors.CheckpointError("the checksum of a block is wrong")
     if data[end]:
         raise errors.CheckpointError(
-            "a block is compressed, as none of TensorFlow's is"
+            "a block is compressed, which TensorFlow never does"
         )
     return data[place:end]
 
 
 def _block_entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The names and texts of a block."""
+    """Yields the (name, entry) pairs of a block."""
     restarts = int.from_bytes(block[-4:], "little")
     end = len(block) - 4 * (restarts + 1)
     if len(block) < 8 or not restarts or end < 0:
@@ -399,7 +406,7 @@ def _block_entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _files_by_header(text: bytes | None) -> int:
-    """How many data files there are, by a BundleHeaderProto."""
+    """Returns the number of data files, by a BundleHeaderProto."""
     if text is None:
         raise errors.CheckpointError("it has no header")
     header = dict(file_bytes.fields(text))
@@ -408,7 +415,7 @@ def _files_by_header(text: bytes | None) -> int:
         raise errors.CheckpointError(f"it says that it has {num_files!r} files")
     if byte_order != 0:
         raise errors.CheckpointError(
-            "it was written by a machine of another byte order"
+            "it was written on a machine of another byte order"
         )
     version = header.get(3, b"")
     if isinstance(version, bytes):
@@ -421,7 +428,7 @@ def _files_by_header(text: bytes | None) -> int:
 
 
 def _parse_entry(name: str, text: bytes) -> Entry:
-    """An entry by its BundleEntryProto."""
+    """Parses a BundleEntryProto."""
     numbers = {1: 0, 3: 0, 4: 0, 5: 0, 6: 0}
     shape: tuple[int, ...] = ()
     slices = []
@@ -449,37 +456,39 @@ def _parse_entry(name: str, text: bytes) -> Entry:
 
 
 def _parse_shape(text: bytes) -> tuple[int, ...]:
-    """The shape of a TensorShapeProto."""
+    """Parses a TensorShapeProto."""
     shape = []
     for number, value in file_bytes.fields(text):
         if number == 3 and value:
-            raise errors.CheckpointError("its rank is not known")
+            raise errors.CheckpointError("its rank is unknown")
         if number == 2 and isinstance(value, bytes):
             size = dict(file_bytes.fields(value)).get(1, 0)
             shape.append(signed(size) if isinstance(size, int) else -1)
     if len(shape) > 254 or any(size < 0 for size in shape):
         raise errors.CheckpointError("its shape is none")
-    # NumPy counts the elements of a shape without its zeros.
+    # NumPy limits the product of a shape's dimensions that are not 0.
     if math.prod(size for size in shape if size) >= 1 << 58:
         raise errors.CheckpointError("its shape is none")
     return tuple(shape)
 
 
 def _parse_extents(text: bytes) -> tuple[tuple[int, int], ...]:
-    """For each dimension of a TensorSliceProto, the start and the length."""
+    """Parses a TensorSliceProto into (start, length) for each dimension."""
     extents = []
     for number, value in file_bytes.fields(text):
         if number == 1 and isinstance(value, bytes):
             extent = dict(file_bytes.fields(value))
             start, length = extent.get(1, 0), extent.get(2, _ALL)
             if isinstance(start, bytes) or isinstance(length, bytes):
-                raise errors.CheckpointError("a slice has no numbers")
+                raise errors.CheckpointError(
+                    "an extent of a slice is not a message"
+                )
             extents.append((signed(start), signed(length)))
     return tuple(extents)
 
 
 def _slice_name(name: bytes, extents: tuple[tuple[int, int], ...]) -> bytes:
-    """The name of a slice's entry, in TensorFlow's ordered code."""
+    """Returns the key of a slice's entry, in TensorFlow's ordered code."""
     escapes = {0: b"\0\xff", 0xFF: b"\xff\0"}
     escaped = b"".join(escapes.get(c, bytes([c])) for c in name)
     rank = len(extents)
@@ -490,7 +499,7 @@ def _slice_name(name: bytes, extents: tuple[tuple[int, int], ...]) -> bytes:
 
 
 def _ordered(number: int) -> bytes:
-    """A signed number of which so many bits lead as bytes follow."""
+    """Encodes an int so that the order of bytes is the order of numbers."""
     size = 1
     while not -(1 << 7 * size - 1) <= number < 1 << 7 * size - 1:
         size += 1

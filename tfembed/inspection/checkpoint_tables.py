@@ -1,4 +1,4 @@
-"""The tables of a checkpoint: docs/formats/hash_table.md, and others' forms."""
+"""The tables of a checkpoint: docs/formats/hash_table.md, and other layouts."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _VERSIONS = ("1", "2", "3")  # Drafts called the same layout 2 and 3.
 _ATTRIBUTES = "/.ATTRIBUTES/"
 _VALUE = f"{_ATTRIBUTES}VARIABLE_VALUE"
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-# The name under which TensorFlow, and tfembed, save an embedding's tables.
+# TensorFlow and tfembed save the tables of an embedding under this name.
 _EMBEDDING_SAVER = b"tf.TPUEmbeddingCallback"
 
-# What a layout calls dtypes, where it is not as elsewhere.
+# The dtype names of a layout that differ from those of NumPy.
 _NAMES = {"half": "float16", "float": "float32", "double": "float64"}
 
 _EVICTIONS = {
@@ -35,13 +35,13 @@ _EVICTIONS = {
 
 @dataclasses.dataclass(frozen=True)
 class SavedVariable:
-    """A tensor of a checkpoint that is no part of a table.
+    """A tensor of a checkpoint that belongs to no table.
 
     Attributes:
       name: the path of the variable.
-      dtype: TensorFlow's name of it.
+      dtype: TensorFlow's name of the dtype.
       shape: the shape of the variable.
-      num_bytes: in the file.
+      num_bytes: the number of bytes in the file.
     """
 
     name: str
@@ -52,14 +52,14 @@ class SavedVariable:
 
 @dataclasses.dataclass(frozen=True)
 class _Layout:
-    """The layout of a hash table, as its text says.
+    """The layout of a hash table, parsed from its text.
 
     Attributes:
-      key_dtype: the dtype of its keys.
+      key_dtype: the dtype of the keys.
       seed: the seed of the initial rows.
-      rule: of the slots.
-      slots: the width of each, and what it starts from.
-      counters: what the notes say.
+      rule: the update rule that the slots belong to.
+      slots: the width and the initial value of each slot.
+      counters: the meaning of the eviction policy's counters.
     """
 
     key_dtype: str = "int64"
@@ -72,7 +72,7 @@ class _Layout:
 
 
 def tables(bundle: Bundle) -> list[SavedTable]:
-    """All tables of a checkpoint, by the order of their tensors' names.
+    """Returns all tables of a checkpoint, by the order of their tensors' names.
 
     Raises:
       tfembed.errors.CheckpointError: the index is damaged, or a table is in a
@@ -89,7 +89,7 @@ def tables(bundle: Bundle) -> list[SavedTable]:
 def variables(
     bundle: Bundle, found: list[SavedTable]
 ) -> Iterator[SavedVariable]:
-    """The tensors that belong to none of the tables `found`."""
+    """Yields the tensors that belong to none of the tables `found`."""
     taken = {
         column.name
         for table in found
@@ -121,7 +121,7 @@ def variables(
 
 
 def variable_as_table(bundle: Bundle, name: str) -> SavedTable | None:
-    """A variable of rank 2 as a table of ids from 0 on; None: no such one."""
+    """Returns a variable of rank 2 as a table of ids from 0, or None."""
     for tensor in (f"{name}{_VALUE}", name):
         if tensor in bundle and len(bundle.entry(tensor).shape) == 2:
             return _static_table(name, bundle.column(tensor), {})
@@ -129,7 +129,7 @@ def variable_as_table(bundle: Bundle, name: str) -> SavedTable | None:
 
 
 def _hash_table_stems(bundle: Bundle) -> Iterator[tuple[str, str]]:
-    """Finds what the names of each table's tensors begin with, and what follows."""
+    """Yields the prefix of each table's tensors, and the separator after it."""
     for name in bundle.names():
         match = re.fullmatch(r"(.*)([/-])keys", name, re.DOTALL)
         if match is None or match[1].endswith("waiting"):
@@ -196,7 +196,7 @@ def _hash_table(bundle: Bundle, stem: str, between: str) -> SavedTable:
 
 
 def _given_name(bundle: Bundle, tensor: str) -> str | None:
-    """The name that the program gave a table; None: the file does not say."""
+    """Returns the program's name of a table; None where the file has none."""
     text = bundle.scalar(tensor)
     if not isinstance(text, bytes) or text.decode(errors="replace") == NO_NAME:
         return None
@@ -206,7 +206,7 @@ def _given_name(bundle: Bundle, tensor: str) -> str | None:
 def _layout(
     bundle: Bundle, tensor: str, table: str, width: int
 ) -> _Layout | None:
-    """Reads the text beside a table; None where there is none."""
+    """Parses the text beside a table; None where the file has no text."""
     text = bundle.scalar(tensor)
     if not isinstance(text, bytes):
         return None
@@ -243,7 +243,7 @@ def _layout(
     key_dtype = fields.get("keys", "int64")
     return _Layout(
         key_dtype=_NAMES.get(key_dtype, key_dtype),
-        # As programs give it, which have signed ones.
+        # Programs give the seed as a signed number.
         seed=file_bytes.signed(seed & (1 << 64) - 1),
         rule=fields.get("rule"),
         slots=slots,
@@ -254,7 +254,7 @@ def _layout(
 def _layout_by_names(
     bundle: Bundle, stem: str, key_dtype: str, width: int
 ) -> _Layout:
-    """Reads what names tell, of tensors that a Saver of TensorFlow 1 has saved."""
+    """Guesses the layout of tensors that a Saver of TensorFlow 1 wrote."""
     slots = {}
     rule = None
     pattern = re.compile(re.escape(stem) + r"slots/([^/]+)/([^/]+)")
@@ -274,7 +274,7 @@ def _layout_by_names(
 def _column(
     bundle: Bundle, tensor: str, table: str, shape: tuple[int, ...]
 ) -> Column:
-    """A tensor that must be of the table's rows."""
+    """Returns a tensor, which must have the number of rows of the table."""
     column = bundle.column(tensor)
     if column.shape != shape:
         raise errors.CheckpointError(
@@ -287,7 +287,7 @@ def _column(
 def _waiting(
     bundle: Bundle, prefix: str
 ) -> tuple[dict[str, Column], dict[str, Column]]:
-    """Keys that wait for admission with their counts, and filters by name."""
+    """Returns the keys that wait for admission, their counts, and filters."""
     keys = {}
     if f"{prefix}keys" in bundle and f"{prefix}seen" in bundle:
         keys = {
@@ -341,7 +341,7 @@ def _bytes_by_kind(
 
 
 def _static_tables(bundle: Bundle) -> list[SavedTable]:
-    """Variables that an embedding keeps for a fixed vocabulary."""
+    """Returns the variables that an embedding keeps for a fixed vocabulary."""
     found = []
     for owner in _embedding_paths(bundle):
         prefix = f"{owner}/" if owner else ""
@@ -350,7 +350,8 @@ def _static_tables(bundle: Bundle) -> list[SavedTable]:
             if not name.endswith(_VALUE):
                 continue
             path = name.removeprefix(prefix).removesuffix(_VALUE)
-            if path.startswith("_variables/"):  # Made by a program's function.
+            # A tf.function of the program made it.
+            if path.startswith("_variables/"):
                 path = path.removeprefix("_variables/").replace("/", ".S")
             if "/" not in path and len(bundle.entry(name).shape) == 2:
                 columns[_unescaped(path)] = bundle.column(name)
@@ -391,7 +392,7 @@ def _static_table(
 
 
 def _embedding_paths(bundle: Bundle) -> list[str]:
-    """The paths of the objects whose variables are tables."""
+    """Returns the paths of the objects whose variables are tables."""
     graph = bundle.scalar(_GRAPH)
     if not isinstance(graph, bytes):
         return []
@@ -415,5 +416,5 @@ def _embedding_paths(bundle: Bundle) -> list[str]:
 
 
 def _unescaped(path: str) -> str:
-    """A name as programs have it: `.S` stands for a slash, `..` for a dot."""
+    """Decodes a name of the object graph: `.S` is a slash, `..` is a dot."""
     return re.sub(r"\.([.S])", lambda m: "/" if m[1] == "S" else ".", path)

@@ -23,21 +23,21 @@ import numpy as np
 __all__ = ["crc32c", "unmask"]
 
 _POLYNOMIAL = 0x82F63B78  # P, without x^32, its coefficients from x^31 on.
-_DEGREE = 5685  # Q's, and how far behind a word its other terms lie.
+_DEGREE = 5685  # The degree of Q; its other terms are this far behind a word.
 _STEPS = (_DEGREE - 1362, _DEGREE - 426, _DEGREE)
-# Bytes that are copied and folded at a time.
+# The number of bytes that are copied and folded at a time.
 _BLOCK = 1 << 22
 _ONES = 0xFFFFFFFF
 
 
 def unmask(saved: int) -> int:
-    """The checksum that a file stores as `saved`."""
+    """Returns the checksum that a file stores, masked, as `saved`."""
     rotated = (saved - 0xA282EAD8) & _ONES
     return (rotated >> 17 | rotated << 15) & _ONES
 
 
 def crc32c(data: Any, start: int = 0) -> int:
-    """The checksum of bytes, or of a contiguous array's, that follow `start`'s."""
+    """Returns the checksum of bytes or an array, going on from `start`."""
     view = np.frombuffer(data, np.uint8)
     register = start ^ _ONES
     if len(view) > 2 * _DEGREE:
@@ -49,8 +49,9 @@ def crc32c(data: Any, start: int = 0) -> int:
 
 
 def _remainder(data: Any, register: int) -> Any:
-    """`_DEGREE` bytes that have the checksum of `data`, from a register of 0."""
-    # Zeros before the first byte change nothing: so all is whole words.
+    """Returns `_DEGREE` bytes with the checksum of `data`, from register 0."""
+    # Zeros before the first byte do not change the remainder: pad to whole
+    # words.
     size = len(data) % _BLOCK or _BLOCK
     memory = np.zeros(_DEGREE + _BLOCK // 8, np.uint64)
     left = memory[:0]
@@ -70,7 +71,7 @@ def _remainder(data: Any, register: int) -> Any:
 
 
 def _fold(places: Any) -> Any:
-    """The last `_DEGREE` words, after all words before have been added to them."""
+    """Adds all words to the last `_DEGREE` words, and returns these."""
     n = len(places) - _DEGREE
     nearest = _STEPS[0]
     for begin in range(0, n, nearest):
@@ -82,7 +83,7 @@ def _fold(places: Any) -> Any:
 
 @functools.cache
 def _byte_table() -> list[int]:
-    """The register after a byte, by the register's lowest eight bits."""
+    """Returns the register after a byte, for each value of its low 8 bits."""
     table = []
     for register in range(256):
         for _ in range(8):

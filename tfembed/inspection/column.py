@@ -16,13 +16,13 @@ from tfembed.inspection.file_bytes import FileBytes, take_varint
 
 __all__ = ["Column", "Encoding", "Part", "raw_strings"]
 
-# What is read at a time. A part of at most so many bytes is compared with its
-# checksum before anything of it is given out.
+# The bytes that are read at a time. A part of at most this size is compared
+# with its checksum before any of its rows is returned.
 _BLOCK_BYTES = 4 << 20
 _WHOLE_BYTES = 32 << 20
 _STRINGS = 1 << 16
 
-# As NumPy reads dtypes that it does not have.
+# The NumPy dtypes that store elements of dtypes that NumPy lacks.
 _STORED = {"bfloat16": "<u2", "bool": "u1", "float16": "<f2"}
 
 
@@ -30,21 +30,23 @@ class Encoding(enum.Enum):
     """How the elements of a part are stored."""
 
     NUMBERS = "numbers"  # Little-endian, one after the other.
-    BUNDLE_STRINGS = "strings of a checkpoint"  # Lengths, checksum, bytes.
-    RAW_STRINGS = "strings of a raw file"  # Four bytes of length, bytes.
-    OBJECTS = "objects"  # Of C++: checked, never read.
+    # Lengths, then a checksum, then the bytes.
+    BUNDLE_STRINGS = "strings of a checkpoint"
+    # Each string: four bytes of length, then the bytes.
+    RAW_STRINGS = "strings of a raw file"
+    OBJECTS = "objects"  # C++ objects, which are checked but never parsed.
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """The rows of a column that lie together in a file.
+    """A part of a column: rows that lie together in one file.
 
     Attributes:
-      file: where.
+      file: the file with the rows.
       offset, size: the position and number of the bytes in the file.
-      crc: the checksum of the bytes; None where none is saved.
-      first_row, rows: which rows they are.
-      encoding: how they are stored.
+      crc: the checksum of the bytes; None where the file has none.
+      first_row, rows: the number of the first row, and the number of rows.
+      encoding: the format of the elements.
     """
 
     file: FileBytes
@@ -59,17 +61,17 @@ class Part:
 class Column:
     """The rows of one tensor, read block by block.
 
-    A block has some megabytes, so a column may be larger than the memory. What is
-    read is compared with its checksum: of parts up to 32 MB before a row is given
-    out, of larger ones when their last row has been. So only after a stream has
-    ended is all of it known to be as it was saved.
+    A block has some megabytes, so a column may be larger than the memory. All
+    bytes are compared with their checksum: a part of up to 32 MB before its
+    first row is returned, a larger one after its last row. So all rows are
+    known to be undamaged only after a stream has ended.
 
     Attributes:
       name: the name of the tensor.
-      dtype: TensorFlow's name of the elements' dtype. Elements of bfloat16 are
-        given as float32, strings as bytes.
+      dtype: TensorFlow's name of the elements' dtype. NumPy receives bfloat16
+        as float32, strings as bytes.
       shape: the shape of the tensor; the first dimension counts the rows.
-      parts: where the rows are.
+      parts: the parts of the files that hold the rows.
     """
 
     def __init__(
@@ -87,7 +89,7 @@ class Column:
 
     @property
     def size(self) -> int:
-        """The bytes in the files."""
+        """The number of bytes in the files."""
         return sum(part.size for part in self.parts)
 
     @property
@@ -96,20 +98,20 @@ class Column:
         return self.dtype == "string"
 
     def stream(self) -> Iterator[np.ndarray[Any, Any]]:
-        """All rows in their order, some at a time.
+        """Yields all rows in their order, a block at a time.
 
         Raises:
-          tfembed.errors.CheckpointError: the bytes are not those that were
-            saved.
+          tfembed.errors.CheckpointError: the bytes do not match their
+            checksum.
         """
         for part in self.parts:
             yield from self._part_stream(part)
 
     def take(self, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """The rows of these numbers, in the order of `rows`.
+        """Returns the rows of these numbers, in the order of `rows`.
 
         Raises:
-          As `stream`.
+          As for `stream`.
         """
         order = np.argsort(rows, kind="stable")
         wanted = np.asarray(rows)[order]
@@ -136,7 +138,7 @@ class Column:
         """Compares all bytes with their checksums.
 
         Raises:
-          tfembed.errors.CheckpointError: some are not those that were saved.
+          tfembed.errors.CheckpointError: some bytes do not match.
         """
         for part in self.parts:
             if part.encoding is Encoding.NUMBERS:
@@ -171,7 +173,7 @@ class Column:
             return
         if part.encoding is Encoding.OBJECTS:
             raise errors.UnsupportedError(
-                f"Tensor '{self.name}' has objects of C++, which are not shown."
+                f"Tensor '{self.name}' has C++ objects, which are not shown."
             )
         read = (
             self._bundle_strings
@@ -196,7 +198,7 @@ class Column:
         return numbers.reshape(-1, *self.shape[1:])
 
     def _pieces(self, part: Part) -> Iterator[bytes]:
-        """The bytes of a part, whole rows at a time; then all are compared."""
+        """Yields a part's bytes in whole rows, then checks the checksum."""
         row_bytes = part.size // part.rows if part.rows else 0
         if not row_bytes:
             self._compare(part, 0 if not part.size else None)
@@ -218,7 +220,7 @@ class Column:
     def _rows_of(
         self, strings: Iterator[list[bytes]]
     ) -> Iterator[np.ndarray[Any, Any]]:
-        """Rows of strings, of strings that come some at a time."""
+        """Groups a stream of strings into rows."""
         each = self._row_elements()
         rest: list[bytes] = []
         for some in strings:
@@ -230,7 +232,7 @@ class Column:
             yield block.reshape(rows, *self.shape[1:])
 
     def _bundle_strings(self, part: Part) -> Iterator[list[bytes]]:
-        """Lengths as varints, their checksum, the bytes of all strings."""
+        """Reads lengths (varints), their checksum, then all strings' bytes."""
         count = part.rows * self._row_elements()
         if not part.size:
             self._compare(part, 0)
@@ -268,7 +270,7 @@ class Column:
     def _lengths(
         self, part: Part, count: int
     ) -> Iterator[tuple[list[int], int]]:
-        """Lengths of strings, some at a time, and how far they go."""
+        """Yields lengths of strings and the position behind them, by blocks."""
         at = left = 0
         while left < count:
             n = min(_STRINGS, count - left)
@@ -280,7 +282,7 @@ class Column:
             yield lengths, at
 
     def _raw_strings(self, part: Part) -> Iterator[list[bytes]]:
-        """Strings with four bytes of length before each."""
+        """Reads strings with four bytes of length before each."""
         if part.crc is not None:
             crc = 0
             for at in range(0, part.size, _BLOCK_BYTES):
@@ -299,19 +301,22 @@ class Column:
                 strings, taken = [], 0
         if count != len(strings):
             raise self._damaged(
-                part, f"it has {abs(count - len(strings))} strings more or less"
+                part,
+                f"its count of strings is off by {abs(count - len(strings))}",
             )
         yield strings
 
     def _check_objects(self, part: Part) -> None:
-        """Objects: a length, bytes, their checksum so far."""
+        """Checks C++ objects: a length, bytes, and the checksum so far."""
         at, crc = 0, 0
         for _ in range(part.rows * self._row_elements()):
             head = part.file.read(part.offset + at, min(10, part.size - at))
             length, used = take_varint(head, 0)
             at += used
             if length > part.size - at - 4:
-                raise self._damaged(part, f"it has no {length} bytes more")
+                raise self._damaged(
+                    part, f"an object of {length} bytes is cut off"
+                )
             crc = crc32c(struct.pack("<Q", length), crc)
             while length:
                 some = min(length, _BLOCK_BYTES)
@@ -328,7 +333,7 @@ class Column:
 
     def _compare(self, part: Part, crc: int | None) -> None:
         if part.crc is not None and crc != part.crc:
-            raise self._damaged(part, f"checksum {crc} in place of {part.crc}")
+            raise self._damaged(part, f"its checksum is {crc}, not {part.crc}")
 
     def _damaged(self, part: Part, what: str) -> errors.CheckpointError:
         return errors.CheckpointError(
@@ -338,10 +343,10 @@ class Column:
 
 
 def raw_strings(part: Part) -> Iterator[bytes]:
-    """The strings of a raw file, with four bytes of length before each.
+    """Yields the strings of a raw file, with four bytes of length before each.
 
     Raises:
-      tfembed.errors.CheckpointError: the last one does not end with the file.
+      tfembed.errors.CheckpointError: the last string is cut off.
     """
     text, at, done = b"", 0, 0
     while done < part.size or at < len(text):
@@ -365,7 +370,7 @@ def raw_strings(part: Part) -> Iterator[bytes]:
 
 
 def _varints(text: bytes, n: int) -> tuple[list[int], int]:
-    """The first n numbers of `text`, or all it has, and their bytes."""
+    """Decodes at most `n` varints of `text`; returns them and their bytes."""
     octets = np.frombuffer(text, np.uint8)
     ends = np.flatnonzero(octets < 0x80)[:n]
     if not len(ends):
@@ -383,7 +388,7 @@ def _varints(text: bytes, n: int) -> tuple[list[int], int]:
 
 
 def _as_saved(lengths: list[int]) -> bytes:
-    """Lengths as their checksum has them: 4 bytes, or 8 of the long ones."""
+    """Encodes lengths as their checksum needs: 4 bytes, 8 if they are large."""
     if not lengths or max(lengths) < 1 << 32:
         return np.asarray(lengths, "<u4").tobytes()
     return b"".join(
@@ -393,7 +398,7 @@ def _as_saved(lengths: list[int]) -> bytes:
 
 
 def _groups(lengths: list[int]) -> Iterator[list[int]]:
-    """The lengths of strings that together have a block's bytes, or one."""
+    """Groups the lengths of strings into blocks of at most `_BLOCK_BYTES`."""
     if sum(lengths) <= _BLOCK_BYTES:
         yield lengths
         return
@@ -409,7 +414,7 @@ def _groups(lengths: list[int]) -> Iterator[list[int]]:
 
 
 def _cut(text: bytes, lengths: list[int]) -> list[bytes]:
-    """The strings of these lengths, of which `text` is made."""
+    """Cuts `text` into strings of these lengths."""
     strings, at = [], 0
     for length in lengths:
         strings.append(text[at : at + length])

@@ -1,4 +1,4 @@
-"""`tfembed inspect`: looks into tables of files, without TensorFlow."""
+"""`tfembed inspect`: shows the tables in files, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def printable(text: str) -> str:
-    """A text of a file in one line that no terminal takes for commands."""
+    """Returns a text on one line, without a terminal's control characters."""
     return "".join(
         c if c.isprintable() else c.encode("unicode_escape").decode()
         for c in text
@@ -191,7 +191,7 @@ def _inspect(options: argparse.Namespace) -> int:
 
 
 def _tables(saved: SavedTables, name: str | None) -> list[SavedTable]:
-    """The table that is named, or all; at least one."""
+    """Returns the table of this name, or all tables; at least one."""
     if name is not None:
         return [saved[name]]
     if not saved:
@@ -247,7 +247,7 @@ def _show_all(saved: SavedTables, options: argparse.Namespace) -> int:
 
 
 def _show_variables(saved: SavedTables) -> None:
-    """Tells of tensors beside the tables, and which could be tables."""
+    """Prints the number of tensors beside tables, and which could be tables."""
     variables = saved.variables
     if not variables:
         return
@@ -274,7 +274,7 @@ def _title(saved: SavedTables) -> str:
 
 
 def _facts(table: SavedTable) -> Iterator[str]:
-    """Says in words what a table has beside its rows."""
+    """Yields phrases for the parts of a table besides its rows."""
     if table.seed is not None:
         yield f"seed {table.seed}"
     for kind, policy in table.policies.items():
@@ -337,7 +337,7 @@ def _show_keys(saved: SavedTables, options: argparse.Namespace) -> int:
     tables = _tables(saved, options.table)
     known = [table for table in tables if _takes_all(table, options.key)]
     if not known:
-        _keys(tables[0], options.key)  # Raises what is wrong with the first.
+        _keys(tables[0], options.key)  # Raises the error of the first table.
     are_found = [False] * len(options.key)
     for table in known:
         rows = table.find(_keys(table, options.key))
@@ -402,7 +402,7 @@ def _value(value: Any) -> str:
 
 
 def _noted(table: SavedTable, counter: float) -> str:
-    """A counter in words."""
+    """Describes a counter in words."""
     number = int(counter)
     if table.counters == "writes":
         return counted(number, "write")
@@ -445,7 +445,7 @@ def _show_top(saved: SavedTables, options: argparse.Namespace) -> int:
 def _ranked(
     saved: SavedTables, options: argparse.Namespace
 ) -> list[SavedTable]:
-    """The tables that can be ranked; of several, those that cannot are left."""
+    """Returns the tables that have this order; of one table, the table."""
     tables = _tables(saved, options.table)
     if len(tables) == 1:
         return tables
@@ -455,7 +455,7 @@ def _ranked(
         for table in tables
         if (table.counters in counters if counters else table.dtype != "string")
     ]
-    return fit or tables[:1]  # The error says what is missing.
+    return fit or tables[:1]  # `ranked` then says which counters are missing.
 
 
 def _first_numbers(row: Any) -> str:
@@ -478,7 +478,7 @@ def _export(saved: SavedTables, options: argparse.Namespace) -> int:
 
 
 def _write_report(saved: SavedTables, options: argparse.Namespace) -> int:
-    # Drawing is needed by this action alone.
+    # Only this action needs the drawing modules.
     html_report: Any = importlib.import_module("tfembed.inspection.html_report")
     html_report.write(saved, options.html, table=options.table)
     _write(printable(f"{options.html} is written."))
@@ -524,7 +524,7 @@ def _show_difference(
 
 
 def _same_table(table: SavedTable, other: SavedTables) -> SavedTable | None:
-    """The table of this path in another file, or else of this name."""
+    """Returns the table of the same path in another file, or of this name."""
     for name in (table.path, table.name):
         if name in other:
             return other[name]
@@ -570,7 +570,7 @@ def _difference_lines(
 
 
 def _write_pairs(lines: Iterable[tuple[str, str]]) -> None:
-    """Names and what belongs to each, in two columns."""
+    """Prints (name, text) pairs in two columns."""
     lines = [(printable(name), printable(text)) for name, text in lines]
     width = max(len(name) for name, _ in lines)
     for name, text in lines:
@@ -599,7 +599,7 @@ def _wrapped(text: str) -> str:
 
 
 def _show(table: TextTable) -> None:
-    """A table: by rich on a terminal, where rich is there; else as plain text."""
+    """Prints a table, by rich on a terminal if installed, or as plain text."""
     if not table.filled():
         if table.title:
             _write(f"{table.title}: no rows")
@@ -631,9 +631,9 @@ def _show_richly(table: TextTable, rich: Any, tables: Any, texts: Any) -> None:
         shown.add_column(
             texts.Text(name), justify="right" if i else "left", overflow="fold"
         )
-    for line in body:  # Texts are no markup: they come from the file.
+    for line in body:  # Texts come from the file: they are not markup.
         shown.add_row(*(texts.Text(cell) for cell in line))
-    # rich would leave bold letters where colours alone are unwanted.
+    # rich would print bold letters where colours alone are turned off.
     is_plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") in (
         *(None, "", "dumb", "unknown"),
     )

@@ -1,4 +1,4 @@
-"""How the rows of a table differ between two files."""
+"""The difference of a table's rows between two files."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tfembed.inspection.saved_table import Array, Key, SavedTable
 
 __all__ = ["Difference", "compare"]
 
-# Bytes of one table that are in memory at a time. A table that is larger is
-# compared part by part, by a hash of its keys, and read once for each part.
+# The bytes of one table that are in memory at a time. A larger table is
+# compared in parts, by a hash of its keys, and is read once for each part.
 _PART_BYTES = 128 << 20
-# Beside its row, a key and its position: in sorted arrays, or in a dict of texts.
+# The bytes of a key and its position: in sorted arrays, or in a dict of bytes.
 _KEY_BYTES = {"string": 200}
 _NUMBER_BYTES = 24
 _MOST_PARTS = 1 << 12
@@ -29,17 +29,18 @@ _BINS = np.concatenate([[0.0], np.geomspace(1e-9, 1e9, 18 * 64 + 1), [np.inf]])
 
 @dataclasses.dataclass
 class Difference:
-    """Tells what became of a table's keys and rows.
+    """The changes of a table's keys and rows.
 
     Attributes:
-      gone: keys that only the first file has.
-      come: keys that only the second has.
-      kept: keys that both have.
-      unchanged: rows among those kept that are the same.
-      some_gone, some_come: the smallest of these keys.
-      most_moved: (distance, key) of the rows that moved most, the largest first.
-      moved: how many rows moved by so much, by the bins of `quantile`; None where
-        rows cannot be compared.
+      gone: the number of keys that only the first file has.
+      come: the number of keys that only the second file has.
+      kept: the number of keys that both files have.
+      unchanged: the number of kept rows that are the same.
+      some_gone, some_come: the smallest keys of these.
+      most_moved: (distance, key) of the rows that moved most, the largest
+        first.
+      moved: the number of rows by distance, in the bins of `quantile`; None
+        where the rows cannot be compared.
     """
 
     gone: int = 0
@@ -54,10 +55,10 @@ class Difference:
     moved: Array | None = None
 
     def quantile(self, share: float) -> float:
-        """The distance that so large a share of the kept rows did not exceed.
+        """Returns the distance that this share of the kept rows stays within.
 
-        The distance is at most 4 % too long: rows are counted in 64 bins to a
-        power of ten, of distances from 1e-9 to 1e9.
+        The result is at most 4 % too large: rows are counted in 64 bins per
+        power of ten, for distances from 1e-9 to 1e9.
         """
         assert self.moved is not None
         counts = np.cumsum(self.moved)
@@ -74,8 +75,8 @@ def compare(
     """Compares two tables key by key, in bounded memory.
 
     Args:
-      before, after: the same table, of two files.
-      count: the number of keys to name, of each kind.
+      before, after: the same table in two files.
+      count: the number of keys to name of each kind.
 
     Raises:
       tfembed.errors.CheckpointError: a file is damaged.
@@ -112,7 +113,7 @@ def _compare_part(
     has_rows: bool,
     count: int,
 ) -> None:
-    """Adds the keys of one part to what was found."""
+    """Adds the keys of one part to the counts."""
     chunks = list(_part_chunks(before, part, has_rows))
     keys_before = np.concatenate([_NO_KEYS, *(keys for keys, _ in chunks)])
     if before.key_dtype != "string":
@@ -141,10 +142,10 @@ def _compare_part(
 
 
 class _Positions:
-    """Finds keys in an array; of a key that comes twice, its last position.
+    """Finds keys in an array; the last position of a key that comes twice.
 
     Attributes:
-      are_last: for each position, whether `find` gives it for its key.
+      are_last: bool [n], whether `find` returns this position for its key.
     """
 
     def __init__(self, keys: Array) -> None:
@@ -162,13 +163,13 @@ class _Positions:
         self.are_last[last] = True
 
     def find(self, keys: Array) -> Array:
-        """The positions of some keys; -1 of those that are not there."""
+        """Returns the positions of some keys; -1 for a missing key."""
         if self._by_text is not None:
             found = [self._by_text.get(key, -1) for key in keys]
             return np.asarray(found, np.int64)
         if not len(self._sorted):
             return np.full(len(keys), -1)
-        # Keys in their order make the search a walk through near memory.
+        # Searching keys in sorted order reads memory in order.
         order = np.argsort(keys)
         at = np.empty(len(keys), np.int64)
         at[order] = np.searchsorted(self._sorted, keys[order], side="right")
@@ -180,7 +181,7 @@ class _Positions:
 def _part_chunks(
     table: SavedTable, part: tuple[int, int], has_rows: bool
 ) -> Iterator[tuple[Array, Array]]:
-    """The keys and rows of a table that belong to one of so many parts."""
+    """Yields a table's keys and rows of part (i, number of parts)."""
     number, num_parts = part
     for chunk in table.chunks(rows=has_rows, slots=False, counters=False):
         if num_parts == 1:
@@ -189,7 +190,7 @@ def _part_chunks(
         if chunk.keys.dtype == object:
             hashes = np.asarray([zlib.crc32(key) for key in chunk.keys])
         else:
-            # Fibonacci hashing: keys may all be multiples of a number.
+            # Fibonacci hashing spreads keys that are multiples of a number.
             mixed = chunk.keys.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
             hashes = mixed >> np.uint64(40)
         own = hashes % num_parts == number
@@ -209,7 +210,7 @@ def _add_moved(
     before, after = (
         rows[differ].astype(np.float64) for rows in (before, after)
     )
-    # A NaN is unlike itself, and yet has not moved.
+    # A NaN differs from itself, but such a row has not moved.
     are_same = (before == after) | (np.isnan(before) & np.isnan(after))
     differ, distances = differ[~are_same.all(1)], norms(after - before)
     distances = distances[~are_same.all(1)]

@@ -1,8 +1,8 @@
-"""Pictures of numbers as SVG: as wide as their place, their texts as large as
-the page's.
+"""Pictures of numbers as SVG, as wide as their place, with texts of the page's
+size.
 
-Places along a picture are given in percent, so that nothing is scaled. Colours are
-the page's variables: `--s0`, `--s1` and so on for series.
+Positions along a picture are percentages, so that nothing is scaled. Colours
+are the page's CSS variables: `--s0`, `--s1` and so on for series.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ __all__ = ["Bar", "Line", "bars", "columns", "lines", "nice_steps"]
 
 COLOURS = 6
 _HEIGHT = 170
-_FOOT = 22  # Pixels below a picture, for what is written there.
+_FOOT = 22  # Pixels below a picture for its labels.
 _HEAD = 10
 
 
 @dataclasses.dataclass(frozen=True)
 class Bar:
-    """A horizontal bar, in parts.
+    """A horizontal bar of several parts.
 
     Attributes:
-      label: before it.
-      parts: the length of each, and the number of its colour.
-      text: behind it.
+      label: the text before the bar.
+      parts: (length, number of the colour) of each part.
+      text: the text behind the bar.
     """
 
     label: str
@@ -42,7 +42,7 @@ class Line:
 
     Attributes:
       name: the name of the series.
-      points: (place from 0 to 1, height, what it says).
+      points: (position from 0 to 1, height, tooltip).
     """
 
     name: str
@@ -50,7 +50,7 @@ class Line:
 
 
 def nice_steps(top: float, count: int = 4) -> list[float]:
-    """Round numbers from 0 to `top` or a little more, about `count` steps."""
+    """Returns about `count` round numbers from 0 to `top` or a little more."""
     if not 0 < top < math.inf:
         return [0.0, 1.0]
     raw = top / count
@@ -68,13 +68,13 @@ def columns(
     ticks: Sequence[tuple[float, str]],
     heights: Sequence[tuple[float, str]],
 ) -> str:
-    """Vertical columns side by side.
+    """Draws vertical columns side by side.
 
     Args:
-      counts: the height of each.
-      says: what each shows when it is pointed at.
-      ticks: (place from 0 to 1, text) along the foot.
-      heights: (height, text) of the lines behind.
+      counts: the height of each column.
+      says: the tooltip of each column.
+      ticks: (position from 0 to 1, text) along the foot.
+      heights: (height, text) of the grid lines.
     """
     top = heights[-1][0] or 1.0
     wide = 100 / max(1, len(counts))
@@ -96,7 +96,7 @@ def lines(
     ticks: Sequence[tuple[float, str]],
     heights: Sequence[tuple[float, str]],
 ) -> str:
-    """Lines over a common foot, with a point for each number.
+    """Draws lines over a common foot, with a point for each number.
 
     Args:
       series: the lines, in the order of their colours.
@@ -121,7 +121,7 @@ def lines(
 
 
 def bars(rows: Sequence[Bar]) -> str:
-    """Horizontal bars below each other, the longest as long as there is room."""
+    """Draws horizontal bars below each other; the longest takes the width."""
     longest = (
         max((sum(n for n, _ in row.parts) for row in rows), default=0) or 1
     )

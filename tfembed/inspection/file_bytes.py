@@ -1,7 +1,7 @@
-"""The bytes of a file, also of one in segments of another, and messages in them.
+"""Reads bytes of files and of file segments, and protocol buffers in them.
 
-Of protocol buffers' wire format these functions read enough for the index of a
-checkpoint.
+These functions read as much of protocol buffers' wire format as the index of a
+checkpoint needs.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ __all__ = ["FileBytes", "fields", "signed", "take_varint"]
 
 
 class FileBytes:
-    """Reads bytes at any position of a file, and never more than are there.
+    """Reads bytes at any position of a file, within its bounds.
 
     Args:
       path: a regular file.
-      segments: (offset, bytes) of the parts of the file that make up what is
-        read, in their order; None: all of it.
-      name: its name in errors; None: the path.
+      segments: (offset, size) of the parts of the file to read as one, in
+        their order; None: the whole file.
+      name: the name of the file in errors; None: the path.
 
     Raises:
-      tfembed.errors.CheckpointError: there is no such file, it is no regular one
-        or cannot be read, or a segment is not in it.
+      tfembed.errors.CheckpointError: the file is missing, not a regular file
+        or not readable, or a segment exceeds the file.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class FileBytes:
         self.name = name or self.path
         try:
             status = pathlib.Path(path).stat()
-            # Opening a FIFO would wait for who writes into it.
+            # Opening a FIFO would wait for its writer.
             if not stat.S_ISREG(status.st_mode):
                 raise errors.CheckpointError(f"'{self.path}' is no file.")
             self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -71,10 +71,10 @@ class FileBytes:
         self.modified = status.st_mtime
 
     def read(self, offset: int, size: int) -> bytes:
-        """`size` bytes from `offset` on.
+        """Returns `size` bytes from `offset` on.
 
         Raises:
-          tfembed.errors.CheckpointError: they are not all there.
+          tfembed.errors.CheckpointError: the file ends before.
         """
         if offset < 0 or size < 0 or size > self.size - offset:
             raise errors.CheckpointError(
@@ -110,29 +110,29 @@ class FileBytes:
 
 
 def take_varint(data: bytes, at: int) -> tuple[int, int]:
-    """An unsigned number of up to ten bytes, and the place behind it.
+    """Decodes a varint of at most ten bytes; returns it and the next position.
 
     Raises:
-      tfembed.errors.CheckpointError: it does not end.
+      tfembed.errors.CheckpointError: the varint does not end.
     """
     number = 0
     for i, byte in enumerate(data[at : at + 10]):
         number |= (byte & 0x7F) << (7 * i)
         if byte < 0x80:
             return number & (1 << 64) - 1, at + i + 1
-    raise errors.CheckpointError("a number does not end")
+    raise errors.CheckpointError("a varint does not end")
 
 
 def signed(number: int) -> int:
-    """The int64 of an unsigned number of 64 bits."""
+    """Converts an unsigned 64-bit number to an int64."""
     return number - (1 << 64) if number >> 63 else number
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a message, by their numbers, in their order.
+    """Yields (number, value) of a message's fields, in their order.
 
     Raises:
-      tfembed.errors.CheckpointError: it is no message.
+      tfembed.errors.CheckpointError: the bytes are not a message.
     """
     at = 0
     while at < len(data):
@@ -148,7 +148,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         elif kind in (1, 5):
             size = 8 if kind == 1 else 4
         else:
-            raise errors.CheckpointError(f"a field is of the kind {kind}")
+            raise errors.CheckpointError(f"a field has wire type {kind}")
         if size > len(data) - at:
             raise errors.CheckpointError("a field does not end")
         value = data[at : at + size]

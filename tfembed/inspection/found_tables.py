@@ -1,4 +1,4 @@
-"""The tables of a model, an embedding, or whatever else holds some."""
+"""Finds the tables of a model, an embedding, or any other trackable object."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _EMBEDDINGS = (TPUEmbedding, TPUEmbeddingForServing, TPUEmbeddingV0)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FoundTable:
-    """A table, and what its owner knows of it.
+    """A table, with its slots and optimizer.
 
     Attributes:
-      name: the table's; its path where several tables have that name.
+      name: the table's name; its path where several tables have that name.
       rows: a HashTable, a StringTable, or variables of all rows.
-      slots: variables beside these, by name; a HashTable keeps its own.
-      optimizer: its update rule; None where it has none, or keeps it itself.
-      skipped_updates: the updates that were skipped, of rows whose gradients were
-        not finite; None: not counted.
-      shared_name: the name that several tables have, this one among them.
+      slots: slot variables by name; empty for a HashTable, which has its own.
+      optimizer: the update rule; None without one, or where the table has it.
+      skipped_updates: the number of row updates skipped because the gradient
+        was not finite; None: not counted.
+      shared_name: the name that this table shares with others.
     """
 
     name: str
@@ -82,10 +82,10 @@ def coming_tables(source: Any) -> list[Any]:
 
 
 def require_tables(source: Any) -> list[FoundTable]:
-    """The tables that `find_tables` finds.
+    """Returns the tables that `find_tables` finds.
 
     Raises:
-      tfembed.errors.ArgumentError: there is none.
+      tfembed.errors.ArgumentError: `source` has no table.
     """
     found = find_tables(source)
     if not found:
@@ -106,7 +106,7 @@ def _is_made(embedding: Any) -> bool:
 
 
 def _tables_of(one: Any) -> Iterator[FoundTable]:
-    """The tables that `one` itself has, or is."""
+    """Yields the tables that `one` has, or `one` itself if it is a table."""
     if isinstance(one, Variable):
         yield FoundTable(table_name(one.name), one.table)
     elif isinstance(one, ShardedTable):
@@ -131,7 +131,7 @@ def _told_apart(
     count: Mapping[str, int],
     paths: Mapping[int, str],
 ) -> list[FoundTable]:
-    """The tables, those of one name by their paths."""
+    """Returns the tables, with paths as names where a name comes twice."""
     tables = []
     taken = {name for name, number in count.items() if number == 1}
     for owner, table in found:
@@ -139,7 +139,7 @@ def _told_apart(
         if count[name] > 1:
             path = f"{paths.get(id(owner), '')}/{name}".lstrip("/")
             name, n = path, 1
-            while name in taken:  # Of what no path leads to.
+            while name in taken:  # Several tables without a path.
                 n += 1
                 name = f"{path} ({n})"
             taken.add(name)
@@ -151,7 +151,7 @@ def _told_apart(
 
 
 def _paths(source: Any) -> dict[int, str]:
-    """By id of what `source` holds, the shortest path to it."""
+    """Returns the shortest path to each object in `source`, by object id."""
     found: dict[int, str] = {}
     left = collections.deque([("", source)])
     while left:
@@ -172,7 +172,7 @@ def _paths(source: Any) -> dict[int, str]:
 
 
 def _objects(source: Any, seen: set[int]) -> Iterator[Any]:
-    """`source` and all below it, owners before what they own."""
+    """Yields `source` and all objects below it, owners first."""
     if id(source) in seen:
         return
     seen.add(id(source))
@@ -191,7 +191,7 @@ def _objects(source: Any, seen: set[int]) -> Iterator[Any]:
 
 
 def _attributes(one: Any, seen: set[int]) -> Iterator[Any]:
-    """A trackable object, and tables that it has and does not track."""
+    """Yields a trackable object, and its tables that it does not track."""
     yield from _unseen(one, seen)
     for value in list(vars(one).values()) if hasattr(one, "__dict__") else []:
         if isinstance(value, (*_EMBEDDINGS, Variable, ShardedTable)):

@@ -1,4 +1,4 @@
-"""The health of all tables of a model, or of a file as far as files tell."""
+"""The health of all tables of a model, or of a file."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ _KINDS = ("values", "slots", "notes", "index", "policies", "free")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Health:
-    """The health of some tables; `str` and notebooks show it.
+    """The health of several tables; `str` and notebooks show it as text tables.
 
     Attributes:
-      tables: the health of each. Its `name` is that of the table, or the path
-        where several tables have the same name.
+      tables: the health of each table. Its `name` is the table's name, or its
+        path where several tables have that name.
       shared_names: the names that several tables have.
     """
 
@@ -59,10 +59,10 @@ class Health:
         return iter(self.tables)
 
     def __getitem__(self, name: str) -> TableHealth:
-        """The health of the table of this name.
+        """Returns the health of the table of this name.
 
         Raises:
-          tfembed.errors.MissingTableError: there is none.
+          tfembed.errors.MissingTableError: no table has this name.
         """
         for table in self.tables:
             if table.name == name:
@@ -73,10 +73,11 @@ class Health:
         )
 
     def since(self, before: Health) -> Health:
-        """These tables, with the counts of the time since `before`.
+        """Returns the tables with their counts since `before`.
 
-        Counts of keys ("hits" and so on) are differences, and `grown` says by how
-        many rows each table grew. Tables that were not there stay as they are.
+        Counts of keys ("hits" and so on) become differences, and `grown` is
+        the number of rows by which a table grew. Tables that `before` lacks
+        keep their counts.
         """
         known = {table.name: table for table in before.tables}
         return Health(
@@ -96,7 +97,7 @@ class Health:
         ]
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
-        """Returns all that is known of each table, in types that JSON has."""
+        """Returns all numbers of each table, in types that JSON has."""
         return {table.name: table.to_dict() for table in self.tables}
 
     def write_summaries(
@@ -133,7 +134,7 @@ class Health:
                     tf.summary.histogram(f"{tag}/{name}", numbers, step=step)
 
     def __str__(self) -> str:
-        """Tables of text."""
+        """Returns the health as tables of text."""
         parts = [str(section) for section in self._sections()]
         parts += ["\n".join(self._notes())]
         return "\n\n".join(part for part in parts if part)
@@ -147,7 +148,7 @@ class Health:
         )
 
     def _repr_html_(self) -> str:
-        """Tables of HTML, for notebooks."""
+        """Returns the health as HTML tables, for notebooks."""
         parts = [section.to_html() for section in self._sections()]
         parts += [f"<p>{html.escape(note)}</p>" for note in self._notes()]
         return "".join(parts)
@@ -183,29 +184,31 @@ class Health:
 
 
 def health(source: Any, *, sample: int = 100_000, hottest: int = 5) -> Health:
-    """Tells how the tables of `source` are: what they hold, cost, and learnt.
+    """Measures the tables of `source`: rows, bytes, lookups and training.
 
-    Tables that come with the first step are listed with 0 rows. Counts of keys are exact. Norms, ages, the share of rows never trained and
-    the buckets of a search are those of a sample; the answer says how many rows
-    were looked at. Nothing is copied but the sample, and training may go on
-    meanwhile.
+    Tables that the first step makes are listed with 0 rows. Counts of keys are
+    exact. Norms, ages, the share of untrained rows and the buckets per search
+    come from a sample; `looked_at` is its size. Only the sample is copied, and
+    training may go on meanwhile.
 
     Args:
-      source: a Keras model or layer, `TPUEmbedding` and its kin, a
-        `dynamic_embedding.Variable`, a `HashTable`, anything else that
-        `tf.train.Checkpoint` saves, a list or dict of these; or an estimator or
-        tf.train.CheckpointManager, whose latest checkpoint is read, or the path
-        of a checkpoint, SavedModel, pair of raw files or '.keras' file. Of files
-        only what is saved is known, and bytes are those of the file.
-      sample: rows of each table to look at, as if picked by chance.
-      hottest: keys of each table to name.
+      source: a Keras model or layer, a `TPUEmbedding` of any kind, a
+        `dynamic_embedding.Variable`, a `HashTable`, any other object that
+        `tf.train.Checkpoint` saves, a list or dict of these; an estimator or
+        tf.train.CheckpointManager, whose latest checkpoint is read; or the
+        path of a checkpoint, SavedModel, pair of raw files or '.keras' file. A
+        file gives only the numbers that were saved, and its bytes are those on
+        disk.
+      sample: the number of rows of each table to look at, as if picked by
+        chance.
+      hottest: the number of keys of each table to name.
 
     Raises:
-      tfembed.errors.ArgumentError: there is no table in it, or a number that is
-        not allowed.
-      tfembed.errors.CheckpointError: there is no such file, or no table in it,
-        or it is damaged.
-      tfembed.errors.UnsupportedError: in a function or graph.
+      tfembed.errors.ArgumentError: `source` has no table, or a number is not
+        allowed.
+      tfembed.errors.CheckpointError: the file is missing, damaged or has no
+        table.
+      tfembed.errors.UnsupportedError: the call is in a tf.function or a graph.
 
     Example:
       print(tfembed.health(model))
@@ -342,10 +345,10 @@ _KINDS_IN_FILES = {
 
 
 def saved_path(source: Any) -> str | None:
-    """The path that `source` is or stands for; None where it is none.
+    """Returns the path that `source` is or stands for; None for other objects.
 
     Args:
-      source: a path, or what knows its latest checkpoint: an estimator, a
+      source: a path, or an object with a latest checkpoint: an estimator or a
         tf.train.CheckpointManager.
 
     Raises:
@@ -367,20 +370,20 @@ def saved_path(source: Any) -> str | None:
 def health_of_saved(
     path: str, sample: int, hottest: int
 ) -> tuple[list[TableHealth], list[str]]:
-    """Looks at the tables of a file.
+    """Measures the tables of a file.
 
     Args:
-      path: as in `open_saved`.
-      sample: rows of each table to look at: of keyed tables the first ones of the
-        file, which lie in the order of hashes.
-      hottest: keys to name, of those rows.
+      path: as for `open_saved`.
+      sample: the number of rows of each table to look at; of a keyed table the
+        first rows of the file, which are in the order of hashes.
+      hottest: the number of keys to name, among those rows.
 
     Returns:
-      The health of each, and the names that several tables have.
+      The health of each table, and the names that several tables have.
 
     Raises:
-      tfembed.errors.CheckpointError: there is no such file, it is damaged, or
-        has no table.
+      tfembed.errors.CheckpointError: the file is missing, damaged or has no
+        table.
     """
     saved = open_saved(path)
     if not saved:
@@ -477,7 +480,7 @@ def _health(
 
 
 def _never_trained(table: SavedTable, rows: Chunk) -> float | None:
-    """The share of rows whose slots are those of a new row."""
+    """Returns the share of rows whose slots have their initial values."""
     initial = table.slot_initial_values
     known = [
         np.all(slot == np.float32(initial[name]), 1)

@@ -1,4 +1,4 @@
-"""A report of saved tables: one HTML file with pictures, that loads nothing."""
+"""A report of saved tables: one HTML file with pictures, complete in itself."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def write(
     *,
     table: str | None = None,
 ) -> None:
-    """Writes a report; a file that is there is replaced once it is whole.
+    """Writes a report; an existing file is replaced once the report is whole.
 
     Args:
       saved: the tables.
@@ -227,7 +227,7 @@ def _legend(names: Sequence[tuple[str, int]]) -> str:
 
 
 def _rows_over_time(saved: SavedTables, tables: Sequence[SavedTable]) -> str:
-    """The rows of the largest tables in all checkpoints of the folder."""
+    """Plots the rows of the largest tables in all checkpoints of the folder."""
     if saved.kind != "checkpoint":
         return ""
     paths = checkpoints_of(pathlib.Path(saved.path).parent)[-_MOST_CHECKPOINTS:]
@@ -247,7 +247,7 @@ def _rows_over_time(saved: SavedTables, tables: Sequence[SavedTable]) -> str:
     for table in largest:
         points = []
         for one, position in zip(found, positions, strict=True):
-            if table.path in one:  # Older files know no names.
+            if table.path in one:  # Older files store no names.
                 rows = one[table.path].num_rows
                 says = f"{pathlib.Path(one.path).name}: {rows:,} rows"
                 points.append(((position - low) / (high - low), rows, says))
@@ -268,10 +268,10 @@ def _rows_over_time(saved: SavedTables, tables: Sequence[SavedTable]) -> str:
 def _times(
     found: Sequence[SavedTables],
 ) -> tuple[Callable[[float], str], list[float]]:
-    """How checkpoints follow each other, and how that is written.
+    """Returns a label function and the positions of checkpoints on an axis.
 
-    By training steps where all count them, else by their numbers, else by when
-    they were written.
+    The positions are training steps where all files count them, else the
+    numbers of the files, else the times at which they were written.
     """
     steps = [one.step for one in found]
     numbers = [one.number for one in found]
@@ -293,7 +293,7 @@ def _count_heights(top: float) -> list[tuple[float, str]]:
 
 
 def _short(number: float) -> str:
-    """A count in at most five characters."""
+    """Formats a count in at most five characters."""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if number >= size:
             return f"{number / size:.3g} {unit}"
@@ -376,7 +376,7 @@ def _norms(found: Histogram | None) -> str:
 
 
 def _counters(table: SavedTable, found: RowSurvey) -> str:
-    """How many rows have which worth to the eviction policy."""
+    """Draws the number of rows by their counter of the eviction policy."""
     if not found.counters:
         return ""
     counts = list(found.counters)
@@ -430,7 +430,7 @@ def _shards(found: RowSurvey) -> str:
 
 
 def _hottest(table: SavedTable) -> str:
-    """The keys used most, as far as the file tells; else the longest rows."""
+    """Lists the keys used most if the file has counts, or the longest rows."""
     order = next(
         (
             order

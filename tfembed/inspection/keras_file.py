@@ -1,8 +1,8 @@
-"""The tables in Keras' files: checkpoints inside of a `.keras` or HDF5 file.
+"""The tables in Keras' files: checkpoints within a `.keras` or HDF5 file.
 
 A `.keras` file is a ZIP archive with a folder of assets for each layer; a
-`.weights.h5` file has the same bytes in arrays of at most 16 MB. Both store them as
-they are, so that a table is read where it lies, and nothing is unpacked.
+`.weights.h5` file has the same bytes in arrays of at most 16 MB. Both store
+the bytes uncompressed, so that a table is read in place without unpacking.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class LayerBundle:
     Attributes:
       layer: the layer's path in the file.
       bundle: the checkpoint.
-      policies: by table name, or "" for the layer's one table, what
-        the model's config says: "admission", "eviction" and "expiry" by kind.
+      policies: by table name ("" for a layer's only table), the policies of
+        the model's config by kind: "admission", "eviction" and "expiry".
     """
 
     layer: str
@@ -45,7 +45,7 @@ class LayerBundle:
 
 
 def in_archive(path: pathlib.Path) -> list[LayerBundle]:
-    """The layers with tables in a `.keras` file.
+    """Returns the layers with tables in a `.keras` file.
 
     Raises:
       tfembed.errors.CheckpointError: the file is damaged, or compressed.
@@ -77,7 +77,7 @@ def check_archive(path: pathlib.Path) -> None:
     """Compares all members of a `.keras` file with the archive's checksums.
 
     Raises:
-      tfembed.errors.CheckpointError: some are damaged.
+      tfembed.errors.CheckpointError: some members are damaged.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -93,7 +93,7 @@ def check_archive(path: pathlib.Path) -> None:
 
 
 def in_hdf5(path: pathlib.Path) -> list[LayerBundle]:
-    """The layers with tables in a `.weights.h5` file.
+    """Returns the layers with tables in a `.weights.h5` file.
 
     Raises:
       tfembed.errors.UnsupportedError: h5py is not installed.
@@ -163,7 +163,7 @@ def _layer(
             )
         return files[name]
 
-    # A layer may leave its files to one that it holds, in a folder below its own.
+    # A layer may store its files under a layer that it holds, in a subfolder.
     owner = layer
     while owner not in config and "/" in owner:
         owner = owner.rpartition("/")[0]
@@ -173,12 +173,12 @@ def _layer(
 
 
 def _member(path: pathlib.Path, member: zipfile.ZipInfo) -> FileBytes:
-    """The bytes of a file that is stored in an archive."""
+    """Returns the bytes of a file that is stored in an archive."""
     name = f"{path}: {member.filename}"
     if member.compress_type != zipfile.ZIP_STORED:
         raise errors.CheckpointError(
-            f"'{name}' is compressed, as Keras' files are not. Unpack the "
-            "archive and give the path of its 'rows.index'."
+            f"'{name}' is compressed; Keras stores files as they are. Unpack "
+            "the archive and give the path of its 'rows.index'."
         )
     archive = FileBytes(path)
     head = archive.read(member.header_offset, 30)
@@ -190,7 +190,7 @@ def _member(path: pathlib.Path, member: zipfile.ZipInfo) -> FileBytes:
 def _config(
     archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo]
 ) -> dict[str, dict[str, dict[str, str]]]:
-    """Reads the policies that the model's config names, by layer and table."""
+    """Returns the policies of the model's config, by layer and table."""
     member = members.get("config.json")
     if member is None or member.file_size > _MOST_CONFIG_BYTES:
         return {}
@@ -209,7 +209,7 @@ def _config(
 
 
 def _layers(config: Any) -> Iterator[dict[str, Any]]:
-    """The layers of a model, in the order in which Keras numbers them."""
+    """Yields the layers of a model, in the order of Keras' numbers."""
     if not isinstance(config, dict):
         return
     inner = config.get("config")
@@ -220,14 +220,14 @@ def _layers(config: Any) -> Iterator[dict[str, Any]]:
 
 
 def _snake_case(name: str) -> str:
-    """The name that Keras gives a folder for a layer of this class."""
+    """Returns the folder name that Keras gives a layer of this class."""
     name = re.sub(r"\W+", "", name.rpartition(">")[2])
     name = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", name)
     return re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()
 
 
 def _policies(config: Any) -> dict[str, dict[str, str]]:
-    """The policies of each TableConfig in a layer's config, or of the layer."""
+    """Returns the policies of each TableConfig of a layer, or of the layer."""
     found = {}
     own = _described(config) if isinstance(config, dict) else {}
     if own:
@@ -242,7 +242,7 @@ def _policies(config: Any) -> dict[str, dict[str, str]]:
 
 
 def _described(fields: dict[str, Any]) -> dict[str, str]:
-    """The policies among some fields, as calls."""
+    """Formats the policies among a config's fields as calls."""
     found = {}
     for kind in ("admission", "eviction", "expiry"):
         policy = fields.get(kind)

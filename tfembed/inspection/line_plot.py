@@ -28,8 +28,8 @@ class Line(NamedTuple):
     """A line of a plot.
 
     Attributes:
-      name: in the legend.
-      points: (x, y), by x.
+      name: the name in the legend.
+      points: (x, y), sorted by x.
     """
 
     name: str
@@ -37,11 +37,11 @@ class Line(NamedTuple):
 
 
 def line_plot(title: str, lines: Sequence[Line]) -> str:
-    """The lines over axes from zero, with a legend; SVG.
+    """Returns an SVG of the lines over axes from zero, with a legend.
 
     Args:
-      title: over the plot.
-      lines: with a point at least among them.
+      title: the title over the plot.
+      lines: the lines; at least one has a point.
     """
     ticks_x = _ticks(max((x for line in lines for x, _ in line.points)))
     ticks_y = _ticks(max((y for line in lines for _, y in line.points)))
@@ -87,7 +87,7 @@ def line_plot(title: str, lines: Sequence[Line]) -> str:
 
 
 def _ticks(most: float) -> list[float]:
-    """Round numbers from 0 to `most` or above, some five of them."""
+    """Returns about five round numbers from 0 to `most` or above."""
     if most <= 0:
         return [0, 1]
     unit = 10.0 ** math.floor(math.log10(most / 4))

@@ -1,4 +1,4 @@
-"""The rows of a saved table that come first: by norm, or by what was noted."""
+"""The top rows of a saved table, by norm or by the eviction policy's count."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tfembed.inspection.saved_table import Array, Chunk, Key, SavedTable
 
 __all__ = ["ORDERS", "RankedRow", "norms", "rank"]
 
-# By order, the counters that tell it, and whether the largest come first.
+# For each order, the counters it needs, and whether the largest come first.
 ORDERS: dict[str, dict[str, bool]] = {
     "norm": {},
     "recent": {"steps_ago": False, "seconds_since_1970": True},
@@ -22,12 +22,12 @@ ORDERS: dict[str, dict[str, bool]] = {
 
 @dataclasses.dataclass(frozen=True)
 class RankedRow:
-    """A row, and by what it was ranked.
+    """A row and its score.
 
     Attributes:
-      key: an integer, or bytes.
+      key: the key, an integer or bytes.
       score: the norm, or the counter.
-      row: [width].
+      row: the row, [width].
     """
 
     key: Key
@@ -36,10 +36,10 @@ class RankedRow:
 
 
 def norms(rows: Array) -> Array:
-    """The Euclidean norms of rows [n, width], float64 [n].
+    """Returns the Euclidean norms of rows [n, width], float64 [n].
 
     Raises:
-      tfembed.errors.UnsupportedError: rows of strings.
+      tfembed.errors.UnsupportedError: the rows are strings.
     """
     if rows.dtype == object:
         raise errors.UnsupportedError("Rows of strings have no norm.")
@@ -49,18 +49,19 @@ def norms(rows: Array) -> Array:
 
 
 def rank(table: SavedTable, order: str, count: int) -> list[RankedRow]:
-    """The first `count` rows in an order; holds no more than these.
+    """Returns the first `count` rows in an order; holds no more in memory.
 
     Args:
       table: the table whose rows are ranked.
-      order: "norm": the largest first, before all those that are not finite;
-        "recent": those that training or a write touched last; "frequent": most
-        often.
-      count: how many. Of rows that are alike, those of the smallest keys, since
-        the order of keys in a file is another one each time.
+      order: "norm": the largest first, before all that are not finite;
+        "recent": the rows that training or a write touched last; "frequent":
+        the rows touched most often.
+      count: the number of rows. Among equal scores, the smallest keys win,
+        since the order of keys in a file differs from save to save.
 
     Raises:
-      tfembed.errors.UnsupportedError: the table's counters do not tell.
+      tfembed.errors.UnsupportedError: the table lacks the counters for the
+        order.
       tfembed.errors.CheckpointError: the file is damaged.
     """
     by_counter = ORDERS[order]
@@ -97,7 +98,7 @@ def rank(table: SavedTable, order: str, count: int) -> list[RankedRow]:
 
 
 def _first(at: Array, worth: Array, keys: Array, count: int) -> Array:
-    """The `count` positions in `at` with the largest worth, then smallest keys."""
+    """Returns the `count` positions in `at` of the most worth; ties by key."""
     least = np.partition(worth[at], -count)[-count]
     above = at[worth[at] > least]
     alike = at[worth[at] == least]
@@ -109,7 +110,7 @@ def _first(at: Array, worth: Array, keys: Array, count: int) -> Array:
 def _scores(chunk: Chunk, order: str) -> Array:
     if order == "norm":
         return norms(chunk.rows)
-    assert chunk.counters is not None  # The caller looked.
+    assert chunk.counters is not None  # The caller has checked.
     return chunk.counters.astype(np.float64)
 
 

@@ -1,4 +1,4 @@
-"""The tables of raw pairs of files: docs/formats/row_files.md."""
+"""The tables in raw pairs of files: docs/formats/row_files.md."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NAMES = {"half": "float16", "float": "float32", "double": "float64"}
 
 @dataclasses.dataclass(frozen=True)
 class RowDtypes:
-    """The dtypes of files that have no manifest, such as TFRA's.
+    """The dtypes of files without a manifest, for instance those of TFRA.
 
     Attributes:
       keys: the dtype of the keys.
@@ -52,10 +52,10 @@ class _Manifest:
 
     Attributes:
       save: the id of the save.
-      table: the table whose rows they are.
+      table: the name of the table.
       dtypes: the dtypes of the files.
-      width: elements of a row.
-      files: by name, the bytes and checksum of each file.
+      width: the number of elements of a row.
+      files: the size in bytes and the checksum of each file, by name.
     """
 
     save: str
@@ -67,7 +67,7 @@ class _Manifest:
 
 @dataclasses.dataclass(frozen=True)
 class _Pair:
-    """One pair: its columns' parts, and what is known of both files."""
+    """One pair: the parts of its columns, and the facts about both files."""
 
     keys: Part
     rows: Part
@@ -77,7 +77,7 @@ class _Pair:
 
 
 def stem_of(name: str) -> str | None:
-    """Returns what the name of a file of a pair begins with; None for other files."""
+    """Returns the common prefix of a pair's names; None for other files."""
     for end in ("-keys", "-values"):
         if name.endswith(end):
             return name.removesuffix(end)
@@ -85,7 +85,7 @@ def stem_of(name: str) -> str | None:
 
 
 def stems(folder: pathlib.Path) -> list[str]:
-    """The pairs that lie in a folder."""
+    """Returns the prefixes of the pairs in a folder."""
     found = {
         path.name.removesuffix("-keys")
         for path in folder.iterdir()
@@ -97,16 +97,16 @@ def stems(folder: pathlib.Path) -> list[str]:
 def tables(
     folder: pathlib.Path, found: Sequence[str], dtypes: RowDtypes
 ) -> list[SavedTable]:
-    """The tables of pairs in a folder; shards of one table make one.
+    """Returns the tables of a folder's pairs, all shards of a table as one.
 
     Args:
-      folder: where.
-      found: the pairs' names.
+      folder: the folder of the files.
+      found: the prefixes of the pairs.
       dtypes: the dtypes of files without a manifest.
 
     Raises:
-      tfembed.errors.CheckpointError: files are missing or damaged, or of two
-        saves.
+      tfembed.errors.CheckpointError: files are missing or damaged, or come
+        from two saves.
     """
     by_table: dict[str, list[str]] = {}
     for stem in found:
@@ -191,7 +191,7 @@ def _pair(folder: pathlib.Path, stem: str, dtypes: RowDtypes) -> _Pair:
     else:
         raise errors.CheckpointError(
             f"'{folder}' has no manifest for '{stem}', and rows of strings do "
-            "not tell their width. TFRA's files of strings hold addresses of "
+            "not show their width. TFRA's files of strings hold addresses of "
             "memory, which cannot be read."
         )
     if left or (each and rows_file.size != n * width * each):
@@ -217,7 +217,7 @@ def _pair(folder: pathlib.Path, stem: str, dtypes: RowDtypes) -> _Pair:
 def _open(
     folder: pathlib.Path, name: str, manifest: _Manifest | None
 ) -> tuple[FileBytes, int | None]:
-    """A file and its checksum, under its temporary name if it is still there."""
+    """Opens a file, if need be under its temporary name, with its checksum."""
     if manifest is None:
         return FileBytes(folder / name), None
     if name not in manifest.files:

@@ -14,22 +14,22 @@ __all__ = ["Histogram", "RowSurvey", "survey"]
 
 _BINS = 2048
 
-# How many shards keys are dealt to, to see how even that is.
+# The number of shards over which keys are spread to see how even they are.
 SHARDS = 8
 
 
 class Histogram:
-    """Counts numbers from 0 on in equal bins, whose range grows with them.
+    """Counts numbers from 0 up in equal bins, whose range grows as needed.
 
     Where a number is beyond the last bin, bins are joined two by two. So every
-    bin has its exact count, whatever the order of the numbers.
+    bin has its exact count in any order of the numbers.
 
     Attributes:
-      counts: the counts of each bin.
-      end: where the last bin ends.
+      counts: the count of each bin.
+      end: the end of the last bin.
       total: the sum of all numbers.
-      largest: the largest of the numbers; 0 without any.
-      not_finite: how many were infinite or no numbers; no bin has them.
+      largest: the largest of the numbers; 0 without numbers.
+      not_finite: the count of infinities and NaNs, which are in no bin.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Histogram:
         return int(self.counts.sum())
 
     def add(self, numbers: Array) -> None:
-        """Counts some numbers, none of them negative."""
+        """Counts numbers, none of which is negative."""
         is_finite = np.isfinite(numbers)
         self.not_finite += int((~is_finite).sum())
         numbers = numbers[is_finite].astype(np.float64)
@@ -59,14 +59,14 @@ class Histogram:
         self.counts += np.bincount(positions, minlength=_BINS)
 
     def quantile(self, share: float) -> float:
-        """The number that so large a share of all did not exceed, to a bin."""
+        """Returns the number that this share stays within, up to a bin."""
         if not len(self):
             return 0.0
         reached = np.cumsum(self.counts) >= share * len(self)
         return float((np.argmax(reached) + 1) * self.end / _BINS)
 
     def binned(self, edges: Array) -> Array:
-        """Counts between edges; a bin of ours belongs where its middle lies."""
+        """Returns counts between edges; a bin counts where its middle lies."""
         middles = (np.arange(_BINS) + 0.5) * self.end / _BINS
         positions = np.searchsorted(edges, middles, side="right") - 1
         positions = np.clip(positions, 0, len(edges) - 2)
@@ -80,14 +80,16 @@ class RowSurvey:
     """Counts over the rows of a table.
 
     Attributes:
-      norms: the norms of the rows; None where rows are strings or have no width.
-      counters: how many rows have a counter below 1, 2, 4, 8 and so on, the rows
-        of lower powers left out; ages in seconds where counters are times.
-      untrained: rows whose slots all are as they start; None without slots, or
-        where the file does not say how they start.
-      shards: rows by shard: those of the file, or of as many as `SHARDS` by the
-        keys' remainder; empty where keys are strings and the file has none.
-      are_saved_shards: whether they are those of the file.
+      norms: the norms of the rows; None where rows are strings or of width 0.
+      counters: the number of rows with a counter below 1, 2, 4, 8 and so on,
+        without the rows of lower powers; ages in seconds where counters are
+        times.
+      untrained: the number of rows whose slots all have initial values; None
+        without slots, or where the file does not have the initial values.
+      shards: the rows of each shard of the file, or of `SHARDS` shards by the
+        keys' remainder; empty where keys are strings and the file has no
+        shards.
+      are_saved_shards: whether `shards` are those of the file.
     """
 
     norms: Histogram | None
@@ -98,11 +100,11 @@ class RowSurvey:
 
 
 def survey(table: SavedTable, now: float) -> RowSurvey:
-    """Reads all of a table.
+    """Reads the whole table and counts.
 
     Args:
       table: the table.
-      now: when it was saved, in seconds since 1970, for the ages of rows.
+      now: the time of the save in seconds since 1970, for the ages of rows.
 
     Raises:
       tfembed.errors.CheckpointError: the file is damaged.
@@ -142,7 +144,7 @@ def survey(table: SavedTable, now: float) -> RowSurvey:
 
 
 def _powers(table: SavedTable, counters: Array, now: float) -> Array:
-    """How many counters there are below each power of two."""
+    """Returns the number of counters below each power of two."""
     numbers = counters.astype(np.float64)
     if table.counters == "seconds_since_1970":
         numbers = now - numbers

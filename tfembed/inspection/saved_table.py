@@ -1,4 +1,4 @@
-"""One table of a file: its name, its description, and its rows, some at a time."""
+"""One table of a file: its name and description, and its rows in chunks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Key: TypeAlias = "int | bytes"
 
-# Rows of a table without keys that are given out together, at most.
+# The maximum number of rows in a chunk of a table without keys.
 _MOST_ROWS = 1 << 18
 
 
@@ -33,12 +33,13 @@ class Chunk:
     """Some rows of a table.
 
     Attributes:
-      keys: int64 [n], or objects [n] of bytes where keys are strings.
-      rows: [n, width]; float32 where the table is of bfloat16, objects of bytes
-        where it is of strings. [n, 0] where rows were not asked for.
-      slots: the slots by name, float32 [n, width], or [n, 1] of a row-wise slot.
-      counters: int64 [n], what the eviction policy noted of each row, as
-        `SavedTable.counters` says; None where it notes nothing.
+      keys: int64 [n], or object [n] of bytes where keys are strings.
+      rows: [n, width]; float32 for a table of bfloat16, object of bytes for a
+        table of strings. [n, 0] where the caller did not ask for rows.
+      slots: the slots by name, float32 [n, width], or [n, 1] for a row-wise
+        slot.
+      counters: int64 [n], the eviction policy's counter of each row;
+        `SavedTable.counters` gives its meaning. None without counters.
     """
 
     keys: Array
@@ -55,10 +56,10 @@ class FoundRow:
     """The row of one key.
 
     Attributes:
-      key: an integer, or bytes.
-      row: [width].
-      slots: the slots by name, [width] or [1].
-      counter: as in `Chunk.counters`, or None.
+      key: the key, an integer or bytes.
+      row: the row, [width].
+      slots: the slots by name, each [width] or [1].
+      counter: the counter, as in `Chunk.counters`, or None.
     """
 
     key: Key
@@ -69,30 +70,33 @@ class FoundRow:
 
 @dataclasses.dataclass(frozen=True)
 class SavedTable:
-    """A table as a file has it. Nothing of its rows is in memory.
+    """A table of a file. Its rows are not in memory.
 
     Attributes:
-      name: the name that programs gave the table, as in "users". `path` where
-        the file does not say, or where tables have the same name.
-      path: the table's path in the file, as in "model/layers/2/table".
+      name: the name that the program gave the table, for instance "users".
+        `path` where the file has no name, or where several tables share it.
+      path: the table's path in the file, for instance "model/layers/2/table".
       key_dtype: "int64", "int32" or "string".
       dtype: TensorFlow's name of the rows' dtype.
-      width: elements of a row.
-      num_rows: rows; of pairs that were appended to, keys may come twice, and
-        the last row counts.
-      has_vocabulary: whether it is a variable, with a row for each id from 0 on.
-      rule: the update rule of the slots, None where the file does not say.
-      slot_widths: the widths by name, `width` or 1.
-      slot_initial_values: the initial values by name, where the file says so.
-      seed: the seed of the initial rows, None where the file does not say.
-      counters: what the counters say, "steps_ago", "seconds_since_1970" or
-        "writes"; "" where there are none.
-      num_waiting: keys that wait for admission.
-      policies: by kind, "admission", "eviction" or "expiry", what the file says.
-      num_bytes: by kind, "keys", "rows", "slots", "counters", "waiting".
-      shard_sizes: rows by shard, where the file has shards.
-      columns: the tensors, "keys", "rows", "counters" and "slots/<name>".
-      waiting: the columns "keys" and "seen" of keys that wait.
+      width: the number of elements of a row.
+      num_rows: the number of rows. In pairs that were appended to, keys may
+        come twice; the last row counts.
+      has_vocabulary: whether the table is a variable, with a row for each id
+        from 0.
+      rule: the update rule of the slots; None where the file does not have it.
+      slot_widths: the width of each slot by name, `width` or 1.
+      slot_initial_values: the initial values by name, where the file has them.
+      seed: the seed of the initial rows; None where the file does not have it.
+      counters: the meaning of the counters, "steps_ago", "seconds_since_1970"
+        or "writes"; "" without counters.
+      num_waiting: the number of keys that wait for admission.
+      policies: by kind, "admission", "eviction" or "expiry", the policy in
+        words.
+      num_bytes: the bytes of "keys", "rows", "slots", "counters" and
+        "waiting".
+      shard_sizes: the number of rows of each shard, where the file has shards.
+      columns: the tensors by name: "keys", "rows", "counters", "slots/<name>".
+      waiting: the columns "keys" and "seen" of the keys that wait.
     """
 
     name: str
@@ -124,7 +128,7 @@ class SavedTable:
 
     @property
     def total_bytes(self) -> int:
-        """The bytes of all kinds together, in the file."""
+        """The number of bytes of all kinds in the file."""
         return sum(self.num_bytes.values())
 
     @property
@@ -135,14 +139,13 @@ class SavedTable:
     def chunks(
         self, *, rows: bool = True, slots: bool = True, counters: bool = True
     ) -> Iterator[Chunk]:
-        """All rows, each once, some megabytes at a time.
+        """Yields all rows, each once, some megabytes at a time.
 
-        What is not asked for is not read. Bytes are compared with their
-        checksums while they are read: until the last chunk has come, damage may
-        still show.
+        Columns that are not asked for are not read. Bytes are compared with
+        their checksums during reading: damage may show up to the last chunk.
 
         Args:
-          rows, slots, counters: what is wanted beside the keys.
+          rows, slots, counters: which columns to read beside the keys.
 
         Raises:
           tfembed.errors.CheckpointError: the file is damaged.
@@ -163,9 +166,10 @@ class SavedTable:
             first += n
 
     def find(self, keys: Sequence[Key]) -> list[FoundRow | None]:
-        """The rows of some keys, with slots and counters; None: not there.
+        """Returns the rows of some keys; None for a key that is not there.
 
-        Reads all keys, and of the other columns the parts that have a row.
+        Reads all keys, and those parts of the other columns that hold the
+        rows.
 
         Raises:
           tfembed.errors.CheckpointError: the file is damaged.
@@ -195,10 +199,10 @@ class SavedTable:
         return result
 
     def places(self, keys: Sequence[Key]) -> list[int | None]:
-        """The numbers of the rows of some keys; None: not there.
+        """Returns the row numbers of some keys; None: no such key.
 
         Raises:
-          tfembed.errors.DtypeError: a key of another type than the table's.
+          tfembed.errors.DtypeError: a key has another type than the table's.
           tfembed.errors.CheckpointError: the file is damaged.
         """
         self.check_keys(keys)
@@ -232,16 +236,16 @@ class SavedTable:
         """Compares all bytes of the table with their checksums.
 
         Raises:
-          tfembed.errors.CheckpointError: some are not those that were saved.
+          tfembed.errors.CheckpointError: some bytes do not match.
         """
         for column in (*self.columns.values(), *self.waiting.values()):
             column.check()
 
     def check_keys(self, keys: Sequence[Key]) -> None:
-        """Refuses keys that are of another type than the table's.
+        """Raises an error if a key has another type than the table's.
 
         Raises:
-          tfembed.errors.DtypeError: a key is.
+          tfembed.errors.DtypeError: a key has another type.
         """
         for key in keys:
             self._check_key(key)
@@ -281,8 +285,8 @@ class SavedTable:
 def _aligned(
     columns: Mapping[str, Column],
 ) -> Iterator[tuple[int, dict[str, Array]]]:
-    """Cuts columns into the same rows, so many as all have at hand."""
-    # A column without elements stores nothing: its rows need no reading.
+    """Cuts columns into equal ranges of rows, as many as all have in memory."""
+    # A column of width 0 has no bytes to read.
     streams = {
         name: column.stream()
         for name, column in columns.items()
@@ -311,22 +315,24 @@ def _aligned(
         yield n, arrays
         at_hand = {name: array[n:] for name, array in at_hand.items()}
         done += n
-    for stream in streams.values():  # The end of a stream compares checksums.
+    for stream in streams.values():  # The end of a stream checks its checksums.
         for _ in stream:
             pass
 
 
-# A `dynamic_embedding.Variable` that was given no name.
+# The name of a `dynamic_embedding.Variable` that the program did not name.
 NO_NAME = "DynamicEmbedding_Variable"
 
-# Layers of `dynamic_embedding` call their tables as TFRA's do.
+# The suffix that layers of `dynamic_embedding`, like TFRA's, give their
+# tables.
 _OF_LAYER = "-parameter"
 
 
 def table_name(name: str) -> str:
-    """The name by which people know a table.
+    """Returns the name by which people know a table.
 
     Args:
-      name: the name of the table; that of a layer "users" has "users-parameter".
+      name: the table's name; the layer "users" names its table
+        "users-parameter".
     """
     return name.removesuffix(_OF_LAYER) or name

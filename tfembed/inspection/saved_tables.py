@@ -1,7 +1,7 @@
 """The tables of a checkpoint, a SavedModel, raw files or a Keras file.
 
-One interface to all of them. It imports no TensorFlow, and never holds a table in
-memory:
+All these files have one interface. It imports no TensorFlow, and never holds a
+table in memory:
 
     for table in open_saved("run/ckpt-3"):
         for chunk in table.chunks():
@@ -42,7 +42,7 @@ __all__ = [
     "open_saved",
 ]
 
-# Variables that count steps: a Saver's, a program's, a Keras optimizer's.
+# Variables that count steps: those of a Saver, a program, a Keras optimizer.
 _STEPS = (
     "global_step",
     "step/.ATTRIBUTES/VARIABLE_VALUE",
@@ -56,20 +56,21 @@ _PREFIX_ENDS = re.compile(r"\.index$|\.data-\d{5,}-of-\d{5,}$|\.meta$")
 class SavedTables(Mapping[str, SavedTable]):
     """The tables of one file, or of the files of one save, by name.
 
-    The name is that of programs, or the table's path in the file where tables
-    have the same name, or none. Iterating gives names, as for any mapping;
-    `values()` gives the tables.
+    The name is the one that the program gave, or the table's path in the file
+    where it gave none or several tables share it. Iterating yields names, as
+    for any mapping; `values()` gives the tables.
 
     Args:
-      path: the path of the file; of a checkpoint without ".index".
+      path: the path of the file; for a checkpoint without ".index".
       kind: "checkpoint", "SavedModel", "row files", "Keras model" or
         "Keras weights".
-      tables: all that the file has.
-      bundles: its checkpoints, by what the names of their tables begin with.
+      tables: all tables of the file.
+      bundles: the checkpoints of the file, by the prefix of their tables'
+        names.
 
     Attributes:
-      path, kind: as given.
-      shared_names: those that several tables have.
+      path, kind: the arguments. shared_names: the names that several tables
+      have.
     """
 
     def __init__(
@@ -85,12 +86,12 @@ class SavedTables(Mapping[str, SavedTable]):
         self._by_path: dict[str, SavedTable] = {}
         for table in tables:
             path, n = table.path, 1
-            while path in self._by_path:  # Tensors' names may mean one path.
+            while path in self._by_path:  # Names of tensors may share a path.
                 n += 1
                 path = f"{table.path} ({n})"
             self._by_path[path] = dataclasses.replace(table, path=path)
         names = {p: table_name(one.name) for p, one in self._by_path.items()}
-        # A name that is the path is none that the program gave.
+        # A name that equals the path did not come from the program.
         self._names = {path: n for path, n in names.items() if n != path}
         count = collections.Counter(self._names.values())
         self.shared_names = sorted(n for n in count if count[n] > 1)
@@ -103,12 +104,12 @@ class SavedTables(Mapping[str, SavedTable]):
         self._by_path = {one.path: one for one in self._tables.values()}
 
     def __getitem__(self, name: str) -> SavedTable:
-        """The table of this name or path, or the only one whose path ends so.
+        """Returns the table of this name or path, or the only one that ends so.
 
         A variable of rank 2 counts as a table where its path is given in full.
 
         Raises:
-          tfembed.errors.MissingTableError: there is no such table, or several.
+          tfembed.errors.MissingTableError: no table fits, or several do.
         """
         for known_tables in (self._tables, self._by_path):
             if name in known_tables:
@@ -159,7 +160,7 @@ class SavedTables(Mapping[str, SavedTable]):
 
     @property
     def modified(self) -> float:
-        """When the files were written last, in seconds since 1970."""
+        """When the files were last written, in seconds since 1970."""
         files = [bundle.index for bundle in self._bundles.values()]
         files += [
             part.file
@@ -191,8 +192,8 @@ class SavedTables(Mapping[str, SavedTable]):
         """Compares all bytes of all tensors with their checksums.
 
         Raises:
-          tfembed.errors.CheckpointError: some are not those that were saved;
-            the text names the file and the tensor.
+          tfembed.errors.CheckpointError: some bytes do not match; the text
+            names the file and the tensor.
         """
         for bundle in self._bundles.values():
             for column in bundle.stored_parts():
@@ -205,7 +206,7 @@ class SavedTables(Mapping[str, SavedTable]):
 
     @property
     def has_checksums(self) -> bool:
-        """Whether there is a checksum for all bytes; TFRA's files have none."""
+        """Whether all bytes have a checksum; TFRA's files have none."""
         return all(
             part.crc is not None
             for table in self._tables.values()
@@ -217,24 +218,24 @@ class SavedTables(Mapping[str, SavedTable]):
 def open_saved(
     path: str | os.PathLike[str], *, dtypes: RowDtypes | None = None
 ) -> SavedTables:
-    """Opens what has tables. Their rows are read when they are asked for.
+    """Opens a file or folder with tables. Rows are read on demand.
 
     Args:
-      path: a checkpoint's prefix, or one of its files; a folder of checkpoints,
-        whose latest is meant; the folder of a SavedModel; a `.keras` or
-        `.weights.h5` file; a pair of raw files, by one of its names or by what
-        both begin with, or a folder of pairs.
-      dtypes: the dtypes of raw files that have no manifest; None: int64 and
+      path: a checkpoint's prefix, or one of its files; a folder of
+        checkpoints, which stands for the latest; the folder of a SavedModel; a
+        `.keras` or `.weights.h5` file; a pair of raw files, by either name or
+        by their common prefix; or a folder of pairs.
+      dtypes: the dtypes of raw files without a manifest; None: int64 and
         float32.
 
     Raises:
-      tfembed.errors.CheckpointError: there is no such file, it is of no such
-        kind, or it is damaged.
+      tfembed.errors.CheckpointError: the file is missing, damaged or of
+        another kind.
     """
     text = os.fspath(path)
     if "://" in text:
         raise errors.CheckpointError(
-            f"'{text}' is no path of this machine. Copy the files first."
+            f"'{text}' is a remote path. Copy the files to this machine first."
         )
     try:
         return _open(pathlib.Path(text), dtypes or RowDtypes())
@@ -245,7 +246,7 @@ def open_saved(
 
 
 def checkpoints_of(folder: str | os.PathLike[str]) -> list[str]:
-    """The prefixes of all checkpoints in a folder, the oldest first."""
+    """Returns the prefixes of all checkpoints in a folder, the oldest first."""
     found = [
         (path.stat().st_mtime, _number(path.stem), str(path.with_suffix("")))
         for path in pathlib.Path(folder).glob("*.index")
@@ -277,8 +278,8 @@ def _open(path: pathlib.Path, dtypes: RowDtypes) -> SavedTables:
     if magic == b"\x89HDF\r\n\x1a\n":
         return _keras(path, keras_file.in_hdf5(path), "Keras weights")
     raise errors.CheckpointError(
-        f"'{path}' is no checkpoint, SavedModel, pair of row files, '.keras' or "
-        "'.weights.h5' file."
+        f"'{path}' is not a checkpoint, SavedModel, pair of row files, "
+        "'.keras' or '.weights.h5' file."
     )
 
 
@@ -302,7 +303,7 @@ def _open_folder(folder: pathlib.Path, dtypes: RowDtypes) -> SavedTables:
 
 
 def _latest(folder: pathlib.Path) -> pathlib.Path | None:
-    """The prefix of the checkpoint that a folder's state names, or the newest."""
+    """Returns the checkpoint that the folder's state names, or the newest."""
     state = folder / "checkpoint"
     if state.is_file() and state.stat().st_size < 1 << 20:
         match = re.search(

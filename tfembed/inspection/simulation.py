@@ -1,4 +1,4 @@
-"""Dry runs: what policies would keep of a log of ids, or of a table, and cost."""
+"""Dry runs: the rows that policies keep of a log or a table, and their cost."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from tfembed.units import as_bytes, as_count, as_share, counted
 
 __all__ = ["Outcome", "Simulation", "simulate"]
 
-# The arguments of a table that a choice may have.
+# The table arguments that a choice may set.
 OPTIONS = ("admission", "eviction", "expiry", "max_size", "init_size")
-_POINTS = 50  # Of a curve.
-_WORD = 4  # Bytes.
+_POINTS = 50  # The number of points of a curve.
+_WORD = 4  # The bytes of a word.
 
 _DEFAULT_CHOICES: dict[str, dict[str, Any]] = {
     "all": {},
@@ -52,17 +52,18 @@ class Outcome:
 
     Attributes:
       name: the name of the choice.
-      rows: at the end.
-      peak_rows: at most, of the moments that `curve` has.
-      bytes: the bytes of rows of the width that was asked for, with slots, notes,
-        index and policies, at the end.
-      hit_rate: the share of ids that had a row when they were looked up, before
-        the step that trained them. Of a table: see `simulate`.
-      last_hit_rate: the same, of the last tenth of the log.
-      refused: ids of training steps that were not admitted, once each step.
-      waiting: ids that wait for admission at the end.
-      evicted: rows that went.
-      curve: moments as (ids seen, rows, share of hits since the last moment).
+      rows: the number of rows at the end.
+      peak_rows: the largest number of rows among the points of `curve`.
+      bytes: the bytes at the end for rows of the requested width, with slots,
+        counters, index and policies.
+      hit_rate: the share of ids that had a row when they were looked up,
+        before the step that trained them. For a table: see `simulate`.
+      last_hit_rate: the same for the last tenth of the log.
+      refused: the ids of training steps that were not admitted, once each
+        step.
+      waiting: the number of ids that wait for admission at the end.
+      evicted: the number of evicted rows.
+      curve: points (ids seen, rows, share of hits since the last point).
     """
 
     name: str
@@ -83,9 +84,9 @@ class Simulation:
 
     Attributes:
       outcomes: the outcomes of the choices, in their order.
-      ids: the ids of the log, or rows of the table.
-      steps: the steps of the log; None for a table.
-      row: what a row is, in words.
+      ids: the number of ids of the log, or of rows of the table.
+      steps: the number of steps of the log; None for a table.
+      row: a description of a row.
     """
 
     outcomes: tuple[Outcome, ...]
@@ -94,10 +95,10 @@ class Simulation:
     row: str
 
     def __getitem__(self, name: str) -> Outcome:
-        """The outcome of the choice of this name.
+        """Returns the outcome of the choice of this name.
 
         Raises:
-          tfembed.errors.ArgumentError: there is none.
+          tfembed.errors.ArgumentError: no choice has this name.
         """
         for outcome in self.outcomes:
             if outcome.name == name:
@@ -108,19 +109,19 @@ class Simulation:
         )
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
-        """Returns all that is known of each choice, in types that JSON has."""
+        """Returns all numbers of each choice, in types that JSON has."""
         return {one.name: dataclasses.asdict(one) for one in self.outcomes}
 
     def __str__(self) -> str:
-        """A table of text."""
+        """Returns the outcomes as a table of text."""
         return str(self._table())
 
     def _repr_html_(self) -> str:
-        """A table and a plot, for notebooks."""
+        """Returns a table and a plot, for notebooks."""
         return self._table().to_html() + self._plot()
 
     def save_html(self, path: str | os.PathLike[str]) -> None:
-        """Writes table and plot as a page."""
+        """Writes the table and the plot as an HTML page."""
         page = (
             '<!DOCTYPE html><html><head><meta charset="utf-8"><title>'
             f"{html.escape(self._title())}</title><style>body{{font-family:"
@@ -183,12 +184,12 @@ class Simulation:
 
 @dataclasses.dataclass(frozen=True)
 class _Row:
-    """The row that is asked for."""
+    """The width, dtype and slots of the rows to cost."""
 
     dim: int
     dtype: tf.DType
     slot_words: int = 0
-    rule: str = ""  # The name of the slots' rule.
+    rule: str = ""  # The name of the slots' update rule.
 
     @classmethod
     def of(cls, dim: int, dtype: tf.DType, optimizer: Any) -> _Row:
@@ -199,7 +200,7 @@ class _Row:
         return cls(dim, dtype, slots, rule)
 
     def words(self, notes: bool) -> int:
-        """The words of 4 bytes of a row in memory: `row_layout.h`."""
+        """Returns the 4-byte words of a row in memory: `row_layout.h`."""
         value = max(1, math.ceil(self.dim * self.dtype.size / _WORD))
         return value + self.slot_words + int(notes)
 
@@ -210,14 +211,14 @@ class _Row:
 
 @dataclasses.dataclass(frozen=True)
 class _Judged:
-    """A table's keys, and what their rows are worth.
+    """A table's keys, and the worth of their rows.
 
     Attributes:
-      name, key_dtype, row: the table's.
-      keys: [n].
-      policy: its eviction policy, or SmallestNorm where it has none.
+      name, key_dtype, row: the name, key dtype and row of the table.
+      keys: the keys, [n].
+      policy: the eviction policy; SmallestNorm for a table without one.
       has_admission: whether it has an admission policy.
-      worth: the worth [n] of the keys, by a policy that can judge its rows.
+      worth: returns the worth [n] of the keys by a given eviction policy.
     """
 
     name: str
@@ -239,42 +240,43 @@ def simulate(
     batch_size: int = 4096,
     table: str | None = None,
 ) -> Simulation:
-    """Tells which rows policies would keep, how often they serve, what they cost.
+    """Tells which rows policies would keep, their hit rate and their memory.
 
-    A log of ids runs through a real table of each choice, with rows of one
+    A log of ids runs through a real table for each choice, with rows of one
     number: each batch is looked up, then trained. So rows, hits, refused and
     evicted ids are those of a table with one shard that is trained on the log.
-    Bytes are those of the same rows with the width asked for.
+    Bytes are computed for rows of the requested width.
 
-    For a table, the choices say what would stay now: the rows that an expiry's
-    limit spares; the best of `max_size`, as `evict` picks them; those that were
-    touched as often as an admission asks. Its bytes are those of a new table with
-    these rows. The hit rate is the share of their touches among all touches, which
-    a table with `LeastFrequent` has counted: the share that a lookup of each batch's
-    distinct ids would find if the same ids came again. A checkpoint, a SavedModel
-    or a `.keras` file tells the same of a table as it was saved, without a model.
+    For a table, the choices decide which of its rows would stay now: the rows
+    within an expiry's limit; the best `max_size` rows, as `evict` picks them;
+    the rows touched as often as an admission asks. Bytes are those of a new
+    table with these rows. The hit rate is their share of all touches, which a
+    table with `LeastFrequent` has counted: it is the share that lookups of
+    each batch's distinct ids would find if the same ids came again. A
+    checkpoint, a SavedModel or a `.keras` file gives the same result as the
+    table that was saved, without a model.
 
     Args:
       source: a log: ids in an array or list [n] or [steps, batch], or a
         tf.data.Dataset or iterable of batches; or a HashTable, a
-        dynamic_embedding.Variable, or what has one table; or a path that
-        `tfembed inspect` takes, or what has a `latest_checkpoint`.
-      choices: by a name, the arguments of a table: "admission", "eviction",
-        "expiry", "max_size", "init_size". None: all ids, and those seen 2, 3 and 5
-        times.
+        dynamic_embedding.Variable, or an object with one table; or a path that
+        `tfembed inspect` takes, or an object with a `latest_checkpoint`.
+      choices: by name, the arguments of a table: "admission", "eviction",
+        "expiry", "max_size", "init_size". None: four choices, all ids, and
+        those seen 2, 3 and 5 times.
       dim: the width of the rows. For a table: its own.
       optimizer: the optimizer whose slots the rows have; None: no slots. For a
         table: its own.
       dtype: the dtype of the rows. For a table: its own.
-      batch_size: ids of a step, of a log that is not in batches.
+      batch_size: the number of ids of a step, for a log without batches.
       table: the name of the table, where the source has several.
 
     Raises:
-      tfembed.errors.CheckpointError: there is no such file, or it is damaged.
-      tfembed.errors.MissingTableError: the source has no such table, or several.
-      tfembed.errors.ArgumentError: a choice with other arguments, or that cannot
-        be simulated: SmallestNorm depends on what training makes of the rows,
-        seconds on when it happens, and a log has no checkpoints to expire at.
+      tfembed.errors.CheckpointError: the file is missing or damaged.
+      tfembed.errors.MissingTableError: the source has no such table, or
+      several. tfembed.errors.ArgumentError: a choice has other arguments, or a
+      log cannot simulate it: SmallestNorm depends on trained rows, seconds on
+      the time of training, and a log has no checkpoints to expire at.
 
     Example:
       print(tfembed.policies.simulate(ids, {
@@ -324,9 +326,8 @@ def _check_log_choice(name: str, options: Mapping[str, Any]) -> None:
     eviction, expiry = options.get("eviction"), options.get("expiry")
     if isinstance(eviction, SmallestNorm):
         raise errors.ArgumentError(
-            f"Choice {name!r} has SmallestNorm, which judges what training makes "
-            "of the rows: a log does not tell. Simulate it from a table that was "
-            "trained."
+            f"Choice {name!r} has SmallestNorm, which judges trained rows: a "
+            "log has none. Simulate it from a table that was trained."
         )
     if isinstance(eviction, LeastRecent) and eviction.clock == "seconds":
         raise errors.ArgumentError(
@@ -353,7 +354,7 @@ def _is_log(source: Any) -> bool:
 
 
 def _batches(source: Any, size: int) -> Iterator[tf.Tensor]:
-    """The ids of each step, flat."""
+    """Yields the ids of each step, flat."""
     is_array = isinstance(source, np.ndarray) or tf.is_tensor(source)
     if is_array or (isinstance(source, (list, tuple)) and _is_flat(source)):
         ids = _ids(source)
@@ -364,7 +365,7 @@ def _batches(source: Any, size: int) -> Iterator[tf.Tensor]:
         source = ids
     for batch in source:
         if isinstance(batch, (list, tuple)) and not batch:
-            continue  # A step without ids, of no dtype.
+            continue  # A step without ids has no dtype.
         yield tf.reshape(_ids(batch), [-1])
 
 
@@ -414,7 +415,7 @@ def _new_table(name: str, key_dtype: tf.DType, **options: Any) -> HashTable:
 def _run(
     batches: list[tf.Tensor], name: str, options: Mapping[str, Any], row: _Row
 ) -> Outcome:
-    """The outcome of a real table that sees the log."""
+    """Runs the log through a real table and returns the outcome."""
     table = _new_table("simulated", batches[0].dtype, **options)
     moments = {
         *np.linspace(0, len(batches), _POINTS + 1).astype(int)[1:].tolist(),
@@ -454,7 +455,7 @@ def _run(
 
 @dataclasses.dataclass(frozen=True)
 class _Counts:
-    """The core's counts of a table with one shard, in the op's order."""
+    """The core's counters of a table with one shard, in the op's order."""
 
     rows: int
     capacity: int
@@ -481,7 +482,7 @@ class _Counts:
         return cls(*survey.counts.numpy().tolist())
 
     def bytes_with(self, row: _Row, eviction: Any) -> int:
-        """All bytes where rows are such, in place of one number a row."""
+        """Returns the bytes if rows were `row`, in place of one number each."""
         notes = isinstance(eviction, (LeastFrequent, LeastRecent))
         taken = self.row_bytes // (_WORD * (1 + notes))
         rows = taken * _WORD * row.words(notes)
@@ -514,7 +515,8 @@ def _live_table(source: Any, name: str | None) -> _Judged:
         worth=lambda wanted: (
             worth.numpy()
             if type(wanted) is type(policy)
-            else table.worth(wanted)[1].numpy()  # SmallestNorm, or an error.
+            # Raises an error if SmallestNorm cannot judge.
+            else table.worth(wanted)[1].numpy()
         ),
     )
 
@@ -603,7 +605,7 @@ def _of_table(
 
 
 def _kept(table: _Judged, name: str, options: Mapping[str, Any]) -> Outcome:
-    """The rows of a table that a choice spares."""
+    """Returns the rows of a table that a choice keeps."""
     wanted = options.get("eviction", table.policy)
     worth = table.worth(wanted)
     stays = np.ones(len(worth), bool)

@@ -1,4 +1,4 @@
-"""Writes a saved table as a file of another kind, some rows at a time."""
+"""Writes a saved table as a file of another format, in chunks of rows."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ from tfembed.optional_packages import optional
 
 __all__ = ["KINDS", "export"]
 
-# TensorBoard's projector takes some ten thousand points.
+# TensorBoard's projector shows about ten thousand points.
 _PROJECTOR_ROWS = 10_000
 
-# What a `.npz` pads a text to; longer ones make a file many times as large.
+# The longest text in a `.npz`, which pads all texts to the longest one.
 _MOST_KEY_BYTES = 1024
 
 
 def export(
     table: SavedTable, path: str | os.PathLike[str], *, limit: int | None = None
 ) -> int:
-    """Writes a table; the file is whole or absent.
+    """Writes a table; the file is either complete or absent.
 
     Args:
       table: the table whose keys, rows, slots and counters are written.
-      path: what its end says: `.npz` (arrays "keys", "rows", "slots/<name>",
-        "counters"), `.parquet` (columns of these names; needs pyarrow), `.csv`
-        (a column for each number), or a folder, by a "/" at the end, for
-        TensorBoard's projector: `tensors.tsv`, `metadata.tsv` with the keys, and
-        `projector_config.pbtxt`.
-      limit: rows at most, the first ones of the file; None: all, of a projector
-        10,000.
+      path: its end gives the format: `.npz` (arrays "keys", "rows",
+        "slots/<name>", "counters"), `.parquet` (columns of these names; needs
+        pyarrow), `.csv` (a column for each number), or a folder, by a "/" at
+        the end, for TensorBoard's projector: `tensors.tsv`, `metadata.tsv`
+        with the keys, and `projector_config.pbtxt`.
+      limit: the maximum number of rows, the first ones of the file; None: all
+        rows, or 10,000 for a projector.
 
     Returns:
-      How many rows were written.
+      The number of rows written.
 
     Raises:
-      tfembed.errors.ArgumentError: another kind of path, or something is there.
-      tfembed.errors.UnsupportedError: pyarrow is not installed, or the kind
-        cannot hold the table.
+      tfembed.errors.ArgumentError: the path has another end, or exists
+      already. tfembed.errors.UnsupportedError: pyarrow is not installed, or
+      the format cannot hold the table.
       tfembed.errors.CheckpointError: the table's file is damaged.
     """
     text = os.fspath(path)
@@ -91,7 +91,7 @@ def export(
 
 
 def _chunks(table: SavedTable, limit: int) -> Iterator[Chunk]:
-    """The first rows of a table. All of a file is read, for its checksums."""
+    """Yields the first rows of a table, but reads all, for their checksums."""
     left = limit
     for chunk in table.chunks():
         n = min(left, len(chunk))
@@ -133,7 +133,8 @@ def _write_npz(table: SavedTable, path: pathlib.Path, limit: int) -> None:
     }
     if table.counters:
         shapes["counters"] = (limit,)
-    # An archive takes one array after the other: each into a file of its own.
+    # A ZIP archive takes one array after the other: write each to its own
+    # file.
     files: dict[str, Any] = {}
     with contextlib.ExitStack() as stack:
         for chunk in _chunks(table, limit):
@@ -145,7 +146,7 @@ def _write_npz(table: SavedTable, path: pathlib.Path, limit: int) -> None:
                     files[name] = stack.enter_context(part.open("wb+"))
                     _write_head(files[name], array.dtype, shapes[name])
                 files[name].write(np.ascontiguousarray(array).data)
-        for name in shapes.keys() - files.keys():  # Without rows.
+        for name in shapes.keys() - files.keys():  # Columns without rows.
             dtype = key_dtype if name == "keys" else np.dtype("<f4")
             part = path.with_name(f"{len(files)}.npy")
             files[name] = stack.enter_context(part.open("wb+"))
@@ -158,7 +159,7 @@ def _write_npz(table: SavedTable, path: pathlib.Path, limit: int) -> None:
 
 
 def _write_head(file: Any, dtype: Any, shape: tuple[int, ...]) -> None:
-    npy: Any = np.lib.format  # Has no types.
+    npy: Any = np.lib.format  # NumPy's module has no types.
     head = {
         "descr": npy.dtype_to_descr(dtype),
         "fortran_order": False,
@@ -168,7 +169,7 @@ def _write_head(file: Any, dtype: Any, shape: tuple[int, ...]) -> None:
 
 
 def _text_dtype(table: SavedTable, limit: int) -> Any:
-    """Bytes of a length that all keys fit into."""
+    """Returns a bytes dtype that all keys fit into."""
     longest, ends_in_zero = 1, False
     left = limit
     for chunk in table.chunks(rows=False, slots=False, counters=False):
@@ -256,7 +257,7 @@ def _lines(chunk: Chunk) -> Iterator[list[Any]]:
 
 
 def _text(value: Any) -> str:
-    """A number so that it reads back as it was; bytes as text."""
+    """Formats a number so that it reads back exactly; bytes as text."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     return str(value)
@@ -272,7 +273,8 @@ def _write_projector(table: SavedTable, path: pathlib.Path, limit: int) -> None:
         (path / "tensors.tsv").open("w", encoding="utf-8") as tensors,
         (path / "metadata.tsv").open("w", encoding="utf-8") as labels,
     ):
-        if table.counters:  # A head is only where there are two columns.
+        # The projector wants a header only for two or more columns.
+        if table.counters:
             labels.write(f"key\t{table.counters}\n")
         for chunk in _chunks(table, limit):
             text = io.StringIO()
@@ -290,7 +292,7 @@ def _write_projector(table: SavedTable, path: pathlib.Path, limit: int) -> None:
     )
 
 
-# By the end of a path, what writes such a file.
+# The writer of each format, by the end of the path.
 KINDS: dict[str, Callable[[SavedTable, pathlib.Path, int], None]] = {
     ".npz": _write_npz,
     ".parquet": _write_parquet,

@@ -1,4 +1,4 @@
-"""The health of one table: what it holds, and how it is used and trained."""
+"""The health of one table: its content, and how it is used and trained."""
 
 from __future__ import annotations
 
@@ -30,48 +30,50 @@ __all__ = [
 
 NOT_MADE = "not made yet"  # A kind of table.
 
-# Quantiles that are told, by name.
+# The quantiles to show, by name.
 QUANTILES = {"min": 0.0, "p5": 0.05, "median": 0.5, "p95": 0.95, "max": 1.0}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TableHealth:
-    """One table: its content, costs and uses. None stands for unknown.
+    """One table: its content, costs and uses. None means unknown.
 
     Attributes:
-      name: the table's.
-      kind: "hash table", "variable", "strings", "saved table" or "not made yet".
-      key_dtype, dtype: the dtypes of its keys and of a row's numbers.
-      width: numbers of a row.
-      rows: its rows; the vocabulary of a variable.
+      name: the name of the table.
+      kind: "hash table", "variable", "strings", "saved table" or "not made
+        yet".
+      key_dtype, dtype: the dtypes of the keys and of a row's elements.
+      width: the number of elements of a row.
+      rows: the number of rows; the vocabulary of a variable.
       shards: the number of a hash table's shards.
-      max_rows: the bound.
-      optimizer, admission, eviction, expiry: as text.
-      bytes: the bytes by kind: "values", "slots", "notes" of the eviction policy,
-        "index", "policies" and "free", which is room for more rows.
-      counts: "hits" and "misses", the keys of lookups that were there and not;
-        "inserted" by training, "refused" by the admission, "evicted", and
-        "nan_rows" written. Since the table was made, or see `Health.since`.
-      waiting: keys that are not admitted yet.
-      grown: rows more than before; of `Health.since` alone.
-      skipped_updates: the updates that were skipped, of rows whose gradients were
-        not finite.
-      looked_at: rows of the sample that the rest is from; `rows` where all.
-      norms: quantiles of the Euclidean norms of values.
-      nan_rows: rows with a NaN among those.
-      never_trained: the share of them whose slots, or without slots values, are
-        those of a new row.
+      max_rows: the bound on the number of rows.
+      optimizer, admission, eviction, expiry: a description of each.
+      bytes: the bytes by kind: "values", "slots", "notes" (counters of the
+        eviction policy), "index", "policies" and "free" (room for more rows).
+      counts: "hits" and "misses" of looked-up keys; "inserted" by training,
+        "refused" by the admission policy, "evicted", and "nan_rows" written.
+        They count from the creation of the table, or see `Health.since`.
+      waiting: the number of keys that are not admitted yet.
+      grown: the number of rows added; only after `Health.since`.
+      skipped_updates: the number of row updates skipped because the gradient
+        was not finite.
+      looked_at: the number of rows of the sample below; `rows` where it has
+        all.
+      norms: quantiles of the Euclidean norms of values in the sample.
+      nan_rows: the number of rows with a NaN in the sample.
+      never_trained: the share of the sample whose slots (or values, without
+        slots) are those of a new row.
       ages: quantiles of the steps or seconds since a row was touched, by
         LeastRecent; `age_unit` says which.
       touches: quantiles of how often a row was touched, by LeastFrequent.
-      expiring: the share of rows that go at the next expiry.
-      hottest: keys and by how much, the most first, of all rows where `touches`
-        or `ages` are known; else of those that were looked at, by norm.
+      expiring: the share of rows that the next expiry removes.
+      hottest: (key, score) pairs, the largest first: of all rows where
+        `touches` or `ages` are known; else of the sample, by norm.
       hottest_by: "touches", "steps since touched", "seconds since touched" or
         "norm".
       load_factor: the share of the index's places that are taken.
-      mean_probe, longest_probe: buckets that are read to find a key.
-      norm_sample, worth_sample: what the quantiles are of.
+      mean_probe, longest_probe: the number of buckets read to find a key.
+      norm_sample, worth_sample: the arrays behind the quantiles.
     """
 
     name: str
@@ -109,22 +111,22 @@ class TableHealth:
 
     @property
     def total_bytes(self) -> int:
-        """All bytes."""
+        """The number of bytes of all kinds."""
         return sum(self.bytes.values())
 
     @property
     def bytes_per_row(self) -> float | None:
-        """All bytes over all rows; None without rows."""
+        """All bytes divided by the rows; None without rows."""
         return self.total_bytes / self.rows if self.rows else None
 
     @property
     def hit_rate(self) -> float | None:
-        """The share of looked-up keys that were there; None without lookups."""
+        """The share of looked-up keys that had a row; None without lookups."""
         asked = self.counts.get("hits", 0) + self.counts.get("misses", 0)
         return self.counts["hits"] / asked if asked else None
 
     def since(self, before: TableHealth) -> TableHealth:
-        """This table, with the counts of the time since `before`."""
+        """Returns this table with its counts since `before`."""
         skipped = self.skipped_updates
         if skipped is not None and before.skipped_updates is not None:
             skipped -= before.skipped_updates
@@ -139,7 +141,7 @@ class TableHealth:
         )
 
     def findings(self) -> list[str]:
-        """Sentences about what looks wrong."""
+        """Returns sentences about what looks wrong."""
         found = []
         if self.nan_rows:
             found.append(
@@ -187,7 +189,7 @@ class TableHealth:
         )
 
     def scalars(self) -> dict[str, float]:
-        """The numbers that are known, by name, as curves over time."""
+        """Returns the known numbers by name, for curves over time."""
         numbers: dict[str, float | None] = {
             "rows": self.rows,
             "grown": self.grown,
@@ -212,7 +214,7 @@ class TableHealth:
         }
 
     def histograms(self) -> dict[str, Any]:
-        """Arrays that the quantiles are of, by name."""
+        """Returns the arrays behind the quantiles, by name."""
         samples = {"norms": self.norm_sample}
         if self.worth_sample is not None and self.ages:
             samples["ages"] = -self.worth_sample
@@ -225,7 +227,7 @@ class TableHealth:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """All that is known, of types that JSON has."""
+        """Returns all known numbers, in types that JSON has."""
         fields = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
@@ -246,12 +248,12 @@ class TableHealth:
 def health_of_table(
     found: FoundTable, sample: int, hottest: int
 ) -> TableHealth:
-    """Looks at a table.
+    """Measures one table.
 
     Args:
       found: the table.
-      sample: rows to look at.
-      hottest: keys to name.
+      sample: the number of rows to look at.
+      hottest: the number of keys to name.
     """
     rows = found.rows
     if isinstance(rows, HashTable):
@@ -271,7 +273,7 @@ def health_of_table(
 
 
 def health_of_coming_table(config: Any) -> TableHealth:
-    """A table that is not made yet, by its TableConfig."""
+    """Describes a table that is not made yet, by its TableConfig."""
     return TableHealth(
         name=config.name,
         kind=NOT_MADE,
@@ -285,7 +287,7 @@ def health_of_coming_table(config: Any) -> TableHealth:
 
 
 def quantiles(numbers: Any) -> dict[str, float]:
-    """Quantiles by the names in QUANTILES; empty without numbers."""
+    """Returns quantiles by the names in QUANTILES; empty without numbers."""
     if len(numbers) == 0:
         return {}
     at = np.quantile(numbers, list(QUANTILES.values()))
@@ -293,7 +295,7 @@ def quantiles(numbers: Any) -> dict[str, float]:
 
 
 def largest(numbers: Any, most: int) -> Any:
-    """The positions of the largest numbers, in a stable order, largest first."""
+    """Returns the positions of the largest numbers, largest first, stably."""
     if len(numbers) > most > 0:
         bound = np.partition(numbers, -most)[-most]
         places = np.flatnonzero(numbers >= bound)
@@ -303,20 +305,20 @@ def largest(numbers: Any, most: int) -> Any:
 
 
 def as_key(key: Any) -> Any:
-    """A key as JSON has it: an int or a str."""
+    """Converts a key to an int or a str, for JSON."""
     if isinstance(key, bytes):
         return key.decode("utf-8", "backslashreplace")
     return int(key)
 
 
 def _survey(table: HashTable, sample: int) -> table_ops.TableSurvey:
-    """The surveys of all shards, each in proportion to its rows."""
+    """Joins the samples of all shards, each in proportion to its rows."""
     sizes = [int(table.size(i)) for i in range(len(table.shards))]
     total = sum(sizes)
     surveys = [
         table_ops.survey(
             handle,
-            # Stripes do not have equally many rows.
+            # Stripes differ in their number of rows.
             table_ops.ALL_ROWS
             if total <= sample
             else math.ceil(sample * size / total),
@@ -392,7 +394,7 @@ def _of_hash_table(
 
 
 def hottest_rows(table: HashTable, most: int) -> tf.Tensor:
-    """The keys touched most or last, where that is noted; else any keys."""
+    """Returns the keys touched most or last, where counted; else any keys."""
     if isinstance(table.eviction, (LeastRecent, LeastFrequent)):
         keys, worth = _top(table, most)
         return tf.constant(keys[np.argsort(-worth, kind="stable")[:most]])
@@ -400,7 +402,7 @@ def hottest_rows(table: HashTable, most: int) -> tf.Tensor:
 
 
 def _top(table: HashTable, most: int) -> tuple[Any, Any]:
-    """The best keys of each shard, and their worth."""
+    """Returns the best keys of each shard, and their worth."""
     tops = [
         table_ops.top(handle, most, key_dtype=table.key_dtype)
         for handle in table.handles
@@ -410,7 +412,7 @@ def _top(table: HashTable, most: int) -> tuple[Any, Any]:
 
 
 def _by_policy(table: HashTable, worth: Any) -> dict[str, Any]:
-    """Reads the notes of the eviction policy."""
+    """Returns the fields that the eviction policy's counters give."""
     fields: dict[str, Any] = {}
     policy = table.eviction
     if isinstance(policy, LeastRecent):
@@ -427,7 +429,7 @@ def _by_policy(table: HashTable, worth: Any) -> dict[str, Any]:
 def _hottest(
     table: HashTable, survey: table_ops.TableSurvey, most: int
 ) -> dict[str, Any]:
-    """The keys that were touched most, or last, or the longest rows."""
+    """Returns the hottest keys: those touched most or last, or longest."""
     if most == 0:
         return {}
     if isinstance(table.eviction, (LeastRecent, LeastFrequent)):
@@ -485,7 +487,7 @@ def _of_variable(found: FoundTable, sample: int, hottest: int) -> TableHealth:
 
 
 def spread_rows(rows: int, sample: int) -> Any:
-    """At most `sample` of the row numbers below `rows`, one from each stretch."""
+    """Returns at most `sample` row numbers below `rows`, evenly spread."""
     if rows <= sample:
         return np.arange(rows)
     bounds = np.linspace(0, rows, sample + 1).astype(np.int64)
@@ -494,14 +496,14 @@ def spread_rows(rows: int, sample: int) -> Any:
 
 
 def gather_rows(variable: Any, rows: Any) -> Any:
-    """Some rows of a variable, or of rows that are spread over replicas."""
+    """Gathers rows of a variable, or of shards spread over replicas."""
     if hasattr(variable, "gather"):
         return variable.gather(rows).numpy()
     return tf.gather(variable, rows).numpy()
 
 
 def _never_trained(found: FoundTable, rows: Any) -> float | None:
-    """The share of `rows` whose slots are those of a new row."""
+    """Returns the share of `rows` whose slots are those of a new row."""
     initial = getattr(found.optimizer, "slot_initial_values", {})
     known = [
         np.all(gather_rows(slot, rows) == np.float32(initial[name]), 1)

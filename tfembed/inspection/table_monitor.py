@@ -1,6 +1,6 @@
 """A Keras callback that watches the tables of a model while it trains.
 
-`write_projector` writes the files by which TensorBoard's projector shows rows.
+`write_projector` writes rows as files for TensorBoard's projector.
 """
 
 from __future__ import annotations
@@ -34,27 +34,29 @@ __all__ = ["TableMonitor", "write_projector"]
 
 
 class TableMonitor(keras.callbacks.Callback):
-    """Follows the tables of a model: `tfembed.health` as training goes on.
+    """Follows the tables of a model: `tfembed.health` during training.
 
-    At the end of each epoch the progress bar and `History` have "table_rows" and
-    "table_bytes" of all tables together, and "table_hit_rate" of the epoch's
-    lookups, if there were any. TensorBoard gets scalars and histograms by table, as
-    `Health.write_summaries` names them, and its projector rows of each table with
-    their keys. What looks wrong is printed between epochs, each finding once.
+    At the end of each epoch the progress bar and `History` have "table_rows"
+    and "table_bytes" of all tables together, and "table_hit_rate" of the
+    epoch's lookups, if there were any. TensorBoard gets scalars and histograms
+    by table, with the names of `Health.write_summaries`; its projector gets
+    rows of each table with their keys. Between epochs, each finding of what
+    looks wrong is printed once.
 
     Args:
-      log_dir: a run's folder for TensorBoard, as its own callback has; None: no
-        files. Tables are written under its "tables".
-      every: "epoch", or batches from one look to the next.
-      projector_rows: the number of rows of each table that are written when
-        training ends; 0: none.
-      source: what has the tables; None: the model.
+      log_dir: the run's folder for TensorBoard, as for
+        keras.callbacks.TensorBoard; None: no files. The summaries go to its
+        subfolder "tables".
+      every: "epoch", or the number of batches between two looks.
+      projector_rows: the number of rows of each table to write when training
+        ends; 0: none.
+      source: the object with the tables; None: the model.
       sample: as in `tfembed.health`.
-      verbose: 0: nothing is printed; 1: what looks wrong.
+      verbose: 0: prints nothing; 1: prints what looks wrong.
 
     Attributes:
-      health: as of the last look, counts since the look before; None before the
-        first.
+      health: the result of the last look, with counts since the look before;
+        None before the first look.
 
     Example:
       monitor = tfembed.keras.callbacks.TableMonitor("logs")
@@ -103,21 +105,21 @@ class TableMonitor(keras.callbacks.Callback):
         self._unsaid: list[str] = []
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Looks at the tables, where the model has some already."""
+        """Looks at the tables, if the model has built some already."""
         del epoch, logs
         self._say()
         if self._epoch_begin is None:
             self._epoch_begin = self._before = self._look()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Tells TensorBoard, every so many batches."""
+        """Writes summaries for TensorBoard every `every` batches."""
         del batch, logs
         self._batches += 1
         if self.every != "epoch" and self._batches % int(self.every) == 0:
             self._tell(self._look())
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Tells the progress bar, and TensorBoard where that is due."""
+        """Adds totals to `logs`, and writes summaries where they are due."""
         del epoch
         now = self._look()
         if now is None:
@@ -143,7 +145,7 @@ class TableMonitor(keras.callbacks.Callback):
         return self.model if self._source is None else self._source
 
     def _look(self) -> Health | None:
-        """The tables now; None where the model has not made them yet."""
+        """Measures the tables; None if the model has not built them yet."""
         if not find_tables(self._watched()):
             return None
         return health(self._watched(), sample=self.sample)
@@ -154,7 +156,7 @@ class TableMonitor(keras.callbacks.Callback):
         self.health = now if self._before is None else now.since(self._before)
         self._before = now
         for finding in now.findings():
-            # The numbers in it change from look to look.
+            # Its numbers change from look to look.
             kind = "".join(c for c in finding if not c.isdigit())
             if kind not in self._said:
                 self._said.add(kind)
@@ -165,9 +167,9 @@ class TableMonitor(keras.callbacks.Callback):
             self.health.write_summaries(self._batches, writer=self._writer)
 
     def _say(self) -> None:
-        """Prints what was found, where no progress bar is on the line.
+        """Prints the findings, while no progress bar is on the line.
 
-        Keras ends the bar of an epoch after all `on_epoch_end`.
+        Keras ends an epoch's bar after all calls of `on_epoch_end`.
         """
         if self.verbose:
             for finding in self._unsaid:
@@ -176,7 +178,7 @@ class TableMonitor(keras.callbacks.Callback):
 
 
 def _totals(found: Health) -> dict[str, float]:
-    """Numbers of all tables together, for the progress bar."""
+    """Sums the numbers of all tables, for the progress bar."""
     totals = {
         "table_rows": float(sum(table.rows for table in found)),
         "table_bytes": float(sum(table.total_bytes for table in found)),
@@ -193,17 +195,17 @@ def write_projector(
 ) -> list[str]:
     """Writes some rows of each table, with their keys as labels.
 
-    TensorBoard shows them under "Projector" where the folder is one of its runs.
-    The rows are the hottest where the eviction policy notes that, else some that
-    are picked as if by chance; of a fixed vocabulary one from each stretch.
+    TensorBoard shows them under "Projector" if the folder is one of its runs.
+    The rows are the hottest where the eviction policy counts touches, else a
+    pseudo-random choice; a fixed vocabulary gives evenly spread rows.
 
     Args:
-      source: what has tables, as for `tfembed.health`.
-      folder: a run's folder, which is made where it is not there.
+      source: an object with tables, as for `tfembed.health`.
+      folder: a run's folder; it is made if missing.
       rows: the number of rows of each table.
 
     Returns:
-      The names of the tables that have rows of numbers, which were written.
+      The names of the tables written, which are those with rows of numbers.
     """
     path = pathlib.Path(folder)
     path.mkdir(parents=True, exist_ok=True)
@@ -238,14 +240,14 @@ def _rows_of(found: FoundTable, rows: int) -> tuple[list[Any], Any]:
         values = table.lookup(keys)[0]
         names = [as_key(key) for key in keys.numpy()]
         return names, tf.cast(values, tf.float32).numpy()
-    if hasattr(table, "handles"):  # Of strings.
+    if hasattr(table, "handles"):  # A table of strings.
         return [], None
     chosen = spread_rows(int(table.shape[0]), rows)
     return chosen.tolist(), gather_rows(table, chosen)
 
 
 def _stem(name: str, taken: list[str]) -> str:
-    """A file's name, and the tensor's, that no other table has."""
+    """Returns a name for files and tensor that no other table has."""
     stem = chosen = re.sub(r"[^\w.-]", "_", name)
     while chosen in taken:
         chosen = f"{stem}_{taken.index(chosen) + 2}"
@@ -253,6 +255,6 @@ def _stem(name: str, taken: list[str]) -> str:
 
 
 def _label(key: Any) -> str:
-    """A key on one line, never an empty one, which the projector drops."""
+    """Returns a key on one line, never empty: the projector drops those."""
     text = re.sub(r"[\t\r\n\v\f\x1c-\x1e\x85\u2028\u2029]", " ", str(key))
     return text if text.strip() else "(empty)"

@@ -16,9 +16,9 @@ class TextTable:
     A column without content is left out.
 
     Attributes:
-      title: over the table.
-      header: a name for each column.
-      lines: a text for each column; the first one names the line.
+      title: the title over the table.
+      header: the name of each column.
+      lines: a text for each column; the first text names the line.
     """
 
     title: str
@@ -26,7 +26,7 @@ class TextTable:
     lines: Sequence[tuple[str, ...]]
 
     def filled(self) -> list[tuple[str, ...]]:
-        """The header and the lines, of the columns that have content."""
+        """Returns header and lines, with only the columns that have content."""
         columns = [
             column
             for column in zip(self.header, *self.lines, strict=True)
@@ -35,7 +35,7 @@ class TextTable:
         return list(zip(*columns, strict=True))
 
     def __str__(self) -> str:
-        """The table in a fixed-width font, numbers to the right."""
+        """Returns the table for a fixed-width font, numbers aligned right."""
         lines = self.filled()
         if not lines:
             return self.title
@@ -49,7 +49,7 @@ class TextTable:
         return "\n".join(text)
 
     def to_html(self) -> str:
-        """The table as HTML, without any style but alignment."""
+        """Returns the table as HTML, with alignment as its only style."""
         lines = self.filled()
         if not lines:
             return ""
