@@ -16,8 +16,11 @@ from tfembed.embedding import private
 from tfembed.embedding.engines.choice import EngineChoices, choose_engines
 from tfembed.embedding.engines.engine import EngineOptions
 from tfembed.embedding.engines.router import EngineRouter, engine_groups
-from tfembed.embedding.features import activations as shaping
-from tfembed.embedding.features.output_shapes import WAYS_OUT, OutputShapes
+from tfembed.embedding.features.output_shapes import (
+    WAYS_OUT,
+    OutputShapes,
+    with_shape,
+)
 from tfembed.embedding.host.tables import HostTable, TableSize
 from tfembed.embedding.lookups.trained_lookup import TrainedLookup
 from tfembed.embedding.plan import (
@@ -38,8 +41,8 @@ from tfembed.embedding.steps.pipeline import warn_of_early_flush
 from tfembed.embedding.steps.step_forms import RecentNames, StepForms, StepName
 from tfembed.embedding.steps.step_queue import QueueBound
 from tfembed.embedding.steps.table_rates import TableRates
-from tfembed.embedding.tpu.config_proto import config_proto
 from tfembed.embedding.tpu.plumbing import check_plumbing
+from tfembed.embedding.tpu.tensorflow_configs import config_proto
 from tfembed.ops.private import is_recomputed
 
 __all__ = [
@@ -596,7 +599,7 @@ class TPUEmbedding(PlanNames, tf.__internal__.tracking.AutoTrackable):
             self._plan.feature_dims,
             strict=True,
         ):
-            shaped.append(shaping.with_shape(one, shape.concatenate(dim)))
+            shaped.append(with_shape(one, shape.concatenate(dim)))
         return self._plan.pack(shaped)
 
     def _apply_flat(

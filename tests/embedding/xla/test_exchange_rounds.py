@@ -15,9 +15,9 @@ from tfembed.embedding.engines.engine import EngineOptions
 from tfembed.embedding.plan import make_plan
 from tfembed.embedding.steps.step_queue import QueueBound
 from tfembed.embedding.xla import engine as xla_engine
+from tfembed.embedding.xla.engine import XlaShardedEngine
 from tfembed.embedding.xla.entries import entries_of
 from tfembed.embedding.xla.program import XlaSteps
-from tfembed.embedding.xla.sharded_engine import XlaShardedEngine
 from tfembed.embedding.xla.stack import StackVariables, stacks_of
 from tfembed.ops import FeaturePlan, exchange, feature_ids
 
@@ -96,7 +96,7 @@ def test_the_most_rounds_of_a_stack_are_kept(steps, call, in_function):
 
 
 def test_they_are_read_by_the_tables_that_share_an_exchange(monkeypatch):
-    monkeypatch.setattr(xla_engine, "check_replicas", lambda: None)
+    monkeypatch.setattr(xla_engine, "check_xla_replicas", lambda: None)
     sizes = {"a": 4, "b": 8, "c": 4}
     plan = make_plan(
         [

@@ -1,20 +1,20 @@
-"""Which engine each table lives in, and why."""
+"""Which engine each table lives in, and why; what the xla engine cannot have."""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
+import os
 from typing import Any
 
+import tensorflow as tf
+
 from tfembed import errors
-from tfembed.embedding.features.tensorflow_configs import why_not_tensorflows
+from tfembed.config.custom_combiner import is_custom
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.replicas import cores_of, is_tpu
-from tfembed.embedding.xla.checks import (
-    check_plan,
-    check_replicas,
-    not_compiled,
-)
+from tfembed.embedding.tpu.tensorflow_configs import why_not_tensorflows
+from tfembed.embedding.xla.stack import MOST_ROWS
 
 __all__ = [
     "ENGINES",
@@ -22,6 +22,8 @@ __all__ = [
     "EngineChoices",
     "check_engine_name",
     "check_fixed_size",
+    "check_xla_plan",
+    "check_xla_replicas",
     "choose_engines",
     "engine_class",
     "missing",
@@ -32,7 +34,7 @@ __all__ = [
 _CLASSES = {
     "host": ("tfembed.embedding.host.engine", "HostEngine"),
     "tpu_host": ("tfembed.embedding.tpu.host_engine", "TpuHostEngine"),
-    "tpu_xla": ("tfembed.embedding.xla.sharded_engine", "XlaShardedEngine"),
+    "tpu_xla": ("tfembed.embedding.xla.engine", "XlaShardedEngine"),
     "xla": ("tfembed.embedding.xla.engine", "XlaDeviceEngine"),
     "tpu": ("tfembed.embedding.tpu.engine", "TpuEngine"),
 }
@@ -145,8 +147,8 @@ def _chosen(
                 "or engine='auto'."
             )
     if asked == "xla":
-        check_replicas()
-        check_plan(plan, nonfinite)
+        check_xla_replicas()
+        check_xla_plan(plan, nonfinite)
     if asked == "tpu":
         _check_has_embedding_engine(strategy)
         _check_tensorflow_has(plan)
@@ -248,4 +250,77 @@ def _check_has_embedding_engine(strategy: Any) -> None:
         raise errors.ArgumentError(
             "engine='tpu' needs a TPU with an embedding engine (version 1); "
             f"the TPUStrategy's hardware says {feature!r}. Use engine='auto'."
+        )
+
+
+def check_xla_replicas() -> None:
+    """Raises tfembed.errors.UnsupportedError under several replicas."""
+    strategy = tf.distribute.get_strategy()
+    if (
+        isinstance(strategy, tf.distribute.TPUStrategy)
+        or strategy.num_replicas_in_sync == 1
+    ):
+        return
+    raise errors.UnsupportedError(
+        "engine='xla' spreads tables over the replicas of one program, and "
+        f"TensorFlow compiles each of the {strategy.num_replicas_in_sync} "
+        f"replicas of a {type(strategy).__name__} alone. Use engine='host', "
+        "which serves all of them, or one device."
+    )
+
+
+def check_xla_plan(plan: EmbeddingPlan, nonfinite: str) -> None:
+    """Checks tables and what to do with rows that are not finite.
+
+    Raises:
+      tfembed.errors.UnsupportedError: what no compiled program can do.
+      tfembed.errors.ArgumentError: tables that are larger than the memory.
+    """
+    if nonfinite == "refuse":
+        raise errors.UnsupportedError(
+            "nonfinite='refuse' stops a step before anything is changed, which "
+            "a compiled program of engine='xla' cannot. Use 'skip', which "
+            "`sizes` counts, or engine='host'."
+        )
+    for config, rule in zip(plan.tables, plan.optimizers, strict=True):
+        what = not_compiled(config, rule, tf.distribute.get_strategy())
+        if what is not None:
+            raise errors.UnsupportedError(
+                f"Table {config.name!r} has a {what}, which engine='xla' does "
+                "not compile. Use engine='host' for it."
+            )
+    _check_memory(plan)
+
+
+def not_compiled(config: Any, rule: Any, strategy: Any) -> str | None:
+    """The feature of a fixed-size table that no program has; None: nothing."""
+    creates = rule is not None and rule.slot_variable_creation_fn
+    if creates and is_tpu(strategy):
+        return "slot_variable_creation_fn"
+    if is_custom(config.combiner):
+        return "CustomCombiner"
+    if rule is not None and not rule.is_fused:
+        return "CustomOptimizer"
+    if rule is not None and rule.norm_limit is not None:
+        return str(rule.norm_limit)
+    if config.vocabulary_size > MOST_ROWS:
+        return f"vocabulary of more than {MOST_ROWS:,} rows"
+    return None
+
+
+def _check_memory(plan: EmbeddingPlan) -> None:
+    """The memory of the host, which a CPU's tables are in and a GPU's come from."""
+    total = 0
+    for config, rule in zip(plan.tables, plan.optimizers, strict=True):
+        shape = (config.vocabulary_size, config.dim)
+        shapes = [shape]
+        if rule is not None:
+            shapes += [rule.slot_shape(s, shape) for s in rule.slot_names]
+        total += 4 * sum(rows * width for rows, width in shapes)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if total > memory:
+        raise errors.ArgumentError(
+            f"The tables and slots of engine='xla' take {total:,} bytes, and "
+            f"the machine has {memory:,}. Use smaller tables, an optimizer with "
+            "fewer slots, or more devices."
         )

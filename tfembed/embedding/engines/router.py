@@ -14,9 +14,12 @@ import tensorflow as tf
 from tfembed.checkpoint.held_variable import HeldVariable
 from tfembed.embedding.engines.choice import EngineChoices, engine_class
 from tfembed.embedding.engines.engine import Engine, TakesInputs
-from tfembed.embedding.features import activations as shaping
 from tfembed.embedding.features import inputs
-from tfembed.embedding.features.output_shapes import OutputShapes
+from tfembed.embedding.features.output_shapes import (
+    OutputShapes,
+    check_gradient,
+    op_gradient,
+)
 from tfembed.embedding.host.tables import HostTable, TableSize
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.replicas import ReplicaInputs
@@ -229,7 +232,7 @@ class EngineRouter:
             strict=True,
         ):
             expected.append(shape.concatenate(dim))
-            shaping.check_gradient(gradient, expected[-1], path)
+            check_gradient(gradient, expected[-1], path)
         found: dict[int, tf.Tensor] = {}
         for group, engine in self._engines:
             lengths = [0] * len(group.features)
@@ -237,7 +240,7 @@ class EngineRouter:
                 specs = engine.specs(name)
                 lengths = [one.sequence_length for one in specs]
             for i, length in zip(group.features, lengths, strict=True):
-                found[i] = shaping.op_gradient(
+                found[i] = op_gradient(
                     gradients[i],
                     expected[i],
                     sequence_length=length,

@@ -4,6 +4,8 @@ A feature's output shape is its activations' shape without the table's dim. The
 shape comes from the FeatureConfig, else from the arguments of `build`, else
 from the first input; later sources are checked against earlier ones and only
 fill what is unknown. The rules are those of TensorFlow's TPUEmbedding.
+
+`with_shape`, `check_gradient` and `op_gradient` go between these shapes and the ops'.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import dataclasses
 import fractions
 import logging
 import numbers
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,11 +23,14 @@ import tensorflow as tf
 from tfembed import checks, errors
 
 __all__ = [
-    "WAYS_OUT",
     "OutputShapes",
+    "WAYS_OUT",
+    "check_gradient",
     "detected_input_shape",
     "is_sequence",
+    "op_gradient",
     "warn_if_ignored",
+    "with_shape",
 ]
 
 _LOG = logging.getLogger(__name__)
@@ -328,3 +334,87 @@ def _check_fully_defined(path: str, shape: tf.TensorShape) -> None:
             "not fully defined. Please specify the fully defined shape in "
             "either FeatureConfig or for the build method."
         )
+
+
+def with_shape(tensor: tf.Tensor, shape: tf.TensorShape) -> tf.Tensor:
+    """`tensor`, known to have as many elements as `shape`, in that shape."""
+    if tensor.shape.rank == shape.rank:
+        tensor.set_shape(shape)
+        return tensor
+    return tf.reshape(tensor, shape)
+
+
+def check_gradient(gradient: Any, shape: tf.TensorShape, path: str) -> None:
+    """Checks a gradient with respect to a feature's activations.
+
+    Args:
+      gradient: a tensor, or None.
+      shape: the activations'; where its rank is not known yet, all fit.
+      path: the feature's name in errors.
+
+    Raises:
+      tfembed.errors.ArgumentError: no tensor, or another shape.
+      tfembed.errors.DtypeError: no real numbers.
+    """
+    if gradient is None:
+        return
+    if not isinstance(gradient, tf.Tensor):
+        raise errors.ArgumentError(
+            f"found non-tensor type: {type(gradient)} at path {path}."
+        )
+    if shape.rank is not None and gradient.shape != shape:
+        raise errors.ArgumentError(
+            f"Found gradient of shape {gradient.shape} at path {path}. "
+            f"Expected shape {shape}."
+        )
+    if not (gradient.dtype.is_floating or gradient.dtype.is_integer):
+        raise errors.DtypeError(
+            f"Found gradient of dtype {gradient.dtype.name} at path {path}. "
+            "Expected floats."
+        )
+
+
+def op_gradient(
+    gradient: Any,
+    shape: tf.TensorShape,
+    *,
+    sequence_length: int,
+    path: str,
+    keeps_shape: bool = False,
+) -> tf.Tensor:
+    """A gradient as the update op takes it.
+
+    Args:
+      gradient: the gradient with respect to a feature's activations, which
+        `check_gradient` has seen; None for 0.
+      shape: the activations'.
+      sequence_length: the sequence length of the feature, 0 where a sample's ids
+        are combined.
+      path: the feature's name in errors.
+      keeps_shape: whether it stays in the shape of the activations.
+
+    Returns:
+      float32 [B, dim], or [B, sequence_length, dim].
+    """
+    if gradient is None:
+        _warn_of_no_gradient(path)
+        gradient = tf.zeros(shape)
+    if keeps_shape:
+        return tf.cast(gradient, tf.float32)
+    rows = shape[:-1].num_elements()
+    lead = [rows]
+    if sequence_length:
+        lead = [rows // sequence_length, sequence_length]
+    return with_shape(
+        tf.cast(gradient, tf.float32), tf.TensorShape([*lead, shape[-1]])
+    )
+
+
+def _warn_of_no_gradient(path: str) -> None:
+    """Says that a feature trains nothing: where TensorFlow does, and Keras."""
+    text = (
+        f"No gradient passed for feature {path}, sending zero gradient. This "
+        "may not be correct behavior for certain optimizers like Adam."
+    )
+    _LOG.warning("%s", text)
+    warnings.warn(text, stacklevel=2)

@@ -16,12 +16,12 @@ from tfembed import errors
 from tfembed.embedding import private
 from tfembed.embedding.engines.engine import EngineOptions
 from tfembed.embedding.features.output_shapes import OutputShapes
-from tfembed.embedding.features.tensorflow_configs import tensorflow_features
 from tfembed.embedding.host.tables import HostTable, TableSize
 from tfembed.embedding.plan import EmbeddingPlan
 from tfembed.embedding.private import Untracked
 from tfembed.embedding.replicas import ReplicaInputs, cores_of
 from tfembed.embedding.steps.step_forms import StepName
+from tfembed.embedding.tpu.tensorflow_configs import tensorflow_features
 
 __all__ = ["TpuEngine", "TpuTable"]
 

@@ -23,10 +23,9 @@ import tensorflow as tf
 
 from tfembed import errors, ops
 from tfembed.embedding.engines.engine import EngineOptions
-from tfembed.embedding.features import activations as shaping
 from tfembed.embedding.features import inputs
 from tfembed.embedding.features.inputs import InputSpec, lookup_plans
-from tfembed.embedding.features.output_shapes import OutputShapes
+from tfembed.embedding.features.output_shapes import OutputShapes, with_shape
 from tfembed.embedding.host.engine import HostEngine
 from tfembed.embedding.host.tables import HostTable, TableSize
 from tfembed.embedding.plan import EmbeddingPlan
@@ -231,9 +230,7 @@ class TpuHostEngine:
         self, name: StepName, gradients: Sequence[tf.Tensor]
     ) -> list[tf.Tensor]:
         return [
-            shaping.with_shape(
-                gradient, one.activation_shape(self._plan.dim(i))
-            )
+            with_shape(gradient, one.activation_shape(self._plan.dim(i)))
             for i, (gradient, one) in enumerate(
                 zip(gradients, self.specs(name), strict=True)
             )

@@ -1,4 +1,9 @@
-"""The xla engine: tables in the memory of a device, and programs by XLA."""
+"""The xla engine: tables in the memory of a device, and programs by XLA.
+
+`XlaShardedEngine` is that of a TPUStrategy: rows are spread over the replicas. One
+trace of the step serves all replicas. Its program holds the exchange, so that
+enqueue, dequeue and apply_gradients are inside of strategy.run.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +16,29 @@ import tensorflow as tf
 from tfembed import errors
 from tfembed.checkpoint.held_variable import HeldVariable
 from tfembed.embedding import private
+from tfembed.embedding.engines.choice import (
+    check_xla_plan,
+    check_xla_replicas,
+)
+from tfembed.embedding.features.inputs import InputSpec
 from tfembed.embedding.host.engine import QueuedEngine
 from tfembed.embedding.host.tables import HostTable, make_static_table
+from tfembed.embedding.replicas import THIS_REPLICA
 from tfembed.embedding.steps.batch_queue import Batch, TraceQueues
 from tfembed.embedding.steps.step_forms import StepName
-from tfembed.embedding.xla.checks import (
-    check_has_samples,
-    check_plan,
-    check_replicas,
-)
 from tfembed.embedding.xla.entries import XlaInputs
 from tfembed.embedding.xla.program import XlaSteps
-from tfembed.embedding.xla.stack import Stack, StackVariables
+from tfembed.embedding.xla.sharded_table import ShardedVariables
+from tfembed.embedding.xla.stack import Stack, StackVariables, stacks_of
 from tfembed.ops import exchange
 from tfembed.ops.private import traced_for_xla
 
-__all__ = ["XlaDeviceEngine", "XlaEngine", "why_missing"]
+__all__ = [
+    "XlaDeviceEngine",
+    "XlaEngine",
+    "XlaShardedEngine",
+    "why_missing",
+]
 
 
 def why_missing() -> str | None:
@@ -61,8 +73,8 @@ class XlaEngine(QueuedEngine):
     def __init__(
         self, owner: Any, plan: Any, options: Any, shapes: Any = None
     ) -> None:
-        check_replicas()
-        check_plan(plan, options.nonfinite)
+        check_xla_replicas()
+        check_xla_plan(plan, options.nonfinite)
         # Tables are made outside of functions, and used wherever these run.
         self._device = _memory_of_tables()
         super().__init__(owner, plan, options, shapes, TraceQueues())
@@ -107,7 +119,7 @@ class XlaEngine(QueuedEngine):
         """
         self._check_replicas(batches)
         for batch in batches.values():
-            check_has_samples(batch.specs, self._plan.paths)
+            _check_has_samples(batch.specs, self._plan.paths)
         if traced_for_xla() and self._options.is_pipelined:
             raise errors.UnsupportedError(
                 "pipeline_execution_with_tensor_core lets tables work beside "
@@ -195,3 +207,104 @@ class XlaDeviceEngine(XlaEngine):
     def _new_variable(self, **arguments: Any) -> Any:
         with tf.device(self._device):
             return private.single_variable(**arguments)
+
+
+class XlaShardedEngine(XlaEngine):
+    """Tables of one width, update rule and learning rate share an exchange.
+
+    Each stack is one variable per replica, and one more per slot. Arguments and
+    errors are those of XlaEngine.
+    """
+
+    def _make_tables(self, owner: Any) -> list[HostTable]:
+        strategy = tf.distribute.get_strategy()
+        self._variables = ShardedVariables(owner, strategy)
+        replicas = int(strategy.num_replicas_in_sync)
+        self._made: list[StackVariables] = []
+        found: dict[int, HostTable] = {}
+        for stack in stacks_of(self._plan, replicas):
+            variables, parts = self._new_stack(stack)
+            self._made.append(variables)
+            found.update(zip(stack.tables, parts, strict=True))
+        return [found[i] for i in range(len(found))]
+
+    def _new_counts(self) -> Any:
+        return self._variables.per_replica(
+            tf.zeros([len(self._plan.tables)], tf.int64),
+            "nonfinite_rows",
+            tf.VariableAggregation.SUM,
+        )
+
+    def _stacks(self) -> list[StackVariables]:
+        return self._made
+
+    def _new_rounds(self) -> Any:
+        # All replicas go through as many.
+        return self._variables.per_replica(
+            tf.zeros([len(self._made)], tf.int32), "rounds"
+        )
+
+    def exchange_rounds(self) -> dict[tuple[str, ...], int]:
+        """Returns the most rounds of each stack, by the names of its tables."""
+        return {
+            tuple(self._plan.tables[i].name for i in one.stack.tables): int(n)
+            for one, n in zip(self._made, self._rounds.numpy(), strict=True)
+        }
+
+    def _check_replicas(self, batches: Mapping[int, Batch]) -> None:
+        if THIS_REPLICA not in batches:
+            raise errors.StateError(
+                "engine='xla' looks up inside of the TPU's step: call enqueue "
+                "inside of strategy.run, in the function that dequeues."
+            )
+
+    def _new_stack(
+        self, stack: Stack
+    ) -> tuple[StackVariables, list[HostTable]]:
+        configs = [self._plan.tables[i] for i in stack.tables]
+        rule = stack.rule
+        label = "_".join(config.name for config in configs)
+        shape, *slot_shapes = stack.shapes()
+        values = self._variables.per_replica(tf.zeros(shape), label)
+        slots = {
+            name: self._variables.per_replica(
+                tf.zeros(slot_shape), f"{label}/{name}"
+            )
+            for name, slot_shape in zip(
+                rule.slot_names if rule is not None else (),
+                slot_shapes,
+                strict=True,
+            )
+        }
+        variables = StackVariables(stack, values, tuple(slots.values()))
+        parts = []
+        for index, config in enumerate(configs):
+            first = sum(stack.table_rows[:index])
+            shape = (config.vocabulary_size, config.dim)
+            parameters = self._variables.table(
+                values, first, shape, config.name, config.initializer
+            )
+            of_slots = {
+                name: self._variables.table(
+                    slot,
+                    first,
+                    rule.slot_shape(name, shape),
+                    f"{config.name}/{name}",
+                    rule.slot_initializer(name),
+                )
+                for name, slot in slots.items()
+            }
+            parts.append(HostTable(parameters, of_slots))
+        return variables, parts
+
+
+def _check_has_samples(
+    specs: Sequence[InputSpec], paths: Sequence[str]
+) -> None:
+    """Raises tfembed.errors.UnsupportedError for batches of no samples."""
+    for one, path in zip(specs, paths, strict=True):
+        if one.batch_size == 0:
+            raise errors.UnsupportedError(
+                f"Input {path} has no samples, for which engine='xla' compiles "
+                "no program. Leave such batches out, or use engine='host'."
+            )

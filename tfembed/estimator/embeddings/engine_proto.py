@@ -9,11 +9,11 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import optimizers
-from tfembed.embedding.features.tensorflow_configs import (
+from tfembed.embedding.tpu.tensorflow_configs import (
     RULES,
+    configuration,
     tensorflow_optimizer,
 )
-from tfembed.embedding.tpu.config_proto import configuration
 from tfembed.estimator.embeddings.config_spec import EmbeddingConfigSpec
 from tfembed.estimator.embeddings.feature_reader import FeatureReader
 from tfembed.estimator.embeddings.parameters import (
