@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import tensorflow as tf
+
 from tfembed import errors
 from tfembed.estimator.embeddings import feature_columns as columns
 from tfembed.estimator.embeddings.embedding_column import EmbeddingColumn
@@ -21,7 +23,7 @@ from tfembed.estimator.embeddings.parameters import (
 )
 from tfembed.estimator.embeddings.table_config import FeatureConfig, TableConfig
 
-__all__ = ["EmbeddingConfigSpec"]
+__all__ = ["EmbeddingConfigSpec", "rates_at_step"]
 
 _PARAMETERS = (
     ProximalAdagradParameters,
@@ -183,3 +185,26 @@ class EmbeddingConfigSpec:
                 "optimization_parameters must be an instance of type "
                 f"{_PARAMETERS}. Got {type(given)}."
             )
+
+
+def rates_at_step(
+    spec: EmbeddingConfigSpec, functions: Sequence[Callable[[Any], Any]]
+) -> tuple[list[tf.Tensor], tf.Tensor | None]:
+    """Reads what the global step decides, before the step changes it.
+
+    Args:
+      spec: it may have a multiplier of all gradients.
+      functions: learning rates as functions of the global step.
+
+    Returns:
+      float32 []: the learning rates; and the multiplier, None where there is none.
+    """
+    multiplier = spec.experimental_gradient_multiplier_fn
+    if not functions and multiplier is None:
+        return [], None
+    step = tf.compat.v1.train.get_or_create_global_step()
+    now = tf.identity(step.read_value())
+    rates = [tf.cast(function(now), tf.float32) for function in functions]
+    if multiplier is None:
+        return rates, None
+    return rates, tf.cast(multiplier(now), tf.float32)

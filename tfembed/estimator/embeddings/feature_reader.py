@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from tfembed import errors, ops
+from tfembed.estimator.embeddings import private
 from tfembed.estimator.embeddings.table_config import FeatureConfig, TableConfig
 
 __all__ = ["FeatureReader", "feature_readers"]
@@ -87,6 +88,28 @@ class FeatureReader:
             places = tf.maximum(ends, 0)
         most = tf.constant(self.config.max_sequence_length, tf.int64)
         return tf.minimum(places, most)
+
+    def put_lengths(
+        self,
+        features: dict[str, Any],
+        ids: ops.FeatureIds,
+        batch_size: int | None,
+    ) -> None:
+        """Adds a sequence's `lengths` to `features`, where its column looks.
+
+        Args:
+          features: they get an entry if the feature is a sequence.
+          ids: what `read` gave.
+          batch_size: B; None: not known.
+        """
+        if self.config.max_sequence_length:
+            lengths = tf.ensure_shape(self.lengths(ids), [batch_size])
+            features[private.length_key(self.key)] = lengths
+
+    def take_out(self, features: dict[str, Any]) -> None:
+        """Removes the feature's ids and their weights from `features`."""
+        features.pop(self.key, None)
+        features.pop(self.config.weight_key or self.key, None)
 
     def _value(self, features: Mapping[str, Any]) -> Any:
         if self.key not in features:
@@ -186,13 +209,15 @@ def feature_readers(
     features: Mapping[str, FeatureConfig],
     *,
     is_column: bool,
+    held: Collection[str],
 ) -> list[FeatureReader]:
-    """Returns a reader of each feature, in the order of their keys.
+    """Returns a reader of each feature of some tables, in the order of their keys.
 
     Args:
       tables: TableConfigs by table.
       features: FeatureConfigs by feature.
       is_column: whether feature columns describe them.
+      held: the tables whose features are read.
 
     Raises:
       tfembed.errors.ArgumentError: two features have the same weights.
@@ -215,4 +240,5 @@ def feature_readers(
             is_column=is_column,
         )
         for key in sorted(features)
+        if features[key].table_id in held
     ]

@@ -17,7 +17,10 @@ from tfembed.estimator.embeddings.activation_gradients import (
     DUMMY_VARIABLE,
     ActivationGradients,
 )
-from tfembed.estimator.embeddings.config_spec import EmbeddingConfigSpec
+from tfembed.estimator.embeddings.config_spec import (
+    EmbeddingConfigSpec,
+    rates_at_step,
+)
 from tfembed.estimator.embeddings.feature_columns import table_of_variable
 from tfembed.estimator.embeddings.feature_reader import (
     FeatureReader,
@@ -239,18 +242,17 @@ class HostTables:
             for column in spec.tensor_core_feature_columns or ()
             if on_tpu
         ]
-        self._readers = [
-            reader
-            for reader in feature_readers(
-                configs, used, is_column=spec.feature_columns is not None
-            )
-            if reader.config.table_id not in elsewhere
-        ]
         self._configs = {
             name: configs[name]
             for name in sorted(configs)
             if name not in elsewhere
         }
+        self._readers = feature_readers(
+            configs,
+            used,
+            is_column=spec.feature_columns is not None,
+            held=self._configs,
+        )
         self._tables: list[_Table] = []
         self._lookup: list[tf.Operation] = []
         # Replica by replica, a feature's ids, and by shard those of its table.
@@ -417,9 +419,7 @@ class HostTables:
         """The features that are not looked up; those of the tensor core padded."""
         left = dict(features)
         for reader in self._readers:
-            left.pop(reader.key, None)
-            if reader.config.weight_key is not None:
-                left.pop(reader.config.weight_key, None)
+            reader.take_out(left)
         for column in self._on_core:
             self._pad(left, column)
         return left
@@ -521,24 +521,20 @@ class HostTables:
 
     def _read_rates(self) -> list[tf.Operation]:
         """Reads what the global step decides, before the step changes it."""
-        multiplier = self._spec.experimental_gradient_multiplier_fn
-        functions = {
-            table.config.learning_rate_fn
-            for table in self._tables
-            if table.config.learning_rate_fn is not None
-        }
-        called: dict[Any, tf.Tensor] = {}
-        if functions or multiplier is not None:
-            step = tf.compat.v1.train.get_or_create_global_step()
-            now = tf.identity(step.read_value())
-            called = {f: tf.cast(f(now), tf.float32) for f in functions}
-            if multiplier is not None:
-                self._multiplier = tf.cast(multiplier(now), tf.float32)
+        functions = list(
+            dict.fromkeys(
+                table.config.learning_rate_fn
+                for table in self._tables
+                if table.config.learning_rate_fn is not None
+            )
+        )
+        rates, self._multiplier = rates_at_step(self._spec, functions)
+        called: dict[Any, tf.Tensor] = dict(zip(functions, rates, strict=True))
         self._rates = [
             called.get(table.config.learning_rate_fn, table.fixed_rate)
             for table in self._tables
         ]
-        read = [*called.values(), self._multiplier]
+        read = [*rates, self._multiplier]
         return [rate.op for rate in read if rate is not None]
 
     def _put(
@@ -549,16 +545,11 @@ class HostTables:
         activation: tf.Tensor,
     ) -> None:
         batch = self._batch_size
-        length = reader.config.max_sequence_length
         known = activation.shape.as_list()
         if batch is not None and known[0] is None:
             activation = tf.ensure_shape(activation, [batch, *known[1:]])
         features[reader.key] = activation
-        if length:
-            lengths = reader.lengths(ids)
-            if batch is not None:
-                lengths = tf.ensure_shape(lengths, [batch])
-            features[private.length_key(reader.key)] = lengths
+        reader.put_lengths(features, ids, batch)
 
     def _make(self, table: _Table, name: str) -> None:
         config = table.config

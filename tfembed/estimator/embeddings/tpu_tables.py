@@ -9,8 +9,11 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.estimator.embeddings import engine_ops, private
-from tfembed.estimator.embeddings.config_spec import EmbeddingConfigSpec
+from tfembed.estimator.embeddings import engine_ops
+from tfembed.estimator.embeddings.config_spec import (
+    EmbeddingConfigSpec,
+    rates_at_step,
+)
 from tfembed.estimator.embeddings.engine_proto import (
     EngineSystem,
     engine_proto,
@@ -18,7 +21,6 @@ from tfembed.estimator.embeddings.engine_proto import (
     why_not_held,
 )
 from tfembed.estimator.embeddings.feature_reader import (
-    FeatureReader,
     feature_readers,
 )
 from tfembed.estimator.embeddings.host_tables import (
@@ -97,13 +99,12 @@ class TpuTables:
                 self.on_host[name] = str(reason)
             else:
                 self._tables[name] = _Table(name, configs[name], parameters)
-        self._readers = [
-            reader
-            for reader in feature_readers(
-                configs, used, is_column=spec.feature_columns is not None
-            )
-            if reader.config.table_id in self._tables
-        ]
+        self._readers = feature_readers(
+            configs,
+            used,
+            is_column=spec.feature_columns is not None,
+            held=self._tables,
+        )
         self._host = HostTables(
             spec,
             mode,
@@ -158,20 +159,13 @@ class TpuTables:
         Returns:
           Ops that must run before the model_fn's, which changes the step.
         """
-        multiplier = self._spec.experimental_gradient_multiplier_fn
-        if not self._is_training or not (self._rate_functions or multiplier):
+        if not self._is_training:
             return []
-        step = tf.compat.v1.train.get_or_create_global_step()
-        now = tf.identity(step.read_value())
-        self._rates = [
-            tf.cast(function(now), tf.float32)
-            for function in self._rate_functions
-        ]
-        read = list(self._rates)
-        if multiplier is not None:
-            self._multiplier = tf.cast(multiplier(now), tf.float32)
-            read.append(self._multiplier)
-        return [rate.op for rate in read]
+        self._rates, self._multiplier = rates_at_step(
+            self._spec, self._rate_functions
+        )
+        read = [*self._rates, self._multiplier]
+        return [rate.op for rate in read if rate is not None]
 
     def capture(self, features: Mapping[str, Any]) -> dict[str, Any]:
         """Adds the activations; to train, has their gradients noted.
@@ -186,11 +180,7 @@ class TpuTables:
         for reader, activation in zip(self._readers, received, strict=True):
             shape = [
                 self._system.batch_size,
-                *(
-                    [reader.config.max_sequence_length]
-                    if _has_length(reader)
-                    else []
-                ),
+                *filter(None, [reader.config.max_sequence_length]),
                 reader.table.dimension,
             ]
             features[reader.key] = tf.ensure_shape(activation, shape)
@@ -266,12 +256,8 @@ class TpuTables:
                     reader.table.vocabulary_size,  # type: ignore[arg-type] # it has one.
                 )
             )
-            if _has_length(reader):
-                left[private.length_key(reader.key)] = tf.ensure_shape(
-                    reader.lengths(ids), [self._system.batch_size]
-                )
-            del left[reader.key]
-            left.pop(reader.config.weight_key or reader.key, None)
+            reader.put_lengths(left, ids, self._system.batch_size)
+            reader.take_out(left)
         self.enqueued.append(
             engine_ops.enqueue(
                 given,
@@ -443,7 +429,3 @@ class _Listener(tf.compat.v1.train.CheckpointSaverListener):
         """Called by a CheckpointSaverHook."""
         del global_step_value
         self._hook.retrieve(session)
-
-
-def _has_length(reader: FeatureReader) -> bool:
-    return reader.config.max_sequence_length > 0
