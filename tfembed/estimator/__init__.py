@@ -11,7 +11,7 @@ from typing import Any
 
 from tfembed import not_in_release
 from tfembed.estimator import experimental, export, inputs
-from tfembed.estimator.embeddings.embedding_column import embedding_column
+from tfembed.estimator.embeddings.feature_columns import embedding_column
 from tfembed.estimator.estimator import Estimator
 from tfembed.estimator.exporters import (
     BestExporter,

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfembed import errors, policies
 from tfembed.estimator.embeddings import parameters as p
 from tfembed.estimator.embeddings.config_spec import EmbeddingConfigSpec
-from tfembed.estimator.embeddings.embedding_column import embedding_column
+from tfembed.estimator.embeddings.feature_columns import embedding_column
 from tfembed.estimator.embeddings.table_config import FeatureConfig, TableConfig
 
 ADAGRAD = p.AdagradParameters(0.1)

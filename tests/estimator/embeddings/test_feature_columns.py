@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.estimator.embeddings.embedding_column import embedding_column
 from tfembed.estimator.embeddings.feature_columns import (
+    embedding_column,
     get_configs_from_feature_columns,
 )
 

@@ -11,10 +11,10 @@ import tensorflow as tf
 import tfembed
 from proof.paper_tpu import traced_on_paper
 from tfembed import errors, ops
-from tfembed.estimator.embeddings import engine_ops
+from tfembed.estimator.embeddings import engine as engine_ops
 from tfembed.estimator.embeddings import parameters as p
 from tfembed.estimator.embeddings.config_spec import EmbeddingConfigSpec
-from tfembed.estimator.embeddings.engine_proto import EngineSystem
+from tfembed.estimator.embeddings.engine import EngineSystem
 from tfembed.estimator.embeddings.host_tables import HostTables
 from tfembed.estimator.embeddings.table_config import FeatureConfig, TableConfig
 from tfembed.estimator.embeddings.tpu_tables import EngineHook, TpuTables

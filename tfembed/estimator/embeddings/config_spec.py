@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfembed import errors
 from tfembed.estimator.embeddings import feature_columns as columns
-from tfembed.estimator.embeddings.embedding_column import EmbeddingColumn
+from tfembed.estimator.embeddings.feature_columns import EmbeddingColumn
 from tfembed.estimator.embeddings.parameters import (
     AdagradParameters,
     AdamParameters,

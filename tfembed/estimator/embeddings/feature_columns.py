@@ -1,18 +1,20 @@
-"""Feature columns read as tables and features."""
+"""Feature columns read as tables and features, and one without a vocabulary."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfembed import errors
 from tfembed.estimator.embeddings import private
-from tfembed.estimator.embeddings.embedding_column import EmbeddingColumn
+from tfembed.estimator.embeddings.parameters import OptimizationParameters
 from tfembed.estimator.embeddings.table_config import FeatureConfig, TableConfig
 
 __all__ = [
+    "EmbeddingColumn",
+    "embedding_column",
     "get_configs_from_feature_columns",
     "is_on_tensor_core",
     "supported_classes",
@@ -123,3 +125,229 @@ def _check_shared(
             f"{known} and {config}. Give both the same arguments, or give one "
             "another `table_name`."
         )
+
+
+def embedding_column(
+    key: str,
+    dimension: int,
+    *,
+    combiner: str = "mean",
+    initializer: Any = None,
+    max_sequence_length: int = 0,
+    weight_key: str | None = None,
+    table_name: str | None = None,
+    learning_rate_fn: Callable[[Any], Any] | None = None,
+    optimization_parameters: OptimizationParameters | None = None,
+    **options: Any,
+) -> EmbeddingColumn:
+    """A column for input layers, of a table that grows with its ids.
+
+    Give it to the EmbeddingConfigSpec of a TPUEstimator, and to an input layer
+    inside of the model_fn, as the columns of
+    `tf.compat.v1.tpu.experimental.embedding_column`. It needs no bucket count
+    and no hashing: any int64 or string id has a row of its own once it was
+    trained, and reads as its initial row before.
+
+    Args:
+      key: the feature: ids as a SparseTensor, a RaggedTensor, or a Tensor [B] or
+        [B, n], in which -1 and "" stand for no id.
+      dimension: the width of a row.
+      combiner: "mean", "sum" or "sqrtn".
+      initializer: of new rows, as in `tfembed.TableConfig`.
+      max_sequence_length: L: the column is a sequence column, of L places.
+      weight_key: the feature with the weights of the ids.
+      table_name: what checkpoints call the table. Columns with the same name
+        share a table. None: `<key>_embedding`.
+      learning_rate_fn: a function of the global step that returns the rate.
+      optimization_parameters: in place of the EmbeddingConfigSpec's.
+      **options: key_dtype ("int64" or "string"), dtype, seed, admission,
+        eviction, expiry, max_size and stochastic_rounding, as in
+        `tfembed.TableConfig`.
+
+    Raises:
+      tfembed.errors.ArgumentError: a value that is not allowed.
+
+    Example:
+      >>> import tfembed
+      >>> column = tfembed.estimator.embedding_column("user", 8)
+      >>> column.variable_shape.as_list()
+      [8]
+    """
+    table = table_name or f"{key}_embedding"
+    return EmbeddingColumn(
+        key,
+        TableConfig(
+            vocabulary_size=None,
+            dimension=dimension,
+            initializer=initializer,
+            combiner=combiner,
+            learning_rate_fn=learning_rate_fn,
+            optimization_parameters=optimization_parameters,
+            **options,
+        ),
+        FeatureConfig(table, max_sequence_length, weight_key),
+    )
+
+
+class EmbeddingColumn(
+    private.DenseColumn,
+    private.OldDenseColumn,
+    private.SequenceColumn,
+    private.OldSequenceColumn,
+):
+    """A column made by `embedding_column`: reads activations from the features.
+
+    A TPUEstimator that has the column in its EmbeddingConfigSpec puts these in
+    place of the ids before it calls the model_fn.
+
+    Attributes:
+      key: the feature.
+      table_config: the table.
+      feature_config: how the feature is looked up.
+    """
+
+    def __init__(
+        self, key: str, table_config: TableConfig, feature_config: FeatureConfig
+    ) -> None:
+        self.key = key
+        self.table_config = table_config
+        self.feature_config = feature_config
+
+    @property
+    def table_name(self) -> str:
+        """The table's name in checkpoints."""
+        return self.feature_config.table_id
+
+    @property
+    def name(self) -> str:
+        """The column's name in input layers."""
+        return f"{self.key}_embedding"
+
+    @property
+    def parents(self) -> list[Any]:
+        """The features that the column reads."""
+        return [self.key]
+
+    @property
+    def parse_example_spec(self) -> dict[str, Any]:
+        """How tf.io.parse_example reads the ids and weights."""
+        spec = {self.key: tf.io.VarLenFeature(self.table_config.key_dtype)}
+        weight_key = self.feature_config.weight_key
+        if weight_key is not None:
+            spec[weight_key] = tf.io.VarLenFeature(tf.float32)
+        return spec
+
+    @property
+    def variable_shape(self) -> tf.TensorShape:
+        """The shape of a sample's activation."""
+        return tf.TensorShape([self.table_config.dimension])
+
+    def transform_feature(
+        self, transformation_cache: Any, state_manager: Any
+    ) -> Any:
+        """The feature as the estimator left it."""
+        return transformation_cache.get(self.key, state_manager)
+
+    def get_dense_tensor(
+        self, transformation_cache: Any, state_manager: Any
+    ) -> tf.Tensor:
+        """The activations, [B, dimension].
+
+        Raises:
+          tfembed.errors.StateError: no estimator looked the feature up.
+        """
+        if self.feature_config.max_sequence_length:
+            raise errors.ArgumentError(
+                f"The column of '{self.key}' is a sequence column (its "
+                "max_sequence_length is "
+                f"{self.feature_config.max_sequence_length}); use it in a layer "
+                "for sequence features."
+            )
+        return self._checked(transformation_cache.get(self.key, state_manager))
+
+    def get_sequence_dense_tensor(
+        self, transformation_cache: Any, state_manager: Any
+    ) -> Any:
+        """The activations [B, max_sequence_length, dimension] and lengths [B].
+
+        Raises:
+          tfembed.errors.StateError: no estimator looked the feature up.
+        """
+        rows = self._checked(transformation_cache.get(self.key, state_manager))
+        lengths = transformation_cache.get(
+            private.length_key(self.key), state_manager
+        )
+        # The cache gives every feature a second dimension.
+        return private.sequence_pair(rows, tf.squeeze(lengths, -1))
+
+    def get_config(self) -> Mapping[str, Any]:
+        """Raises UnsupportedError: policies and functions have no JSON."""
+        raise errors.UnsupportedError(
+            f"The column of '{self.key}' cannot be serialized. Make it again by "
+            "tfembed.estimator.embedding_column."
+        )
+
+    @property
+    def _is_v2_column(self) -> bool:
+        return True
+
+    # The names by which layers of TensorFlow 1 ask for the same.
+
+    @property
+    def _variable_shape(self) -> tf.TensorShape:
+        return self.variable_shape
+
+    @property
+    def _parse_example_spec(self) -> dict[str, Any]:
+        return self.parse_example_spec
+
+    def _transform_feature(self, inputs: Any) -> Any:
+        return inputs.get(self.key)
+
+    def _get_dense_tensor(
+        self,
+        inputs: Any,
+        weight_collections: Any = None,
+        trainable: Any = None,
+    ) -> tf.Tensor:
+        del weight_collections, trainable
+        return self.get_dense_tensor(_OldCache(inputs), None)
+
+    def _get_sequence_dense_tensor(
+        self,
+        inputs: Any,
+        weight_collections: Any = None,
+        trainable: Any = None,
+    ) -> Any:
+        del weight_collections, trainable
+        return self.get_sequence_dense_tensor(_OldCache(inputs), None)
+
+    def _checked(self, feature: Any) -> tf.Tensor:
+        dimension = self.table_config.dimension
+        is_activation = (
+            isinstance(feature, tf.Tensor)
+            and feature.dtype.is_floating
+            and feature.shape.rank is not None
+            and feature.shape[-1] == dimension
+        )
+        if not is_activation:
+            raise errors.StateError(
+                f"The feature '{self.key}' was not looked up in table "
+                f"'{self.table_name}' before the model_fn was called; got "
+                f"{feature}. Give the column to a TPUEstimator, as "
+                "embedding_config_spec=EmbeddingConfigSpec(feature_columns=..."
+                ", optimization_parameters=...)."
+            )
+        return feature
+
+
+class _OldCache:
+    """Wraps the cache of TensorFlow 1's layers, which has another method."""
+
+    def __init__(self, inputs: Any) -> None:
+        self._inputs = inputs
+
+    def get(self, key: Any, state_manager: Any) -> Any:
+        """The feature."""
+        del state_manager
+        return self._inputs.get(key)

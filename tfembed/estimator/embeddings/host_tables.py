@@ -22,17 +22,15 @@ from tfembed.estimator.embeddings.config_spec import (
     rates_at_step,
 )
 from tfembed.estimator.embeddings.feature_columns import table_of_variable
-from tfembed.estimator.embeddings.feature_reader import (
+from tfembed.estimator.embeddings.feature_ids import (
     FeatureReader,
-    feature_readers,
-)
-from tfembed.estimator.embeddings.parameters import OptimizationParameters
-from tfembed.estimator.embeddings.shares import (
     Share,
     dealt,
+    feature_readers,
     id_checks,
     share_of_core,
 )
+from tfembed.estimator.embeddings.parameters import OptimizationParameters
 from tfembed.estimator.embeddings.table_config import TableConfig
 from tfembed.estimator.warm_start import TABLES
 from tfembed.ops.private import in_order, parameter_servers

@@ -9,18 +9,18 @@ from typing import Any
 import tensorflow as tf
 
 from tfembed import errors
-from tfembed.estimator.embeddings import engine_ops
+from tfembed.estimator.embeddings import engine
 from tfembed.estimator.embeddings.config_spec import (
     EmbeddingConfigSpec,
     rates_at_step,
 )
-from tfembed.estimator.embeddings.engine_proto import (
+from tfembed.estimator.embeddings.engine import (
     EngineSystem,
     engine_proto,
     parameters_of,
     why_not_held,
 )
-from tfembed.estimator.embeddings.feature_reader import (
+from tfembed.estimator.embeddings.feature_ids import (
     feature_readers,
 )
 from tfembed.estimator.embeddings.host_tables import (
@@ -175,7 +175,7 @@ class TpuTables:
         Args:
           features: those of a replica, as `look_up` gave them.
         """
-        received = engine_ops.receive(self.proto)
+        received = engine.receive(self.proto)
         features = dict(features)
         for reader, activation in zip(self._readers, received, strict=True):
             shape = [
@@ -200,7 +200,7 @@ class TpuTables:
         scaled = [tf.cast(gradient, tf.float32) for gradient in noted]
         if self._multiplier is not None:
             scaled = [gradient * self._multiplier for gradient in scaled]
-        sent = engine_ops.send(self.proto, scaled, self._rates)
+        sent = engine.send(self.proto, scaled, self._rates)
         return [*self._host.gradients(), sent]
 
     def make_variables(self) -> None:
@@ -250,7 +250,7 @@ class TpuTables:
             ids = reader.read(features)
             plan = reader.plan(places[reader.config.table_id])
             given.append(
-                engine_ops.engine_ids(
+                engine.engine_ids(
                     ids,
                     plan,
                     reader.table.vocabulary_size,  # type: ignore[arg-type] # it has one.
@@ -259,7 +259,7 @@ class TpuTables:
             reader.put_lengths(left, ids, self._system.batch_size)
             reader.take_out(left)
         self.enqueued.append(
-            engine_ops.enqueue(
+            engine.enqueue(
                 given,
                 [
                     table.config.combiner or "sum"
@@ -309,10 +309,10 @@ class TpuTables:
             place = self._place(table, host, b"" if made else config)
             with tf.device(device), tf.control_dependencies(made[:1]):
                 values = [
-                    engine_ops.shard_of(parts, host, by_mod=self._by_mod)
+                    engine.shard_of(parts, host, by_mod=self._by_mod)
                     for parts in read
                 ]
-                made.append(engine_ops.load(place, table.rule, values))
+                made.append(engine.load(place, table.rule, values))
         return made
 
     def _retrieve_table(
@@ -323,7 +323,7 @@ class TpuTables:
             place = self._place(table, host, b"" if by_host else config)
             first = [by_host[0][0].op] if by_host else []
             with tf.device(device), tf.control_dependencies(first):
-                by_host.append(engine_ops.retrieve(place, table.rule))
+                by_host.append(engine.retrieve(place, table.rule))
         made = [by_host[0][0].op]  # First, as `_in_turn` wants it.
         for parts, shards in zip(
             table.variables, zip(*by_host, strict=True), strict=True
@@ -333,17 +333,15 @@ class TpuTables:
                 zip(parts, self._system.hosts, strict=True)
             ):
                 with tf.device(device):
-                    rows = engine_ops.part_of(
-                        shards, sizes, i, by_mod=self._by_mod
-                    )
+                    rows = engine.part_of(shards, sizes, i, by_mod=self._by_mod)
                     rows = tf.ensure_shape(rows, part.shape)
                     made.append(part.assign(rows, read_value=False))
         return made
 
     def _place(
         self, table: _Table, host: int, config: bytes
-    ) -> engine_ops.EnginePlace:
-        return engine_ops.EnginePlace(
+    ) -> engine.EnginePlace:
+        return engine.EnginePlace(
             table.name, host, len(self._system.hosts), config
         )
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 from tfembed import errors
 from tfembed.estimator import exports, input_functions, private
 from tfembed.estimator.embeddings.config_spec import EmbeddingConfigSpec
-from tfembed.estimator.embeddings.engine_proto import EngineSystem
+from tfembed.estimator.embeddings.engine import EngineSystem
 from tfembed.estimator.embeddings.host_tables import HostTables
 from tfembed.estimator.embeddings.tpu_tables import TpuTables
 from tfembed.estimator.estimator import (
