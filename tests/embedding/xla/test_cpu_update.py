@@ -10,7 +10,7 @@ from embedding.marks import NEEDS_XLA
 from tfembed import optimizers
 from tfembed.embedding.plan import make_plan
 from tfembed.ops import exchange
-from tfembed.tpu.step import TablesStep
+from tfembed.tpu.estimate import TablesStep
 
 pytestmark = NEEDS_XLA
 

@@ -15,7 +15,7 @@ from tfembed.embedding.xla.entries import entries_of, entries_of_matrix
 from tfembed.embedding.xla.program import TablesProgram
 from tfembed.embedding.xla.stack import StackRows, stacks_of
 from tfembed.ops import FeaturePlan, feature_ids
-from tfembed.tpu.step import TablesStep
+from tfembed.tpu.estimate import TablesStep
 
 pytestmark = NEEDS_XLA
 
