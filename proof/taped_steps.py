@@ -13,7 +13,7 @@ from proof.programs import LEARNING_RATE, Program
 from proof.steps import Step
 from tfembed.embedding.lookups.static_lookup import look_up_static
 from tfembed.embedding.xla.stack import StackRows
-from tfembed.embedding.xla.taped_program import TapedProgram
+from tfembed.embedding.xla.taped_shards import TapedProgram
 from tfembed.foreign_optimizers.keras_family import FusedRule, KerasRows
 from tfembed.foreign_optimizers.rules import RowRule
 

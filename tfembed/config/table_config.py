@@ -1,4 +1,4 @@
-"""The description of one embedding table, and tables by their descriptions."""
+"""The descriptions of a table and of a feature, and tables by their descriptions."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from tfembed.tables import arguments
 
 __all__ = [
     "COMBINERS",
+    "FeatureConfig",
     "TableConfig",
     "TablesByConfig",
 ]
@@ -234,6 +235,89 @@ class TableConfig:
             )
 
 
+_TABLE_CONFIGS = (TableConfig, tf.tpu.experimental.embedding.TableConfig)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FeatureConfig:
+    """How one feature is looked up in its table.
+
+    Attributes:
+      table: a `TableConfig`, ours or TensorFlow's.
+      max_sequence_length: 0: a sample's ids are combined to one activation. L:
+        SparseTensors and RaggedTensors of rank 2 give one activation per id,
+        cut at L and padded with zeros, where `output_shape` is not given.
+      validate_weights_and_indices: prune sparse input: ids below 0 of a static
+        table, and, unless the combiner is "sum", weights of 0 or less.
+      output_shape: the shape of the activations of one replica without the
+        table's dim; None: given to `TPUEmbedding.build`, or found from the input.
+      name: the feature's name in errors; None: its path in the structure.
+
+    Raises:
+      tfembed.errors.ArgumentError: a value that is not allowed.
+    """
+
+    table: Any
+    max_sequence_length: int = 0
+    validate_weights_and_indices: bool = True
+    output_shape: Any = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.table, _TABLE_CONFIGS):
+            raise errors.ArgumentError(
+                f"Argument `table` has invalid type {type(self.table)}. "
+                "Expected `tfembed.TableConfig` or "
+                "`tf.tpu.experimental.embedding.TableConfig`."
+            )
+        length = self.max_sequence_length
+        if type(length) is not int or length < 0:
+            raise errors.ArgumentError(
+                "Argument `max_sequence_length` must be an int and must be >= "
+                f"0. Received: {length!r}"
+            )
+        object.__setattr__(
+            self, "output_shape", tf.TensorShape(self.output_shape)
+        )
+        if not isinstance(self.validate_weights_and_indices, bool):
+            raise errors.ArgumentError(
+                "Argument `validate_weights_and_indices` must be a boolean. "
+                f"Received: {self.validate_weights_and_indices!r}"
+            )
+
+
+class TablesByConfig(dict[Any, Any]):
+    """A dict by TableConfig that answers for the tables' names too.
+
+    `tables["users"]`, `tables.get("users")` and `"users" in tables` find the
+    table whose TableConfig has that name. Iteration gives the configs, as in
+    TensorFlow.
+    """
+
+    def __missing__(self, key: Any) -> Any:
+        config = self._config(key)
+        if config is None:
+            raise errors.MissingTableError(
+                f"There is no table {key!r}; the tables are "
+                f"{[config.name for config in self]}. Give a name, or the "
+                "TableConfig."
+            )
+        return self[config]
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(key) or self._config(key) is not None
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The table of a config or name; `default` where there is none."""
+        config = self._config(key)
+        return super().get(key if config is None else config, default)
+
+    def _config(self, name: object) -> Any:
+        if not isinstance(name, str):
+            return None
+        return next((config for config in self if config.name == name), None)
+
+
 def as_dtype(given: Any, argument: str) -> tf.DType:
     """`given`, a dtype or the name of a dtype, as a tf.DType.
 
@@ -314,35 +398,3 @@ def check_table_options(table: Any) -> None:
 
 def _is_positive_int(value: object) -> bool:
     return type(value) is int and value >= 1
-
-
-class TablesByConfig(dict[Any, Any]):
-    """A dict by TableConfig that answers for the tables' names too.
-
-    `tables["users"]`, `tables.get("users")` and `"users" in tables` find the
-    table whose TableConfig has that name. Iteration gives the configs, as in
-    TensorFlow.
-    """
-
-    def __missing__(self, key: Any) -> Any:
-        config = self._config(key)
-        if config is None:
-            raise errors.MissingTableError(
-                f"There is no table {key!r}; the tables are "
-                f"{[config.name for config in self]}. Give a name, or the "
-                "TableConfig."
-            )
-        return self[config]
-
-    def __contains__(self, key: object) -> bool:
-        return super().__contains__(key) or self._config(key) is not None
-
-    def get(self, key: Any, default: Any = None) -> Any:
-        """The table of a config or name; `default` where there is none."""
-        config = self._config(key)
-        return super().get(key if config is None else config, default)
-
-    def _config(self, name: object) -> Any:
-        if not isinstance(name, str):
-            return None
-        return next((config for config in self if config.name == name), None)

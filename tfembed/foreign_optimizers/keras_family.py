@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from tfembed import errors, optimizers
 from tfembed.foreign_optimizers import private
-from tfembed.foreign_optimizers.clipping import GradientClipping
 from tfembed.foreign_optimizers.rules import (
     FusedRule,
     RowRule,
@@ -24,6 +23,7 @@ from tfembed.foreign_optimizers.rules import (
     constant_of,
     ftrl_rule,
 )
+from tfembed.foreign_optimizers.table_gradients import GradientClipping
 from tfembed.foreign_optimizers.wrapped_optimizer import (
     WrappedOptimizer,
     lasting_name,

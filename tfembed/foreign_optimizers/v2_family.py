@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from tfembed import errors, optimizers
 from tfembed.foreign_optimizers import private
-from tfembed.foreign_optimizers.clipping import GradientClipping
 from tfembed.foreign_optimizers.rules import (
     FusedRule,
     adagrad_rule,
@@ -17,6 +16,7 @@ from tfembed.foreign_optimizers.rules import (
     check_unchanged,
     ftrl_rule,
 )
+from tfembed.foreign_optimizers.table_gradients import GradientClipping
 from tfembed.foreign_optimizers.variable_rows import VariableRows
 from tfembed.foreign_optimizers.wrapped_optimizer import (
     WrappedOptimizer,

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from tfembed import errors, optimizers
 from tfembed.foreign_optimizers import private
-from tfembed.foreign_optimizers.clipping import GradientClipping
 from tfembed.foreign_optimizers.rules import FusedRule, RowRule
+from tfembed.foreign_optimizers.table_gradients import GradientClipping
 from tfembed.ops.private import converted, number_tensor
 from tfembed.optimizers.interface import is_schedule
 

@@ -12,7 +12,7 @@ from dynamic_embedding.optimizer_makers import legacy
 from embedding.marks import NEEDS_XLA
 from tfembed.embedding.plan import make_plan
 from tfembed.embedding.xla.stack import StackRows, stacks_of
-from tfembed.embedding.xla.taped_program import TapedProgram
+from tfembed.embedding.xla.taped_shards import TapedProgram
 from tfembed.foreign_optimizers.keras_family import KerasRows
 from tfembed.foreign_optimizers.rules import FusedRule
 from tfembed.foreign_optimizers.v1_family import V1Rows

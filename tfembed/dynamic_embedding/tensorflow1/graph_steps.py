@@ -14,7 +14,7 @@ from tfembed.dynamic_embedding.tensorflow1.graph_variables import (
     trainable_variables,
 )
 from tfembed.dynamic_embedding.variables.variable import Variable
-from tfembed.foreign_optimizers.key_sums import TableGradient
+from tfembed.foreign_optimizers.table_gradients import TableGradient
 from tfembed.foreign_optimizers.wrapped_optimizer import WrappedOptimizer
 from tfembed.ops.private import in_order, in_session_graph, orders_by_itself
 

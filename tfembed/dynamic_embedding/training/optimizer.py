@@ -37,8 +37,8 @@ from tfembed.dynamic_embedding.training.table_update import (
 )
 from tfembed.dynamic_embedding.variables.variable import Variable
 from tfembed.foreign_optimizers.keras_family import options_without_rule
-from tfembed.foreign_optimizers.key_sums import TableGradient
 from tfembed.foreign_optimizers.rules import FusedRule, RowRule
+from tfembed.foreign_optimizers.table_gradients import TableGradient
 from tfembed.foreign_optimizers.wrap import wrap
 from tfembed.foreign_optimizers.wrapped_optimizer import (
     WrappedOptimizer,

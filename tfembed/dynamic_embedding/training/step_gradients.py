@@ -18,7 +18,7 @@ from tfembed.dynamic_embedding.lookups.gradient_source import (
 from tfembed.dynamic_embedding.lookups.trainable import TrainableWrapper
 from tfembed.dynamic_embedding.variables import arguments
 from tfembed.dynamic_embedding.variables.variable import Variable
-from tfembed.foreign_optimizers.key_sums import TableGradient
+from tfembed.foreign_optimizers.table_gradients import TableGradient
 from tfembed.ops.private import converted
 
 __all__ = [

@@ -12,14 +12,14 @@ import tensorflow as tf
 
 from tfembed import errors, ops
 from tfembed.dynamic_embedding.variables.variable import Variable
-from tfembed.foreign_optimizers.key_sums import (
+from tfembed.foreign_optimizers.rules import RowRule, TableRows
+from tfembed.foreign_optimizers.table_gradients import (
     TableGradient,
     insert_drawn,
     insert_missing,
     sum_by_key,
     usable_sums,
 )
-from tfembed.foreign_optimizers.rules import RowRule, TableRows
 from tfembed.ops.private import converted
 from tfembed.tables.arguments import host_device
 

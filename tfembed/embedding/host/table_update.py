@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfembed import errors, ops, optimizers
 from tfembed.embedding.host.tables import HostTable
 from tfembed.embedding.plan import EmbeddingPlan
-from tfembed.foreign_optimizers.key_sums import usable_sums
+from tfembed.foreign_optimizers.table_gradients import usable_sums
 from tfembed.ops import FeatureIds, FeaturePlan
 from tfembed.tables import HashTable
 
