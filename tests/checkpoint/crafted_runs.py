@@ -22,7 +22,7 @@ import tensorflow as tf
 import tfembed.dynamic_embedding as de
 from checkpoint import bundle_files, crafted_files
 from tfembed import checkpoint, errors, optimizers, policies
-from tfembed.checkpoint import string_saver, table_saver
+from tfembed.checkpoint import table_saver
 from tfembed.ops import checkpoint as checkpoint_ops
 from tfembed.ops import files
 from tfembed.ops import table as table_ops
@@ -300,7 +300,7 @@ class Strings:
 
         self._table = make(1)
         prefix = tf.constant(str(folder / "strings"))
-        string_saver.save({"s": make(7)}, prefix)
+        table_saver.save_strings({"s": make(7)}, prefix)
         self.bundle = bundle_files.Bundle.load(str(folder / "strings"))
         self._before = self.state()
 

@@ -9,13 +9,11 @@ from __future__ import annotations
 import importlib as _importlib
 
 from tfembed.checkpoint import held_variable as _held_variable
-from tfembed.checkpoint import string_saver as _string_saver
 from tfembed.checkpoint import table_saver as _table_saver
 from tfembed.checkpoint.table_saver import tensor_prefix, verify
 
 __all__ = ["WarmStart", "tensor_prefix", "verify", "warm_start"]
 
-_string_saver.register()
 _table_saver.register()
 _held_variable.register()
 

@@ -3,7 +3,9 @@
 A save streams each table into a bundle beside the variables' shards, which
 TensorFlow then merges into one checkpoint. A restore reads and checks all that
 was saved of all tables, and only then replaces their content. A `TableSource` is a
-saved table, of which a program deals rows or waiting keys to shards.
+saved table, of which a program deals rows or waiting keys to shards. A table of
+strings is two tensors, `keys` [n] and `values` [n, dim], whatever its number of
+shards.
 """
 
 from __future__ import annotations
@@ -17,15 +19,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfembed import errors
-from tfembed.checkpoint import private, string_saver
-from tfembed.checkpoint.string_saver import SavedStrings
+from tfembed import checks, errors
+from tfembed.checkpoint import private
 from tfembed.ops import checkpoint as checkpoint_ops
 from tfembed.ops import table as table_ops
 from tfembed.ops.private import orders_by_itself
 from tfembed.tables import HashTable, StringTable
 from tfembed.tables.arguments import host_device
 from tfembed.tables.sharded_table import NumberShard
+from tfembed.tables.string_table import StringShard
 
 __all__ = [
     "Room",
@@ -33,11 +35,15 @@ __all__ = [
     "check_one_device",
     "leave_slots_out",
     "register",
+    "save_strings",
     "tensor_prefix",
     "verify",
 ]
 
 _SLOTS_LEFT_OUT = contextvars.ContextVar("slots left out", default=False)
+
+# Writing takes two copies of its rows.
+_ROWS_AT_A_TIME = 1 << 16
 
 
 @contextlib.contextmanager
@@ -63,6 +69,8 @@ def register() -> None:
     )
     private.register_serializable("HashTable", HashTable)
     private.register_serializable("TableShard", NumberShard)
+    private.register_serializable("StringTable", StringTable)
+    private.register_serializable("StringShard", StringShard)
 
 
 def tensor_prefix(object_path: str) -> str:
@@ -84,7 +92,7 @@ def _save(
         prefixes.append(_save_hash_tables(hashed, file_prefix))
     if strings:
         prefix = tf.strings.join([file_prefix, "_strings"])
-        prefixes.append(string_saver.save(strings, prefix))
+        prefixes.append(save_strings(strings, prefix))
     return prefixes
 
 
@@ -143,9 +151,9 @@ def _restore(
         )
     hashed, strings = _by_kind(trackables)
     # All is read and checked before the first write.
-    prefix = string_saver.check_sizes(merged_prefix) if strings else None
+    prefix = _checked_sizes(merged_prefix) if strings else None
     saved_strings = [
-        SavedStrings(table, prefix, path) for path, table in strings.items()
+        _SavedStrings(table, prefix, path) for path, table in strings.items()
     ]
     if hashed:
         _restore_hash_tables(hashed, merged_prefix)
@@ -441,6 +449,100 @@ def check_one_device(handles: Sequence[tf.Tensor], name: str) -> None:
             "name several times, or save what `export` gives and `upsert` it "
             "again."
         )
+
+
+def _tensor_names(path: str) -> list[str]:
+    return [f"{path}/.ATTRIBUTES/{tensor}" for tensor in ("keys", "values")]
+
+
+def save_strings(
+    trackables: Mapping[str, StringTable], file_prefix: tf.Tensor
+) -> tf.Tensor:
+    """Writes tables, by their paths, as one bundle of files; its prefix."""
+    names = [name for path in trackables for name in _tensor_names(path)]
+    done = tf.raw_ops.SaveV2(
+        prefix=file_prefix,
+        tensor_names=names,
+        shape_and_slices=[""] * len(names),
+        tensors=[x for table in trackables.values() for x in table.export()],
+    )
+    with tf.control_dependencies([] if done is None else [done]):
+        return tf.identity(file_prefix)
+
+
+def _checked_sizes(prefix: tf.Tensor) -> tf.Tensor:
+    """The prefix, once what its index says is known to be true of its files."""
+    checked = checkpoint_ops.check(prefix, checksums=False)
+    with tf.control_dependencies([] if checked is None else [checked]):
+        return tf.identity(prefix)
+
+
+class _SavedStrings:
+    """The rows of a table, read from a checkpoint and checked.
+
+    Args:
+      table: where the rows go.
+      prefix: what `_checked_sizes` gives.
+      path: the table's in the checkpoint.
+
+    Raises:
+      tf.errors.OpError: the rows cannot be read, or are not the table's.
+    """
+
+    def __init__(
+        self, table: StringTable, prefix: tf.Tensor, path: str
+    ) -> None:
+        self._table = table
+        try:
+            keys, values = self._read(prefix, path)
+        except tf.errors.OpError as error:
+            raise type(error)(
+                None,
+                None,
+                f"Table '{table.name}' cannot be restored: '{path}': "
+                f"{error.message}",
+            ) from error
+        fits = checks.run_shape(
+            values,
+            tf.stack([tf.size(keys), table.dim]),
+            f"The saved rows of table '{table.name}' do not fit its width "
+            f"{table.dim}",
+        )
+        distinct = checkpoint_ops.check_distinct(keys, table_name=table.name)
+        with tf.control_dependencies(
+            fits if distinct is None else [*fits, distinct]
+        ):
+            self._keys = tf.reshape(keys, [-1])
+            self._values = tf.reshape(values, [-1, table.dim])
+        # A partitioner may name a shard that is not there.
+        table.partition(self._keys)
+
+    def replace(self) -> None:
+        """Has the table hold these rows and no others."""
+        with tf.control_dependencies([self._keys, self._values]):
+            self._table.clear()
+
+        def write(begin: tf.Tensor) -> list[tf.Tensor]:
+            end = begin + _ROWS_AT_A_TIME
+            self._table.upsert(self._keys[begin:end], self._values[begin:end])
+            return [end]
+
+        tf.while_loop(
+            lambda begin: begin < tf.size(self._keys),
+            write,
+            [tf.constant(0)],
+            parallel_iterations=1,
+        )
+
+    @staticmethod
+    def _read(prefix: tf.Tensor, path: str) -> list[tf.Tensor]:
+        tensors: list[tf.Tensor] = tf.raw_ops.RestoreV2(
+            prefix=prefix,
+            tensor_names=_tensor_names(path),
+            shape_and_slices=["", ""],
+            dtypes=[tf.int64, tf.string],
+        )
+        return tensors
 
 
 def verify(path: str | os.PathLike[str]) -> None:
