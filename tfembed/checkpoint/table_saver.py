@@ -42,7 +42,7 @@ __all__ = [
 
 _SLOTS_LEFT_OUT = contextvars.ContextVar("slots left out", default=False)
 
-# Writing takes two copies of its rows.
+# Rows of strings that are written at a time: writing takes two copies of them.
 _ROWS_AT_A_TIME = 1 << 16
 
 
@@ -81,6 +81,34 @@ def tensor_prefix(object_path: str) -> str:
         as in "model/user_table".
     """
     return f"{object_path}/.ATTRIBUTES"
+
+
+def verify(path: str | os.PathLike[str]) -> None:
+    """Reads all files of a checkpoint and compares their checksums.
+
+    A restore checks hash tables by itself, all of them before any is changed.
+    TensorFlow checks a variable when it comes to it, after others have been
+    restored, and tells less. This looks at everything first, reads each file
+    once and takes a few megabytes of memory.
+
+    Args:
+      path: what `tf.train.Checkpoint.restore` takes, of any program.
+
+    Raises:
+      tfembed.errors.CheckpointError: (also ValueError) files are missing,
+        damaged or cut off. It names the file, and the tensor if it is known.
+
+    Example:
+      path = tf.train.latest_checkpoint("/tmp/run")
+      tfembed.checkpoint.verify(path)
+      checkpoint.restore(path)
+    """
+    try:
+        checkpoint_ops.check(tf.constant(os.fspath(path)))
+    except tf.errors.OpError as error:
+        raise errors.CheckpointError(
+            f"Checkpoint '{os.fspath(path)}' cannot be restored: {error.message}"
+        ) from error
 
 
 def _save(
@@ -543,31 +571,3 @@ class _SavedStrings:
             dtypes=[tf.int64, tf.string],
         )
         return tensors
-
-
-def verify(path: str | os.PathLike[str]) -> None:
-    """Reads all files of a checkpoint and compares their checksums.
-
-    A restore checks hash tables by itself, all of them before any is changed.
-    TensorFlow checks a variable when it comes to it, after others have been
-    restored, and tells less. This looks at everything first, reads each file
-    once and takes a few megabytes of memory.
-
-    Args:
-      path: what `tf.train.Checkpoint.restore` takes, of any program.
-
-    Raises:
-      tfembed.errors.CheckpointError: (also ValueError) files are missing,
-        damaged or cut off. It names the file, and the tensor if it is known.
-
-    Example:
-      path = tf.train.latest_checkpoint("/tmp/run")
-      tfembed.checkpoint.verify(path)
-      checkpoint.restore(path)
-    """
-    try:
-        checkpoint_ops.check(tf.constant(os.fspath(path)))
-    except tf.errors.OpError as error:
-        raise errors.CheckpointError(
-            f"Checkpoint '{os.fspath(path)}' cannot be restored: {error.message}"
-        ) from error

@@ -186,40 +186,6 @@ def weights_like(ids: Any, weights: Any, name: str) -> Any:
         return ids.with_values(tf.identity(weights.values))
 
 
-def _as_many(ids: Any, weights: Any) -> bool:
-    """Whether it is known now that there is a weight for each id."""
-    number = weights.values.shape.num_elements()
-    return number is not None and number == ids.values.shape.num_elements()
-
-
-def _given(ids: Any, weights: Any, path: str) -> Any:
-    """The weights, once it is known that some are there, if there are ids."""
-    n = weights.values.shape.num_elements()
-    if n is not None and (n > 0 or n == ids.values.shape.num_elements()):
-        return weights
-    is_given = (tf.size(weights.values) > 0) | tf.equal(tf.size(ids.values), 0)
-    check = tf.debugging.Assert(
-        is_given,
-        [
-            f"There are no weights of {path} for its ids. Give each id one, or "
-            "None for all. Ids:",
-            tf.size(ids.values),
-        ],
-    )
-    return _after(check, weights)
-
-
-def _after(check: Any, weights: Any) -> Any:
-    with tf.control_dependencies([] if check is None else [check]):
-        return weights.with_values(tf.identity(weights.values))
-
-
-def _places(value: Any) -> tf.Tensor:
-    if isinstance(value, tf.SparseTensor):
-        return value.indices
-    return value.row_splits
-
-
 def with_weight_gradient(
     activations: tf.Tensor,
     ids: FeatureIds,
@@ -285,3 +251,37 @@ def with_weight_gradient(
 
     arguments = ids.weights, ids.ids, samples, ids.batch_size
     return activations + zeros(*map(tf.identity, arguments))
+
+
+def _as_many(ids: Any, weights: Any) -> bool:
+    """Whether it is known now that there is a weight for each id."""
+    number = weights.values.shape.num_elements()
+    return number is not None and number == ids.values.shape.num_elements()
+
+
+def _given(ids: Any, weights: Any, path: str) -> Any:
+    """The weights, once it is known that some are there, if there are ids."""
+    n = weights.values.shape.num_elements()
+    if n is not None and (n > 0 or n == ids.values.shape.num_elements()):
+        return weights
+    is_given = (tf.size(weights.values) > 0) | tf.equal(tf.size(ids.values), 0)
+    check = tf.debugging.Assert(
+        is_given,
+        [
+            f"There are no weights of {path} for its ids. Give each id one, or "
+            "None for all. Ids:",
+            tf.size(ids.values),
+        ],
+    )
+    return _after(check, weights)
+
+
+def _after(check: Any, weights: Any) -> Any:
+    with tf.control_dependencies([] if check is None else [check]):
+        return weights.with_values(tf.identity(weights.values))
+
+
+def _places(value: Any) -> tf.Tensor:
+    if isinstance(value, tf.SparseTensor):
+        return value.indices
+    return value.row_splits

@@ -137,6 +137,90 @@ def tape_records() -> bool:
     return private.tape_records()
 
 
+def packed_slices(slices: tf.IndexedSlices) -> tf.Tensor:
+    """Slices as one float32 tensor [n, ...]: a mark, the rows, the keys."""
+    keys = tf.reshape(slices.indices, [-1])
+    if keys.dtype == tf.string:
+        parts = _letters(keys)
+    else:
+        whole = tf.bitcast(tf.cast(keys, tf.int64), tf.uint16)
+        parts = tf.cast(whole, tf.float32)
+    mark = tf.fill([tf.size(keys), 1], _MARK)
+    rows = tf.cast(slices.values, tf.float32)
+    return tf.concat([mark, rows, parts], 1)
+
+
+def unpacked_slices(
+    packed: Any, key_dtype: tf.DType, dim: int
+) -> tf.IndexedSlices:
+    """The slices that `packed_slices` had; what are slices, as they are.
+
+    Raises:
+      tf.errors.InvalidArgumentError: when it runs, the tensor was changed.
+    """
+    if isinstance(packed, tf.IndexedSlices):
+        return packed
+    number = tf.shape(packed)[0]
+    checks = [
+        tf.debugging.assert_equal(
+            packed[:, :1],
+            _MARK,
+            "A table's gradient was changed as a tensor, inside of "
+            "tf.custom_gradient. Change its `values`, and return "
+            "tf.IndexedSlices(values, indices).",
+        )
+    ]
+    with tf.control_dependencies([one for one in checks if one is not None]):
+        rows = tf.reshape(packed[:, 1 : dim + 1], [number, dim])
+        parts = packed[:, dim + 1 :]
+    if key_dtype == tf.string:
+        return tf.IndexedSlices(rows, _words(parts))
+    parts = tf.reshape(parts, [number, 64 // _PART_BITS])
+    keys = tf.bitcast(tf.cast(parts, tf.uint16), tf.int64)
+    return tf.IndexedSlices(rows, keys)
+
+
+def _letters(keys: tf.Tensor) -> tf.Tensor:
+    """Strings [n] as float32 [n, 1 + the longest's length]: lengths, bytes."""
+    lengths = tf.strings.length(keys)
+    longest = tf.reduce_max(tf.concat([lengths, [1]], 0))
+    letters = tf.io.decode_raw(keys, tf.uint8, fixed_length=longest)
+    parts = tf.concat([lengths[:, None], tf.cast(letters, tf.int32)], 1)
+    return tf.cast(parts, tf.float32)
+
+
+def _words(parts: tf.Tensor) -> tf.Tensor:
+    """The strings that `_letters` took apart."""
+    parts = tf.cast(parts, tf.int32)
+    alphabet = tf.constant([bytes([i]) for i in range(256)])
+    words = tf.strings.reduce_join(tf.gather(alphabet, parts[:, 1:]), 1)
+    lengths = tf.reduce_sum(parts[:, :1], 1)
+    return tf.strings.substr(words, tf.zeros_like(lengths), lengths)
+
+
+def with_finite_rows(sums: tf.Tensor) -> tf.Tensor:
+    """`sums` [n, dim] with zeros for rows that have a NaN or an infinity.
+
+    Such rows are skipped or refused, or train by themselves: the norm that other
+    rows are scaled by leaves them out.
+    """
+    is_finite = tf.reduce_all(tf.math.is_finite(sums), axis=-1, keepdims=True)
+    return tf.where(is_finite, sums, tf.zeros_like(sums))
+
+
+def shrink_factor(gradients: Sequence[tf.Tensor], limit: float) -> tf.Tensor:
+    """limit / norm where the norm of all gradients together is above it, else 1.
+
+    Args:
+      gradients: gradients of any shapes; one at least.
+      limit: the largest Euclidean norm.
+    """
+    norm = tf.linalg.global_norm(
+        [tf.cast(gradient, tf.float32) for gradient in gradients]
+    )
+    return tf.where(norm > limit, limit / norm, tf.ones_like(norm))
+
+
 @tf.RegisterGradient("Tfembed>TrainableRows")
 @tf.RegisterGradient("Tfembed>TrainableRowsOf")
 def _trainable_rows_gradient(op: Any, gradient: tf.Tensor) -> list[Any]:
@@ -316,87 +400,3 @@ def _dense_shape(op: Any, table: tf.Tensor) -> tf.Tensor | None:
 @tf.RegisterGradient("Tfembed>GroupedLookupGradient")
 def _no_second_order(op: Any, *gradients: tf.Tensor) -> list[Any]:
     raise LookupError(_SECOND_ORDER)
-
-
-def packed_slices(slices: tf.IndexedSlices) -> tf.Tensor:
-    """Slices as one float32 tensor [n, ...]: a mark, the rows, the keys."""
-    keys = tf.reshape(slices.indices, [-1])
-    if keys.dtype == tf.string:
-        parts = _letters(keys)
-    else:
-        whole = tf.bitcast(tf.cast(keys, tf.int64), tf.uint16)
-        parts = tf.cast(whole, tf.float32)
-    mark = tf.fill([tf.size(keys), 1], _MARK)
-    rows = tf.cast(slices.values, tf.float32)
-    return tf.concat([mark, rows, parts], 1)
-
-
-def unpacked_slices(
-    packed: Any, key_dtype: tf.DType, dim: int
-) -> tf.IndexedSlices:
-    """The slices that `packed_slices` had; what are slices, as they are.
-
-    Raises:
-      tf.errors.InvalidArgumentError: when it runs, the tensor was changed.
-    """
-    if isinstance(packed, tf.IndexedSlices):
-        return packed
-    number = tf.shape(packed)[0]
-    checks = [
-        tf.debugging.assert_equal(
-            packed[:, :1],
-            _MARK,
-            "A table's gradient was changed as a tensor, inside of "
-            "tf.custom_gradient. Change its `values`, and return "
-            "tf.IndexedSlices(values, indices).",
-        )
-    ]
-    with tf.control_dependencies([one for one in checks if one is not None]):
-        rows = tf.reshape(packed[:, 1 : dim + 1], [number, dim])
-        parts = packed[:, dim + 1 :]
-    if key_dtype == tf.string:
-        return tf.IndexedSlices(rows, _words(parts))
-    parts = tf.reshape(parts, [number, 64 // _PART_BITS])
-    keys = tf.bitcast(tf.cast(parts, tf.uint16), tf.int64)
-    return tf.IndexedSlices(rows, keys)
-
-
-def _letters(keys: tf.Tensor) -> tf.Tensor:
-    """Strings [n] as float32 [n, 1 + the longest's length]: lengths, bytes."""
-    lengths = tf.strings.length(keys)
-    longest = tf.reduce_max(tf.concat([lengths, [1]], 0))
-    letters = tf.io.decode_raw(keys, tf.uint8, fixed_length=longest)
-    parts = tf.concat([lengths[:, None], tf.cast(letters, tf.int32)], 1)
-    return tf.cast(parts, tf.float32)
-
-
-def _words(parts: tf.Tensor) -> tf.Tensor:
-    """The strings that `_letters` took apart."""
-    parts = tf.cast(parts, tf.int32)
-    alphabet = tf.constant([bytes([i]) for i in range(256)])
-    words = tf.strings.reduce_join(tf.gather(alphabet, parts[:, 1:]), 1)
-    lengths = tf.reduce_sum(parts[:, :1], 1)
-    return tf.strings.substr(words, tf.zeros_like(lengths), lengths)
-
-
-def with_finite_rows(sums: tf.Tensor) -> tf.Tensor:
-    """`sums` [n, dim] with zeros for rows that have a NaN or an infinity.
-
-    Such rows are skipped or refused, or train by themselves: the norm that other
-    rows are scaled by leaves them out.
-    """
-    is_finite = tf.reduce_all(tf.math.is_finite(sums), axis=-1, keepdims=True)
-    return tf.where(is_finite, sums, tf.zeros_like(sums))
-
-
-def shrink_factor(gradients: Sequence[tf.Tensor], limit: float) -> tf.Tensor:
-    """limit / norm where the norm of all gradients together is above it, else 1.
-
-    Args:
-      gradients: gradients of any shapes; one at least.
-      limit: the largest Euclidean norm.
-    """
-    norm = tf.linalg.global_norm(
-        [tf.cast(gradient, tf.float32) for gradient in gradients]
-    )
-    return tf.where(norm > limit, limit / norm, tf.ones_like(norm))

@@ -191,6 +191,61 @@ def check_fixed_size(plan: EmbeddingPlan, asked: str) -> None:
             )
 
 
+def check_xla_replicas() -> None:
+    """Raises tfembed.errors.UnsupportedError under several replicas."""
+    strategy = tf.distribute.get_strategy()
+    if (
+        isinstance(strategy, tf.distribute.TPUStrategy)
+        or strategy.num_replicas_in_sync == 1
+    ):
+        return
+    raise errors.UnsupportedError(
+        "engine='xla' spreads tables over the replicas of one program, and "
+        f"TensorFlow compiles each of the {strategy.num_replicas_in_sync} "
+        f"replicas of a {type(strategy).__name__} alone. Use engine='host', "
+        "which serves all of them, or one device."
+    )
+
+
+def check_xla_plan(plan: EmbeddingPlan, nonfinite: str) -> None:
+    """Checks tables and what to do with rows that are not finite.
+
+    Raises:
+      tfembed.errors.UnsupportedError: what no compiled program can do.
+      tfembed.errors.ArgumentError: tables that are larger than the memory.
+    """
+    if nonfinite == "refuse":
+        raise errors.UnsupportedError(
+            "nonfinite='refuse' stops a step before anything is changed, which "
+            "a compiled program of engine='xla' cannot. Use 'skip', which "
+            "`sizes` counts, or engine='host'."
+        )
+    for config, rule in zip(plan.tables, plan.optimizers, strict=True):
+        what = not_compiled(config, rule, tf.distribute.get_strategy())
+        if what is not None:
+            raise errors.UnsupportedError(
+                f"Table {config.name!r} has a {what}, which engine='xla' does "
+                "not compile. Use engine='host' for it."
+            )
+    _check_memory(plan)
+
+
+def not_compiled(config: Any, rule: Any, strategy: Any) -> str | None:
+    """The feature of a fixed-size table that no program has; None: nothing."""
+    creates = rule is not None and rule.slot_variable_creation_fn
+    if creates and is_tpu(strategy):
+        return "slot_variable_creation_fn"
+    if is_custom(config.combiner):
+        return "CustomCombiner"
+    if rule is not None and not rule.is_fused:
+        return "CustomOptimizer"
+    if rule is not None and rule.norm_limit is not None:
+        return str(rule.norm_limit)
+    if config.vocabulary_size > MOST_ROWS:
+        return f"vocabulary of more than {MOST_ROWS:,} rows"
+    return None
+
+
 def _automatic(
     config: Any, rule: Any, strategy: Any, nonfinite: str
 ) -> tuple[str, str]:
@@ -251,61 +306,6 @@ def _check_has_embedding_engine(strategy: Any) -> None:
             "engine='tpu' needs a TPU with an embedding engine (version 1); "
             f"the TPUStrategy's hardware says {feature!r}. Use engine='auto'."
         )
-
-
-def check_xla_replicas() -> None:
-    """Raises tfembed.errors.UnsupportedError under several replicas."""
-    strategy = tf.distribute.get_strategy()
-    if (
-        isinstance(strategy, tf.distribute.TPUStrategy)
-        or strategy.num_replicas_in_sync == 1
-    ):
-        return
-    raise errors.UnsupportedError(
-        "engine='xla' spreads tables over the replicas of one program, and "
-        f"TensorFlow compiles each of the {strategy.num_replicas_in_sync} "
-        f"replicas of a {type(strategy).__name__} alone. Use engine='host', "
-        "which serves all of them, or one device."
-    )
-
-
-def check_xla_plan(plan: EmbeddingPlan, nonfinite: str) -> None:
-    """Checks tables and what to do with rows that are not finite.
-
-    Raises:
-      tfembed.errors.UnsupportedError: what no compiled program can do.
-      tfembed.errors.ArgumentError: tables that are larger than the memory.
-    """
-    if nonfinite == "refuse":
-        raise errors.UnsupportedError(
-            "nonfinite='refuse' stops a step before anything is changed, which "
-            "a compiled program of engine='xla' cannot. Use 'skip', which "
-            "`sizes` counts, or engine='host'."
-        )
-    for config, rule in zip(plan.tables, plan.optimizers, strict=True):
-        what = not_compiled(config, rule, tf.distribute.get_strategy())
-        if what is not None:
-            raise errors.UnsupportedError(
-                f"Table {config.name!r} has a {what}, which engine='xla' does "
-                "not compile. Use engine='host' for it."
-            )
-    _check_memory(plan)
-
-
-def not_compiled(config: Any, rule: Any, strategy: Any) -> str | None:
-    """The feature of a fixed-size table that no program has; None: nothing."""
-    creates = rule is not None and rule.slot_variable_creation_fn
-    if creates and is_tpu(strategy):
-        return "slot_variable_creation_fn"
-    if is_custom(config.combiner):
-        return "CustomCombiner"
-    if rule is not None and not rule.is_fused:
-        return "CustomOptimizer"
-    if rule is not None and rule.norm_limit is not None:
-        return str(rule.norm_limit)
-    if config.vocabulary_size > MOST_ROWS:
-        return f"vocabulary of more than {MOST_ROWS:,} rows"
-    return None
 
 
 def _check_memory(plan: EmbeddingPlan) -> None:
