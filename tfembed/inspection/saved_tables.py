@@ -69,8 +69,8 @@ class SavedTables(Mapping[str, SavedTable]):
         names.
 
     Attributes:
-      path, kind: the arguments. shared_names: the names that several tables
-      have.
+      path, kind: the arguments.
+      shared_names: the names that several tables have.
     """
 
     def __init__(

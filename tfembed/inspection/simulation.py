@@ -274,9 +274,10 @@ def simulate(
     Raises:
       tfembed.errors.CheckpointError: the file is missing or damaged.
       tfembed.errors.MissingTableError: the source has no such table, or
-      several. tfembed.errors.ArgumentError: a choice has other arguments, or a
-      log cannot simulate it: SmallestNorm depends on trained rows, seconds on
-      the time of training, and a log has no checkpoints to expire at.
+        several.
+      tfembed.errors.ArgumentError: a choice has other arguments, or a log
+        cannot simulate it: SmallestNorm depends on trained rows, seconds on the
+        time of training, and a log has no checkpoints to expire at.
 
     Example:
       print(tfembed.policies.simulate(ids, {

@@ -50,8 +50,9 @@ def export(
 
     Raises:
       tfembed.errors.ArgumentError: the path has another end, or exists
-      already. tfembed.errors.UnsupportedError: pyarrow is not installed, or
-      the format cannot hold the table.
+        already.
+      tfembed.errors.UnsupportedError: pyarrow is not installed, or the format
+        cannot hold the table.
       tfembed.errors.CheckpointError: the table's file is damaged.
     """
     text = os.fspath(path)

@@ -1,4 +1,4 @@
-"""TPUEstimator and what goes with it, as in tf.compat.v1.estimator.tpu."""
+"""TPUEstimator and its configuration, as in tf.compat.v1.estimator.tpu."""
 
 import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""How a TPUEstimator runs: `TPUConfig`, and the `RunConfig` that holds one."""
+"""Configures a TPUEstimator: `TPUConfig`, and the `RunConfig` that holds it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _CORES_PER_REPLICA = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 class InputPipelineConfig:
-    """How the calls of input_fn are dealt to hosts and replicas.
+    """How batches are distributed to hosts and replicas.
 
-    `context.py` has the table of who gets how much.
+    `context.py` has a table of the modes with their calls and batch sizes.
     """
 
     PER_SHARD_V1 = 1
@@ -50,41 +50,42 @@ class TPUConfig(
         ],
     )
 ):
-    """How steps, replicas and inputs are laid out on a TPU.
+    """Configures the steps, replicas and inputs of a TPU.
 
     Args:
-      iterations_per_loop: The steps between two returns to the host, where
-        hooks run; or a time: "30s", "5m" or "1h". Evaluation with a number of
+      iterations_per_loop: The number of steps between two returns to the host,
+        where hooks run; or a time: "30s", "5m" or "1h". An evaluation of N
         steps runs them all in one loop.
-      num_shards: The number of replicas. On a TPU it must be the right one, if
-        it is given; elsewhere so many are simulated.
-      num_cores_per_replica: The cores of one replica of a model that is
-        parallel itself: 1, 2, 4, ... 128.
-      per_host_input_for_training: One of `InputPipelineConfig`, but SLICED.
+      num_shards: The number of replicas. On a TPU it must equal the TPU's
+        number, if given; elsewhere this number of replicas is simulated.
+      num_cores_per_replica: The number of cores of one replica of a
+        model-parallel model: 1, 2, 4, ... 128.
+      per_host_input_for_training: An `InputPipelineConfig` other than SLICED.
         True means PER_HOST_V1, False PER_SHARD_V1.
-      tpu_job_name: The job of the TPU's hosts, where a cluster has several.
+      tpu_job_name: The job name of the TPU's hosts, if a cluster has several
+        jobs.
       initial_infeed_sleep_secs: How long the first batch waited for the
-        compiler of old TPUs; without effect here, which a log line says.
-      input_partition_dims: How each tensor is cut for the cores of a replica:
+        compiler of old TPUs; ignored here, with a line in the log.
+      input_partition_dims: How tensors are split over the cores of a replica:
         one or two structures like features and labels, with a list of parts
-        per dimension, or None for a tensor that each core has whole.
+        per dimension, or None for a tensor that each core gets whole.
       eval_training_input_configuration: SLICED calls input_fn once and gives
-        each replica a slice, in evaluation and prediction. PER_HOST_V1 leaves
-        it to per_host_input_for_training.
-      experimental_host_call_every_n_steps: The steps of a loop from one
+        each replica a slice, in evaluation and prediction. PER_HOST_V1 follows
+        per_host_input_for_training.
+      experimental_host_call_every_n_steps: The number of steps from one
         host_call to the next.
       experimental_allow_per_host_v2_parallel_get_next: Whether replicas may
         take their batches in any order.
       experimental_feed_hook: A class of hooks that fed a TPU in place of the
-        estimator's; without effect here, which a log line says.
-      check_cross_replica: Whether training refuses a model of which no
-        replica ever hears of the others. Without the check each replica trains
-        a model of its own, of which that of replica 0 is kept.
-      strict_tpu: Whether simulated replicas refuse what a TPU's compiler
-        would: shapes that are not static.
+        estimator's; ignored here, with a line in the log.
+      check_cross_replica: Whether training refuses a model without any
+        cross-replica sum. Without the check each replica trains its own model,
+        and only that of replica 0 is kept.
+      strict_tpu: Whether simulated replicas refuse dynamic shapes, as a TPU's
+        compiler does.
 
     Raises:
-      ValueError: A value is not allowed, or two do not go together.
+      ValueError: A value is not allowed, or two values contradict each other.
     """
 
     __slots__ = ()
@@ -163,7 +164,7 @@ class TPUConfig(
         )
 
     def _replace(self, **fields: Any) -> TPUConfig:
-        """Returns a checked copy with other values in some fields."""
+        """Returns a validated copy with other values in some fields."""
         return TPUConfig(**{**self._asdict(), **fields})
 
 
@@ -215,7 +216,7 @@ def _job_name_of_environment() -> str | None:
         service = json.loads(os.environ.get("TF_CONFIG") or "{}")["service"]
         name = service["tpu_worker_job_name"]
     except (KeyError, TypeError, ValueError):
-        return None  # RunConfig says what is wrong with a TF_CONFIG.
+        return None  # RunConfig reports the error in TF_CONFIG.
     tf.compat.v1.logging.info("TPU job name in TF_CONFIG: %s", name)
     return str(name)
 
@@ -225,13 +226,13 @@ class RunConfig(run_config.RunConfig):
 
     Args:
       tpu_config: A `TPUConfig`; None is the default one.
-      evaluation_master: The address of the session that evaluates; None is
-        that of `master`.
+      evaluation_master: The address of the session that evaluates; None: the
+        same as `master`.
       master: The address of the session that trains and predicts.
-      cluster: A `tf.distribute.cluster_resolver.ClusterResolver` that knows
+      cluster: A `tf.distribute.cluster_resolver.ClusterResolver` that resolves
         the address.
-      require_tpu: Whether to refuse to simulate replicas where no TPU is
-        found.
+      require_tpu: Whether to raise an error instead of simulating replicas if
+        there is no TPU.
       **kwargs: The arguments of `tfembed.estimator.RunConfig`.
 
     Raises:
@@ -254,7 +255,7 @@ class RunConfig(run_config.RunConfig):
         self._cluster = cluster
         self._require_tpu = require_tpu
         if not self.num_ps_replicas:
-            # A TPU's workers are driven from one process: no device filters.
+            # One process drives all workers of a TPU: no device filters.
             self._session_config = kwargs.get("session_config")
         if master is not None and cluster is not None:
             raise errors.ArgumentError(
@@ -303,18 +304,18 @@ class RunConfig(run_config.RunConfig):
 
     @property
     def cluster(self) -> Any:
-        """The cluster resolver, or None."""
+        """The ClusterResolver, or None."""
         return self._cluster
 
     @property
     def require_tpu(self) -> bool:
-        """Whether a TPU must be there."""
+        """Whether a missing TPU is an error."""
         return self._require_tpu
 
     def replace(self, **kwargs: Any) -> RunConfig:
         """Returns a copy with other values in some of the arguments.
 
-        `tpu_config` is one of them.
+        `tpu_config` is one of these arguments.
         """
         tpu_config = kwargs.pop("tpu_config", self._tpu_config)
         copy: Any = super().replace(**kwargs)

@@ -1,12 +1,12 @@
-"""Deals a batch to cores, hosts, replicas and calls of input_fn.
+"""Distributes a batch to cores, hosts, replicas and calls of input_fn.
 
-    TPUSystem    the cores and hosts there are, or how many are simulated
-    BatchPlan    the maths of one mode, without TensorFlow
-    ModeContext  both, with devices: what the estimator works with
-    TPUContext   what a user's function gets as `params["context"]`
+    TPUSystem    the cores and hosts, real or simulated
+    BatchPlan    the arithmetic of one mode, without TensorFlow
+    ModeContext  both, with devices, for the estimator
+    TPUContext   the view of a user's function, `params["context"]`
 
-The names of a plan: B is the global batch size, H the number of hosts, R that
-of replicas.
+Symbols: B is the global batch size, H the number of hosts, R the number of
+replicas.
 
 | pipeline     | input_fn is called | with batch size | model_fn's batch size |
 |--------------|--------------------|-----------------|-----------------------|
@@ -17,8 +17,8 @@ of replicas.
 | BROADCAST    | once               | B               | B                     |
 | SLICED       | once               | B               | B/R                   |
 
-PER_SHARD_V1 is for training alone, SLICED for evaluation and prediction alone.
-A replica whose cores lie on several hosts has a call of its own, with B/R.
+PER_SHARD_V1 is only for training, SLICED only for evaluation and prediction. A
+replica whose cores lie on several hosts has its own call, with B/R.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tfembed.estimator.tpu.config import InputPipelineConfig, RunConfig
 SIMULATED_CORES = "TFEMBED_SIMULATED_CORES"
 SIMULATED_HOSTS = "TFEMBED_SIMULATED_HOSTS"
 
-# How the cores of a replica lie: chips in x, y and z, then cores of a chip.
+# The shapes of a replica's cores: chips in x, y and z, then cores of a chip.
 _COMPUTATION_SHAPES = {
     1: [1, 1, 1, 1],
     2: [1, 1, 1, 2],
@@ -59,12 +59,12 @@ class TPUSystem:
     """The cores and hosts of a TPU, or of a simulated one.
 
     Attributes:
-      num_cores, num_hosts, num_of_cores_per_host: as the TPU says, or as many
-        as are simulated.
-      topology: how the cores lie; None where no replica has several cores.
-      devices: what TensorFlow finds; for error texts.
-      is_simulated: whether replicas are computed without a TPU.
-      is_strict: whether shapes must be static, as a TPU's compiler wants them.
+      num_cores, num_hosts, num_of_cores_per_host: the counts of the TPU, or of
+        the simulation.
+      topology: the mesh of the cores; None if no replica has several cores.
+      devices: TensorFlow's list of devices, for error texts.
+      is_simulated: whether replicas run without a TPU.
+      is_strict: whether shapes must be static, as a TPU's compiler requires.
     """
 
     num_cores: int
@@ -77,16 +77,16 @@ class TPUSystem:
 
 
 def find_system(config: RunConfig, master: str) -> TPUSystem:
-    """Asks TensorFlow for a TPU; without one, its cores are simulated.
+    """Finds a TPU, or else simulates one.
 
     Args:
-      config: `tpu_config` says how many cores a replica has and, off a TPU, how
-        many replicas there are.
-      master: whom to ask; "" is this process.
+      config: its `tpu_config` gives the number of cores of a replica and,
+        without a TPU, the number of replicas.
+      master: the address of the TPU; "" is this process.
 
     Raises:
-      tfembed.errors.StateError: (also RuntimeError) no TPU, and
-        `RunConfig(require_tpu=True)`.
+      tfembed.errors.StateError: (also RuntimeError) there is no TPU, but
+        `RunConfig(require_tpu=True)` asks for one.
       tfembed.errors.ArgumentError: an environment variable is not a number.
     """
     tpu_config = config.tpu_config
@@ -97,7 +97,7 @@ def find_system(config: RunConfig, master: str) -> TPUSystem:
         and per_replica is None
         and not config.require_tpu
     ):
-        # One core, whatever else there is; TensorFlow is not asked.
+        # num_shards=1 means one core on any machine; TensorFlow is not asked.
         tf.compat.v1.logging.info(
             "TPUConfig(num_shards=1): one replica is computed in this process, "
             "and no TPU is looked for. Leave num_shards out to use a TPU, or "
@@ -167,16 +167,16 @@ def _query(config: RunConfig, master: str, *, with_topology: bool) -> Any:
 
 
 def simulated_topology(cores: int, hosts: int, per_replica: int) -> Any:
-    """Makes a mesh in which each replica's cores lie beside each other.
+    """Makes a mesh in which the cores of each replica are neighbours.
 
-    Returns None where `cores` cannot be dealt to replicas evenly.
+    Returns None if the replicas do not divide `cores` evenly.
     """
     if cores % per_replica or cores % hosts:
         return None
     x, y, z, core = _COMPUTATION_SHAPES[per_replica]
     replicas = cores // per_replica
-    # Replicas lie along y; a host has the cores of whole replicas, or a part
-    # of one.
+    # Replicas lie along y; a host has the cores of whole replicas, or of a
+    # part of one replica.
     coordinates = [
         [i, replica * y + j, k, c]
         for replica in range(replicas)
@@ -194,11 +194,12 @@ def simulated_topology(cores: int, hosts: int, per_replica: int) -> Any:
 
 
 def count_replicas(num_cores: int, num_cores_per_replica: int | None) -> int:
-    """Returns how many replicas `num_cores` have room for.
+    """Returns the number of replicas that `num_cores` cores can hold.
 
     Raises:
-      tfembed.errors.ArgumentError: (also ValueError) not even one.
-      tfembed.errors.StateError: (also RuntimeError) some cores would be left.
+      tfembed.errors.ArgumentError: (also ValueError) one replica needs more.
+      tfembed.errors.StateError: (also RuntimeError) some cores would be
+        unused.
     """
     if num_cores_per_replica is None:
         return num_cores
@@ -220,13 +221,13 @@ def count_replicas(num_cores: int, num_cores_per_replica: int | None) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class BatchPlan:
-    """Which call of input_fn feeds which replicas, and with how much.
+    """Maps each call of input_fn to its replicas and its batch size.
 
     Attributes:
       mode: a key of `ModeKeys`.
-      pipeline: the `InputPipelineConfig` in force in this mode; None where all
-        runs on the CPU.
-      global_batch_size: B; None where the mode has none.
+      pipeline: the `InputPipelineConfig` of this mode; None if all runs on the
+        CPU.
+      global_batch_size: B; None if the mode has no batch size.
       num_hosts, num_replicas: H and R.
       is_replica_across_hosts: whether a replica has cores on several hosts.
     """
@@ -240,12 +241,12 @@ class BatchPlan:
 
     @property
     def num_of_replicas_per_host(self) -> int:
-        """R/H; 0 where a replica lies on several hosts."""
+        """R/H; 0 if a replica lies on several hosts."""
         return self.num_replicas // self.num_hosts
 
     @property
     def num_invocations(self) -> int:
-        """How often input_fn is called."""
+        """The number of calls of input_fn."""
         if self.pipeline in (None, *_CALLED_ONCE):
             return 1
         if (
@@ -257,7 +258,7 @@ class BatchPlan:
 
     @property
     def replicas_per_invocation(self) -> int:
-        """How many replicas one call of input_fn feeds."""
+        """The number of replicas that one call of input_fn feeds."""
         return self.num_replicas // self.num_invocations
 
     @property
@@ -285,10 +286,11 @@ class BatchPlan:
         return size // self.num_replicas
 
     def check(self) -> None:
-        """Refuses a batch size or a mode that these hosts cannot run.
+        """Raises an error if these hosts cannot run the batch size or mode.
 
         Raises:
-          tfembed.errors.ArgumentError: (also ValueError) says what to change.
+          tfembed.errors.ArgumentError: (also ValueError) the text says what to
+            change.
         """
         if self.pipeline is None:
             return
@@ -336,7 +338,7 @@ _BATCH_SIZES = {
 
 
 def pipeline_in_mode(config: Any, mode: str) -> int:
-    """Returns the `InputPipelineConfig` that a `TPUConfig` means in a mode."""
+    """Returns the `InputPipelineConfig` that `config` has for a mode."""
     if mode == ModeKeys.TRAIN:
         return int(config.per_host_input_for_training)
     if config.eval_training_input_configuration == InputPipelineConfig.SLICED:
@@ -347,9 +349,9 @@ def pipeline_in_mode(config: Any, mode: str) -> int:
 
 
 class DeploymentContext:
-    """The sizes and systems that all calls of an estimator share.
+    """The batch sizes and TPU systems that all calls of an estimator share.
 
-    A system is found once for a master, at the first call that needs it.
+    The first call that needs the system of a master finds it; others reuse it.
     """
 
     def __init__(
@@ -369,7 +371,7 @@ class DeploymentContext:
 
     @contextlib.contextmanager
     def with_mode(self, mode: str) -> Iterator[ModeContext]:
-        """Gives the context of a mode."""
+        """Yields the context of a mode."""
         yield self.in_mode(mode)
 
     def in_mode(self, mode: str) -> ModeContext:
@@ -380,7 +382,7 @@ class DeploymentContext:
         return ModeContext(self, mode, on_cpu)
 
     def of_export(self) -> ModeContext:
-        """Returns the context of a model that is served: one replica, alone."""
+        """Returns the context of an exported model, which has one replica."""
         return ModeContext(self, ModeKeys.PREDICT, on_cpu=True)
 
     def batch_size(self, mode: str) -> int | None:
@@ -388,13 +390,13 @@ class DeploymentContext:
         return self._batch_sizes.get(mode)
 
     def system(self, master: str) -> TPUSystem:
-        """Returns the system behind a master."""
+        """Returns the TPUSystem of a master."""
         if master not in self._systems:
             self._systems[master] = find_system(self.config, master)
         return self._systems[master]
 
     def embedding_engine(self, master: str) -> int:
-        """Returns the version of a TPU's embedding engine; 0: it has none."""
+        """Returns the version of a TPU's embedding engine; 0 without one."""
         if master not in self._engines:
             found = _query(self.config, master, with_topology=True)
             self._engines[master] = private.embedding_engine(found.topology)
@@ -402,7 +404,7 @@ class DeploymentContext:
 
 
 class ModeContext:
-    """A mode's plan, with the devices of its hosts and replicas."""
+    """The batch plan of a mode, with the devices of its hosts and replicas."""
 
     def __init__(
         self, deployment: DeploymentContext, mode: str, on_cpu: bool
@@ -432,14 +434,14 @@ class ModeContext:
 
     @property
     def embedding_engine(self) -> int:
-        """The version of the TPU's embedding engine; 0 where there is none."""
+        """The version of the TPU's embedding engine; 0 without one."""
         if self.system.is_simulated:
             return 0
         return self._deployment.embedding_engine(self.master)
 
     @property
     def plan(self) -> BatchPlan:
-        """The batch maths of this mode."""
+        """The BatchPlan of this mode."""
         size = self._deployment.batch_size(self.mode)
         if self.is_running_on_cpu:
             return BatchPlan(self.mode, None, size)
@@ -457,14 +459,14 @@ class ModeContext:
 
     @property
     def num_replicas(self) -> int:
-        """R."""
+        """The number of replicas."""
         return self.plan.num_replicas
 
     def validate(self) -> None:
-        """Checks the configuration against the system that there is.
+        """Checks the configuration against the system.
 
         Raises:
-          tfembed.errors.ArgumentError: (also ValueError) what does not fit.
+          tfembed.errors.ArgumentError: (also ValueError) they do not agree.
         """
         if self.is_running_on_cpu:
             return
@@ -497,11 +499,10 @@ class ModeContext:
 
     @property
     def master_job(self) -> str | None:
-        """The job of the TPU's hosts; None in this process.
+        """Returns the job name of the TPU's hosts; None for this process.
 
         Raises:
-          tfembed.errors.ArgumentError: the cluster has several jobs that may
-            be meant.
+          tfembed.errors.ArgumentError: several jobs of the cluster match.
         """
         if self.config.tpu_config.tpu_job_name:
             return str(self.config.tpu_config.tpu_job_name)
@@ -519,14 +520,14 @@ class ModeContext:
         return job
 
     def host_device(self, host: int) -> str:
-        """Returns the CPU of a host."""
+        """Returns the CPU device of a host."""
         job = self.master_job
         if job is None:
             return "/replica:0/task:0/device:CPU:0"
         return f"/job:{job}/task:{host}/device:CPU:0"
 
     def device_for_replica(self, replica: int) -> tuple[str, int]:
-        """Returns the CPU beside a replica, and its core's number there."""
+        """Returns the CPU device of a replica's host, and its core there."""
         job = self.master_job
         if self.model_parallelism_enabled:
             assignment = self.device_assignment
@@ -540,13 +541,13 @@ class ModeContext:
         return f"{prefix}/task:{host}/device:CPU:0", ordinal
 
     def host_of_replica(self, replica: int) -> int:
-        """Returns the host that feeds a replica."""
+        """Returns the number of the host that feeds a replica."""
         device, _ = self.device_for_replica(replica)
         return int(tf.DeviceSpec.from_string(device).task or 0)
 
     @property
     def device_assignment(self) -> Any:
-        """Which cores a replica has; None without model parallelism."""
+        """The DeviceAssignment of cores; None without model parallelism."""
         if not self.model_parallelism_enabled:
             return None
         if self._assignment is None:
@@ -562,7 +563,7 @@ class ModeContext:
 
 @dataclasses.dataclass(frozen=True)
 class Invocation:
-    """One call of input_fn: its host, its number, and whom it feeds."""
+    """One call of input_fn: its host, its number, and the replicas it feeds."""
 
     device: str
     host: int
@@ -570,11 +571,11 @@ class Invocation:
 
 
 class TPUContext:
-    """Where a function of the user's runs: `params["context"]`.
+    """Tells a user's function where it runs: `params["context"]`.
 
-    An input_fn asks for its own call (`current_input_fn_deployment`,
-    `current_host`), a model_fn for the cores of a replica
-    (`device_assignment`). On a CPU there is one host with one replica.
+    An input_fn queries its own call (`current_input_fn_deployment`,
+    `current_host`), a model_fn the cores of a replica (`device_assignment`).
+    On a CPU there is one host with one replica.
     """
 
     def __init__(
@@ -584,18 +585,19 @@ class TPUContext:
         self._invocation = invocation
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TPUContext:
-        """Shares what never changes: params are copied for each call."""
+        """Returns itself, which is immutable: each call copies its params."""
         return copy.copy(self)
 
     def current_input_fn_deployment(self) -> tuple[str, int, int, int]:
-        """Says which of the calls of input_fn this one is.
+        """Identifies this call of input_fn.
 
         Returns:
-          The device of the call, its number, the number of all calls, and how
-          many replicas its data feed.
+          The device of the call, its number, the number of all calls, and the
+          number of replicas that its data feed.
 
         Raises:
-          tfembed.errors.StateError: (also RuntimeError) called in a model_fn.
+          tfembed.errors.StateError: (also RuntimeError) the caller is a
+            model_fn.
         """
         call, plan = self._call(), self._context.plan
         return (
@@ -637,10 +639,11 @@ class TPUContext:
 
     @property
     def device_assignment(self) -> Any:
-        """Which cores a replica has; None without model parallelism.
+        """The DeviceAssignment of cores; None without model parallelism.
 
         Raises:
-          tfembed.errors.StateError: (also RuntimeError) called in an input_fn.
+          tfembed.errors.StateError: (also RuntimeError) the caller is an
+            input_fn.
         """
         if self._invocation is not None:
             raise errors.StateError(
@@ -649,12 +652,12 @@ class TPUContext:
         return self._context.device_assignment
 
     def device_for_replica(self, replica_id: int) -> tuple[str, int]:
-        """Returns the CPU beside a replica, and its core's number there."""
+        """Returns the CPU device of a replica's host, and its core there."""
         return self._context.device_for_replica(replica_id)
 
     @property
     def tpu_host_placement_function(self) -> Callable[[int], str]:
-        """A function from a host's number to its device."""
+        """Returns a function from a host's number to its device."""
         return lambda host_id: self._context.host_device(host_id)
 
     def _call(self) -> Invocation:

@@ -1,4 +1,4 @@
-"""Errors of several threads, of which the user is shown the one that matters."""
+"""Collects the errors of several threads, and raises the one that matters."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 
 import tensorflow as tf
 
-# Follow-ups of another error: shown only where there is no other.
+# Errors that follow from another error: raised only if there is no other.
 _FOLLOW_UPS = (tf.errors.CancelledError,)
-# A MonitoredSession makes a new session after these.
+# A MonitoredSession recovers from these by a new session.
 _RECOVERED = (tf.errors.AbortedError, tf.errors.UnavailableError)
 _CLOSE_AFTER_SECS = 5
 
@@ -24,9 +24,9 @@ ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 class ErrorRendezvous:
     """Collects the errors of the main thread, the infeed and the outfeed.
 
-    When the input fails, the other threads see only that they were cancelled.
-    The thread that finds its own error first would decide which one the user
-    reads, so all of them leave theirs here, and `raise_errors` raises the cause.
+    When the input fails, the other threads are only cancelled. The user should
+    read the cause, and not the error of the thread that fails first. So all
+    threads record their errors here, and `raise_errors` raises the cause.
     Methods may be called from any thread.
     """
 
@@ -39,20 +39,20 @@ class ErrorRendezvous:
     def record_error(
         self, source: str, exc_info: Any, session: Any = None
     ) -> None:
-        """Notes an error of `source`.
+        """Records an error of `source`.
 
         Args:
-          source: which thread, like "infeed".
+          source: the name of the thread, for instance "infeed".
           exc_info: the value of `sys.exc_info()`.
-          session: closed after some seconds, so that the other threads end; an
-            error of their own may come before.
+          session: the session to close after some seconds, so that the other
+            threads end; until then they may still record their own errors.
         """
         error = exc_info[1]
         if isinstance(error, _RECOVERED):
             return
         with self._lock:
             self._errors[source] = exc_info
-            # The loop is complete where only its check of numbers failed: the
+            # A failed CheckNumerics comes after the loop's last step: the
             # other threads end by themselves.
             op = getattr(error, "op", None)
             if getattr(op, "type", None) == "CheckNumerics":
@@ -65,23 +65,23 @@ class ErrorRendezvous:
             self._closing.start()
 
     def record_done(self, source: str) -> None:
-        """Notes that `source` ended; an error noted before stays."""
+        """Records that `source` ended; keeps an error recorded before."""
         with self._lock:
             self._errors.setdefault(source, None)
 
     @contextlib.contextmanager
     def catch_errors(self, source: str, session: Any = None) -> Iterator[None]:
-        """Notes an error of the block as one of `source`, and goes on."""
+        """Records an error of the block as one of `source`; suppresses it."""
         try:
             yield
         except Exception:
             self.record_error(source, sys.exc_info(), session)
 
     def raise_errors(self, timeout_sec: float = 0) -> None:
-        """Raises the error that explains the others, if there is one.
+        """Raises the error that explains the others, if there is an error.
 
         Args:
-          timeout_sec: how long sources that have not ended are waited for.
+          timeout_sec: how long to wait for sources that have not ended.
         """
         until = time.monotonic() + timeout_sec
         while time.monotonic() < until and self._running():

@@ -1,4 +1,4 @@
-"""Embedding tables of a TPUEstimator, and how they are trained."""
+"""Embedding tables of a TPUEstimator, and the rules that train them."""
 
 from tfembed.estimator.embeddings.config_spec import EmbeddingConfigSpec
 from tfembed.estimator.embeddings.parameters import (

@@ -1,4 +1,4 @@
-"""Graphs that a TPU serves: model_fns and computations put on its cores."""
+"""Exports for TPUs: puts model_fns and computations on a TPU's cores."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class BatchConfig(
         ],
     )
 ):
-    """How requests are put together to batches where a graph is served.
+    """Configures how a served graph batches requests.
 
     Args:
-      num_batch_threads: How many batches are processed at a time.
-      max_batch_size: The most examples of a batch.
+      num_batch_threads: The number of batches that are processed at a time.
+      max_batch_size: The maximum number of examples of a batch.
       batch_timeout_micros: How long a batch waits for more requests.
       allowed_batch_sizes: The sizes to which batches are padded, in ascending
         order; the last is max_batch_size.
-      max_enqueued_batches: How many batches may wait.
+      max_enqueued_batches: The maximum number of batches that wait.
     """
 
     __slots__ = ()
@@ -64,18 +64,18 @@ def model_fn_inference_on_tpu(
     params: Any = None,
     batch_config: BatchConfig | None = None,
 ) -> EstimatorSpec:
-    """Puts a whole model_fn on a TPU's core, for prediction.
+    """Runs a whole model_fn on a TPU core, for prediction.
 
-    To be called by a model_fn whose estimator exports with
-    `ExportSavedModelApiVersion.V2`: with V1 the estimator does this itself.
+    Call it in a model_fn whose estimator exports with
+    `ExportSavedModelApiVersion.V2`; with V1 the estimator does this itself.
 
     Args:
-      model_fn: What is put there.
-      features, labels, config, params: What the model_fn gets.
-      batch_config: How requests are put together; None: not at all.
+      model_fn: The function to run there.
+      features, labels, config, params: The arguments of the model_fn.
+      batch_config: How to batch requests; None: without batching.
 
     Returns:
-      The model_fn's spec, with tensors of the host.
+      The model_fn's spec, with tensors on the host.
     """
     return spec_on_tpu(
         lambda given: input_functions.call_with_known(
@@ -102,17 +102,17 @@ def inference_on_tpu(
     allowed_batch_sizes: Sequence[int] | None = None,
     max_enqueued_batches: int = 100,
 ) -> Any:
-    """Puts a computation on a TPU's core, and requests together to batches.
+    """Runs a computation on a TPU core, with batched requests.
 
-    To be called by a model_fn whose estimator exports with
+    Call it in a model_fn whose estimator exports with
     `ExportSavedModelApiVersion.V2`.
 
     Args:
-      computation: A function of the tensors.
-      inputs_to_tpu: The tensors.
+      computation: A function of tensors.
+      inputs_to_tpu: The arguments of the computation.
       num_batch_threads, max_batch_size, batch_timeout_micros,
-        allowed_batch_sizes, max_enqueued_batches: As `BatchConfig` has them;
-        without max_batch_size requests are not put together.
+        allowed_batch_sizes, max_enqueued_batches: As in `BatchConfig`; without
+        max_batch_size requests are not batched.
 
     Returns:
       A list of the tensors that the computation returns, on the host.
@@ -140,12 +140,12 @@ def spec_on_tpu(
     features: Any,
     batch_config: BatchConfig | None = None,
 ) -> EstimatorSpec:
-    """Calls a model_fn on a TPU's core, and gives its spec the host's tensors.
+    """Runs a model_fn on a TPU core; returns its spec with host tensors.
 
     Args:
       call_model: Calls the model_fn with features.
-      features: A tensor or nested tensors of the host.
-      batch_config: How requests are put together; None: not at all.
+      features: A tensor or nested tensors on the host.
+      batch_config: How to batch requests; None: without batching.
     """
     specs: list[Any] = []
 
@@ -187,9 +187,9 @@ def spec_on_tpu(
 
 
 def _of_core(tensor: Any) -> Any:
-    """Returns the core's own of a host's tensor, which a model_fn may return.
+    """Copies a host tensor to the core, so that a model_fn may return it.
 
-    A core takes no strings, which a model_fn that leaves them alone may have.
+    A core takes no strings: these stay on the host.
     """
     return tensor if tensor.dtype == tf.string else tf.identity(tensor)
 
@@ -221,10 +221,11 @@ def _batched(
 
 
 def export_output_to_tensors(output: Any) -> list[Any]:
-    """Returns the tensors of an export output; None for one that lacks.
+    """Returns the tensors of an export output; None for a missing one.
 
     Raises:
-      tfembed.errors.ArgumentError: (also ValueError) another kind of output.
+      tfembed.errors.ArgumentError: (also ValueError) the output has another
+        type.
     """
     if isinstance(output, exports.ClassificationOutput):
         return [output.scores, output.classes]
@@ -238,11 +239,11 @@ def export_output_to_tensors(output: Any) -> list[Any]:
 def clone_export_output_with_tensors(
     output: Any, tensors: Sequence[Any]
 ) -> Any:
-    """Returns an export output of the same kind, with other tensors.
+    """Returns an export output of the same type, with other tensors.
 
     Raises:
-      tfembed.errors.ArgumentError: (also ValueError) another kind of output, or
-        another number of tensors.
+      tfembed.errors.ArgumentError: (also ValueError) the output has another
+        type, or the number of tensors differs.
     """
     count = len(export_output_to_tensors(output))
     if len(tensors) != count:

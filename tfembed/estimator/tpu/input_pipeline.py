@@ -1,6 +1,6 @@
-"""Calls input_fn for hosts and replicas, and deals batches to replicas.
+"""Calls input_fn for hosts and replicas, and splits batches over replicas.
 
-`check_partitions` checks how tensors are cut for the cores of a replica.
+`check_partitions` checks how tensors are split over the cores of a replica.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tfembed.estimator.tpu import padding
 from tfembed.estimator.tpu.config import InputPipelineConfig
 from tfembed.estimator.tpu.context import Invocation, ModeContext, TPUContext
 
-# With True, an input_fn that feeds queues (tf.compat.v1.train.batch and the
-# like) is refused, as where a TPU's host loops over the input; else it warns.
+# If True, an input_fn with queue runners (tf.compat.v1.train.batch and others)
+# raises an error, as on a TPU whose host loops over the input; else it warns.
 WRAP_INPUT_FN_INTO_WHILE_LOOP = False
 
 _QUEUES = (
@@ -35,9 +35,9 @@ class ReplicaBatch:
     """The input of one replica in a step.
 
     Attributes:
-      features, labels: Nested tensors, as input_fn gives them.
-      mask: 1 for each row of padding, else 0; None where nothing is padded.
-      stopping: The signal of a batch for prediction; None in other modes.
+      features, labels: Nested tensors from input_fn.
+      mask: [batch], 1 for a row of padding, else 0; None without padding.
+      stopping: The stop signal of a batch for prediction; None in other modes.
     """
 
     features: Any
@@ -46,7 +46,7 @@ class ReplicaBatch:
     stopping: Any = None
 
     def fields(self) -> dict[str, Any]:
-        """Returns the features, and labels and mask where there are some."""
+        """Returns a dict of features, and of labels and mask if not None."""
         fields = {"features": self.features}
         if self.labels is not None:
             fields["labels"] = self.labels
@@ -57,11 +57,11 @@ class ReplicaBatch:
 
 @dataclasses.dataclass(frozen=True)
 class Batches:
-    """A step's input: a batch for each replica, and hooks that start datasets.
+    """The input of a step: a batch per replica, and hooks to start datasets.
 
     Attributes:
-      of_replicas: A `ReplicaBatch` each.
-      hooks: Hooks that must run in the session.
+      of_replicas: A `ReplicaBatch` for each replica.
+      hooks: Hooks that the session must run.
     """
 
     of_replicas: list[ReplicaBatch]
@@ -69,13 +69,14 @@ class Batches:
 
 
 class InputPipeline:
-    """Calls an input_fn as often as its configuration says.
+    """Calls an input_fn as often as the configuration requires.
 
     Args:
-      input_fn: Takes a `TPUContext`, and returns what the user's returns.
-      context: That of the mode.
-      batch_axis: For each tensor, the dimension along which the batch of a host
-        is dealt to replicas; None is the first of each.
+      input_fn: Takes a `TPUContext`, and returns the result of the user's
+        input_fn.
+      context: The context of the mode.
+      batch_axis: For each tensor, the dimension along which a host's batch is
+        split over replicas; None: the first dimension of all.
     """
 
     def __init__(
@@ -91,12 +92,13 @@ class InputPipeline:
         self._hooks: list[Any] = []
 
     def batches(self) -> Batches:
-        """Builds the graph's input.
+        """Adds the input to the graph.
 
         Raises:
           tfembed.errors.DtypeError: (also TypeError) the mode needs a Dataset,
             or cannot take one.
-          tfembed.errors.ArgumentError: (also ValueError) tensors do not fit.
+          tfembed.errors.ArgumentError: (also ValueError) a tensor cannot be
+            split.
         """
         if (
             self._plan.mode == ModeKeys.PREDICT
@@ -139,7 +141,7 @@ class InputPipeline:
             return split_batch(batch, count, self._batch_axis)
 
     def _place(self, index: int) -> tuple[int, str]:
-        """Returns the host of a call, and the scope of the ops it makes."""
+        """Returns the host of a call, and the name scope of its ops."""
         plan = self._plan
         if plan.is_replica_across_hosts:
             host = self._context.host_of_replica(index)
@@ -161,7 +163,7 @@ class InputPipeline:
         return _given(result)
 
     def _taken_in_turn(self, result: Any) -> list[ReplicaBatch]:
-        """Takes a batch of a dataset for each replica of a host."""
+        """Takes a batch of a dataset for each replica of a host, one by one."""
         if not isinstance(result, tf.data.Dataset):
             raise errors.DtypeError(
                 "`input_fn` must return a `Dataset` for the PER_HOST_V2 input "
@@ -176,7 +178,7 @@ class InputPipeline:
             with tf.control_dependencies(before):
                 batch = take()
             if batches and batch.stopping is not None:
-                # Replicas must agree: the first one's batch says stop for all.
+                # All replicas stop together: the first one's batch decides.
                 batch = dataclasses.replace(batch, stopping=batches[0].stopping)
             batches.append(batch)
         return batches
@@ -184,7 +186,7 @@ class InputPipeline:
     def _source(
         self, result: Any, *, num_batches: int
     ) -> Callable[[], ReplicaBatch]:
-        """Returns what takes the next batch of an input_fn's result."""
+        """Returns a function that takes the next batch of input_fn's result."""
         mode, size = self._plan.mode, self._plan.input_fn_batch_size
         if not isinstance(result, tf.data.Dataset):
             if mode == ModeKeys.PREDICT:
@@ -194,7 +196,7 @@ class InputPipeline:
                 )
             batch = _given(result)
             return lambda: batch
-        assert size is not None  # `BatchPlan.check` refuses a mode without.
+        assert size is not None  # `BatchPlan.check` has refused None.
         if mode == ModeKeys.PREDICT:
             inputs = padding.InputsWithStoppingSignals(
                 result, size, True, num_batches
@@ -225,7 +227,7 @@ class InputPipeline:
         self._hooks.append(input_functions.DatasetInitializerHook(iterator))
 
     def _until_all_end(self, batches: list[ReplicaBatch]) -> list[ReplicaBatch]:
-        """Ends the input where each host has batches of padding alone."""
+        """Stops the input once all hosts' batches are only padding."""
         masks = [batch.mask for batch in batches if batch.mask is not None]
         if len(masks) < len(batches):
             return batches
@@ -257,7 +259,7 @@ class InputPipeline:
 
 
 def _given(result: Any) -> ReplicaBatch:
-    """Returns the batch of an input_fn without a Dataset; arrays are tensors."""
+    """Returns the batch of an input_fn without a Dataset, as tensors."""
     features, labels = input_functions.parse_iterator_result(result)
     return ReplicaBatch(
         *tf.nest.map_structure(
@@ -272,7 +274,7 @@ def _given(result: Any) -> ReplicaBatch:
 
 
 def named(structure: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields each tensor of a structure with its path."""
+    """Yields each tensor of a structure, with its path."""
     if structure is None:
         return
     if isinstance(structure, Mapping):
@@ -287,12 +289,12 @@ def named(structure: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def check_static(what: str, name: str, tensor: Any) -> None:
-    """Refuses a tensor of the input whose shape a TPU's compiler cannot take.
+    """Raises an error if a TPU's compiler cannot take the shape of an input.
 
     Args:
       what: "features" or "labels".
-      name: The tensor's path in them; "" is the whole.
-      tensor: Of any type; a sparse or ragged one is refused, too.
+      name: The tensor's path in the structure; "" is the whole.
+      tensor: A tensor of any type; sparse and ragged ones are refused.
 
     Raises:
       tfembed.errors.ArgumentError: (also ValueError) the shape is not static.
@@ -311,8 +313,8 @@ def _batch_with_signals(
     inputs: padding.InputsWithStoppingSignals, strict: bool
 ) -> ReplicaBatch:
     features, labels = inputs.features_and_labels()
-    # Nothing predicts by labels, so they go no further. A TPU's input_fn is held
-    # to one rule in all modes, as the old package holds it.
+    # Predictions need no labels. In all modes a TPU's input_fn must have
+    # static shapes, as in the old package.
     for name, tensor in named(labels) if strict else ():
         check_static("labels", name, tensor)
     signals = inputs.signals()
@@ -325,7 +327,7 @@ def _batch_with_signals(
 
 
 def _beside(tensor: Any) -> Any:
-    """Passes a tensor on, on its device."""
+    """Copies a tensor on its own device."""
     if tensor is None:
         return None
     with tf.device(tensor.device or None):
@@ -346,15 +348,16 @@ def _tensors_of(batches: list[ReplicaBatch]) -> list[Any]:
 def split_batch(
     batch: ReplicaBatch, count: int, batch_axis: Sequence[int] | None
 ) -> list[ReplicaBatch]:
-    """Deals a host's batch to its replicas.
+    """Splits a host's batch over its replicas.
 
     Args:
       batch: The batch.
-      count: How many replicas.
-      batch_axis: For each tensor, the dimension that is dealt; None: the first.
+      count: The number of replicas.
+      batch_axis: For each tensor, the dimension to split; None: the first.
 
     Raises:
-      tfembed.errors.ArgumentError: (also ValueError) it cannot be dealt evenly.
+      tfembed.errors.ArgumentError: (also ValueError) the parts would differ in
+        size.
     """
     if count == 1:
         return [batch]
@@ -406,9 +409,9 @@ def _split_tensor(tensor: Any, axis: int, count: int) -> list[Any]:
 
 
 def _divisible(tensor: Any, rows: Any, axis: int, count: int) -> Any:
-    """Returns the tensor if each replica gets as many of its rows.
+    """Returns the tensor, after a check that `count` divides its rows.
 
-    Where the rows are known at run time, a step with others fails.
+    If the number of rows is only known at run time, the step checks it.
     """
     known = tensor.shape[axis] if tensor.shape.rank else None
     if known is not None:
@@ -443,16 +446,16 @@ _NAMES = ("feature", "label")
 def check_partitions(
     dims: Sequence[Any], features: Any, labels: Any, cores: int
 ) -> None:
-    """Checks `TPUConfig.input_partition_dims` against the tensors it cuts.
+    """Checks `TPUConfig.input_partition_dims` against the tensors it splits.
 
     Args:
       dims: One or two structures, for features and labels.
       features, labels: Nested tensors of a replica; labels may be None.
-      cores: How many parts a tensor is cut into.
+      cores: The number of parts of a tensor.
 
     Raises:
-      tfembed.errors.ArgumentError: (also ValueError) structures that differ, or
-        a tensor that cannot be cut so.
+      tfembed.errors.ArgumentError: (also ValueError) the structures differ, or
+        a tensor cannot be split as given.
     """
     for place, structure in enumerate((features, labels)):
         if structure is None or place >= len(dims) or dims[place] is None:
@@ -468,7 +471,7 @@ def check_partitions(
 
 
 class _Whose:
-    """Names the owner of the dimensions in error texts."""
+    """Names the tensor that dimensions belong to, in error texts."""
 
     def __init__(self, place: int, cores: int) -> None:
         self.place = place

@@ -1,4 +1,4 @@
-"""Loops of steps: the hooks that run one as one run of a session, its length."""
+"""Loops of steps: hooks that run a loop in one session run, and its length."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STEP_OF_PREDICTION = "tpu_estimator_step_of_prediction"
 
 
 def iterations_per_loop_variable() -> Any:
-    """Returns the graph's variable with the length of the next loop.
+    """Returns the graph's variable that holds the length of the next loop.
 
     Raises:
       tfembed.errors.StateError: (also RuntimeError) the graph has several.
@@ -48,19 +48,19 @@ def iterations_per_loop_variable() -> Any:
 
 
 class TPUStopAtStepHook(tf.compat.v1.train.SessionRunHook):
-    """Sets the length of each loop, and ends training at a step.
+    """Sets the length of each loop, and stops training at a step.
 
-    The next loop has the steps of `iterations_per_loop_counter`, or as many as
-    are left. A counter in seconds is turned into steps by the time of the loops
-    before.
+    The next loop has `iterations_per_loop_counter` steps, or the steps that
+    are left if these are fewer. A counter in seconds is converted to steps by
+    the time of the loops before.
 
     Args:
       iterations_per_loop_counter: An `IterationsPerLoopCounter`.
-      num_steps: How many steps to run.
-      final_step: The global step to stop at.
+      num_steps: The number of steps to run.
+      final_step: The global step at which to stop.
 
     Raises:
-      ValueError: Not exactly one of `num_steps` and `final_step` is given.
+      ValueError: Neither or both of `num_steps` and `final_step` are given.
     """
 
     def __init__(
@@ -99,14 +99,15 @@ class TPUStopAtStepHook(tf.compat.v1.train.SessionRunHook):
 
     @property
     def last_step(self) -> int | None:
-        """The global step at which training ends; None before it began."""
+        """The global step at which training ends; None before it starts."""
         return self._final_step
 
     def begin(self) -> None:
-        """Finds the global step and the loop's length in the graph.
+        """Looks up the global step and the loop length in the graph.
 
         Raises:
-          tfembed.errors.StateError: (also RuntimeError) there is no global step.
+          tfembed.errors.StateError: (also RuntimeError) there is no global
+            step.
         """
         self._global_step = tf.compat.v1.train.get_global_step()
         if self._global_step is None:
@@ -114,7 +115,7 @@ class TPUStopAtStepHook(tf.compat.v1.train.SessionRunHook):
         self._iterations = iterations_per_loop_variable()
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Sets the first loop's length."""
+        """Sets the length of the first loop."""
         del coord
         step = int(session.run(self._global_step))
         if self._final_step is None:
@@ -127,14 +128,14 @@ class TPUStopAtStepHook(tf.compat.v1.train.SessionRunHook):
         self._start_time = time.monotonic()
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Sets the next loop's length, or ends training."""
+        """Sets the length of the next loop, or stops training."""
         del run_values
         if self._iteration_count_estimator is not None:
             self._iteration_count_estimator.update(
                 time.monotonic() - self._start_time, self._next_iteration_count
             )
         session = run_context.session
-        # Read now: what a run fetches may be from before its update.
+        # Read the step now: the run may have fetched it before its update.
         step = int(session.run(self._global_step))
         if step >= self._final_step:  # type: ignore[operator] # set by then
             run_context.request_stop()
@@ -153,10 +154,10 @@ class TPUStopAtStepHook(tf.compat.v1.train.SessionRunHook):
 
 
 class HostOpsHook(tf.compat.v1.train.SessionRunHook):
-    """Runs ops of the host with each run; opens and flushes `tf.summary`.
+    """Runs host ops with each session run; opens and flushes `tf.summary`.
 
     Args:
-      ops: Nested ops and tensors; None among them are left out.
+      ops: Nested ops and tensors; None leaves are skipped.
     """
 
     def __init__(self, ops: Any) -> None:
@@ -164,33 +165,33 @@ class HostOpsHook(tf.compat.v1.train.SessionRunHook):
         self._writers = SummaryWriters()
 
     def begin(self) -> None:
-        """Finds the graph's summary writers."""
+        """Looks up the graph's summary writers."""
         self._writers.find()
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Opens the writers."""
+        """Opens the summary writers."""
         del coord
         self._writers.open(session)
 
     def before_run(self, run_context: Any) -> Any:
-        """Asks for the ops."""
+        """Adds the ops to the run."""
         del run_context
         return tf.compat.v1.train.SessionRunArgs(self.ops)
 
     def end(self, session: Any) -> None:
-        """Flushes the writers."""
+        """Flushes the summary writers."""
         self._writers.flush(session)
 
 
 class SummaryWriters:
-    """The `tf.summary` writers of a graph: who opens them, who flushes them."""
+    """The `tf.summary` writers of a graph, with ops to open and flush them."""
 
     def __init__(self) -> None:
         self._open: list[Any] = []
         self._flush: list[Any] = []
 
     def find(self) -> None:
-        """Makes the ops; the graph is finalized afterwards."""
+        """Makes the ops, before the graph is finalized."""
         graph = tf.compat.v1.get_default_graph()
         self._open = private.summary_writer_initializers(graph)
         self._flush = [
@@ -198,27 +199,28 @@ class SummaryWriters:
         ]
 
     def open(self, session: Any) -> None:
-        """Opens all writers; one that is open stays."""
+        """Opens all writers that are not open yet."""
         session.run(self._open)
 
     def flush(self, session: Any) -> None:
-        """Writes what is held in memory."""
+        """Writes the events that are held in memory."""
         session.run(self._flush)
 
 
 class LoopHook(tf.compat.v1.train.SessionRunHook):
-    """Makes one run of the session a loop of steps.
+    """Makes one session run a loop of steps.
 
-    Before a run, which makes the last step of a loop, this hook makes the
-    others. It must come last among hooks, so that what others do before a run
-    comes before the loop.
+    The session run makes the last step of a loop; before it this hook makes
+    the other steps. It must be the last hook, so that what other hooks do
+    before a run happens before the loop.
 
     Args:
-      step: The op that makes a step; a run of the session makes it too.
-      iterations: How many steps a loop has: a variable of the graph, or a
-        number.
-      host_ops: Ops of the host that go with a step.
-      host_ops_every: The steps of a loop from one run of `host_ops` to the next.
+      step: The op that makes a step; the session run makes it too.
+      iterations: The number of steps of a loop: a variable of the graph, or an
+        int.
+      host_ops: Host ops that run with a step.
+      host_ops_every: The number of steps from one run of `host_ops` to the
+        next.
       start: An op that runs before the first step of a loop, or None.
       before_last: An op that runs with all steps but the last, or None.
     """
@@ -246,12 +248,12 @@ class LoopHook(tf.compat.v1.train.SessionRunHook):
         self.num_steps = 0
 
     def begin(self) -> None:
-        """Finds the graph's summary writers."""
+        """Looks up the graph's summary writers."""
         self._writers.find()
         self.num_steps = 0
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Opens the writers, and makes the calls that make steps."""
+        """Opens the summary writers; makes the callables that make steps."""
         del coord
         self._writers.open(session)
         self._step = session.make_callable(self._ops)
@@ -260,7 +262,7 @@ class LoopHook(tf.compat.v1.train.SessionRunHook):
         )
 
     def before_run(self, run_context: Any) -> Any:
-        """Makes all steps of the loop but the last."""
+        """Makes all steps of the loop except the last one."""
         session = run_context.session
         length = self._iterations
         if not isinstance(length, int):
@@ -285,7 +287,7 @@ class LoopHook(tf.compat.v1.train.SessionRunHook):
         self.num_steps += 1
 
     def end(self, session: Any) -> None:
-        """Flushes the writers."""
+        """Flushes the summary writers."""
         self._writers.flush(session)
 
 
@@ -293,7 +295,7 @@ class SetIterationsHook(tf.compat.v1.train.SessionRunHook):
     """Sets the length of all loops of a session.
 
     Args:
-      num_steps: The steps of a loop.
+      num_steps: The number of steps of a loop.
     """
 
     def __init__(self, num_steps: int) -> None:
@@ -301,28 +303,28 @@ class SetIterationsHook(tf.compat.v1.train.SessionRunHook):
         self._iterations: Any = None
 
     def begin(self) -> None:
-        """Finds the loop's length in the graph."""
+        """Looks up the loop length in the graph."""
         self._iterations = iterations_per_loop_variable()
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Sets it."""
+        """Sets the loop length."""
         del coord
         self._iterations.load(self._num_steps, session=session)
 
 
 def step_of_prediction(graph: Any) -> list[Any]:
-    """Returns what each batch runs beside predictions; the signal comes first."""
+    """Returns the ops that run with a batch of predictions, signal first."""
     fetches: list[Any] = graph.get_collection(_STEP_OF_PREDICTION)
     return fetches
 
 
 class StoppingPredictHook(tf.compat.v1.train.SessionRunHook):
-    """Ends prediction at the batch that says so; that batch is not yielded.
+    """Stops prediction at the batch whose signal is true, which is not yielded.
 
     Args:
-      stopping: The batch's signal, a bool tensor.
-      host_ops: Ops of the host that go with a batch; a `HostOpsHook` runs them
-        with those batches that hooks see.
+      stopping: The stop signal of the batch, a bool tensor.
+      host_ops: Host ops that run with a batch; a `HostOpsHook` runs them for
+        the batches that hooks see.
     """
 
     def __init__(self, stopping: Any, host_ops: Any = ()) -> None:
@@ -331,15 +333,16 @@ class StoppingPredictHook(tf.compat.v1.train.SessionRunHook):
             stopping.graph.add_to_collection(_STEP_OF_PREDICTION, fetch)
 
     def before_run(self, run_context: Any) -> Any:
-        """Asks for the signal."""
+        """Fetches the signal."""
         del run_context
         return tf.compat.v1.train.SessionRunArgs(self._stopping)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Ends prediction.
+        """Stops prediction.
 
         Raises:
-          tf.errors.OutOfRangeError: a session takes it as the input's end.
+          tf.errors.OutOfRangeError: the signal is true; a session treats the
+            error as the end of input.
         """
         del run_context
         if run_values.results:
@@ -351,18 +354,19 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
 class IterationsPerLoopCounter(NamedTuple):
-    """A loop's length: `value` steps (`count`) or `value` `seconds`."""
+    """The length of a loop: `value` steps (`count`), or `value` `seconds`."""
 
     value: int
     unit: str
 
 
 def check_positive_integer(value: Any, name: str) -> None:
-    """Refuses what is not an integer above 0.
+    """Raises an error unless the value is an integer above 0.
 
     Raises:
-      tfembed.errors.DtypeError: (also TypeError) not an integer.
-      tfembed.errors.ArgumentError: (also ValueError) 0 or negative.
+      tfembed.errors.DtypeError: (also TypeError) the value is not an integer.
+      tfembed.errors.ArgumentError: (also ValueError) the value is not
+        positive.
     """
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise errors.DtypeError(f"{name} must be int, got {type(value)}.")
@@ -371,10 +375,11 @@ def check_positive_integer(value: Any, name: str) -> None:
 
 
 def parse_iterations_per_loop(value: Any) -> IterationsPerLoopCounter:
-    """Reads `TPUConfig.iterations_per_loop`: `100`, `"30s"`, `"5m"`, `"1h"`.
+    """Parses `TPUConfig.iterations_per_loop`: `100`, `"30s"`, `"5m"`, `"1h"`.
 
     Raises:
-      tfembed.errors.ArgumentError: neither a positive integer nor a time.
+      tfembed.errors.ArgumentError: it is neither a positive integer nor a
+        time.
     """
     match = _LENGTH.fullmatch(str(value))
     if match is None:
@@ -390,7 +395,7 @@ def parse_iterations_per_loop(value: Any) -> IterationsPerLoopCounter:
 
 
 class _Loop(NamedTuple):
-    """The time that one loop took."""
+    """The time of one loop."""
 
     runtime_secs: float
     steps: float
@@ -398,12 +403,11 @@ class _Loop(NamedTuple):
 
 
 class IterationCountEstimator:
-    """Guesses how many steps fit into a time, from the loops run before.
+    """Estimates how many steps fit into a time, from the loops before.
 
-    The guess moves with the mean time of a step over the last `capacity`
-    loops. While the last loops took nearly the wanted time and a step's time
-    is steady, the guess stays, so that loops do not change their length for
-    noise.
+    The estimate follows the mean time of a step over the last `capacity`
+    loops. While the last loops took nearly the wanted time and step times are
+    steady, the estimate stays, so that noise does not change the length.
     """
 
     def __init__(self, capacity: int = 20) -> None:
@@ -424,9 +428,9 @@ class IterationCountEstimator:
         self._sample_count = 0
 
     def update(self, runtime_secs: float, count: float) -> None:
-        """Notes that a loop of `count` steps took `runtime_secs` seconds.
+        """Records that a loop of `count` steps took `runtime_secs` seconds.
 
-        A loop without time or steps says nothing about a step and is left out.
+        A loop without time or steps is ignored.
         """
         if runtime_secs <= 0 or count <= 0:
             return
@@ -436,7 +440,7 @@ class IterationCountEstimator:
         self._sample_count += 1
 
     def get(self, total_secs: float) -> int:
-        """Guesses the number of steps that fit into `total_secs` seconds.
+        """Returns the estimated number of steps in `total_secs` seconds.
 
         Raises:
           tfembed.errors.ArgumentError: `total_secs` is not positive.

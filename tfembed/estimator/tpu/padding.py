@@ -1,9 +1,9 @@
-"""Batches of one size: the last ones are padded, and say where.
+"""Pads the last batches to the full size, and marks the padding.
 
-StopSignals                what a batch says beside its features
+StopSignals                the signals of a batch besides its features
 PaddingSignals             pads a batch; slices results back
 InputsWithStoppingSignals  a dataset for prediction: padded, then a batch
-                           that says that there is no more
+                           that signals the end
 pad_dataset                a dataset for evaluation: padded, no such batch
 FeaturesWithPadding        a model_fn's features with `is_padding`
 """
@@ -25,9 +25,10 @@ class StopSignals:
     """A batch's signals: whether to stop at it, and which rows are padding.
 
     Args:
-      stop: Whether the batch comes after the last one.
-      batch_size: The rows of the batch.
-      padding_mask: 1 for each row of padding, else 0; None without padding.
+      stop: Whether the batch follows the last batch of data.
+      batch_size: The number of rows of the batch.
+      padding_mask: [batch_size], 1 for a row of padding, else 0; None without
+        padding.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class StopSignals:
         self._padding_mask = padding_mask
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the signals as tensors with a row per example."""
+        """Returns the signals as tensors with one row per example."""
         stopping = tf.fill([self._batch_size, 1], self._stop)
         if self._padding_mask is None:
             return {"stopping": stopping}
@@ -46,12 +47,12 @@ class StopSignals:
 
     @staticmethod
     def as_scalar_stopping_signal(signals: dict[str, Any]) -> Any:
-        """Returns whether to stop at the batch, a bool tensor."""
+        """Returns whether to stop at the batch, as a bool scalar."""
         return tf.identity(signals["stopping"][0][0])
 
 
 class PaddingSignals:
-    """Pads batches to their full size, and takes the padding off results."""
+    """Pads batches to their full size, and removes the padding from results."""
 
     @staticmethod
     def pad_features_and_labels(
@@ -62,9 +63,9 @@ class PaddingSignals:
         Args:
           features, labels: Nested tensors, dense, sparse or ragged; labels may
             be None.
-          batch_size: The rows of a full batch.
-          repeat: Whether rows of the batch are repeated, else rows of zeros
-            (without values, where they are sparse or ragged) are added.
+          batch_size: The number of rows of a full batch.
+          repeat: Whether padding repeats rows of the batch; else it adds rows
+            of zeros (or rows without values to sparse and ragged tensors).
 
         Returns:
           The padding mask, features and labels.
@@ -79,7 +80,8 @@ class PaddingSignals:
             ),
         )
         rows = tf.range(batch_size)
-        # In a function, as `Dataset.map` makes, the assertion runs by itself.
+        # In a function, for instance of `Dataset.map`, the assertion runs by
+        # itself.
         with tf.control_dependencies([fits] if fits is not None else []):
             mask = tf.cast(rows >= real, tf.int32)
             missing = batch_size - real
@@ -106,7 +108,7 @@ class PaddingSignals:
     def slice_tensor_or_dict(
         tensor_or_dict: Any, signals: dict[str, Any]
     ) -> Any:
-        """Takes the rows of padding off; a stopping batch stays as it is."""
+        """Removes the rows of padding; returns a stopping batch unchanged."""
         stops = StopSignals.as_scalar_stopping_signal(signals)
         keep = tf.logical_or(stops, tf.equal(signals["padding_mask"], 0))
         return tf.nest.map_structure(
@@ -125,7 +127,7 @@ def _pad_sparse(
 ) -> Any:
     indices, values = tensor.indices, tensor.values
     if repeat:
-        # As often as it takes, and then what fits.
+        # Repeat the batch often enough, then cut it to size.
         times = -(-batch_size // tf.maximum(real, 1))
         first = tf.repeat(tf.range(times) * real, tf.shape(values)[0])
         rows = tf.tile(indices[:, :1], [times, 1])
@@ -153,7 +155,7 @@ def _pad_ragged(
 
 
 def count_rows(features: Any) -> Any:
-    """Returns the rows of a batch, by its first tensor; dense ones first."""
+    """Returns a batch's number of rows, by its first dense tensor if any."""
     tensors = tf.nest.flatten(features)
     for tensor in tensors:
         if isinstance(tensor, tf.Tensor):
@@ -170,18 +172,18 @@ def count_rows(features: Any) -> Any:
 
 
 class InputsWithStoppingSignals:
-    """A dataset's batches with signals, of which the last ones say stop.
+    """A dataset's batches with stop signals, which are true in the last ones.
 
-    A step takes `num_invocations_per_step` = n batches, and stops where its
-    first batch says so. After the user's batches come 2n-1 that stop: n-1 may
-    be needed to fill the last step of data, n are the step that stops.
+    A step takes `num_invocations_per_step` = n batches, and stops if the first
+    one's signal is true. After the user's batches come 2n-1 stopping ones: up
+    to n-1 fill the last step of data, n make the step that stops.
 
     Args:
-      dataset: The user's, of features or (features, labels).
-      batch_size: The rows of a full batch.
-      add_padding: Whether batches are padded to `batch_size` by zeros, with
+      dataset: The user's dataset, of features or (features, labels).
+      batch_size: The number of rows of a full batch.
+      add_padding: Whether to pad batches to `batch_size` with zeros, and add
         the signal `padding_mask`.
-      num_invocations_per_step: How many batches a step takes.
+      num_invocations_per_step: The number of batches of a step.
     """
 
     def __init__(
@@ -208,11 +210,11 @@ class InputsWithStoppingSignals:
         self._current: Any = None
 
     def dataset_initializer(self) -> Any:
-        """Returns the op that starts the iterator."""
+        """Returns the op that initializes the iterator."""
         return self.iterator().initializer
 
     def iterator(self) -> Any:
-        """Returns the iterator, made at the first call."""
+        """Returns the iterator; the first call makes it."""
         if self._iterator is None:
             self._iterator = tf.compat.v1.data.make_initializable_iterator(
                 self.dataset
@@ -220,15 +222,15 @@ class InputsWithStoppingSignals:
         return self._iterator
 
     def features_and_labels(self) -> tuple[Any, Any]:
-        """Takes the next batch; `signals` are of this one."""
+        """Takes the next batch; `signals` then belong to it."""
         self._current = self.iterator().get_next()
         return self._current["features"], self._current.get("labels")
 
     def signals(self) -> dict[str, Any]:
-        """Returns the signals of the batch that was taken last.
+        """Returns the signals of the last batch taken.
 
         Raises:
-          tfembed.errors.StateError: no batch was taken.
+          tfembed.errors.StateError: no batch was taken yet.
         """
         if self._current is None:
             raise errors.StateError(
@@ -269,22 +271,22 @@ def _with_signals(
 def pad_dataset(
     dataset: Any, batch_size: int, num_batches: int, *, is_endless: bool = False
 ) -> Any:
-    """Fills up the last batch, and the last step of `num_batches` batches.
+    """Pads the last batch, and the last step of `num_batches` batches.
 
-    A row of padding repeats a row of the data: a model that divides by a length
-    or takes a logarithm meets no zeros. Batches whose size is static stay as
+    Padding repeats rows of the data, so that a model that divides by a length
+    or takes a logarithm meets no zeros. Batches with a static size stay as
     they are.
 
     Args:
-      dataset: The user's, of features or (features, labels).
-      batch_size: The rows of a full batch.
-      num_batches: How many batches a step takes.
-      is_endless: Whether batches of padding follow without an end, as other
-        hosts may have more data.
+      dataset: The user's dataset, of features or (features, labels).
+      batch_size: The number of rows of a full batch.
+      num_batches: The number of batches of a step.
+      is_endless: Whether batches of padding follow forever, since other hosts
+        may have more data.
 
     Returns:
-      A dataset of dicts with `features`, `labels` if there are, and `mask`, if
-      there can be padding: 1 for each row of it.
+      A dataset of dicts with `features`, `labels` if given, and, unless all
+      sizes are static, `mask` [batch_size]: 1 for a row of padding.
     """
 
     def add(is_extra: bool) -> Callable[..., Any]:
@@ -312,7 +314,7 @@ def pad_dataset(
     if num_batches > 1 or is_endless:
         count = None if is_endless else num_batches - 1
         source = dataset
-        if is_endless:  # A host without data takes part, with rows of zeros.
+        if is_endless:  # A host without data still takes part.
             nothing = zeros(dataset.element_spec, batch_size)
             source = dataset.concatenate(tf.data.Dataset.from_tensors(nothing))
         padded = padded.concatenate(source.take(1).map(add(True)).repeat(count))
@@ -323,14 +325,15 @@ def zeros(specs: Any, batch_size: int) -> Any:
     """Returns a batch of zeros.
 
     Args:
-      specs: Nested specs of its tensors, such as a dataset's `element_spec`.
-      batch_size: The rows, where a spec does not tell.
+      specs: Nested specs of the tensors, for instance a dataset's
+        `element_spec`.
+      batch_size: The number of rows, if a spec does not have it.
     """
 
     def of(spec: Any) -> Any:
-        if not hasattr(spec, "shape"):  # As None, which labels may be.
+        if not hasattr(spec, "shape"):  # For instance None for labels.
             return None
-        # Lengths that are not known are 1, and that of the batch is its size.
+        # Unknown dimensions become 1, and the first one `batch_size`.
         shape = [None] if spec.shape.rank is None else spec.shape.as_list()
         rows = batch_size if shape[0] is None else shape[0]
         dims = [rows, *(1 if size is None else size for size in shape[1:])]
@@ -355,7 +358,7 @@ def zeros(specs: Any, batch_size: int) -> Any:
 
 
 def _static_rows(structure: Any) -> int | None:
-    """Returns the rows of the first dense tensor if all are static."""
+    """Returns the static rows of the first dense tensor, if all are static."""
     sizes = [
         tensor.shape[0]
         for tensor in tf.nest.flatten(structure)
@@ -367,7 +370,7 @@ def _static_rows(structure: Any) -> int | None:
 
 
 def first_rows(tensor: Any, rows: Any) -> Any:
-    """Returns the first rows of a dense, sparse or ragged batch; None of None."""
+    """Returns the first rows of a dense, sparse or ragged batch, or None."""
     if isinstance(tensor, tf.SparseTensor):
         shape = tensor.dense_shape
         size = tf.concat([[tf.cast(rows, tf.int64)], shape[1:]], 0)
@@ -376,15 +379,15 @@ def first_rows(tensor: Any, rows: Any) -> Any:
 
 
 class FeaturesWithPadding(dict[str, Any]):
-    """A model_fn's features; `features["is_padding"]` is there when asked for.
+    """A model_fn's features; `features["is_padding"]` is made on demand.
 
-    The key is not among the others, so that a model_fn which walks over all
-    features meets only those of input_fn.
+    The key is hidden, so that a model_fn that iterates over all features sees
+    only those of input_fn.
 
     Args:
-      features: Those of input_fn. tf.nest, which layers use, makes an empty
-        dict and fills it.
-      is_padding: Makes the bool tensor with a value per row.
+      features: The features of input_fn. tf.nest, which layers use, makes an
+        empty dict and fills it.
+      is_padding: Makes the bool tensor [batch].
     """
 
     def __init__(
@@ -404,11 +407,11 @@ class FeaturesWithPadding(dict[str, Any]):
         )
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Returns a feature, `is_padding` too."""
+        """Returns a feature, or `is_padding`."""
         if key in self:
-            return self[key]  # Not `super().get`: it knows no `__missing__`.
+            return self[key]  # `super().get` ignores `__missing__`.
         return default
 
     def copy(self) -> FeaturesWithPadding:
-        """Returns a copy that knows of the padding."""
+        """Returns a copy that can also make `is_padding`."""
         return FeaturesWithPadding(self, self._is_padding)

@@ -1,12 +1,12 @@
-"""Graphs of one step on simulated replicas, for each mode.
+"""Builds the graph of one step on simulated replicas, for each mode.
 
     input of the replicas -> lookups of tables
       -> R replicas of model_fn (tfembed.estimator.replicas)
       -> tensors of all replicas concatenated -> host_call, metric_fn
       -> updates of tables
 
-A step is run by `LoopHook` as often as a loop has steps. What a replica hands
-out is in one structure, so that model_fn is called once.
+`LoopHook` runs a step as often as a loop has steps. A replica returns all its
+outputs in one structure, so that model_fn is called once.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _V1_SUMMARIES = frozenset(
     }
 )
 _GIGABYTE = 1 << 30
-# The parts of a Scaffold that a model_fn may have given.
+# The fields of a Scaffold that a model_fn may set.
 _SCAFFOLD = (
     "init_op",
     "ready_op",
@@ -68,20 +68,20 @@ _SCAFFOLD = (
     "init_fn",
 )
 
-# Calls the user's model_fn with features and labels, and checks what it returns.
+# Calls the user's model_fn with features and labels, and checks the result.
 ModelCall = Callable[[Any, Any], Any]
 
 
 @dataclasses.dataclass(frozen=True)
 class StepParts:
-    """The parts that a step is built of.
+    """The parts of a step.
 
     Attributes:
       context: The context of the mode.
-      batches: The replicas' input.
+      batches: The input of the replicas.
       call_model: Calls the model_fn.
       tables: The embedding tables; None without.
-      host_features: Features that stay on the host.
+      host_features: The names of features that stay on the host.
     """
 
     context: ModeContext
@@ -92,12 +92,12 @@ class StepParts:
 
 
 class _Step:
-    """A step of all replicas, and what its replicas hand out.
+    """A step of all replicas, with the outputs of each replica.
 
     Args:
-      parts: What it is built of.
-      hand_out: From the model_fn's spec to what leaves a replica: a structure
-        of tensors and ops.
+      parts: The parts of the step.
+      hand_out: Converts the model_fn's spec to the outputs of a replica: a
+        structure of tensors and ops.
     """
 
     def __init__(
@@ -160,22 +160,22 @@ class _Step:
         if parts.tables is not None:
             parts.tables.make_variables()
         if self._engine is not None:
-            # Behind the hook that sets the engine up.
+            # The hook that initializes the engine comes first.
             self.hooks.append(self._engine.hook())
 
     @property
     def _engine(self) -> TpuTables | None:
-        """The tables, where a TPU's embedding engine holds some."""
+        """The tables of a TPU's embedding engine; None without an engine."""
         tables = self._parts.tables
         return tables if isinstance(tables, TpuTables) else None
 
     def end_of_loop(self, step: Any) -> Any:
-        """Returns what is done once a step and the loop it ends are."""
+        """Returns an op that ends after the step and the loop it completes."""
         end = self._replicas.end_of_loop
         return step if end is None else tf.group(step, end)
 
     def _keep_on_host(self, batches: list[ReplicaBatch]) -> list[ReplicaBatch]:
-        """Takes the features of the host out of the replicas' batches."""
+        """Removes the host's features from the replicas' batches."""
         self.on_host: dict[str, Any] = {}
         names = self._parts.host_features
         if not names:
@@ -202,7 +202,7 @@ class _Step:
         return left
 
     def _check_inputs(self, batch: ReplicaBatch) -> None:
-        """Refuses what a TPU cannot take, by name."""
+        """Raises an error that names an input which a TPU cannot take."""
         strict = self._context.system.is_strict
         for what, structure in (
             ("features", batch.features),
@@ -223,7 +223,7 @@ class _Step:
 
     def _call_model(self, given: dict[str, Any]) -> Any:
         features, mask = given["features"], given.get("mask")
-        # The model changes the global step.
+        # The model increments the global step.
         first = self._engine.read_rates() if self._engine else []
         if self._parts.tables is not None:
             features = self._parts.tables.capture(features)
@@ -235,14 +235,14 @@ class _Step:
             )
 
     def of_replicas(self, name: str) -> list[Any]:
-        """Returns what each replica hands out under a name."""
+        """Returns the output `name` of each replica."""
         return [outputs[name] for outputs in self._replicas.outputs]
 
     def gathered(self, name: str) -> list[Any]:
-        """Concatenates each of the tensors that replicas hand out.
+        """Concatenates each tensor of the output `name` over replicas.
 
         Raises:
-          tfembed.errors.StateError: (also RuntimeError) one is a scalar.
+          tfembed.errors.StateError: (also RuntimeError) a tensor is a scalar.
         """
         return [self._together(list(t)) for t in zip(*self.of_replicas(name))]
 
@@ -262,13 +262,13 @@ class _Step:
         return tf.concat(tensors, 0)
 
     def mean(self, tensors: list[Any]) -> Any:
-        """Returns the mean over replicas of a scalar that each has."""
+        """Returns the mean of a scalar over replicas."""
         if self._is_broadcast or len(tensors) == 1:
             return tensors[0]
         return tf.reduce_mean(tf.stack(tensors), 0)
 
     def mask(self) -> Any:
-        """Returns the padding of the global batch; None without any."""
+        """Returns the padding mask of the global batch, or None."""
         if self.masks[0] is None:
             return None
         if self._is_broadcast:
@@ -276,7 +276,7 @@ class _Step:
         return tf.concat(self.masks, 0)
 
     def real_rows(self) -> list[Any] | None:
-        """Returns how many rows of each replica are data; None: all."""
+        """Returns the number of data rows of each replica; None: all rows."""
         if self.masks[0] is None:
             return None
         masks = self.masks[:1] if self._is_broadcast else self.masks
@@ -285,15 +285,16 @@ class _Step:
     def host_call(
         self, call: HostCall | None, name: str, *, unless: Any = None
     ) -> Any:
-        """Calls a function of the host with the tensors of all replicas.
+        """Calls a host function with the tensors of all replicas.
 
-        Rows of padding are left out, where a tensor has the rows of the batch
-        or a multiple of them. A function that names a host feature gets it.
+        Removes rows of padding from tensors whose rows are those of the batch
+        or a multiple of them. A function with an argument named like a host
+        feature gets that feature.
 
         Args:
           call: The function, or None.
-          name: Under which name replicas hand its tensors out.
-          unless: A bool tensor; where it is true, ops that use the tensors do
+          name: The name of the replicas' output with its tensors.
+          unless: A bool tensor; if it is true, the ops that use the tensors do
             not run.
         """
         if call is None:
@@ -315,11 +316,11 @@ class _Step:
 
 
 def with_padding(features: Any, mask: Any) -> Any:
-    """Returns a dict's features with `is_padding`; others as they are.
+    """Adds `is_padding` to a dict of features; returns others unchanged.
 
     Args:
-      features: Those of input_fn.
-      mask: 1 for each row of padding; None where no row is.
+      features: The features of input_fn.
+      mask: [batch], 1 for a row of padding; None without padding.
     """
     if not isinstance(features, dict):
         return features
@@ -339,13 +340,13 @@ def with_padding(features: Any, mask: Any) -> Any:
 
 
 def _without_padding(tensor: Any, mask: Any) -> Any:
-    """Leaves out the rows of padding; a tensor of other rows stays."""
+    """Removes the rows of padding, if the tensor has the rows of the batch."""
     if isinstance(tensor, tf.SparseTensor):
         return _rows_of_sparse(tensor, tf.equal(mask, 0))
     rows, batch = tensor.shape[0], mask.shape[0]
     keep = tf.equal(mask, 0)
     if rows is None:
-        # Told when the step runs: whether these are rows of the batch.
+        # Only the running step knows whether these are rows of the batch.
         rows = tf.shape(tensor)[0]
         times = rows // batch
         row = tf.range(rows) // tf.maximum(times, 1)
@@ -374,7 +375,7 @@ def _rows_of_sparse(tensor: Any, keep: Any) -> Any:
 
 @contextlib.contextmanager
 def refusing_v1_summaries(name: str) -> Iterator[None]:
-    """Refuses `tf.compat.v1.summary` in a function of the host."""
+    """Raises an error if a host function uses `tf.compat.v1.summary`."""
     graph = tf.compat.v1.get_default_graph()
     before = len(graph.get_operations())
     yield
@@ -391,7 +392,7 @@ def refusing_v1_summaries(name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def refusing_captures(what: str, graph: Any, ops: frozenset[Any]) -> Any:
-    """Refuses new ops that use tensors of a replica."""
+    """Raises an error if new ops use tensors of a replica."""
     before = len(graph.get_operations())
     yield
     for op in graph.get_operations()[before:]:
@@ -406,10 +407,11 @@ def refusing_captures(what: str, graph: Any, ops: frozenset[Any]) -> Any:
 
 
 def make_scaffold(spec: Any, replica_ops: frozenset[Any]) -> Any:
-    """Returns what scaffold_fn returns, which must not use replicas' tensors.
+    """Returns the result of scaffold_fn, which must not use replicas' tensors.
 
     Raises:
-      tfembed.errors.ArgumentError: (also ValueError) it does, or returns None.
+      tfembed.errors.ArgumentError: (also ValueError) the result uses such
+        tensors, or is None.
     """
     scaffold_fn = getattr(spec, "scaffold_fn", None)
     if scaffold_fn is None:
@@ -441,11 +443,11 @@ def train_step(parts: StepParts) -> EstimatorSpec:
 
     Returns:
       A spec whose train_op makes the last step of a loop; its last training
-      hook makes the others.
+      hook makes the other steps.
 
     Raises:
-      tfembed.errors.ArgumentError: (also ValueError) the model_fn's spec cannot
-        be run on replicas.
+      tfembed.errors.ArgumentError: (also ValueError) replicas cannot run the
+        model_fn's spec.
     """
     context = parts.context
     tpu_config = context.config.tpu_config
@@ -477,7 +479,7 @@ def train_step(parts: StepParts) -> EstimatorSpec:
     ops: list[Any] = step.of_replicas("train_op")
     if parts.tables is not None:
         ops.append(parts.tables.update(step.of_replicas("gradients")))
-    # Before host_call: its own summaries come with its own frequency.
+    # Before host_call: its summaries have their own frequency.
     ops += summary_ops()
     order_reads_before_writes([*ops, *_summaries_of(step)])
     scaffold = make_scaffold(spec, step.ops)
@@ -513,7 +515,7 @@ def eval_step(parts: StepParts) -> tuple[EstimatorSpec, dict[str, Any]]:
     """Builds an evaluation step of all replicas.
 
     Returns:
-      A spec, and its metrics by name with that of the loss.
+      A spec, and its metrics by name, with the metric of the loss.
 
     Raises:
       tfembed.errors.StateError: (also RuntimeError) the model_fn's spec has no
@@ -522,7 +524,8 @@ def eval_step(parts: StepParts) -> tuple[EstimatorSpec, dict[str, Any]]:
 
     def hand_out(spec: Any) -> dict[str, Any]:
         if not isinstance(spec, TPUEstimatorSpec):
-            # Without a space, as the old package has it, whose tests match it.
+            # No space before `TPUEstimatorSpec`: tests of the old package
+            # match it so.
             raise errors.StateError(
                 "estimator_spec used by TPU evaluation must have type"
                 f"`TPUEstimatorSpec`. Got {type(spec)}. Return one with "
@@ -581,13 +584,14 @@ def predict_step(parts: StepParts) -> EstimatorSpec:
     """Builds a prediction step of all replicas.
 
     Returns:
-      A spec whose predictions have no rows of padding; a hook ends prediction.
+      A spec whose predictions have no rows of padding; a hook stops
+      prediction.
 
     Raises:
       tfembed.errors.StateError: (also RuntimeError) the model_fn returned
-        another kind of spec.
-      tfembed.errors.ArgumentError: (also ValueError) predictions without a
-        static size, or too large ones.
+        another type of spec.
+      tfembed.errors.ArgumentError: (also ValueError) predictions are too large
+        or have no static size.
     """
     strict = parts.context.system.is_strict
 
@@ -628,7 +632,7 @@ def predict_step(parts: StepParts) -> EstimatorSpec:
         _calls(spec).get("host_call"), "host_call", unless=stopping
     )
     ops = [op for op in tf.nest.flatten(made) if op is not None]
-    # As one op: the tensors that do not run could not be fetched.
+    # Group the ops: tensors that do not run could not be fetched.
     host_ops = [tf.group(*ops)] if ops else []
     hooks: tuple[Any, ...] = (loops.StoppingPredictHook(stopping, host_ops),)
     if host_ops:
@@ -681,9 +685,9 @@ def _as_operation(train_op: Any) -> Any:
 
 
 def _checks(context: ModeContext, after: Any) -> list[Any]:
-    """Returns checks that no trainable variable has become NaN."""
+    """Returns ops that check the trainable variables for NaN."""
     if context.plan.pipeline == InputPipelineConfig.BROADCAST:
-        return []  # Their variables are large, and checked by the model.
+        return []  # The model checks its own variables.
     with tf.control_dependencies([after]):
         return [
             tf.debugging.check_numerics(
@@ -695,13 +699,13 @@ def _checks(context: ModeContext, after: Any) -> list[Any]:
 
 
 def _mean_loss(losses: list[Any], rows: list[Any] | None) -> Any:
-    """Returns the metric of the loss: rows of padding have no weight."""
+    """Returns the metric of the loss, in which rows of padding do not count."""
     if rows is None:
         return tf.compat.v1.metrics.mean(tf.stack(losses))
     losses = losses[: len(rows)]
     weights = tf.cast(tf.stack(rows), losses[0].dtype)
     values = tf.stack(losses)
-    # A replica of padding alone may have any loss, NaN too.
+    # A replica of only padding may have any loss, even NaN.
     values = tf.where(weights > 0, values, tf.zeros_like(values))
     return tf.compat.v1.metrics.mean(values, weights)
 
@@ -731,21 +735,21 @@ def _check_size(predictions: dict[str, Any]) -> None:
 
 
 def _summaries_of(step: _Step) -> list[Any]:
-    """Returns the v1 summaries that model_fn made."""
+    """Returns the v1 summaries of model_fn."""
     made = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SUMMARIES)
     return [summary for summary in made if summary.op in step.ops]
 
 
 def summary_ops() -> list[Any]:
-    """Returns the ops of `tf.summary` that the graph has so far."""
+    """Returns the ops of `tf.summary` that are in the graph."""
     return list(tf.compat.v1.summary.all_v2_summary_ops() or ())
 
 
 @contextlib.contextmanager
 def summaries_apart() -> Iterator[None]:
-    """Takes the `tf.summary` ops of the block out of the graph's collection.
+    """Removes the block's `tf.summary` ops from the graph's collection.
 
-    Whoever runs all ops of the collection would run them at other times.
+    Code that runs all ops of the collection would run them at the wrong time.
     """
     collection = private.summary_collection(tf.compat.v1.get_default_graph())
     before = len(collection)

@@ -1,4 +1,4 @@
-"""A model_fn's result for a TPUEstimator, and its calls on the host."""
+"""A model_fn's result for a TPUEstimator, and its functions on the host."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _host_features: contextvars.ContextVar[frozenset[str]] = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def with_host_features(names: Iterable[str]) -> Iterator[None]:
-    """Lets functions of the host name features beside the tensors they take.
+    """Lets host functions take features by name besides their tensors.
 
     Args:
-      names: The `host_features` of the estimator whose step is built.
+      names: The `host_features` of the estimator.
     """
     token = _host_features.set(frozenset(names))
     try:
@@ -38,13 +38,13 @@ def with_host_features(names: Iterable[str]) -> Iterator[None]:
 
 @dataclasses.dataclass(frozen=True)
 class HostCall:
-    """A function that runs on the host, and the replicas' tensors it takes.
+    """A host function, and the tensors of a replica that it takes.
 
     Attributes:
       name: "eval_metrics" or "host_call"; for error texts.
       function: takes the tensors, concatenated over replicas.
-      keys: the names of its arguments; None: they go by position.
-      tensors: those of one replica.
+      keys: the names of its arguments; None: positional arguments.
+      tensors: the tensors of one replica.
     """
 
     name: str
@@ -54,13 +54,15 @@ class HostCall:
 
     @classmethod
     def checked(cls, name: str, pair: Any) -> HostCall | None:
-        """Reads `(function, tensors)`, where tensors are a list or a dict.
+        """Parses `(function, tensors)`, where tensors are a list or a dict.
 
         Raises:
-          tfembed.errors.ArgumentError: (also ValueError) no such pair.
-          tfembed.errors.DtypeError: (also TypeError) the first is no function.
-          tfembed.errors.StateError: (also RuntimeError) the function takes
-            another number of arguments.
+          tfembed.errors.ArgumentError: (also ValueError) it is not such a
+            pair.
+          tfembed.errors.DtypeError: (also TypeError) the first is not a
+            function.
+          tfembed.errors.StateError: (also RuntimeError) the number of tensors
+            and the function's arguments differ.
         """
         if pair is None:
             return None
@@ -92,11 +94,11 @@ class HostCall:
         return cls(name, function, None, _tensors(tensors))
 
     def __call__(self, tensors: Iterable[Any], **more: Any) -> Any:
-        """Calls the function with values for the tensors.
+        """Calls the function with values of the tensors.
 
         Args:
           tensors: the values, in the order of `self.tensors`.
-          **more: further values, for arguments that the function names.
+          **more: values of further arguments that the function has.
         """
         takes = private.fn_args(self.function)
         extra = {name: more[name] for name in more if name in takes}
@@ -130,7 +132,7 @@ def _check_count(name: str, function: Callable[..., Any], given: int) -> None:
     try:
         parameters = inspect.signature(target).parameters.values()
     except (TypeError, ValueError):
-        return  # A builtin says itself what it lacks.
+        return  # A builtin reports missing arguments itself.
     if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
         return
     takes = private.fn_args(function)
@@ -167,31 +169,31 @@ class TPUEstimatorSpec(
 ):
     """The ops and objects that a model_fn returns to a `TPUEstimator`.
 
-    A model_fn is called once for all replicas and runs on each of them. What
-    runs on the host (metrics, summaries) comes as a function and the tensors of
-    a replica that the function takes: the function is called with these tensors
-    concatenated over replicas, along their first dimension.
+    A model_fn is called once for all replicas and runs on each of them. Host
+    code (metrics, summaries) is a function with a replica's tensors as
+    arguments: the function is called with these tensors concatenated over
+    replicas, along their first dimension.
 
     Args:
       mode: One of `ModeKeys`.
       predictions: A dict of tensors, or a tensor.
-      loss: A tensor of one element.
-      train_op: The op that makes one training step.
+      loss: A tensor with one element.
+      train_op: The op of one training step.
       eval_metrics: `(metric_fn, tensors)`, where tensors are a list or a dict
         and metric_fn returns a dict of metrics by name: `(value, update_op)`.
       export_outputs: A dict of `ExportOutput` by signature name.
       scaffold_fn: Returns a `tf.compat.v1.train.Scaffold`. It must not use
         tensors of the model_fn.
-      host_call: `(function, tensors)`, called for each step. It returns ops
-        that run on the host, like those of `tf.summary`.
-      training_hooks, evaluation_hooks, prediction_hooks: Hooks of a mode. They
-        must not use tensors of the model_fn.
+      host_call: `(function, tensors)`, called for each step. The function
+        returns ops that run on the host, for instance those of `tf.summary`.
+      training_hooks, evaluation_hooks, prediction_hooks: The hooks of a mode.
+        They must not use tensors of the model_fn.
 
     Raises:
       ValueError: A field that the mode needs is missing, or `eval_metrics` or
-        `host_call` is no such pair.
-      TypeError: A field is of the wrong type.
-      RuntimeError: A function takes another number of tensors.
+        `host_call` is not such a pair.
+      TypeError: A field has the wrong type.
+      RuntimeError: A function does not take the given number of tensors.
 
     Example:
         >>> def metric_fn(labels, logits):
@@ -255,15 +257,15 @@ class TPUEstimatorSpec(
         )
 
     def _replace(self, **fields: Any) -> TPUEstimatorSpec:
-        """Returns a checked copy with other values in some fields."""
+        """Returns a validated copy with other values in some fields."""
         return TPUEstimatorSpec(**{**self._asdict(), **fields})
 
     def as_estimator_spec(self, **more: Any) -> base_spec.EstimatorSpec:
-        """Returns the `EstimatorSpec` that does the same on a CPU.
+        """Returns the equivalent `EstimatorSpec` for a CPU.
 
         Args:
-          **more: Values for further arguments that metric_fn and the function
-            of `host_call` name.
+          **more: Values of further arguments of metric_fn and of the function
+            of `host_call`.
         """
         metrics = HostCall.checked("eval_metrics", self.eval_metrics)
         host_call = HostCall.checked("host_call", self.host_call)

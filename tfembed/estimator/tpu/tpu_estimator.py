@@ -51,10 +51,10 @@ _RESERVED = ("batch_size", "context")
 
 
 class ExportSavedModelApiVersion(enum.Enum):
-    """Decides who puts the TPU's part of an exported graph on the TPU.
+    """Decides which code puts the graph of an export on the TPU.
 
-    V1: the estimator, all of model_fn. V2: the model_fn itself, where
-    `params["use_tpu"]` says so.
+    V1: the estimator puts all of model_fn there. V2: the model_fn does it
+    itself if `params["use_tpu"]` is true.
     """
 
     V1 = 1
@@ -64,46 +64,48 @@ class ExportSavedModelApiVersion(enum.Enum):
 class TPUEstimator(Estimator):
     """Trains, evaluates, predicts and exports a model_fn on replicas.
 
-    The batch sizes given here are of a step of all replicas. An input_fn and a
-    model_fn find their part of it as `params["batch_size"]`, whether they run
-    for a replica as `params["use_tpu"]`, and who runs where as
-    `params["context"]`, a `TPUContext`. A model_fn is called once and runs on
-    each replica; it returns a `TPUEstimatorSpec`.
+    The batch sizes given here are those of a step of all replicas. In input_fn
+    and model_fn, `params["batch_size"]` is the size of their part,
+    `params["use_tpu"]` says whether they run for a replica, and
+    `params["context"]` is a `TPUContext` with hosts and devices. A model_fn is
+    called once and runs on each replica; it returns a `TPUEstimatorSpec`.
 
-    With `use_tpu=True` and no TPU, replicas are simulated in this process:
-    `TFEMBED_SIMULATED_CORES`, or else `TPUConfig(num_shards)`, says how many.
-    With `use_tpu=False` there is one, with the whole batch.
+    With `use_tpu=True` and no TPU, this process simulates replicas:
+    `TFEMBED_SIMULATED_CORES`, or else `TPUConfig(num_shards)`, is their
+    number. With `use_tpu=False` one replica has the whole batch.
 
     Args:
-      model_fn: A function of `features` and `params` and, if it names them,
-        `labels`, `mode` and `config`.
-      model_dir: The folder of checkpoints and summaries. Default: that of
-        `config`, else a temporary one.
+      model_fn: A function of `features` and `params` and, if it has these
+        arguments, `labels`, `mode` and `config`.
+      model_dir: The folder of checkpoints and summaries. Default: the folder
+        of `config`, or else a temporary one.
       config: A `tfembed.estimator.tpu.RunConfig`.
       params: A dict of hyperparameters for both functions.
       use_tpu: Whether to run on replicas.
-      train_batch_size, eval_batch_size, predict_batch_size: The examples of a
-        step. On replicas, a mode needs its own.
+      train_batch_size, eval_batch_size, predict_batch_size: The number of
+        examples of a step. On replicas, each mode in use needs its batch size.
       batch_axis: For each tensor of features and labels, the dimension along
-        which a host's batch is dealt to its replicas.
+        which a host's batch is split over its replicas.
       eval_on_tpu: Whether evaluations run on replicas too.
-      export_to_tpu, export_to_cpu: Which graphs an exported model has.
-      warm_start_from: As `Estimator`'s.
-      embedding_config_spec: Tables that are looked up and trained outside of
-        the replicas: an `EmbeddingConfigSpec`. A TPU's embedding engine holds
-        those that it can, where the hardware has one of version 1.
-      export_saved_model_api_version: Who puts an exported graph on the TPU.
-      host_features: Names of features that stay on the host, such as strings.
-        The model_fn does not get them; predictions and functions of the host
-        that name them do.
-      model: In place of a model_fn: a function of `params`, or of nothing, that
-        makes a compiled Keras model, or an object with
+      export_to_tpu, export_to_cpu: Which graphs to export.
+      warm_start_from: As for `Estimator`.
+      embedding_config_spec: An `EmbeddingConfigSpec` of tables that are looked
+        up and trained outside the replicas. A TPU with embedding engine
+        version 1 holds the tables that fit into it.
+      export_saved_model_api_version: Which code puts an exported graph on the
+        TPU.
+      host_features: Names of features that stay on the host, for instance
+        strings. The model_fn does not get them; predictions do, and host
+        functions with arguments of these names.
+      model: Replaces model_fn: a function of `params`, or without arguments,
+        that makes a compiled Keras model, or an object with
         `__call__(features, training)`, `loss(labels, predictions)`,
-        `optimizer` and `metrics`. It runs in eager mode, under a strategy of
-        R replicas; `callbacks=` take the place of hooks.
+        `optimizer` and `metrics`. It runs in eager mode, under a strategy of R
+        replicas; `callbacks=` replace hooks.
 
     Raises:
-      ValueError: Arguments do not go together; the text says what to change.
+      ValueError: Arguments contradict each other; the text says what to
+        change.
       TypeError: A batch size is not an integer.
     """
 
@@ -138,9 +140,9 @@ class TPUEstimator(Estimator):
                 raise errors.ArgumentError(
                     "TPUEstimator takes a model_fn, or `model`, a function "
                     f"that makes a model; got model_fn={model_fn!r} and "
-                    f"model={model!r}. For a model that is there already, make "
-                    "it inside of a function: its variables must be made under "
-                    "the estimator's strategy."
+                    f"model={model!r}. If the model exists already, make it "
+                    "inside a function: its variables must be made under the "
+                    "estimator's strategy."
                 )
             model_fn = _no_model_fn
         if not isinstance(config, RunConfig):
@@ -178,7 +180,7 @@ class TPUEstimator(Estimator):
                 "Mod sharding of embedding tables not supported on CPU. Set "
                 "partition_strategy='div' in the EmbeddingConfigSpec."
             )
-        # Refuses columns that cannot be looked up.
+        # Raises an error for columns that cannot be looked up.
         HostTables.needed(embedding_config_spec, on_tpu=use_tpu)
         if model is not None:
             _check_for_model(
@@ -190,7 +192,7 @@ class TPUEstimator(Estimator):
             and model_fn is not None
             and "params" in private.fn_args(model_fn)
         ):
-            params = {}  # There will be some.
+            params = {}  # Non-empty when model_fn is called.
         super().__init__(
             model_fn,  # type: ignore[arg-type] # Estimator refuses None.
             model_dir=model_dir,
@@ -226,15 +228,15 @@ class TPUEstimator(Estimator):
         saving_listeners: Sequence[Any] | None = None,
         callbacks: Sequence[Any] | None = None,
     ) -> TPUEstimator:
-        """Trains, from the latest checkpoint on, and saves checkpoints.
+        """Trains from the latest checkpoint, and saves checkpoints.
 
-        As `Estimator.train`. On replicas, `steps` or `max_steps` is needed.
+        As `Estimator.train`. Replicas need `steps` or `max_steps`.
 
         Args:
-          input_fn, hooks, steps, max_steps, saving_listeners: As
-            `Estimator.train`'s.
+          input_fn, hooks, steps, max_steps, saving_listeners: As for
+            `Estimator.train`.
           callbacks: For a `model`: Keras callbacks, or objects with some of
-            their methods, called once in a loop.
+            their methods, called once per loop.
 
         Returns:
           This estimator.
@@ -244,7 +246,8 @@ class TPUEstimator(Estimator):
             super().train(input_fn, hooks, steps, max_steps, saving_listeners)
             return self
         if self._has_to_train(steps, max_steps):
-            self._convert_train_steps_to_hooks(steps, max_steps)  # Checks them.
+            # Validates them.
+            self._convert_train_steps_to_hooks(steps, max_steps)
             loss = self._runs.train(
                 input_fn,
                 steps=steps,
@@ -266,14 +269,14 @@ class TPUEstimator(Estimator):
     ) -> dict[str, Any]:
         """Evaluates a checkpoint and writes the results as summaries.
 
-        As `Estimator.evaluate`; `callbacks` as `train`'s.
+        As `Estimator.evaluate`; `callbacks` as for `train`.
         """
         _check_callbacks(self._runs, hooks, callbacks)
         if self._runs is None:
             return super().evaluate(
                 input_fn, steps, hooks, checkpoint_path, name
             )
-        self._convert_eval_steps_to_hooks(steps)  # Refuses what is no number.
+        self._convert_eval_steps_to_hooks(steps)  # Validates them.
         return self._runs.evaluate(
             input_fn,
             steps=steps,
@@ -293,9 +296,9 @@ class TPUEstimator(Estimator):
     ) -> Iterator[Any]:
         """Yields predictions until the input ends.
 
-        As `Estimator.predict`; `callbacks` as `train`'s. On replicas, one
-        prediction runs at a time: end or close a generator before the next one
-        begins.
+        As `Estimator.predict`; `callbacks` as for `train`. On replicas, one
+        prediction runs at a time: exhaust or close a generator before the
+        next.
 
         Raises:
           tfembed.errors.StateError: (also RuntimeError) another generator of
@@ -330,11 +333,11 @@ class TPUEstimator(Estimator):
         *rest: Any,
         **options: Any,
     ) -> bytes:
-        """Exports as `Estimator` does; the SavedModel of a `model` serves.
+        """Exports as `Estimator` does, or exports a served `model`.
 
         Raises:
-          tfembed.errors.UnsupportedError: A `model` is to be exported in
-            another mode than PREDICT, or as text.
+          tfembed.errors.UnsupportedError: A `model` is exported in a mode
+            other than PREDICT, or as text.
         """
         if self._runs is None:
             return super()._export_all_saved_models(
@@ -388,7 +391,7 @@ class TPUEstimator(Estimator):
             self._is_predicting = False
 
     def _create_global_step(self, graph: Any) -> Any:
-        """Makes the global step a resource variable, as replicas need it."""
+        """Makes the global step as a resource variable, which replicas need."""
         if tf.compat.v1.train.get_global_step(graph) is not None:
             raise errors.ArgumentError(
                 '"global_step" already exists. The estimator makes it.'
@@ -436,7 +439,7 @@ class TPUEstimator(Estimator):
     def _get_features_and_labels_from_input_fn(
         self, input_fn: Callable[..., Any], mode: str
     ) -> tuple[Any, Any, list[Any]]:
-        """Returns the input of all replicas in place of features."""
+        """Returns the input of all replicas, as the features."""
         batches = self._batches(input_fn, mode)
         return batches, None, batches.hooks
 
@@ -457,7 +460,7 @@ class TPUEstimator(Estimator):
                 labels = None
             return Batches([ReplicaBatch(features, labels)], hooks)
         context.validate()
-        self._host_tables(context)  # Refuses columns before input is made.
+        self._host_tables(context)  # Raises errors before the input is made.
         return InputPipeline(
             lambda user_context: self._call_with_params(
                 input_fn, context, user_context
@@ -498,7 +501,7 @@ class TPUEstimator(Estimator):
         user_context: TPUContext,
         input_context: Any = None,
     ) -> Any:
-        """Calls an input_fn with what it names, and params of its own."""
+        """Calls an input_fn with the arguments it has, and its own params."""
         if "params" not in private.fn_args(input_fn):
             raise errors.ArgumentError(
                 f"input_fn ({input_fn}) does not include params argument, "
@@ -523,7 +526,7 @@ class TPUEstimator(Estimator):
     def _call_model_fn(
         self, features: Any, labels: Any, mode: str, config: Any
     ) -> EstimatorSpec:
-        """Builds a step; features that are no `Batches` are to be exported."""
+        """Builds a step for `Batches`, or a graph to export for features."""
         with with_host_features(self._host_features):
             return self._step_of(features, labels, mode, config)
 
@@ -566,7 +569,7 @@ class TPUEstimator(Estimator):
         return features.of_replicas[0].features
 
     def _run_train_steps(self, session: Any, spec: EstimatorSpec) -> Any:
-        """Runs loops until a hook or the input ends training."""
+        """Runs loops until a hook or the end of the input stops training."""
         loss = None
         with contextlib.suppress(tf.errors.OutOfRangeError, StopIteration):
             while not session.should_stop():
@@ -586,7 +589,7 @@ class TPUEstimator(Estimator):
     def _run_predictions(
         self, session: Any, predictions: Any, graph: Any
     ) -> Iterator[Any]:
-        """Yields batches; hooks see the first batch of each loop."""
+        """Yields batches; hooks see only the first batch of each loop."""
         context = self._ctx.in_mode(ModeKeys.PREDICT)
         if context.is_running_on_cpu or self._iterations.unit != "count":
             yield from super()._run_predictions(session, predictions, graph)
@@ -618,7 +621,7 @@ class TPUEstimator(Estimator):
         check_variables: bool = True,
         strip_default_attrs: bool = True,
     ) -> None:
-        """Adds the graphs for CPUs and for TPUs, as asked for."""
+        """Adds the graphs for CPUs and for TPUs, as configured."""
         if not (self._export_to_cpu or self._export_to_tpu):
             raise errors.ArgumentError(
                 "One of export_to_cpu and export_to_tpu must be true."
@@ -663,7 +666,8 @@ class TPUEstimator(Estimator):
                 return
             session_config = tf.compat.v1.ConfigProto()
             session_config.CopyFrom(self._session_config)
-            # No op of a TPU can be placed here, nor need be: none is run.
+            # TPU ops cannot be placed on this machine, and need not: none
+            # runs.
             session_config.graph_options.place_pruned_graph = True
             exports.add_meta_graph(
                 builder,
@@ -679,7 +683,7 @@ class TPUEstimator(Estimator):
             )
 
     def _spec_on_tpu(self, features: Any) -> EstimatorSpec:
-        """Builds the graph that a TPU serves."""
+        """Builds the graph for serving on a TPU."""
         params = self._params_of_export(use_tpu=True)
         tables = None
         if HostTables.needed(self._embedding_spec, on_tpu=False):
@@ -730,7 +734,7 @@ class TPUEstimator(Estimator):
         )
 
     def _tables(self, context: ModeContext) -> HostTables | TpuTables | None:
-        """Returns the tables of the replicas' step; None without any."""
+        """Returns the tables of a step; None without tables."""
         on_host = self._host_tables(context)
         if on_host is not None and _is_for_engine(context):
             tables = TpuTables(
@@ -811,7 +815,7 @@ class TPUEstimator(Estimator):
     def _on_cpu(
         self, features: Any, labels: Any, mode: str, config: Any, params: Any
     ) -> EstimatorSpec:
-        """Builds the step of one replica that has the whole batch."""
+        """Builds the step of a single replica with the whole batch."""
         on_host: dict[str, Any] = {}
         if self._host_features and isinstance(features, dict):
             features = features.copy()
@@ -854,7 +858,7 @@ class TPUEstimator(Estimator):
 
 
 def _no_model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
-    """Stands in for a model_fn where there is a model object."""
+    """Replaces the model_fn of an estimator with a model object."""
     raise errors.UnsupportedError(
         "This TPUEstimator has a model object and no model_fn."
     )
@@ -865,7 +869,7 @@ def _check_for_model(
     host_features: Sequence[str],
     spec: EmbeddingConfigSpec | None,
 ) -> None:
-    """Refuses what goes with model_fns alone."""
+    """Raises an error for arguments that only model_fns allow."""
     if host_features:
         raise errors.UnsupportedError(
             f"host_features={list(host_features)} are for model_fns. A model "
@@ -888,7 +892,7 @@ def _check_for_model(
 
 
 def _check_callbacks(runs: Any, hooks: Any, callbacks: Any) -> None:
-    """Refuses hooks of sessions for models, and callbacks for model_fns."""
+    """Raises an error for a model with hooks, or a model_fn with callbacks."""
     if runs is None and callbacks:
         raise errors.UnsupportedError(
             "`callbacks` are for TPUEstimator(model=...). A model_fn runs in a "
@@ -910,21 +914,21 @@ def export_estimator_savedmodel(
     as_text: bool = False,
     checkpoint_path: str | None = None,
 ) -> bytes:
-    """Exports what an `Estimator` has trained, with a graph for TPUs too.
+    """Exports the model of an `Estimator`, with a graph for TPUs too.
 
     Args:
-      estimator: Any estimator, whose model_fn takes params.
+      estimator: An estimator whose model_fn takes params.
       export_dir_base, serving_input_receiver_fn, assets_extra, as_text,
-        checkpoint_path: As `Estimator.export_saved_model`'s.
+        checkpoint_path: As for `Estimator.export_saved_model`.
 
     Returns:
-      The folder's path.
+      The path of the folder.
     """
     exporter = TPUEstimator(
         estimator._model_fn,
         config=RunConfig(model_dir=estimator.model_dir),
         params=estimator.params,
-        predict_batch_size=1,  # Any will do: nothing is run.
+        predict_batch_size=1,  # Any size is right: nothing runs.
     )
     return exporter.export_saved_model(
         export_dir_base,
@@ -974,7 +978,7 @@ def _check_pipeline(
 
 
 def _is_for_engine(context: ModeContext) -> bool:
-    """Whether tables go to the embedding engine of a TPU; the log says why not."""
+    """Whether tables go to a TPU's embedding engine; logs the reason if not."""
     if context.system.is_simulated:
         return False
     version = context.embedding_engine
@@ -992,7 +996,7 @@ def _is_for_engine(context: ModeContext) -> bool:
 
 def _engine_system(context: ModeContext) -> EngineSystem:
     size = context.plan.model_fn_batch_size
-    assert size is not None  # `BatchPlan.check` refuses a mode without.
+    assert size is not None  # `BatchPlan.check` has refused None.
     return EngineSystem(
         [context.host_device(host) for host in range(context.plan.num_hosts)],
         [
@@ -1013,7 +1017,7 @@ def _api_version(given: Any) -> ExportSavedModelApiVersion:
 
 
 def _add(params: Any, key: str, value: Any) -> None:
-    """Sets a parameter, in a dict or an HParams object."""
+    """Sets a key of params, which are a dict or an HParams object."""
     if not hasattr(params, "set_hparam"):
         params[key] = value
     elif key in params:

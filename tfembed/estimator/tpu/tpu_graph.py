@@ -1,18 +1,17 @@
-"""A step of all replicas as a program of a real TPU.
+"""Builds a step of all replicas as a program of a real TPU.
 
     host, each step:    inputs -> InfeedEnqueueTuple, OutfeedDequeueTuple -> outputs
     program, each loop: while i < iterations:
                           InfeedDequeueTuple -> step -> OutfeedEnqueueTuple
     host, last step:    waits for the program's end, when variables are written
 
-The host's side is a step like that of simulated replicas, and is run by the same
-hooks: what stands in the place of the replicas is what they are fed and what they
-hand out. `ProgramHook` starts the program beside a loop of such steps. A program
-without a loop takes its inputs, and returns its outputs, without infeed and
-outfeed.
+The host's part is a step like that of simulated replicas, and the same hooks
+run it; infeed and outfeed replace the replicas. `ProgramHook` starts the
+program in parallel to a loop of such steps. A program without a loop takes
+inputs and returns outputs directly, without infeed and outfeed.
 
-This is TensorFlow's machinery of graphs for TPUs (`tpu.replicate`). It is traced,
-lowered and compiled by `make tpu-proof`; no TPU has run it.
+This is TensorFlow's API of graphs for TPUs (`tpu.replicate`). `make tpu-proof`
+traces, lowers and compiles it; it has not run on a TPU.
 """
 
 from __future__ import annotations
@@ -43,24 +42,24 @@ def replicate_on_tpu(
     """Adds a step to the graph as a TPU's program for all replicas.
 
     Args:
-      step: a function of as many tensors as a replica has inputs, called once or,
-        without loops, once for all replicas. Returns a structure of tensors and
-        operations.
-      inputs: for each replica its tensors, on its host.
-      context: says which cores and hosts the replicas have.
-      in_loops: whether one run of the program makes the steps of a loop, as many
-        as the graph's variable of iterations says.
-      engine: of the TPU's embedding engine; None where it is not used.
+      step: a function of the input tensors of a replica, called once or,
+        without loops, once for all replicas. It returns a structure of tensors
+        and operations.
+      inputs: the tensors of each replica, on its host.
+      context: gives the cores and hosts of the replicas.
+      in_loops: whether one run of the program makes all steps of a loop; the
+        graph's variable of iterations gives their number.
+      engine: the parts of the TPU's embedding engine; None without it.
 
     Returns:
-      The replicas, and hooks that a session needs to run them.
+      The replicas, and the hooks that a session needs to run them.
 
     Raises:
-      tfembed.errors.ArgumentError: (also ValueError) a tensor without a static
-        shape goes in or out.
-      tfembed.errors.DtypeError: (also TypeError) a string goes out.
-      tfembed.errors.UnsupportedError: features are to be split over the cores of
-        a replica.
+      tfembed.errors.ArgumentError: (also ValueError) an input or output tensor
+        has no static shape.
+      tfembed.errors.DtypeError: (also TypeError) an output is a string.
+      tfembed.errors.UnsupportedError: the configuration splits features over
+        the cores of a replica.
     """
     if context.config.tpu_config.input_partition_dims is not None:
         raise errors.UnsupportedError(
@@ -88,8 +87,9 @@ class EngineParts:
     """The parts of a step that a TPU's embedding engine needs.
 
     Attributes:
-      proto: how the engine is set up.
-      enqueued: for each replica the op by which its host hands the engine ids.
+      proto: the configuration of the engine.
+      enqueued: for each replica, its host's op that enqueues ids for the
+        engine.
     """
 
     proto: Any
@@ -97,11 +97,11 @@ class EngineParts:
 
 
 class _Program:
-    """A program, as built, and its outputs.
+    """A program and its outputs.
 
     Attributes:
-      hooks: those that a session needs.
-      end_of_loop: waits for the program's end; None without loops.
+      hooks: the hooks that a session needs.
+      end_of_loop: an op that waits for the program's end; None without loops.
     """
 
     def __init__(
@@ -126,7 +126,8 @@ class _Program:
         """Builds a program of one step, which the host's step runs."""
         inputs = self._inputs
         if any(self._enqueued):
-            # The program waits for the ids: what fails has failed before.
+            # The program waits for the ids, so that an error in them comes
+            # first.
             inputs = [
                 self._behind(tensors, replica)
                 for replica, tensors in enumerate(inputs)
@@ -140,14 +141,14 @@ class _Program:
         ]
 
     def in_loops(self) -> list[Any]:
-        """Builds a program of a loop, and the host's side of a step."""
+        """Builds a program of a loop, and the host's part of a step."""
         iterations = loops.iterations_per_loop_variable()
         given = self._inputs[0]
         sent: list[tf.Tensor] = []
 
         def body(i: tf.Tensor) -> tf.Tensor:
             taken = []
-            if given:  # Else the engine has all features.
+            if given:  # Else the engine takes all features.
                 taken = private.infeed_dequeue(
                     [tensor.dtype for tensor in given],
                     [tensor.shape for tensor in given],
@@ -189,7 +190,7 @@ class _Program:
     def _behind(
         self, tensors: list[tf.Tensor], replica: int
     ) -> list[tf.Tensor]:
-        """Returns inputs that are there once the ids were handed over."""
+        """Returns inputs that are available once the ids are enqueued."""
         device, _ = self._context.device_for_replica(replica)
         with (
             tf.device(device),
@@ -200,7 +201,7 @@ class _Program:
     def _fed(
         self, replica: int, tensors: list[tf.Tensor], sent: list[tf.Tensor]
     ) -> Any:
-        """Builds what a replica's host does in a step."""
+        """Builds the ops of a replica's host for one step."""
         device, core = self._context.device_for_replica(replica)
         with tf.device(device):
             given = [private.infeed_enqueue(tensors, core)] if tensors else []
@@ -234,11 +235,11 @@ class _Program:
         return [*handed, *ends]
 
     def _packed(self, tensors: Sequence[tf.Tensor], end: tf.Operation) -> Any:
-        """Puts a replica's own tensors into what the step returned.
+        """Packs a replica's tensors into the structure that the step returned.
 
         Args:
-          tensors: those of the host.
-          end: stands for each operation of the step.
+          tensors: tensors of the host.
+          end: the op that replaces each operation of the step.
         """
         left = iter(tensors)
         leaves = [
@@ -273,7 +274,7 @@ def _check_outfed(tensor: tf.Tensor) -> None:
 
 
 def _ops_of_program(first: int) -> frozenset[tf.Operation]:
-    """The ops of the graph, from a number on, that the TPU runs."""
+    """Returns the graph's TPU ops with a number of at least `first`."""
     graph = tf.compat.v1.get_default_graph()
     return frozenset(
         op
@@ -284,7 +285,7 @@ def _ops_of_program(first: int) -> frozenset[tf.Operation]:
 
 @contextlib.contextmanager
 def _control_flow_v1() -> Iterator[None]:
-    """Inside, loops and branches are ops: a program's loop has the model's."""
+    """Turns control flow v2 off: the program then inlines the model's ops."""
     was = tf.compat.v1.control_flow_v2_enabled()
     tf.compat.v1.disable_control_flow_v2()
     try:
@@ -297,11 +298,11 @@ def _control_flow_v1() -> Iterator[None]:
 class SystemHook(tf.compat.v1.train.SessionRunHook):
     """Initializes the TPU before a session's first step.
 
-    That is done once for a master, but for each session that uses the embedding
-    engine: another one has set it up for its own tables.
+    That happens once per master, or, with the embedding engine, once per
+    session: another session has configured it for its own tables.
 
     Args:
-      context: says which TPU.
+      context: identifies the TPU.
       engine: the TPUEmbeddingConfiguration, or None.
     """
 
@@ -314,7 +315,7 @@ class SystemHook(tf.compat.v1.train.SessionRunHook):
         self._engine = engine
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Runs the initialization in a graph and a session of its own."""
+        """Runs the initialization in its own graph and session."""
         del session, coord
         if self._engine is None and self._master in self._initialized:
             return
@@ -332,14 +333,14 @@ class SystemHook(tf.compat.v1.train.SessionRunHook):
 
 
 class ProgramHook(tf.compat.v1.train.SessionRunHook):
-    """Runs a TPU's program beside the steps of a loop.
+    """Runs a TPU's program in parallel to the steps of a loop.
 
-    Comes before the hook that makes the loop's steps. Where the program fails,
-    its error is the one that the session raises.
+    It precedes the hook that makes the loop's steps. If the program fails, the
+    session raises the program's error.
 
     Args:
-      compiled: gives the result of compiling the program.
-      launch: runs the program.
+      compiled: an op with the result of compiling the program.
+      launch: the op that runs the program.
     """
 
     def __init__(self, compiled: Any, launch: Any) -> None:
@@ -350,7 +351,7 @@ class ProgramHook(tf.compat.v1.train.SessionRunHook):
         self._is_compiled = False
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Notes who hears of errors."""
+        """Keeps the coordinator, which receives errors."""
         del session
         self._coord = coord
         self._is_compiled = False
@@ -359,7 +360,8 @@ class ProgramHook(tf.compat.v1.train.SessionRunHook):
         """Starts the program.
 
         Raises:
-          tfembed.errors.StateError: (also RuntimeError) it does not compile.
+          tfembed.errors.StateError: (also RuntimeError) the program does not
+            compile.
         """
         session = run_context.session
         if not self._is_compiled:
@@ -375,7 +377,7 @@ class ProgramHook(tf.compat.v1.train.SessionRunHook):
         self._running.start()
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Waits for the program's end."""
+        """Waits for the end of the program."""
         del run_context, run_values
         assert self._running is not None
         self._running.join()
@@ -384,6 +386,6 @@ class ProgramHook(tf.compat.v1.train.SessionRunHook):
         try:
             session.run(self._launch)
         except Exception as error:
-            # Steps of the host wait for what never comes.
+            # Host steps would wait forever for their outputs.
             self._coord.request_stop(error)
             session.close()

@@ -1,1 +1,1 @@
-"""Model objects in place of model_fns: `TPUEstimator(model=make_model)`."""
+"""Model objects instead of model_fns: `TPUEstimator(model=make_model)`."""

@@ -32,16 +32,16 @@ InputCall = Callable[[Callable[..., Any], ModeContext, TPUContext], Any]
 
 @dataclasses.dataclass(frozen=True)
 class ModelParts:
-    """Holds what a TPUEstimator gives the runs of its model.
+    """The functions and settings that a TPUEstimator gives its model's runs.
 
     Attributes:
-      make_model: Returns a model of the user's params.
-      params: A copy of the user's params for each call.
-      context: The sizes and systems of all modes.
-      call_input_fn: Calls an input_fn.
-      batch_axis: As `TPUEstimator`'s.
-      embedding_spec: The tables beside the model's own; None without.
-      warm_start_from: The path of a checkpoint to begin with; None without.
+      make_model: Makes a model from the user's params.
+      params: Returns a copy of the user's params for a call.
+      context: The batch sizes and TPU systems of all modes.
+      call_input_fn: Calls an input_fn with a context.
+      batch_axis: As for `TPUEstimator`.
+      embedding_spec: The tables besides the model's own; None without.
+      warm_start_from: The path of a checkpoint to start from; None without.
     """
 
     make_model: Callable[..., Any]
@@ -54,10 +54,10 @@ class ModelParts:
 
 
 class ModelRuns:
-    """Runs a model object under a strategy, with an estimator's calls.
+    """Runs a model object under a strategy, for an estimator's methods.
 
-    A model is made once for training, and once for evaluation and prediction.
-    Each call begins with the latest checkpoint.
+    One model is made for training, and another one for evaluation and
+    prediction. Each call starts from the latest checkpoint.
 
     Args:
       parts: The functions and settings of the estimator.
@@ -77,7 +77,7 @@ class ModelRuns:
         listeners: Sequence[Any],
         callbacks: Sequence[Any],
     ) -> Any:
-        """Trains from the latest checkpoint on; returns the last loss."""
+        """Trains from the latest checkpoint; returns the last loss."""
         context = self._context(ModeKeys.TRAIN)
         sessions.check_writable(self._config.model_dir)
         inputs = self._inputs(input_fn, context)
@@ -120,7 +120,7 @@ class ModelRuns:
                 break
             real = float(real)
             if not real:
-                break  # Every host's data have ended.
+                break  # The data of all hosts have ended.
             total, rows, done = total + float(loss), rows + real, done + 1
             tell("batch_end", done, {"loss": total / rows})
         results: dict[str, Any] = {
@@ -133,7 +133,7 @@ class ModelRuns:
         results["global_step"] = np.int64(state.step)
         tell("end", results)
         step = state.step
-        with tf.Graph().as_default():  # The writers are those of graphs.
+        with tf.Graph().as_default():  # SummaryWriterCache needs graphs.
             summaries.write_dict_to_summary(output_dir, results, step)
             if checkpoint:
                 summaries.write_checkpoint_path(output_dir, checkpoint, step)
@@ -224,9 +224,9 @@ class ModelRuns:
         )
 
     def _state(self, context: ModeContext, inputs: ReplicaInput) -> ModelState:
-        """Returns the model of a mode, made at the first call."""
-        # Evaluation and prediction share a model, unless it has tables, whose
-        # batches have one size.
+        """Returns the ModelState of a mode, made at the first call."""
+        # Evaluation and prediction share a model, unless it has tables, which
+        # need one batch size.
         key = context.mode
         if key == ModeKeys.PREDICT and self._parts.embedding_spec is None:
             key = ModeKeys.EVAL
@@ -262,7 +262,7 @@ class ModelRuns:
 
 
 class _Callbacks:
-    """Tells Keras callbacks, or objects with some of their methods.
+    """Calls Keras callbacks, or objects with some of their methods.
 
     Args:
       callbacks: The objects.
@@ -278,7 +278,7 @@ class _Callbacks:
                 callback.set_model(model)
 
     def __call__(self, moment: str, *values: Any) -> None:
-        """Calls `on_<kind>_<moment>` of those that have it."""
+        """Calls the method `on_<kind>_<moment>` of callbacks that have it."""
         for callback in self._callbacks:
             method = getattr(callback, f"on_{self._kind}_{moment}", None)
             if method is not None:
@@ -286,7 +286,7 @@ class _Callbacks:
 
 
 class _Training:
-    """Loops of training, and what happens between two of them."""
+    """Runs loops of training, with checkpoints and logs between them."""
 
     def __init__(
         self,
@@ -313,7 +313,7 @@ class _Training:
     def until(
         self, iterators: Sequence[Any], goal: int | None, sigterm: Any
     ) -> Any:
-        """Trains up to a step, or to the end of the data."""
+        """Trains until a step is reached or the data end."""
         loss, first = None, self._state.step
         for listener in self._listeners:
             listener.begin()
@@ -387,7 +387,7 @@ class _Training:
         self._logged = step, now
 
     def _save(self, *, always: bool = False, is_last: bool = False) -> None:
-        """Saves a checkpoint if one is due, and tells the listeners."""
+        """Saves a checkpoint if one is due, and calls the listeners."""
         step, now = self._state.step, time.time()
         last_step, last_time = self._saved
         steps = self._config.save_checkpoints_steps
@@ -433,7 +433,7 @@ class _Training:
 
 
 def _real_rows(predictions: Sequence[Any], masks: Sequence[Any]) -> Any:
-    """Returns the replicas' rows of data, one after the other."""
+    """Concatenates the replicas' predictions without rows of padding."""
     rows = [mask.numpy() == 0 for mask in masks]
 
     def joined(*parts: Any) -> Any:
@@ -448,8 +448,8 @@ class ServedModel:
     """A model with the signature `serving_default`.
 
     Args:
-      make_model: Makes the model, outside of any strategy.
-      spec: The tables beside the model's own; None without.
+      make_model: Makes the model, outside any strategy.
+      spec: The tables besides the model's own; None without.
       receiver_fn: Returns a `ServingInputReceiver`, in a graph.
     """
 
@@ -474,7 +474,7 @@ class ServedModel:
         with tf.Graph().as_default():
             features = self._receiver_fn().features
             specs = tf.nest.map_structure(tf.type_spec_from_value, features)
-        self._predict(padding.zeros(specs, 1))  # Makes the variables.
+        self._predict(padding.zeros(specs, 1))  # The call makes the variables.
         objects = {"model": self._model.model}
         if self._tables is not None:
             objects["embedding"] = self._tables
@@ -527,7 +527,7 @@ class ServedModel:
 
 
 def _named(tensors: Any, name: str) -> dict[str, Any]:
-    """Returns tensors by name; a single one has the name that is given."""
+    """Returns tensors by name; a single tensor gets the given name."""
     if not isinstance(tensors, dict):
         tensors = {name: tensors}
     for key, tensor in tensors.items():

@@ -21,18 +21,18 @@ from tfembed.estimator.tpu.models.trained_model import model_of
 
 
 class ModelState:
-    """A model, made once under the strategy of its mode, and its functions.
+    """A model, made once under the strategy of its mode, with its functions.
 
     Args:
       make_model: Makes the model.
-      context: That of the mode.
-      spec: The tables beside the model's own; None without.
+      context: The context of the mode.
+      spec: The tables besides the model's own; None without.
 
     Attributes:
       model: The `TrainedModel`.
-      global_step: The variable that counts training's steps.
+      global_step: The variable that counts training steps.
       last_loss: The variable with the loss of the last step.
-      global_batch_size: The rows of a step; None where that is not known.
+      global_batch_size: The number of rows of a step; None if unknown.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class ModelState:
         self._input: tuple[Any, ...] = ()
         self._is_built = False
         self._has_trained = hasattr(self.model.optimizer, "build")
-        # One step is a function of its own, so that all of it waits for its
+        # A step is a function of its own, so that it starts once it has its
         # batches: a step without data changes no variable.
         self._one_step = tf.function(self._train_once)
         self._first_step = tf.function(self._take_and_train)
@@ -69,11 +69,11 @@ class ModelState:
 
     @property
     def step(self) -> int:
-        """The global step."""
+        """The value of the global step."""
         return int(self.global_step.numpy())
 
     def build(self, inputs: ReplicaInput) -> None:
-        """Makes all variables, and has the functions take this input."""
+        """Makes all variables, and traces the functions for this input."""
         self._inputs = inputs
         if self._is_built:
             return
@@ -98,7 +98,7 @@ class ModelState:
         return latest
 
     def manager(self, config: RunConfig) -> Any:
-        """Returns what saves checkpoints."""
+        """Returns the CheckpointManager."""
         objects = self._objects()
         if self._input:
             objects["input"] = list(self._input)
@@ -113,11 +113,11 @@ class ModelState:
     def save_input(
         self, iterators: Sequence[Any], checkpoint: str | None
     ) -> None:
-        """Has checkpoints hold the input's position, and goes on from one.
+        """Saves the input's position in checkpoints, and restores it from one.
 
         Args:
-          iterators: Those of the input; none: nothing is saved of it.
-          checkpoint: Where training goes on; None: at the beginning.
+          iterators: The iterators of the input; empty: no position is saved.
+          checkpoint: The path to restore from; None: starts at the beginning.
         """
         self._input = tuple(iterators)
         if self._input and checkpoint:
@@ -125,16 +125,17 @@ class ModelState:
             saved.restore(checkpoint).expect_partial()
 
     def restore(self, checkpoint: str, *, step_too: bool = True) -> None:
-        """Gives the variables a checkpoint's values.
+        """Restores the variables from a checkpoint.
 
         Args:
-          checkpoint: Its path.
-          step_too: Whether training goes on at its step, with its slots; else
-            the model's and the tables' rows alone have its values.
+          checkpoint: The path of the checkpoint.
+          step_too: Whether to restore the step and the slots too, so that
+            training resumes; else only the model's variables and the tables'
+            rows.
 
         Raises:
-          tfembed.errors.CheckpointError: (also ValueError) it is of another
-            model.
+          tfembed.errors.CheckpointError: (also ValueError) the checkpoint
+            belongs to another model.
         """
         objects = self._objects()
         if not step_too:
@@ -155,14 +156,14 @@ class ModelState:
             ) from error
 
     def train(self, iterators: Sequence[Any], count: int) -> None:
-        """Makes some steps.
+        """Runs `count` training steps.
 
         Raises:
-          tf.errors.OutOfRangeError: the data end before; the steps until then
-            are made, and counted in `global_step`.
+          tf.errors.OutOfRangeError: the data ended early; the steps until then
+            are done, and counted in `global_step`.
         """
         if not self._has_trained:
-            # Such an optimizer makes its slots in the first step.
+            # An optimizer of this kind makes its slots in the first step.
             self._first_step(iterators)
             self._has_trained = True
             count -= 1
@@ -170,7 +171,7 @@ class ModelState:
             self._loop(iterators, tf.constant(count))
 
     def _objects(self) -> dict[str, Any]:
-        """Returns what a checkpoint has, by name."""
+        """Returns the objects to save in a checkpoint, by name."""
         objects = {
             "model": self.model.model,
             "optimizer": self.model.optimizer,
@@ -208,10 +209,10 @@ class ModelState:
             self.last_loss.assign(tf.cast(loss, tf.float32))
 
     def _evaluate_once(self, iterators: Sequence[Any]) -> tuple[Any, Any]:
-        """Evaluates a batch of each replica.
+        """Evaluates one batch of each replica.
 
         Returns:
-          The sum of the rows' losses, and the number of rows.
+          The sum of the losses of all rows, and the number of rows.
         """
         values = self._distributed(self._inputs.take(iterators), training=False)
         found = self._strategy.run(self._evaluate_in_replica, (values,))
@@ -221,10 +222,10 @@ class ModelState:
         )
 
     def _predict_once(self, iterators: Sequence[Any]) -> tuple[Any, Any]:
-        """Predicts a batch of each replica.
+        """Predicts one batch of each replica.
 
         Returns:
-          The predictions of each replica, and the padding of each.
+          The predictions and the padding mask of each replica.
         """
         values = self._distributed(self._inputs.take(iterators), training=False)
         found = self._strategy.run(self._predict_in_replica, (values,))
@@ -246,7 +247,7 @@ class ModelState:
     def _distributed(
         self, batches: Sequence[ReplicaBatch], *, training: bool
     ) -> Any:
-        """Returns the replicas' values; ids of tables are on their way."""
+        """Returns the replicas' values of a batch; enqueues the tables' ids."""
         fields = [batch.fields() for batch in batches]
         if self._tables is not None:
             fields = [self._tables.apart(each) for each in fields]
@@ -258,7 +259,7 @@ class ModelState:
         return values
 
     def _features(self, values: dict[str, Any]) -> tuple[Any, Any]:
-        """Returns the features of a replica, and the rows of tables in them."""
+        """Returns a replica's features, and the activations among them."""
         features = values["features"]
         if self._tables is None:
             return features, {}
@@ -302,14 +303,15 @@ class ModelState:
         rows = tf.reduce_sum(weights)
         batch = features, labels, predictions
         if not self._context.system.is_strict:
-            # Metrics of Keras' compile take no weights: rows are left out.
+            # Metrics of Keras' compile take no weights: remove the padding
+            # rows.
             count = tf.cast(rows, tf.int32)
             batch = tf.nest.map_structure(
                 lambda tensor: padding.first_rows(tensor, count), batch
             )
             weights = weights[:count]
         self.model.update_metrics(*batch, weights)
-        # A replica of padding alone may have any loss, NaN too.
+        # A replica of only padding may have any loss, even NaN.
         sums = tf.where(rows > 0, rows * tf.cast(loss, tf.float32), 0.0)
         return sums, rows
 
@@ -319,14 +321,14 @@ class ModelState:
         return predictions, self._mask(values)
 
     def _mask(self, values: dict[str, Any]) -> Any:
-        """Returns 1 for each row of padding, else 0."""
+        """Returns [batch], 1 for a row of padding, else 0."""
         if "mask" in values:
             return values["mask"]
         return tf.zeros([padding.count_rows(values)], tf.int32)
 
 
 def _strategy_for(context: ModeContext) -> Any:
-    """Returns the strategy whose replicas are those of a mode."""
+    """Returns a strategy with the replicas of a mode."""
     if tf.distribute.has_strategy():
         raise errors.StateError(
             "A TPUEstimator with a model makes a strategy of its own; call it "
@@ -351,7 +353,7 @@ def _strategy_for(context: ModeContext) -> Any:
 
 
 def _make_cpus(count: int) -> None:
-    """Sees to it that there is a logical CPU for each replica."""
+    """Ensures that there is a logical CPU for each replica."""
     physical = tf.config.list_physical_devices("CPU")[0]
     found = tf.config.get_logical_device_configuration(physical) or [None]
     if len(found) >= count:
@@ -371,21 +373,22 @@ def _make_cpus(count: int) -> None:
 
 
 class ReplicaInput:
-    """The datasets of a mode, and how a step takes its batches from them.
+    """The datasets of a mode, from which a step takes its batches.
 
-    An input_fn is called as often, and with the batch size, that the plan of
-    the mode says; it must return a Dataset. Last batches of evaluations and
-    predictions are filled up, and cut to their rows again in `take` where
-    shapes need not be static.
+    An input_fn must return a Dataset; the mode's plan gives the number of
+    calls and the batch size. The last batches of evaluations and predictions
+    are padded, and `take` removes the padding if shapes need not be static.
 
     Args:
-      input_fn: Takes a `TPUContext`, and returns what the user's returns.
-      context: That of the mode.
-      batch_axis: As `TPUEstimator`'s.
-      is_static: Whether batches keep their padding, so that all have one size.
+      input_fn: Takes a `TPUContext`, and returns the result of the user's
+        input_fn.
+      context: The context of the mode.
+      batch_axis: As for `TPUEstimator`.
+      is_static: Whether batches keep their padding, so that all have the same
+        size.
 
     Attributes:
-      iterators: An iterator for each call of input_fn.
+      iterators: The iterator of each call of input_fn.
     """
 
     def __init__(
@@ -408,13 +411,13 @@ class ReplicaInput:
             self.iterators = tuple(iter(each) for each in self._datasets)
 
     def example(self) -> ReplicaBatch:
-        """Returns a batch of zeros, formed as those of a replica."""
+        """Returns a replica's batch of zeros, structured like real ones."""
         size = (self._plan.model_fn_batch_size or 1) * self._parts_of_batch
         batch = _batch(padding.zeros(self._datasets[0].element_spec, size))
         return self._split(batch, self._parts_of_batch)[0]
 
     def take(self, iterators: Sequence[Any]) -> list[ReplicaBatch]:
-        """Takes a batch for each replica, in a function that is traced."""
+        """Takes a batch for each replica, in a traced function."""
         batches: list[ReplicaBatch] = []
         for iterator in iterators:
             if self._plan.pipeline == InputPipelineConfig.PER_HOST_V2:
@@ -435,7 +438,7 @@ class ReplicaInput:
 
     @property
     def _parts_of_batch(self) -> int:
-        """Into how many parts a batch of input_fn is split."""
+        """The number of parts into which input_fn's batches are split."""
         if self._plan.pipeline in (
             None,
             InputPipelineConfig.PER_HOST_V2,
@@ -497,7 +500,7 @@ def _batch(fields: dict[str, Any]) -> ReplicaBatch:
 
 
 def _without_padding(batch: ReplicaBatch) -> ReplicaBatch:
-    """Cuts a batch to its rows of data, or to one row if it has none."""
+    """Cuts a batch to its rows of data; keeps one row if it has none."""
     if batch.mask is None:
         return batch
     rows = tf.maximum(tf.reduce_sum(1 - batch.mask), 1)

@@ -1,4 +1,4 @@
-"""Tables of an EmbeddingConfigSpec beside a model object: a `TPUEmbedding`."""
+"""Tables of an EmbeddingConfigSpec for a model object: a `TPUEmbedding`."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tfembed.estimator.embeddings.table_config import (
 
 
 class ModelTables:
-    """Looks features up, and trains their tables, for all replicas.
+    """Looks up features and trains their tables, for all replicas.
 
-    The model finds activations under the features' names.
+    The model gets the activations under the features' names.
 
     Args:
       spec: The tables and features, as two dicts.
-      global_step: What learning rates and gradient multipliers are of.
+      global_step: The step for learning rates and gradient multipliers.
 
     Attributes:
       embedding: The `TPUEmbedding`.
@@ -41,7 +41,7 @@ class ModelTables:
         )
 
     def apart(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """Takes the ids and weights of a replica's batch out of its features."""
+        """Moves the ids and weights of a replica's batch out of its dict."""
         features = fields["features"]
         if not isinstance(features, Mapping):
             raise errors.ArgumentError(
@@ -51,17 +51,17 @@ class ModelTables:
         return {**fields, **apart(self._spec, features)}
 
     def enqueue(self, embedded: Any, *, training: bool) -> None:
-        """Puts the replicas' ids on their way to `dequeue`."""
+        """Enqueues the replicas' ids for `dequeue`."""
         self.embedding.enqueue(
             embedded["ids"], embedded.get("weights"), training=training
         )
 
     def dequeue(self) -> dict[str, Any]:
-        """Returns the activations of a replica, by feature."""
+        """Returns the activations of a replica, by feature name."""
         return dict(self.embedding.dequeue())
 
     def apply_gradients(self, gradients: dict[str, Any]) -> None:
-        """Trains the tables."""
+        """Updates the tables."""
         multiplier = self._spec.experimental_gradient_multiplier_fn
         if multiplier is not None:
             factor = tf.cast(multiplier(self._global_step), tf.float32)
@@ -74,10 +74,10 @@ class ModelTables:
 def apart(
     spec: EmbeddingConfigSpec, features: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns features without those of tables, and these beside.
+    """Splits features into those without tables and those of tables.
 
     Raises:
-      tfembed.errors.ArgumentError: (also ValueError) one is missing.
+      tfembed.errors.ArgumentError: (also ValueError) a feature is missing.
     """
     left = dict(features)
     configs = spec.feature_to_config_dict or {}
@@ -103,7 +103,7 @@ def apart(
 
 
 def _bags(value: Any, table: TableConfig, length: int) -> Any:
-    """Returns ids as a table takes them: 0 and "" pad a dense matrix."""
+    """Converts ids for a table: 0 and "" are padding in a dense matrix."""
     if isinstance(value, (tf.SparseTensor, tf.RaggedTensor)):
         return value
     value = tf.convert_to_tensor(value)
@@ -119,7 +119,7 @@ def _bags(value: Any, table: TableConfig, length: int) -> Any:
 def feature_configs(
     spec: EmbeddingConfigSpec, global_step: Any
 ) -> dict[str, tfembed.FeatureConfig]:
-    """Returns the spec's features as `TPUEmbedding` takes them."""
+    """Converts the spec's features to FeatureConfigs."""
     if spec.feature_columns is not None:
         raise errors.UnsupportedError(
             "A model object has no layers for feature columns. Give the "
@@ -141,7 +141,7 @@ def feature_configs(
 
 
 def _rate_at(function: Any, global_step: Any) -> Any:
-    """Returns the rate of a step, as a function without arguments."""
+    """Returns the learning rate of a step, as a function without arguments."""
     return lambda: tf.cast(function(global_step), tf.float32)
 
 

@@ -1,9 +1,9 @@
-"""A model object as the estimator sees it: Keras' compiled models, and others.
+"""The estimator's view of a model object: compiled Keras models, and others.
 
-TrainedModel    what a step of training or evaluation asks of a model
-CompiledModel   a model of Keras 3 or tf_keras that was compiled
+TrainedModel    the interface that a step of training or evaluation uses
+CompiledModel   a compiled model of Keras 3 or tf_keras
 PlainModel      an object with `__call__`, `loss`, `optimizer`, `metrics`
-model_of        picks one of the two for what `make_model` returned
+model_of        picks one of the two for the result of `make_model`
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from tfembed.ops.private import converted
 class TrainedModel(abc.ABC):
     """A model, its loss, its optimizer and its metrics.
 
-    Methods are called in a replica of a strategy, but for `metrics`.
+    All methods except `metrics` are called in a replica of a strategy.
 
     Attributes:
-      model: What `make_model` returned.
-      optimizer: The model's.
+      model: The result of `make_model`.
+      optimizer: The optimizer of the model.
     """
 
     def __init__(self, model: Any) -> None:
@@ -48,7 +48,7 @@ class TrainedModel(abc.ABC):
             )
         takes = _arguments(model)
         self._has_training = "training" in takes
-        # AutoGraph leaves tfembed's functions alone, and looks here again.
+        # AutoGraph does not convert tfembed's functions; `loss` needs it here.
         self._call = converted(model)
 
     @property
@@ -57,21 +57,21 @@ class TrainedModel(abc.ABC):
         return list(self.model.trainable_variables)
 
     def predict(self, features: Any, *, training: bool) -> Any:
-        """Returns the model's predictions of a replica's batch."""
+        """Returns the model's predictions for a replica's batch."""
         if self._has_training:
             return self._call(features, training=training)
         return self._call(features)
 
     def gradients(self, features: Any, labels: Any, watched: Any) -> Any:
-        """Computes the gradients of one replica's part of the loss.
+        """Computes the gradients of one replica's share of the loss.
 
         Args:
           features, labels: A replica's batch.
-          watched: Nested tensors whose gradients are asked for too.
+          watched: Nested tensors whose gradients are also returned.
 
         Returns:
-          The loss, of which the global one is the sum over replicas, the
-          gradients of the trainable variables, and those of `watched`.
+          The loss (the global loss is the sum over replicas), the gradients of
+          the trainable variables, and those of `watched`.
         """
         with tf.GradientTape() as tape:
             tape.watch(watched)
@@ -89,13 +89,13 @@ class TrainedModel(abc.ABC):
     def loss(
         self, features: Any, labels: Any, predictions: Any, *, training: bool
     ) -> Any:
-        """Returns a replica's part of the loss: the sum is the global one."""
+        """Returns a replica's share of the loss; the sum is the global loss."""
 
     @abc.abstractmethod
     def update_metrics(
         self, features: Any, labels: Any, predictions: Any, weights: Any
     ) -> None:
-        """Counts a replica's batch; rows of weight 0 do not count."""
+        """Adds a replica's batch to the metrics, without rows of weight 0."""
 
     @abc.abstractmethod
     def metrics(self) -> dict[str, Any]:
@@ -103,10 +103,10 @@ class TrainedModel(abc.ABC):
 
     @abc.abstractmethod
     def reset_metrics(self) -> None:
-        """Begins to count anew."""
+        """Resets the metrics."""
 
     def _scaled(self, loss: Any) -> Any:
-        """Returns the loss as an optimizer of mixed precision wants it."""
+        """Scales the loss, for an optimizer of mixed precision."""
         for name in ("scale_loss", "get_scaled_loss"):
             scale = getattr(self.optimizer, name, None)
             if scale is not None:
@@ -115,7 +115,7 @@ class TrainedModel(abc.ABC):
 
 
 class CompiledModel(TrainedModel):
-    """A Keras model, with the loss and metrics of `compile`."""
+    """A Keras model, with the loss and metrics given to `compile`."""
 
     def loss(  # noqa: D102 - as the base's
         self, features: Any, labels: Any, predictions: Any, *, training: bool
@@ -124,7 +124,8 @@ class CompiledModel(TrainedModel):
         more = {"training": training}
         if "training" not in _arguments(compute):
             more = {}
-        # Keras' losses know of the strategy's replicas, and divide by them.
+        # Keras' losses divide by the number of the strategy's replicas
+        # themselves.
         return compute(
             x=features, y=labels, y_pred=predictions, sample_weight=None, **more
         )
@@ -140,7 +141,8 @@ class CompiledModel(TrainedModel):
             for metric in self.model.metrics
             for name, value in _results(metric)
         }
-        found.pop("loss", None)  # Keras' tracker of it, which counts in `fit`.
+        # Keras' loss tracker, which only `fit` updates.
+        found.pop("loss", None)
         return found
 
     def reset_metrics(self) -> None:  # noqa: D102 - as the base's
@@ -150,9 +152,9 @@ class CompiledModel(TrainedModel):
 class PlainModel(TrainedModel):
     """An object with `__call__`, `loss(labels, predictions)` and an optimizer.
 
-    `loss` returns a value per row, or their mean in a replica; `metrics`, if
-    there is one, has Keras metrics, or others with `update_state`, `result`
-    and `reset_state`.
+    `loss` returns a value per row, or their mean in a replica. `metrics` is
+    optional: Keras metrics, or objects with `update_state`, `result` and
+    `reset_state`.
     """
 
     def __init__(self, model: Any) -> None:
@@ -193,10 +195,11 @@ class PlainModel(TrainedModel):
 
 
 def model_of(model: Any) -> TrainedModel:
-    """Returns a model object as the estimator sees it.
+    """Wraps a model object for the estimator.
 
     Raises:
-      tfembed.errors.DtypeError: (also TypeError) the object lacks something.
+      tfembed.errors.DtypeError: (also TypeError) the object lacks an
+        attribute.
     """
     is_keras = any(
         isinstance(model, sys.modules[name].Model)
@@ -242,7 +245,7 @@ def _is_loss_of_keras(loss: Any) -> bool:
 
 
 def _results(metric: Any) -> Iterator[tuple[str, Any]]:
-    """Yields the values of a metric, which may have several, by name."""
+    """Yields a metric's values by name; a metric may have several."""
     result = metric.result()
     if isinstance(result, dict):
         yield from result.items()
@@ -251,7 +254,7 @@ def _results(metric: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _arguments(function: Any) -> set[str]:
-    """Returns the names of arguments; of a Keras model those of its `call`."""
+    """Returns the names of arguments; for a Keras model those of its `call`."""
     function = getattr(function, "call", function)
     try:
         parameters = inspect.signature(function).parameters
