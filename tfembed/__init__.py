@@ -11,8 +11,8 @@ from __future__ import annotations
 import importlib as _importlib
 import sys as _sys
 
-# `python -m tfembed`: Python imports the package to run its command, which reads
-# files, and ends here. TensorFlow would take seconds to import.
+# `python -m tfembed` imports this package first. The command only reads files,
+# so it runs and exits here, before TensorFlow takes seconds to import.
 if (
     _sys.argv[:1] == ["-m"]
     and "-m" in _sys.orig_argv
@@ -114,7 +114,7 @@ __all__ = [
 ]
 
 
-# Imported on first use, and yet in `dir(tfembed)`.
+# Names that are imported on first use; `dir(tfembed)` lists them too.
 _MODULES = ("data", "estimator", "keras", "tpu")
 _NAMES = {"health": "tfembed.inspection.health"}
 
@@ -132,7 +132,8 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *_MODULES, *_NAMES})
 
 
-# Keras finds the layers of a saved model once they are registered. TensorFlow
-# has imported Keras 3 by itself, unless TF_USE_LEGACY_KERAS is set.
+# Registers the Keras layers, so that Keras can load saved models that have
+# them. TensorFlow has imported Keras 3 already, unless TF_USE_LEGACY_KERAS is
+# set.
 if "keras" in _sys.modules:
     _importlib.import_module("tfembed.keras")

@@ -1,4 +1,4 @@
-"""Checks of numbers and shapes that callers give, with one wording for all."""
+"""Checks of numbers and shapes from callers, with one wording of the errors."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ def integer(
     most: int | None = None,
     owner: str = "",
 ) -> int:
-    """`value`, a whole number of any type, as an int in [least, most].
+    """Returns a whole number as an int, checked to be in [least, most].
 
     Args:
-      value: what was given: an integer or a whole float, of Python or NumPy, or
-        an array or eager tensor that is one.
+      value: an integer or a whole float, of Python or NumPy, or an array or
+        eager tensor of one such number.
       argument: its name.
-      least, most: limits, inclusive; None: no upper one.
+      least, most: the inclusive limits; None as `most`: no upper limit.
       owner: the owner of the argument, as in "table 'users'".
 
     Raises:
-      tfembed.errors.ArgumentError: anything else, a boolean too.
+      tfembed.errors.ArgumentError: any other value, booleans included.
     """
     number = whole(value)
     fits = number is not None and least <= number
@@ -57,12 +57,12 @@ def integer(
 
 
 def key_count(value: Any, argument: str) -> int:
-    """`value` as a number of keys.
+    """Returns `value` as a number of keys, an int from 0 on.
 
     Raises:
       tfembed.errors.DtypeError: (also TypeError) not an integer; a whole float
-        is none either, as in TFRA's `restrict`.
-      tfembed.errors.ArgumentError: a negative one.
+        is refused too, as by TFRA's `restrict`.
+      tfembed.errors.ArgumentError: a negative number.
     """
     value = scalar(value)
     number = None if isinstance(value, float) else whole(value)
@@ -81,8 +81,8 @@ def shape(what: str, tensor: tf.Tensor, expected: tf.TensorShape) -> None:
     """Refuses a tensor whose static shape cannot be `expected`.
 
     Raises:
-      tf.errors.InvalidArgumentError: as the op does where shapes are known only
-        when it runs.
+      tf.errors.InvalidArgumentError: the shape differs. The op raises the same
+        error where shapes are known only when it runs.
     """
     if not tensor.shape.is_compatible_with(expected):
         raise tf.errors.InvalidArgumentError(
@@ -97,7 +97,7 @@ def rows(what: str, keys: tf.Tensor, rows: tf.Tensor, dim: int) -> None:
     """Refuses `rows` whose static shape cannot be keys.shape + [dim].
 
     Raises:
-      tf.errors.InvalidArgumentError: it cannot.
+      tf.errors.InvalidArgumentError: the shapes do not fit.
     """
     # Lists compare in a fraction of the time that TensorShapes take.
     is_right = tf.executing_eagerly() and (
@@ -111,18 +111,18 @@ def rows(what: str, keys: tf.Tensor, rows: tf.Tensor, dim: int) -> None:
 def run_shape(
     tensor: tf.Tensor, expected: tf.Tensor, text: str
 ) -> list[tf.Operation]:
-    """Makes checks that fail when they run where a shape is not `expected`.
+    """Makes ops that fail at run time if `tensor` has not the shape `expected`.
 
-    The rank has a check of its own, since shapes of other ranks are broadcast
-    when they are compared: [2] would pass for [2, 2].
+    The rank has its own check, since comparing shapes of different ranks
+    broadcasts them: [2] would pass for [2, 2].
 
     Args:
       tensor: the tensor that has the shape.
       expected: an int32 [rank].
-      text: what the error says.
+      text: the error's message.
 
     Raises:
-      tf.errors.InvalidArgumentError: in eager mode, another shape.
+      tf.errors.InvalidArgumentError: in eager mode, the shape differs.
     """
     rank, checks = tensor.shape.rank, []
     if rank is None or rank != expected.shape[0]:
@@ -137,10 +137,10 @@ def run_shape(
 
 
 def whole(value: Any) -> int | None:
-    """`value` as an int; None where it is no whole number, or a boolean.
+    """Returns `value` as an int; None if it is a boolean or not a whole number.
 
-    Users compute sizes (`2.0 * n`), so a float or an array of no dimension will
-    do where it is whole.
+    Users compute sizes (`2.0 * n`), so a whole float and a scalar array are
+    accepted.
     """
     value = scalar(value)
     if isinstance(value, bool):
@@ -157,10 +157,9 @@ def whole(value: Any) -> int | None:
 
 
 def number(value: Any) -> float | None:
-    """`value` as a number; None where it is none, or a boolean.
+    """Returns `value` as a Python number; None for booleans and other objects.
 
-    Numbers of Python stay what they are; those of NumPy, and arrays and eager
-    tensors of no dimension, become such.
+    NumPy numbers, scalar arrays and scalar eager tensors are converted.
     """
     value = scalar(value)
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
@@ -168,7 +167,7 @@ def number(value: Any) -> float | None:
 
 
 def scalar(value: Any) -> Any:
-    """A NumPy scalar, or an array or tensor of one, as Python's; or `value`."""
+    """Converts NumPy scalars, scalar arrays and tensors to Python's."""
     if isinstance(value, tf.Tensor):
         value = tf.get_static_value(value)
     if isinstance(value, (np.generic, np.ndarray)) and value.ndim == 0:

@@ -20,15 +20,15 @@ from __future__ import annotations
 
 
 class TfembedError(Exception):
-    """Whatever tfembed raises on purpose."""
+    """The base of all exceptions that tfembed raises itself."""
 
-    # AutoGraph raises an error of traced code again, with the user's lines in
-    # it, as the type it was only where that type is made like an Exception.
+    # AutoGraph raises errors of traced code again with the user's source lines.
+    # It keeps the type only if the constructor takes what Exception takes.
     __init__ = Exception.__init__
 
 
 class ArgumentError(TfembedError, ValueError):
-    """A value that is not allowed; the text says which are."""
+    """A value that is not allowed; the text says which values are allowed."""
 
 
 class MissingTableError(ArgumentError, KeyError):
@@ -47,11 +47,11 @@ class StateError(TfembedError, RuntimeError):
 
 
 class UnsupportedError(TfembedError, NotImplementedError):
-    """Something that this release does not do; the text names the way out."""
+    """A feature that this release lacks; the text names an alternative."""
 
 
 class CheckpointError(TfembedError, ValueError):
-    """A checkpoint that is missing, damaged or of other tables."""
+    """A checkpoint that is missing, damaged or written by different tables."""
 
 
 class LibraryError(TfembedError, ImportError):

@@ -1,10 +1,10 @@
 """Initial rows of hash tables, drawn by key.
 
-A key that nobody wrote yet has a row all the same: a function of the table's
-seed, the key and the column alone, computed by the table (`cc/core/rows/initial_rows.h`).
-So an initializer here is a description, and this file translates what users of
-TensorFlow and Keras write into one. `RowIdInitializer` is for tables with a
-vocabulary.
+A key that was never written has an initial row, which the table computes from
+its seed, the key and the column alone (`cc/core/rows/initial_rows.h`). So an
+initializer here is a description, `RowInitializer`, and this file translates
+the initializers of TensorFlow and Keras into it. `RowIdInitializer` is for
+tables with a vocabulary.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class RowInitializer:
 
     Attributes:
       kind: one of the kinds above.
-      arguments: its finite numbers.
-      seed: the table's seed; None where the table is to choose it.
+      arguments: the finite numbers that the kind takes.
+      seed: the table's seed; None: the table chooses one.
 
     Raises:
       tfembed.errors.ArgumentError: an unknown kind, or arguments that are too
@@ -107,22 +107,23 @@ class RowInitializer:
 class RowIdInitializer:
     """Fills row i of a table with a vocabulary with the number i + offset.
 
-    As `tf.tpu.experimental.embedding.RowIdInitializer`, which is accepted in its
-    place.
+    Equals `tf.tpu.experimental.embedding.RowIdInitializer`, which tables accept
+    too.
 
     Attributes:
-      offset: what row 0 is filled with.
+      offset: the number in row 0.
     """
 
     offset: int = 0
 
     def __call__(self, shape: Any, dtype: tf.DType) -> tf.Tensor:
-        """Rows of `shape` [vocabulary_size, dim]."""
+        """Returns rows of `shape` [vocabulary_size, dim]."""
         rows = tf.range(self.offset, self.offset + shape[0])
         return tf.broadcast_to(tf.cast(rows, dtype)[:, tf.newaxis], shape)
 
 
-# Errors of reading numbers; the last for a tensor that needs a placeholder.
+# Errors of reading a value as numbers; the last is for tensors that depend on a
+# placeholder.
 _NOT_NUMBERS = (
     TypeError,
     ValueError,
@@ -133,12 +134,12 @@ _NOT_NUMBERS = (
 
 
 def row_initializer(initializer: Any, dim: int) -> RowInitializer:
-    """Translates what users write into a `RowInitializer`.
+    """Translates an initializer of TensorFlow or Keras into a `RowInitializer`.
 
-    VarianceScaling and its kin (Glorot, He, Lecun) need a fan; a table without
-    a fixed vocabulary has none, so a row counts as a matrix of shape [1, dim]:
-    fan_in = 1, fan_out = dim. This is what TensorFlow Recommenders Addons
-    computes for a lookup of one key.
+    VarianceScaling and its subclasses (Glorot, He, Lecun) need a fan, which a
+    table without a fixed vocabulary does not have. So a row counts as a matrix
+    of shape [1, dim]: fan_in = 1, fan_out = dim. TensorFlow Recommenders Addons
+    computes the same for a lookup of one key.
 
     Args:
       initializer: None (zeros), a number, a sequence, array or tensor with 1 or
@@ -149,12 +150,11 @@ def row_initializer(initializer: Any, dim: int) -> RowInitializer:
       dim: the row's width.
 
     Returns:
-      The description. Its `seed` is the initializer's own where it has an
-      integer one.
+      The description. Its `seed` is the initializer's, if that is an integer.
 
     Raises:
-      tfembed.errors.ArgumentError: anything else, or another number of
-        elements; the text lists the known forms.
+      tfembed.errors.ArgumentError: any other value, or a number of elements
+        that does not fit; the text lists the known forms.
     """
     if isinstance(initializer, RowInitializer):
         if initializer.kind == "vector":
@@ -185,15 +185,15 @@ def _from_array(value: Any, dim: int) -> RowInitializer:
             f"An initializer with {array.size} elements does not fit rows of "
             f"width {dim}; give 1 or {dim} elements."
         )
-    numbers = tuple(float(x) for x in array) or (0.0,)  # Of width 0: any.
-    # With dim 1 the two are the same row.
+    numbers = tuple(float(x) for x in array) or (0.0,)  # Any value for width 0.
+    # With dim 1, "constant" and "vector" are the same row.
     return RowInitializer(
         "constant" if len(numbers) == 1 else "vector", numbers
     )
 
 
 def by_name(name: str) -> Any:
-    """One of Keras' initializers, by its name: "uniform", "GlorotUniform", ...
+    """Makes a Keras initializer by its name: "uniform", "GlorotUniform", ...
 
     Raises:
       tfembed.errors.ArgumentError: no initializer has that name.
@@ -213,9 +213,9 @@ def by_name(name: str) -> Any:
 
 
 def _is_library_class(cls: type) -> bool:
-    """Whether a class is an initializer class of TensorFlow or Keras itself.
+    """Says whether a class is an initializer of TensorFlow or Keras itself.
 
-    A user's subclass may compute something else and is not.
+    A user's subclass may compute other rows, so the answer is False for it.
     """
     root = cls.__module__.partition(".")[0]
     is_library = root in ("keras", "tf_keras", "tensorflow")
@@ -284,7 +284,7 @@ _TRANSLATIONS: dict[str, Callable[[Any, int], RowInitializer]] = {
 
 
 def _from_function(function: Callable[..., Any], dim: int) -> RowInitializer:
-    """Accepts a function whose rows are all the same, at every call."""
+    """Translates a function that returns one row for all keys and calls."""
     if _takes_no_argument(function):
         draws = [_numbers(function, function()) for _ in range(2)]
         if np.array_equal(draws[0], draws[1]):
@@ -329,10 +329,12 @@ def _numbers(function: Callable[..., Any], value: Any) -> np.ndarray[Any, Any]:
 
 
 def _array(value: Any) -> np.ndarray[Any, Any]:
-    """`value` as numbers, a constant tensor of a graph too; or _NOT_NUMBERS.
+    """Returns `value`, or the value of a graph's constant tensor, as an array.
+
+    Returns _NOT_NUMBERS for other values.
 
     Raises:
-      tfembed.errors.ArgumentError: integers that float64 does not hold.
+      tfembed.errors.ArgumentError: integers that float64 cannot represent.
     """
     if tf.is_symbolic_tensor(value):
         value = _constant_of(value)
@@ -340,7 +342,7 @@ def _array(value: Any) -> np.ndarray[Any, Any]:
     if given.dtype.kind == "c":
         raise TypeError(f"{value!r} is complex.")
     numbers = given.astype(np.float64)
-    # A list of integers and floats is one of floats to NumPy.
+    # NumPy makes floats of a list of integers and floats.
     mixed = given.dtype.kind == "f" and isinstance(value, (list, tuple))
     if given.dtype.kind in "iuO" or mixed:
         exactly = np.asarray(value, object) if mixed else given

@@ -1,7 +1,7 @@
 """The public names of other packages that this release does not have.
 
-A program that imports such a name gets a class. The class raises when it is
-made, and says what to use instead.
+A program that imports such a name gets a class, which raises when an instance
+is made, with an error that says what to use instead.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ ESTIMATORS = {
     "model_fn, by tf.compat.v1.train.FtrlOptimizer.",
 }
 
-# By name: why the class is not there, and what to do instead.
+# Name of the class -> why it is missing, and what to use instead.
 SENTENCES = {
     "TPUEmbeddingV2": _SPARSE_CORE
     + "TPUEmbedding trains the same tables under any strategy, on such TPUs "
@@ -114,14 +114,14 @@ SENTENCES = {
 
 
 def absent(name: str, module: str) -> type:
-    """Makes the class that stands for a name that is not here.
+    """Makes the class that stands for a name that this release lacks.
 
     Args:
       name: the class's name, one of `SENTENCES` or `ESTIMATORS`.
-      module: the module that shows the class, its `__name__`.
+      module: the `__name__` of the module that exports the class.
 
     Returns:
-      A class that raises `tfembed.errors.UnsupportedError` when it is made.
+      A class whose constructor raises `tfembed.errors.UnsupportedError`.
     """
     sentence = (SENTENCES | ESTIMATORS)[name].format(name=name)
 

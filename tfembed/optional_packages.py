@@ -1,4 +1,4 @@
-"""Packages that tfembed uses where they are installed, and asks for by name."""
+"""Imports of packages that only some calls of tfembed need."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def optional(package: str, purpose: str) -> Any:
     """Imports a package that tfembed does not depend on.
 
     Args:
-      package: the module's name, which is that of its distribution too.
+      package: the module's name, which is also its distribution's name.
       purpose: the call or task that needs the package, for the error.
 
     Raises:

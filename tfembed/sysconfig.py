@@ -1,9 +1,10 @@
-"""Where tfembed's libraries lie: for servers and programs without Python.
+"""Paths of tfembed's libraries, for servers and programs without Python.
 
 A server that serves SavedModels of tfembed needs its ops: TensorFlow's C API
 opens the library by `TF_LoadLibrary`, and TensorFlow's C++ loader of SavedModels
-then restores the tables. In Python `import tfembed` does so itself, and is needed:
-`tf.saved_model.load` finds the rows by Python code of tfembed.
+then restores the tables. Python programs need `import tfembed`, which opens the
+library itself: `tf.saved_model.load` restores the rows by Python code of
+tfembed.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ __all__ = ["get_lib", "get_tensorflow_version", "get_xla_lib"]
 def get_lib() -> str:
     """Returns the path of the library that has the ops and their CPU kernels.
 
-    It needs `libtensorflow_framework.so.2` of the TensorFlow minor version that
-    `get_tensorflow_version` names, and nothing of Python.
+    The library needs `libtensorflow_framework.so.2` of the TensorFlow minor
+    version that `get_tensorflow_version` returns, and no Python.
     """
     return os.fspath(library.LIBRARY)
 
@@ -28,10 +29,11 @@ def get_lib() -> str:
 def get_xla_lib() -> str:
     """Returns the path of the library with the XLA kernels of the ops.
 
-    Open it after that of `get_lib`; SavedModels for CPUs do not need it.
+    Open it after the library of `get_lib`; SavedModels for CPUs do not need it.
 
     Raises:
-      LibraryError: it was not built, since this TensorFlow lacks headers.
+      LibraryError: the library was not built, since this TensorFlow lacks
+        headers.
     """
     if not library.XLA_LIBRARY.exists():
         raise LibraryError(

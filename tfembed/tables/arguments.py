@@ -1,4 +1,4 @@
-"""Checks of a hash table's arguments beside keys and values."""
+"""Checks of a hash table's arguments, and conversion of keys and values."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ __all__ = [
 
 @functools.lru_cache
 def host_device(device: str) -> tuple[str, int, int, int]:
-    """The identity of a host device; an op runs on one of them.
+    """Parses the name of a host device.
 
     Args:
-      device: its name, in part or in full; what it leaves out is the first, as
-        in "/CPU:0" and "/job:localhost/task:0/CPU:0".
+      device: a full or partial name, as in "/job:localhost/task:0/CPU:0" and
+        "/CPU:0"; omitted parts get their first value.
 
     Returns:
-      Job, replica, task and number.
+      Job, replica, task and device index.
     """
     spec = tf.DeviceSpec.from_string(device)
     return (
@@ -64,7 +64,7 @@ def host_device(device: str) -> tuple[str, int, int, int]:
 
 
 def by_device(handles: Sequence[tf.Tensor]) -> list[list[int]]:
-    """The indices of handles, by the devices that they lie on."""
+    """Groups the indices of handles by the device that holds the handle."""
     indices: dict[tuple[str, int, int, int], list[int]] = {}
     for i, handle in enumerate(handles):
         indices.setdefault(host_device(handle.device), []).append(i)
@@ -79,24 +79,24 @@ def _device_type(device: Any) -> str | None:
         spec = tf.DeviceSpec.from_string(device)
     except (AttributeError, TypeError, ValueError):
         return _NO_DEVICE
-    if not spec.to_string():  # As of "", which names nothing.
+    if not spec.to_string():  # As for "", which names no device.
         return _NO_DEVICE
     return str(spec.device_type or "CPU")
 
 
 def check_devices(devices: Sequence[str], table: str) -> tuple[str, ...]:
-    """The device of each shard.
+    """Returns the device of each shard.
 
     Raises:
-      tfembed.errors.ArgumentError: no list of devices, or an empty one; in eager
-        mode also a device that this process does not have.
-      tfembed.errors.UnsupportedError: a device that is no CPU.
+      tfembed.errors.ArgumentError: not a list of devices, or an empty list; in
+        eager mode also a device that this process does not have.
+      tfembed.errors.UnsupportedError: a device that is not a CPU.
     """
     is_list = isinstance(devices, Sequence) and not isinstance(devices, str)
     with tf.init_scope():
         is_graph = not tf.executing_eagerly()
     if is_list and is_graph and any(devices):
-        # In a graph "" beside other names is the first device.
+        # In a graph, "" in a list with other names means the first device.
         devices = ["/CPU:0" if one == "" else one for one in devices]
     kinds = [_device_type(device) for device in devices] if is_list else []
     if not kinds or _NO_DEVICE in kinds:
@@ -111,15 +111,15 @@ def check_devices(devices: Sequence[str], table: str) -> tuple[str, ...]:
                 f"table '{table}'. Use '/CPU:0': a model on a GPU reads it too."
             )
     with tf.init_scope():
-        if tf.executing_eagerly():  # A graph may be for any machines.
+        if tf.executing_eagerly():  # A graph may run on other machines.
             _check_present(devices, table)
     return tuple(str(device) for device in devices)
 
 
 def _check_present(devices: Sequence[str], table: str) -> None:
-    """Refuses devices that are not there.
+    """Refuses devices that this process does not have.
 
-    TensorFlow's soft placement would put their tables on the first CPU.
+    TensorFlow's soft placement would put their shards on the first CPU.
     """
     cpus = [device.name for device in tf.config.list_logical_devices("CPU")]
     for device in devices:
@@ -132,7 +132,7 @@ def _check_present(devices: Sequence[str], table: str) -> None:
 
 
 def _may_be(device: str, cpu: str) -> bool:
-    """Whether `device`, which may leave parts out, names `cpu`."""
+    """Says whether `device`, possibly a partial name, matches `cpu`."""
     spec = tf.DeviceSpec.from_string(device)
     given = (spec.job, spec.replica, spec.task, spec.device_index)
     return all(
@@ -142,7 +142,7 @@ def _may_be(device: str, cpu: str) -> bool:
 
 
 def check_name(name: Any) -> None:
-    """Raises ArgumentError where `name` is no string, or an empty one."""
+    """Raises ArgumentError unless `name` is a string that is not empty."""
     if not isinstance(name, str) or not name:
         raise errors.ArgumentError(
             f"`name` of a table must be a string that is not empty; got {name!r}."
@@ -152,12 +152,13 @@ def check_name(name: Any) -> None:
 def check_initializer(
     initializer: RowInitializer, values: tf.DType, table: str
 ) -> None:
-    """Refuses numbers beyond those of integers; fractions are cut off.
+    """Refuses initializers with numbers that an integer dtype cannot hold.
 
-    Rows of "normal" and "truncated_normal" have no bounds to look at.
+    Fractions are truncated later. "normal" and "truncated_normal" have no
+    bounds to check.
 
     Raises:
-      tfembed.errors.ArgumentError: there is one.
+      tfembed.errors.ArgumentError: a number outside of the dtype's range.
     """
     if not values.is_integer or initializer.kind.endswith("normal"):
         return
@@ -176,11 +177,11 @@ def check_initializer(
 
 
 def check_rounding(stochastic: Any, values: tf.DType, table: str) -> bool:
-    """`stochastic_rounding` as a bool.
+    """Returns `stochastic_rounding` as a bool.
 
     Raises:
-      tfembed.errors.ArgumentError: no bool, or one for values that are not
-        rounded when they are trained.
+      tfembed.errors.ArgumentError: not a bool, or True for a value dtype that
+        training does not round.
     """
     if not isinstance(stochastic, bool):
         raise errors.ArgumentError(
@@ -200,17 +201,17 @@ def check_rows(keys: tf.Tensor, rows: tf.Tensor, dim: int, table: str) -> None:
     """Refuses rows whose static shape cannot be keys.shape + [dim].
 
     Raises:
-      tf.errors.InvalidArgumentError: they cannot.
+      tf.errors.InvalidArgumentError: the shapes do not fit.
     """
     what = f"the values of table '{table}', one row of width {dim} per key"
     checks.rows(what, keys, rows, dim)
 
 
 def rows_per_shard(init_size: Any, num_shards: int, table: str) -> int:
-    """Keys that each shard makes room for, rounded up.
+    """Returns the number of keys that each shard makes room for, rounded up.
 
     Raises:
-      tfembed.errors.ArgumentError: not an integer of 64 bits, or a negative one.
+      tfembed.errors.ArgumentError: not an integer of 64 bits, or negative.
     """
     owner = f"table '{table}'"
     rows = checks.integer(
@@ -220,11 +221,11 @@ def rows_per_shard(init_size: Any, num_shards: int, table: str) -> int:
 
 
 def table_seed(seed: Any, table: str) -> int:
-    """`seed` as a signed 64-bit integer; None: one from the table's name.
+    """Returns `seed` as a signed 64-bit integer.
 
-    A seed that is not given depends on TensorFlow's global seed too
-    (`tf.random.set_seed`); where none is set TensorFlow's default stands in, so
-    that restarts and replicas agree.
+    The default for None is computed from the table's name and TensorFlow's
+    global seed (`tf.random.set_seed`), or TensorFlow's default seed if none is
+    set, so that restarts and replicas agree.
 
     Raises:
       tfembed.errors.ArgumentError: not an integer of 64 bits.
@@ -243,10 +244,10 @@ def table_seed(seed: Any, table: str) -> int:
 def policy_options(
     admission: Any, eviction: Any, expiry: Any, table: str
 ) -> dict[str, Any]:
-    """A table's policies, by the names of `ShardOptions`.
+    """Returns a table's policies as keyword arguments of `ShardOptions`.
 
     Raises:
-      tfembed.errors.DtypeError: they are no policies of their kind.
+      tfembed.errors.DtypeError: an object that is not a policy of its kind.
       tfembed.errors.ArgumentError: an expiry without an eviction policy.
     """
     for name, policy, kind in (
@@ -281,10 +282,11 @@ def check_policies(
     num_shards: int = 1,
     table: str,
 ) -> None:
-    """Raises what a table with these policies and bound would raise.
+    """Checks policies and bound as the table's constructor does.
 
     Raises:
-      As `policy_options`, `check_bounded_admission` and `shard_bounds`.
+      The errors of `policy_options`, `check_bounded_admission` and
+      `shard_bounds`.
     """
     admission = as_admission(admission)
     policy_options(admission, eviction, expiry, table)
@@ -293,13 +295,13 @@ def check_policies(
 
 
 def check_drawn_alone(policies: Sequence[Any], table: str) -> None:
-    """Refuses policies beside initial rows that a Python function draws.
+    """Refuses policies for a table whose initial rows a Python function draws.
 
-    Training inserts those rows before it updates them, so no policy can judge
-    what the update inserts.
+    Training inserts those rows before the update op runs, so the policies of
+    the op would never see a new key.
 
     Raises:
-      tfembed.errors.UnsupportedError: there is one.
+      tfembed.errors.UnsupportedError: there is a policy.
     """
     if any(policy is not None for policy in policies):
         raise errors.UnsupportedError(
@@ -310,7 +312,7 @@ def check_drawn_alone(policies: Sequence[Any], table: str) -> None:
 
 
 def check_bounded_admission(max_size: Any, admission: Any, table: str) -> None:
-    """Refuses a bound that the admission would not keep to.
+    """Refuses a bound together with an admission that may exceed it.
 
     Raises:
       tfembed.errors.UnsupportedError: `max_size` with BloomAdmission.
@@ -326,10 +328,10 @@ def check_bounded_admission(max_size: Any, admission: Any, table: str) -> None:
 def shard_bounds(
     max_size: Any, eviction: Any, num_shards: int, table: str
 ) -> list[int]:
-    """The largest size of each shard, together `max_size`; None: 0 for each.
+    """Splits `max_size` into a bound per shard; 0 for each if it is None.
 
     Raises:
-      tfembed.errors.ArgumentError: not an integer, or fewer than a key a shard,
+      tfembed.errors.ArgumentError: not an integer, less than one key per shard,
         or no eviction policy.
     """
     if max_size is None:
@@ -345,11 +347,11 @@ def shard_bounds(
     return [share + (i < rest) for i in range(num_shards)]
 
 
-# Keys and values of a batch, as tensors of a table's dtypes.
+# Conversion of a batch's keys and values to tensors of a table's dtypes.
 #
-# A tensor of values must be of the dtype already; one of keys may be of narrower
-# integers. Python's and NumPy's numbers are converted where they are of the same
-# nature: integers that fit to integers, integers and floats to floats.
+# A tensor of values must have the dtype already; a tensor of keys may have
+# narrower integers. Numbers of Python and NumPy are converted within their
+# kind: integers that fit to integers, integers and floats to floats.
 
 Error = type[errors.TfembedError]
 
@@ -360,18 +362,17 @@ def key_tensor(
     table: str,
     error: Error = errors.DtypeError,
 ) -> tf.Tensor:
-    """`keys` as a tensor of any shape.
+    """Converts `keys` of any shape to a tensor of `dtype`.
 
     Args:
       keys: a tensor, a tf.Variable, or numbers; lists may hold tensors. Tensors
-        of integers that all fit into `dtype` by theirs (int32 into int64) are
-        cast.
+        of a narrower integer dtype are cast (int32 to int64).
       dtype: the dtype of the table's keys.
       table: the table's name, for errors.
-      error: what to raise.
+      error: the exception class to raise.
 
     Raises:
-      error: keys of another dtype, or that do not fit into it.
+      error: keys of another dtype, or numbers that do not fit into it.
     """
     if not (isinstance(keys, tf.Tensor) and keys.dtype == dtype):
         if not _is_tensor(keys) and _holds_tensors(keys):
@@ -382,7 +383,7 @@ def key_tensor(
 
 
 def widened(keys: Any, dtype: tf.DType) -> Any:
-    """`keys`, a tensor, cast to `dtype` where that holds all of their integers."""
+    """Casts the tensor `keys` to `dtype` if that is a wider integer dtype."""
     own = tf.as_dtype(keys.dtype)
     if (
         own == dtype
@@ -400,13 +401,13 @@ def value_tensor(
     table: str,
     error: Error = errors.DtypeError,
 ) -> tf.Tensor:
-    """`values` as a tensor of any shape; as `key_tensor`."""
+    """Converts `values` of any shape to a tensor, as `key_tensor` does."""
     return _tensor(values, dtype, f"Values of table '{table}'", error)
 
 
 def _tensor(value: Any, dtype: tf.DType, what: str, error: Error) -> tf.Tensor:
     if isinstance(value, tf.Tensor) and value.dtype == dtype:
-        return value  # Each step of an eager call of a narrow batch shows.
+        return value  # Fast path: small eager calls feel each Python step.
     if not _is_tensor(value) and _holds_tensors(value):
         value = tf.convert_to_tensor(value)
     if _is_tensor(value):
@@ -416,7 +417,7 @@ def _tensor(value: Any, dtype: tf.DType, what: str, error: Error) -> tf.Tensor:
                 f"{tf.as_dtype(value.dtype).name}. Cast it first."
             )
         return tf.convert_to_tensor(value)
-    # NumPy's own strings would lose zero bytes at their ends.
+    # NumPy's fixed-width strings would lose trailing zero bytes.
     array = np.asarray(value, object if dtype == tf.string else None)
     if array.size and not _fits(array, dtype):
         raise error(
@@ -427,7 +428,7 @@ def _tensor(value: Any, dtype: tf.DType, what: str, error: Error) -> tf.Tensor:
 
 
 def _holds_tensors(value: Any) -> bool:
-    """Whether a structure has tensors; arrays, which are long, are not walked."""
+    """Says whether a structure has tensors; skips arrays, which are long."""
     return not isinstance(value, np.ndarray) and any(
         map(_is_tensor, tf.nest.flatten(value))
     )
@@ -487,14 +488,14 @@ _VALUES_OF_KEYS = {
 
 
 def table_dtypes(key_dtype: Any, value_dtype: Any) -> tuple[tf.DType, tf.DType]:
-    """The dtypes of a table's keys and values.
+    """Returns the dtypes of a table's keys and values, checked.
 
     Args:
       key_dtype, value_dtype: what `tf.as_dtype` takes.
 
     Raises:
-      tfembed.errors.DtypeError: a pair that no table has; the text lists those
-        that there are.
+      tfembed.errors.DtypeError: a pair that tables do not support; the text
+        lists the pairs that they do.
     """
     try:
         keys, values = tf.as_dtype(key_dtype), tf.as_dtype(value_dtype)
@@ -506,11 +507,11 @@ def table_dtypes(key_dtype: Any, value_dtype: Any) -> tuple[tf.DType, tf.DType]:
 
 
 def check_trained(value_dtype: tf.DType, name: str) -> None:
-    """Raises DtypeError where no optimizer moves rows of `value_dtype`.
+    """Raises DtypeError if rows of `value_dtype` cannot be trained.
 
     Args:
       value_dtype: the dtype of the rows.
-      name: the table's.
+      name: the table's name.
     """
     if value_dtype.name not in _TRAINED:
         raise errors.DtypeError(

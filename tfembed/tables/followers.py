@@ -1,4 +1,4 @@
-"""Tables that note something of another table's keys, and lose it with them."""
+"""Tables that follow another table: keys removed there are removed here too."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from tfembed.ops.private import orders_by_itself
 
 __all__ = ["Followers", "group"]
 
-# Evicted keys that followers may still note, as a share of the bound: a sweep
-# reads all keys, so it must not come with each step.
+# Share of the bound that followers may hold in evicted keys before a sweep. A
+# sweep reads all keys, so it must not run in each step.
 _STALE_SHARE = 8
 
 
 class Followers:
     """The tables that lose the keys that one table, their leader, loses.
 
-    Keys that `remove`, `clear`, `evict` and `expire` take from the leader go
-    from its followers at once. A leader of bounded size evicts inside of its
-    writes, and no op says what. So a key that is written while it is missing is
-    first removed from the followers, where it counts as new; and a follower
-    that has an eighth more keys than the bound drops those that the leader does
-    not hold.
+    Keys that `remove`, `clear`, `evict` and `expire` remove from the leader are
+    removed from its followers at once. A leader with a bound also evicts inside
+    of its writes, and no op reports those keys. So before a write, keys that
+    are missing in the leader are removed from the followers, for which they are
+    new keys; and a follower with an eighth more keys than the bound is swept:
+    it drops the keys that the leader does not hold.
 
-    Neither side keeps the other alive.
+    Leader and followers hold weak references to each other.
 
     Args:
       table: the `HashTable` that holds this object.
@@ -46,25 +46,25 @@ class Followers:
 
     @property
     def leader(self) -> Any:
-        """The table that this one follows, while it lives, or None."""
+        """The table that this one follows; None if deleted or not set."""
         return None if self._leader is None else self._leader()
 
     def add(self, follower: Any) -> None:
-        """Has `follower`, a table of the same keys, lose what this one loses.
+        """Adds a follower, a table with keys of the same kind.
 
-        A table follows one other at most.
+        A table follows at most one other table.
         """
         self._tables.add(follower)
         follower.followers._leader = self._table
 
     def forget(self, keys: tf.Tensor) -> list[tf.Operation]:
-        """Removes `keys` from all followers; returns what must run for it."""
+        """Removes `keys` from all followers; returns the graph's operations."""
         return _made([table.remove_alone(keys) for table in self])
 
     def forget_evicted(self, keys: tf.Tensor) -> list[tf.Operation]:
-        """Has followers take keys that are missing in the leader for new ones.
+        """Removes those of `keys` that the leader lacks from all followers.
 
-        Called before a batch of writes to the leader.
+        Call this before a batch of writes to the leader.
 
         Returns:
           The operations that must run before the batch.
@@ -86,7 +86,7 @@ class Followers:
         return table.remove_alone(tf.boolean_mask(keys, is_stale))
 
     def swept(self, written: tf.Operation | None) -> tf.Operation | None:
-        """Ends a batch of writes to a follower: sweeps where it is time to."""
+        """Ends a batch of writes to a follower; sweeps if many keys are stale."""
         leader, table = self.leader, self._table()
         bound = leader.max_size if leader is not None else None
         if bound is None or table is None:
@@ -103,7 +103,7 @@ class Followers:
 
 
 def group(operations: Sequence[Any]) -> tf.Operation | None:
-    """Makes one operation in a graph of TensorFlow 1; None elsewhere."""
+    """Groups operations in a graph of TensorFlow 1; returns None elsewhere."""
     if orders_by_itself():
         return None
     return tf.group(*operations)

@@ -54,13 +54,13 @@ __all__ = [
 
 
 class TableContent(NamedTuple):
-    """The content of a table, copied.
+    """A copy of a table's content.
 
     Attributes:
       columns: keys [n], values [n, dim], and the rows of each slot,
         [n, dim or 1]; shard after shard.
-      notes: what its policies noted, as the last attributes of
-        `tfembed.ops.table.TableSnapshot`, from `notes` on.
+      notes: the notes of its policies: the attributes of
+        `tfembed.ops.table.TableSnapshot` from `notes` on.
     """
 
     columns: list[tf.Tensor]
@@ -70,16 +70,16 @@ class TableContent(NamedTuple):
 def take(
     table: Any, shards: Sequence[TableShard], *, only_rows: bool = False
 ) -> TableContent:
-    """Copies `shards` of a `HashTable`, all of one moment.
+    """Copies `shards` of a `HashTable` at one moment.
 
-    A kernel sees the shards of its own device alone. Where they lie on several
-    devices, as on parameter servers, shards that follow one another on one
-    device are of one moment.
+    A kernel can lock only the shards of its own device. If the shards lie on
+    several devices, as on parameter servers, each run of consecutive shards on
+    one device is copied at one moment.
 
     Args:
-      table: their table.
-      shards: what is copied.
-      only_rows: whether to leave the policies' notes out: they are empty then.
+      table: the table that has the shards.
+      shards: the shards to copy.
+      only_rows: whether to leave out the policies' notes, which are empty then.
     """
     private.table_read(table)
     with tf.control_dependencies(table.lay_out_slots()):
@@ -115,7 +115,7 @@ _DETACH = (
 
 
 def _norm_limits(optimizer: Any) -> tuple[float | None, float | None]:
-    """`clipnorm` and `global_clipnorm` of a description, or of a row rule."""
+    """Returns the `clipnorm` and `global_clipnorm` of an optimizer."""
     return (
         getattr(optimizer, "clipnorm", None),
         getattr(optimizer, "global_clipnorm", None),
@@ -127,8 +127,8 @@ class EvictedRows(NamedTuple):
 
     Attributes:
       keys: keys of the table's key dtype, [n].
-      values: values of its value dtype, [n, dim]; None where they were not
-        asked for.
+      values: values of its value dtype, [n, dim]; None unless
+        `return_values` was set.
     """
 
     keys: tf.Tensor
@@ -146,49 +146,51 @@ class HashTable(ShardedTable):
 
     Args:
       dim: width of a row; 0 keeps keys alone.
-      key_dtype, value_dtype: a pair that `tfembed.tables.arguments` lists. int32
-        keys take the place of int64 ones.
+      key_dtype, value_dtype: a pair that `tfembed.tables.arguments` lists.
+        Methods of a table of int64 keys take int32 keys too.
       name: the table's name in errors and, without a seed, in its seed.
       initializer: what `tfembed.initializers.row_initializer` accepts, or a
-        function as `SeededRows` says; the rows of that are drawn in Python, by
-        lookups and `insert_missing`.
-      seed: the seed of the initial rows. None: the initializer's own; else from
-        TensorFlow's global seed and the name, until a checkpoint with another one
-        is restored.
+        function as described at `SeededRows`, which lookups and
+        `insert_missing` call to draw rows.
+      seed: the seed of the initial rows. None: the initializer's seed; if it
+        has none, a seed from TensorFlow's global seed and the name, which a
+        restored checkpoint replaces by its own.
       devices: one host device per shard.
       partitioner: (flat keys [n], number of shards) -> shard of each key [n];
         None: floormod(key, number of shards).
       init_size: keys to make room for at once, over all shards.
-      admission: which new keys training inserts, of `tfembed.policies`, or n
-        for `CountAdmission(n)`; None: all.
-      eviction: what judges the rows for `evict` and `expire`, of
-        `tfembed.policies`; None: nothing is noted of them.
-      expiry: when rows expire by themselves; None: when `expire` is called.
-      max_size: keys that the table never exceeds, each shard its share: inserts
-        make room by evicting rows that are not of their batch, by the eviction
-        policy, the worst of a sample of eight for each. None: no bound.
-      stochastic_rounding: whether what training and `accum` make of rows of
-        float16 or bfloat16 is rounded up or down by chance, with the right
-        mean, in place of to the nearest, so that small updates are not lost.
-        The chance depends on seed, key, column and how many batches a shard has
-        written alone; of what `accum` adds on its position in the batch too.
+      admission: a policy of `tfembed.policies` that decides which new keys
+        training inserts, or n for `CountAdmission(n)`; None: all.
+      eviction: a policy of `tfembed.policies` that ranks the rows for `evict`
+        and `expire`; None: the table keeps no notes of its rows' use.
+      expiry: when rows expire by themselves; None: only when `expire` is
+        called.
+      max_size: the most keys that the table may hold, divided among its shards.
+        An insert into a full shard evicts the worst of eight sampled rows, by
+        the eviction policy, but no row of its own batch. None: no bound.
+      stochastic_rounding: whether rows of float16 or bfloat16 are rounded up or
+        down at random, with the right mean, when training and `accum` write
+        them, so that small updates are not lost; False: to the nearest. The
+        random bits depend only on the seed, the key, the column and the number
+        of batches that the shard has written; for `accum` also on the position
+        in the batch.
 
     Raises:
       tfembed.errors.DtypeError: dtypes that do not go together.
       tfembed.errors.ArgumentError: a width, name, seed, size, initializer, list
         of devices or rounding that is not allowed.
-      tfembed.errors.UnsupportedError: a device that is no CPU, `max_size` with
-        BloomAdmission, or such a function with a policy.
+      tfembed.errors.UnsupportedError: a device that is not a CPU, `max_size`
+        with BloomAdmission, or a `SeededRows` function with a policy.
     """
 
-    # None where no optimizer is attached, as in a table from a SavedModel.
+    # None while no optimizer is attached, as in a table from a SavedModel.
     _optimizer: Any = None
     _drawn_rows: SeededRows | None = None
-    # None in a table from a SavedModel, which nobody trains.
+    # None in a table from a SavedModel, which is not trained.
     _admission: AdmissionPolicy | None = None
     _eviction: EvictionPolicy | None = None
     _expiry: Expiry | None = None
-    _trained_steps: Any = None  # A variable, where the expiry counts steps.
+    _trained_steps: Any = None  # A variable if the expiry counts steps.
     _is_exporting = False
     _followers: Followers | None = None
 
@@ -261,7 +263,7 @@ class HashTable(ShardedTable):
                 )
 
     def lookup(self, keys: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        """The rows of `keys`; inserts nothing.
+        """Returns the rows of `keys`; inserts nothing.
 
         Args:
           keys: keys of `key_dtype`, any shape.
@@ -290,22 +292,24 @@ class HashTable(ShardedTable):
         return self.with_drawn_rows(keys, values, exists), exists
 
     def lookup_trained(self, keys: Any, shard: int | None = None) -> tf.Tensor:
-        """Value and slots of `keys`; inserts nothing.
+        """Returns values and slots of `keys`; inserts nothing.
 
         Args:
           keys: keys of `key_dtype`, any shape.
-          shard: the one to look in; None: in each for the keys that are its own.
+          shard: the shard that has all the keys; None: the keys are dealt to
+            shards.
 
         Returns:
-          float32, keys.shape + [trained_width]; of a missing key the initial
-          ones.
+          float32, keys.shape + [trained_width]; a missing key has its initial
+          value and slots.
         """
         keys, width = self._key_tensor(keys), self.trained_width
 
         def read(handle: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
             if not self.is_drawn:
                 return table_ops.lookup_trained(handle, keys, width=width)
-            # Asked first: the value of a key that comes meanwhile is as it was.
+            # Read `exists` first: a key that another thread inserts in between
+            # then still gets its initial row.
             there = table_ops.contains(handle, keys)
             with tf.control_dependencies([there]):
                 rows = table_ops.lookup_trained(handle, keys, width=width)
@@ -319,7 +323,7 @@ class HashTable(ShardedTable):
             return parts.merge([read(*each) for each in shards])
 
     def upsert(self, keys: Any, values: Any) -> tf.Operation | None:
-        """Writes the rows of `keys`; of a repeated key the last one stays.
+        """Writes the rows of `keys`; the last row of a repeated key wins.
 
         Args:
           keys: keys of `key_dtype`, any shape.
@@ -340,19 +344,20 @@ class HashTable(ShardedTable):
         exists: Any,
         old_values: Any = None,
     ) -> tf.Operation | None:
-        """Adds to rows that are there, inserts rows that are not.
+        """Adds to the rows of existing keys; inserts the rows of missing keys.
 
         Args:
           keys: keys of `key_dtype`, any shape.
           values_or_deltas: values or deltas of `value_dtype`, keys.shape +
             [dim]: a delta where `exists`, else a value.
-          exists: bool, keys.shape: what a lookup said. Where it no longer
-            holds, the key is left alone.
-          old_values: values of `value_dtype`, keys.shape + [dim]: then what
-            comes first are values, and deltas are their difference from these.
+          exists: bool, keys.shape, as a lookup returned it. A key for which it
+            no longer holds is not changed.
+          old_values: values of `value_dtype`, keys.shape + [dim]. If given,
+            `values_or_deltas` are new values, and the deltas are their
+            differences from `old_values`.
 
         Raises:
-          As `upsert`.
+          The errors of `upsert`.
         """
         keys, rows = self._keys_and_rows(keys, values_or_deltas)
         exists = tf.convert_to_tensor(exists, tf.bool)
@@ -363,9 +368,9 @@ class HashTable(ShardedTable):
         return self._write(table_ops.accum, *batch)
 
     def remove(self, keys: Any) -> tf.Operation | None:
-        """Removes `keys`, of any shape; those not there are ignored.
+        """Removes `keys`, of any shape; missing keys are ignored.
 
-        Followers lose them too, whether the table held them or not.
+        Followers lose these keys too, even those that this table did not hold.
         """
         keys = self._key_tensor(keys)
         return group([self.remove_alone(keys), *self.followers.forget(keys)])
@@ -377,7 +382,7 @@ class HashTable(ShardedTable):
         return group([table_ops.remove(*shard) for shard in shards])
 
     def clear(self) -> tf.Operation | None:
-        """Removes all keys, of followers too, and gives their memory back."""
+        """Removes all keys, followers' keys too, and frees their memory."""
         handles = [h for t in [self, *self.followers] for h in t.handles]
         return group(
             [
@@ -387,23 +392,24 @@ class HashTable(ShardedTable):
         )
 
     def size(self, shard: int | None = None) -> tf.Tensor:
-        """The number of keys, int64 [], of one shard or of all."""
+        """Returns the number of keys, int64 [], of one shard or of all."""
         if shard is not None:
             return table_ops.size(self.handles[shard])
         return tf.add_n([table_ops.size(h) for h in self.handles])
 
     def export(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """All keys [n] and values [n, dim], shard after shard, of one moment.
+        """Returns all keys [n] and values [n, dim], shard after shard.
 
-        The content is of one moment of all shards, where they lie on one
-        device. It makes a second copy of the table; checkpoints do not.
+        All shards are copied at one moment if they lie on one device. The
+        result is a second copy of the table in memory; checkpoints do not make
+        one.
         """
         keys, values, *_ = self.export_columns()
         return keys, values
 
     @property
     def max_size(self) -> int | None:
-        """Keys that the table never exceeds; None: no bound."""
+        """The most keys that the table may hold; None: no bound."""
         return sum(shard.options.max_size for shard in self.shards) or None
 
     @property
@@ -419,18 +425,18 @@ class HashTable(ShardedTable):
         return self._followers
 
     def let_follow(self, follower: HashTable) -> None:
-        """Has `follower`, a table of the same keys, lose what this one loses."""
+        """Makes `follower` lose each key that this table loses."""
         self.followers.add(follower)
 
     def contains(self, keys: Any) -> tf.Tensor:
-        """Says which of `keys`, of any shape, are there: bool, keys.shape."""
+        """Says which of `keys`, of any shape, are present: bool, keys.shape."""
         keys = self._key_tensor(keys)
         parts = self.partition(keys)
         shards = zip(self.handles, parts.split(keys), strict=True)
         return parts.merge([table_ops.contains(*shard) for shard in shards])
 
     def keys(self) -> tf.Tensor:
-        """All keys [n], shard after shard; no row is copied."""
+        """Returns all keys [n], shard after shard; copies no rows."""
         return tf.concat(
             [
                 table_ops.keys(handle, key_dtype=self.key_dtype)
@@ -440,7 +446,7 @@ class HashTable(ShardedTable):
         )
 
     def memory(self) -> TableStats:
-        """Keys and bytes alone, which no walk has to count; eager only."""
+        """Returns only keys and bytes, which cost no walk; eager only."""
         return TableStats.of_shards(
             TableStats(*(int(n) for n in table_ops.stats(handle)))
             for handle in self.handles
@@ -449,7 +455,7 @@ class HashTable(ShardedTable):
     def stats(self) -> TableStats:
         """Counts the keys, bytes and uses of the table; eager only.
 
-        The count walks through the indexes, 20 bytes a key.
+        Counting reads the whole indexes, 20 bytes per key.
 
         Raises:
           tfembed.errors.UnsupportedError: in a function or a graph.
@@ -470,24 +476,24 @@ class HashTable(ShardedTable):
 
     @property
     def bytes_per_key(self) -> float:
-        """`stats().bytes_per_key`."""
+        """Returns `stats().bytes_per_key`."""
         return self.stats().bytes_per_key
 
     def export_slots(
         self, shard: int | None = None
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """All keys [n], or a shard's, and each slot's rows, by the slot's name.
+        """Returns keys [n], of all shards or one, and the slots by their names.
 
-        A slot's rows are [n, dim], or [n, 1] where it is one float a row.
+        A slot is [n, dim], or [n, 1] if it has one float per row.
         """
         keys, _, *columns = self.export_columns(shard)
         return keys, dict(zip(self.slot_names, columns, strict=True))
 
     def export_columns(self, shard: int | None = None) -> list[tf.Tensor]:
-        """Keys [n], values [n, dim], and the rows of each slot.
+        """Returns keys [n], values [n, dim], and the rows of each slot.
 
-        The content of one shard or of all is of one moment as
-        `ops.table.snapshot` says; a second copy of the table.
+        The shards, or the one `shard`, are copied at one moment, as described
+        at `ops.table.snapshot`; the result is a second copy of the table.
         """
         shards = self.shards if shard is None else [self.shards[shard]]
         return take(self, shards, only_rows=True).columns
@@ -495,14 +501,15 @@ class HashTable(ShardedTable):
     def replace(
         self, keys: tf.Tensor, columns: Sequence[tf.Tensor]
     ) -> tf.Operation:
-        """Has the table hold these rows and no others; for graphs.
+        """Replaces the content of the table by these rows; for graphs.
 
-        A follower of the table is restored by itself, before or after, or else
-        loses the keys that the table does not hold.
+        A follower of the table is either restored by itself, before or after,
+        or it loses the keys that this table does not hold.
 
         Args:
-          keys: distinct ones [n].
-          columns: values [n, dim], and nothing or the rows of all slots.
+          keys: distinct keys [n].
+          columns: values [n, dim], followed by the rows of all slots or by
+            nothing.
         """
         values, *slots = columns
         partition = self.partition(keys)
@@ -532,19 +539,19 @@ class HashTable(ShardedTable):
         return self._optimizer
 
     def attach(self, optimizer: Any, *, replaces: bool = False) -> None:
-        """Lays the slots of `optimizer` out beside each row.
+        """Sets the optimizer and adds its slots to each row.
 
         Args:
-          optimizer: a `tfembed.optimizers` description. One with the same rule
-            and parameters may come again.
-          replaces: whether another optimizer, or its slots from a checkpoint,
-            makes way. The rows stay. Slots of the same rule and names stay too;
-            others go, with a warning, and the new ones begin from their initial
+          optimizer: a `tfembed.optimizers` description. Attaching another one
+            with the same rule and parameters is allowed.
+          replaces: whether to replace another optimizer, or its slots from a
+            checkpoint. The rows stay. Slots of the same rule and names stay too;
+            others are removed, with a warning, and new slots get their initial
             values.
 
         Raises:
-          tfembed.errors.ArgumentError: the table has another optimizer, or the
-            slots of another one from a checkpoint, and `replaces` is False.
+          tfembed.errors.ArgumentError: the table has another optimizer, or has
+            another optimizer's slots from a checkpoint, and `replaces` is False.
           tfembed.errors.DtypeError: (also TypeError) rows that are not float32,
             float16 or bfloat16.
           tfembed.errors.UnsupportedError: rows of width 0.
@@ -580,13 +587,15 @@ class HashTable(ShardedTable):
             )
 
     def detach(self) -> None:
-        """Lets the optimizer go, and its slots with it; the rows stay.
+        """Removes the optimizer and its slots; the rows stay.
 
-        Another one may be attached then, whose slots begin from their initial
-        values. Trace functions that train anew: they are of the first one's rule.
+        Then another optimizer may be attached, whose slots begin from their
+        initial values. Trace functions that train again: their traces have the
+        first optimizer's rule.
 
         Raises:
-          tfembed.errors.UnsupportedError: a table of a graph of TensorFlow 1.
+          tfembed.errors.UnsupportedError: the table belongs to a graph of
+            TensorFlow 1.
         """
         if self.shards[0].is_in_graph:
             raise errors.UnsupportedError(
@@ -600,15 +609,15 @@ class HashTable(ShardedTable):
         self._slot_names = self._slot_widths = ()
 
     def lay_out_slots(self) -> list[tf.Operation]:
-        """Lays the attached optimizer's slots out in a table of a graph.
+        """Adds the attached optimizer's slots to the rows of a graph's table.
 
-        `attach` does it in eager mode. A server makes a graph's table when a
-        session first asks for it, so whatever uses slots there lays them out
-        first; again is harmless.
+        In eager mode `attach` does this. In a graph the server makes the table
+        when a session first uses it, so each op that uses slots must run after
+        these operations; running them again has no effect.
 
         Returns:
-          The operations that must run before slots are used; outside of functions
-          they do not run by themselves.
+          The operations that must run before slots are used; outside of
+          functions the caller must add the control dependencies.
         """
         if self._optimizer is None or not self.shards[0].is_in_graph:
             return []
@@ -621,23 +630,23 @@ class HashTable(ShardedTable):
         learning_rate: Any = None,
         nonfinite: str = "skip",
     ) -> tf.Tensor:
-        """Updates the rows of `keys` by the attached optimizer, once per key.
+        """Updates the row of each distinct key by the attached optimizer.
 
         Args:
           keys: keys of `key_dtype`, any shape; the gradients of a repeated key
             are summed.
           gradients: float32, keys.shape + [dim].
-          learning_rate: number or scalar; None: the optimizer's.
-          nonfinite: what to do with a summed gradient that is not finite:
+          learning_rate: number or scalar; None: the optimizer's learning rate.
+          nonfinite: the treatment of a summed gradient that is not finite:
             "skip", "refuse" or "allow".
 
         Returns:
           The number of keys whose summed gradient is not finite, int64 []; 0
-          with "allow", which looks at none.
+          with "allow", which does not check.
 
         Raises:
-          tfembed.errors.StateError: no optimizer is attached, or one whose
-            update is not fused, or a Python function draws initial rows.
+          tfembed.errors.StateError: the table has no optimizer, its optimizer's
+            update is not fused, or a Python function draws its initial rows.
           tf.errors.InvalidArgumentError: shapes that do not fit, or a gradient
             that is refused. Nothing is changed.
         """
@@ -672,7 +681,7 @@ class HashTable(ShardedTable):
         keys, rows = self._keys_and_rows(keys, gradients, tf.float32)
         rows = self._of_known_width(keys, rows)
         if limits := [x for x in _norm_limits(self._optimizer) if x]:
-            # Alone in the step, so that both norms are the table's.
+            # The table is alone in this step, so both norms are over its rows.
             distinct, positions = tf.unique(tf.reshape(keys, [-1]))
             sums = tf.math.unsorted_segment_sum(
                 tf.reshape(rows, [-1, self.dim]), positions, tf.size(distinct)
@@ -704,22 +713,22 @@ class HashTable(ShardedTable):
 
     @property
     def is_drawn(self) -> bool:
-        """Whether a Python function draws the rows of missing keys."""
+        """Whether a Python function draws the initial rows."""
         return self._drawn_rows is not None
 
     @property
     def trained_width(self) -> int:
-        """Numbers of a row with its slots."""
+        """The numbers of a row and its slots together."""
         return self.dim + sum(self.slot_widths)
 
     def with_drawn_rows(
         self, keys: tf.Tensor, rows: tf.Tensor, exists: tf.Tensor
     ) -> tf.Tensor:
-        """`rows`, but of missing keys what a Python initializer draws.
+        """Replaces the rows of missing keys by rows that a function draws.
 
         Args:
           keys: keys of any shape.
-          rows: keys.shape + [dim or more]: values and what comes after them.
+          rows: keys.shape + [dim or more]: values, and slots after them.
           exists: bool, keys.shape.
         """
         if self._drawn_rows is None or self.dim == 0:
@@ -740,10 +749,10 @@ class HashTable(ShardedTable):
         return filled
 
     def insert_missing(self, keys: tf.Tensor) -> tf.Operation | None:
-        """Inserts those of `keys` [n] that are missing, as a function draws them.
+        """Inserts the missing ones of `keys` [n] with a function's rows.
 
-        Called before an update, which knows nothing of Python. Nothing is done
-        in a table that draws its rows by itself.
+        Call this before an update op, which cannot call Python. It does nothing
+        in a table whose initializer has a known form.
         """
         if self._drawn_rows is None:
             return None
@@ -757,15 +766,14 @@ class HashTable(ShardedTable):
     def write_trained(
         self, keys: Any, rows: tf.Tensor, *, add: bool = False
     ) -> tf.Operation | None:
-        """Writes value and slots of `keys`, or with `add` adds to them.
+        """Writes value and slots of `keys`, or adds to them if `add` is set.
 
-        A row that is added to a missing key is added to the key's initial row
-        and slots.
+        With `add`, a missing key starts from its initial row and slots.
 
         Args:
           keys: keys of `key_dtype`, any shape.
           rows: float32, keys.shape + [trained_width].
-          add: whether they are differences.
+          add: whether `rows` are differences to add.
 
         Returns:
           The op in a graph, None in eager mode.
@@ -782,26 +790,26 @@ class HashTable(ShardedTable):
 
     @property
     def admission(self) -> AdmissionPolicy | None:
-        """Which new keys training inserts; None: all."""
+        """The policy that admits new keys of training steps; None: all."""
         return self._admission
 
     @property
     def eviction(self) -> EvictionPolicy | None:
-        """The policy that judges the rows; None: nothing is noted of them."""
+        """The policy that ranks the rows for eviction; None: no policy."""
         return self._eviction
 
     @property
     def expiry(self) -> Expiry | None:
-        """When rows expire by themselves; None: when `expire` is called."""
+        """When rows expire by themselves; None: only by calls of `expire`."""
         return self._expiry
 
     @property
     def counts_steps(self) -> bool:
-        """Whether rows expire after so many training steps."""
+        """Whether the expiry runs after a number of training steps."""
         return self._expiry is not None and self._expiry.every is not None
 
     def note_training_step(self) -> None:
-        """Counts a training step, and expires rows where it is time to."""
+        """Counts a training step, and expires rows if they are due."""
         expiry = self._expiry
         if expiry is None or expiry.every is None:
             return
@@ -813,14 +821,14 @@ class HashTable(ShardedTable):
         )
 
     def note_checkpoint(self, *, export_follows: bool) -> bool:
-        """Expires rows before they are saved, where the expiry says so.
+        """Expires rows before a checkpoint, if the expiry is set to do so.
 
         Args:
-          export_follows: whether a SavedModel is being made, which takes the
-            rows as they are, in the next call.
+          export_follows: whether this call is the trace before the export of a
+            SavedModel, which the next call is; neither expires rows.
 
         Returns:
-          Whether this call is that export, or the trace before.
+          Whether this call is that trace or that export.
         """
         is_export = export_follows or self._is_exporting
         self._is_exporting = export_follows
@@ -830,9 +838,9 @@ class HashTable(ShardedTable):
         return is_export
 
     def check_room(self, keys: tf.Tensor) -> list[tf.Operation]:
-        """Refuses keys [n] that do not fit before any table is changed.
+        """Refuses keys [n] that exceed a bound, before any table is changed.
 
-        Returns, raises: as `check_bounds`.
+        Returns and raises the same as `check_bounds`.
         """
         if self.max_size is None:
             return []
@@ -843,12 +851,13 @@ class HashTable(ShardedTable):
     def check_bounds(
         self, keys: Sequence[tf.Tensor], *, even_alone: bool = False
     ) -> list[tf.Operation]:
-        """Refuses a batch that does not fit before any shard is changed.
+        """Refuses a batch that exceeds a bound, before any shard is changed.
 
         Args:
-          keys: the keys of the batch, a tensor a shard.
-          even_alone: whether to look at a single shard too, which refuses by
-            itself, but then other tables may have been changed already.
+          keys: the keys of the batch, one tensor per shard.
+          even_alone: whether to check a table of one shard too. Its own op
+            refuses the batch too, but other tables may have been changed by
+            then.
 
         Returns:
           The operations that must run before the batch is written.
@@ -879,22 +888,22 @@ class HashTable(ShardedTable):
         policy: EvictionPolicy | None = None,
         return_values: bool = False,
     ) -> EvictedRows:
-        """Removes the rows of the lowest worth, slots and status with them.
+        """Removes the rows with the lowest worth, and their slots and notes.
 
-        Exact, over all shards together: `keep` keys stay, or all where there are
-        no more. Keys that other threads insert meanwhile stay too.
+        The choice is exact over all shards: `keep` keys stay, or all if there
+        are fewer. Keys that other threads insert meanwhile stay too.
 
         Args:
           keep: how many keys stay, from 0 on.
-          policy: `SmallestNorm()`, for any table; None: the table's.
-          return_values: whether to hand out the removed values.
+          policy: `SmallestNorm()`, for any table; None: the table's policy.
+          return_values: whether to return the removed values.
 
         Returns:
-          The keys, and the values if asked for, that were removed.
+          The removed keys, and their values if asked for.
 
         Raises:
           tfembed.errors.ArgumentError: a negative `keep`, or no policy.
-          tfembed.errors.DtypeError: `keep` is no integer.
+          tfembed.errors.DtypeError: `keep` is not an integer.
         """
         number = checks.key_count(keep, "keep")
         keys, worth = self.worth(policy)
@@ -909,21 +918,22 @@ class HashTable(ShardedTable):
         policy: EvictionPolicy | None = None,
         return_values: bool = False,
     ) -> EvictedRows:
-        """Removes the rows that are past a limit, slots and status with them.
+        """Removes the rows that are past a limit, and their slots and notes.
 
         Args:
-          limit: by `LeastRecent`, rows go that were not touched for that
-            many steps or seconds, or more; by `LeastFrequent`, those that were
-            touched less often; by `SmallestNorm`, those of a smaller norm.
+          limit: `LeastRecent` removes rows that were not touched for at least
+            `limit` steps or seconds, `LeastFrequent` rows that were touched
+            less than `limit` times, `SmallestNorm` rows with a norm below
+            `limit`.
           policy: as for `evict`.
           return_values: as for `evict`.
 
         Returns:
-          The keys, and the values if asked for, that were removed.
+          The removed keys, and their values if asked for.
 
         Raises:
-          tfembed.errors.ArgumentError: `limit` is no number from 0 on, or there
-            is no policy.
+          tfembed.errors.ArgumentError: `limit` is not a number from 0 on, or
+            the table has no policy.
         """
         limit = check_limit(limit)
         judge = self._judging(policy)
@@ -934,14 +944,15 @@ class HashTable(ShardedTable):
     def worth(
         self, policy: EvictionPolicy | None = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """All keys [n] and what their rows are worth, float64 [n].
+        """Returns all keys [n] and the worth of their rows, float64 [n].
 
         Args:
           policy: as for `evict`.
 
         Returns:
-          By `LeastFrequent` how often a row was touched, by `LeastRecent` for
-          how long not, negative, by `SmallestNorm` the norm.
+          The keys, and by `LeastFrequent` the number of touches, by
+          `LeastRecent` the negative time since the last touch, by
+          `SmallestNorm` the norm.
 
         Raises:
           tfembed.errors.ArgumentError: no policy.
@@ -966,10 +977,10 @@ class HashTable(ShardedTable):
         )
 
     def _write(self, op: Any, *batch: tf.Tensor) -> Any:
-        """Runs `op` for each shard on its part of `batch`: keys, then rows."""
+        """Runs `op` for each shard on its part of `batch` (keys, then rows)."""
         parts = self.partition(batch[0])
         split = [parts.split(tensor) for tensor in batch]
-        # Where there are followers, before they are changed.
+        # If the table has followers, this runs before they are changed.
         checks = [
             *parts.checks,
             *self.check_bounds(split[0], even_alone=len(self.followers) > 0),
@@ -987,8 +998,8 @@ class HashTable(ShardedTable):
         children = super()._trackable_children(save_type, **kwargs)
         if save_type == "savedmodel" and self._drawn_rows is not None:
             children["drawn_rows"] = self._drawn_rows.saved
-        # So that a training that is often resumed comes to its expiries too; of a
-        # model, functions that train count on.
+        # Saved, so that a training that is often resumed reaches its expiries
+        # too, and functions of a loaded model that train go on counting.
         if self._trained_steps is not None:
             children["trained_steps"] = self._trained_steps
         return children
@@ -1012,7 +1023,7 @@ class HashTable(ShardedTable):
         return keys, rows
 
     def _of_known_width(self, keys: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-        """Rows of `keys`, checked when it runs where it was not before."""
+        """Returns `rows`, checked at run time if their shape is not known."""
         if rows.shape.rank is not None and rows.shape[-1] is not None:
             return rows
         fits = checks.run_shape(

@@ -1,4 +1,4 @@
-"""Reads by subscript, membership and length, and data frames, of tables."""
+"""Access to tables in Python's terms: subscripts, `in`, `len`, data frames."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ __all__ = ["KeyAccess"]
 
 
 class KeyAccess(abc.ABC):
-    """Base of what maps keys to rows: small reads in the words of Python.
+    """Base of classes that map keys to rows: small reads in Python's syntax.
 
         table[42]            the row of a key, or its initial row
         table[[42, 7]]       rows, keys.shape + [dim]
         42 in table          whether the key is there; as in a dict, no key of
                              another kind is ("x" among integers)
         len(table)           the number of keys
-        for key in table     all keys, copied first
+        for key in table     all keys, from a copy
         table.to_pandas()    a data frame, `table.from_pandas(frame)` back
 
-    Subscripts work in functions and graphs too; the other reads are eager. An
-    empty table is true, as an object is.
+    Subscripts work in functions and graphs too; the other reads are eager only.
+    `bool(table)` is True even for an empty table.
     """
 
     name: Any
@@ -77,7 +77,7 @@ class KeyAccess(abc.ABC):
         yield from _python_keys(self._by_key.keys())
 
     def to_pandas(self, *, slots: bool = False) -> Any:
-        """All rows as a `pandas.DataFrame`, of one moment, eager only.
+        """Copies all rows at one moment into a `pandas.DataFrame`; eager only.
 
         Args:
           slots: whether to append the optimizer's slots: columns
@@ -85,12 +85,12 @@ class KeyAccess(abc.ABC):
             row.
 
         Returns:
-          A row for each key. The index is called "key"; strings are text where
-          all of them are UTF-8, else bytes. The columns are 0, 1, ..., dim - 1.
+          A row for each key. The index is called "key"; string keys are `str`
+          if all are UTF-8, else `bytes`. The columns are 0, 1, ..., dim - 1.
 
         Raises:
-          tfembed.errors.UnsupportedError: pandas is not installed, or it runs
-            in a function or a graph.
+          tfembed.errors.UnsupportedError: pandas is not installed, or the call
+            is in a function or a graph.
         """
         pandas = optional("pandas", "to_pandas")
         self._require_eager("to_pandas", "export()")
@@ -114,16 +114,16 @@ class KeyAccess(abc.ABC):
         """Writes the rows of a `pandas.DataFrame`; other keys stay.
 
         Args:
-          frame: as `to_pandas` gives it: the keys are the index, or a column
-            called "key"; `dim` columns of numbers, whatever their names. Columns
-            of slots are written too where all slots are there, for a table that
-            has them.
+          frame: a frame in the form of `to_pandas`: the keys are the index or a
+            column called "key"; `dim` columns with any names have the values.
+            Slots are written too if the frame has the columns of all slots of
+            the table.
 
         Raises:
-          tfembed.errors.UnsupportedError: pandas is not installed, or it runs
-            in a graph.
-          tfembed.errors.ArgumentError: no data frame, another number of
-            columns, or a key that comes twice. Nothing is changed.
+          tfembed.errors.UnsupportedError: pandas is not installed, or the call
+            is in a graph.
+          tfembed.errors.ArgumentError: not a data frame, another number of
+            columns, or a repeated key. Nothing is changed.
           tfembed.errors.DtypeError: keys or numbers of another dtype.
         """
         pandas = optional("pandas", "from_pandas")
@@ -196,7 +196,7 @@ def _one_key(key: Any, dtype: tf.DType) -> Any:
 
 
 def _listed(keys: Any) -> Any:
-    """Python's own lists for tuples, sets and ranges of keys."""
+    """Converts tuples, sets and ranges of keys to lists."""
     return list(keys) if isinstance(keys, (tuple, set, range)) else keys
 
 
@@ -205,7 +205,7 @@ def _slot_columns(slot: str, width: int) -> list[str]:
 
 
 def _numpy(values: tf.Tensor) -> np.ndarray[Any, Any]:
-    """An array of a dtype that NumPy itself has."""
+    """Converts a tensor to an array of a dtype that NumPy itself has."""
     if values.dtype in (tf.bfloat16, tf.float16):
         values = tf.cast(values, tf.float32)
     array: np.ndarray[Any, Any] = values.numpy()
@@ -221,7 +221,7 @@ def _frame_values(rows: Any, table: ShardedTable) -> np.ndarray[Any, Any]:
 
 
 def _python_keys(keys: tf.Tensor) -> Any:
-    """Keys as Python's numbers, or text where all strings are UTF-8."""
+    """Converts keys to Python numbers, or to `str` if all strings are UTF-8."""
     if keys.dtype != tf.string:
         return keys.numpy()
     found = keys.numpy().tolist()

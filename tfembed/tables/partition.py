@@ -1,4 +1,4 @@
-"""How the keys of a table are dealt to its shards, and brought together."""
+"""Partitions a batch of keys among a table's shards, and merges the results."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ def shard_of(
     partitioner: Partitioner | None,
     table: str,
 ) -> tf.Tensor:
-    """The shard of each of the flat `keys` [n], int32 [n].
+    """Returns the shard of each of the flat `keys` [n], int32 [n].
 
-    Without a partitioner it is `floormod(keys, num_shards)`, of strings
+    The default partitioner is `floormod(keys, num_shards)`, for strings
     `tf.strings.to_hash_bucket_fast(keys, num_shards)`.
 
     Raises:
-      tfembed.errors.DtypeError: (also TypeError) the partitioner's result has no
-        integers.
-      tfembed.errors.ArgumentError: (also ValueError) it has another shape than
-        the keys.
-      tf.errors.InvalidArgumentError: the same where only a run of a function
-        knows the shapes, or it names a shard that is not there.
+      tfembed.errors.DtypeError: (also TypeError) the partitioner does not
+        return integers.
+      tfembed.errors.ArgumentError: (also ValueError) the partitioner's result
+        has another shape than the keys.
+      tf.errors.InvalidArgumentError: a shard outside of [0, num_shards), or
+        another shape that is only known at run time.
     """
     if partitioner is None and keys.dtype == tf.string:
         shards = tf.strings.to_hash_bucket_fast(keys, num_shards)
@@ -64,12 +64,12 @@ def shard_of(
 
 
 def _integers(shards: Any, text: str) -> tf.Tensor:
-    """`shards` as int32 or, where they are of another width, int64."""
+    """Converts `shards` to int32, or to int64 if they have another width."""
     try:
         shards = tf.convert_to_tensor(shards)
     except (TypeError, ValueError):
         raise errors.DtypeError(f"{text}; got {shards!r}.") from None
-    is_empty = shards.shape.num_elements() == 0  # [] is of floats.
+    is_empty = shards.shape.num_elements() == 0  # [] has a float dtype.
     if not shards.dtype.is_integer and not is_empty:
         raise errors.DtypeError(
             f"{text}, an integer; got {shards.dtype.name}. Cast it to int32."
@@ -80,26 +80,26 @@ def _integers(shards: Any, text: str) -> tf.Tensor:
 def _shape_checks(
     shards: tf.Tensor, keys: tf.Tensor, text: str
 ) -> list[tf.Operation]:
-    """Has a run compare what is not known of the shapes; keys are [n]."""
+    """Makes run-time checks of unknown static shapes; keys are [n]."""
     if shards.shape.is_fully_defined() and keys.shape.is_fully_defined():
         return []
     return run_shape(shards, tf.shape(keys), text)
 
 
 class KeyPartition:
-    """The positions of a batch's keys, dealt to the shards.
+    """The positions of a batch's keys in the parts for each shard.
 
-    One shard takes a batch as it is, without any op.
+    For one shard the batch is one part as it is, without any op.
 
     Args:
       keys: int64 of any shape.
-      num_shards: how many there are.
+      num_shards: the number of shards.
       partitioner: see `shard_of`.
       table: the table's name, for errors.
 
     Attributes:
-      checks: what a write of several parts must wait for, so that none is
-        written of a batch that `split` refuses.
+      checks: operations that a write of several parts must wait for, so that no
+        part of a batch that `split` refuses is written.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class KeyPartition:
             )
 
     def split(self, rows: tf.Tensor) -> list[tf.Tensor]:
-        """The part of `rows`, keys.shape + [...], that belongs to each shard.
+        """Splits `rows`, keys.shape + [...], into a part for each shard.
 
         Raises:
           ValueError, tf.errors.InvalidArgumentError: rows of another shape.
@@ -142,7 +142,7 @@ class KeyPartition:
         return [tf.gather(flat, positions) for positions in self._positions]
 
     def merge(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Brings the shards' rows together again, keys.shape + [...]."""
+        """Merges the shards' rows into keys.shape + [...]; reverses `split`."""
         if self._positions is None:
             return parts[0]
         flat = tf.dynamic_stitch(self._positions, list(parts))

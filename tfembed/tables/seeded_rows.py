@@ -1,4 +1,4 @@
-"""Initial rows that a Python function draws by key, from a seed of each key."""
+"""Initial rows that a Python function draws from a seed for each key."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _MOST_FINGERPRINTS = 2**63 - 1
 
 
 def draws_by_seed(initializer: Any, dim: int) -> bool:
-    """Whether an initializer is a function, or a callable object, for `SeededRows`.
+    """Says whether an initializer is a function or callable for `SeededRows`.
 
-    It takes a `seed` that is not bound yet, and has no known form without one.
-    Classes and initializers of Keras and TensorFlow take none when they are
-    called.
+    Such a function has a `seed` parameter that is not bound, and no known form.
+    Classes, and initializers of Keras and TensorFlow, have no such parameter in
+    their calls.
     """
     if (
         not callable(initializer)
@@ -39,19 +39,19 @@ def draws_by_seed(initializer: Any, dim: int) -> bool:
         return True
     try:
         row_initializer(initializer, dim)
-    except Exception:  # Whatever the function says without a seed.
+    except Exception:  # Any error of the function without a seed.
         return True
     return False
 
 
 class SeededRows:
-    """The initial rows of a table whose initializer has no form of its own.
+    """The initial rows of a table whose initializer is a function with a seed.
 
     The function is called for one key at a time, as `function((1, dim),
-    dtype=..., seed=...)`, with `dtype` where it takes one. `seed` is what
-    TensorFlow's stateless random functions take: int64 [2], the table's seed and
-    the key (of a string its fingerprint). It is traced once, and takes some 20
-    microseconds a key.
+    dtype=..., seed=...)`, without `dtype` if it has no such parameter. `seed`
+    is what TensorFlow's stateless random functions take: int64 [2], the table's
+    seed and the key (the fingerprint of a string key). The function is traced
+    once; a call takes about 20 microseconds per key.
 
     Args:
       function: a function for which `draws_by_seed` is true.
@@ -60,12 +60,12 @@ class SeededRows:
       table: the table's name.
 
     Raises:
-      tfembed.errors.ArgumentError: it cannot be traced, gives no row, or another
-        one when it is called again.
+      tfembed.errors.ArgumentError: the function cannot be traced, does not
+        return a row, or returns another row for the same seed.
 
     Attributes:
-      saved: the function of seeds [n, 2] that gives rows [n, dim], as a
-        SavedModel keeps it.
+      saved: the traced function from seeds [n, 2] to rows [n, dim], for
+        SavedModels.
     """
 
     def __init__(
@@ -103,9 +103,9 @@ class SeededRows:
                     "by its `seed` alone, as tf.random.stateless_normal does; "
                     f"called again with one seed it gave {rows}."
                 )
-            # Stateless random functions have no vectorized form. The function
-            # is in there by itself: an error in tf.map_fn would leave the
-            # thread's variable scope with a caching device.
+            # tf.vectorized_map does not support stateless random functions. The
+            # function is traced on its own: an error inside of tf.map_fn would
+            # leave the thread's variable scope with a caching device.
             traced = _trace(
                 lambda seeds: tf.map_fn(
                     one,
@@ -115,21 +115,21 @@ class SeededRows:
                 [None, 2],
             )
             self._rows = traced.get_concrete_function()
-            # Variables and tables that it reads would have to be saved beside
-            # it, and nobody knows them here.
+            # Variables and tables that the function reads would have to be
+            # saved too, but they are not known here.
             captures = self._rows.captured_inputs
             reads = any(tensor.dtype == tf.resource for tensor in captures)
             self.saved = _refusing(dim, dtype, table) if reads else traced
 
     @classmethod
     def from_saved(cls, saved: Callable[..., Any]) -> SeededRows:
-        """The rows of a table from a SavedModel, by its `saved`."""
+        """Makes the rows of a SavedModel's table from its function `saved`."""
         rows = cls.__new__(cls)
         rows.saved = rows._rows = saved
         return rows
 
     def of_keys(self, keys: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """The rows of `keys` [n], [n, dim], in a table of that seed, int64 []."""
+        """Draws rows [n, dim] of `keys` [n] for a table's seed, int64 []."""
         if keys.dtype == tf.string:
             keys = tf.strings.to_hash_bucket_fast(keys, _MOST_FINGERPRINTS)
         distinct, positions = tf.unique(tf.cast(keys, tf.int64))
@@ -147,7 +147,7 @@ def _trace(function: Callable[..., Any], shape: list[int | None]) -> Any:
 
 
 def _refusing(dim: int, dtype: tf.DType, table: str) -> Any:
-    """Stands in a SavedModel for a function that cannot be saved."""
+    """Makes a function that raises, saved in place of one that cannot be."""
 
     def refuse(seeds: tf.Tensor) -> tf.Tensor:
         refused = tf.debugging.Assert(
@@ -167,10 +167,11 @@ def _refusing(dim: int, dtype: tf.DType, table: str) -> Any:
 def _draw_repeatedly(
     draw: Callable[[tf.Tensor], tf.Tensor], traced: Any
 ) -> list[Any]:
-    """Rows of one seed, of two calls, each run twice.
+    """Draws rows of one seed by two calls, each run twice.
 
-    In a graph of TensorFlow 1 none, where `traced` needs more of that graph than
-    its seed: it has no values before a session runs.
+    Returns no rows in a graph of TensorFlow 1 if `traced` uses other tensors of
+    that
+    graph: they have no values before a session runs.
     """
 
     def rows() -> tf.Tensor:
@@ -200,7 +201,7 @@ def _binds_seed(initializer: Any) -> bool:
 def _parameter(
     function: Callable[..., Any], name: str
 ) -> inspect.Parameter | None:
-    """The parameter that may be given by that name; None: there is none."""
+    """Returns the parameter that can be passed by that name, or None."""
     try:
         found = inspect.signature(function).parameters.get(name)
     except (TypeError, ValueError):

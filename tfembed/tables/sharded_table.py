@@ -1,4 +1,4 @@
-"""The shards of one logical table, and what TensorFlow's savers see of them."""
+"""The shards of one logical table, and how TensorFlow's savers see them."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ __all__ = [
 ]
 
 
-# The collection of the names of a graph's tables. The graph's `unique_name` would
-# count other ops and name scopes, and workers whose graphs differ in these would
-# share no tables. No string: a Saver tries to write what collections of such names
-# hold into its meta graph.
+# The graph collection of the names of its tables. The graph's `unique_name`
+# counts other ops and name scopes too, so workers whose graphs differ in these
+# would share no tables. The key is not a string, because a Saver tries to write
+# collections with string keys into its meta graph.
 _USED_NAMES = ("tfembed_table_names",)
 
 
 @dataclasses.dataclass(frozen=True)
 class ShardOptions:
-    """The options that a shard is created from, the same for all of a table."""
+    """The options to create shards from, equal for all shards of a table."""
 
     name: str
     dim: int
@@ -69,14 +69,14 @@ class ShardOptions:
 
 
 class TableShard(tf.saved_model.experimental.TrackableResource):
-    """Owns one table's handle; the memory goes with the handle's last user.
+    """Owns a table's resource handle; the last reference frees the table.
 
-    In eager mode the handle is anonymous: it belongs to this object and to the
-    functions that captured it. In a graph the table has a name, by which each
-    run finds it again: where the shard is made in a graph of TensorFlow 1, the
-    table's own, so that all sessions of a server that build the same graph
-    share it; in one that `tf.saved_model.save` writes, and that outlives this
-    process, a name that no other table has.
+    In eager mode the handle is anonymous: this object and the functions that
+    captured it share it. In a graph the table has a resource name, by which
+    each run finds it again. In a graph of TensorFlow 1 that is the table's own
+    name, so that all sessions of a server that build the same graph share the
+    table. In a graph that `tf.saved_model.save` writes, which outlives this
+    process, it is a name that no other table has.
 
     Args:
       options: an object of the class `_OPTIONS`, with `from_json` and `to_json`.
@@ -95,7 +95,7 @@ class TableShard(tf.saved_model.experimental.TrackableResource):
 
     @property
     def is_in_graph(self) -> bool:
-        """Whether a graph of TensorFlow 1 has the table."""
+        """Whether the table belongs to a graph of TensorFlow 1."""
         return self._is_in_graph
 
     @abc.abstractmethod
@@ -129,7 +129,7 @@ class TableShard(tf.saved_model.experimental.TrackableResource):
         return cls(options, fields["device"])
 
     def _add_trackable_child(self, name: str, value: Any) -> None:
-        """Leaves the functions that a SavedModel keeps of a resource alone."""
+        """Ignores the functions that a SavedModel adds to a resource."""
 
 
 class NumberShard(TableShard):
@@ -161,12 +161,12 @@ class NumberShard(TableShard):
 
 
 class CheckpointMark(tf.__internal__.tracking.Trackable):
-    """A tensor beside a table: its width.
+    """Saves a table's width as a tensor of TensorFlow's own.
 
-    Savers of our own write tables, and what they write does not count when
-    TensorFlow compares a checkpoint with the program's objects: without a tensor
-    of TensorFlow's own, `assert_consumed` and `assert_existing_objects_matched`
-    would pass over tables that were not restored.
+    tfembed's savers write tables, and TensorFlow does not count what they write
+    when it compares a checkpoint with the program's objects. Without this
+    tensor, `assert_consumed` and `assert_existing_objects_matched` would pass
+    although tables were not restored.
 
     Args:
       table: a `ShardedTable`, which holds the mark.
@@ -180,14 +180,14 @@ class CheckpointMark(tf.__internal__.tracking.Trackable):
         return {"width": tf.constant(table.dim if table else 0, tf.int64)}
 
     def _restore_from_tensors(self, tensors: Mapping[str, tf.Tensor]) -> None:
-        """The table's own restore compares widths."""
+        """Does nothing: the table's own restore compares the widths."""
 
     def __repr__(self) -> str:
         return f"<mark of {self._table()!r}>"
 
 
 def not_in_savers(what: str) -> errors.UnsupportedError:
-    """The error of a Saver that would leave out the rows of `what`."""
+    """Makes the error for a Saver that would leave out the rows of `what`."""
     path = private.checkpoint_read_by_names()
     read = (
         f"Checkpoint '{path}' has no objects that can be read, and was taken for "
@@ -204,22 +204,22 @@ def not_in_savers(what: str) -> errors.UnsupportedError:
 
 
 class ShardedTable(tf.__internal__.tracking.Trackable, KeyAccess):
-    """Shards and the rule that deals keys to them. Base of `HashTable`.
+    """Shards and their partitioner. Base of `HashTable` and `StringTable`.
 
-    Checkpoints see one object, whatever the number of shards: its content is
-    written by `tfembed.checkpoint`. A SavedModel sees the shards too, since its
-    functions hold their handles, and the partitioner as a traced function, so
-    that a loaded table deals keys as the functions saved with it do.
+    A checkpoint has one object for any number of shards; `tfembed.checkpoint`
+    writes its content. A SavedModel has the shards too, since its functions
+    capture their handles, and the partitioner as a traced function, so that a
+    loaded table and the functions saved with it partition keys alike.
 
     Args:
       shards: at least one.
       partitioner: see `tfembed.tables.partition`.
-      seed_is_given: False where a restored checkpoint's seed takes the place
-        of this one.
+      seed_is_given: whether the user gave the seed; if not, a restored
+        checkpoint's seed replaces it.
     """
 
-    # The object that Savers of the table's graph save, and tf.train.Checkpoint
-    # there; None in eager mode, where a saver of our own does.
+    # The object through which Savers and tf.train.Checkpoint save the table in
+    # a graph; None in eager mode, where tfembed's own saver does.
     saveable: Any = None
     _file_owner: str | None = None
 
@@ -253,7 +253,7 @@ class ShardedTable(tf.__internal__.tracking.Trackable, KeyAccess):
 
     @property
     def file_owner(self) -> str:
-        """An id, which no other table has, for the ops that write row files."""
+        """A unique id of the table for the ops that write row files."""
         if self._file_owner is None:
             self._file_owner = uuid.uuid4().hex
         return self._file_owner
@@ -270,7 +270,7 @@ class ShardedTable(tf.__internal__.tracking.Trackable, KeyAccess):
 
     @property
     def seed_is_given(self) -> bool:
-        """Whether the seed was given, so that no checkpoint changes it."""
+        """Whether the user gave the seed, so that no checkpoint replaces it."""
         return self._seed_is_given
 
     @property
@@ -290,21 +290,22 @@ class ShardedTable(tf.__internal__.tracking.Trackable, KeyAccess):
 
     @property
     def handle(self) -> tf.Tensor:
-        """The resource handle of shard 0, which is all of a one-shard table."""
+        """The resource handle of shard 0, the only one of a one-shard table."""
         return self._shards[0].resource_handle
 
     @property
     def handles(self) -> list[tf.Tensor]:
         """The resource handle of each shard.
 
-        A function that is being traced brings the table along in an export.
+        A function that is being traced keeps the table, so that exports save
+        it.
         """
         private.table_read(self)
         return [shard.resource_handle for shard in self._shards]
 
     @property
     def partitioner(self) -> Partitioner | None:
-        """The function that deals keys to shards; None: floormod."""
+        """The function that maps keys to shards; None: floormod."""
         return self._partitioner
 
     @property
@@ -315,34 +316,35 @@ class ShardedTable(tf.__internal__.tracking.Trackable, KeyAccess):
 
     @property
     def slot_names(self) -> tuple[str, ...]:
-        """The slots beside each row, as attached or restored."""
+        """The names of each row's slots, attached or restored."""
         return self._slot_names
 
     @property
     def slot_widths(self) -> tuple[int, ...]:
-        """The floats of each slot: the table's width, or one."""
+        """The floats per row of each slot: the table's width, or one."""
         return self._slot_widths
 
     @property
     def takes_slots(self) -> bool:
         """Whether a restore loads slots.
 
-        Not into a table that `tf.saved_model.load` made and nobody trains.
+        It is False for a table from `tf.saved_model.load`, which is not
+        trained.
         """
         return bool(self._slot_names) or not self._is_served
 
     def partition(self, keys: tf.Tensor) -> KeyPartition:
-        """Deals `keys` of any shape to the shards."""
+        """Partitions `keys` of any shape among the shards."""
         return KeyPartition(
             keys, len(self._shards), self._partitioner, self.name
         )
 
     def adopt(self, *, seed: int, slots: dict[str, int]) -> None:
-        """Takes over what a restored checkpoint says; for `tfembed.checkpoint`.
+        """Adopts a restored checkpoint's seed and slots; for `tfembed.checkpoint`.
 
         Args:
           seed: the seed of the initial rows.
-          slots: the floats of each slot, by its name.
+          slots: the name of each slot -> its floats per row.
         """
         for shard in self._shards:
             shard.options = dataclasses.replace(shard.options, seed=seed)
@@ -353,8 +355,8 @@ class ShardedTable(tf.__internal__.tracking.Trackable, KeyAccess):
         self, save_type: str = "checkpoint", **kwargs: Any
     ) -> dict[str, Any]:
         if save_type != "savedmodel":
-            # Savers of a graph write the table as tensors of theirs, and
-            # a SavedModel, which has no mark, is loaded as a checkpoint.
+            # A graph's Savers write the table as their own tensors, and a
+            # SavedModel, which is loaded as a checkpoint, has no mark.
             marked = self.saveable is None and not self._is_served
             return super()._trackable_children(save_type) if marked else {}
         children: dict[str, Any] = {
@@ -376,7 +378,7 @@ class ShardedTable(tf.__internal__.tracking.Trackable, KeyAccess):
         return children
 
     def _add_trackable_child(self, name: str, value: Any) -> None:
-        """Children are dependencies: they are there already."""
+        """Does nothing: the children are dependencies and exist already."""
 
     def _serialize_to_proto(
         self, object_proto: Any = None, **kwargs: Any
@@ -419,10 +421,9 @@ class ShardedTable(tf.__internal__.tracking.Trackable, KeyAccess):
         )
 
     def in_words(self) -> str:
-        """Says what the table maps, holds and takes, as far as that is at hand.
+        """Describes dtypes, width, shards, and in eager mode the content.
 
-        Outside of eager mode, and of a table on another machine, that is what it
-        was made with.
+        In graphs, and for a table on another machine, the content is left out.
         """
         width = f"[{self.dim}]"
         parts = [f"{self.key_dtype.name} -> {self.value_dtype.name} {width}"]
@@ -444,4 +445,4 @@ class ShardedTable(tf.__internal__.tracking.Trackable, KeyAccess):
 
     @abc.abstractmethod
     def _held_in_words(self) -> str:
-        """Rows, bytes and what else a table holds; eager only."""
+        """Describes the table's content: rows, bytes and more; eager only."""

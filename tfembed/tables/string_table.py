@@ -23,7 +23,7 @@ class StringOptions:
     """The options that a shard of strings is created from.
 
     Attributes:
-      name: the table's.
+      name: the table's name.
       dim: strings per row.
       missing: the row of missing keys, each string's bytes as hexadecimal text.
     """
@@ -50,9 +50,10 @@ class StringOptions:
 
 
 class StringShard(TableShard):
-    """Owns one `MutableHashTableOfTensors`, named and freed as a `TableShard`.
+    """Owns a `MutableHashTableOfTensors`, named and freed as any `TableShard`.
 
-    Its rows have a column more than the table's: what says that a row is there.
+    Its rows have one more column than the table's, which says that the row
+    exists.
     """
 
     _OPTIONS = StringOptions
@@ -70,11 +71,11 @@ class StringShard(TableShard):
         )
 
 
-_THERE = b"1"  # The last column of each row; of missing ones it is empty.
+_THERE = b"1"  # The last column of each row; "" for a missing key.
 
 
 def _refusing(what: str) -> Callable[..., NoReturn]:
-    """A method that raises UnsupportedError: strings have no `what`."""
+    """Makes a method that raises UnsupportedError: strings have no `what`."""
 
     def method(self: StringTable, *args: Any, **kwargs: Any) -> NoReturn:
         raise errors.UnsupportedError(
@@ -97,17 +98,18 @@ class StringTable(ShardedTable):
     Args:
       dim: strings of a row; 0 keeps keys alone.
       name: the table's name in errors.
-      initializer: what missing keys read: a string, or `dim` of them; None: "".
+      initializer: the row of missing keys: a string, or `dim` strings; None:
+        "".
       devices: one host device per shard.
       partitioner: as in `HashTable`.
 
     Raises:
       tfembed.errors.ArgumentError: a width, name, list of devices or
         initializer that is not allowed.
-      tfembed.errors.UnsupportedError: a device that is no CPU.
+      tfembed.errors.UnsupportedError: a device that is not a CPU.
     """
 
-    # Parts that a HashTable may have; strings have none of them.
+    # Attributes of a HashTable that a table of strings does not have.
     optimizer = admission = eviction = expiry = max_size = None
 
     def __init__(
@@ -133,15 +135,16 @@ class StringTable(ShardedTable):
     def lookup(
         self, keys: Any, shard: int | None = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """The rows of `keys`; inserts nothing.
+        """Returns the rows of `keys`; inserts nothing.
 
         Args:
           keys: int64, any shape.
-          shard: the one to look in; None: in each for the keys that are its own.
+          shard: the shard that has all the keys; None: the keys are dealt to
+            shards.
 
         Returns:
-          values: strings, keys.shape + [dim]; of a missing key the
-            initializer's.
+          values: strings, keys.shape + [dim]; a missing key has the
+            initializer's row.
           exists: bool, keys.shape.
 
         Raises:
@@ -166,7 +169,7 @@ class StringTable(ShardedTable):
         return rows[..., :-1], tf.equal(rows[..., -1], _THERE)
 
     def upsert(self, keys: Any, values: Any) -> tf.Operation | None:
-        """Writes the rows of `keys`; of a repeated key the last one stays.
+        """Writes the rows of `keys`; the last row of a repeated key wins.
 
         Args:
           keys: int64, any shape.
@@ -205,7 +208,7 @@ class StringTable(ShardedTable):
             )
 
     def remove(self, keys: Any) -> tf.Operation | None:
-        """Removes `keys`, of any shape; those not there are ignored."""
+        """Removes `keys`, of any shape; missing keys are ignored."""
         keys = self._key_tensor(keys)
         parts = self.partition(keys)
         return group(
@@ -233,29 +236,30 @@ class StringTable(ShardedTable):
         )
 
     def size(self, shard: int | None = None) -> tf.Tensor:
-        """The number of keys, int64 [], of one shard or of all."""
+        """Returns the number of keys, int64 [], of one shard or of all."""
         handles = self.handles if shard is None else [self.handles[shard]]
         return tf.add_n(
             [tf.raw_ops.LookupTableSizeV2(table_handle=h) for h in handles]
         )
 
     def keys(self) -> tf.Tensor:
-        """All keys [n], shard after shard."""
+        """Returns all keys [n], shard after shard."""
         return self.export()[0]
 
     def contains(self, keys: Any) -> tf.Tensor:
-        """Which of `keys`, of any shape, are there: bool, keys.shape."""
+        """Says which of `keys`, of any shape, are present: bool, keys.shape."""
         return self.lookup(keys)[1]
 
     def export(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """All keys [n] and values [n, dim], shard after shard."""
+        """Returns all keys [n] and values [n, dim], shard after shard."""
         keys, values = self.export_columns()
         return keys, values
 
     def export_columns(self, shard: int | None = None) -> list[tf.Tensor]:
-        """Keys [n] and values [n, dim], of one shard or of all."""
+        """Returns keys [n] and values [n, dim], of one shard or of all."""
         handles = self.handles if shard is None else [self.handles[shard]]
-        # One shard after the other, so that one is there twice, not all.
+        # One shard after the other: memory holds a copy of one shard, not of
+        # all.
         each = [self._export(handle) for handle in handles]
         if len(each) == 1:
             return list(each[0])
@@ -301,7 +305,7 @@ class StringTable(ShardedTable):
 
 
 def _missing_row(initializer: Any, dim: int, table: str) -> tuple[str, ...]:
-    """The row of missing keys, as `StringOptions` has it."""
+    """Returns the row of missing keys as `StringOptions.missing` has it."""
     if tf.is_tensor(initializer):
         initializer = tf.get_static_value(initializer)
     array = np.asarray("" if initializer is None else initializer, object)

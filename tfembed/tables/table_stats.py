@@ -23,17 +23,17 @@ class TableStats:
       capacity: keys that fit before an index grows.
       index_bytes: bytes of the indexes, keys included.
       row_bytes: bytes of the rows: values, slots, notes and free rows.
-      hits, misses: keys of lookups that were there, and that were not.
+      hits, misses: keys of lookups that the table held, and that it lacked.
       admitted: keys that training steps inserted.
-      refused: keys of training steps that were not admitted yet.
+      refused: keys of training steps that the admission policy refused.
       evicted: keys that eviction or expiry removed.
       nan_rows: rows with a NaN that were upserted.
       value_bytes, slot_bytes: the bytes of the rows in use.
-      meta_bytes: what the eviction policy notes in the rows in use.
-      policy_bytes: what the admission policy takes beside rows and indexes.
+      meta_bytes: bytes of the eviction policy's notes in the rows in use.
+      policy_bytes: bytes of the admission policy, outside of rows and indexes.
       places: the slots for keys in the indexes, free ones included.
-      probes: buckets that are read to find each key once.
-      longest_probe: the most buckets that are read to find one key.
+      probes: buckets read in total to find each key once.
+      longest_probe: the most buckets read to find one key.
     """
 
     size: int
@@ -56,7 +56,7 @@ class TableStats:
 
     @classmethod
     def of_shards(cls, shards: Iterable[TableStats]) -> TableStats:
-        """The stats of a table from those of its shards."""
+        """Sums the stats of a table's shards."""
         each = [dataclasses.astuple(shard) for shard in shards]
         total = cls(*map(sum, zip(*each, strict=True)))
         longest = max(shard[-1] for shard in each)
@@ -64,28 +64,28 @@ class TableStats:
 
     @property
     def bytes_per_key(self) -> float:
-        """All bytes over all keys; 0 for an empty table."""
+        """All bytes divided by the number of keys; 0 for an empty table."""
         total = self.index_bytes + self.row_bytes + self.policy_bytes
         return total / self.size if self.size else 0.0
 
     @property
     def load_factor(self) -> float:
-        """The share of the indexes' slots that are taken; 0 for an empty index."""
+        """The share of the indexes' slots in use; 0 for an empty index."""
         return self.size / self.places if self.places else 0.0
 
     @property
     def mean_probe(self) -> float:
-        """Buckets that are read to find a key, on average; at least 1."""
+        """The mean number of buckets read to find a key; at least 1."""
         return self.probes / self.size if self.size else 1.0
 
     @property
     def hit_rate(self) -> float:
-        """The share of looked-up keys that were there; 0 without any."""
+        """The share of looked-up keys that the table held; 0 for no lookups."""
         asked = self.hits + self.misses
         return self.hits / asked if asked else 0.0
 
     def scalars(self) -> dict[str, float]:
-        """All attributes and rates, by name."""
+        """Returns all attributes and rates by their names."""
         rates = ("bytes_per_key", "load_factor", "mean_probe", "hit_rate")
         return {
             **dataclasses.asdict(self),
@@ -95,17 +95,18 @@ class TableStats:
     def write_scalars(
         self, step: Any, *, prefix: str = "table", writer: Any = None
     ) -> None:
-        """Writes all as TensorBoard scalars, `<prefix>/<name>`.
+        """Writes attributes and rates as TensorBoard scalars `<prefix>/<name>`.
 
         Args:
           step: the step of the scalars.
           prefix: the table's name, for example.
           writer: the writer of `tf.summary.create_file_writer`; None: the default
-            one.
+            writer.
 
         Raises:
-          TBNotInstalledError: (of TensorFlow) no TensorBoard; TensorFlow brings
-            it up to 2.20, then `pip install tensorboard` does.
+          TBNotInstalledError: (of TensorFlow) TensorBoard is not installed.
+            TensorFlow up to 2.20 installs it; later `pip install tensorboard`
+            does.
 
         Example:
           with writer.as_default():
