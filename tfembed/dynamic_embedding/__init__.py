@@ -140,7 +140,8 @@ def __getattr__(name: str) -> _Any:
     return _importlib.import_module(f"{__name__}.keras")
 
 
-# Keras finds the layers of a saved model once they are registered. TensorFlow
-# has imported Keras 3 by itself, unless TF_USE_LEGACY_KERAS is set.
+# Registers the Keras layers, so that Keras can load saved models that have
+# them. TensorFlow has imported Keras 3 already, unless TF_USE_LEGACY_KERAS is
+# set.
 if "keras" in _sys.modules:
     _importlib.import_module(f"{__name__}.keras")

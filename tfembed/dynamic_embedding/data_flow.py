@@ -1,4 +1,4 @@
-"""TensorFlow's own ops, under the names that TFRA has for them."""
+"""TensorFlow's partition and stitch ops, under TFRA's names."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["dynamic_partition", "dynamic_stitch"]
 def dynamic_partition(
     data: Any, partitions: Any, num_partitions: int, name: str | None = None
 ) -> list[tf.Tensor]:
-    """Deals the entries of `data` to parts: TensorFlow's, as it is.
+    """Splits the entries of `data` into parts; calls `tf.dynamic_partition`.
 
     Args:
       data: [n..., ...].
       partitions: int32 [n...], each entry's part.
-      num_partitions: how many there are.
+      num_partitions: the number of parts.
       name: the name of the op.
 
     Returns:
-      The parts, [k, ...] each.
+      The parts, each [k, ...].
     """
     return tf.dynamic_partition(data, partitions, num_partitions, name)
 
@@ -33,10 +33,11 @@ def dynamic_stitch(
     use_fast: bool = True,
     name: str | None = None,
 ) -> tf.Tensor:
-    """Puts parts together again: TensorFlow's, as it is.
+    """Merges parts; calls `tf.dynamic_stitch`.
 
     Args:
-      indices: int32 tensors, the positions of the entries of each of `data`.
+      indices: int32 tensors, the positions of each part's entries in the
+        result.
       data: the parts.
       use_fast: accepted for TFRA's sake.
       name: the name of the op.

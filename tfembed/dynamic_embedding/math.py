@@ -1,4 +1,4 @@
-"""TensorFlow's own ops, under the names that TFRA has for them."""
+"""TensorFlow's segment and sparse ops, under TFRA's names."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def sparse_segment_sum(
     name: str | None = None,
     num_segments: Any = None,
 ) -> tf.Tensor:
-    """Sums the rows `data[indices]` of each segment: TensorFlow's, as it is.
+    """Sums the rows `data[indices]` per segment; calls `tf.sparse.segment_sum`.
 
     Args:
       data: numbers [n, ...].
       indices: int32 or int64 [k], rows of `data`.
       segment_ids: int32 or int64 [k], sorted.
       name: the name of the op.
-      num_segments: how many there are; None: the last segment id and one.
+      num_segments: the number of segments; None: the last segment id + 1.
 
     Returns:
       [num_segments, ...], zeros for a segment without rows.
@@ -34,7 +34,7 @@ def sparse_segment_sum(
 def sparse_fill_empty_rows(
     sp_input: tf.SparseTensor, default_value: Any, name: str | None = None
 ) -> tuple[tf.SparseTensor, tf.Tensor]:
-    """Puts `default_value` into each empty row: TensorFlow's, as it is.
+    """Fills empty rows with `default_value`; calls `tf.sparse.fill_empty_rows`.
 
     Args:
       sp_input: [n, m].
@@ -42,7 +42,7 @@ def sparse_fill_empty_rows(
       name: the name of the op.
 
     Returns:
-      The filled tensor, and bool [n], which rows were empty.
+      The filled tensor, and bool [n]: whether each row was empty.
     """
     return tf.sparse.fill_empty_rows(sp_input, default_value, name)
 
@@ -50,5 +50,5 @@ def sparse_fill_empty_rows(
 def sparse_reshape(
     sp_input: tf.SparseTensor, shape: Any, name: str | None = None
 ) -> tf.SparseTensor:
-    """Gives `sp_input` another shape of as many elements: TensorFlow's."""
+    """Reshapes `sp_input`; calls `tf.sparse.reshape`."""
     return tf.sparse.reshape(sp_input, shape, name)

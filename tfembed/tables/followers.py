@@ -86,7 +86,7 @@ class Followers:
         return table.remove_alone(tf.boolean_mask(keys, is_stale))
 
     def swept(self, written: tf.Operation | None) -> tf.Operation | None:
-        """Ends a batch of writes to a follower; sweeps if many keys are stale."""
+        """Ends a follower's batch of writes; sweeps if many keys are stale."""
         leader, table = self.leader, self._table()
         bound = leader.max_size if leader is not None else None
         if bound is None or table is None:

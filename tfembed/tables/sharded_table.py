@@ -340,7 +340,7 @@ class ShardedTable(tf.__internal__.tracking.Trackable, KeyAccess):
         )
 
     def adopt(self, *, seed: int, slots: dict[str, int]) -> None:
-        """Adopts a restored checkpoint's seed and slots; for `tfembed.checkpoint`.
+        """Adopts a checkpoint's seed and slots; for `tfembed.checkpoint`.
 
         Args:
           seed: the seed of the initial rows.

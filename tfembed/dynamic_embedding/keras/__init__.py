@@ -2,7 +2,7 @@
 
 import tfembed.dynamic_embedding as de
 
-Importing it registers the layers and the optimizer, so that
+The import registers the layers and the optimizer, so that
 `keras.saving.load_model` finds them.
 """
 

@@ -1,8 +1,8 @@
-"""Tables that layers of Keras look up in, without a layer of tfembed's.
+"""Tables that users' own Keras layers look up directly in their `call`.
 
-A layer of Keras tracks no `Variable` as a weight, and closes over others, so the
-trainer would never ask for their gradients. The first lookup inside of a layer's
-call puts a `BareTable` among this layer's own layers.
+Keras tracks a `Variable` neither as an attribute of a layer nor in a closure,
+so the trainer would never compute its gradient. So the first lookup inside of a
+layer's call adds a `BareTable` to the sublayers of that layer.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ from tfembed.ops.private import when_traced
 
 __all__ = ["BareTable", "keys_to_build_with", "note_lookup"]
 
-_JOINED = "_bare_tables"  # What a layer has of these.
+_JOINED = "_bare_tables"  # The attribute that lists a layer's BareTables.
 _NO_ROWS = "no_rows"
 _MAKING = threading.RLock()
 _TOLD: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
 
 
 class BareTable(keras.layers.Layer):
-    """Shows Keras a table, as a weight that is there where it can be trained.
+    """A layer whose weight is a table, if the optimizer can train it.
 
-    A table has one, whichever layers look it up. Its weight belongs to models
-    that are compiled with a `DynamicEmbeddingOptimizer`; a loop of users' own
-    over another model lists the table itself. Rows are saved and loaded with the
-    layer that has the table as an attribute; a table that no layer holds, which
-    outlives all models, is left alone.
+    A table has one `BareTable`, whichever layers look it up. Only models that
+    are compiled with a `DynamicEmbeddingOptimizer` get its weight; a custom
+    training loop over another model lists the table itself. Rows are saved and
+    loaded with the layer that has the table as an attribute; a table that no
+    layer holds outlives all models and is not saved.
 
     Args:
       params: the table.
@@ -77,12 +77,12 @@ class BareTable(keras.layers.Layer):
 
     @property
     def variables(self) -> list[Any]:
-        """The weight, where it can be trained."""
+        """The table's weight, if it can be trained, else nothing."""
         return self._shown()
 
     @property
     def weights(self) -> list[Any]:
-        """The weight, where it can be trained."""
+        """The table's weight, if it can be trained, else nothing."""
         return self._shown()
 
     def _shown(self) -> list[Any]:
@@ -91,7 +91,7 @@ class BareTable(keras.layers.Layer):
         return [self._weight] if is_trained else []
 
     def join(self, layer: Any, model: Any) -> None:
-        """Becomes a sublayer of the layer whose call looks the table up.
+        """Adds this to the sublayers of a layer that looks the table up.
 
         Args:
           layer: the layer that looks the table up.
@@ -103,18 +103,18 @@ class BareTable(keras.layers.Layer):
         known = vars(layer).setdefault(_JOINED, [])
         if any(table is self for table in known):
             return
-        known.append(self)  # Where Keras looks for what it saves.
+        known.append(self)  # Keras saves what it finds here.
         if not layer.trainable:
             self.trainable = False
         add_layer(layer, self)
         disable_jit(model)
 
     def check_optimizer(self, layer: Any, model: Any) -> None:
-        """Warns in the first step of a model whose optimizer trains no tables.
+        """Warns in a model's first step if its optimizer cannot train tables.
 
         Args:
           layer: the layer whose call looks the table up.
-          model: which is being called.
+          model: the model that is being called.
         """
         optimizer = getattr(model, "optimizer", None)
         if (
@@ -134,8 +134,9 @@ class BareTable(keras.layers.Layer):
                     _complaint(self.params, layer, model), stacklevel=2
                 )
 
-        # A step of users' own may have another optimizer for tables: what the
-        # first step did is known once it is traced; in eager mode, in the next.
+        # A custom train_step may use another optimizer for tables. What the
+        # first step did is known after its trace; in eager mode, in the second
+        # step.
         is_keras_step = type(model).train_step is keras.Model.train_step
         if is_keras_step:
             tell()
@@ -152,7 +153,7 @@ class BareTable(keras.layers.Layer):
             row_files.write_store(self.params, store)
 
     def load_own_variables(self, store: Any) -> None:
-        """Reads what `save_own_variables` wrote; rows stay where it did not."""
+        """Reads the rows that `save_own_variables` wrote, if it wrote any."""
         names = list(store.keys())
         if not names and self._is_held and self.params.checkpoint:
             warnings.warn(
@@ -165,20 +166,20 @@ class BareTable(keras.layers.Layer):
 
 
 def note_lookup(params: Any) -> None:
-    """Shows a table to the model whose call looks it up; for each lookup.
+    """Adds a table to the model whose call looks it up; runs for each lookup.
 
     Args:
-      params: a `Variable`; a tf.Variable, which Keras knows as little, can only
-        be warned of.
+      params: a `Variable`; or a tf.Variable, which Keras does not track either
+        and for which this only warns.
     """
     context = called_layers()
     if context is not None:
         layer, model = innermost_layer(), context.entry_layer
-    elif in_symbolic_scope():  # A model is built, when it is loaded.
+    elif in_symbolic_scope():  # Keras builds a model that it loads.
         layer = model = next(
             models_running(keras.Model.build_from_config), None
         )
-    elif ops.tape_records():  # Such as a `compute_loss` of users' own.
+    elif ops.tape_records():  # For example a user's `compute_loss`.
         layer = model = next(models_running(keras.Model.train_step), None)
         if layer is None:
             _check_tf_keras(params)
@@ -195,7 +196,7 @@ def note_lookup(params: Any) -> None:
     with _MAKING:
         table = vars(params).get("_bare_table")
         if table is None:
-            # Not tracked: the table is no part of its variable in checkpoints.
+            # Not tracked, so that checkpoints of the variable do not have it.
             table = BareTable(params)
             params.__dict__["_bare_table"] = table
         table.join(layer, model)
@@ -203,7 +204,7 @@ def note_lookup(params: Any) -> None:
 
 
 def keys_to_build_with(ids: Any, params: Any) -> Any:
-    """Keys in place of floats, by which Keras builds what has no keras.Input."""
+    """Replaces the floats by which Keras builds models without keras.Input."""
     context = called_layers()
     is_built_now = in_symbolic_scope() and (
         context is None or isinstance(context.entry_layer, keras.Model)
@@ -214,7 +215,7 @@ def keys_to_build_with(ids: Any, params: Any) -> Any:
 
 
 def _check_tf_keras(params: Any) -> None:
-    """Warns in a step of tf_keras whose optimizer trains no tables."""
+    """Warns in a tf_keras step whose optimizer cannot train tables."""
     model = stepping_model() if isinstance(params, Variable) else None
     tf_keras: Any = sys.modules.get("tf_keras")
     if (
@@ -232,7 +233,7 @@ def _check_tf_keras(params: Any) -> None:
 
 
 def _warn_of_variable(variable: Any, layer: Any) -> None:
-    """Warns in the first step of Keras' own, which cannot train it."""
+    """Warns in the first step of Keras' trainer, which cannot train it."""
     model = next(models_running(keras.Model.train_step), None)
     if model is None or not (layer.trainable and ops.tape_records()):
         return
@@ -249,7 +250,7 @@ def _warn_of_variable(variable: Any, layer: Any) -> None:
 
 
 def _holds(layer: Any, params: Variable) -> bool:
-    """Whether an attribute of a layer is the table, or stands for it."""
+    """Says whether an attribute of a layer is the table or its shadow."""
     found = [one for value in vars(layer).values() for one in _members(value)]
     return any(
         one is params or getattr(one, "params", None) is params

@@ -20,10 +20,10 @@ __all__ = [
 
 
 def check_one_process(what: str) -> None:
-    """Refuses `what` among several processes of Horovod.
+    """Refuses `what` if Horovod runs several processes.
 
     Raises:
-      tfembed.errors.UnsupportedError: there are several.
+      tfembed.errors.UnsupportedError: there are several processes.
     """
     horovod: Any = sys.modules.get("horovod.tensorflow")
     if horovod is None or not horovod.is_initialized():
@@ -36,7 +36,7 @@ def check_one_process(what: str) -> None:
         )
 
 
-# Its files hold the tables' rows: `.keras` and `.weights.h5` both.
+# Both kinds of its files, `.keras` and `.weights.h5`, hold the tables' rows.
 ModelCheckpoint = _keras.callbacks.ModelCheckpoint
 
 DEHvdBroadcastGlobalVariablesCallback = absent(
@@ -44,4 +44,4 @@ DEHvdBroadcastGlobalVariablesCallback = absent(
 )
 HvdAllToAllEmbedding = absent("HvdAllToAllEmbedding", __name__)
 
-DEHvdModelCheckpoint = ModelCheckpoint  # Where one process trains.
+DEHvdModelCheckpoint = ModelCheckpoint  # For one process.

@@ -1,4 +1,4 @@
-"""How layers combine the rows of several ids into one."""
+"""The combiners of layers: several ids' rows into one row."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from tfembed import errors, ops
 
 __all__ = ["NAMES", "combine_bags", "combine_dense", "reduce_pooling"]
 
-_BAGS = ("mean", "sqrtn", "sum")  # The combiners that have a value for no rows.
+_BAGS = (
+    "mean",
+    "sqrtn",
+    "sum",
+)  # The combiners that define a value for zero rows.
 # combiner: tensor, axes -> tensor without them.
 _DENSE: dict[str, Callable[..., tf.Tensor]] = {
     "max": tf.reduce_max,
@@ -21,7 +25,11 @@ _DENSE: dict[str, Callable[..., tf.Tensor]] = {
     "std": tf.math.reduce_std,
     "sum": tf.reduce_sum,
 }
-_DIVIDING = ("mean", "sqrtn", "std")  # By the number of rows, which may be 0.
+_DIVIDING = (
+    "mean",
+    "sqrtn",
+    "std",
+)  # They divide by the number of rows, which may be 0.
 NAMES = tuple(sorted({*_BAGS, *_DENSE}))
 
 
@@ -35,7 +43,7 @@ def combine_dense(rows: tf.Tensor, combiner: Any) -> tf.Tensor:
       combiner: one of `NAMES`, or a function of (rows, axes).
 
     Raises:
-      tfembed.errors.ArgumentError: rows of one id, or of unknown rank.
+      tfembed.errors.ArgumentError: rows of rank 1, or of unknown rank.
     """
     rank = rows.shape.rank
     if rank is None or rank < 2:
@@ -57,14 +65,14 @@ def combine_dense(rows: tf.Tensor, combiner: Any) -> tf.Tensor:
 
 
 def reduce_pooling(x: tf.Tensor, combiner: Any = "sum") -> tf.Tensor:
-    """`combine_dense`, under TFRA's name."""
+    """Calls `combine_dense`; TFRA's name for it."""
     return combine_dense(x, combiner)
 
 
 def combine_bags(
     rows: tf.Tensor, bags: tf.Tensor, num_bags: tf.Tensor, combiner: Any
 ) -> tf.Tensor:
-    """Combines rows [n, dim], each in the bag of its number, to [bags, dim].
+    """Combines rows [n, dim] by the bag number of each into [bags, dim].
 
     Raises:
       tfembed.errors.UnsupportedError: a combiner that has no value for a bag

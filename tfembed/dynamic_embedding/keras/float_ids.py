@@ -1,8 +1,9 @@
-"""Floats where ids belong.
+"""Handling of floats that Keras passes in place of ids.
 
-Keras builds a model without keras.Input, when it loads it, by tracing its `call`
-with floats of the shapes that it was saved with. Such a trace goes through, with
-stand-ins for ids; a function that runs refuses floats, and so does an export.
+When Keras loads a model without keras.Input, it builds the model by tracing its
+`call` with floats of the saved shapes. Such a trace is allowed and uses
+placeholder ids; a function that runs with floats is refused, and so is an
+export.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ __all__ = ["LayerKeys", "as_ids", "stand_in"]
 
 
 def as_ids(value: Any, key_dtype: tf.DType | None) -> Any:
-    """Ids that are no tensor as one: lists of any depth, numbers, arrays, texts.
+    """Converts ids to a tensor: nested lists, numbers, arrays and strings.
 
-    Lists that differ in length become a tf.RaggedTensor. What has tensors in it
-    stays as it is.
+    Lists of different lengths become a tf.RaggedTensor. Structures that have
+    tensors are returned unchanged.
 
     Args:
       value: the ids.
-      key_dtype: the dtype of lists without ids, which TensorFlow takes for
-        floats; None where it is not known yet: then they stay floats.
+      key_dtype: the dtype for empty lists, which TensorFlow converts to floats;
+        None if it is not known yet: then they stay floats.
 
     Raises:
-      ValueError, TypeError: (of TensorFlow) lists of other things.
+      ValueError, TypeError: (of TensorFlow) lists of other objects.
     """
     if any(
         isinstance(one, keras.KerasTensor) or tf.is_tensor(one)
@@ -53,10 +54,10 @@ def as_ids(value: Any, key_dtype: tf.DType | None) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class LayerKeys:
-    """Makes keys of the ids that a layer looks up.
+    """Converts the ids that a layer looks up to keys.
 
     Attributes:
-      layer: its name.
+      layer: the layer's name.
       dtype: the dtype of the table's keys.
     """
 
@@ -64,10 +65,10 @@ class LayerKeys:
     dtype: tf.DType
 
     def __call__(self, ids: Any) -> tf.Tensor:
-        """Dense `ids` as keys: integers widened, floats as in `stand_in`.
+        """Converts dense `ids` to keys: widens integers, `stand_in` for floats.
 
         Raises:
-          tfembed.errors.DtypeError: ids that are no keys of the table.
+          tfembed.errors.DtypeError: ids that cannot be keys of the table.
         """
         if isinstance(ids, tf.SparseTensor):
             raise errors.DtypeError(
@@ -80,7 +81,7 @@ class LayerKeys:
         return stand_in(ids, self.dtype, self._complaint(ids.dtype))
 
     def check(self, dtype: tf.DType) -> None:
-        """Raises DtypeError for a dtype of ids that are no keys."""
+        """Raises DtypeError for a dtype that cannot be the dtype of keys."""
         if not self._are_keys(dtype):
             raise errors.DtypeError(self._complaint(dtype))
 
@@ -98,13 +99,13 @@ class LayerKeys:
 
 
 def stand_in(value: tf.Tensor, dtype: tf.DType, complaint: str) -> tf.Tensor:
-    """Zeros of the shape of `value` and another dtype, refused when they run.
+    """Makes placeholder ids: zeros shaped like `value` that fail when they run.
 
-    Keras' export of a function that has any is refused when it is written.
+    Keras' export refuses a function that has placeholder ids.
 
     Raises:
-      tfembed.errors.DtypeError: `complaint`, where nothing is traced, or traces
-        must refuse floats too.
+      tfembed.errors.DtypeError: `complaint`, outside of traces and in traces
+        that must refuse floats too.
       tf.errors.InvalidArgumentError: `complaint`, when the function runs.
     """
     if tf.executing_eagerly() or layer_config.FLOAT_IDS_REFUSED.get():
@@ -112,14 +113,14 @@ def stand_in(value: tf.Tensor, dtype: tf.DType, complaint: str) -> tf.Tensor:
     ops.record_access(_mark())
     with tf.control_dependencies([tf.debugging.Assert(False, [complaint])]):
         zeros = tf.zeros(tf.shape(value), dtype)
-    # No constants: the sizes of packed features would not fit their ids.
+    # Not constants: the sizes of packed features would not fit their ids.
     return tf.compat.v1.placeholder_with_default(zeros, value.shape)
 
 
 class _Mark(tf.__internal__.tracking.AutoTrackable):
-    """To functions a variable that they use, to be found and saved by exports."""
+    """Marks functions with placeholder ids: they capture it like a variable."""
 
-    # Attributes by which TensorFlow takes an object for a variable.
+    # The attributes by which TensorFlow recognizes a variable.
     _should_act_as_resource_variable = True
     trainable = False
 
@@ -137,5 +138,5 @@ class _Mark(tf.__internal__.tracking.AutoTrackable):
 
 @functools.cache
 def _mark() -> _Mark:
-    """The only one: functions do not keep what they use."""
+    """Returns the single mark, cached: functions hold only weak references."""
     return _Mark()

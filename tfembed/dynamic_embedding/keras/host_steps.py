@@ -1,4 +1,4 @@
-"""Steps that XLA does not compile, because layers keep their tables on the host."""
+"""Warnings of steps that XLA cannot compile: tables are on the host."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _TOLD: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def say_why_not_compiled(layer: Any) -> None:
-    """Warns in the first step of a model that was to be compiled by XLA.
+    """Warns in the first step of a model with `jit_compile=True`.
 
     Args:
-      layer: which is being called.
+      layer: the layer that is being called.
     """
     if tf.executing_eagerly():
         return

@@ -1,8 +1,8 @@
-"""`get_weights` and `set_weights` of tables: their rows of then, kept on disk.
+"""`get_weights` and `set_weights` of tables: copies of rows, kept on disk.
 
 Keras asks each weight for an array (`numpy`) and gives the array back (`assign`):
 in `get_weights` and `set_weights`, and so in EarlyStopping. The weight of a table
-has no rows in it. Its array is a `KeptValue`, which names a checkpoint of the
+is an array without rows, a `KeptValue`, which refers to a checkpoint of the
 table in a temporary folder:
 
     weights = model.get_weights()  # Writes the rows, in slices.
@@ -41,13 +41,13 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True)
 class TableLayout:
-    """The width, keys and rule by which a table may take the rows of another.
+    """What must match for a table to take another's rows: width, keys, rule.
 
     Attributes:
       dim: the width of a row.
       keys: the number of rows, or the dtype of the keys.
-      rule: the name of the update rule, which need not be the same; None: not
-        trained yet.
+      rule: the name of the update rule, which may differ; None: not trained
+        yet.
     """
 
     dim: int
@@ -57,16 +57,15 @@ class TableLayout:
 
 @dataclasses.dataclass(frozen=True)
 class WeightTables:
-    """The tables for which a weight of Keras stands.
+    """The tables that a Keras weight stands for.
 
     Attributes:
       name: the name of the tables in errors and warnings.
       whole: a trackable object that has the tables, with their slots.
-      rows: a trackable object that has them in the same places, and of tables
-        with a vocabulary no slots.
-      layouts: the layout of each table by the name by which a checkpoint tells the
-        tables apart.
-      restoring: gives a context for restores, which leaves alone what is no row.
+      rows: a trackable object that has the tables under the same names, without
+        the slots of tables with a vocabulary.
+      layouts: the name of each table in a checkpoint -> its layout.
+      restoring: makes the context for restores, in which only rows change.
     """
 
     name: str
@@ -77,10 +76,11 @@ class WeightTables:
 
 
 class KeptRows:
-    """Rows and slots of tables as they were when this was made.
+    """A copy of the rows and slots of tables, on disk.
 
-    They are in a folder of `tempfile`, that is in TMPDIR, which goes with this
-    object. A save and a restore stream: memory holds no second copy of a table.
+    The copy is a checkpoint in a temporary folder (in TMPDIR), which is deleted
+    with this object. It is written and read in slices, so that memory holds no
+    second copy of a table.
 
     Args:
       tables: the tables whose rows are kept.
@@ -101,21 +101,22 @@ class KeptRows:
 
     @property
     def bytes(self) -> int:
-        """How much room the rows take in the folder."""
+        """The bytes of the folder."""
         return sum(file.stat().st_size for file in self._folder.iterdir())
 
     def put_back(self, tables: WeightTables) -> None:
-        """Replaces what tables hold by the rows that were kept.
+        """Replaces the content of tables by the rows of this copy.
 
-        Slots come along where a table has the same rule, or none yet. The rows of
-        a table with another rule get initial slots; a table with a vocabulary
-        keeps the slots that it has.
+        Slots are replaced too if the table has the same update rule or none
+        yet. With another rule, the rows get initial slots; a table with a
+        vocabulary keeps its slots.
 
         Args:
-          tables: the tables whose rows were kept, or others like them.
+          tables: the tables that were copied, or tables of the same layouts.
 
         Raises:
-          tfembed.errors.CheckpointError: other tables. All hold what they held.
+          tfembed.errors.CheckpointError: tables of other layouts. Nothing is
+            changed.
         """
         self._check_fit(tables)
         has_same_rules = all(
@@ -147,10 +148,10 @@ class KeptRows:
 
 
 class KeptValue(np.ndarray[Any, Any]):
-    """A weight's array, with the rows of the tables for which the weight stands.
+    """The array of a weight that stands for tables, with a copy of their rows.
 
-    Copies, slices and pickles have the rows too. Results of arithmetic do not:
-    a mean of two models' weights has rows of neither.
+    Copies, slices and pickles of the array have the rows too. Results of
+    arithmetic do not: the mean of two models' weights has no rows.
     """
 
     rows: KeptRows | None = None
@@ -161,7 +162,7 @@ class KeptValue(np.ndarray[Any, Any]):
     def __array_ufunc__(
         self, ufunc: Any, method: str, *inputs: Any, **options: Any
     ) -> Any:
-        """Computes with plain arrays."""
+        """Computes with plain arrays, so that results have no rows."""
         plain = [np.asarray(one) for one in inputs]
         return getattr(ufunc, method)(*plain, **options)
 
@@ -178,7 +179,7 @@ def value_with_rows(value: Any, tables: WeightTables) -> KeptValue:
 
 
 def assign_rows(value: Any, tables: WeightTables) -> Any:
-    """Puts the rows that a weight's new value has into its tables.
+    """Restores the rows of a weight's new value into its tables.
 
     A warning tells that rows stay, where the value has none.
 
@@ -210,14 +211,14 @@ def _with_rows(value: Any, rows: KeptRows | None) -> KeptValue:
 
 
 def _new_folder(owner: KeptRows) -> pathlib.Path:
-    """A temporary folder that goes with its owner, and with the process."""
+    """A temporary folder that is deleted with its owner or at process exit."""
     folder = tempfile.mkdtemp(prefix="tfembed_rows_")
     weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
     return pathlib.Path(folder)
 
 
 def _of_files(layouts: Any, files: Mapping[str, bytes]) -> KeptRows:
-    """Rows that come out of a pickle."""
+    """Restores rows from a pickle."""
     kept = KeptRows.__new__(KeptRows)
     kept._layouts = layouts
     kept._folder = _new_folder(kept)

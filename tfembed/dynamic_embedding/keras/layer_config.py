@@ -1,4 +1,4 @@
-"""A layer's arguments as JSON and back."""
+"""Conversion of a layer's arguments to JSON and back."""
 
 from __future__ import annotations
 
@@ -30,19 +30,17 @@ __all__ = [
     "say_not_shared",
 ]
 
-# Whether layers refuse float ids while a function is traced, too, not only when
-# it runs.
+# Whether layers refuse float ids in a trace already, not only when it runs.
 FLOAT_IDS_REFUSED = contextvars.ContextVar("float ids refused", default=False)
 
 
 def initializer_config(initializer: Any, dim: int) -> Any:
-    """An initializer as JSON: Keras' form of Keras' own, else a description.
+    """Converts an initializer to JSON: Keras' form, or a `RowInitializer`'s.
 
-    A function that draws by a seed is described by the name under which it is
-    registered.
+    A function with a seed is saved by the name under which it is registered.
 
     Raises:
-      tfembed.errors.ArgumentError: such a function is not registered.
+      tfembed.errors.ArgumentError: a function that is not registered.
     """
     if initializer is None or isinstance(initializer, (str, int, float)):
         return initializer
@@ -65,7 +63,7 @@ def initializer_of(config: Any) -> Any:
 
 
 def combiner_of(combiner: Any) -> Any:
-    """A combiner's name, or the function that was given or registered.
+    """Returns a combiner's name, or a function, looked up if it is registered.
 
     Raises:
       tfembed.errors.ArgumentError: an unknown name.
@@ -82,15 +80,15 @@ def combiner_of(combiner: Any) -> Any:
 
 
 def name_of(value: Any, argument: str) -> str | None:
-    """The name under which Keras finds a function or class again.
+    """Returns the registered name of a function or class.
 
     Raises:
-      tfembed.errors.ArgumentError: it is not registered.
+      tfembed.errors.ArgumentError: the object is not registered.
     """
     if value is None or isinstance(value, str):
         return value
     name = ""
-    if hasattr(value, "__name__"):  # Not an object that is called.
+    if hasattr(value, "__name__"):  # Not a callable object.
         name = str(keras.saving.get_registered_name(value))
     if not name or _registered(name) is not value:
         raise errors.ArgumentError(
@@ -101,7 +99,7 @@ def name_of(value: Any, argument: str) -> str | None:
 
 
 def object_of(name: Any, argument: str) -> Any:
-    """Returns the object that `name_of` named; anything but a string as it is.
+    """Returns the object of a name from `name_of`; other values unchanged.
 
     Raises:
       tfembed.errors.ArgumentError: nothing is registered under that name.
@@ -118,16 +116,16 @@ def object_of(name: Any, argument: str) -> Any:
 
 
 def policy_config(policy: Any) -> dict[str, Any] | None:
-    """A description of `tfembed.policies` as JSON, for `policy_of`."""
+    """Converts a policy of `tfembed.policies` to JSON, for `policy_of`."""
     if policy is None:
         return None
     return {"class_name": type(policy).__name__, **dataclasses.asdict(policy)}
 
 
 def policy_of(config: Any) -> Any:
-    """Returns the policy that `policy_config` described; others as they are.
+    """Returns the policy of a `policy_config`; other values unchanged.
 
-    A number n is the policy that admits keys when they are seen n times.
+    A number n means `CountAdmission(n)`.
 
     Raises:
       tfembed.errors.ArgumentError: a class that `tfembed.policies` lacks.
@@ -145,7 +143,7 @@ def policy_of(config: Any) -> Any:
 
 
 def is_below(cls: type, method: str, other: str) -> bool:
-    """Whether a class changes `method` below the class that has its `other`."""
+    """Says whether a subclass overrides `method` below the class of `other`."""
     changes, knows = (
         next(c for c in cls.__mro__ if name in vars(c))
         for name in (method, other)

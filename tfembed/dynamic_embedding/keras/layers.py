@@ -36,8 +36,8 @@ class SquashedEmbedding(TableLayer):
 
     Args:
       combiner: "sum", "mean", "sqrtn" (sum / sqrt(number of ids)), "max", "min",
-        "prod", "std", or a function of (rows, axes). Ragged ids take the first
-        three. An example without ids gives zeros by these and by "std".
+        "prod", "std", or a function of (rows, axes). Ragged ids support only
+        the first three. For these and "std", no ids give zeros.
 
     Example:
       embed = SquashedEmbedding(8, name="genres")
@@ -45,7 +45,7 @@ class SquashedEmbedding(TableLayer):
     """
 
     def call(self, ids: Any) -> tf.Tensor:
-        """The combined rows of `ids`, a tensor or a tf.RaggedTensor."""
+        """Returns the combined rows of `ids`, a tensor or a tf.RaggedTensor."""
         rows = self.look_up(ids)
         if not isinstance(rows, tf.RaggedTensor):
             return combiners.combine_dense(rows, self.combiner)
@@ -56,7 +56,7 @@ class SquashedEmbedding(TableLayer):
         )
 
     def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
-        """[batch, size], or [size]."""
+        """Returns [batch, size], or [size]."""
         batch = input_shape[:1] if len(input_shape) > 1 else ()
         return (*batch, self.embedding_size)
 
@@ -66,16 +66,16 @@ class FieldWiseEmbedding(TableLayer):
     """Combines rows field by field: [batch, n] -> [batch, nslots, size].
 
     Args:
-      embedding_size: as in `Embedding`, and so are the arguments after
-        `slot_map_fn`; `combiner` is "sum", "mean" or "sqrtn".
+      embedding_size: as in `Embedding`, like the arguments after `slot_map_fn`;
+        `combiner` is "sum", "mean" or "sqrtn".
       nslots: number of fields.
-      slot_map_fn: a function that gives the field of each id, integers in
-        [0, nslots) of the ids' shape. A model that is saved needs it to be
-        registered with Keras. Fields without an id give zeros.
+      slot_map_fn: a function from ids to fields, integers in [0, nslots) of the
+        ids' shape. It must be registered with Keras if the model is saved.
+        Fields without an id give zeros.
 
     Raises:
-      tfembed.errors.ArgumentError: (also ValueError) `slot_map_fn` is no
-        function, or `nslots` no positive integer.
+      tfembed.errors.ArgumentError: (also ValueError) `slot_map_fn` is not a
+        function, or `nslots` is not a positive integer.
 
     Example:
       embed = FieldWiseEmbedding(4, 2, lambda ids: ids % 2, name="fields")
@@ -116,7 +116,7 @@ class FieldWiseEmbedding(TableLayer):
         self.slot_map_fn = map_fn
 
     def call(self, ids: Any) -> tf.Tensor:
-        """The combined rows of `ids` [batch, n], a tensor or a tf.RaggedTensor."""
+        """Combines rows of `ids` [batch, n], a tensor or tf.RaggedTensor."""
         if ids.shape.rank != 2:
             raise errors.UnsupportedError(
                 f"Ids of layer '{self.name}' must have rank 2; got shape "
@@ -140,11 +140,11 @@ class FieldWiseEmbedding(TableLayer):
         return tf.reshape(combined, [batch, self.nslots, self.embedding_size])
 
     def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
-        """[batch, nslots, size]."""
+        """Returns [batch, nslots, size]."""
         return (input_shape[0], self.nslots, self.embedding_size)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the layer."""
+        """Returns the layer's arguments."""
         return {
             **super().get_config(),
             "nslots": self.nslots,
@@ -171,10 +171,10 @@ class FieldWiseEmbedding(TableLayer):
 class Embedding(TableLayer):
     """Looks ids up in a table of its own: ids.shape -> ids.shape + [size].
 
-    The table needs no vocabulary: an id that nobody trained has its initial row,
-    and is inserted when a training step has looked it up. Evaluation and
-    prediction insert nothing. Repeated ids, and several calls in one step, each
-    count. Compile the model with `DynamicEmbeddingOptimizer`.
+    The table needs no vocabulary: an id that was never trained has its initial
+    row, and the update of a training step inserts it. Evaluation and prediction
+    insert nothing. The gradients of repeated ids and of several calls in one
+    step are summed. Compile the model with `DynamicEmbeddingOptimizer`.
 
     A layer has a table of its own; only calls of the same layer share rows.
     `clone_model` and `from_config` make layers with empty tables; `copy.deepcopy`
@@ -182,21 +182,22 @@ class Embedding(TableLayer):
 
     Args:
       embedding_size: floats per row.
-      key_dtype, value_dtype: of ids and rows, as in `Variable`.
-      combiner: what `SquashedEmbedding` and `FieldWiseEmbedding` combine by.
-      initializer: what missing ids read, as in `Variable`; None: Keras'
+      key_dtype, value_dtype: the dtypes of ids and rows, as in `Variable`.
+      combiner: the combiner of `SquashedEmbedding` and `FieldWiseEmbedding`.
+      initializer: the rows of missing ids, as in `Variable`; None: Keras'
         RandomNormal().
-      devices: one shard each, as in `Variable`.
-      name: the layer's. The table is called `<name>-parameter`.
+      devices: one device per shard, as in `Variable`.
+      name: the layer's name. The table is called `<name>-parameter`.
       with_unique: whether to fetch each distinct id of a call once.
       short_file_name: accepted for TFRA's sake.
       **kwargs: `bp_v2`, `restrict_policy`, `partitioner`, `kv_creator`,
         `admission`, `eviction`, `expiry`, `max_size`, `stochastic_rounding`: as
-        of `Variable`;
-        `checkpoint`: as in `Variable`, and where False Keras' files leave the
-        rows out too, with a warning; `init_capacity`: keys to make room for;
-        `max_norm`: rows that are longer (L2) are scaled down to it; and what any
-        Keras layer takes, such as `trainable`.
+        in `Variable`;
+        `checkpoint`: as in `Variable`; if False, Keras' files leave the rows
+          out
+        too, with a warning; `init_capacity`: keys to make room for;
+        `max_norm`: longer rows (L2) are scaled down to it; and the arguments of
+        any Keras layer, such as `trainable`.
 
     Attributes:
       params: the `Variable`.
@@ -205,7 +206,7 @@ class Embedding(TableLayer):
     Raises:
       tfembed.errors.UnsupportedError: `distribute_strategy`, or a Keras that
         runs on another backend than TensorFlow.
-      As `Variable`.
+      Others as `Variable`.
 
     Example:
       embed = Embedding(8, name="users")
@@ -213,11 +214,11 @@ class Embedding(TableLayer):
     """
 
     def call(self, ids: Any) -> Any:
-        """The rows of `ids`, a tensor of any shape or a tf.RaggedTensor."""
+        """Returns the rows of `ids`, a tensor or a tf.RaggedTensor."""
         return self.look_up(ids)
 
     def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
-        """ids.shape + [size]."""
+        """Returns ids.shape + [size]."""
         return (*input_shape, self.embedding_size)
 
 
@@ -225,5 +226,5 @@ BasicEmbedding = Embedding
 
 LayerNormalization = _keras.layers.LayerNormalization
 
-# Programs of TFRA write `layers.embedding.Embedding`, too.
+# TFRA programs also write `layers.embedding.Embedding`.
 embedding = _sys.modules[__name__]

@@ -17,7 +17,11 @@ from tfembed.dynamic_embedding.keras.callbacks import check_one_process
 
 __all__ = ["de_hvd_save_model", "de_save_model", "save_model"]
 
-_ROWLESS_FILES = (".keras", ".h5", ".hdf5")  # Of tf_keras.
+_ROWLESS_FILES = (
+    ".keras",
+    ".h5",
+    ".hdf5",
+)  # Files of tf_keras, which have no rows.
 
 
 def save_model(
@@ -29,27 +33,28 @@ def save_model(
     options: tf.saved_model.SaveOptions | None = None,
     save_traces: bool = True,
 ) -> None:
-    """Saves a model with its tables: to train on, or to serve.
+    """Saves a model with its tables, for further training or for serving.
 
     Args:
-      model: a model of Keras 3; or of tf_keras, which its own `save` saves.
-      filepath: ending in ".keras" for a file that `keras.saving.load_model`
-        reads, with optimizer and slots; else a folder for a SavedModel, which
-        serves. Of tf_keras' models the latter, which its `load_model` reads.
-      overwrite: whether what is there already is replaced.
-      include_optimizer: of tf_keras' models; Keras 3 decides by itself.
-      signatures: the signatures of the SavedModel; None: one of the model's call. A
-        model that has no keras.Input needs them, or a `call` that is a tf.function
-        with an `input_signature`: Keras takes inputs for floats else.
-      options: the options of the SavedModel. A `namespace_whitelist` need not name
-        our ops.
-      save_traces: of tf_keras' models.
+      model: a model of Keras 3, or one of tf_keras, whose own `save` is called.
+      filepath: a name ending in ".keras" for a file that
+        `keras.saving.load_model` reads, with optimizer and slots; else a folder
+        for a SavedModel, which serves. Models of tf_keras are always saved as a
+        SavedModel, which their `load_model` reads.
+      overwrite: whether to replace an existing file or folder.
+      include_optimizer: for models of tf_keras; Keras 3 decides by itself.
+      signatures: the signatures of the SavedModel; None: one for the model's
+        call. A model without keras.Input needs them, or a `call` that is a
+        tf.function with an `input_signature`; else Keras assumes float inputs.
+      options: the options of the SavedModel. A `namespace_whitelist` need not
+        list the ops of tfembed.
+      save_traces: for models of tf_keras.
 
     Raises:
-      tfembed.errors.ArgumentError: `signatures` or `options` of a `.keras` file,
-        such a file, or an `.h5` one, of a model of tf_keras,
-        no `signatures` where the model's inputs are not known to be ids, or
-        `filepath` exists and must not be overwritten.
+      tfembed.errors.ArgumentError: `signatures` or `options` for a `.keras`
+        file, a `.keras` or `.h5` file for a model of tf_keras, no `signatures`
+        for a model whose inputs are not known to be ids, or an existing
+        `filepath` without `overwrite`.
     """
     path = os.fspath(filepath)
     if not overwrite and pathlib.Path(path).exists():
@@ -97,7 +102,7 @@ def _save_for_serving(
     if signatures is not None:
         tf.saved_model.save(model, path, signatures, options)
     elif getattr(model.call, "input_signature", None):
-        # tf.saved_model.save would call it with Keras' floats as well.
+        # tf.saved_model.save would also call it with floats from Keras.
         model.call.get_concrete_function()
         archive = keras.export.ExportArchive()
         archive.track(model)
@@ -119,19 +124,17 @@ def _save_for_serving(
 
 
 def _has_inputs(model: Any) -> bool:
-    """Whether Keras knows the dtypes of the model's inputs."""
+    """Says whether Keras knows the dtypes of the model's inputs."""
     try:
         return bool(model.inputs)
-    except (
-        AttributeError
-    ):  # It has been called, or not, but has no keras.Input.
+    except AttributeError:  # Called or not, it has no keras.Input.
         return False
 
 
 def _with_our_ops(
     options: tf.saved_model.SaveOptions | None,
 ) -> tf.saved_model.SaveOptions | None:
-    """`options` that allow the ops of tables, where they name any."""
+    """Adds the ops of tables to the namespaces that `options` allow, if any."""
     if options is None or not options.namespace_whitelist:
         return options
     ours = copy.copy(options)
@@ -145,11 +148,11 @@ de_save_model = save_model
 def de_hvd_save_model(
     model: Any, filepath: str | os.PathLike[str], *args: Any, **kwargs: Any
 ) -> None:
-    """`save_model`, by one process.
+    """Calls `save_model`, if there is one process only.
 
     Raises:
-      tfembed.errors.UnsupportedError: several processes of Horovod.
-      As `save_model`.
+      tfembed.errors.UnsupportedError: Horovod runs several processes.
+      Others as `save_model`.
     """
     check_one_process("de_hvd_save_model")
     save_model(model, filepath, *args, **kwargs)

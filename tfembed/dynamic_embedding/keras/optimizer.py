@@ -34,15 +34,15 @@ __all__ = ["KerasTableOptimizer", "moves_tables"]
 class KerasTableOptimizer(keras.optimizers.Optimizer):
     """A `DynamicEmbeddingOptimizer` over a Keras 3 optimizer.
 
-    It goes where a Keras optimizer goes: `Model.compile`, callbacks, `.keras`
-    files. The engine moves tables, the inner optimizer
-    dense variables; steps and learning rates are the inner one's. A table's
-    slots lie beside its rows and are saved with them.
+    It works wherever a Keras optimizer does: in `Model.compile`, callbacks and
+    `.keras` files. The engine trains tables; the inner optimizer trains dense
+    variables, counts steps and has the learning rate. A table's slots lie
+    beside its rows and are saved with them.
 
     Args:
-      engine: what does a step.
-      name: as in any Keras optimizer; None: the inner one's, without what
-        Keras numbers it by.
+      engine: the `TableOptimizer` that takes the steps.
+      name: as in any Keras optimizer; None: the inner optimizer's name without
+        the number that Keras appends.
 
     Attributes:
       engine: as given.
@@ -71,12 +71,12 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
         super().__setattr__(attribute, value)
 
     def __getattr__(self, name: str) -> Any:
-        """Public attributes of the inner optimizer, such as `beta_1`."""
+        """Returns public attributes of the inner optimizer, as `beta_1`."""
         return inner_attribute(self, "inner_optimizer", name)
 
     @property
     def nonfinite_rows(self) -> tf.Variable:
-        """int64, the keys whose summed gradient was not finite so far."""
+        """The keys so far whose summed gradient was not finite, an int64 count."""
         return self.engine.nonfinite_rows
 
     @property
@@ -95,7 +95,7 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
 
     @property
     def variables(self) -> list[Any]:
-        """The inner optimizer's: step, learning rate, slots of dense weights."""
+        """The inner optimizer's variables: step, learning rate, dense slots."""
         return self.inner_optimizer.variables
 
     def build(self, variables: Sequence[Any]) -> None:
@@ -120,7 +120,7 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
         grads: Sequence[Any],
         trainable_variables: Sequence[Any] | None = None,
     ) -> None:
-        """Takes one step; Keras' form of `apply_gradients`."""
+        """Takes one step; Keras 3's form of `apply_gradients`."""
         if trainable_variables is None:
             raise errors.ArgumentError(
                 "`trainable_variables` must be given: one for each gradient."
@@ -133,10 +133,10 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
         name: str | None = None,
         **options: Any,
     ) -> None:
-        """Takes one step: `TableOptimizer.apply_gradients`.
+        """Takes one step, as `TableOptimizer.apply_gradients`.
 
-        Weights of tfembed's Keras layers stand for their tables. Tables that have
-        an optimizer of their own move by that.
+        Weights of tfembed's Keras layers stand for their tables. A table that
+        has its own optimizer is trained by that.
         """
         pairs = list(grads_and_vars)
         if not self.built:
@@ -158,7 +158,7 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
             self.iterations.assign_add(1)
 
     def minimize(self, loss: Any, var_list: Any, **options: Any) -> tf.Tensor:
-        """Takes one step: `TableOptimizer.minimize`.
+        """Takes one step, as `TableOptimizer.minimize`.
 
         Raises:
           tfembed.errors.ArgumentError: `var_list` is None.
@@ -171,20 +171,20 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
         return self.engine.minimize(loss, var_list, **options)
 
     def slots_of(self, params: Variable) -> list[Any]:
-        """Views of the slots beside a table's rows; for the `Variable`."""
+        """Returns views of a table's slots; for the `Variable`."""
         return self.engine.slots_of(params)
 
     def scale_loss(self, loss: Any) -> Any:
-        """The loss as the inner optimizer wants it."""
+        """Scales the loss as the inner optimizer does."""
         return self.inner_optimizer.scale_loss(loss)
 
     def finalize_variable_values(self, var_list: Sequence[Any]) -> None:
-        """Ends a training as the inner optimizer does, dense weights only."""
+        """Finalizes dense weights as the inner optimizer does."""
         dense = [v for v in var_list if not isinstance(v, TableVariable)]
         self.inner_optimizer.finalize_variable_values(dense)
 
     def save_own_variables(self, store: Any) -> None:
-        """Writes the engine's counts; Keras comes to the inner one by itself."""
+        """Writes the engine's counts; Keras saves the inner optimizer."""
         for i, variable in enumerate(self.engine.variables):
             store[str(i)] = variable.numpy()
 
@@ -225,7 +225,7 @@ class KerasTableOptimizer(keras.optimizers.Optimizer):
     def from_config(
         cls, config: dict[str, Any], custom_objects: Any = None
     ) -> KerasTableOptimizer:
-        """Makes an optimizer of what `get_config` gave."""
+        """Makes an optimizer from the dict of `get_config`."""
         options = dict(config)
         name = options.pop("name")
         inner = keras.saving.deserialize_keras_object(
@@ -242,6 +242,6 @@ def moves_tables(optimizer: Any) -> bool:
 
 
 def _trains_by_itself(variable: Any) -> bool:
-    """Whether a weight stands for a table that has its own optimizer."""
+    """Says whether a weight stands for a table that has its own optimizer."""
     mover = getattr(variable, "mover", None)
     return getattr(mover, "own", None) is not None

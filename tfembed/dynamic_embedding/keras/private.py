@@ -1,7 +1,7 @@
-"""The private symbols of Keras 3 that show it tables.
+"""The private symbols of Keras 3 through which it handles tables.
 
-Tried by tests/dynamic_embedding/keras, on the versions of TensorFlow that
-`tfembed/ops/private.py` lists and the Keras that these bring.
+tests/dynamic_embedding/keras exercises them, on the versions of TensorFlow that
+`tfembed/ops/private.py` lists and the Keras that each of these installs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
     "writing_legacy_h5",
 ]
 
-# By entry, the public means that would end it.
+# Function -> the public API that would make it unnecessary.
 ENDED_BY = {
     "add_layer": "a public `Layer.add_layer` after the layer was built",
     "asked_for_jit": "a public attribute of a model: what `compile` was given",
@@ -54,15 +54,15 @@ ENDED_BY = {
 
 
 def called_layers() -> Any:
-    """The context of the layers that are being called, or None outside of calls.
+    """Returns Keras' context of running layer calls; None outside of calls.
 
-    Its `entry_layer` is the outermost one.
+    Its `entry_layer` is the outermost layer.
     """
     return global_state.get_global_attribute("current_call_ctx")
 
 
 def innermost_layer() -> Any:
-    """The layer whose call is running; None outside of calls."""
+    """Returns the layer whose call is running; None outside of calls."""
     scopes = global_state.get_global_attribute("name_scope_stack") or []
     callers = (scope.caller for scope in reversed(scopes))
     return next(
@@ -71,12 +71,12 @@ def innermost_layer() -> Any:
 
 
 def in_symbolic_scope() -> bool:
-    """Whether Keras computes shapes alone, as when it builds what it loads."""
+    """Says whether Keras only computes shapes, as when it builds a model."""
     return bool(symbolic_scope.in_symbolic_scope())
 
 
 def models_running(method: Any) -> Iterator[Any]:
-    """The models whose `method` is running in this thread, innermost first."""
+    """Yields models whose `method` runs in this thread, innermost first."""
     function: Any = inspect.unwrap(method)
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     for frame in running_frames():
@@ -85,7 +85,7 @@ def models_running(method: Any) -> Iterator[Any]:
 
 
 def model_stepping() -> Any:
-    """The model whose `train_step`, its own or Keras', runs in this thread."""
+    """Returns the model whose `train_step` runs in this thread, or None."""
     for frame in running_frames():
         if frame.f_code.co_name == "train_step":
             caller = frame.f_locals.get("self")
@@ -95,21 +95,21 @@ def model_stepping() -> Any:
 
 
 def asked_for_jit(model: Any) -> bool:
-    """Whether a model was compiled with jit_compile=True."""
+    """Says whether a model was compiled with jit_compile=True."""
     config = getattr(getattr(model, "_compile_config", None), "config", {})
     return config.get("jit_compile") is True
 
 
 def optimizer_stepping() -> Any:
-    """The Keras optimizer whose `apply` is running in this thread, or None.
+    """Returns the optimizer whose `apply` is running in this thread, or None.
 
-    Inside of a LossScaleOptimizer it is the optimizer that this wraps.
+    Inside of a LossScaleOptimizer it is the wrapped optimizer.
     """
     return next(models_running(keras.optimizers.Optimizer.apply), None)
 
 
 def loss_scaler_stepping() -> Any:
-    """The LossScaleOptimizer whose step is running in this thread, or None."""
+    """Returns the LossScaleOptimizer that steps in this thread, or None."""
     for frame in running_frames():
         caller = frame.f_locals.get("self")
         if isinstance(caller, keras.optimizers.LossScaleOptimizer):
@@ -118,27 +118,28 @@ def loss_scaler_stepping() -> Any:
 
 
 def shared_objects() -> Any:
-    """Returns what the layers of a model that is loaded share, by key.
+    """Returns the objects that layers of a model that is loading share, by key.
 
-    None where Keras makes layers one by one, as `clone_model` does.
+    Returns None if Keras makes layers one by one, as `clone_model` does.
     """
     return global_state.get_global_attribute("shared_objects/id_to_obj_map")
 
 
 def forget_shared_object(layer: Any) -> None:
-    """Has Keras make a layer anew for each model inside of one that it loads.
+    """Makes Keras create a new layer for each inner model of one that it loads.
 
-    Keras puts the layer of the second into the third, and mixes up their calls.
+    Else Keras reuses the second inner model's layer in the third one, and mixes
+    up their calls.
     """
     loaded = shared_objects() or {}
-    # Keras' keys are numbers; layers that share tables put names there.
+    # Keras' keys are integers; layers that share tables add string keys.
     of_keras = [key for key in loaded if isinstance(key, int)]
     for key in [key for key in of_keras if loaded[key] is layer]:
         del loaded[key]
 
 
 def callbacks_running() -> list[Any]:
-    """The callbacks of the `fit` that is running in this thread."""
+    """Returns the callbacks of the `fit` that is running in this thread."""
     for frame in running_frames():
         model = frame.f_locals.get("self")
         if frame.f_code.co_name == "fit" and isinstance(model, keras.Model):
@@ -148,7 +149,7 @@ def callbacks_running() -> list[Any]:
 
 
 def add_layer(layer: Any, added: Any) -> None:
-    """Puts a layer among those of another, which may be built already."""
+    """Adds a sublayer to a layer, which may be built already."""
     tracker = layer._tracker
     was_locked, tracker.locked = tracker.locked, False
     try:
@@ -160,19 +161,19 @@ def add_layer(layer: Any, added: Any) -> None:
 
 
 def disable_jit(model: Any) -> None:
-    """Has the steps of a model, where XLA would compile them, not compiled."""
+    """Turns XLA compilation of a model's steps off."""
     if getattr(model, "_jit_compile", False):
         model.jit_compile = False
 
 
 def showing_weights() -> bool:
-    """Returns True while Keras' TensorBoard callback writes histograms, images."""
+    """Returns True while Keras' TensorBoard callback writes weights."""
     shows = keras.callbacks.TensorBoard._log_weights.__code__
     return any(frame.f_code is shows for frame in running_frames())
 
 
 def writing_legacy_h5() -> bool:
-    """Whether Keras writes a whole model in its legacy HDF5 form."""
+    """Says whether Keras is writing a whole model in its legacy HDF5 format."""
     return any(
         frame.f_code.co_name == "save_model_to_hdf5"
         for frame in running_frames()

@@ -1,9 +1,9 @@
 """The rows of a layer in the files that Keras writes for a model.
 
-A `.keras` file has a folder of assets for each layer, a `.weights.h5` file
-arrays only. Both take the same bytes: a checkpoint of the table, written and
-read in slices, so that no second copy of the table is made in memory. Lines on stderr say how far a
-copy is, if it takes long.
+A `.keras` file has a folder of assets for each layer; a `.weights.h5` file has
+arrays only. Both get the same bytes: a checkpoint of the table, written and
+read in slices, so that memory holds no second copy of the table. A long copy
+prints its progress on stderr.
 """
 
 from __future__ import annotations
@@ -44,26 +44,27 @@ _KEY = "{file}|{chunk:06d}"
 
 
 def assets_follow(store: Any) -> bool:
-    """Whether Keras will ask for assets after this store of arrays.
+    """Says whether Keras will save assets too, after this store of arrays.
 
-    In doubt the answer is no: rows are then written twice, not never.
+    In doubt the answer is False: then rows may be written twice, but are never
+    left out.
     """
     if isinstance(store, dict):  # save_model(weights_format="npz").
         return True
     if getattr(store, "archive", None) is not None:
         return True
-    # `save_weights` takes no other name; a `.keras` file that does not fit in
-    # memory is made of a temporary file without a suffix.
+    # `save_weights` requires this suffix; a `.keras` file that does not fit in
+    # memory goes through a temporary file without a suffix.
     path = getattr(store, "path_or_io", None)
     return path is not None and not str(path).endswith(".weights.h5")
 
 
 def write_assets(params: Any, folder: str) -> None:
-    """Writes the table as files into `folder`, which is there.
+    """Writes the table as files into an existing folder.
 
     Args:
       params: a Variable, or a trackable object that has tables and a `name`.
-      folder: where.
+      folder: the folder.
     """
     checkpoint = tf.train.Checkpoint(params=params)
     checkpoint.write(str(pathlib.Path(folder) / _PREFIX))
@@ -72,19 +73,18 @@ def write_assets(params: Any, folder: str) -> None:
 def read_assets(
     params: Any, folder: str | None, *, is_partial: bool = False
 ) -> None:
-    """Replaces the table's content by what `write_assets` wrote.
+    """Replaces the table's content by the files of `write_assets`.
 
     Args:
-      params: as for `write_assets`. Its method `reading`, if there is one, is
-        called with the file's keys; the read happens in the context that it
-        returns.
-      folder: where.
-      is_partial: whether slots that were not written stay as they are.
+      params: as for `write_assets`. If it has a method `reading`, that is
+        called with the file's keys and returns the context for the read.
+      folder: the folder.
+      is_partial: whether the files may lack slots, which then stay unchanged.
 
     Raises:
-      tfembed.errors.CheckpointError: no table was written there.
-      tf.errors.OpError: a table of another kind, or damaged files. All tables
-        hold what they held.
+      tfembed.errors.CheckpointError: the folder has no table.
+      tf.errors.OpError: a table of another kind, or damaged files. No table is
+        changed.
     """
     prefix = pathlib.Path(folder or "") / _PREFIX
     if not folder or not prefix.with_name(f"{_PREFIX}.index").exists():
@@ -104,7 +104,7 @@ def read_assets(
 
 
 def _is_new_expiry(params: Any, saved: Any) -> bool:
-    """Whether a table has an expiry and the file none; it counts from 0."""
+    """Says whether a table has an expiry, which starts at 0, but not the file."""
     return (
         isinstance(params, Variable)
         and params.table.expiry is not None
@@ -113,16 +113,16 @@ def _is_new_expiry(params: Any, saved: Any) -> bool:
 
 
 def saved_key_dtype(folder: str | None) -> tf.DType | None:
-    """Returns the dtype of a Variable's keys that `write_assets` wrote.
+    """Returns the dtype of the keys that `write_assets` wrote.
 
-    None where there are none, or no readable files.
+    Returns None if there are no keys or no readable files.
     """
     prefix = str(pathlib.Path(folder or "") / _PREFIX)
     try:
         checkpoint_ops.check_sizes(prefix)
         saved = tf.train.load_checkpoint(prefix)
     except (tf.errors.OpError, ValueError):
-        return None  # `read_assets` tells why.
+        return None  # `read_assets` raises the error.
     return saved.get_variable_to_dtype_map().get(_KEYS)
 
 
@@ -141,10 +141,10 @@ def write_store(params: Any, store: Any) -> None:
 
 
 def read_store(params: Any, store: Any) -> None:
-    """Replaces the table's content by what `write_store` wrote.
+    """Replaces the table's content by the arrays of `write_store`.
 
     Raises:
-      As `read_assets`.
+      The errors of `read_assets`.
     """
     with stored_assets(store) as folder:
         read_assets(params, folder)
@@ -152,12 +152,12 @@ def read_store(params: Any, store: Any) -> None:
 
 @contextlib.contextmanager
 def stored_assets(store: Any) -> Iterator[str]:
-    """Gives a folder with the files that `write_store` put into `store`."""
+    """Yields a folder with the files that `write_store` put into `store`."""
     with tempfile.TemporaryDirectory() as folder:
         what = "Reading rows out of the file"
         for key in tell_progress(what, sorted(store.keys())):
             name, mark, _ = key.partition("|")
-            # A name with a "/" would be that of a file elsewhere.
+            # A name with a "/" would point outside of the folder.
             is_file = name.startswith(f"{_PREFIX}.") and "/" not in name
             if mark and is_file:
                 with (pathlib.Path(folder) / name).open("ab") as file:
@@ -173,19 +173,19 @@ def _chunk(path: pathlib.Path, i: int) -> np.ndarray[Any, Any]:
 
 _T = TypeVar("_T")
 
-_PAUSE = 5.0  # Seconds, as of the lines of checkpoints' ops.
+_PAUSE = 5.0  # Seconds between lines, as in the checkpoint ops.
 
 
 def tell_progress(what: str, parts: Sequence[_T]) -> Iterator[_T]:
-    """Gives the parts of some work one by one, and says how many are done.
+    """Yields the parts of a task one by one, and prints how many are done.
 
-    The first line comes after five seconds, and one every five seconds from then
-    on. TFEMBED_PROGRESS_SECONDS in the environment is another pause, less than 0
-    for no lines; TF_CPP_MIN_LOG_LEVEL=1 hides them, as those of TensorFlow's log.
+    It prints a line every five seconds. The environment variable
+    TFEMBED_PROGRESS_SECONDS sets another pause, or no lines if it is negative;
+    TF_CPP_MIN_LOG_LEVEL=1 hides the lines too, as TensorFlow's own log.
 
     Args:
-      what: as in "Writing the rows of 'users' into the file".
-      parts: parts of about one size.
+      what: the task, as in "Writing the rows of 'users' into the file".
+      parts: parts of about equal size.
     """
     pause = _pause()
     begin = last = time.monotonic()

@@ -1,4 +1,4 @@
-"""Tables in `model.summary()`, which asks layers for a count of parameters."""
+"""Parameter counts of tables for `model.summary()`."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ class TableCount(int):
     """A number of parameters that a summary shows as rows, width and bytes.
 
     Attributes:
-      text: the form of summaries.
+      text: the text in summaries.
     """
 
     text = ""
 
     def __format__(self, spec: str) -> str:
-        # Only Keras' summary asks for this form.
+        # Only Keras' summary formats with this specification.
         return self.text if spec == "," else super().__format__(spec)
 
 
 def no_rows(dim: int) -> TableCount:
-    """The numbers of a table that nobody has looked up yet, of width `dim`."""
+    """Returns the count of a table of width `dim` before its first lookup."""
     counted = TableCount(0)
     counted.text = f"0 x {dim} ({_bytes(0)})"
     return counted
 
 
 def table_count(tables: Iterable[tuple[str, Any]]) -> TableCount:
-    """The numbers that tables hold in their rows, slots left out.
+    """Counts the numbers in the rows of tables, without slots.
 
     Args:
-      tables: names, and tf.Variables or tables that grow.
+      tables: pairs of a name and a tf.Variable or hash table.
     """
     found = [(name, *_size(table)) for name, table in tables]
     count = sum(rows * dim for _, rows, dim, _ in found)
@@ -58,7 +58,7 @@ def table_count(tables: Iterable[tuple[str, Any]]) -> TableCount:
 
 
 def _size(table: Any) -> tuple[int, int, int]:
-    """Rows, width, bytes of a number."""
+    """Returns the number of rows, the width, and the bytes of a number."""
     if isinstance(table, tf.Variable):
         rows, dim = table.shape
         return int(rows), int(dim), table.dtype.size

@@ -1,4 +1,4 @@
-"""The base of all Keras layers over a table: its config, its files."""
+"""The base of all Keras layers over a table: config, files and lookup."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ __all__ = ["LayerOptions", "TableLayer"]
 
 _POLICIES = ("admission", "eviction", "expiry")
 
-_INTEGERS = {"init_capacity": 0, "max_size": 1}  # And the least of each.
+_INTEGERS = {"init_capacity": 0, "max_size": 1}  # Option -> its least value.
 
 
 @dataclasses.dataclass(frozen=True)
 class LayerOptions:
-    """Options of a layer's table. `max_norm` is the lookup's, others Variable's.
+    """Options of a layer's table: `Variable`'s, and `max_norm` for lookups.
 
-    `table_name` is the table's; None: `<name of the layer>-parameter`, as TFRA.
+    `table_name` is the table's name; None: `<name of the layer>-parameter`, as
+    in TFRA.
     """
 
     admission: Any = None
@@ -75,14 +76,14 @@ class LayerOptions:
                 "`distribute_strategy` is not in this release; leave it None. "
                 "tfembed.TPUEmbedding trains under strategies."
             )
-        kwargs.pop("keep_distribution", None)  # Devices are always kept.
+        kwargs.pop("keep_distribution", None)  # Always True.
         names = [field.name for field in dataclasses.fields(cls)]
         options = {name: kwargs.pop(name) for name in names if name in kwargs}
         for name, least in _INTEGERS.items():
             if options.get(name) is not None:
                 options[name] = checks.integer(options[name], name, least=least)
         if options.get("max_norm") is not None:
-            # As Python's, so that it is JSON; `check_max_norm` tells of others.
+            # A Python float, for JSON; `check_max_norm` refuses other values.
             options["max_norm"] = checks.scalar(options["max_norm"])
         for name in ("partitioner", "restrict_policy"):
             options[name] = layer_config.object_of(options.get(name), name)
@@ -93,9 +94,9 @@ class LayerOptions:
         return cls(**options)
 
     def config(self) -> dict[str, Any]:
-        """The options as JSON, for `take_from`.
+        """Returns the options as JSON, for `take_from`.
 
-        The only creator there is makes what None makes, and is left out.
+        `kv_creator` is left out: its only value is the default.
 
         Raises:
           tfembed.errors.ArgumentError: a function or class is not registered.
@@ -120,8 +121,8 @@ _NO_ROWS = "no_rows"
 class TableLayer(keras.layers.Layer):
     """A table, lookups in it, and the hooks by which Keras saves it.
 
-    Keras sees one weight of shape [0, size] in the table's place
-    (`TableVariable`). `Embedding` tells what the arguments mean.
+    For Keras the table is one weight of shape [0, size] (`TableVariable`).
+    `Embedding` documents the arguments.
     """
 
     def __init__(
@@ -142,7 +143,7 @@ class TableLayer(keras.layers.Layer):
         if tf.as_dtype(value_dtype) != tf.float32:
             kwargs.setdefault("dtype", tf.as_dtype(value_dtype).name)
         super().__init__(name=name, **kwargs)
-        # Keras would choose XLA where there is a GPU; tables are on the host.
+        # On a GPU Keras would choose XLA; tables are on the host.
         self.supports_jit = False
         self.combiner = layer_config.combiner_of(combiner)
         self.with_unique = bool(with_unique)
@@ -158,7 +159,7 @@ class TableLayer(keras.layers.Layer):
             self._weight = TableVariable(
                 self.params, trainable=self.trainable, name="rows"
             )
-        # So that a summary shows the table.
+        # Builds the layer, so that a summary shows the table.
         self.built = type(self).build is keras.layers.Layer.build
 
     def _make_table(
@@ -198,9 +199,9 @@ class TableLayer(keras.layers.Layer):
         self.params.as_keys = self._keys
 
     def take_keys(self, key_dtype: Any) -> None:
-        """Settles keys that were guessed: makes the table anew if they differ.
+        """Corrects a guessed key dtype; makes a new table if it was wrong.
 
-        Only for a layer whose `has_guessed_keys` is set: its table has no rows.
+        Call it only if `has_guessed_keys` is set: then the table has no rows.
         """
         self.has_guessed_keys = False
         old = self.params
@@ -221,7 +222,7 @@ class TableLayer(keras.layers.Layer):
         return f"<{type(self).__name__} '{self.name}': {words}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Keras' call, which takes lists of ids too."""
+        """Calls the layer as Keras does, and accepts lists of ids too."""
         if args:
             args = (as_ids(args[0], self.params.key_dtype), *args[1:])
         return super().__call__(*args, **kwargs)
@@ -233,33 +234,33 @@ class TableLayer(keras.layers.Layer):
 
     @property
     def max_norm(self) -> float | None:
-        """The limit of the rows' lengths, or None."""
+        """The limit of the rows' L2 norm, or None."""
         return self._options.max_norm
 
     def count_params(self) -> int:
-        """The numbers in the rows of now; a summary shows rows and bytes."""
+        """Counts the rows' numbers; a summary shows rows and bytes."""
         return table_count([("", self.params.table)])
 
     @functools.cached_property
     def shadow(self) -> TableShadow:
-        """The source to differentiate by in a loop of your own.
+        """The source to differentiate with respect to in a custom loop.
 
-        It stands for calls of the layer and for lookups through it. These alone
-        set its ids and value.
+        Its gradient is that of calls of the layer and of lookups through the
+        shadow. Only lookups through the shadow set its ids and value.
         """
-        with tf.init_scope():  # The first to ask may be traced.
+        with tf.init_scope():  # The first access may be in a trace.
             return TableShadow(
                 self.params, f"{self.name}-shadow", max_norm=self.max_norm
             )
 
     @property
     def keep_distribution(self) -> bool:
-        """True: a saved layer comes back with its devices."""
+        """True: a loaded layer has the devices of the saved one."""
         return True
 
     @property
     def optimizer_vars(self) -> list[Any]:
-        """Views of the slots beside the rows: `Variable.optimizer_vars`."""
+        """Views of the table's slots: `Variable.optimizer_vars`."""
         return self.params.optimizer_vars
 
     @property
@@ -268,17 +269,18 @@ class TableLayer(keras.layers.Layer):
         return self._weight
 
     def look_up(self, ids: Any) -> Any:
-        """The rows of `ids`, ids.shape + [size], in the layer's compute dtype.
+        """Returns the rows of `ids`, ids.shape + [size], in the compute dtype.
 
-        A `call` of a class that users derive gets what they pass. It looks up
-        what it makes of that by this method, by `super().call` or in `shadow`.
+        The `call` of a user's subclass gets its inputs unchanged. It computes
+        ids from them and looks these up by this method, by `super().call` or by
+        the `shadow`.
 
         Args:
           ids: a tensor of any shape, or a tf.RaggedTensor.
 
         Raises:
-          tfembed.errors.DtypeError: ids that are no keys of the table.
-          tfembed.errors.StateError: a part of a file was loaded, without rows.
+          tfembed.errors.DtypeError: ids that cannot be keys of the table.
+          tfembed.errors.StateError: a file was loaded in part, without rows.
           tfembed.errors.UnsupportedError: a symbolic input of tf_keras.
         """
         if self._awaits_assets:
@@ -302,16 +304,17 @@ class TableLayer(keras.layers.Layer):
             embedding_lookup_unique if self.with_unique else embedding_lookup
         )
         rows = fetch(self.params, ids, name=self.name, max_norm=self.max_norm)
-        # A model's export finds the table among what its function has used.
+        # A model's export finds the table among the objects that its function
+        # uses.
         ops.record_access(self.params)
         rows = rows if self.trainable else tf.stop_gradient(rows)
         return tf.cast(rows, self.compute_dtype)
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        """Tells a functional model the output; refuses ids that are no keys.
+        """Returns the output's spec for functional models; checks the dtype.
 
-        A `call` of a class that users derive is traced: its input need be no
-        ids, its output no rows.
+        The `call` of a user's subclass is traced instead, since its input need
+        not be ids and its output need not be rows.
         """
         if is_below(type(self), "call", "compute_output_shape"):
             return keras.Operation.compute_output_spec(self, *args, **kwargs)
@@ -320,11 +323,11 @@ class TableLayer(keras.layers.Layer):
         return super().compute_output_spec(*args, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the layer.
+        """Returns the layer's arguments.
 
         Raises:
-          tfembed.errors.ArgumentError: functions or classes among them that are
-            not registered with Keras.
+          tfembed.errors.ArgumentError: a function or class among the arguments
+            is not registered with Keras.
         """
         params = self.params
         is_function = callable(self.combiner)
@@ -345,11 +348,11 @@ class TableLayer(keras.layers.Layer):
             "short_file_name": params.short_file_name,
         }
 
-    # Keras calls the first two hooks for every file, with arrays; the other two
-    # for files that have assets too, after the first two.
+    # Keras calls the first two hooks for all files; they write and read arrays.
+    # For files that have assets, it calls the other two after them.
 
     def save_own_variables(self, store: Any) -> None:
-        """Writes the rows where no assets follow, a mark where they do.
+        """Writes the rows, or only a mark if assets follow.
 
         With `checkpoint=False` it warns that the file has no rows.
         """
@@ -362,12 +365,12 @@ class TableLayer(keras.layers.Layer):
             row_files.write_store(self.params, store)
 
     def load_own_variables(self, store: Any) -> None:
-        """Reads what `save_own_variables` wrote.
+        """Reads the arrays that `save_own_variables` wrote.
 
         With `checkpoint=False` it warns that rows stay as they are.
 
         Raises:
-          tfembed.errors.CheckpointError: it did not, or wrote no rows.
+          tfembed.errors.CheckpointError: the file has no arrays or no rows.
         """
         if not self.params.checkpoint:
             self._warn("are not loaded, and stay as they are")
@@ -388,10 +391,10 @@ class TableLayer(keras.layers.Layer):
             row_files.write_assets(self.params, folder)
 
     def load_assets(self, folder: str | None) -> None:
-        """Reads what `save_assets` wrote.
+        """Reads the rows that `save_assets` wrote.
 
         Raises:
-          tfembed.errors.CheckpointError: it did not.
+          tfembed.errors.CheckpointError: the folder has no rows.
         """
         if self.params.checkpoint:
             self._read(folder)

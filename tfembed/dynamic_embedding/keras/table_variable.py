@@ -1,4 +1,4 @@
-"""The weight that stands for a table in a Keras model's list of weights."""
+"""The weight that represents a table in a Keras model's list of weights."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ __all__ = ["ScaledSlices", "SourceWeight", "TableVariable", "some_rows"]
 
 
 class SourceWeight(keras.Variable, TableSource):
-    """A weight of Keras that is a source of gradients for TensorFlow too.
+    """A Keras weight that TensorFlow can differentiate with respect to.
 
-    Keras' own cannot be watched by a tape, nor have zeros for a gradient: one
-    takes their `value` there.
+    A tape cannot watch Keras' own weights, nor make zeros for their gradients:
+    programs pass their `value` instead.
     """
 
     @property
@@ -48,19 +48,19 @@ class SourceWeight(keras.Variable, TableSource):
 
     @property
     def name(self) -> str:
-        """The weight's name; to TensorBoard that of the tables' rows."""
+        """The weight's name; for TensorBoard that of the tables' rows."""
         if not showing_weights():
             return str(super().name)
         return f"{self.shown_name}/rows"
 
     @property
     def path(self) -> str:
-        """The weight's path; to TensorBoard its name, as a newer Keras asks for it."""
+        """The weight's path; for TensorBoard of newer Keras its name."""
         return self.name if showing_weights() else str(super().path)
 
     @property
     def value(self) -> Any:
-        """The weight's variable; to TensorBoard some rows of the tables."""
+        """The weight's variable; for TensorBoard some rows of the tables."""
         return self.shown_rows() if showing_weights() else super().value
 
     @property
@@ -69,11 +69,11 @@ class SourceWeight(keras.Variable, TableSource):
         raise NotImplementedError  # Each kind of weight has its own.
 
     def shown_rows(self) -> tf.Tensor:
-        """Some rows, or the numbers of some, for TensorBoard."""
+        """Returns some rows, or their numbers, for TensorBoard."""
         raise NotImplementedError  # Each kind of weight has its own.
 
     def __array__(self, *arguments: Any, **options: Any) -> Any:
-        """Keras' array. A warning tells a legacy ".h5" file, which asks for it."""
+        """Returns Keras' array; warns while a legacy ".h5" file is written."""
         if writing_legacy_h5():
             warnings.warn(
                 f"The rows behind the weight '{self.path}' are not in this file: "
@@ -88,8 +88,8 @@ class SourceWeight(keras.Variable, TableSource):
         """Refuses Savers of eager mode, which would leave the rows out."""
         if tf.executing_eagerly() and private.asked_by_saver():
             raise not_in_savers(f"the tables behind the weight '{self.path}'")
-        # A SavedModel has a weight as a variable, which must find its value when
-        # it is loaded, or as an object that has no place for one.
+        # A SavedModel stores a weight as a variable, which must have a value
+        # when it is loaded, or as an object without a value.
         if not private.acts_as_variable(self):
             return {}
         of_replicas = self.value._gather_saveables_for_checkpoint()
@@ -97,11 +97,11 @@ class SourceWeight(keras.Variable, TableSource):
 
 
 class _Dtype(str):
-    """The name of a dtype, which tapes take for the dtype."""
+    """The name of a dtype, with the attributes that tapes read of a dtype."""
 
     @property
     def is_floating(self) -> bool:
-        """Whether the dtype is one of floats."""
+        """Whether the dtype is a float dtype."""
         return bool(tf.as_dtype(str(self)).is_floating)
 
     @property
@@ -110,10 +110,10 @@ class _Dtype(str):
 
 
 class ScaledSlices(tf.IndexedSlices):
-    """A gradient whose numbers a LossScaleOptimizer can look through.
+    """A gradient that a LossScaleOptimizer can check for finiteness.
 
-    To see whether all numbers are finite it makes a tensor with a row for each
-    index up to the largest. So the indices of these slices are 0, 1, 2, ...
+    The check makes a dense tensor with a row for each index up to the largest.
+    So the indices of these slices are 0, 1, 2, ...
 
     Attributes:
       keys: the keys of the rows.
@@ -128,7 +128,7 @@ class ScaledSlices(tf.IndexedSlices):
 
 
 class _WeightGradient:
-    """How a tape differentiates for a weight: CompositeTensorGradient."""
+    """Implements TensorFlow's CompositeTensorGradient for a weight."""
 
     def get_gradient_components(self, value: Any) -> Any:
         """The resource that gradients go to."""
@@ -137,7 +137,7 @@ class _WeightGradient:
     def replace_gradient_components(
         self, value: Any, component_grads: Any
     ) -> Any:
-        """The gradient, in a form that the optimizer of the step can check."""
+        """Converts the gradient for the check of the step's optimizer."""
         del value
         optimizer = getattr(model_stepping(), "optimizer", None)
         is_scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
@@ -147,25 +147,25 @@ class _WeightGradient:
 
 
 class TableVariable(SourceWeight):
-    """A weight of shape [0, dim] that stands for a table of any size.
+    """A weight of shape [0, dim] that represents a table of any size.
 
     Keras' trainer asks a tape for the gradients of a model's trainable weights
     and gives both to the optimizer. This weight has the table's resource handle,
     so its gradient is the `tf.IndexedSlices` by key of all lookups of the step;
-    `DynamicEmbeddingOptimizer` takes the weight for its table. It has no rows of
-    its own: they are in `params`, and are saved by the layer.
+    `DynamicEmbeddingOptimizer` replaces the weight by its table. The rows are
+    in `params`; the layer saves them.
 
     Args:
       params: the table.
-      trainable: whether the layer is.
+      trainable: whether the layer is trainable.
       name: the name of the weight.
-      is_implied: whether the table is no weight that a layer made, but one that
-        a layer looks up. Optimizers leave such a weight out where the table is
+      is_implied: whether the weight is a `BareTable`'s: a layer looks the table
+        up, but did not make it. Optimizers ignore such a weight if the table is
         given too.
 
     Attributes:
-      mover: what moves the rows by a gradient that a Keras optimizer alone hands
-        on; None: such an optimizer is refused.
+      mover: the function that updates the rows by the gradient from a plain
+        Keras optimizer; None: such an optimizer is refused.
     """
 
     def __init__(
@@ -187,22 +187,23 @@ class TableVariable(SourceWeight):
             trainable=trainable,
             name=name,
         )
-        # Keras' optimizers make no slots for such weights and `assign` the
-        # gradient to them. So one that knows nothing of tables ends in `assign`.
+        # Keras' optimizers make no slots for such weights, but `assign` the
+        # gradient to them. So an optimizer that cannot train tables calls
+        # `assign`.
         self.overwrite_with_gradient = True
 
     @property
     def _should_act_as_resource_variable(self) -> bool:
-        """An attribute that makes tapes take `handle`; it must be missing.
+        """Raises AttributeError: the attribute would make tapes watch `handle`.
 
-        A weight is a composite tensor to them, so that `ScaledSlices` may be its
-        gradient.
+        Tapes must treat a weight as a composite tensor, so that its gradient
+        can be `ScaledSlices`.
         """
         raise AttributeError("no resource variable")
 
     @property
     def __composite_gradient__(self) -> _WeightGradient:
-        """Tells tapes how to differentiate for it."""
+        """The protocol by which tapes compute its gradient."""
         return _WeightGradient()
 
     @property
@@ -211,7 +212,7 @@ class TableVariable(SourceWeight):
         return self._params
 
     def stand_for(self, params: Variable) -> None:
-        """Takes another table of the same width in place of the first."""
+        """Replaces the table by another one of the same width."""
         self._params = params
 
     def by_key(self, gradient: tf.IndexedSlices) -> tf.IndexedSlices:
@@ -262,21 +263,21 @@ class TableVariable(SourceWeight):
 
     @property
     def handle(self) -> tf.Tensor:
-        """The resource that gradients of lookups go to."""
+        """The resource handle that lookups pass their gradients to."""
         return self._params.handle
 
     @property
     def watched(self) -> WatchedTable:
-        """The table's: what a tape watches for this weight."""
+        """The table's `WatchedTable`, which a tape watches for this weight."""
         return self._params.watched
 
     @property
     def shown_name(self) -> str:
-        """The table's name in TensorBoard: its own, or its layer's."""
+        """The table's name in TensorBoard: its own name or its layer's."""
         return self._params.name.removesuffix("-parameter")
 
     def shown_rows(self) -> tf.Tensor:
-        """Some rows, float32 [n, dim]."""
+        """Returns some rows, float32 [n, dim]."""
         return some_rows(self._params.table)
 
     @property
@@ -290,9 +291,9 @@ class TableVariable(SourceWeight):
         return self._params.dim
 
     def numpy(self) -> Any:
-        """An array of shape [0, dim], which has the rows of now for `assign`.
+        """Returns an array [0, dim] that has a copy of the rows, for `assign`.
 
-        A table with `checkpoint=False` keeps its rows to itself.
+        For a table with `checkpoint=False` the array has no rows.
         """
         value = np.zeros([0, self.dim], np.float32)
         if not self._params.checkpoint:
@@ -300,16 +301,15 @@ class TableVariable(SourceWeight):
         return kept_rows.value_with_rows(value, self._tables)
 
     def assign(self, value: Any) -> Any:
-        """Takes an array that `numpy` gave, of this weight or one like it.
+        """Restores the rows of an array that `numpy` of such a weight returned.
 
-        The table has the rows of then after it. A warning tells that the rows
-        stay, where the array has none, since whoever sets a model's weights may
-        mean them too.
+        An array without rows leaves the table unchanged and warns, since a
+        program that sets a model's weights may expect to set the rows too.
 
         Raises:
           tfembed.errors.CheckpointError: rows of a table of another kind.
           tfembed.errors.UnsupportedError: a gradient, from an optimizer that
-            does not train tables. For a weight that `is_implied` a warning.
+            cannot train tables. A weight that `is_implied` only warns.
         """
         if isinstance(value, tf.IndexedSlices) and self.mover is not None:
             self.mover(value)
@@ -339,7 +339,7 @@ class TableVariable(SourceWeight):
 
     @property
     def _unique_id(self) -> str:
-        """An attribute that tf_keras' optimizers ask for; it may be missing."""
+        """Raises AttributeError to tf_keras' optimizers, which read it."""
         raise AttributeError(self._not_alone())
 
     def _not_scaled(self) -> errors.UnsupportedError:
@@ -371,12 +371,13 @@ _MOST_ROWS = 10_000
 
 
 def some_rows(table: Any) -> tf.Tensor:
-    """Some rows as if picked by chance, float32 [n, dim]; n is at most 10,000.
+    """Returns a pseudo-random sample of at most 10,000 rows, float32 [n, dim].
 
     These lookups do not count as hits.
 
     Args:
-      table: a HashTable, or a variable of all rows; of strings none are shown.
+      table: a HashTable, or a variable of all rows; no rows of strings are
+        returned.
     """
     if isinstance(table, HashTable):
         keys = [
@@ -395,7 +396,7 @@ def some_rows(table: Any) -> tf.Tensor:
 
 
 def _shares(table: HashTable) -> list[int]:
-    """Returns the rows to show of each shard, in proportion to what it has."""
+    """Returns the rows to sample of each shard, in proportion to its size."""
     sizes = [int(table.size(shard)) for shard in range(len(table.shards))]
     if sum(sizes) <= _MOST_ROWS:
         return [table_ops.ALL_ROWS] * len(sizes)
