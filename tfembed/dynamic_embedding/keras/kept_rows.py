@@ -41,7 +41,7 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True)
 class TableLayout:
-    """What must match for a table to take another's rows: width, keys, rule.
+    """Width, keys and update rule, by which tables may exchange rows.
 
     Attributes:
       dim: the width of a row.
