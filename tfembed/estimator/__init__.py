@@ -1,7 +1,7 @@
-"""Estimators for today's TensorFlow, by the names of tf.compat.v1.estimator.
+"""Estimators for current TensorFlow, with the names of tf.compat.v1.estimator.
 
-A program that begins with `from tensorflow.compat.v1 import estimator` runs
-with `from tfembed import estimator` in its place.
+A program with `from tensorflow.compat.v1 import estimator` runs with `from
+tfembed import estimator` instead.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Imports `tpu` on first use, and makes classes for what is not here."""
+    """Imports `tpu` on first use; makes classes for the old package's names."""
     if name == "tpu":
         return importlib.import_module("tfembed.estimator.tpu")
     if name in not_in_release.ESTIMATORS:

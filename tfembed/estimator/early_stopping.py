@@ -1,4 +1,4 @@
-"""Hooks that end training: by metrics, by a function, by step, by time."""
+"""Hooks that stop training: by metrics, a function, a step or a time."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ def make_early_stopping_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> Any:
-    """Returns a hook that ends training, in all workers, when a function says.
+    """Returns a hook that stops training, in all workers, by a function.
 
     Args:
       estimator: The Estimator that trains.
-      should_stop_fn: A function without arguments that tells whether to stop.
-        The chief calls it.
+      should_stop_fn: A function without arguments that returns whether to
+        stop. The chief calls it.
       run_every_secs: The seconds between two calls; None if steps are given.
       run_every_steps: The steps between two calls.
 
     Raises:
-      TypeError: `estimator` or `should_stop_fn` is of another type.
+      TypeError: `estimator` or `should_stop_fn` has the wrong type.
       ValueError: Both seconds and steps are given.
     """
     if not isinstance(estimator, Estimator):
@@ -62,17 +62,17 @@ def stop_if_higher_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> Any:
-    """Returns a hook that ends training once a metric is above a threshold.
+    """Returns a hook that stops training once a metric is above a threshold.
 
     Args:
       estimator: The Estimator that trains.
-      metric_name: A metric of evaluations.
+      metric_name: The name of a metric of evaluations.
       threshold: The bound of the metric.
-      eval_dir: The folder of the evaluations' summaries; None: the
-        Estimator's.
-      min_steps: Evaluations of earlier steps do not count.
-      run_every_secs: The seconds between two looks at the metrics.
-      run_every_steps: The steps between two looks.
+      eval_dir: The folder of the evaluations' summaries; None: the Estimator's
+        default.
+      min_steps: The global step before which evaluations are ignored.
+      run_every_secs: The seconds between two checks of the metrics.
+      run_every_steps: The steps between two checks.
     """
     return make_early_stopping_hook(
         estimator,
@@ -97,9 +97,9 @@ def stop_if_lower_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> Any:
-    """Returns a hook that ends training once a metric is below a threshold.
+    """Returns a hook that stops training once a metric is below a threshold.
 
-    The arguments are those of `stop_if_higher_hook`.
+    The arguments are as for `stop_if_higher_hook`.
     """
     return make_early_stopping_hook(
         estimator,
@@ -124,17 +124,17 @@ def stop_if_no_increase_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> Any:
-    """Returns a hook that ends training when a metric no longer rises.
+    """Returns a hook that stops training when a metric no longer rises.
 
     Args:
       estimator: The Estimator that trains.
-      metric_name: A metric of evaluations.
-      max_steps_without_increase: How many steps the best value may be old.
-      eval_dir: The folder of the evaluations' summaries; None: the
-        Estimator's.
-      min_steps: Evaluations of earlier steps do not count.
-      run_every_secs: The seconds between two looks at the metrics.
-      run_every_steps: The steps between two looks.
+      metric_name: The name of a metric of evaluations.
+      max_steps_without_increase: The number of steps without a better value.
+      eval_dir: The folder of the evaluations' summaries; None: the Estimator's
+        default.
+      min_steps: The global step before which evaluations are ignored.
+      run_every_secs: The seconds between two checks of the metrics.
+      run_every_steps: The steps between two checks.
     """
     return make_early_stopping_hook(
         estimator,
@@ -159,9 +159,9 @@ def stop_if_no_decrease_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> Any:
-    """Returns a hook that ends training when a metric no longer falls.
+    """Returns a hook that stops training when a metric no longer falls.
 
-    The arguments are those of `stop_if_no_increase_hook`.
+    The arguments are as for `stop_if_no_increase_hook`.
     """
     return make_early_stopping_hook(
         estimator,
@@ -180,15 +180,16 @@ def stop_if_no_decrease_hook(
 def make_stop_at_checkpoint_step_hook(
     estimator: Estimator, last_step: int, wait_after_file_check_secs: float = 30
 ) -> Any:
-    """Returns a hook that ends training at a step that has been saved.
+    """Returns a hook that stops training once a step's checkpoint exists.
 
-    Workers go on until the chief has saved a checkpoint of that step, so that
-    the chief does not wait in vain for their gradients.
+    Workers go on until the chief has saved a checkpoint of that step, since
+    the chief may need their gradients.
 
     Args:
       estimator: The Estimator that trains.
       last_step: The global step to stop at.
-      wait_after_file_check_secs: The seconds between two looks at checkpoints.
+      wait_after_file_check_secs: The seconds between two checks for
+        checkpoints.
     """
     if estimator.config.is_chief:
         return tf.compat.v1.train.StopAtStepHook(last_step=last_step)
@@ -206,7 +207,7 @@ def read_eval_metrics(eval_dir: str) -> _Metrics:
       eval_dir: The folder of the summaries.
 
     Returns:
-      Metrics by name, by global step, in the order of steps.
+      A dict from global step, in ascending order, to metrics by name.
     """
     metrics: _Metrics = {}
     for event in _events(eval_dir):
@@ -217,10 +218,11 @@ def read_eval_metrics(eval_dir: str) -> _Metrics:
 
 
 class StopOnPredicateHook(tf.compat.v1.train.SessionRunHook):
-    """Ends training, in all workers, when a function says so.
+    """Stops training, in all workers, when a function says so.
 
     Args:
-      should_stop_fn: A function without arguments.
+      should_stop_fn: A function without arguments that returns whether to
+        stop.
       run_every_secs: The seconds between two calls; None if steps are given.
       run_every_steps: The steps between two calls.
 
@@ -247,18 +249,18 @@ class StopOnPredicateHook(tf.compat.v1.train.SessionRunHook):
         self._stop: Any = None
 
     def begin(self) -> None:
-        """Makes the variable by which workers hear of the end."""
+        """Makes the variable that tells workers to stop."""
         self._global_step = tf.compat.v1.train.get_global_step()
         self._stop_var = get_or_create_stop_var()
         self._stop = tf.compat.v1.assign(self._stop_var, True)
 
     def before_run(self, run_context: Any) -> Any:
-        """Asks for the step."""
+        """Fetches the global step."""
         del run_context
         return tf.compat.v1.train.SessionRunArgs(self._global_step)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Calls the function, if that is due."""
+        """Calls the function, if a call is due."""
         step = run_values.results
         if not self._timer.should_trigger_for_step(step):
             return
@@ -272,22 +274,22 @@ class StopOnPredicateHook(tf.compat.v1.train.SessionRunHook):
 
 
 class CheckForStoppingHook(tf.compat.v1.train.SessionRunHook):
-    """Ends a worker's training when the chief's has ended."""
+    """Stops a worker's training when the chief's has stopped."""
 
     def __init__(self) -> None:
         self._stop: Any = None
 
     def begin(self) -> None:
-        """Makes the variable by which workers hear of the end."""
+        """Makes the variable that tells workers to stop."""
         self._stop = get_or_create_stop_var()
 
     def before_run(self, run_context: Any) -> Any:
-        """Asks for the variable."""
+        """Fetches the variable."""
         del run_context
         return tf.compat.v1.train.SessionRunArgs(self._stop)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Ends training, if it says so."""
+        """Stops training, if the variable is true."""
         if run_values.results:
             tf.compat.v1.logging.info(
                 "Early stopping requested, suspending run."
@@ -296,12 +298,13 @@ class CheckForStoppingHook(tf.compat.v1.train.SessionRunHook):
 
 
 class StopAtCheckpointStepHook(tf.compat.v1.train.SessionRunHook):
-    """Ends training when a checkpoint of a step has been saved.
+    """Stops training once a checkpoint of a step exists.
 
     Args:
       model_dir: The folder of checkpoints.
       last_step: The global step to stop at.
-      wait_after_file_check_secs: The seconds between two looks at checkpoints.
+      wait_after_file_check_secs: The seconds between two checks for
+        checkpoints.
 
     Raises:
       ValueError: `model_dir` or `last_step` is None.
@@ -325,7 +328,7 @@ class StopAtCheckpointStepHook(tf.compat.v1.train.SessionRunHook):
         self._global_step: Any = None
 
     def begin(self) -> None:
-        """Finds the graph's global step."""
+        """Looks up the graph's global step."""
         self._global_step = private.global_step_read(
             tf.compat.v1.get_default_graph()
         )
@@ -335,12 +338,12 @@ class StopAtCheckpointStepHook(tf.compat.v1.train.SessionRunHook):
             )
 
     def before_run(self, run_context: Any) -> Any:
-        """Asks for the step."""
+        """Fetches the global step."""
         del run_context
         return tf.compat.v1.train.SessionRunArgs(self._global_step)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Looks for the checkpoint once its step has come."""
+        """Looks for the checkpoint once the step is reached."""
         if run_values.results + 1 < self._last_step:
             return
         saved = sessions.load_global_step_from_checkpoint_dir(self._model_dir)
@@ -351,10 +354,10 @@ class StopAtCheckpointStepHook(tf.compat.v1.train.SessionRunHook):
 
 
 class StopAtSecsHook(tf.compat.v1.train.SessionRunHook):
-    """Ends training after some time.
+    """Stops training after some time.
 
     Args:
-      stop_after_secs: The seconds, from where a session begins.
+      stop_after_secs: The seconds from the start of a session.
     """
 
     def __init__(self, stop_after_secs: float) -> None:
@@ -362,18 +365,18 @@ class StopAtSecsHook(tf.compat.v1.train.SessionRunHook):
         self._began = 0.0
 
     def begin(self) -> None:
-        """Begins to count."""
+        """Starts the clock."""
         self._began = time.time()
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Ends training, if it is time."""
+        """Stops training, if the time is over."""
         del run_values
         if time.time() - self._began >= self._stop_after_secs:
             run_context.request_stop()
 
 
 def get_or_create_stop_var() -> Any:
-    """Returns the graph's variable by which workers hear of the end."""
+    """Returns the graph's variable that tells workers to stop."""
     with tf.compat.v1.variable_scope(
         "signal_early_stopping", reuse=tf.compat.v1.AUTO_REUSE
     ):
@@ -440,10 +443,10 @@ def _stalls(
 def _values(
     eval_dir: str, metric_name: str, min_steps: int
 ) -> Iterator[tuple[int, float]]:
-    """Yields steps and the metric's values.
+    """Yields (step, value of the metric).
 
     Raises:
-      ValueError: Evaluations have other metrics only.
+      ValueError: The evaluations lack the metric.
     """
     metrics = read_eval_metrics(eval_dir)
     if metrics and not any(metric_name in one for one in metrics.values()):

@@ -1,4 +1,4 @@
-"""`Estimator`: trains, evaluates, predicts and exports what a model_fn builds."""
+"""`Estimator`: trains, evaluates, predicts and exports a model_fn's graph."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from tfembed.estimator.warm_start import (
     warm_start_settings,
 )
 
-# What a subclass may define although Estimator has it.
+# Members of Estimator that a subclass may override.
 _OVERRIDABLE = frozenset(
     {
         "model_fn",
@@ -63,20 +63,21 @@ _OVERRIDABLE = frozenset(
 
 
 class Estimator:
-    """Trains, evaluates, predicts and exports what a model_fn builds.
+    """Trains, evaluates, predicts and exports a model_fn's graph.
 
-    Each call builds a graph of its own: an input_fn gives features and labels,
-    the model_fn gives an `EstimatorSpec`, a session runs it. Checkpoints and
-    summaries go to `model_dir`, and each call begins with the latest
+    Each call builds a graph: the input_fn returns features and labels, the
+    model_fn returns an `EstimatorSpec`, and a session runs it. Checkpoints and
+    summaries go to `model_dir`, and each call starts from the latest
     checkpoint there. Both functions run in graph mode.
 
-    A subclass adds methods; it defines none that Estimator has.
+    A subclass may add methods, but override none.
 
     Args:
-      model_fn: A function of `features` and, if it names them, `labels`,
-        `mode`, `params` and `config`, that returns an `EstimatorSpec`.
-      model_dir: The folder of checkpoints and summaries. Default: that of
-        `config`, else a temporary one.
+      model_fn: A function of `features` and, if it has these arguments,
+        `labels`, `mode`, `params` and `config`, that returns an
+        `EstimatorSpec`.
+      model_dir: The folder of checkpoints and summaries. Default: the folder
+        of `config`, or else a temporary one.
       config: A `RunConfig`.
       params: A dict of hyperparameters for the model_fn and the input_fn.
       warm_start_from: The path of a checkpoint or SavedModel, or
@@ -84,7 +85,7 @@ class Estimator:
         no checkpoint.
 
     Raises:
-      ValueError: The model_fn's arguments do not fit, `config` is no
+      ValueError: The model_fn's arguments do not fit, `config` is not a
         RunConfig, or a subclass overrides a method.
 
     Example:
@@ -153,7 +154,7 @@ class Estimator:
 
     @property
     def model_fn(self) -> Callable[..., EstimatorSpec]:
-        """The model_fn, bound to `params`, of features, labels, mode, config."""
+        """The model_fn bound to `params`: (features, labels, mode, config)."""
 
         def public_model_fn(
             features: Any, labels: Any, mode: str, config: Any
@@ -199,28 +200,27 @@ class Estimator:
         max_steps: int | None = None,
         saving_listeners: Sequence[Any] | None = None,
     ) -> Estimator:
-        """Trains, from the latest checkpoint on, and saves checkpoints.
+        """Trains from the latest checkpoint, and saves checkpoints.
 
-        SIGTERM ends training after the step that runs: a checkpoint is saved,
-        and then the process ends as it would have.
+        SIGTERM stops training after the current step: a checkpoint is saved,
+        and then the signal takes its usual effect.
 
         Args:
-          input_fn: Returns a `tf.data.Dataset` of features, or of (features,
-            labels), or these themselves. It may take `mode`, `params` and
-            `config`.
-          hooks: SessionRunHooks of this call.
-          steps: How many steps to make. Training ends before, when the input
-            does.
-          max_steps: The global step to train up to: the steps of earlier calls
-            count. Nothing is trained if it has been reached.
-          saving_listeners: CheckpointSaverListeners of this call.
+          input_fn: Returns a `tf.data.Dataset` of features or of (features,
+            labels), or returns these themselves. It may have the arguments
+            `mode`, `params` and `config`.
+          hooks: SessionRunHooks for this call.
+          steps: The number of steps. Training stops earlier if the input ends.
+          max_steps: The global step at which to stop, including the steps of
+            earlier calls. If it is reached already, nothing is trained.
+          saving_listeners: CheckpointSaverListeners for this call.
 
         Returns:
           This estimator.
 
         Raises:
           ValueError: `steps` or `max_steps` is not positive, or both are
-            given, or the task is not one that trains.
+            given, or this task of the cluster does not train.
         """
         if not self._has_to_train(steps, max_steps):
             return self
@@ -245,20 +245,20 @@ class Estimator:
         """Evaluates a checkpoint and writes the results as summaries.
 
         Args:
-          input_fn: As `train`'s.
-          steps: How many batches; None: until the input ends.
-          hooks: SessionRunHooks of this call.
-          checkpoint_path: A checkpoint; None: the latest. Without any, the
-            variables' initial values are evaluated.
-          name: The evaluation's name, if a model has several.
+          input_fn: As for `train`.
+          steps: The number of batches; None: until the input ends.
+          hooks: SessionRunHooks for this call.
+          checkpoint_path: A checkpoint; None: the latest. If there is none,
+            the variables' initial values are evaluated.
+          name: The name of the evaluation, if a model has several.
 
         Returns:
           The metrics by name, with `loss` (its mean over batches) and
           `global_step`.
 
         Raises:
-          ValueError: `steps` is not positive, or a metric has one of these two
-            names.
+          ValueError: `steps` is not positive, or a metric is named `loss` or
+            `global_step`.
         """
         all_hooks = checked_hooks(hooks)
         all_hooks += self._convert_eval_steps_to_hooks(steps)
@@ -288,28 +288,28 @@ class Estimator:
     ) -> Iterator[Any]:
         """Yields predictions until the input ends.
 
-        The graph is built when the first prediction is asked for. The session
-        is closed when the generator ends, is closed or is dropped.
+        The graph is built at the first prediction. The session is closed when
+        the generator ends, is closed or is deleted.
 
         Args:
           input_fn: Returns a `tf.data.Dataset` of features, or features.
-            Labels are left out.
+            Labels are ignored.
           predict_keys: The names of the predictions to yield; None: all.
-          hooks: SessionRunHooks of this call.
-          checkpoint_path: A checkpoint; None: the latest. Without any, the
-            variables have their initial values.
+          hooks: SessionRunHooks for this call.
+          checkpoint_path: A checkpoint; None: the latest. If there is none,
+            the variables have their initial values.
           yield_single_examples: Whether to yield examples, not batches.
 
         Yields:
-          What the model_fn predicts: a NumPy array or a dict of such.
+          The predictions of the model_fn: a NumPy array or a dict of arrays.
 
         Raises:
           ValueError: No prediction has one of the keys, or predictions of a
-            batch differ in length and are to be yielded by examples.
+            batch differ in length and cannot be split into examples.
         """
         all_hooks = checked_hooks(hooks)
         checkpoint_path = checkpoint_path or self._checkpoint_to("predict")
-        # No context may be left open while the caller has a prediction.
+        # No context may stay open while the caller handles a prediction.
         graph = tf.Graph()
         with graph.as_default():
             predictions, session = self._predict_session(
@@ -331,18 +331,18 @@ class Estimator:
         checkpoint_path: str | None = None,
         experimental_mode: str = ModeKeys.PREDICT,
     ) -> bytes:
-        """Exports a SavedModel for serving, in a new folder named by the time.
+        """Exports a SavedModel for serving, in a new folder named by timestamp.
 
         Args:
-          export_dir_base: The folder in which the new one is made.
+          export_dir_base: The parent of the new folder.
           serving_input_receiver_fn: Returns a `ServingInputReceiver`.
           assets_extra: Files to copy, by their path under `assets.extra`.
           as_text: Whether to write the SavedModel's proto as text.
           checkpoint_path: A checkpoint; None: the latest.
-          experimental_mode: The mode whose graph is exported.
+          experimental_mode: The mode of the graph to export.
 
         Returns:
-          The folder's path.
+          The path of the new folder.
 
         Raises:
           ValueError: There is no receiver function, no checkpoint, or the
@@ -368,7 +368,7 @@ class Estimator:
         """Exports one SavedModel with a graph for each of several modes.
 
         Args:
-          export_dir_base: The folder in which the new one is made.
+          export_dir_base: The parent of the new folder.
           input_receiver_fn_map: Receiver functions by `ModeKeys`. Those of
             TRAIN and EVAL return a `SupervisedInputReceiver`.
           assets_extra: Files to copy, by their path under `assets.extra`.
@@ -376,7 +376,7 @@ class Estimator:
           checkpoint_path: A checkpoint; None: the latest.
 
         Returns:
-          The folder's path.
+          The path of the new folder.
 
         Raises:
           ValueError: No mode is given, there is no checkpoint, or the
@@ -400,19 +400,19 @@ class Estimator:
         checkpoint_path: str | None = None,
         strip_default_attrs: bool = False,
     ) -> bytes:
-        """Exports as `export_saved_model`, under that call's first name.
+        """Exports like `export_saved_model`, under the old name of that method.
 
         Args:
           export_dir_base, serving_input_receiver_fn, assets_extra, as_text,
-            checkpoint_path: As `export_saved_model`'s.
-          strip_default_attrs: Whether attributes with default values are left
-            out of the graph. `export_saved_model` leaves them out.
+            checkpoint_path: As for `export_saved_model`.
+          strip_default_attrs: Whether to remove attributes with default values
+            from the graph. `export_saved_model` removes them.
 
         Returns:
-          The folder's path.
+          The path of the new folder.
 
         Raises:
-          ValueError: As `export_saved_model`.
+          ValueError: As for `export_saved_model`.
         """
         receiver_fn = _checked_receiver(serving_input_receiver_fn)
         return self._export_all_saved_models(
@@ -424,11 +424,11 @@ class Estimator:
             strip_default_attrs=strip_default_attrs,
         )
 
-    # What follows are the parts of which the calls above are made. An
-    # estimator that runs elsewhere (TPUEstimator) has some of its own.
+    # The methods below are the parts of the calls above. TPUEstimator
+    # overrides some of them.
 
     def _has_to_train(self, steps: int | None, max_steps: int | None) -> bool:
-        """Checks the arguments; False where `max_steps` has been reached."""
+        """Checks the arguments; returns False if training is done already."""
         if self.config.task_type in (TaskType.EVALUATOR, TaskType.PS):
             raise ArgumentError(
                 "Train has been called wrong configuration. Please use "
@@ -456,7 +456,7 @@ class Estimator:
         mode: str,
         input_context: Any = None,
     ) -> Any:
-        """Returns what an input_fn returns, which gets what it names."""
+        """Calls an input_fn with the arguments that it has."""
         offered = {"mode": mode, "params": self.params, "config": self.config}
         if input_context:
             offered["input_context"] = input_context
@@ -466,11 +466,11 @@ class Estimator:
     def _call_model_fn(
         self, features: Any, labels: Any, mode: str, config: Any
     ) -> EstimatorSpec:
-        """Returns the model_fn's EstimatorSpec.
+        """Calls the model_fn; returns its EstimatorSpec.
 
         Raises:
-          ValueError: There are labels and it takes none, or it returned
-            anything else.
+          ValueError: There are labels but no argument for them, or the result
+            is not an EstimatorSpec.
         """
         arguments = private.fn_args(self._model_fn)
         if labels is not None and "labels" not in arguments:
@@ -507,7 +507,7 @@ class Estimator:
     def _get_features_and_labels_from_input_fn(
         self, input_fn: Callable[..., Any], mode: str
     ) -> tuple[Any, Any, list[Any]]:
-        """Returns features, labels, and the hooks that start the input."""
+        """Returns features, labels, and hooks that start the input."""
         return input_functions.parse_input_fn_result(
             self._call_input_fn(input_fn, mode)
         )
@@ -515,7 +515,7 @@ class Estimator:
     def _get_iterator_from_input_fn(
         self, input_fn: Callable[..., Any], mode: str, distribution: Any
     ) -> tuple[Any, list[Any]]:
-        """Returns a strategy's iterator, and the hooks that start it."""
+        """Returns a strategy's iterator, and hooks that start it."""
         iterator = distribution.make_input_fn_iterator(
             lambda context: self._call_input_fn(input_fn, mode, context)
         )
@@ -524,7 +524,7 @@ class Estimator:
     def _get_features_from_input_fn(
         self, input_fn: Callable[..., Any], mode: str
     ) -> tuple[Any, list[Any]]:
-        """Returns features to predict from, and hooks."""
+        """Returns features to predict from, and hooks that start the input."""
         features, _, hooks = input_functions.parse_input_fn_result(
             self._call_input_fn(input_fn, mode)
         )
@@ -532,7 +532,7 @@ class Estimator:
         return features, hooks
 
     def _validate_features_in_predict_input(self, features: Any) -> None:
-        """Warns of an input that never ends."""
+        """Warns if the input never ends."""
         if input_functions.reads_forever(features):
             tf.compat.v1.logging.warning(
                 "Input graph does not use tf.data.Dataset or contain a "
@@ -545,7 +545,7 @@ class Estimator:
         return tf.compat.v1.train.create_global_step(graph)
 
     def _create_and_assert_global_step(self, graph: Any) -> Any:
-        """Makes the graph's global step, and checks that it is one."""
+        """Makes the graph's global step, and checks the result."""
         step = self._create_global_step(graph)
         if step is not tf.compat.v1.train.get_global_step():
             raise ArgumentError(
@@ -557,13 +557,13 @@ class Estimator:
     def _convert_train_steps_to_hooks(
         self, steps: int | None, max_steps: int | None
     ) -> list[Any]:
-        """Returns the hooks that end training after so many steps."""
+        """Returns the hooks that stop training after a number of steps."""
         if steps is None and max_steps is None:
             return []
         return [tf.compat.v1.train.StopAtStepHook(steps, max_steps)]
 
     def _convert_eval_steps_to_hooks(self, steps: int | None) -> list[Any]:
-        """Returns the hooks that end an evaluation after so many steps."""
+        """Returns the hooks that stop an evaluation after a number of steps."""
         if steps is None:
             return []
         if steps <= 0:
@@ -586,7 +586,8 @@ class Estimator:
             )
         with tf.Graph().as_default() as graph, graph.device(self._device_fn):
             tf.compat.v1.random.set_random_seed(self._config.tf_random_seed)
-            # Hooks share a read of the step: it must be on the step's device.
+            # Hooks share a read of the global step, which must be on its
+            # device.
             self._create_and_assert_global_step(graph)
             private.global_step_read(graph)
             features, labels, worker_hooks = (
@@ -618,7 +619,7 @@ class Estimator:
             )
 
     def _examples_in(self, features: Any) -> Any:
-        """Returns what tells how many examples a step has: `ProgressHook`."""
+        """Returns the `features` argument of `ProgressHook`."""
         return features
 
     def _train_model_distributed(
@@ -639,7 +640,7 @@ class Estimator:
                 input_fn, ModeKeys.TRAIN, strategy
             )
             step = self._create_and_assert_global_step(graph)
-            # Here, and not in a replica's thread.
+            # In the main thread, not in a replica's thread.
             private.add_global_step_read(
                 graph, strategy.extended.read_var(step)
             )
@@ -666,7 +667,7 @@ class Estimator:
     def _hooks_of_loss(
         self, spec: EstimatorSpec, features: Any, hooks: list[Any]
     ) -> list[Any]:
-        """Returns hooks that stop at NaN and log how training goes on."""
+        """Returns hooks that stop at a NaN loss and log the progress."""
         found = [tf.compat.v1.train.NanTensorHook(spec.loss)]
         if self._config.log_step_count_steps is not None:
             found.append(
@@ -687,7 +688,7 @@ class Estimator:
     ) -> Any:
         """Runs the session of a training graph; returns the last loss."""
         if self._config.save_input_state:
-            # After the hooks that start iterators.
+            # Come after the hooks that start iterators.
             worker_hooks = [*worker_hooks, CheckpointInputPipelineHook(self)]
         sessions.check_tables_are_shared(
             self._config, tf.compat.v1.get_default_graph()
@@ -701,10 +702,10 @@ class Estimator:
             return self._run_train_steps(session, spec)
 
     def _run_train_steps(self, session: Any, spec: EstimatorSpec) -> Any:
-        """Runs steps until a hook or the input ends training.
+        """Runs steps until a hook or the end of the input stops training.
 
         Returns:
-          The last step's loss; None if there was no step.
+          The loss of the last step; None without a step.
         """
         loss, ran = None, False
         while not session.should_stop():
@@ -729,8 +730,8 @@ class Estimator:
         """Builds the graph of an evaluation.
 
         Returns:
-          The scaffold, the op that evaluates a batch, the results by name,
-          and all hooks.
+          The scaffold, the op that evaluates a batch, the results by name, and
+          all hooks.
         """
         graph = tf.compat.v1.get_default_graph()
         tf.compat.v1.random.set_random_seed(self._config.tf_random_seed)
@@ -749,7 +750,7 @@ class Estimator:
         all_hooks = [*input_hooks, *(hooks or []), *spec.evaluation_hooks]
         scaffold = spec.scaffold
         if scaffold.local_init_op is not None:
-            # An own op does not start what evaluations count by.
+            # An op of our own would not initialize the eval step.
             private.eval_step()
             scaffold = tf.compat.v1.train.Scaffold(
                 local_init_op=tf.group(
@@ -818,7 +819,7 @@ class Estimator:
         all_hooks: list[Any],
         output_dir: str,
     ) -> dict[str, Any]:
-        """Runs an evaluation's session, and writes its results."""
+        """Runs the session of an evaluation, and writes its results."""
         with sessions.explained_restore(checkpoint_path):
             results = private.evaluate_once(
                 checkpoint_path=checkpoint_path,
@@ -842,7 +843,7 @@ class Estimator:
         hooks: list[Any],
         checkpoint_path: str | None,
     ) -> tuple[Any, Any]:
-        """Builds the graph of predictions; returns these and a session."""
+        """Builds the graph; returns the predictions and a session."""
         graph = tf.compat.v1.get_default_graph()
         tf.compat.v1.random.set_random_seed(self._config.tf_random_seed)
         self._create_and_assert_global_step(graph)
@@ -869,7 +870,7 @@ class Estimator:
     def _run_predictions(
         self, session: Any, predictions: Any, graph: Any
     ) -> Iterator[Any]:
-        """Yields batches of predictions until a hook or the input ends them."""
+        """Yields batches of predictions until a hook or the input stops."""
         while not session.should_stop():
             with graph.as_default():
                 batch = session.run(predictions)
@@ -892,7 +893,8 @@ class Estimator:
             checkpoint_of(warm) if warm else None,
             self._model_dir,
         )
-        # The first graph's variables are saved. Training has all of them.
+        # Only the first graph saves its variables: the one of training has
+        # all.
         modes = [
             mode
             for mode in (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
@@ -959,7 +961,7 @@ class Estimator:
             )
 
     def _maybe_warm_start(self, checkpoint_path: str | None) -> None:
-        """Warm-starts the graph's variables, unless there is a checkpoint."""
+        """Warm-starts the graph's variables, unless a checkpoint exists."""
         if self._warm_start_settings is None:
             return
         if checkpoint_path:
@@ -994,8 +996,8 @@ class Estimator:
 def metric_ops(
     metrics: Mapping[str, tuple[Any, Any]],
 ) -> tuple[Any, dict[str, Any]]:
-    """Returns one op that updates all metrics, and their values by name."""
-    names = sorted(metrics)  # So that graphs of the same metrics are the same.
+    """Returns an op that updates all metrics, and their values by name."""
+    names = sorted(metrics)  # Equal metrics make equal graphs.
     return (
         tf.group(*[metrics[name][1] for name in names]),
         {name: metrics[name][0] for name in names},
@@ -1010,7 +1012,7 @@ def _loss_metric(
 
 
 def _order(spec: EstimatorSpec) -> None:
-    """Has a step see variables as they were, and change them with a batch."""
+    """Makes a step read variables before it writes them, and need a batch."""
     order_input_before_writes([spec.train_op, spec.loss])
     order_reads_before_writes(
         [
@@ -1023,7 +1025,7 @@ def _order(spec: EstimatorSpec) -> None:
 
 
 def _check_subclass(cls: type) -> None:
-    """Checks that a subclass of users adds methods and overrides none."""
+    """Checks that a user's subclass overrides no method."""
     if not issubclass(cls, Estimator) or cls.__module__.startswith("tfembed."):
         return
     ours = {name for name in dir(Estimator) if not name.startswith("__")}
@@ -1087,7 +1089,7 @@ def checked_listeners(listeners: Sequence[Any] | None) -> list[Any]:
 def with_keys(
     predictions: Any, predict_keys: str | Sequence[str] | None
 ) -> Any:
-    """Returns the predictions that are asked for."""
+    """Returns the requested predictions."""
     if not predict_keys:
         return predictions
     if not isinstance(predictions, dict):
@@ -1109,7 +1111,7 @@ def with_keys(
 
 
 def examples(batch: Any) -> Iterator[Any]:
-    """Yields a batch's examples."""
+    """Yields the examples of a batch."""
     if not isinstance(batch, dict):
         yield from batch
         return

@@ -33,7 +33,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Makes classes for what is not here."""
+    """Makes classes for names of the old package."""
     if name in not_in_release.ESTIMATORS:
         return not_in_release.absent(name, __name__)
     raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

@@ -1,4 +1,4 @@
-"""Exporters: which SavedModels `train_and_evaluate` makes, and keeps."""
+"""Exporters, which decide what SavedModels `train_and_evaluate` makes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tfembed.estimator.summaries import scalars
 
 
 class Exporter(abc.ABC):
-    """Exports a model after an evaluation, or does not.
+    """Decides after an evaluation whether to export the model.
 
-    Users may write their own.
+    Users may derive their own classes.
     """
 
     @property
@@ -35,22 +35,22 @@ class Exporter(abc.ABC):
         eval_result: Mapping[str, Any],
         is_the_final_export: bool,
     ) -> bytes | None:
-        """Exports a checkpoint that was evaluated.
+        """Exports an evaluated checkpoint, or does nothing.
 
         Args:
           estimator: The Estimator.
-          export_path: The folder in which exports are made.
+          export_path: The parent folder of exports.
           checkpoint_path: The checkpoint.
-          eval_result: What the evaluation returned.
+          eval_result: The result of the evaluation.
           is_the_final_export: Whether training has ended.
 
         Returns:
-          The export's folder; None if nothing was exported.
+          The folder of the export; None if nothing was exported.
         """
 
 
 class _Export:
-    """Exports for serving; an exporter has one and says when."""
+    """Exports for serving; each exporter has an _Export."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class _Export:
 def _loss_smaller(
     best_eval_result: Mapping[str, Any], current_eval_result: Mapping[str, Any]
 ) -> bool:
-    """Tells whether the current loss is smaller than the best one."""
+    """Returns whether the current loss is smaller than the best one."""
     for name, result in (
         ("best_eval_result", best_eval_result),
         ("current_eval_result", current_eval_result),
@@ -94,22 +94,23 @@ def _loss_smaller(
 
 
 class BestExporter(Exporter):
-    """Exports a model whenever an evaluation is better than all before.
+    """Exports a model whenever an evaluation is the best one so far.
 
     Args:
       name: The name of the folder of exports.
       serving_input_receiver_fn: Returns a `ServingInputReceiver`.
-      event_file_pattern: Where the evaluations before lie, under model_dir, so
-        that a new process knows the best one; None: it begins anew.
+      event_file_pattern: The pattern of earlier evaluations' files under
+        model_dir, from which a new process reads the best one; None: it starts
+        without.
       compare_fn: A function of `best_eval_result` and `current_eval_result`
-        that tells whether the current one is better.
+        that returns whether the current one is better.
       assets_extra: Files to copy, by their path under `assets.extra`.
       as_text: Whether to write the SavedModel's proto as text.
-      exports_to_keep: How many exports stay, the newest; None: all.
+      exports_to_keep: The number of newest exports to keep; None: all.
 
     Raises:
-      ValueError: `compare_fn` takes other arguments, or `exports_to_keep` is
-        not positive.
+      ValueError: `compare_fn` has other arguments, or `exports_to_keep` is not
+        positive.
     """
 
     def __init__(
@@ -155,7 +156,7 @@ class BestExporter(Exporter):
             self._best = self._best_of_files(
                 f"{self._model_dir}/{self._event_file_pattern}"
             )
-        # A process that knows the best but exported nothing exports once.
+        # A process that read the best result from files exports at least once.
         if (
             self._best is not None
             and self._has_exported
@@ -183,7 +184,7 @@ class BestExporter(Exporter):
 
 
 class FinalExporter(Exporter):
-    """Exports a model once, when training has ended.
+    """Exports a model once, after training.
 
     Args:
       name: The name of the folder of exports.
@@ -232,7 +233,7 @@ class LatestExporter(Exporter):
       serving_input_receiver_fn: Returns a `ServingInputReceiver`.
       assets_extra: Files to copy, by their path under `assets.extra`.
       as_text: Whether to write the SavedModel's proto as text.
-      exports_to_keep: How many exports stay, the newest; None: all.
+      exports_to_keep: The number of newest exports to keep; None: all.
 
     Raises:
       ValueError: `exports_to_keep` is not positive.
@@ -271,7 +272,7 @@ class LatestExporter(Exporter):
 
 
 def remove_old_exports(folder: str, kept: int | None) -> None:
-    """Deletes exports, folders named by their time, but for the newest."""
+    """Deletes exports (folders named by timestamp) except the newest ones."""
     if kept is None:
         return
     names = [name.rstrip("/") for name in tf.io.gfile.listdir(folder)]
@@ -289,7 +290,7 @@ def remove_old_exports(folder: str, kept: int | None) -> None:
 
 
 def _results(path: str) -> Iterator[dict[str, Any]]:
-    """Yields an event file's evaluations."""
+    """Yields the evaluations of an event file."""
     for event in tf.compat.v1.train.summary_iterator(path):
         result = scalars(event)
         if result:

@@ -46,17 +46,17 @@ class ServingInputReceiver(
         ],
     )
 ):
-    """The placeholders that an exported graph is fed, and their features.
+    """The placeholders of an exported graph, and the features made from them.
 
     Args:
       features: A tensor (Tensor, SparseTensor or RaggedTensor), or a dict of
-        tensors, for the model_fn. A single one is passed on as a dict of one.
-      receiver_tensors: The placeholder that is fed, or a dict of them.
-      receiver_tensors_alternatives: A dict of other tensors that may be fed in
-        place of the placeholders, each a tensor or dict, by signature name.
+        tensors, for the model_fn. A single tensor becomes a dict of one.
+      receiver_tensors: The placeholder to feed, or a dict of placeholders.
+      receiver_tensors_alternatives: By signature name, other tensors to feed
+        in place of the placeholders, each a tensor or a dict.
 
     Raises:
-      ValueError: A value is no tensor, or a key is no string.
+      ValueError: A value is not a tensor, or a key is not a string.
     """
 
     __slots__ = ()
@@ -99,9 +99,9 @@ class TensorServingInputReceiver(
         ],
     )
 ):
-    """As `ServingInputReceiver`, for a model_fn that takes a single tensor.
+    """A `ServingInputReceiver` for a model_fn that takes a single tensor.
 
-    `features` stays a tensor, which the model_fn gets as it is.
+    `features` stays a tensor: the model_fn gets it unchanged.
     """
 
     __slots__ = ()
@@ -143,10 +143,10 @@ class SupervisedInputReceiver(
     Args:
       features: A tensor or a dict of tensors for the model_fn.
       labels: A tensor or a dict of tensors for the model_fn.
-      receiver_tensors: The placeholder that is fed, or a dict of them.
+      receiver_tensors: The placeholder to feed, or a dict of placeholders.
 
     Raises:
-      ValueError: A value is no tensor, or a key is no string.
+      ValueError: A value is not a tensor, or a key is not a string.
     """
 
     __slots__ = ()
@@ -165,7 +165,7 @@ class SupervisedInputReceiver(
 def build_parsing_serving_input_receiver_fn(
     feature_spec: Mapping[str, Any], default_batch_size: int | None = None
 ) -> Callable[[], ServingInputReceiver]:
-    """Returns a function whose graph is fed serialized tf.Examples.
+    """Returns a receiver function for serialized tf.Examples.
 
     Args:
       feature_spec: Features as for `tf.io.parse_example`.
@@ -185,10 +185,10 @@ def build_parsing_serving_input_receiver_fn(
 def build_raw_serving_input_receiver_fn(
     features: Mapping[str, Any], default_batch_size: int | None = None
 ) -> Callable[[], ServingInputReceiver]:
-    """Returns a function whose graph is fed the features themselves.
+    """Returns a receiver function for the features themselves.
 
     Args:
-      features: Tensors by name, of which dtypes and shapes count.
+      features: Tensors by name; only dtypes and shapes matter.
       default_batch_size: The batch size; None: any.
     """
 
@@ -205,11 +205,11 @@ def build_raw_serving_input_receiver_fn(
 def build_raw_supervised_input_receiver_fn(
     features: Any, labels: Any, default_batch_size: int | None = None
 ) -> Callable[[], SupervisedInputReceiver]:
-    """Returns a function whose graph is fed features and labels.
+    """Returns a receiver function for features and labels.
 
     Args:
-      features: A tensor or tensors by name; dtypes and shapes count.
-      labels: A tensor or tensors by name; dtypes and shapes count.
+      features: A tensor or tensors by name; only dtypes and shapes matter.
+      labels: A tensor or tensors by name; only dtypes and shapes matter.
       default_batch_size: The batch size; None: any.
 
     Raises:
@@ -252,11 +252,11 @@ def build_raw_supervised_input_receiver_fn(
 def build_supervised_input_receiver_fn_from_input_fn(
     input_fn: Callable[..., Any], **arguments: Any
 ) -> Callable[[], SupervisedInputReceiver]:
-    """Returns a function whose graph is fed as an input_fn feeds it.
+    """Returns a receiver function with the features of an input_fn.
 
     Args:
-      input_fn: Gives features and labels.
-      **arguments: What `input_fn` is called with.
+      input_fn: Returns features and labels.
+      **arguments: The arguments of `input_fn`.
     """
     with tf.Graph().as_default():
         features, labels, _ = parse_input_fn_result(input_fn(**arguments))
@@ -266,16 +266,16 @@ def build_supervised_input_receiver_fn_from_input_fn(
 def wrap_and_check_input_tensors(
     tensors: Any, field_name: str, allow_int_keys: bool = False
 ) -> dict[Any, Any]:
-    """Returns tensors by name, a single one under its default name.
+    """Returns tensors by name; a single tensor gets the default name.
 
     Args:
       tensors: A tensor or a dict.
       field_name: "feature", "label", "receiver_tensor" or
         "receiver_tensors_alternative".
-      allow_int_keys: Whether a key may be an integer.
+      allow_int_keys: Whether keys may be integers.
 
     Raises:
-      ValueError: A value is no tensor, or a key is not allowed.
+      ValueError: A value is not a tensor, or a key is not allowed.
     """
     if tensors is None:
         raise ArgumentError(f"{field_name}s must be defined. Given None.")
@@ -298,11 +298,10 @@ def wrap_and_check_input_tensors(
 def checkpoint_to_export(
     given: str | None, latest: str | None, warm: str | None, model_dir: str
 ) -> str:
-    """Returns the checkpoint to export: that given, the latest, or the warm
-    start's.
+    """Returns the checkpoint to export: `given`, or `latest`, or `warm`.
 
     Raises:
-      ValueError: There is none.
+      ValueError: All three are None.
     """
     checkpoint = given or latest or warm
     if not checkpoint:
@@ -320,16 +319,16 @@ def write_saved_model(
     assets_extra: Mapping[str, str] | None,
     as_text: bool,
 ) -> bytes:
-    """Writes a SavedModel into a new folder, which appears when it is whole.
+    """Writes a SavedModel into a new folder, which appears once it is complete.
 
     Args:
-      export_dir_base: The folder in which the new one is made.
+      export_dir_base: The parent of the new folder.
       add_graphs: Adds meta graphs to a `saved_model.Builder`.
       assets_extra: Files to copy, by their path under `assets.extra`.
       as_text: Whether to write the SavedModel's proto as text.
 
     Returns:
-      The new folder's path.
+      The path of the new folder.
     """
 
     def write(folder: Any) -> None:
@@ -346,15 +345,15 @@ def write_folder(
     *,
     assets_extra: Mapping[str, str] | None,
 ) -> bytes:
-    """Makes a new folder, named by the time, which appears when it is whole.
+    """Makes a folder named by timestamp, which appears once it is complete.
 
     Args:
-      export_dir_base: The folder in which the new one is made.
-      write: Writes into the folder that it is given.
+      export_dir_base: The parent of the new folder.
+      write: A function that writes into the folder it gets.
       assets_extra: Files to copy, by their path under `assets.extra`.
 
     Returns:
-      The new folder's path.
+      The path of the new folder.
     """
     export_dir = get_timestamped_export_dir(export_dir_base)
     unfinished = get_temp_export_dir(export_dir)
@@ -393,17 +392,16 @@ def add_meta_graph(
 
     Args:
       builder: A `saved_model.Builder`.
-      spec: What the model_fn returned.
-      receiver: What the receiver function returned.
-      mode: The graph's mode.
-      checkpoint_path: The checkpoint with the variables' values.
-      save_variables: Whether the variables are saved too; the first graph's
-        are.
+      spec: The result of the model_fn.
+      receiver: The result of the receiver function.
+      mode: The mode of the graph.
+      checkpoint_path: The checkpoint with the values of the variables.
+      save_variables: Whether to save the variables too, as for the first
+        graph.
       session_config: The session's ConfigProto.
-      tags: The graph's tags; None: those of the mode.
+      tags: The tags of the graph; None: those of the mode.
       check_variables: Whether the checkpoint must have all variables.
-      strip_default_attrs: Whether attributes with default values are left
-        out.
+      strip_default_attrs: Whether to remove attributes with default values.
 
     Raises:
       ValueError: The checkpoint lacks a variable.
@@ -429,7 +427,8 @@ def add_meta_graph(
     local_init_op = scaffold.local_init_op
     if local_init_op is None:
         local_init_op = tf.compat.v1.train.Scaffold.default_local_init_op()
-    # A scaffold's own saver restores here, and in whoever loads the export.
+    # A scaffold's own saver restores here, and in programs that load the
+    # export.
     saver = scaffold.saver or tf.compat.v1.train.Saver(sharded=True)
     with tf.compat.v1.Session(config=session_config) as session:
         if check_variables:
@@ -475,7 +474,7 @@ def _check_tensor(tensor: Any, name: Any, label: str) -> None:
     )
     if not hasattr(tensor, "tensor"):
         raise ArgumentError(text)
-    try:  # A stand-in that TensorFlow knows how to convert.
+    try:  # An object that TensorFlow can convert.
         tf.convert_to_tensor(tensor)
     except TypeError as error:
         raise ArgumentError(text) from error
@@ -485,6 +484,6 @@ def _placeholder_like(tensor: Any, batch_size: int | None) -> Any:
     shape = tf.TensorShape([batch_size]).concatenate(tensor.shape[1:])
     try:
         name = tensor.op.name
-    except AttributeError:  # An eager tensor has none.
+    except AttributeError:  # An eager tensor has no op.
         name = None
     return tf.compat.v1.placeholder(tensor.dtype, shape, name=name)

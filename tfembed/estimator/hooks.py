@@ -1,6 +1,6 @@
-"""The hooks of sessions by the names that tf.compat.v1.estimator had for them.
+"""The session hooks that tf.compat.v1.estimator had.
 
-TensorFlow still has them, in tf.compat.v1.train.
+TensorFlow still defines them in tf.compat.v1.train.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Evaluation between training steps, without a checkpoint."""
+"""Evaluation during training, without a checkpoint."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from tfembed.estimator.estimator import Estimator, checked_hooks
 
 
 class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
-    """Evaluates a model in training, with the values its variables have then.
+    """Evaluates a model during training, with its variables' current values.
 
     Args:
-      estimator: The Estimator that trains, in one process.
-      input_fn: Gives features and labels.
-      steps: How many batches; None: until the input ends.
-      hooks: SessionRunHooks of evaluations.
-      name: The evaluation's name, if a model has several.
+      estimator: The Estimator that trains, in a single process.
+      input_fn: Returns features and labels.
+      steps: The number of batches; None: until the input ends.
+      hooks: SessionRunHooks for evaluations.
+      name: The name of the evaluation, if a model has several.
       every_n_iter: The training steps between two evaluations.
 
     Raises:
       ValueError: `every_n_iter` is not positive, several processes train, or
-        the model has a saver or an init_fn of its own, or tables that are no
+        the model has its own saver or init_fn, or tables that are not
         variables.
-      tfembed.errors.UnsupportedError: tables lie in a TPU's embedding engine.
+      tfembed.errors.UnsupportedError: A TPU's embedding engine holds tables.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
         self._feed: Any = None
 
     def begin(self) -> None:
-        """Builds the graph of evaluations."""
+        """Builds the graph for evaluations."""
         self._timer.reset()
         self._runs = 0
         self._graph = tf.Graph()
@@ -97,7 +97,7 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
             }
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Finds the variables of both graphs, and evaluates."""
+        """Matches the variables of both graphs, and evaluates."""
         del coord
         if tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVEABLE_OBJECTS):
             raise ArgumentError(
@@ -123,14 +123,14 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
         self._evaluate(session)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Evaluates, if that is due."""
+        """Evaluates, if an evaluation is due."""
         del run_values
         self._runs += 1
         if self._timer.should_trigger_for_step(self._runs):
             self._evaluate(run_context.session)
 
     def end(self, session: Any) -> None:
-        """Evaluates."""
+        """Evaluates once more."""
         self._evaluate(session)
 
     def _evaluate(self, session: Any) -> None:

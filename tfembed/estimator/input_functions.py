@@ -1,10 +1,10 @@
-"""Calls of an input_fn: its arguments, its result, its iterator's start and position.
+"""Calls input_fns; starts iterators, and saves the position of the input.
 
-`CheckpointInputPipelineHook` saves the position with checkpoints: a run that was
-stopped goes on where the input was when the checkpoint was saved. The state of the
+`CheckpointInputPipelineHook` saves the position with checkpoints: a restarted
+training continues at the position of its checkpoint. The state of the
 iterators lies beside a checkpoint, in files
-`input_state-<task>-<index>.ckpt-<step>`: it is written before the checkpoint of
-that step, so that whatever checkpoint there is has its state.
+`input_state-<task>-<index>.ckpt-<step>`. It is written before the checkpoint
+of that step, so that each checkpoint has its state.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tfembed.estimator import private
 
 
 class DatasetInitializerHook(tf.compat.v1.train.SessionRunHook):
-    """Starts a dataset's iterator when a session has been made.
+    """Initializes a dataset's iterator after a session is created.
 
     Attributes:
       iterator: the iterator.
@@ -31,11 +31,11 @@ class DatasetInitializerHook(tf.compat.v1.train.SessionRunHook):
         self._initializer: Any = None
 
     def begin(self) -> None:
-        """Makes the op: the graph is finalized afterwards."""
+        """Makes the op before the graph is finalized."""
         self._initializer = self.iterator.initializer
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Starts the iterator."""
+        """Initializes the iterator."""
         del coord
         session.run(self._initializer)
 
@@ -43,7 +43,7 @@ class DatasetInitializerHook(tf.compat.v1.train.SessionRunHook):
 def call_with_known(
     function: Callable[..., Any], offered: Mapping[str, Any]
 ) -> Any:
-    """Calls a function with those of the arguments that it takes."""
+    """Calls a function with those of the offered arguments that it has."""
     arguments = private.fn_args(function)
     return function(
         **{key: offered[key] for key in offered if key in arguments}
@@ -51,14 +51,15 @@ def call_with_known(
 
 
 def parse_input_fn_result(result: Any) -> tuple[Any, Any, list[Any]]:
-    """Returns features, labels, and the hooks that start the input.
+    """Returns features, labels, and hooks that start the input.
 
     Args:
-      result: a Dataset of features or of (features, labels), or these.
+      result: a Dataset of features or of (features, labels), or these
+        themselves.
 
     Raises:
-      ValueError: The result, or a Dataset's element, is a tuple of another
-        length.
+      ValueError: The result, or an element of the Dataset, is a tuple whose
+        length is not 2.
     """
     hooks: list[Any] = []
     if isinstance(result, tf.compat.v2.data.Dataset):
@@ -70,10 +71,10 @@ def parse_input_fn_result(result: Any) -> tuple[Any, Any, list[Any]]:
 
 
 def parse_iterator_result(result: Any) -> tuple[Any, Any]:
-    """Returns features and labels (None if there are none).
+    """Returns features, and labels or None.
 
     Raises:
-      ValueError: The result is None, or a tuple of another length than 2.
+      ValueError: The result is None, or a tuple whose length is not 2.
     """
     if result is None:
         raise ArgumentError(
@@ -91,7 +92,7 @@ def parse_iterator_result(result: Any) -> tuple[Any, Any]:
 
 
 def reads_forever(features: Any) -> bool:
-    """Whether nothing in the graph would end the input: no dataset, no queue."""
+    """Whether the input never ends: the graph has no dataset and no queue."""
     if any(
         isinstance(value, tf.Tensor) and value.op.type == "IteratorGetNext"
         for value in leaves(features)
@@ -101,9 +102,9 @@ def reads_forever(features: Any) -> bool:
 
 
 def leaves(features: Any) -> Iterator[Any]:
-    """Yields the values of nested dicts, lists and tuples, in their order.
+    """Yields the leaves of nested dicts, lists and tuples, in their order.
 
-    Unlike tf.nest, dicts may have keys that cannot be compared.
+    Unlike tf.nest, it accepts dicts with keys that cannot be compared.
     """
     if isinstance(features, Mapping):
         features = list(features.values())
@@ -125,17 +126,16 @@ _POLICIES = ("warn", "ignore", "fail")
 class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
     """Saves the position of a training graph's datasets, and restores it.
 
-    `RunConfig(save_input_state=True)` gives each training such a hook. It finds
-    the iterators of the graph; it must stand among the hooks of `train`.
+    `RunConfig(save_input_state=True)` adds this hook to each training. It
+    finds the iterators of the graph; it must be among the hooks of `train`.
 
     Args:
       estimator: The Estimator that trains.
-      external_state_policy: What to do about datasets with a state of their
-        own that cannot be saved, such as Python generators: "warn", "ignore"
-        or "fail".
+      external_state_policy: What to do about datasets whose state cannot be
+        saved, for instance Python generators: "warn", "ignore" or "fail".
 
     Raises:
-      ValueError: There is no such policy.
+      ValueError: The policy is none of these.
     """
 
     def __init__(
@@ -157,12 +157,12 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
         self._step: Any = None
         self._saver: Any = None
         self._initializers: list[Any] = []
-        self._started: Any = None  # The session whose input has begun.
+        self._started: Any = None  # The session whose input has started.
         self._timer: Any = None
 
     @property
     def listener(self) -> Any:
-        """Has the state saved with each checkpoint of a CheckpointSaverHook."""
+        """A listener that saves the state with each checkpoint."""
         return _Listener(self)
 
     def begin(self) -> None:
@@ -181,7 +181,7 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
             private.iterator_saveable(handle, self._policy)
             for handle in handles
         ]
-        # One file per save, which this hook deletes itself.
+        # One file per save; this hook deletes old files itself.
         self._saver = tf.compat.v1.train.Saver(
             saveables, max_to_keep=0, sharded=False
         )
@@ -191,19 +191,20 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
             )
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Starts the input where the restored checkpoint's was."""
+        """Starts the input at the position of the restored checkpoint."""
         del coord
-        # Again: the hook that starts iterators came after a first checkpoint.
+        # Restore again: the hook that initializes iterators ran after
+        # `listener`.
         self._started = None
         self.start(session)
 
     def before_run(self, run_context: Any) -> Any:
-        """Asks for the step."""
+        """Fetches the global step."""
         del run_context
         return tf.compat.v1.train.SessionRunArgs(self._step)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Saves a worker's state; the chief's is saved with checkpoints."""
+        """Saves a worker's state; the chief saves it with checkpoints."""
         if self._timer is None:
             return
         if self._timer.should_trigger_for_step(run_values.results + 1):
@@ -212,7 +213,7 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
             self.save(run_context.session, step)
 
     def start(self, session: Any) -> None:
-        """Starts the input, once in a session."""
+        """Starts the input, once per session."""
         if self._started is session:
             return
         self._started = session
@@ -231,7 +232,7 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
         self._saver.restore(session, path)
 
     def save(self, session: Any, step: int) -> None:
-        """Saves the state of a step, and deletes that of older checkpoints."""
+        """Saves the state of a step, and deletes those of older checkpoints."""
         self.start(session)
         self._saver.save(
             session,
@@ -246,7 +247,7 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
                 _delete(f"{self._folder}/{self._stem}-{old}")
 
     def _path_to_restore(self, step: int) -> str | None:
-        """The state of a step; a worker's latest one, as it saves by itself."""
+        """Returns the state file of a step; for a worker its latest one."""
         steps = self._saved_steps()
         if not self._is_chief:
             steps = [saved for saved in steps if saved <= step][-1:]
@@ -271,12 +272,12 @@ class _Listener(tf.compat.v1.train.CheckpointSaverListener):
         self._hook = hook
 
     def before_save(self, session: Any, global_step_value: int) -> None:
-        """Saves it."""
+        """Saves the input's state."""
         self._hook.save(session, int(global_step_value))
 
 
 def _iterator_handles(graph: Any) -> list[Any]:
-    """The iterators from which a graph takes batches, in the graph's order."""
+    """Returns the iterators from which a graph takes batches, in its order."""
     handles: dict[str, Any] = {}
     for op in graph.get_operations():
         if op.type in _GET_NEXT:
@@ -285,7 +286,7 @@ def _iterator_handles(graph: Any) -> list[Any]:
 
 
 def _initializers(graph: Any, handles: Sequence[Any]) -> list[Any]:
-    """The ops that start iterators; a one-shot iterator starts by itself."""
+    """Returns the ops that initialize iterators, except one-shot iterators."""
     names = {handle.name for handle in handles}
     return [
         op

@@ -25,24 +25,23 @@ def numpy_input_fn(
     queue_capacity: int = 1000,
     num_threads: int = 1,
 ) -> Callable[[], Any]:
-    """Returns an input_fn that gives batches of NumPy arrays.
+    """Returns an input_fn that yields batches of NumPy arrays.
 
-    Batches go on over the end of an epoch; only the last one may be smaller.
+    Batches may span two epochs; only the last one may be smaller.
 
     Args:
       x: An array of features, or a dict of arrays.
       y: An array of labels, a dict of arrays, or None.
-      batch_size: The examples of a batch.
-      num_epochs: How often to go over the arrays; None: again and again.
-      shuffle: Whether to shuffle, all examples each epoch anew. It must be
-        given.
-      queue_capacity: Taken for older programs; no queue is used.
-      num_threads: Taken for older programs; one thread gathers a batch.
+      batch_size: The number of examples of a batch.
+      num_epochs: The number of passes over the arrays; None: endless.
+      shuffle: Whether to shuffle all examples in each epoch. Required.
+      queue_capacity: Ignored: there is no queue.
+      num_threads: Ignored: one thread gathers a batch.
 
     Raises:
-      ValueError: `shuffle` is not given; the input_fn raises it if arrays are
-        empty, or differ in length, or share a name.
-      TypeError: The input_fn raises it if `x` is no array and no dict.
+      ValueError: `shuffle` is not given; or, from the input_fn, arrays are
+        empty, differ in length, or share a name.
+      TypeError: From the input_fn: `x` is neither an array nor a dict.
     """
     del queue_capacity, num_threads
     _check_shuffle(shuffle)
@@ -75,22 +74,22 @@ def pandas_input_fn(
     num_threads: int = 1,
     target_column: str = "target",
 ) -> Callable[[], Any]:
-    """Returns an input_fn that gives batches of a pandas.DataFrame.
+    """Returns an input_fn that yields batches of a pandas.DataFrame.
 
     Args:
-      x: A DataFrame of features; a column is a feature.
+      x: A DataFrame of features, with one feature per column.
       y: A Series or DataFrame of labels with the same index, or None.
-      batch_size: The examples of a batch.
-      num_epochs: How often to go over the rows; None: again and again.
-      shuffle: Whether to shuffle, all rows each epoch anew. It must be given.
-      queue_capacity: Taken for older programs; no queue is used.
-      num_threads: Taken for older programs; one thread gathers a batch.
-      target_column: A name that no column of `x` may have.
+      batch_size: The number of examples of a batch.
+      num_epochs: The number of passes over the rows; None: endless.
+      shuffle: Whether to shuffle all rows in each epoch. Required.
+      queue_capacity: Ignored: there is no queue.
+      num_threads: Ignored: one thread gathers a batch.
+      target_column: The name of the labels, which no column of `x` may have.
 
     Raises:
       ValueError: `shuffle` is not given, the indices of `x` and `y` differ, or
-        `x` has a column of the name `target_column`.
-      TypeError: `x` is no DataFrame, or `target_column` is no string.
+        `x` has a column named `target_column`.
+      TypeError: `x` is not a DataFrame, or `target_column` is not a string.
     """
     del queue_capacity, num_threads
     _check_shuffle(shuffle)
@@ -144,9 +143,9 @@ def _batches(
     num_epochs: int | None,
     shuffle: bool,
 ) -> list[Any]:
-    """Returns a batch's tensors, of which each run of a session has the next.
+    """Returns the tensors of a batch; each session run has the next batch.
 
-    The graph has indices alone: arrays in it would be saved with it.
+    The graph contains only indices: arrays in it would be saved with it.
     """
     count = len(columns[0])
     arrays = [_plain(column) for column in columns]
@@ -157,7 +156,7 @@ def _batches(
             lambda i: [array[i] for array in arrays],
             [rows],
             dtypes,
-            stateful=False,  # So that the input's position can be saved.
+            stateful=False,  # The input's position can then be saved.
         )
         for tensor, array in zip(batch, arrays, strict=True):
             tensor.set_shape([rows.shape[0], *array.shape[1:]])
@@ -173,7 +172,7 @@ def _batches(
 
 
 def _plain(column: Any) -> Any:
-    """Returns a column as an array that TensorFlow has a dtype for."""
+    """Converts a column to an array with a dtype that TensorFlow has."""
     array = np.asarray(column)
     if array.dtype.kind == "O":
         return array.astype(str).astype(object)

@@ -1,9 +1,9 @@
-"""Keras 3 layers inside of a model_fn.
+"""Keras 3 layers in a model_fn.
 
-Keras 3 knows no graphs of TensorFlow 1: layers' names go on counting from graph
-to graph, and what a layer assigns (moving statistics, the state of random seeds)
-is an op that nothing runs. `call_with_keras_layers` gives each graph the same
-names, and makes assignments part of the step.
+Keras 3 does not support TensorFlow 1 graphs: it numbers layers on from graph
+to graph, and a layer's assignments (moving statistics, the state of random
+seeds) are ops that nothing runs. `call_with_keras_layers` gives each graph the
+same names, and makes assignments part of the step.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ from tfembed.estimator.spec import ModeKeys
 
 _TENSORFLOW = os.path.dirname(tf.__file__) + os.sep  # noqa: PTH120 - a prefix
 _WRITES = ("Assign", "ResourceScatter")
-_SEED = "seed_generator_state"  # As keras.random.SeedGenerator names it.
-# Far apart, so that seeds of replicas do not meet those of other layers.
+# The name that keras.random.SeedGenerator gives it.
+_SEED = "seed_generator_state"
+# Large, so that the seeds of replicas do not equal those of other layers.
 _SEED_STEP = 0x9E3779B1
 _REPLICA_ID = "replica_id_in_sync_group"
 
@@ -41,33 +42,32 @@ def call_with_keras_layers(
     seed: int | None,
     replica: Callable[[], Any] | None = None,
 ) -> Any:
-    """Calls a model_fn, in which layers of Keras 3 may be made.
+    """Calls a model_fn that may make layers of Keras 3.
 
-    - Layers have the same names in each graph, and so have their variables.
-    - Initial values and seeds that Keras draws follow from `seed`.
-    - In mode TRAIN, what layers assign joins the spec's train_op.
-    - In any mode, a draw of random numbers advances its seed. On replicas, each
-      draws other numbers.
-    - Reads and assignments of a variable that layers assign keep the order in
-      which they were made, as in eager mode.
-    - Under a MirroredStrategy each replica's call does so for the variables on
-      the replica's own device.
+    - Layers and their variables have the same names in each graph.
+    - Initial values and seeds that Keras draws derive from `seed`.
+    - In mode TRAIN, the spec's train_op runs the layers' assignments.
+    - In each mode, a random draw advances its seed. Each replica draws other
+      numbers.
+    - Reads and writes of a variable that layers assign run in the order of
+      their creation, as in eager mode.
+    - Under a MirroredStrategy, each replica's call does this for the variables
+      on its own device.
 
     Args:
-      call: Calls the model_fn; returns its spec.
+      call: Calls the model_fn and returns its spec.
       mode: The `ModeKeys`.
       seed: `RunConfig.tf_random_seed`.
-      replica: Returns the number of the replica that runs, where there are
-        several.
+      replica: Returns the number of the running replica, if there are several.
 
     Returns:
       The spec.
 
     Raises:
-      tfembed.errors.StateError: (also RuntimeError) a layer was made before, in
-        eager mode or in another graph.
-      tfembed.errors.UnsupportedError: A layer assigns in a loop or branch of
-        version 1, or under a strategy of several replicas that is no
+      tfembed.errors.StateError: (also RuntimeError) a layer was made earlier,
+        in eager mode or in another graph.
+      tfembed.errors.UnsupportedError: A layer assigns in a control flow v1
+        loop or branch, or under a strategy with several replicas that is not a
         MirroredStrategy.
     """
     graph = tf.compat.v1.get_default_graph()
@@ -151,10 +151,10 @@ def _is_of_keras(filename: str, package: str = "keras") -> bool:
 
 
 def _warn_of_updates(ops: Sequence[tf.Operation], train_op: Any) -> None:
-    """Names updates of tf_keras layers that nothing runs.
+    """Warns of updates of tf_keras layers that nothing runs.
 
-    Those of tf.compat.v1.layers are in UPDATE_OPS; those of tf_keras are not,
-    and programs may leave them out on purpose.
+    Updates of tf.compat.v1.layers are in UPDATE_OPS; those of tf_keras are
+    not, and programs may omit them on purpose.
     """
     writes = [op for op in ops if _is_update_of_tf_keras(op)]
     if not writes or train_op is None:
@@ -191,9 +191,9 @@ def _is_update_of_tf_keras(op: tf.Operation) -> bool:
 
 
 def _is_keras_write(op: tf.Operation) -> bool:
-    """Whether a layer assigned here, and not an initializer or a Saver.
+    """Whether a layer created this assignment, not an initializer or a Saver.
 
-    Such an op is of no use to others: Keras hands out the value alone.
+    No other code uses such an op: Keras returns only the value.
     """
     if not op.type.startswith(_WRITES) or not op.inputs:
         return False
@@ -208,10 +208,10 @@ def _is_keras_write(op: tf.Operation) -> bool:
 
 
 def _is_merged_write(op: tf.Operation) -> bool:
-    """Returns True if replicas of a strategy assigned together, for a layer.
+    """Whether replicas of a strategy assigned together, for a layer.
 
-    So do layers whose weights have an `aggregation`; the op is made outside of
-    the replicas' threads, where no frame is Keras'.
+    Layers with an `aggregation` of their weights do this; the op is created
+    outside the replicas' threads, where no stack frame is Keras'.
     """
     if not op.type.startswith(_WRITES) or not op.inputs:
         return False
@@ -265,7 +265,7 @@ def _no_copies() -> UnsupportedError:
 
 
 def _is_of_replica(write: tf.Operation, context: Any) -> bool:
-    """Returns True if an op writes what lies on the device of a replica."""
+    """Whether an op writes a variable on the device of a replica."""
     variable = variable_behind(write.inputs[0])
     devices = map(tf.DeviceSpec.from_string, tf.nest.flatten(context.devices))
     return (
@@ -279,7 +279,7 @@ def _order_as_made(
     writes: Set[tf.Operation],
     around: Sequence[Any],
 ) -> None:
-    """Runs reads and writes of a variable in the order of their making."""
+    """Runs reads and writes of a variable in the order of their creation."""
     last: list[tf.Operation] = []
     reads: list[tf.Operation] = []
     for op in uses:
@@ -299,10 +299,11 @@ def _advance_seeds(
     writes: Set[tf.Operation],
     replica: Callable[[], Any] | None,
 ) -> None:
-    """Has whatever uses a seed advance it, and replicas use seeds apart.
+    """Makes users of a seed advance it, and gives replicas different seeds.
 
-    Keras reads a seed, assigns the next, and draws with what it read: ops that
-    are made behind the assignment and use values from before it draw.
+    Keras reads a seed, assigns the next one, and draws with the value read:
+    the ops that draw are those created after the assignment that use values
+    from before it.
     """
     behind: dict[tf.Operation, tf.Operation] = {}
     read: dict[tf.Operation, None] = {}
@@ -326,7 +327,7 @@ def _advance_seeds(
 
 
 def _of_replica(seed: Any, replica: Callable[[], Any]) -> Any:
-    """Returns a replica's own seed."""
+    """Returns the seed of a replica."""
     with tf.name_scope("seed_of_replica"):
         step = tf.cast(replica(), tf.int64) * _SEED_STEP
         return seed + tf.cast(step % (2**31 - 1), seed.dtype)

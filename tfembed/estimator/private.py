@@ -1,10 +1,11 @@
 """The private TensorFlow symbols that `tfembed.estimator` uses.
 
-TensorFlow drives v1 sessions, and TPUs in them, by modules without public names.
-They are used through this module, first what sessions use, then what replicas and
-TPUs use. `test_private.py` of tests/estimator, tests/estimator/replicas and
-tests/estimator/tpu try each of them. Tests of other people replace functions in
-these modules, so the modules are named here where they do, not the functions.
+TensorFlow drives v1 sessions, and TPUs in them, by modules without public
+names. This module is the only one that uses them: first come the symbols of
+sessions, then those of replicas and TPUs. `test_private.py` of
+tests/estimator, tests/estimator/replicas and tests/estimator/tpu try each of
+them. Tests of the old package replace functions in these modules, so the names
+here are modules where they do so, not functions.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ __all__ = [
     "writes_text_graphs",
 ]
 
-# The public means that would end each entry. The versions: TRIED_ON of
+# The public API that would end each entry. The versions: TRIED_ON of
 # tfembed/ops/private.py.
 ENDED_BY = {
     "XLAControlFlowContext": "public control flow contexts",
@@ -129,17 +130,17 @@ ENDED_BY = {
 
 
 def fn_args(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The names of a function's arguments; partial and bound ones not."""
+    """Returns a function's argument names, without those that are bound."""
     return tuple(function_utils.fn_args(function))
 
 
 def end_process(status: int) -> NoReturn:
-    """Ends the process from any thread, without what Python does at an end."""
+    """Ends the process from any thread, without Python's cleanup."""
     os._exit(status)
 
 
 def writes_text_graphs() -> bool:
-    """Whether TensorFlow can write graph.pbtxt: with protobuf 7 some cannot."""
+    """Whether TensorFlow can write graph.pbtxt; some fail with protobuf 7."""
     try:
         text_format.MessageToString(graph_pb2.GraphDef(), float_format="")
     except TypeError:
@@ -148,7 +149,7 @@ def writes_text_graphs() -> bool:
 
 
 def saveables_by_name() -> dict[str, Any]:
-    """Returns what a Saver saves; parts of a variable under its name."""
+    """Returns a Saver's saveables; parts of a variable are under its name."""
     keys = tf.compat.v1.GraphKeys
     found: dict[str, Any] = saveable_object_util.op_list_to_dict(
         tf.compat.v1.get_collection(keys.GLOBAL_VARIABLES)
@@ -158,51 +159,51 @@ def saveables_by_name() -> dict[str, Any]:
 
 
 def global_step_read(graph: Any) -> Any:
-    """The read of the global step that hooks of a session share."""
+    """Returns the read of the global step that a session's hooks share."""
     return training_util._get_or_create_global_step_read(graph)
 
 
 def add_global_step_read(graph: Any, read: Any) -> None:
-    """Has hooks of a session share a read of the global step."""
+    """Sets the read of the global step that a session's hooks share."""
     graph.add_to_collection(training_util.GLOBAL_STEP_READ_KEY, read)
 
 
 def summary_writer_initializers(graph: Any) -> list[Any]:
-    """The ops that open the graph's tf.summary writers."""
+    """Returns the ops that open the graph's tf.summary writers."""
     name = summary_ops_v2._SUMMARY_WRITER_INIT_COLLECTION_NAME
     return list(graph.get_collection(name))
 
 
 def flush_of_writer(writer: Any) -> Any:
-    """The op that flushes a tf.summary writer, given its resource."""
+    """Returns the op that flushes a tf.summary writer, given its resource."""
     return summary_ops_v2.legacy_raw_flush(writer=writer)
 
 
 def summary_collection(graph: Any) -> list[Any]:
-    """The graph's own list of tf.summary ops; changes to it count."""
+    """Returns the graph's own list of tf.summary ops, which may be changed."""
     name = tf.compat.v1.GraphKeys._SUMMARY_COLLECTION
     ops: list[Any] = graph.get_collection_ref(name)
     return ops
 
 
 def eval_step() -> Any:
-    """The variable that counts an evaluation's steps."""
+    """Returns the variable that counts an evaluation's steps."""
     return evaluation._get_or_create_eval_step()
 
 
 def stop_after_evals(steps: int) -> Any:
-    """A hook that ends an evaluation after so many steps."""
+    """Returns a hook that stops an evaluation after `steps` steps."""
     return evaluation._StopAfterNEvalsHook(num_evals=steps)
 
 
 def evaluate_once(**options: Any) -> dict[str, Any]:
-    """Restores a checkpoint, runs an evaluation's steps, returns its results."""
+    """Restores a checkpoint, runs the steps, and returns the results."""
     results: dict[str, Any] = evaluation._evaluate_once(**options)
     return results
 
 
 def last_step(hook: Any) -> int | None:
-    """The global step at which a hook stops training; None if not known."""
+    """Returns the global step at which a hook stops; None if unknown."""
     if isinstance(hook, tf.compat.v1.train.StopAtStepHook):
         step: int | None = hook._last_step
         return step
@@ -210,14 +211,14 @@ def last_step(hook: Any) -> int | None:
 
 
 def add_listeners(saver_hook: Any, listeners: Sequence[Any]) -> None:
-    """Has a CheckpointSaverHook tell listeners, each once, of its saves."""
+    """Adds listeners to a CheckpointSaverHook, each only once."""
     for listener in listeners:
         if listener not in saver_hook._listeners:
             saver_hook._listeners.append(listener)
 
 
 def initialize_too(scaffold: Any, ops: Sequence[Any]) -> None:
-    """Has a finalized Scaffold run ops beside its init_op; once for all."""
+    """Adds ops to the init_op of a finalized Scaffold."""
     if not isinstance(scaffold.init_op, list):
         scaffold._init_op = [scaffold.init_op, *ops]
 
@@ -227,8 +228,8 @@ def iterator_saveable(handle: Any, policy: str) -> Any:
 
     Args:
       handle: the iterator's resource.
-      policy: what to do about state outside of the iterator: "warn", "ignore"
-        or "fail".
+      policy: what to do about state outside the iterator: "warn", "ignore" or
+        "fail".
     """
     return tf.data.experimental.make_saveable_from_iterator(
         types.SimpleNamespace(_iterator_resource=handle), policy
@@ -236,19 +237,19 @@ def iterator_saveable(handle: Any, policy: str) -> Any:
 
 
 def add_train_op(builder: Any, train_op: Any) -> None:
-    """Has a SavedModel's builder list the op of a training step."""
+    """Adds the op of a training step to a SavedModel's builder."""
     builder._add_train_op(train_op)
 
 
-# What Keras 3 counts names by, and the variable that ops without a seed share.
+# Keras 3's counters of names, and the variable that ops without a seed share.
 _KERAS_STATE = ("object_name_uids", "global_seed_generator")
 
 
 @contextlib.contextmanager
 def fresh_keras_state() -> Iterator[None]:
-    """Inside, Keras 3 numbers names from the first; afterwards as before.
+    """Resets Keras 3's counters of names within the block.
 
-    Keras may be imported inside.
+    The block may import Keras.
     """
     before = [_keras_attribute(name) for name in _KERAS_STATE]
     for name in _KERAS_STATE:
@@ -275,9 +276,9 @@ def _set_keras_attribute(name: str, value: Any) -> None:
         state.set_global_attribute(name, value)
 
 
-# What the simulated replicas of a step use.
+# Symbols for the simulated replicas of a step.
 
-# The base of contexts that ops of a TPU's program are created in.
+# The base class of the contexts in which a TPU program's ops are created.
 XLAControlFlowContext: Any = control_flow_ops.XLAControlFlowContext
 
 
@@ -287,26 +288,26 @@ def is_ref(tensor: tf.Tensor) -> bool:
 
 
 def context_of(op: tf.Operation) -> Any:
-    """The control flow context that an op was created in, or None."""
+    """Returns the control flow context in which an op was created, or None."""
     return op._get_control_flow_context()
 
 
 def frames_around(op: tf.Operation) -> list[Any]:
-    """The loops and branches that an op is created in, the innermost first.
+    """Returns the loops and branches around an op, the innermost first.
 
-    A loop or branch is a control flow context of version 1.
+    Each is a control flow v1 context.
     """
     return [c for c in contexts_around(op) if not c.IsXLAContext()]
 
 
 def frames_here() -> list[Any]:
-    """The loops and branches in which an op would be created now."""
+    """Returns the loops and branches in which a new op would be created."""
     context = tf.compat.v1.get_default_graph()._get_control_flow_context()
     return [c for c in _with_outer(context) if not c.IsXLAContext()]
 
 
 def contexts_around(op: tf.Operation) -> list[Any]:
-    """The control flow contexts that an op is in, the innermost first."""
+    """Returns the control flow contexts of an op, the innermost first."""
     return _with_outer(op._get_control_flow_context())
 
 
@@ -319,9 +320,9 @@ def _with_outer(context: Any) -> list[Any]:
 
 
 def mark_values(context: Any, op: tf.Operation) -> None:
-    """Tells a context and the contexts around it that op's outputs are known.
+    """Marks an op's outputs as values of a context and of those around it.
 
-    The last of those contexts hears of the op, too.
+    Adds the op to the outermost of these contexts, too.
     """
     names = [tensor.name for tensor in op.outputs]
     around = context
@@ -334,7 +335,7 @@ def mark_values(context: Any, op: tf.Operation) -> None:
 
 @contextlib.contextmanager
 def outside_of_contexts(graph: tf.Graph) -> Iterator[None]:
-    """Creates ops at the graph's top: no control flow, edges, scopes, devices."""
+    """Creates ops without contexts, control inputs, name scopes and devices."""
     context = graph._get_control_flow_context()
     graph._set_control_flow_context(None)
     try:
@@ -344,7 +345,8 @@ def outside_of_contexts(graph: tf.Graph) -> Iterator[None]:
             tf.name_scope(""),
             tf.device(None),
         ):
-            # control_dependencies(None) clears the context, and sets it again.
+            # control_dependencies(None) leaves the context, and enters it
+            # again.
             yield
     finally:
         graph._set_control_flow_context(context)
@@ -363,29 +365,29 @@ def set_attributes(op: tf.Operation, attributes: dict[str, Any]) -> None:
 def add_control_inputs(
     op: tf.Operation, inputs: Sequence[tf.Operation]
 ) -> None:
-    """Makes an op run after others."""
+    """Adds control inputs to an op."""
     op._add_control_inputs(list(inputs))
 
 
 def forget_tpu_devices(ops: Sequence[tf.Operation]) -> None:
-    """Lets TensorFlow place ops that were asked for on a TPU's core."""
+    """Clears the devices of ops that are assigned to a TPU core."""
     for op in ops:
         if "TPU" in op.device:
             op._set_device("")
 
 
 def control_outputs(op: tf.Operation) -> Sequence[tf.Operation]:
-    """The ops that run after an op because they were told to."""
+    """Returns the ops that have `op` as a control input."""
     return op._control_outputs
 
 
 def replace_input(op: tf.Operation, index: int, tensor: tf.Tensor) -> None:
-    """Gives an op, which no session has run yet, another input."""
+    """Replaces an input of an op that no session has run yet."""
     op._update_input(index, tensor)
 
 
 def use_instead(old: tf.Operation, new: tf.Operation) -> None:
-    """Makes whatever needs an op need another op with the same outputs."""
+    """Makes all consumers of an op use another op with the same outputs."""
     for given, tensor in zip(old.outputs, new.outputs):
         for consumer in given.consumers():
             for index, used in enumerate(consumer.inputs):
@@ -398,25 +400,25 @@ def use_instead(old: tf.Operation, new: tf.Operation) -> None:
 
 
 def op_def(op_type: str) -> Any:
-    """The OpDef of a type of ops; None for a function's name."""
+    """Returns the OpDef of an op type; None for the name of a function."""
     return op_def_registry.get(op_type)
 
 
 def replica_id() -> Any:
-    """The number of the replica that a step's op is run for."""
+    """Returns a tensor with the number of the replica that runs."""
     return gen_xla_ops.xla_replica_id()
 
 
 def shard_context(replicas: int) -> Any:
-    """Inside, CrossShardOptimizer and collectives know how many replicas run."""
+    """Sets the number of replicas for CrossShardOptimizer and collectives."""
     return tpu_function.tpu_shard_context(replicas)
 
 
 @contextlib.contextmanager
 def resource_variables() -> Iterator[None]:
-    """Inside, tf.compat.v1.get_variable makes resource variables, whole ones.
+    """Makes tf.compat.v1.get_variable create unpartitioned resource variables.
 
-    A partitioner is refused, as in a TPU's program.
+    A partitioner raises an error, as in a TPU's program.
     """
     scope: Any = variable_scopes.get_variable_scope()
     use_resource, outer_getter = scope.use_resource, scope.custom_getter
@@ -442,31 +444,31 @@ def resource_variables() -> Iterator[None]:
         scope.set_custom_getter(outer_getter)
 
 
-# What sessions of real TPUs use.
+# Symbols for sessions of real TPUs.
 
 
 def query_system(master: str, cluster_def: Any, *, with_topology: bool) -> Any:
-    """The cores, hosts and devices that TensorFlow finds behind a master."""
+    """Returns the cores, hosts and devices that TensorFlow finds."""
     return tpu_system_metadata._query_tpu_system_metadata(
         master, cluster_def=cluster_def, query_topology=with_topology
     )
 
 
 def master_job(master: str, cluster_def: Any) -> str | None:
-    """The job of the TPU's hosts; None in this process."""
+    """Returns the job name of the TPU's hosts; None for this process."""
     job: str | None = tpu_system_metadata.master_job(master, cluster_def)
     return job
 
 
 def topology(mesh_shape: Any, device_coordinates: Any) -> Any:
-    """A mesh of cores."""
+    """Returns the Topology of a mesh of cores."""
     return topologies.Topology(
         mesh_shape=mesh_shape, device_coordinates=device_coordinates
     )
 
 
 def embedding_engine(of: Any) -> int:
-    """The version of the embedding engine of a mesh's cores; 0: they have none."""
+    """Returns the version of a mesh's embedding engine; 0 without one."""
     if of is None:
         return 0
     proto = topology_pb2.TopologyProto.FromString(of.serialized())
@@ -476,7 +478,7 @@ def embedding_engine(of: Any) -> int:
 def device_assignment(
     of: Any, computation_shape: Any, num_replicas: int
 ) -> Any:
-    """Which cores of a mesh each replica has."""
+    """Returns the DeviceAssignment of a mesh's cores to replicas."""
     return assignments.device_assignment(
         of, computation_shape=computation_shape, num_replicas=num_replicas
     )
@@ -484,7 +486,7 @@ def device_assignment(
 
 @contextlib.contextmanager
 def inference_context() -> Iterator[None]:
-    """Inside, the graph is one that a TPU serves."""
+    """Marks ops created in the block as a graph for TPU inference."""
     context = tpu._TPUInferenceContext("tpu_inference", check_ops=False)
     context.Enter()
     try:
@@ -494,9 +496,9 @@ def inference_context() -> Iterator[None]:
 
 
 def partitioned_call(body: Callable[[], list[Any]]) -> Any:
-    """Tensors that a function gives, which runs on the next free core.
+    """Runs a function on the next free core; returns its output tensors.
 
-    Variables that the body uses are read there.
+    The function's variables are read on that core.
     """
 
     @function.Defun(capture_resource_var_by_value=False)
@@ -512,7 +514,7 @@ def partitioned_call(body: Callable[[], list[Any]]) -> Any:
 
 
 def rewrite(computation: Callable[..., Any], inputs: Any = None) -> Any:
-    """A computation for one core, without the ops that nothing needs."""
+    """Compiles a computation for one core, after pruning unused ops."""
     outputs = tf.compat.v1.tpu.rewrite(computation, inputs)
     tpu.prune_unconnected_ops_from_xla(tf.compat.v1.get_default_graph())
     return outputs
@@ -521,9 +523,9 @@ def rewrite(computation: Callable[..., Any], inputs: Any = None) -> Any:
 def split_compile_and_replicate(
     computation: Callable[..., Any], inputs: Any, assignment: Any
 ) -> tuple[Any, Any]:
-    """A TPU's program for replicas with inputs of their own.
+    """Compiles a TPU program for replicas, each with its own inputs.
 
-    Returns the op that compiles the program, and per replica its outputs.
+    Returns the op that compiles the program, and the outputs per replica.
     """
     compiled, outputs = tpu.split_compile_and_replicate(
         computation, inputs, device_assignment=assignment
@@ -532,7 +534,7 @@ def split_compile_and_replicate(
 
 
 def compilation_error(serialized: bytes) -> str:
-    """The compiler's error text; empty if the program compiled."""
+    """Returns the compiler's error text; empty if the program compiled."""
     result = compilation_result_pb2.CompilationResultProto.FromString(
         serialized
     )
@@ -542,7 +544,7 @@ def compilation_error(serialized: bytes) -> str:
 def while_loop(
     condition: Callable[..., Any], body: Callable[..., Any], inputs: Any
 ) -> Any:
-    """A loop in a TPU's program."""
+    """Adds a loop to a TPU's program."""
     return training_loop.while_loop(condition, body, inputs)
 
 
@@ -554,7 +556,7 @@ def infeed_enqueue(tensors: Sequence[Any], core: int) -> Any:
 
 
 def infeed_dequeue(dtypes: Sequence[Any], shapes: Sequence[Any]) -> list[Any]:
-    """Takes, in a program, what the host sent."""
+    """Receives, in a program, the tensors that the host sent."""
     return list(tpu_ops.infeed_dequeue_tuple(dtypes, shapes))
 
 
@@ -566,7 +568,7 @@ def outfeed_enqueue(tensors: Sequence[Any]) -> Any:
 def outfeed_dequeue(
     dtypes: Sequence[Any], shapes: Sequence[Any], core: int
 ) -> list[Any]:
-    """Takes what the program of a core of the op's host sent."""
+    """Receives the tensors that a program sent from a core of the op's host."""
     return list(
         tpu_ops.outfeed_dequeue_tuple(dtypes, shapes, device_ordinal=core)
     )

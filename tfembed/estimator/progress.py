@@ -1,4 +1,4 @@
-"""The lines that training logs: loss, step of how many, speed."""
+"""Logs the progress of training: loss, step, number of steps, speed."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
     """Logs loss, step, steps/s and examples/s of training.
 
     Args:
-      loss: the loss of a step.
-      features: a batch, whose first tensor tells how many examples a step has;
-        or that number.
-      every_steps: steps between two lines; the first step has one too.
-      stop_hooks: hooks of this session; a StopAtStepHook among them tells how
-        many steps are asked for.
+      loss: the loss of a step, a scalar tensor.
+      features: a batch, whose first tensor gives the number of examples of a
+        step; or that number.
+      every_steps: the steps between two lines; the first step has a line too.
+      stop_hooks: hooks of this session; a StopAtStepHook among them gives the
+        last step.
     """
 
     def __init__(
@@ -40,18 +40,18 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         self._first = 0
 
     def begin(self) -> None:
-        """Finds the graph's global step."""
+        """Looks up the graph's global step."""
         graph = tf.compat.v1.get_default_graph()
         self._global_step = private.global_step_read(graph)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Notes where training begins."""
+        """Records the step at which training starts."""
         del coord
         self._first = session.run(self._global_step)
         self._logged = None
 
     def before_run(self, run_context: Any) -> Any:
-        """Asks for the loss and the step."""
+        """Fetches the loss and the step."""
         del run_context
         fetches = {"loss": self._loss, "step": self._global_step}
         if self._batch_size is not None:
@@ -59,10 +59,10 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         return tf.compat.v1.train.SessionRunArgs(fetches)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Logs a line if it is due."""
+        """Logs a line, if a line is due."""
         stale = run_values.results["step"]
         last, since = self._logged or (self._first, 0.0)
-        # The fetched step may be the one before the update.
+        # The run may have fetched the step before its update.
         if self._logged and stale + 1 - last < self._every_steps:
             return
         step = int(run_context.session.run(self._global_step))
@@ -80,7 +80,7 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         self._logged = step, now
 
     def end(self, session: Any) -> None:
-        """Says so if fewer steps were made than were asked for."""
+        """Logs a warning if training made fewer steps than requested."""
         step, goal = int(session.run(self._global_step)), self._goal()
         if goal is not None and step < goal:
             tf.compat.v1.logging.info(
@@ -104,15 +104,15 @@ def progress_line(
     since: tuple[int, float] | None,
     examples: Any,
 ) -> str:
-    """Returns the line of a step.
+    """Returns the log line of a step.
 
     Args:
       loss: the loss of the step.
-      step: its number.
-      goal: the step that is asked for; None if nothing tells it.
-      since: the step of the line before, and the seconds since; None in the
-        first line.
-      examples: how many a step has; None if nothing tells it.
+      step: the number of the step.
+      goal: the last step of training; None if unknown.
+      since: the step of the previous line, and the seconds since then; None in
+        the first line.
+      examples: the number of examples of a step; None if unknown.
     """
     line = f"loss = {loss:.6g}, step = {step}"
     if goal is not None:
@@ -128,7 +128,7 @@ def progress_line(
 
 
 def _batch_size(features: Any) -> Any:
-    """The number of examples in a batch, a tensor; None if nothing tells it."""
+    """Returns the number of examples of a batch, a tensor; None if unknown."""
     if isinstance(features, int):
         return tf.constant(features)
     for value in input_functions.leaves(features):

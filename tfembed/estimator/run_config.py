@@ -1,4 +1,4 @@
-"""How and where an Estimator runs: `RunConfig`, which reads TF_CONFIG."""
+"""`RunConfig`, the configuration of an Estimator, which reads TF_CONFIG."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import tensorflow as tf
 from tfembed.errors import ArgumentError, DtypeError
 from tfembed.estimator import private
 
-_DEFAULT: Any = object()  # Tells "not given" from None.
+_DEFAULT: Any = object()  # Distinguishes "not given" from None.
 _LOCAL_MASTER = ""
 _CHECKPOINT_PERIODS = (
     "`save_checkpoints_steps` and `save_checkpoints_secs` cannot be both set."
@@ -58,38 +58,39 @@ def _field(name: str, text: str) -> Any:
 
 
 class RunConfig:
-    """How and where an Estimator runs: files, checkpoints, seeds, cluster.
+    """Configures an Estimator: files, checkpoints, seeds, cluster.
 
-    A RunConfig is not changed once it is made; `replace` makes another one.
-    What concerns a cluster comes from the environment variable TF_CONFIG, a
-    JSON object with `cluster` (task addresses by task type) and `task` (`type`
-    and `index` of this process). A cluster has one `chief`; a task of type
-    `evaluator` is beside the cluster.
+    A RunConfig is immutable; `replace` makes another one. The cluster comes
+    from the environment variable TF_CONFIG, a JSON object with `cluster` (task
+    addresses by task type) and `task` (`type` and `index` of this process). A
+    cluster has one `chief`; a task of type `evaluator` is not part of the
+    cluster.
 
     Args:
       model_dir: The folder of checkpoints and summaries.
-      tf_random_seed: The graph's random seed.
-      save_summary_steps: Steps between summaries.
-      save_checkpoints_steps: Steps between checkpoints.
-      save_checkpoints_secs: Seconds between checkpoints; 600 unless steps are
-        given. None for both saves no checkpoint on the way.
+      tf_random_seed: The random seed of graphs.
+      save_summary_steps: The steps between summaries.
+      save_checkpoints_steps: The steps between checkpoints.
+      save_checkpoints_secs: The seconds between checkpoints; 600 unless steps
+        are given. With both None, no checkpoint is saved during training.
       session_config: A `tf.compat.v1.ConfigProto`.
-      keep_checkpoint_max: Checkpoints to keep; None or 0 keeps all.
-      keep_checkpoint_every_n_hours: One checkpoint of so many hours is kept
-        for good.
-      log_step_count_steps: Steps between logged lines of loss and speed.
+      keep_checkpoint_max: The number of checkpoints to keep; None or 0 keeps
+        all.
+      keep_checkpoint_every_n_hours: The hours after which one more checkpoint
+        is kept forever.
+      log_step_count_steps: The steps between log lines of loss and speed.
       train_distribute: A `tf.distribute.Strategy` for training.
-      device_fn: A callable from op to device, in place of the default.
+      device_fn: A callable from op to device, which replaces the default.
       protocol: "grpc" or None.
       eval_distribute: A `tf.distribute.Strategy` for evaluation.
       experimental_distribute: Not supported: strategies of several processes.
-      experimental_max_worker_delay_secs: The longest time that a worker waits
-        before it starts; None is 60.
-      session_creation_timeout_secs: The longest time to wait for a session.
-      checkpoint_save_graph_def: Whether checkpoints have the graph with them.
-      save_input_state: Whether a checkpoint has the position of the input
-        with it, so that training which was stopped goes on at that position.
-        The input_fn must return a `tf.data.Dataset` for it.
+      experimental_max_worker_delay_secs: The maximum time that a worker waits
+        before it starts; None: 60.
+      session_creation_timeout_secs: The maximum time to wait for a session.
+      checkpoint_save_graph_def: Whether to save the graph with checkpoints.
+      save_input_state: Whether to save the position of the input with
+        checkpoints, so that a restarted training continues there. The input_fn
+        must then return a `tf.data.Dataset`.
 
     Raises:
       ValueError: A value is not allowed, or TF_CONFIG is not valid.
@@ -250,12 +251,12 @@ class RunConfig:
     def replace(self, **kwargs: Any) -> RunConfig:
         """Returns a copy with other values in some of the arguments.
 
-        To give one of `save_checkpoints_steps` and `save_checkpoints_secs`
-        takes the other one back.
+        Setting one of `save_checkpoints_steps` and `save_checkpoints_secs`
+        resets the other.
 
         Raises:
-          ValueError: A name is not one of the constructor's, or a value is not
-            allowed.
+          ValueError: A name is not an argument of the constructor, or a value
+            is not allowed.
         """
         return RunConfig._replace(
             copy.deepcopy(self),
@@ -269,7 +270,7 @@ class RunConfig:
         allowed_properties_list: Collection[str] = (),
         **kwargs: Any,
     ) -> Any:
-        """Gives `config` other values; only for a config nobody has yet."""
+        """Sets fields of `config`, which no other code may have yet."""
         for key in kwargs:
             if key not in (allowed_properties_list or ()):
                 raise ArgumentError(
@@ -293,7 +294,7 @@ class RunConfig:
 
 
 def get_default_session_config() -> Any:
-    """Returns the session's configuration where none is given."""
+    """Returns the default configuration of sessions."""
     rewrite = private.rewriter_config_pb2.RewriterConfig(
         meta_optimizer_iterations=private.rewriter_config_pb2.RewriterConfig.ONE
     )
@@ -304,17 +305,17 @@ def get_default_session_config() -> Any:
 
 
 def path_to_str(path: Any) -> Any:
-    """Returns a path object as a string, and other values as they are."""
+    """Converts a path object to a string; returns other values unchanged."""
     if hasattr(path, "__fspath__"):
         return tf.compat.as_str_any(path.__fspath__())
     return path
 
 
 def completed_config(config: Any, model_dir: Any) -> RunConfig:
-    """Returns a config that has a model_dir and a session_config.
+    """Returns a config with model_dir and session_config set.
 
     Raises:
-      ValueError: `config` is no RunConfig, or names another model_dir.
+      ValueError: `config` is not a RunConfig, or has another model_dir.
     """
     if config is None:
         config = RunConfig()
@@ -346,7 +347,7 @@ def completed_config(config: Any, model_dir: Any) -> RunConfig:
 
 @dataclasses.dataclass(frozen=True)
 class _Task:
-    """This process' place in the cluster; each field is one of RunConfig's."""
+    """This process' place in the cluster, as fields of RunConfig."""
 
     cluster_spec: dict[str, Any]
     task_type: str
@@ -422,7 +423,7 @@ def _task_of(environment: Mapping[str, Any]) -> _Task:
         evaluation_master = environment.get(
             "eval_session_master", _LOCAL_MASTER
         )
-        # An evaluator is beside the cluster: it knows of no other task.
+        # An evaluator is not part of the cluster: it knows of no other task.
         return _Task(
             {}, task_type, task_id, None, False, "", evaluation_master, 0, 0
         )
@@ -470,7 +471,7 @@ def _local_task(
 def _checked_task(
     cluster: Any, task: Mapping[str, Any], chief: str
 ) -> tuple[str, int]:
-    """Returns type and index of a cluster's task, or says what is wrong."""
+    """Returns the type and index of a cluster's task, or raises an error."""
     if chief not in cluster.jobs:
         raise ArgumentError(
             'If "cluster" is set in TF_CONFIG, it must have one '
@@ -513,7 +514,7 @@ def _checked_task(
 
 
 def _global_id(cluster: Any, task_type: str, task_id: int, chief: str) -> int:
-    """Counts tasks: the chief, others by name, parameter servers last."""
+    """Numbers the tasks: the chief, others by name, parameter servers last."""
     order = sorted(
         cluster.jobs,
         key=lambda job: (job != chief, job == TaskType.PS, job),
@@ -528,14 +529,14 @@ def _session_master(
     if "session_master" in environment:
         return str(environment["session_master"])
     if sum(len(cluster.job_tasks(job)) for job in cluster.jobs) == 1:
-        return _LOCAL_MASTER  # Faster than a session through a server.
+        return _LOCAL_MASTER  # Avoids the overhead of a server.
     return f"grpc://{cluster.job_tasks(task_type)[task_id]}"
 
 
 def cluster_session_config(task_type: str, task_id: int) -> Any:
-    """Lets a task see the parameter servers and itself; None if not needed.
+    """Limits a task's session to itself and parameter servers; else None.
 
-    So a session of one worker neither waits for the others nor ends with them.
+    Then a worker's session neither waits for other workers nor ends with them.
     """
     filters = {
         TaskType.MASTER: ["/job:ps", "/job:master"],

@@ -1,4 +1,4 @@
-"""Sessions of training: savers, hooks, restores, names of slots, and SIGTERM."""
+"""Training sessions: savers, hooks, restores, names of slots, and SIGTERM."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tfembed.estimator.input_functions import CheckpointInputPipelineHook
 from tfembed.estimator.run_config import RunConfig, TaskType
 from tfembed.estimator.spec import EstimatorSpec
 
-# The seconds after which a SIGTERM is a second one.
+# The seconds after which another SIGTERM counts as a second one.
 _UNTIL_SECOND_SIGTERM = 5.0
 
 
 def device_setter(config: RunConfig) -> Any:
-    """Returns what puts variables on parameter servers; None without any."""
+    """Returns a function that puts variables on parameter servers, or None."""
     if not config.num_ps_replicas:
         return None
     return tf.compat.v1.train.replica_device_setter(
@@ -41,7 +41,7 @@ def device_setter(config: RunConfig) -> Any:
 
 
 def load_global_step_from_checkpoint_dir(model_dir: str) -> int:
-    """Returns the latest checkpoint's global step; 0 without a checkpoint."""
+    """Returns the global step of the latest checkpoint; 0 without one."""
     latest = tf.train.latest_checkpoint(model_dir)
     if not latest:
         return 0
@@ -56,8 +56,8 @@ def check_tables_are_shared(config: RunConfig, graph: tf.Graph) -> None:
     """Checks that the workers of a cluster share a graph's hash tables.
 
     Raises:
-      RuntimeError: Each worker would train a table of its own, and the chief's
-        alone would be saved.
+      RuntimeError: Each worker would train its own copy of a table, and only
+        the chief's copy would be saved.
     """
     if not config.num_ps_replicas or config.num_worker_replicas < 2:
         return
@@ -77,10 +77,10 @@ def check_tables_are_shared(config: RunConfig, graph: tf.Graph) -> None:
 
 
 def check_writable(model_dir: str) -> None:
-    """Checks that files can be made in a folder, and makes the folder.
+    """Makes a folder, and checks that files can be created in it.
 
     Raises:
-      RuntimeError: They cannot.
+      RuntimeError: Files cannot be created.
     """
     probe = os.path.join(model_dir, f".writable-{uuid.uuid4().hex}")  # noqa: PTH118 - may be gs:
     try:
@@ -96,7 +96,7 @@ def check_writable(model_dir: str) -> None:
 
 
 def add_loss_to_collections(loss: Any) -> None:
-    """Lists the loss as a summary and as a loss of the graph."""
+    """Adds the loss to the graph's summaries and losses."""
     summaries = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SUMMARIES)
     if not any(summary.op.name == "loss" for summary in summaries):
         tf.compat.v1.summary.scalar("loss", loss)
@@ -105,9 +105,9 @@ def add_loss_to_collections(loss: Any) -> None:
 
 @contextlib.contextmanager
 def explained_restore(checkpoint: str | None) -> Iterator[None]:
-    """Has a restore that fails say which variables do not fit, or what is damaged.
+    """Adds to a restore's error which variables do not fit, or what is damaged.
 
-    The error keeps its type and TensorFlow's own text.
+    The error keeps its type and TensorFlow's text.
     """
     try:
         yield
@@ -141,13 +141,13 @@ def training_session(
     """Makes a session that restores, saves checkpoints and writes summaries.
 
     Args:
-      config: the config whose model_dir is used.
-      spec: what a model_fn returned in mode TRAIN.
-      hooks: those of all workers, beside the spec's.
-      saving_listeners: hear of each checkpoint.
+      config: the config with the model_dir.
+      spec: the result of the model_fn in mode TRAIN.
+      hooks: hooks of all workers, besides those of the spec.
+      saving_listeners: are called at each checkpoint.
 
     Raises:
-      ValueError: There are listeners, and nothing saves checkpoints.
+      ValueError: There are listeners, but no hook that saves checkpoints.
     """
     with stopping_at_sigterm() as sigterm_hook:
         worker_hooks = [*hooks, *spec.training_hooks, sigterm_hook]
@@ -159,7 +159,7 @@ def training_session(
         watches = [
             hook.watch for hook in all_hooks if isinstance(hook, EngineHook)
         ]
-        # First: users' listeners see the rows that are saved.
+        # First: users' listeners then see the rows that are saved.
         _listen(EngineHook, all_hooks)
         _tell(saving_listeners, all_hooks)
         _listen(CheckpointInputPipelineHook, all_hooks)
@@ -191,7 +191,7 @@ def training_session(
                     *chief_hooks,
                     *spec.training_chief_hooks,
                 ),
-                save_checkpoint_secs=0,  # A hook saves.
+                save_checkpoint_secs=0,  # A hook saves instead.
                 save_summaries_steps=summary_steps,
                 config=_session_config(
                     config, tf.compat.v1.get_default_graph()
@@ -205,10 +205,10 @@ def training_session(
 
 
 def _empty_tables_first(scaffold: Any) -> None:
-    """Has a chief that finds no checkpoint empty tables on parameter servers.
+    """Makes a chief without a checkpoint clear tables on parameter servers.
 
     A chief that was killed before its first checkpoint leaves rows there. Its
-    successor gives variables their initial values again, and so must tables.
+    successor resets variables to initial values, and must clear tables too.
     """
     key = tf.compat.v1.GraphKeys.SAVEABLE_OBJECTS
     cleared = [
@@ -219,7 +219,7 @@ def _empty_tables_first(scaffold: Any) -> None:
     finalize = scaffold.finalize
 
     def finalize_with_tables() -> Any:
-        finalized = finalize()  # Hooks have made their variables by now.
+        finalized = finalize()  # Hooks have made their variables now.
         private.initialize_too(finalized, cleared)
         return finalized
 
@@ -227,13 +227,13 @@ def _empty_tables_first(scaffold: Any) -> None:
 
 
 def _session_config(config: RunConfig, graph: tf.Graph) -> Any:
-    """Returns the config of a session that trains a graph.
+    """Returns the ConfigProto for a session that trains a graph.
 
-    TensorFlow's rewrite of arithmetic (SimplifyEmbeddingLookupStage) makes of a
-    sum over rows of distinct ids a sum over rows of the whole table. A table
-    that sparse gradients train is copied by each read of the whole, so such a step
-    reads and writes all tables. There this rewrite is left out, unless the
-    RunConfig has it on.
+    TensorFlow's arithmetic rewrite (SimplifyEmbeddingLookupStage) turns a sum
+    over rows of distinct ids into a sum over rows of the whole table. But a
+    table with sparse updates is copied by each read of the whole, so such a
+    step would read and write all tables. For such graphs the rewrite is off,
+    unless the RunConfig turns it on.
     """
     given = config.session_config
     rewrites = given.graph_options.rewrite_options
@@ -247,7 +247,7 @@ def _session_config(config: RunConfig, graph: tf.Graph) -> Any:
 
 
 def _sums_trained_rows(graph: tf.Graph) -> bool:
-    """Whether a graph sums rows of a variable that it updates row by row."""
+    """Whether a graph sums rows of a variable that it updates by rows."""
     for op in graph.get_operations():
         if not op.type.startswith("SparseSegment") or "Grad" in op.type:
             continue
@@ -263,7 +263,7 @@ def _sums_trained_rows(graph: tf.Graph) -> bool:
 
 
 def _differences(checkpoint: str) -> str:
-    """Says which of the graph's variables a checkpoint has not, or otherwise."""
+    """Lists the variables that a checkpoint lacks, or has in another shape."""
     saved = dict(tf.train.list_variables(checkpoint))
     missing, reshaped = [], []
     for variable in tf.compat.v1.global_variables():
@@ -289,7 +289,7 @@ def _differences(checkpoint: str) -> str:
 
 
 def _add_saver(config: RunConfig, spec: EstimatorSpec) -> None:
-    """Lists a saver with the graph, unless the model brings one."""
+    """Adds a saver to the graph, unless the model has one."""
     savers = tf.compat.v1.GraphKeys.SAVERS
     if spec.scaffold.saver or tf.compat.v1.get_collection(savers):
         return
@@ -312,7 +312,7 @@ def _add_saver(config: RunConfig, spec: EstimatorSpec) -> None:
 def _saver_hooks(
     config: RunConfig, spec: EstimatorSpec, hooks: Sequence[Any]
 ) -> list[Any]:
-    """Returns the hook that saves checkpoints, unless there is one already."""
+    """Returns a hook that saves checkpoints, unless there is one already."""
     if any(
         isinstance(hook, tf.compat.v1.train.CheckpointSaverHook)
         for hook in hooks
@@ -350,7 +350,7 @@ def _tell(listeners: Sequence[Any], hooks: Sequence[Any]) -> None:
 
 
 def _listen(kind: Any, hooks: Sequence[Any]) -> None:
-    """Has hooks of a kind hear of each checkpoint."""
+    """Adds a listener for each checkpoint to hooks of a type."""
     listeners = [hook.listener for hook in hooks if isinstance(hook, kind)]
     for hook in hooks:
         if isinstance(hook, tf.compat.v1.train.CheckpointSaverHook):
@@ -380,7 +380,7 @@ def _first_workers_hooks(config: RunConfig, spec: EstimatorSpec) -> list[Any]:
 
 
 class _GraphHook(tf.compat.v1.train.SessionRunHook):
-    """Writes graph.pbtxt where TensorFlow's own writer fails (protobuf 7)."""
+    """Writes graph.pbtxt if TensorFlow's own writer fails (protobuf 7)."""
 
     def __init__(self, folder: str) -> None:
         self._path = os.path.join(folder, "graph.pbtxt")  # noqa: PTH118 - may be gs:
@@ -396,13 +396,13 @@ class _GraphHook(tf.compat.v1.train.SessionRunHook):
 
 
 class _SigtermHook(tf.compat.v1.train.SessionRunHook):
-    """Asks for the end of training once SIGTERM has come."""
+    """Requests the end of training after SIGTERM."""
 
     def __init__(self) -> None:
         self.came = False
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Ends training after a step; a checkpoint is saved at the end."""
+        """Stops training after a step; the session then saves a checkpoint."""
         del run_values
         if self.came:
             tf.compat.v1.logging.info(
@@ -413,12 +413,12 @@ class _SigtermHook(tf.compat.v1.train.SessionRunHook):
 
 @contextlib.contextmanager
 def stopping_at_sigterm() -> Iterator[_SigtermHook]:
-    """Holds SIGTERM back until training has saved a checkpoint.
+    """Delays SIGTERM until training has saved a checkpoint.
 
-    Afterwards the handler that was there before runs; without one, SystemExit
-    ends the process with the status of that signal. Where a step does not end,
-    as its input does not come, a second SIGTERM, some seconds later, ends the
-    process at once. (Shells and schedulers may send the first one twice.)
+    Then the previous handler runs; without one, SystemExit ends the process
+    with the status of that signal. If a step does not end because its input
+    does not come, a second SIGTERM, some seconds later, ends the process at
+    once. (Shells and schedulers may send the first one twice.)
     """
     hook = _SigtermHook()
     before = signal.getsignal(signal.SIGTERM)
@@ -449,18 +449,18 @@ def stopping_at_sigterm() -> Iterator[_SigtermHook]:
 
 @contextlib.contextmanager
 def _watched(before: Any) -> Iterator[None]:
-    """Hears of SIGTERM in a thread, while the main one waits for a step.
+    """Watches for SIGTERM in a thread, while the main thread waits for a step.
 
-    Python's handlers run in the main thread, between two runs of the session.
+    Python runs handlers in the main thread, between two session runs.
 
     Args:
-      before: The handler that was there before. With one of the user's, a
-        second signal ends nothing.
+      before: The previous handler. If it is the user's, a second signal does
+        not end the process.
     """
     heard, told = socket.socketpair()
     told.setblocking(False)
     outer = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
-    if outer != -1:  # An event loop hears of signals.
+    if outer != -1:  # An event loop uses the wakeup fd.
         signal.set_wakeup_fd(outer)
         heard.close()
         told.close()
@@ -474,7 +474,7 @@ def _watched(before: Any) -> Iterator[None]:
         yield
     finally:
         signal.set_wakeup_fd(-1)
-        told.close()  # The thread reads the end.
+        told.close()  # The thread then reads EOF.
         thread.join()
         heard.close()
 
@@ -504,12 +504,12 @@ def _hear(heard: socket.socket, second_one_ends: bool) -> None:
             private.end_process(128 + signal.SIGTERM)
 
 
-# Slots that a CPU's optimizers and a TPU's tables name differently. A CPU's
-# AdamOptimizer keeps the slots of a variable `v` as `v/Adam` and `v/Adam_1`, its
-# RMSPropOptimizer as `v/RMSProp` and `v/RMSProp_1`. TPUEstimator has always saved
-# those of its tables as `v/Adam/m`, `v/Adam/v`, `v/RMSProp/ms` and
-# `v/RMSProp/mom`. A checkpoint keeps the names of whoever saved it;
-# `SlotNamesSaver` reads both.
+# Slots whose names differ between a CPU's optimizers and a TPU's tables. A
+# CPU's AdamOptimizer names the slots of a variable `v` `v/Adam` and
+# `v/Adam_1`, its RMSPropOptimizer `v/RMSProp` and `v/RMSProp_1`. TPUEstimator
+# has always named the slots of its tables `v/Adam/m`, `v/Adam/v`,
+# `v/RMSProp/ms` and `v/RMSProp/mom`. A checkpoint keeps the names of its
+# writer; `SlotNamesSaver` reads both.
 _CPU_OF_TPU = {
     "Adam/m": "Adam",
     "Adam/v": "Adam_1",
@@ -520,7 +520,7 @@ _OTHER = {**_CPU_OF_TPU, **{cpu: tpu for tpu, cpu in _CPU_OF_TPU.items()}}
 
 
 def other_name(name: str) -> str | None:
-    """Returns the other name of a slot; None of what has one name.
+    """Returns the other name of a slot; None for other variables.
 
     Example:
         >>> other_name("table/Adam/m"), other_name("table/Adam_1")
@@ -535,11 +535,11 @@ def other_name(name: str) -> str | None:
 def renamed_slots(
     names: Iterable[str], checkpoint: str | None
 ) -> dict[str, str]:
-    """Returns the names of a checkpoint for slots that it names otherwise.
+    """Returns a checkpoint's names of the slots that it names differently.
 
     Args:
       names: The names of the graph's variables.
-      checkpoint: Its path, or None.
+      checkpoint: The path of the checkpoint, or None.
     """
     slots = {name: other for name in names if (other := other_name(name))}
     if not slots or not checkpoint:
@@ -553,12 +553,12 @@ def renamed_slots(
 
 
 class SlotNamesSaver(tf.compat.v1.train.Saver):
-    """Restores one checkpoint under its own names of slots; saves as the graph's.
+    """Restores a checkpoint by its own slot names; saves by the graph's names.
 
     Args:
-      checkpoint: The path of that checkpoint.
-      renamed: As `renamed_slots` gives them.
-      **options: Those of `tf.compat.v1.train.Saver`.
+      checkpoint: The path of the checkpoint.
+      renamed: The result of `renamed_slots`.
+      **options: The arguments of `tf.compat.v1.train.Saver`.
     """
 
     def __init__(
@@ -579,7 +579,7 @@ class SlotNamesSaver(tf.compat.v1.train.Saver):
         )
 
     def restore(self, sess: Any, save_path: Any) -> None:
-        """Restores variables; slots of that checkpoint under its names."""
+        """Restores variables, by the other slot names for that checkpoint."""
         if tf.compat.as_str_any(save_path) != self._checkpoint:
             super().restore(sess, save_path)
             return

@@ -1,4 +1,4 @@
-"""`ModeKeys`, a model_fn's tasks, and `EstimatorSpec`, its result."""
+"""`ModeKeys`, the modes of a model_fn, and `EstimatorSpec`, its result."""
 
 from __future__ import annotations
 
@@ -43,29 +43,29 @@ class EstimatorSpec(
     """The ops and objects that a model_fn returns to an `Estimator`.
 
     `ModeKeys.TRAIN` needs `loss` and `train_op`, `ModeKeys.EVAL` needs `loss`,
-    `ModeKeys.PREDICT` needs `predictions`. A model_fn may give more than its
-    mode needs; the rest is not used.
+    `ModeKeys.PREDICT` needs `predictions`. A model_fn may return more than its
+    mode needs; the mode ignores the rest.
 
     Args:
       mode: One of `ModeKeys`.
       predictions: A tensor, or a dict of tensors.
-      loss: A tensor, scalar or of one element.
-      train_op: The op or tensor that makes one training step.
-      eval_metric_ops: A dict of metrics by name. A metric is a pair
-        `(value, update_op)` as in `tf.compat.v1.metrics`, or a metric of
-        tf_keras that was updated.
-      export_outputs: A dict of `ExportOutput` by signature name. Without one,
-        the predictions are exported under the default signature.
-      training_chief_hooks: Hooks of the chief, in training.
-      training_hooks: Hooks of all workers, in training.
+      loss: A tensor, scalar or with one element.
+      train_op: The op or tensor of one training step.
+      eval_metric_ops: A dict of metrics by name. A metric is a pair `(value,
+        update_op)` as in `tf.compat.v1.metrics`, or an updated metric of
+        tf_keras.
+      export_outputs: A dict of `ExportOutput` by signature name. Default: the
+        predictions, under the default signature.
+      training_chief_hooks: Hooks of the chief in training.
+      training_hooks: Hooks of all workers in training.
       scaffold: A `tf.compat.v1.train.Scaffold` with savers and initializers.
       evaluation_hooks: Hooks in evaluation.
       prediction_hooks: Hooks in prediction.
 
     Raises:
-      ValueError: A field that the mode needs is missing, or a tensor is of
-        another graph.
-      TypeError: A field is of the wrong type.
+      ValueError: A field that the mode needs is missing, or a tensor belongs
+        to another graph.
+      TypeError: A field has the wrong type.
     """
 
     __slots__ = ()
@@ -119,7 +119,7 @@ class EstimatorSpec(
         )
 
     def _replace(self, **fields: Any) -> EstimatorSpec:
-        """Returns a checked copy with other values in some fields."""
+        """Returns a validated copy with other values in some fields."""
         if fields.get("mode", self.mode) != self.mode:
             raise ArgumentError(
                 "mode of EstimatorSpec cannot be changed. It is "
@@ -136,7 +136,7 @@ class EstimatorSpec(
 
 
 def checked_train_op(train_op: Any, mode: str) -> Any:
-    """Returns the op that makes a step; None where the mode needs none."""
+    """Returns the op of a step; None if the mode needs none."""
     if train_op is None:
         if mode == ModeKeys.TRAIN:
             raise ArgumentError(
@@ -155,7 +155,7 @@ def checked_train_op(train_op: Any, mode: str) -> Any:
 
 
 def checked_loss(loss: Any, mode: str) -> Any:
-    """Returns the loss as a scalar; None where the mode needs none."""
+    """Returns the loss as a scalar; None if the mode needs none."""
     if loss is None:
         if mode in (ModeKeys.TRAIN, ModeKeys.EVAL):
             raise ArgumentError(
@@ -176,7 +176,7 @@ def checked_loss(loss: Any, mode: str) -> Any:
 
 
 def checked_predictions(predictions: Any, mode: str) -> Any:
-    """Returns predictions, a tensor or a dict of tensors of this graph."""
+    """Returns the predictions, a tensor or a dict of tensors of this graph."""
     if predictions is None:
         if mode == ModeKeys.PREDICT:
             raise ArgumentError(
@@ -201,14 +201,14 @@ def checked_predictions(predictions: Any, mode: str) -> Any:
 
 
 def checked_export_outputs(outputs: Any, predictions: Any, mode: str) -> Any:
-    """Returns the outputs to export; of PREDICT, at least the predictions."""
+    """Returns the outputs to export; for PREDICT at least the predictions."""
     if mode == ModeKeys.PREDICT:
         return private.model_utils.get_export_outputs(outputs, predictions)
     return outputs
 
 
 def checked_hooks(hooks: Iterable[Any] | None) -> tuple[Any, ...]:
-    """Returns hooks as a tuple, each a SessionRunHook."""
+    """Returns hooks as a tuple, after a check of their types."""
     hooks = tuple(hooks or ())
     for hook in hooks:
         if not isinstance(hook, tf.compat.v1.train.SessionRunHook):
@@ -219,10 +219,10 @@ def checked_hooks(hooks: Iterable[Any] | None) -> tuple[Any, ...]:
 
 
 def check_metric_names(metrics: Iterable[str]) -> None:
-    """Refuses a metric under the name of the loss.
+    """Raises an error if a metric has the name of the loss.
 
     Raises:
-      tfembed.errors.ArgumentError: (also ValueError) there is one.
+      tfembed.errors.ArgumentError: (also ValueError) a metric has that name.
     """
     if LOSS_METRIC_KEY in metrics:
         raise ArgumentError(
@@ -235,10 +235,11 @@ def check_metric_names(metrics: Iterable[str]) -> None:
 def check_model_fn_arguments(
     model_fn: Callable[..., Any], params: Any | None
 ) -> None:
-    """Checks that a model_fn takes features, params if given, and no others.
+    """Checks that a model_fn has the arguments of a model_fn.
 
     Raises:
-      ValueError: The model_fn's arguments are not those of a model_fn.
+      ValueError: It lacks `features`, or `params` if given, or has other
+        arguments.
     """
     arguments = set(private.fn_args(model_fn))
     if "features" not in arguments:
@@ -274,13 +275,13 @@ def call_logit_fn(
     params: Mapping[str, Any] | None,
     config: Any,
 ) -> Any:
-    """Calls a logit_fn with those of the arguments that it takes.
+    """Calls a logit_fn with those of the arguments that it has.
 
     Returns:
       The logits: a tensor, or a dict of tensors by name.
 
     Raises:
-      ValueError: The logit_fn returned anything else.
+      ValueError: The logit_fn returned another type.
     """
     offered = {"mode": mode, "params": params, "config": config}
     arguments = private.fn_args(logit_fn)
@@ -302,7 +303,7 @@ def call_logit_fn(
 
 
 def _checked_metrics(metrics: Any) -> dict[str, Any]:
-    """Returns metrics as pairs of value and update op, of this graph."""
+    """Returns metrics as pairs (value, update op) of this graph."""
     if metrics is None:
         return {}
     if not isinstance(metrics, dict):
@@ -332,7 +333,7 @@ def _checked_metrics(metrics: Any) -> dict[str, Any]:
 
 
 def _is_keras_metric(metric: Any) -> bool:
-    """Tells metrics of tf_keras, which build ops; tf_keras is optional."""
+    """Whether a metric is of tf_keras, which is an optional package."""
     return any(
         base.__name__ == "Metric"
         and base.__module__.startswith(("tf_keras.", "keras."))
@@ -376,7 +377,7 @@ def _check_tensor(value: Any, name: str) -> None:
 
 
 def _check_graph(value: Any, what: str, describe: Callable[[], str]) -> None:
-    """Checks that a tensor or op is of the default graph."""
+    """Checks that a tensor or op belongs to the default graph."""
     if tf.executing_eagerly():
         return
     if value.graph is not tf.compat.v1.get_default_graph():

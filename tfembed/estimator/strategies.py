@@ -17,27 +17,27 @@ _KNOWN = ("MirroredStrategy", "OneDeviceStrategy", "CentralStorageStrategy")
 
 
 class StrategyInputHook(tf.compat.v1.train.SessionRunHook):
-    """Starts a strategy's iterators when a session has been made."""
+    """Initializes a strategy's iterators after a session is created."""
 
     def __init__(self, iterator: Any) -> None:
         self._iterator = iterator
         self._initializer: Any = None
 
     def begin(self) -> None:
-        """Makes the op: the graph is finalized afterwards."""
+        """Makes the op before the graph is finalized."""
         self._initializer = self._iterator.initialize()
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Starts the iterators."""
+        """Initializes the iterators."""
         del coord
         session.run(self._initializer)
 
 
 def check_strategy(strategy: Any) -> None:
-    """Refuses strategies under which an Estimator does not run.
+    """Raises an error for a strategy that an Estimator does not support.
 
     Raises:
-      NotImplementedError: An Estimator does not run under the strategy.
+      NotImplementedError: The strategy is not supported.
     """
     if strategy is None:
         return
@@ -57,10 +57,10 @@ def check_strategy(strategy: Any) -> None:
 
 
 def add_cpus(session_config: Any, strategy: Any) -> None:
-    """Gives sessions the logical CPUs of a strategy, which are eager mode's.
+    """Gives sessions the logical CPUs of a strategy, as eager mode has them.
 
-    A session puts ops of a CPU that it has not on its first one, where
-    replicas would wait for each other for ever.
+    A session places ops of a missing CPU on its first CPU, where replicas
+    would wait for each other forever.
     """
     if strategy is None:
         return
@@ -73,7 +73,7 @@ def add_cpus(session_config: Any, strategy: Any) -> None:
 
 @contextlib.contextmanager
 def training_scope(strategy: Any) -> Iterator[None]:
-    """Enters the strategy; v1 optimizers scale losses by its replicas."""
+    """Enters the strategy's scope; v1 optimizers then divide the losses."""
     scale = getattr(strategy, "_scale_loss_for_estimator_enabled", None)
     with strategy.scope(), scale() if scale else contextlib.nullcontext():
         yield
@@ -92,7 +92,7 @@ def call_per_replica(
       An EstimatorSpec whose fields have a value per replica.
     """
     features, labels = parse_iterator_result(iterator.get_next())
-    state = random.getstate()  # Replicas take turns, and leave another one.
+    state = random.getstate()  # Replicas run in turns, and change the state.
     try:
         return strategy.extended.call_for_each_replica(
             call_model_fn, args=(features, labels, mode, config)
@@ -102,7 +102,7 @@ def call_per_replica(
 
 
 def training_spec(strategy: Any, grouped: Any) -> EstimatorSpec:
-    """Joins what replicas returned in mode TRAIN."""
+    """Merges the replicas' specs of mode TRAIN."""
     graph = tf.compat.v1.get_default_graph()
     reduction = tf.distribute.ReduceOp.SUM
     if getattr(graph, "_is_loss_scaled_by_optimizer", False):
@@ -122,11 +122,11 @@ def training_spec(strategy: Any, grouped: Any) -> EstimatorSpec:
 def evaluation(
     strategy: Any, metrics: dict[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
-    """Joins what replicas returned in mode EVAL.
+    """Merges the replicas' metrics of mode EVAL.
 
     Args:
       strategy: the strategy.
-      metrics: pairs of value and update op, per replica, by name.
+      metrics: pairs (value, update op) per replica, by name.
 
     Returns:
       The op that updates all metrics, and their values by name.
@@ -142,7 +142,7 @@ def evaluation_hooks(strategy: Any, grouped: Any) -> list[Any]:
 
 
 def joined_scaffold(strategy: Any, grouped: Any) -> Any:
-    """Makes one scaffold of the replicas': ops of all, the rest of the first."""
+    """Merges the replicas' scaffolds: ops of all, other fields of the first."""
     scaffolds = strategy.experimental_local_results(grouped)
 
     def given(name: str) -> list[Any]:

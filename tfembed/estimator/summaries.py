@@ -16,10 +16,10 @@ from tfembed.estimator import private
 class SummaryWriterHook(tf.compat.v1.train.SessionRunHook):
     """Runs the `tf.summary` (v2) ops of a graph with each training step.
 
-    v1 summaries need no such hook: a MonitoredTrainingSession has one.
+    v1 summaries need no hook: a MonitoredTrainingSession has its own.
 
     Args:
-      ops: those of `tf.compat.v1.summary.all_v2_summary_ops()`.
+      ops: the result of `tf.compat.v1.summary.all_v2_summary_ops()`.
     """
 
     def __init__(self, ops: list[Any]) -> None:
@@ -27,7 +27,7 @@ class SummaryWriterHook(tf.compat.v1.train.SessionRunHook):
         self._initializers: list[Any] = []
 
     def begin(self) -> None:
-        """Finds the ops that open the graph's writers."""
+        """Looks up the ops that open the graph's writers."""
         self._initializers = private.summary_writer_initializers(
             tf.compat.v1.get_default_graph()
         )
@@ -38,7 +38,7 @@ class SummaryWriterHook(tf.compat.v1.train.SessionRunHook):
         session.run(self._initializers)
 
     def before_run(self, run_context: Any) -> Any:
-        """Asks for the summaries."""
+        """Adds the summary ops to the run."""
         del run_context
         return tf.compat.v1.train.SessionRunArgs(self._ops)
 
@@ -58,20 +58,20 @@ class FlushHook(tf.compat.v1.train.SessionRunHook):
 def default_writer(
     folder: str, every_steps: int | None, hooks: list[Any]
 ) -> Iterator[None]:
-    """Gives `tf.summary` in a model_fn a writer, a step and a frequency.
+    """Sets a writer, a step and a frequency for `tf.summary` in a model_fn.
 
     Args:
-      folder: where event files go.
-      every_steps: steps between summaries; 0 and None: none are written.
-      hooks: gets what runs the summaries, when the model_fn has made some.
+      folder: the folder of event files.
+      every_steps: the steps between summaries; 0 and None: no summaries.
+      hooks: receives a hook that runs the summaries, if the block makes any.
     """
     if not every_steps:
         yield
         return
-    # Making the op that opens it makes no file.
+    # The op opens the file when it runs; making the op does not.
     writer = tf.summary.create_file_writer(folder)
-    # A read, not the variable: what has the variable may also read it after
-    # the step's update.
+    # A read, not the variable, which could also be read after the step's
+    # update.
     step = private.global_step_read(tf.compat.v1.get_default_graph())
     with writer.as_default(step=step):
         due = tf.equal(step % every_steps, 0)
@@ -104,7 +104,7 @@ def write_dict_to_summary(
 
 
 def write_checkpoint_path(folder: str, path: str, global_step: int) -> None:
-    """Writes which checkpoint an evaluation was of."""
+    """Writes the path of an evaluation's checkpoint as a summary."""
     tf.compat.v1.logging.info(
         "Saving 'checkpoint_path' summary for global step %d: %s",
         global_step,
@@ -155,7 +155,7 @@ def _write(folder: str, summary: Any, global_step: int) -> None:
 
 
 def scalars(event: Any) -> dict[str, float]:
-    """Returns the scalars of an event of a summary file, by tag."""
+    """Returns the scalars of a summary event, by tag."""
     return {
         value.tag: value.simple_value
         for value in event.summary.value

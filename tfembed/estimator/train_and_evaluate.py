@@ -1,4 +1,4 @@
-"""`train_and_evaluate`: training and evaluations in turns, or in a cluster."""
+"""`train_and_evaluate`: training and evaluations, by turns or in a cluster."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ class TrainSpec(
         "TrainSpec", ["input_fn", "max_steps", "hooks", "saving_listeners"]
     )
 ):
-    """The training of `train_and_evaluate`.
+    """The training part of `train_and_evaluate`.
 
     Args:
-      input_fn: Gives features and labels.
-      max_steps: The global step to train up to; None: until the input ends.
-      hooks: SessionRunHooks of training, in all workers.
-      saving_listeners: CheckpointSaverListeners, in the chief.
+      input_fn: Returns features and labels.
+      max_steps: The global step at which to stop; None: when the input ends.
+      hooks: SessionRunHooks for training, in all workers.
+      saving_listeners: CheckpointSaverListeners for the chief.
 
     Raises:
       ValueError: `max_steps` is not positive.
-      TypeError: A value is of another type.
+      TypeError: A value has the wrong type.
     """
 
     __slots__ = ()
@@ -83,20 +83,21 @@ class EvalSpec(
         ],
     )
 ):
-    """The evaluations of `train_and_evaluate`, how often, and the exports.
+    """The evaluations of `train_and_evaluate`: input, frequency and exports.
 
     Args:
-      input_fn: Gives features and labels.
-      steps: How many batches; None: until the input ends.
-      name: The evaluation's name, if a model has several.
-      hooks: SessionRunHooks of evaluations.
-      exporters: An `Exporter` or several; each exports after evaluations.
-      start_delay_secs: The seconds that an evaluator waits at first.
-      throttle_secs: The least seconds between the beginnings of evaluations.
+      input_fn: Returns features and labels.
+      steps: The number of batches; None: until the input ends.
+      name: The name of the evaluation, if a model has several.
+      hooks: SessionRunHooks for evaluations.
+      exporters: An `Exporter` or several, called after evaluations.
+      start_delay_secs: The seconds that an evaluator waits before its first
+        one.
+      throttle_secs: The minimum seconds between the starts of evaluations.
 
     Raises:
-      ValueError: A number is not allowed, or exporters' names are not.
-      TypeError: A value is of another type.
+      ValueError: A number or an exporter's name is not allowed.
+      TypeError: A value has the wrong type.
     """
 
     __slots__ = ()
@@ -142,25 +143,25 @@ class EvalSpec(
 def train_and_evaluate(
     estimator: Estimator, train_spec: TrainSpec, eval_spec: EvalSpec
 ) -> tuple[dict[str, Any] | None, Any] | None:
-    """Trains and evaluates a model, here or as this process' part of a cluster.
+    """Trains and evaluates a model, alone or as one task of a cluster.
 
-    Without a cluster, an evaluation follows each checkpoint, but not more
-    often than `eval_spec.throttle_secs`, and the end of training. With TF_CONFIG
-    a chief and workers train, parameter servers hold variables, and an
-    evaluator evaluates checkpoints as they come, until `train_spec.max_steps`.
+    Without a cluster, an evaluation follows each checkpoint, but at most every
+    `eval_spec.throttle_secs`, and the end of training. In a cluster
+    (TF_CONFIG) a chief and workers train, parameter servers hold variables,
+    and an evaluator evaluates new checkpoints until `train_spec.max_steps`.
 
     Args:
       estimator: The Estimator.
-      train_spec: What to train with.
-      eval_spec: What to evaluate with.
+      train_spec: The input and length of training.
+      eval_spec: The input and frequency of evaluations.
 
     Returns:
-      The last evaluation's metrics and the exporters' results, without a
-      cluster; else None.
+      Without a cluster, the last evaluation's metrics and the exporters'
+      results; else None.
 
     Raises:
-      ValueError: TF_CONFIG asks for a task that there is not.
-      TypeError: An argument is of another type.
+      ValueError: TF_CONFIG has an unknown task.
+      TypeError: An argument has the wrong type.
     """
     _check_eval_spec(eval_spec)
     executor = TrainingExecutor(
@@ -177,7 +178,7 @@ def train_and_evaluate(
 
 
 class EvalStatus:
-    """Why there are results of an evaluation, or none."""
+    """The reasons why an evaluation has results, or not."""
 
     EVALUATED = "evaluated"
     MISSING_CHECKPOINT = "missing checkpoint"
@@ -189,12 +190,12 @@ class EvalResult(
         "EvalResult", ["status", "metrics", "checkpoint_path"]
     )
 ):
-    """An evaluation's results, or why there are none.
+    """The results of an evaluation, or the reason why there are none.
 
     Args:
       status: One of `EvalStatus`.
-      metrics: The results by name; None if there are none.
-      checkpoint_path: Which checkpoint was evaluated; None if none was.
+      metrics: The results by name; None without results.
+      checkpoint_path: The evaluated checkpoint; None without results.
     """
 
     __slots__ = ()
@@ -240,30 +241,30 @@ class EvalResult(
 
 
 class ContinuousEvalListener:
-    """Hears of evaluations, and may end them by returning False."""
+    """Is called around evaluations, and may stop them by returning False."""
 
     def before_eval(self) -> bool:
-        """Tells whether to evaluate."""
+        """Returns whether to evaluate."""
         return True
 
     def after_eval(self, eval_result: EvalResult) -> bool:
-        """Tells whether to go on."""
+        """Returns whether to continue."""
         del eval_result
         return True
 
 
 class TrainingExecutor:
-    """Does one task's part of training and evaluation.
+    """Runs one task's part of training and evaluation.
 
     Args:
-      estimator: The Estimator; its config says which task this process has.
-      train_spec: What to train with.
-      eval_spec: What to evaluate with; None if this task does not.
-      train_hooks: Hooks of training beside the spec's.
-      continuous_eval_listener: Hears of evaluations.
+      estimator: The Estimator; its config has the task of this process.
+      train_spec: The input and length of training.
+      eval_spec: The input of evaluations; None if this task does not evaluate.
+      train_hooks: Hooks for training besides those of the spec.
+      continuous_eval_listener: Is called around evaluations.
 
     Raises:
-      TypeError: An argument is of another type.
+      TypeError: An argument has the wrong type.
     """
 
     def __init__(
@@ -310,10 +311,10 @@ class TrainingExecutor:
         """Runs this process' task.
 
         Returns:
-          As `train_and_evaluate`.
+          As for `train_and_evaluate`.
 
         Raises:
-          ValueError: There is no such task.
+          ValueError: The task type is unknown.
         """
         config = self._estimator.config
         task = config.task_type
@@ -369,7 +370,7 @@ class TrainingExecutor:
         )
 
     def run_evaluator(self) -> None:
-        """Evaluates checkpoints as they come, until training has ended."""
+        """Evaluates new checkpoints until training has ended."""
         evaluator = self._evaluator()
         delay = evaluator.spec.start_delay_secs
         if delay:
@@ -392,11 +393,11 @@ class TrainingExecutor:
                 return
 
     def run_ps(self) -> None:
-        """Holds variables, until the process is killed."""
+        """Serves variables until the process is killed."""
         self._start_server().join()
 
     def run_local(self) -> tuple[dict[str, Any] | None, Any]:
-        """Trains, and evaluates between; returns the last results."""
+        """Trains with evaluations in between; returns the last results."""
         evaluator = self._evaluator()
         config = self._estimator.config
         tf.compat.v1.logging.info(
@@ -436,7 +437,8 @@ class TrainingExecutor:
         if not _has_servers_already():
             self._start_server()
         if config.task_type == TaskType.WORKER:
-            # One after the other, so that the chief makes the variables.
+            # Workers start one after the other, so that the chief makes the
+            # variables.
             longest = config.experimental_max_worker_delay_secs
             delay = min(
                 _MAX_DELAY_SECS if longest is None else int(longest),
@@ -450,7 +452,7 @@ class TrainingExecutor:
         self._train(saving_listeners)
 
     def _start_server(self) -> Any:
-        """Starts this task's server; a lone trainer needs none."""
+        """Starts this task's server, unless it is the only task."""
         config = self._estimator.config
         if (
             not config.cluster_spec
@@ -491,7 +493,7 @@ class TrainingExecutor:
         return server
 
     def _evaluate_once(self, evaluator: _Evaluator) -> tuple[Any, bool]:
-        """Evaluates, waits; returns the result, and whether to end."""
+        """Evaluates and waits; returns the result, and whether to stop."""
         began = time.time()
         if not self._listener.before_eval():
             tf.compat.v1.logging.info(
@@ -524,7 +526,7 @@ class _Evaluator:
     """Evaluates and exports each checkpoint once.
 
     Attributes:
-      spec: what to evaluate with.
+      spec: the EvalSpec.
     """
 
     def __init__(
@@ -537,7 +539,7 @@ class _Evaluator:
         self._warned = 0.0
 
     def evaluate_and_export(self) -> tuple[EvalResult, list[Any]]:
-        """Evaluates the latest checkpoint, if it is new, and exports it."""
+        """Evaluates and exports the latest checkpoint, if it is new."""
         checkpoint = self._estimator.latest_checkpoint()
         if not checkpoint:
             self._warn(
@@ -590,8 +592,8 @@ class _EvaluatingListener(tf.compat.v1.train.CheckpointSaverListener):
     """Evaluates checkpoints as training saves them.
 
     Attributes:
-      eval_result: the last evaluation's results, or None.
-      export_results: what its exporters returned.
+      eval_result: the results of the last evaluation, or None.
+      export_results: the results of its exporters.
     """
 
     def __init__(
@@ -609,16 +611,16 @@ class _EvaluatingListener(tf.compat.v1.train.CheckpointSaverListener):
         self.export_results: Any = None
 
     def begin(self) -> None:
-        """Begins to count seconds."""
+        """Starts the clock for `throttle_secs`."""
         self._timer = private.basic_session_run_hooks.SecondOrStepTimer(
             every_secs=self._throttle_secs
         )
         self._is_first = True
 
     def after_save(self, session: Any, global_step_value: int) -> bool | None:
-        """Evaluates, if that is due; returns True to end training."""
+        """Evaluates if an evaluation is due; returns True to stop training."""
         del session
-        if self._is_first:  # That of where training begins.
+        if self._is_first:  # The checkpoint at the start of training.
             self._is_first = False
             return None
         if not self._listener.before_eval():
@@ -643,7 +645,7 @@ class _EvaluatingListener(tf.compat.v1.train.CheckpointSaverListener):
         return True
 
     def end(self, session: Any, global_step_value: int) -> None:
-        """Evaluates the last checkpoint, unless it has been evaluated."""
+        """Evaluates the last checkpoint, unless that was done."""
         del session
         if global_step_value == self._timer.last_triggered_step():
             return
@@ -674,7 +676,7 @@ def _is_lone_trainer(config: RunConfig) -> bool:
 
 
 def _has_servers_already() -> bool:
-    """Whether TF_CONFIG says that its environment starts servers itself."""
+    """Whether TF_CONFIG says that its environment starts the servers."""
     environment = json.loads(os.environ.get("TF_CONFIG") or "{}")
     if not environment:
         tf.compat.v1.logging.warn(

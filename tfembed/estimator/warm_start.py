@@ -1,4 +1,4 @@
-"""Which variables start with values of another checkpoint, and when."""
+"""Starts variables with values of another checkpoint."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tfembed.estimator import private
 
 VocabInfo = tf.compat.v1.train.VocabInfo
 
-# The collection of an EmbeddingConfigSpec's tables: variables, not slots. No
-# string: a Saver tries to write what collections of such names hold.
+# The collection of an EmbeddingConfigSpec's tables: variables, not slots. The
+# key is not a string, since a Saver would try to write such a collection.
 TABLES = ("tfembed_estimator_tables",)
 
 
@@ -31,21 +31,22 @@ class WarmStartSettings(
         ],
     )
 ):
-    """Where an Estimator's variables start, if model_dir has no checkpoint.
+    """The checkpoint that an Estimator starts from, if model_dir has none.
 
     Args:
-      ckpt_to_initialize_from: A checkpoint, a folder of checkpoints, of which
-        the latest is taken, or a SavedModel's folder.
+      ckpt_to_initialize_from: A checkpoint, a folder of checkpoints (its
+        latest is used), or the folder of a SavedModel.
       vars_to_warm_start: A regular expression for names of trainable
         variables; or a list of such expressions for names of all variables, or
-        of variables; or None for those of `var_name_to_vocab_info` only.
-      var_name_to_vocab_info: A `VocabInfo` by a variable's name, for tables
-        whose vocabulary has changed.
-      var_name_to_prev_var_name: The name in the checkpoint by a variable's
-        name, where the two differ.
+        a list of variables; or None for only those of
+        `var_name_to_vocab_info`.
+      var_name_to_vocab_info: A `VocabInfo` by variable name, for tables whose
+        vocabulary has changed.
+      var_name_to_prev_var_name: The variable's name in the checkpoint by its
+        name in the graph, where these differ.
 
     Raises:
-      ValueError: No checkpoint is named.
+      ValueError: `ckpt_to_initialize_from` is empty.
     """
 
     __slots__ = ()
@@ -73,10 +74,10 @@ class WarmStartSettings(
 
 
 def warm_start_settings(given: Any) -> WarmStartSettings | None:
-    """Returns settings of a path, settings as they are, None of None.
+    """Converts a path to settings; returns settings and None unchanged.
 
     Raises:
-      ValueError: `given` is anything else.
+      ValueError: `given` has another type.
     """
     if given is None or isinstance(given, WarmStartSettings):
         return given
@@ -91,10 +92,10 @@ def warm_start_settings(given: Any) -> WarmStartSettings | None:
 
 
 def checkpoint_of(settings: WarmStartSettings) -> str:
-    """Returns the checkpoint that settings name, a SavedModel's variables too.
+    """Returns the checkpoint of the settings, or of their SavedModel.
 
     Raises:
-      ValueError: A folder without a checkpoint is named.
+      ValueError: The folder has no checkpoint.
     """
     path = settings.ckpt_to_initialize_from
     index = os.path.join(  # noqa: PTH118 - may be gs:
@@ -117,10 +118,10 @@ def checkpoint_of(settings: WarmStartSettings) -> str:
 
 
 def warm_start(settings: WarmStartSettings) -> None:
-    """Has the graph's variables start with the values that settings name.
+    """Sets the initial values of the graph's variables from a checkpoint.
 
-    Tables of an EmbeddingConfigSpec count as trainable variables. The log names
-    tables without a vocabulary, whose rows no settings name.
+    Tables of an EmbeddingConfigSpec count as trainable variables. The log
+    lists tables without a vocabulary, whose rows cannot be warm-started.
     """
     tf.compat.v1.logging.info(
         "Warm-starting with WarmStartSettings: %s", (settings,)
@@ -143,7 +144,7 @@ def warm_start(settings: WarmStartSettings) -> None:
         variable.name
         for variable in tf.compat.v1.get_collection(keys.LOCAL_VARIABLES)
     }
-    # Local variables are in no checkpoint.
+    # Checkpoints have no local variables.
     trainable[:] = [v for v in before if v.name not in local]
     trainable += tf.compat.v1.get_collection(TABLES)
     try:

@@ -1,13 +1,14 @@
-"""Replicas of a step of TensorFlow 1 in one process, without a TPU.
+"""Simulates the replicas of a TensorFlow 1 step in one process, without a TPU.
 
-The step's Python runs once. What it adds to the graph is replica 0; the others
-are copies of those ops in the same graph. All replicas run in one session call,
-on whatever threads the session has. Collectives at the top of a step become
-ordinary ops between the replicas: fetching one replica's output so runs what that
-needs of all replicas, and no replica waits for another in the middle of a step.
-The bodies of loops and branches (control flow v2) and of tf.functions are not ops
-of the graph: a replica gets its own copy of a function whose ops differ between
-replicas, as random ops with seeds and collectives do.
+The step's Python code runs once. The ops that it creates are replica 0; the
+other replicas are copies of these ops in the same graph. All replicas run in
+one session call, on the session's threads. Collectives at the top of a step
+become ordinary ops between the replicas: fetching an output of one replica
+runs the ops of all replicas that it needs, and no replica waits for another
+during a step. The bodies of loops and branches (control flow v2) and of
+tf.functions are not ops of the graph: a replica gets its own copy of a
+function if its ops differ between replicas, for instance random ops with
+seeds, and collectives.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from tfembed.estimator.replicas.variable_order import (
     order_reads_before_writes,
 )
 
-# The ops of each replica, by replica 0's.
+# The ops of each replica, by the op of replica 0.
 Copies = list[dict[tf.Operation, tf.Operation]]
 
 _NUMBERS = itertools.count()
@@ -47,15 +48,15 @@ class Replicas:
     """A step and its copies.
 
     Attributes:
-      outputs: for each replica what `step` returned, with the replica's own
-        tensors and operations.
-      start_of_loop: an operation to run before the first of the steps between
-        which nothing outside of the replicas reads or assigns variables. The
-        replicas get the values of the variables that replica 0 has.
+      outputs: for each replica the structure that `step` returned, with the
+        replica's own tensors and operations.
+      start_of_loop: an operation to run before the first step, if no other
+        code reads or assigns variables until the last step. It copies replica
+        0's values of variables to the other replicas.
       has_collectives: whether replicas sum or exchange tensors.
-      ops: all ops that the step made, which are replica 0's.
-      end_of_loop: an operation that the last step of a loop runs behind all
-        else: variables have their values then. None: nothing waits.
+      ops: all ops that the step created, which are those of replica 0.
+      end_of_loop: an operation to run after all others of the last step, when
+        variables have their values; None if it is not needed.
     """
 
     outputs: list[Any]
@@ -70,34 +71,33 @@ def replicate(
 ) -> Replicas:
     """Adds a step to the graph, once for each replica.
 
-    `step` is called once, with replica 0's inputs, and inside of it:
+    `step` is called once, with replica 0's inputs. In the step:
 
-    - CrossReplicaSum, AllToAll and CollectivePermute (so also
+    - CrossReplicaSum, AllToAll and CollectivePermute (and so
       tf.compat.v1.tpu.CrossShardOptimizer) work between the replicas; sums are
-      in the order of replicas, and so the same each time;
-    - a variable is replica 0's. Where the replicas assign it different values,
-      as moving averages of their own batches, each other replica has a copy
-      from `start_of_loop` on, which no Saver and no collection knows: what
-      replica 0 has is kept;
-    - what is the same in all replicas, such as an optimizer's step behind the
-      sum of gradients, is done once;
+      in the order of replicas, and thus reproducible;
+    - variables belong to replica 0. If the replicas assign different values,
+      for instance moving averages of their own batches, each other replica has
+      a copy from `start_of_loop` on, which is in no Saver or collection: only
+      replica 0's value is kept;
+    - ops with the same result in all replicas, for instance an optimizer's
+      step after the sum of gradients, run once;
     - ops with seeds draw other numbers in each replica. Stateless random ops
       do not: their seed is an input;
-    - a read of a variable comes before writes that it does not depend on.
+    - a read of a variable runs before writes that it does not depend on.
 
     Args:
-      step: a function of as many tensors as a replica has inputs. Returns a
-        structure of tensors and operations; what else is in the structure all
-        replicas share.
-      inputs: for each replica its tensors, of the same types and of compatible
+      step: a function of the input tensors of a replica. It returns a
+        structure of tensors and operations; all replicas share other leaves.
+      inputs: the tensors of each replica, with the same dtypes and compatible
         shapes.
 
     Returns:
       The replicas.
 
     Raises:
-      ArgumentError: no replica, or replicas with different inputs.
-      UnsupportedError: an op that cannot be copied; its name is in the text.
+      ArgumentError: there is no replica, or the inputs of replicas differ.
+      UnsupportedError: an op cannot be copied; the text names it.
     """
     _check_inputs(inputs)
     graph = tf.compat.v1.get_default_graph()
@@ -180,10 +180,10 @@ def _copy(
     given: Sequence[tf.Operation],
     inputs: Sequence[Sequence[tf.Tensor]],
 ) -> tuple[Copies, tf.Operation, bool]:
-    """Makes the replicas 1 and up.
+    """Makes the replicas from 1 on.
 
-    Returns the ops of all replicas, the start of a loop, and whether replicas
-    wait for one another while they run.
+    Returns the ops of all replicas, the op `start_of_loop`, and whether
+    replicas wait for each other while they run.
     """
     replicas = len(inputs)
     functions = FunctionCopies(graph, step, replicas)
@@ -223,7 +223,7 @@ def _copy(
 def _variable_of(
     graph: tf.Graph, variable: tf.Operation, replica: int
 ) -> tuple[tf.Tensor, tf.Operation]:
-    """A replica's own variable, and what gives it replica 0's value."""
+    """Makes a replica's copy of a variable, and an op that sets its value."""
     handle = variable.outputs[0]
     dtype = variable.get_attr("dtype")
     name = variable.get_attr("shared_name").decode() or variable.name
@@ -249,7 +249,7 @@ def _variable_of(
 def _wait_for_all(
     graph: tf.Graph, outputs: list[list[Any]], places: Sequence[int]
 ) -> None:
-    """Makes every output need all replicas: who is left out is waited for."""
+    """Makes every output depend on all replicas, so that none waits forever."""
     ends = [leaves[i] for leaves in outputs for i in places]
     with private.outside_of_contexts(graph):
         every = tf.group(*ends, name="all_replicas")
@@ -267,12 +267,12 @@ def _wait_for_all(
 def exchange(
     op: tf.Operation, who: Sequence[Sequence[int]], copies: Copies
 ) -> None:
-    """Puts ordinary ops in the place of a collective of all replicas.
+    """Replaces a collective of all replicas by ordinary ops.
 
     Args:
       op: the collective of replica 0.
-      who: the groups of the op, or its pairs of source and target.
-      copies: the ops of all replicas, `op` among them.
+      who: the groups of the op, or its (source, target) pairs.
+      copies: the ops of all replicas, including `op`.
     """
     if op.type == "CrossReplicaSum":
         _sum(op, who, copies)
@@ -290,7 +290,7 @@ def exchange(
 def _sum(
     op: tf.Operation, groups: Sequence[Sequence[int]], copies: Copies
 ) -> None:
-    """Hands the sum to each replica's own op, which passes it on."""
+    """Computes the sum, and feeds it to each replica's collective op."""
     ops = [made[op] for made in copies]
     terms = _terms(op, copies)
     _check_groups(op, groups, len(ops))
@@ -299,7 +299,7 @@ def _sum(
         if len(group) == 1:
             continue
         of_group = [terms[replica] for replica in sorted(group)]
-        if narrow:  # Rounded once.
+        if narrow:  # The sum is rounded once.
             of_group = [tf.cast(term, tf.float32) for term in of_group]
         total = tf.raw_ops.AddN(inputs=of_group, name="replicas_sum")
         if narrow:
@@ -311,7 +311,7 @@ def _sum(
 def of_replica(
     leaf: tf.Tensor | tf.Operation, ops: dict[tf.Operation, tf.Operation]
 ) -> tf.Tensor | tf.Operation:
-    """Returns a replica's counterpart of a tensor or operation of replica 0."""
+    """Returns a replica's copy of a tensor or operation of replica 0."""
     if isinstance(leaf, tf.Operation):
         return ops.get(leaf, leaf)
     op = ops.get(leaf.op)
@@ -327,7 +327,7 @@ def _all_to_all(
     groups: Sequence[Sequence[int]],
     terms: Sequence[tf.Tensor],
 ) -> list[tf.Tensor]:
-    """Gives member i of a group the i-th part of each member's tensor."""
+    """Gives member i of a group part i of each member's tensor."""
     _check_groups(op, groups, len(terms))
     count = op.get_attr("split_count")
     results = list(terms)
@@ -355,7 +355,7 @@ def _all_to_all(
 def _permute(
     op: tf.Operation, pairs: Sequence[Sequence[int]], terms: Sequence[tf.Tensor]
 ) -> list[tf.Tensor]:
-    """Gives each target its source's tensor, and zeros to all others."""
+    """Gives each target its source's tensor, and all others zeros."""
     sources = [source for source, _ in pairs]
     targets = [target for _, target in pairs]
     for named in (sources, targets):
@@ -389,7 +389,7 @@ def _check_groups(
 
 
 class FunctionCopies:
-    """The copies of a step's functions, and collectives that run together.
+    """The replicas' copies of a step's functions, and collectives in them.
 
     Attributes:
       have_collectives: whether a function has a collective.
@@ -401,7 +401,7 @@ class FunctionCopies:
         self._replicas = replicas
         self._known: dict[str, Any] = {}
         self._copied: dict[int, FunctionNames] = {}
-        # Graphs of a process have other keys.
+        # A key for each graph of the process.
         self._number = next(_NUMBERS)
         self.have_collectives = False
         calls = list(step.functions()) if replicas > 1 else []
@@ -423,7 +423,7 @@ class FunctionCopies:
             self._copied[replica] = FunctionNames(names, library)
 
     def meet(self, op: tf.Operation) -> None:
-        """Makes a collective of replica 0 wait for its copies, when it runs."""
+        """Makes a collective of replica 0 wait for its copies at run time."""
         private.set_attributes(
             op,
             {
@@ -434,7 +434,7 @@ class FunctionCopies:
         )
         around = private.contexts_around(op)
         for enter in self._step.ops:
-            # Iterations of loops around the op come in their order.
+            # The iterations of loops around the op run in order.
             if enter.type == "Enter" and any(
                 private.context_of(enter) is context for context in around
             ):
@@ -444,7 +444,7 @@ class FunctionCopies:
         return f"{self._number}:{path}".encode()
 
     def of_replica(self, replica: int) -> FunctionNames:
-        """A replica's copies, from replica 1 on."""
+        """Returns the function copies of a replica other than 0."""
         if replica in self._copied:
             return self._copied[replica]
         return FunctionNames({}, tf.compat.v1.GraphDef().library)
@@ -452,7 +452,7 @@ class FunctionCopies:
     def _add_for_the_first(
         self, calls: list[tuple[tf.Operation, str, str]]
     ) -> None:
-        """Gives replica 0, too, copies of functions with collectives."""
+        """Gives replica 0 its own copies of functions with collectives, too."""
         definition = tf.compat.v1.GraphDef()
         changed: dict[tf.Operation, dict[str, str]] = {}
         for op, _, name in calls:
@@ -478,7 +478,7 @@ class FunctionCopies:
             private.set_attributes(op, new)
 
     def _has(self, name: str, asked: Callable[[Any], bool]) -> bool:
-        """Whether a function, or one that it calls, has such a NodeDef."""
+        """Whether a NodeDef of a function, or of its callees, passes a test."""
         seen, todo = {name}, [name]
         while todo:
             function = self._known.get(todo.pop())
@@ -492,7 +492,7 @@ class FunctionCopies:
         return False
 
     def _copy(self, name: str, path: str, replica: int, library: Any) -> str:
-        """Adds a copy of a function to a library, and returns its name."""
+        """Adds a copy of a function to a library; returns the copy's name."""
         function = library.function.add()
         function.CopyFrom(self._known[name])
         place = re.sub(r"\W", "_", path)

@@ -1,8 +1,9 @@
-"""The ops of a step, as they are created, and copies of them for replicas.
+"""Records the ops of a step, and copies them for replicas.
 
-Behind a sum over all replicas every replica computes the same. What only depends
-on such sums, on constants and on variables that are the same in all replicas is
-done once; as a rule that is a whole optimizer, its slots and the global step.
+After a sum over all replicas, every replica computes the same. Ops that depend
+only on such sums, on constants and on variables with the same value in all
+replicas run once; usually these are a whole optimizer with its slots and the
+global step.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tfembed.estimator.replicas.variable_order import is_read, variable_behind
 
 COLLECTIVES = frozenset({"AllToAll", "CollectivePermute", "CrossReplicaSum"})
 
-# Ops that exist on TPUs alone, and what to do instead.
+# Op types that exist only on TPUs, and the replacement of each.
 _NOT_HERE = {
     "InfeedDequeue": "take what the step needs as features",
     "InfeedDequeueTuple": "take what the step needs as features",
@@ -28,19 +29,19 @@ _NOT_HERE = {
     "TPUPartitionedCall": "call the function itself",
     "TPUReplicateMetadata": "call the computation itself, without tpu.rewrite",
 }
-# Inputs of which each replica has its own.
+# Op types for inputs that differ between replicas.
 _REPLICATED = "TPUReplicatedInput"
 _LARGEST_SEED = 2**63 - 1
-# Ops that take or hand on a handle, without a look at the variable.
+# Op types that take or pass on a handle, without reading the variable.
 _HANDLES_ONLY = frozenset(
     {"Enter", "Exit", "Identity", "Merge", "NextIteration", "Switch"}
 )
 
 
 class Recorder(private.XLAControlFlowContext):
-    """The context that a step's ops are created in: keeps them, in order.
+    """The control flow context of a step, which records its ops in order.
 
-    TensorFlow treats ops in it like those of a TPU's program.
+    TensorFlow treats these ops like those of a TPU's program.
     """
 
     def __init__(self) -> None:
@@ -48,7 +49,7 @@ class Recorder(private.XLAControlFlowContext):
         self.ops: list[tf.Operation] = []
 
     def AddOp(self, op: tf.Operation) -> None:
-        """TensorFlow calls this for each op that is created."""
+        """Records a new op; TensorFlow calls this method."""
         if any(private.is_ref(tensor) for tensor in op.inputs):
             raise NotImplementedError(
                 "Non-resource Variables are not supported inside TPU"
@@ -65,11 +66,11 @@ class Recorder(private.XLAControlFlowContext):
 
 @dataclasses.dataclass(frozen=True)
 class FunctionNames:
-    """A replica's own copies of functions.
+    """The names of a replica's copies of functions.
 
     Attributes:
-      names: the copies' names by the names of the op that calls and of the
-        function.
+      names: the names of the copies, by (name of the calling op, name of the
+        function).
       library: a FunctionDefLibrary with the copies.
     """
 
@@ -78,12 +79,12 @@ class FunctionNames:
 
 
 class StepGraph:
-    """A recorded step, ready to be copied.
+    """A recorded step, which can be copied.
 
     Attributes:
-      ops: what the step's outputs need of the recorded ops, and the ops around
-        the step that hand it variables' values.
-      own_variables: the variables that each replica has for itself.
+      ops: the recorded ops that the step's outputs need, and the ops outside
+        the step that read variables for it.
+      own_variables: the variables of which each replica has a copy.
     """
 
     def __init__(
@@ -112,25 +113,25 @@ class StepGraph:
         self._nodes: list[Any] = []
 
     def collectives(self) -> list[tf.Operation]:
-        """The ops by which replicas sum and exchange tensors.
+        """The ops that sum or exchange tensors between replicas.
 
-        Collectives in functions are left out.
+        Collectives in functions are not included.
         """
         return [op for op in self.ops if op.type in COLLECTIVES]
 
     def is_inner(self, op: tf.Operation) -> bool:
-        """Whether an op stands in a loop or branch of version 1."""
+        """Whether an op is in a control flow v1 loop or branch."""
         return bool(private.frames_around(op))
 
     def functions(self) -> Iterator[tuple[tf.Operation, str, str]]:
-        """(op, attribute, name) of each function that an op of the step calls."""
+        """Yields (op, attribute, name) of each function that an op calls."""
         for op in self.ops:
             for name, value in op.node_def.attr.items():
                 for function in functions_of(value):
                     yield op, name, function.name
 
     def become_the_first(self) -> None:
-        """Gives the ops of the step the inputs and the number of replica 0."""
+        """Connects the step's ops to the inputs and number of replica 0."""
         for op in self._copied:
             for index, tensor in enumerate(op.inputs):
                 if tensor.op.type == _REPLICATED:
@@ -147,17 +148,17 @@ class StepGraph:
         variables: Mapping[str, tf.Tensor],
         functions: FunctionNames,
     ) -> dict[tf.Operation, tf.Operation]:
-        """Makes the ops of another replica.
+        """Creates the ops of another replica.
 
         Args:
-          replica: its number, from 1.
-          given: the replica's inputs, by the names of the ops that take them.
-          variables: handles of the replica's own variables, by the names of
-            replica 0's handles.
-          functions: the replica's own copies of functions.
+          replica: the number of the replica, from 1.
+          given: the replica's inputs, by the names of their consumers.
+          variables: the handles of the replica's own variables, by the names
+            of replica 0's handles.
+          functions: the replica's copies of functions.
 
         Returns:
-          The copy of each op; what replicas share is its own copy.
+          The copy of each op; ops that replicas share map to themselves.
         """
         graph = self.ops[0].graph
         definition = tf.compat.v1.GraphDef(library=functions.library)
@@ -187,7 +188,7 @@ class StepGraph:
             )
         made = dict(zip(self._copied, copies))
         for op in self._copied:
-            # The import knows no control edges from other ops.
+            # The import drops control edges from ops outside the copy.
             others = [i for i in op.control_inputs if i not in made]
             if others:
                 private.add_control_inputs(made[op], others)
@@ -205,7 +206,7 @@ class StepGraph:
         variables: Mapping[str, tf.Tensor],
         inputs: dict[str, tf.Tensor],
     ) -> None:
-        """Leaves the edges between copies, and finds what others lead to."""
+        """Keeps inputs from copied ops, and collects all other tensors."""
         graph = self.ops[0].graph
         kept = []
         for name in node.input:
@@ -228,9 +229,9 @@ class StepGraph:
 
 
 def differ(node: Any, replica: int) -> None:
-    """Makes a copied NodeDef another one than that of replica 0.
+    """Changes a copied NodeDef so that it does not collide with replica 0's.
 
-    Loops get frames of their own, and random ops draw other numbers.
+    Loops get their own frame names, and random ops other seeds.
     """
     attributes = node.attr
     if "_class" in attributes:
@@ -248,13 +249,14 @@ def differ(node: Any, replica: int) -> None:
     if "_tfembed_replica" in attributes:
         attributes["_tfembed_replica"].i = replica
     if is_random(node):
-        # An odd factor: seeds stay apart. Two zeros ask for a seed by chance.
+        # An odd factor keeps seeds distinct. Two zeros would mean a random
+        # seed.
         seed = attributes["seed2"].i + replica * 0x9E3779B97F4A7C15
         attributes["seed2"].i = seed % _LARGEST_SEED or 1
 
 
 def is_random(node: Any) -> bool:
-    """Whether a NodeDef is an op that draws numbers by seeds in attributes."""
+    """Whether a NodeDef is a random op with seeds in its attributes."""
     attributes = node.attr
     return (
         "seed" in attributes
@@ -264,7 +266,7 @@ def is_random(node: Any) -> bool:
 
 
 def functions_of(value: Any) -> list[Any]:
-    """The functions that an AttrValue names, as NameAttrLists."""
+    """Returns the NameAttrLists of functions in an AttrValue."""
     if value.HasField("func"):
         return [value.func]
     return list(value.list.func)
@@ -287,7 +289,7 @@ def _check(op: tf.Operation, replicas: int) -> None:
 def _writes(
     ops: Sequence[tf.Operation],
 ) -> Iterator[tuple[tf.Operation, tf.Operation]]:
-    """(op, variable) for what ops may assign, those that call functions too."""
+    """Yields (op, variable) of all assignments, those in functions too."""
     for op in ops:
         if is_read(op) or op.type in _HANDLES_ONLY:
             continue
@@ -302,7 +304,7 @@ def _writes(
 def _readers_around(
     recorded: Sequence[tf.Operation], variables: set[tf.Operation]
 ) -> list[tf.Operation]:
-    """Ops outside of the step by which a variable's value reaches its ops."""
+    """Returns the ops outside the step that read a variable for the step."""
     reaches: dict[tf.Operation, bool] = dict.fromkeys(recorded, False)
     order: list[tf.Operation] = []
     for start in recorded:
@@ -329,7 +331,7 @@ def _readers_around(
     return order
 
 
-# Ops that assign a variable by what their inputs say, and by nothing else.
+# Op types whose assigned value depends only on their inputs.
 _WRITES = (
     "AssignAddVariableOp",
     "AssignSubVariableOp",
@@ -338,7 +340,7 @@ _WRITES = (
     "ResourceScatter",
     "ResourceSparseApply",
 )
-# Stateless ops that each replica has for itself.
+# Stateless op types whose result differs between replicas.
 _OWN = frozenset(
     {
         "ControlTrigger",
@@ -360,16 +362,17 @@ def shared_ops(
     writes: Iterable[tuple[tf.Operation, tf.Operation]],
     replicas: int,
 ) -> tuple[set[tf.Operation], list[tf.Operation]]:
-    """Finds what replicas share.
+    """Finds the ops and variables that replicas share.
 
     Args:
-      ops: the ops of a step, each behind those that it needs.
-      is_own: tells ops that each replica has for itself, such as inputs.
-      writes: pairs of an op that assigns and the variable.
-      replicas: how many there are.
+      ops: the ops of a step, in topological order.
+      is_own: whether an op differs between replicas, for instance an input.
+      writes: pairs (op, the variable that it assigns).
+      replicas: the number of replicas.
 
     Returns:
-      The ops that all replicas share, and the variables that they do not.
+      The ops that all replicas share, and the variables that they do not
+      share.
     """
     writes = list(writes)
     inside = set(ops)
@@ -395,7 +398,7 @@ def shared_ops(
 
 
 def is_whole_sum(op: tf.Operation, replicas: int) -> bool:
-    """Whether an op sums over all replicas, so that all have the result."""
+    """Whether an op is a sum over all replicas, with the same result in all."""
     if op.type != "CrossReplicaSum":
         return False
     groups = tf.get_static_value(op.inputs[1])
@@ -403,7 +406,7 @@ def is_whole_sum(op: tf.Operation, replicas: int) -> bool:
 
 
 def _says_all_by_inputs(op: tf.Operation) -> bool:
-    """Whether equal inputs make an op do the same."""
+    """Whether equal inputs give an op equal results and effects."""
     if op.type.startswith(_WRITES) or is_read(op):
         return True
     definition = private.op_def(op.type)
@@ -421,7 +424,7 @@ def _is_same(
     shared: set[tf.Operation],
     own: dict[tf.Operation, None],
 ) -> bool:
-    """Whether a tensor is the same in all replicas."""
+    """Whether a tensor has the same value in all replicas."""
     if tensor.op in inside:
         return tensor.op in shared
     if tensor.op.type == "TPUReplicatedInput":

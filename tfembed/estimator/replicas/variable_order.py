@@ -1,9 +1,9 @@
-"""The order of reads and writes of variables in a step of TensorFlow 1.
+"""Orders the reads and writes of variables in a TensorFlow 1 step.
 
-A graph does not say whether an op that reads a variable runs before or after an
-op that assigns it, where neither needs the other. A TPU's program does: such a
-read sees the value from before the step. `order_reads_before_writes` makes it so
-in a graph, by control edges.
+A graph does not define whether an op that reads a variable runs before or
+after an op that assigns it, if neither depends on the other. A TPU's program
+does: such a read sees the value from before the step.
+`order_reads_before_writes` makes a graph do the same, by control edges.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tfembed.estimator import private
 
-# Ops that only read the variable behind a handle.
+# Op types that only read the variable of a handle.
 _READS = frozenset(
     {
         "ReadVariableOp",
@@ -26,10 +26,10 @@ _READS = frozenset(
         "_ReadVariablesOp",
     }
 )
-# Ops that take a batch, or say that there is none.
+# Op types that take a batch, or raise OutOfRangeError.
 _TAKES_INPUT = ("IteratorGetNext", "QueueDequeue")
-# Ops that are sure to write; others that take a handle, as the calls of
-# functions, may stand behind a read that hooks fetch without a batch.
+# Op types that certainly write. Others with a handle input, for instance
+# function calls, may follow a read that hooks fetch without a batch.
 _WRITES = (
     "Apply",
     "Assign",
@@ -39,7 +39,7 @@ _WRITES = (
     "Scatter",
     "SparseApply",
 )
-# Ops that hand on a handle or a reference.
+# Op types that pass on a handle or a reference.
 _PASS_ON = frozenset(
     {
         "Enter",
@@ -56,23 +56,23 @@ _PASS_ON = frozenset(
         "Switch",
     }
 )
-# Ops whose output may lie in the memory of their input.
+# Op types whose output may share the memory of their input.
 _ALIASES = _PASS_ON | {"ExpandDims", "Reshape", "Squeeze", "StopGradient"}
-# Ops that run around the loop, or the branch, that they are created in.
+# Op types that run outside the loop or branch in which they are created.
 _GATES_OF_LOOPS = frozenset({"Enter", "Exit", "RefEnter", "RefExit"})
 _GATES_OF_BRANCHES = frozenset({"RefSwitch", "Switch"})
 _WAYS_OUT = frozenset({"Exit", "Merge", "RefExit", "RefMerge"})
 
 
 def is_read(op: tf.Operation) -> bool:
-    """Whether an op that takes a variable's handle leaves the variable be."""
+    """Whether an op with a variable's handle as input does not write it."""
     return op.type in _READS or (
         op.type.startswith("Tfembed>") and "Lookup" in op.type
     )
 
 
 def variable_behind(tensor: tf.Tensor) -> tf.Operation | None:
-    """The op that made the variable of a handle or reference, if it is found."""
+    """Returns the op of a handle's or reference's variable, or None."""
     op = tensor.op
     seen = set()
     while op.type in _PASS_ON and op.inputs and op not in seen:
@@ -85,7 +85,7 @@ def variable_behind(tensor: tf.Tensor) -> tf.Operation | None:
 def needed_ops(
     outputs: Iterable[tf.Tensor | tf.Operation],
 ) -> list[tf.Operation]:
-    """All ops that run when `outputs` are fetched, in no order."""
+    """Returns all ops that run when `outputs` are fetched, unordered."""
     found: dict[tf.Operation, None] = {}
     todo = [_op_of(output) for output in outputs]
     while todo:
@@ -103,15 +103,15 @@ def order_reads_before_writes(
 ) -> int:
     """Adds control edges from reads of variables to writes of them.
 
-    Looks at the ops that `outputs` need. A read that does not depend on a write
-    of its variable, through data or control edges, comes before that write. The
-    ops must not have run in a session yet.
+    Considers the ops that `outputs` need. A read that does not depend on a
+    write of its variable, through data or control edges, is ordered before
+    that write. No session may have run the ops yet.
 
     Args:
       outputs: tensors and operations of one graph.
 
     Returns:
-      How many edges were added; a second call adds none.
+      The number of edges added; a second call adds none.
     """
     ops = needed_ops(outputs)
     uses = _Uses(ops)
@@ -140,13 +140,13 @@ def order_reads_before_writes(
 def order_input_before_writes(
     outputs: Iterable[tf.Tensor | tf.Operation],
 ) -> None:
-    """Adds control edges from batches of the input to writes of variables.
+    """Adds control edges from input batches to writes of variables.
 
-    So a step whose input has ended leaves all variables as they were: also the
-    global step and other variables that do not depend on a batch.
+    A step whose input has ended then leaves all variables unchanged, including
+    the global step and other variables that do not depend on a batch.
 
     Args:
-      outputs: tensors and operations of one graph, which no session has run.
+      outputs: tensors and operations of a graph that no session has run.
     """
     ops = needed_ops(outputs)
     takes = [
@@ -178,17 +178,17 @@ def order_input_before_writes(
 
 
 def _is_signal(op: tf.Operation) -> bool:
-    """Whether an op waits for an element of a queue, and takes nothing of it."""
+    """Whether an op waits for an element of a queue, but does not use it."""
     return op.type.startswith("QueueDequeue") and not any(
         tensor.consumers() for tensor in op.outputs
     )
 
 
 def _is_at_top(op: tf.Operation) -> bool:
-    """Whether an op is in no loop, branch or program of a TPU.
+    """Whether an op is outside all loops, branches and TPU programs.
 
-    Told by how a handle reaches the op, which copies have in common with what
-    they are copied from.
+    The path of a handle to the op shows this, for copies as for the ops that
+    they copy.
     """
     if private.frames_around(op) or "_tpu_replicate" in op.node_def.attr:
         return False
@@ -208,7 +208,7 @@ def _op_of(output: tf.Tensor | tf.Operation) -> tf.Operation:
 
 
 class _Uses:
-    """Which ops read and write which variable."""
+    """The reads and writes of each variable."""
 
     def __init__(self, ops: Sequence[tf.Operation]) -> None:
         self.reads: dict[tf.Operation, dict[tf.Operation, None]] = {}
@@ -239,8 +239,8 @@ class _Uses:
             self.writes.setdefault(variable, {})[op] = None
             return
         reads = self.reads.setdefault(variable, {})
-        # What the read gives may lie in the variable's own memory: the ops
-        # that look there are the reads.
+        # The output of the read may share the variable's memory: the ops that
+        # use it are the real reads.
         todo, seen = [op], set()
         while todo:
             reader = todo.pop()
@@ -259,7 +259,7 @@ def _reads_a_reference(op: tf.Operation) -> bool:
 
 
 def _takes_references(op: tf.Operation, tensor: tf.Tensor) -> bool:
-    """Whether the op's signature asks for a reference, rather than a value."""
+    """Whether the op's signature takes a reference, not a value."""
     definition = private.op_def(op.type)
     if definition is None:
         return False
@@ -275,9 +275,9 @@ def _takes_references(op: tf.Operation, tensor: tf.Tensor) -> bool:
 def _needs(
     ops: Sequence[tf.Operation],
 ) -> dict[tf.Operation, list[tf.Operation]]:
-    """For each op those that run before, without a loop's way back.
+    """Returns the predecessors of each op, without back edges of loops.
 
-    Instead, what leaves a loop needs all that goes once more through the loop.
+    Instead, a loop's exit depends on all ops of a further iteration.
     """
     again: dict[Any, list[tf.Operation]] = {}
     for op in ops:
@@ -299,7 +299,7 @@ _NEXT = frozenset({"NextIteration", "RefNextIteration"})
 def _in_order(
     needs: dict[tf.Operation, list[tf.Operation]],
 ) -> list[tf.Operation]:
-    """Sorts ops so that each stands behind what it needs."""
+    """Sorts ops topologically."""
     order, state = [], dict.fromkeys(needs, False)
     for start in needs:
         if state[start]:
@@ -323,7 +323,7 @@ def _writes_behind(
     needs: dict[tf.Operation, list[tf.Operation]],
     bits: dict[tf.Operation, int],
 ) -> dict[tf.Operation, int]:
-    """For each op, a set of bits: the writes that it depends on, or is."""
+    """Returns, as a bit set per op, the writes that it depends on or is."""
     behind: dict[tf.Operation, int] = {}
     for op in _in_order(needs):
         found = bits.get(op, 0)
@@ -334,9 +334,9 @@ def _writes_behind(
 
 
 def _places(op: tf.Operation) -> list[Any]:
-    """The loops and branches that an op runs in, the innermost first.
+    """Returns the loops and branches around an op, the innermost first.
 
-    The graph itself is the last, as None.
+    The last one is None, the graph itself.
     """
     frames = private.frames_around(op)
     if frames:
@@ -349,7 +349,7 @@ def _places(op: tf.Operation) -> list[Any]:
 def _edges(
     read: tf.Operation, write: tf.Operation, variable: tf.Operation
 ) -> list[tuple[tf.Operation, tf.Operation]]:
-    """Control edges that make `read` come first, in whatever loops both are."""
+    """Returns control edges that order `read` first, across loops of both."""
     reads_in, writes_in = _places(read), _places(write)
     if reads_in[0] is writes_in[0]:
         return [(read, write)]
@@ -363,7 +363,7 @@ def _edges(
 
 
 def _left_by(read: tf.Operation, common: Any) -> list[tf.Operation]:
-    """Ops in `common` that show that the loops and branches of `read` ended."""
+    """Returns ops in `common` that run once the loops of `read` have ended."""
     found, seen, todo = [], {read}, [read]
     while todo:
         op = todo.pop()
@@ -383,7 +383,7 @@ def _left_by(read: tf.Operation, common: Any) -> list[tf.Operation]:
 def _entered_by(
     write: tf.Operation, variable: tf.Operation, common: Any
 ) -> list[tf.Operation]:
-    """The op in `common` by which the variable reaches `write`."""
+    """Returns the op in `common` through which the variable reaches `write`."""
     for tensor in write.inputs:
         op = tensor.op
         if variable_behind(tensor) is not variable:
@@ -399,7 +399,7 @@ def _add(
     edges: dict[tuple[tf.Operation, tf.Operation], None],
     before: dict[tf.Operation, list[tf.Operation]],
 ) -> int:
-    """Adds edges; an edge that would close a circle of edges is left out."""
+    """Adds edges, except those that would close a cycle."""
     extra: dict[tf.Operation, list[tf.Operation]] = {}
     for read, write in edges:
         extra.setdefault(write, []).append(read)
