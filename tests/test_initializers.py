@@ -166,3 +166,10 @@ def test_another_number_of_elements_is_refused(given):
 def test_a_description_that_makes_no_sense_is_refused(kind, arguments, text):
     with pytest.raises(errors.ArgumentError, match=text):
         RowInitializer(kind, arguments)
+
+
+def test_a_name_of_an_initializer_with_arguments_asks_for_an_instance():
+    with pytest.raises(
+        errors.ArgumentError, match="'constant' takes arguments"
+    ):
+        row_initializer("constant", 2)

@@ -192,16 +192,26 @@ def _from_array(value: Any, dim: int) -> RowInitializer:
     )
 
 
-def by_name(name: str) -> Any:
+def by_name(name: str, library: Any = None) -> Any:
     """Makes a Keras initializer by its name: "uniform", "GlorotUniform", ...
 
+    Args:
+      name: the name.
+      library: the `initializers` of a Keras; None: those of tf.keras.
+
     Raises:
-      tfembed.errors.ArgumentError: no initializer has that name.
+      tfembed.errors.ArgumentError: no initializer has that name, or the one that
+        has takes arguments.
     """
     try:
-        found = tf.keras.initializers.get(name)
+        found = (library or tf.keras.initializers).get(name)
     except ValueError:
         found = None
+    except (KeyError, TypeError):
+        raise errors.ArgumentError(
+            f"Initializer {name!r} takes arguments, which a name does not say. "
+            "Give an instance, such as keras.initializers.Constant(0.1)."
+        ) from None
     if found is None or not name:
         raise errors.ArgumentError(
             f"No initializer is called {name!r}. Keras has 'zeros', 'ones', "

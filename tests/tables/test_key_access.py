@@ -226,3 +226,52 @@ def test_a_missing_package_is_named_with_what_to_run(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(errors.UnsupportedError, match="pip install pandas"):
         hash_table().to_pandas()
+
+
+LISTS = [[1], [2, 3]]
+
+
+@pytest.mark.parametrize(
+    ("key_dtype", "keys", "text"),
+    [
+        ("int64", LISTS, "lists that differ in length, .*Join them"),
+        ("string", [["a"], ["b", "c"]], "lists that differ in length"),
+        ("string", ["a", float("nan")], "must be strings; got nan, of float"),
+        ("int64", None, "must be integers of int64; got None, of NoneType"),
+        ("int64", np.array([1], np.uint64), "got uint64: cast them"),
+        ("int32", [1, 2**40], f"got {2**40}, of int64"),
+    ],
+)
+@pytest.mark.parametrize("call", ["subscript", "upsert", "lookup"])
+def test_keys_that_do_not_fit_are_named(key_dtype, keys, text, call):
+    table = HashTable(2, key_dtype=key_dtype, name="users")
+    calls = {
+        "subscript": lambda: table[keys],
+        "upsert": lambda: table.upsert(keys, [[1.0, 2.0]]),
+        "lookup": lambda: table.lookup(keys),
+    }
+    with pytest.raises(
+        errors.DtypeError, match=f"Keys of table 'users'.*{text}"
+    ):
+        calls[call]()
+
+
+@BOTH
+def test_contains_asks_for_several_keys(make):
+    np.testing.assert_array_equal(make().contains([3, 4]), [True, False])
+
+
+@BOTH
+@pytest.mark.parametrize("columns", [[1, 0], ["1", "0"]])
+def test_columns_that_are_numbered_go_by_their_numbers(make, columns):
+    table = make()
+    table.from_pandas(pandas.DataFrame([[5.0, 6.0]], [3], columns))
+    np.testing.assert_array_equal(table[3], [6, 5])
+
+
+@BOTH
+@pytest.mark.parametrize("columns", [["b", "a"], ["x", "x"], [1, 2]])
+def test_other_columns_go_by_their_order(make, columns):
+    table = make()
+    table.from_pandas(pandas.DataFrame([[5.0, 6.0]], [3], columns))
+    np.testing.assert_array_equal(table[3], [5, 6])

@@ -502,3 +502,85 @@ def test_layers_are_taken_for_their_tables(layer):
     warm_start(other, one)
 
     np.testing.assert_array_equal(other(KEYS), ROWS)
+
+
+SORTED_AS_TEXT = ["0", "1", "10", "2", "3", "4", "5", "6", "7", "8", "9"]
+
+
+@pytest.mark.parametrize("kind", ["frame", "parquet"])
+def test_columns_that_are_numbered_go_by_their_numbers(kind, tmp_path):
+    frame = pandas.DataFrame(
+        [[int(name) for name in SORTED_AS_TEXT]], [5], SORTED_AS_TEXT
+    )
+    source = frame
+    if kind == "parquet":
+        source = str(tmp_path / "rows.parquet")
+        frame.rename_axis("key").to_parquet(source)
+    new = table(dim=11)
+    warm_start(new, source)
+    np.testing.assert_array_equal(new[5], range(11))
+
+
+@pytest.mark.parametrize(
+    ("source", "options"),
+    [
+        (([3, 4, 3], ROWS), {}),
+        ((["7", "07", "8"], ROWS), {}),
+        ((KEYS, ROWS), {"convert_keys": lambda keys: keys % 2}),
+    ],
+)
+def test_rows_that_others_replaced_are_counted(source, options):
+    new = table()
+    report = warm_start(new, source, **options)
+    assert (report.rows, report.repeated) == (3, 3 - len(new))
+    assert len(new) == 2
+
+
+def lookup(*words):
+    return keras.layers.StringLookup(vocabulary=list(words) or None)
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "text"),
+    [
+        (
+            lambda: (keras.layers.Hashing(3), keras_embedding()),
+            errors.ArgumentError,
+            "must be .StringLookup or IntegerLookup, Embedding.; got .Hashing",
+        ),
+        (
+            lambda: (keras_embedding(), lookup("a", "b")),
+            errors.ArgumentError,
+            "got .Embedding, StringLookup",
+        ),
+        (
+            lambda: (lookup(), keras_embedding()),
+            errors.StateError,
+            "no vocabulary yet",
+        ),
+        (
+            lambda: {"keys": [1, 2], "rows": [[1, 2], [3]]},
+            errors.ArgumentError,
+            "rows of the dict must be .*differ in length",
+        ),
+        (
+            lambda: tfembed.keras.layers.Embedding(2, name="films"),
+            errors.StateError,
+            "'films' has no table before .*`key_dtype`",
+        ),
+    ],
+)
+def test_sources_that_are_not_ready_say_what_is_missing(source, error, text):
+    with pytest.raises(error, match=text):
+        warm_start(table(key_dtype="string"), source())
+
+
+def test_a_layer_is_not_filled_before_it_knows_its_keys():
+    layer = tfembed.keras.layers.Embedding(2, name="films")
+    with pytest.raises(errors.StateError, match="'films'.*`key_dtype`"):
+        warm_start(layer, (KEYS, ROWS))
+
+
+def test_one_of_several_tables_is_asked_for():
+    with pytest.raises(errors.UnsupportedError, match="`embedding_tables`"):
+        warm_start(embedding_of(optimizers.SGD(0.1)), (KEYS, ROWS))

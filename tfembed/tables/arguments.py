@@ -417,12 +417,20 @@ def _tensor(value: Any, dtype: tf.DType, what: str, error: Error) -> tf.Tensor:
                 f"{tf.as_dtype(value.dtype).name}. Cast it first."
             )
         return tf.convert_to_tensor(value)
-    # NumPy's fixed-width strings would lose trailing zero bytes.
-    array = np.asarray(value, object if dtype == tf.string else None)
+    try:
+        # NumPy's fixed-width strings would lose trailing zero bytes.
+        array = np.asarray(value, object if dtype == tf.string else None)
+        is_ragged = _has_lists(array)
+    except ValueError:
+        is_ragged = True
+    if is_ragged:
+        raise error(
+            f"{what} must be an array, or lists of one length; got lists that "
+            f"differ in length, {_shortened(value)}. Join them to one list."
+        )
     if array.size and not _fits(array, dtype):
         raise error(
-            f"{what} must be {_nature(dtype)} of {dtype.name}; got "
-            f"{array.dtype}."
+            f"{what} must be {_nature(dtype)}; got {_misfit(array, dtype)}."
         )
     return tf.constant(array.astype(dtype.as_numpy_dtype), dtype)
 
@@ -452,12 +460,41 @@ def _fits(array: np.ndarray[Any, Any], dtype: tf.DType) -> bool:
     return dtype.min <= int(array.min()) and int(array.max()) <= dtype.max
 
 
+def _has_lists(array: np.ndarray[Any, Any]) -> bool:
+    """Whether NumPy left lists in an array, since they differ in length."""
+    return array.dtype == object and any(
+        isinstance(x, (list, tuple, np.ndarray)) for x in array.flat
+    )
+
+
 def _nature(dtype: tf.DType) -> str:
-    if dtype.is_floating:
-        return "numbers"
     if dtype == tf.string:
         return "strings"
-    return "integers" if dtype.is_integer else "booleans"
+    if dtype.is_floating:
+        return f"numbers of {dtype.name}"
+    natures = "integers" if dtype.is_integer else "booleans"
+    return f"{natures} of {dtype.name}"
+
+
+def _misfit(array: np.ndarray[Any, Any], dtype: tf.DType) -> str:
+    """Names what does not fit: an element where the array's dtype tells little."""
+    if dtype == tf.string:
+        others = (x for x in array.flat if not isinstance(x, (str, bytes)))
+        one = next(others)
+        return f"{_shortened(one)}, of {type(one).__name__}"
+    if array.dtype == object:
+        return f"{_shortened(array.flat[0])}, of {type(array.flat[0]).__name__}"
+    if array.dtype.kind in "iu" and dtype.is_integer:
+        low, high = int(array.min()), int(array.max())
+        if low < dtype.min or high > dtype.max:
+            return f"{low if low < dtype.min else high}, of {array.dtype}"
+        return f"{array.dtype}: cast them"
+    return str(array.dtype)
+
+
+def _shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 _TRAINED = ("float32", "float16", "bfloat16")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from tfembed.optional_packages import optional
 if TYPE_CHECKING:
     from tfembed.tables.sharded_table import ShardedTable
 
-__all__ = ["KeyAccess"]
+__all__ = ["KeyAccess", "by_number"]
 
 
 class KeyAccess(abc.ABC):
@@ -115,9 +115,10 @@ class KeyAccess(abc.ABC):
 
         Args:
           frame: a frame in the form of `to_pandas`: the keys are the index or a
-            column called "key"; `dim` columns with any names have the values.
-            Slots are written too if the frame has the columns of all slots of
-            the table.
+            column called "key"; `dim` columns have the values. Columns called 0
+            to dim - 1, as numbers or text, go by their names, others by their
+            order. Slots are written too if the frame has the columns of all
+            slots of the table.
 
         Raises:
           tfembed.errors.UnsupportedError: pandas is not installed, or the call
@@ -159,7 +160,7 @@ class KeyAccess(abc.ABC):
                 + f"; got {list(frame.columns)}."
             )
         keys = frame.index.to_numpy()
-        values = _frame_values(rows, table)
+        values = _frame_values(_by_number(rows), table)
         if not has_slots:
             table.upsert(keys, values)
             return
@@ -195,6 +196,20 @@ def _one_key(key: Any, dtype: tf.DType) -> Any:
     return int(key)
 
 
+def by_number(names: Sequence[Any]) -> list[Any]:
+    """The names of columns in the order of a row's numbers.
+
+    Args:
+      names: of columns. Where they are 0, 1, ..., as numbers or text, in any
+        order, these numbers count; else the names stay in the order they have.
+    """
+    numbered = {str(name): name for name in names}
+    wanted = [str(i) for i in range(len(names))]
+    if set(numbered) != set(wanted):
+        return list(names)
+    return [numbered[number] for number in wanted]
+
+
 def _listed(keys: Any) -> Any:
     """Converts tuples, sets and ranges of keys to lists."""
     return list(keys) if isinstance(keys, (tuple, set, range)) else keys
@@ -210,6 +225,10 @@ def _numpy(values: tf.Tensor) -> np.ndarray[Any, Any]:
         values = tf.cast(values, tf.float32)
     array: np.ndarray[Any, Any] = values.numpy()
     return array
+
+
+def _by_number(rows: Any) -> Any:
+    return rows[by_number(rows.columns)] if rows.columns.is_unique else rows
 
 
 def _frame_values(rows: Any, table: ShardedTable) -> np.ndarray[Any, Any]:

@@ -17,6 +17,7 @@ from tfembed.inspection.saved_table import Chunk, SavedTable
 from tfembed.inspection.saved_tables import open_saved
 from tfembed.optional_packages import optional
 from tfembed.tables import HashTable
+from tfembed.tables.key_access import by_number
 from tfembed.transfer.vocabulary_rows import VocabularyRows, has_vocabulary
 
 __all__ = ["RowSource", "of_layer", "row_source"]
@@ -45,6 +46,7 @@ class RowSource:
       rule: the update rule of the slots, by its name in the core; None: unknown.
       slot_widths: the widths of the slots.
       left_out: rows that have no key, in words.
+      may_repeat: whether a key may come twice.
     """
 
     what: str
@@ -55,6 +57,7 @@ class RowSource:
     rule: str | None = None
     slot_widths: Mapping[str, int] = dataclasses.field(default_factory=dict)
     left_out: tuple[str, ...] = ()
+    may_repeat: bool = False
 
 
 def row_source(source: Any, name: str | None, key: str) -> RowSource:
@@ -92,6 +95,13 @@ def row_source(source: Any, name: str | None, key: str) -> RowSource:
         first, second = source
         if hasattr(first, "get_vocabulary") and _is_embedding(second):
             return _of_lookup(first, second)
+        if _is_layer(first) or _is_layer(second):
+            raise errors.ArgumentError(
+                "A pair of layers must be (StringLookup or IntegerLookup, "
+                f"Embedding); got ({type(first).__name__}, "
+                f"{type(second).__name__}). Rows of other layers have no keys "
+                "that could be known: give (keys, rows) as arrays."
+            )
         return _of_arrays(first, second, "the pair of arrays")
     raise errors.ArgumentError(
         f"`source` must be {_FORMS}; got {type(source).__name__}."
@@ -99,9 +109,18 @@ def row_source(source: Any, name: str | None, key: str) -> RowSource:
 
 
 def of_layer(source: Any) -> Any:
-    """The Variable of a Keras layer that has one; anything else as it is."""
+    """The Variable of a Keras layer that has one; anything else as it is.
+
+    Raises:
+      tfembed.errors.StateError: the layer will have a table, and has none yet.
+    """
     if isinstance(source, (Variable, HashTable)):
         return source
+    if _is_layer(source) and getattr(source, "table", source) is None:
+        raise errors.StateError(
+            f"Layer '{source.name}' has no table before it knows the dtype of "
+            "its ids. Give it `key_dtype`, 'int64' or 'string', or call it first."
+        )
     for name in ("table", "params"):
         held = getattr(source, name, None)
         if isinstance(held, Variable):
@@ -183,7 +202,13 @@ def _of_vocabulary(table: VocabularyRows) -> RowSource:
 
 def _of_arrays(keys: Any, rows: Any, what: str) -> RowSource:
     as_keys = _keys(keys, what)
-    as_rows = _numbers(rows)
+    try:
+        as_rows = _numbers(rows)
+    except ValueError as error:
+        raise errors.ArgumentError(
+            f"The rows of {what} must be [n, width], one for each of its "
+            f"{len(as_keys)} keys; got rows that differ in length."
+        ) from error
     if as_rows.ndim != 2 or len(as_rows) != len(as_keys):
         raise errors.ArgumentError(
             f"The rows of {what} must be [n, width], one for each of its "
@@ -199,6 +224,7 @@ def _of_arrays(keys: Any, rows: Any, what: str) -> RowSource:
         width=as_rows.shape[1],
         num_rows=len(as_keys),
         chunks=lambda: iter([Chunk(as_keys, as_rows, {}, None)]),
+        may_repeat=True,
     )
 
 
@@ -270,6 +296,8 @@ def _of_frame(frame: Any, key: str) -> RowSource:
             f"The columns of the data frame beside {key!r} must be numbers; got "
             f"{[c for c in frame.columns if c not in columns]} too. Drop them."
         )
+    if frame.columns.is_unique:
+        frame = frame[by_number(frame.columns)]
     return _of_arrays(
         frame.index.to_numpy(), frame.to_numpy(), "the data frame"
     )
@@ -310,12 +338,13 @@ def _of_parquet(path: str, key: str) -> RowSource:
         width=_columns(first, key, path).shape[1],
         num_rows=file.metadata.num_rows,
         chunks=chunks,
+        may_repeat=True,
     )
 
 
 def _columns(batch: Any, key: str, path: str) -> np.ndarray[Any, Any]:
     """The rows of a batch: one column of lists, or a column for each number."""
-    others = [name for name in batch.schema.names if name != key]
+    others = by_number([name for name in batch.schema.names if name != key])
     lists = [
         n for n in others if hasattr(batch.schema.field(n).type, "value_type")
     ]
@@ -331,6 +360,10 @@ def _columns(batch: Any, key: str, path: str) -> np.ndarray[Any, Any]:
             f"'{path}' must have, beside {key!r}, one column of lists of the same "
             f"length or a column of numbers for each of a row's; it has {others}."
         ) from error
+
+
+def _is_layer(value: Any) -> bool:
+    return hasattr(value, "get_weights") and hasattr(value, "get_config")
 
 
 def _is_embedding(layer: Any) -> bool:
@@ -356,6 +389,11 @@ def _of_lookup(lookup: Any, layer: Any) -> RowSource:
     rows = _keras_rows(layer)
     words = list(lookup.get_vocabulary(include_special_tokens=False))
     every = list(lookup.get_vocabulary(include_special_tokens=True))
+    if not words:
+        raise errors.StateError(
+            f"Layer '{lookup.name}' has no vocabulary yet. Adapt it, or give it "
+            "one, first."
+        )
     first = len(every) - len(words)
     if len(rows) < len(every):
         raise errors.ArgumentError(

@@ -56,6 +56,7 @@ class WarmStart:
       slots_new: slots of the table that began anew.
       slots_dropped: slots of the source that the table has no use for.
       left_out: rows of the source without a key, in words.
+      repeated: how many of the rows another row of the same key has replaced.
     """
 
     rows: int
@@ -64,6 +65,7 @@ class WarmStart:
     slots_new: tuple[str, ...]
     slots_dropped: tuple[str, ...]
     left_out: tuple[str, ...]
+    repeated: int = 0
 
 
 def warm_start(
@@ -104,7 +106,8 @@ def warm_start(
         its initial row.
       convert_keys: (keys of the source) -> as many keys of the table: int64 [n],
         or objects of bytes [n] for strings. None: integers become strings as
-        decimal text, and text that is decimal becomes integers.
+        decimal text, and text that is decimal becomes integers. Of rows whose
+        keys become the same the last one stays.
       slots: whether slots are kept that mean the same under both update rules
         (`SLOT_MEANINGS`); the columns of a wider row, and other
         slots, begin as those of a new row. The table must have its optimizer: of
@@ -119,6 +122,7 @@ def warm_start(
         the table's vocabulary. Nothing is changed.
       tfembed.errors.DtypeError: keys that do not become keys of the table, rows
         that are not its numbers. Nothing is changed.
+      tfembed.errors.StateError: a layer without rows, words or a table yet.
       tfembed.errors.CheckpointError: a file that cannot be read. Damage that
         only shows in the rows shows before the first is written.
       tfembed.errors.UnsupportedError: another kind of table, no eager mode, or
@@ -145,6 +149,12 @@ def _table(table: Any) -> HashTable | VocabularyRows:
         return table
     if has_vocabulary(table):
         return VocabularyRows(table)
+    if hasattr(table, "embedding_tables") or hasattr(table, "embedding"):
+        raise errors.UnsupportedError(
+            f"`table` must be one table; got {type(table).__name__}, which may "
+            "have several. Give one of its `embedding_tables`, by name (those of "
+            "a layer: `layer.embedding.embedding_tables`), once they are made."
+        )
     raise errors.UnsupportedError(
         "`table` must be a HashTable, a dynamic_embedding.Variable with rows of "
         "numbers, or a variable [vocabulary, dim] of `embedding_tables`; got "
@@ -174,6 +184,7 @@ class _Beginning:
         self._source = source
         self._pad = pad
         self._convert = convert
+        self._repeated = 0
         self._kept: dict[str, str] = {}
         optimizer: Any = table.optimizer
         if slots and optimizer is not None:
@@ -201,13 +212,32 @@ class _Beginning:
                 f"'{table.name}' holds max_size={most}. Choose rows, or make it "
                 "larger."
             )
+        prints = []
         for chunk in source.chunks():
             keys = self._keys(chunk)
             if isinstance(table, VocabularyRows):
                 table.check_ids(keys, source.what)
+            if self._may_repeat:
+                prints.append(_prints(keys.numpy()))
             arguments.value_tensor(
                 self._as_own(chunk.rows[:1]), table.value_dtype, table.name
             )
+        if prints:
+            every = np.concatenate(prints)
+            self._repeated = every.size - np.unique(every).size
+
+    @property
+    def _may_repeat(self) -> bool:
+        """Whether two rows may go to one key; a table's keys are distinct."""
+        becomes_number = (
+            self._source.key_dtype == "string"
+            and self._table.key_dtype != tf.string
+        )
+        return (
+            self._source.may_repeat
+            or self._convert is not None
+            or becomes_number  # "7" and "07".
+        )
 
     def _check_pad(self) -> None:
         table, source = self._table, self._source
@@ -243,6 +273,7 @@ class _Beginning:
                 if s not in self._kept.values()
             ),
             left_out=self._source.left_out,
+            repeated=self._repeated,
         )
 
     def _write(self, chunk: Chunk) -> None:
@@ -310,6 +341,13 @@ class _Beginning:
                 tf.fill([len(rows), missing], self._pad), table.value_dtype
             )
         return tf.concat([values, rest], 1)
+
+
+def _prints(keys: Array) -> Array:
+    """A number of 8 bytes for each key, the same for the same key."""
+    if keys.dtype != object:
+        return keys
+    return np.fromiter(map(hash, keys), np.int64, len(keys))
 
 
 def _same_slots(

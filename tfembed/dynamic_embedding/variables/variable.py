@@ -281,6 +281,14 @@ class Variable(
             keys = arguments.key_tensor(keys, self, errors.DtypeError)
             return self._table.remove(keys)
 
+    def contains(self, keys: Any) -> tf.Tensor:
+        """Says which of `keys`, of any shape, are there: bool, keys.shape.
+
+        Raises:
+          tfembed.errors.DtypeError: keys of another dtype.
+        """
+        return self._by_key.contains(keys)
+
     def clear(self, name: str | None = None) -> Any:
         """Removes all keys."""
         with tf.name_scope(name or "clear"):
