@@ -161,7 +161,7 @@ def test_an_update_rule_has_one_stem_on_every_floor():
 
     assert [path.stem for path in rules.values()] == list(rules)
     assert sorted(listed) == sorted(headers) == sorted(rules)
-    assert all((RULES.parent / f"{rule}.cc").exists() for rule in rules)
+    assert all((RULES.parent / f"{rule}.h").exists() for rule in rules)
 
 
 @pytest.mark.parametrize("rule", _update_rules())

@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "cc/core/optimizers/interface.h"
+#include "cc/core/optimizers/update_rule.h"
 #include "cc/core/rows/mutable_row.h"
 #include "cc/core/simd/dispatch.h"
 #include "cc/xla/rows.h"

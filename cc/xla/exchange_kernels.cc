@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "cc/core/optimizers/interface.h"
+#include "cc/core/optimizers/update_rule.h"
 #include "cc/xla/cpu_update.h"
 #include "cc/xla/exchange.h"
 #include "cc/xla/rows.h"

@@ -4,7 +4,7 @@
 #include <utility>
 #include <variant>
 
-#include "cc/core/optimizers/whole_step.h"
+#include "cc/core/optimizers/formula.h"
 #include "cc/xla/rows.h"
 #include "cc/xla/vector.h"
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "cc/core/optimizers/interface.h"
+#include "cc/core/optimizers/update_rule.h"
 #include "cc/xla/builder.h"
 
 namespace tfembed {

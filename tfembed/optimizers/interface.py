@@ -149,7 +149,7 @@ class Optimizer(abc.ABC):
         return _limits(self.clipvalue)[1]
 
     def rule_text(self) -> str:
-        """The rule as `cc/core/optimizers/interface.h` reads it.
+        """The rule as `cc/core/optimizers/update_rule.h` reads it.
 
         The learning rate is no part of it: it comes with each step.
         """

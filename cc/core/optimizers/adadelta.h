@@ -1,17 +1,24 @@
 #ifndef TFEMBED_CORE_OPTIMIZERS_ADADELTA_H_
 #define TFEMBED_CORE_OPTIMIZERS_ADADELTA_H_
 
-#include "cc/core/simd/vector.h"
-#include "cc/core/support/decay.h"
+#include "cc/core/optimizers/formula.h"
 
 namespace tfembed {
 
 // Adadelta (Zeiler 2012), as TensorFlow's ApplyAdadelta.
 struct Adadelta {
-  static constexpr int kNumSlots = 2;  // Accumulators, updates.
+  static constexpr int kNumSlots = 2;
 
   Decay rho{0.95};
   float epsilon = 1e-7f;
+
+  template <class Reader>
+  void Read(Reader* rule) {
+    rule->ReadDecayBelow1("rho", &rho);
+    rule->ReadPositive("epsilon", &epsilon);
+    rule->AddSlot("accumulators", 0);
+    rule->AddSlot("updates", 0);
+  }
 };
 
 // a = rho * a + (1 - rho) * g^2

@@ -1,21 +1,31 @@
 #ifndef TFEMBED_CORE_OPTIMIZERS_ADAGRAD_MOMENTUM_H_
 #define TFEMBED_CORE_OPTIMIZERS_ADAGRAD_MOMENTUM_H_
 
-#include "cc/core/simd/vector.h"
-#include "cc/core/support/decay.h"
+#include "cc/core/optimizers/formula.h"
 
 namespace tfembed {
 
 // Adagrad with momentum, as tf.tpu.experimental.embedding.AdagradMomentum:
 // beta2 < 1 makes the accumulator a moving average.
 struct AdagradMomentum {
-  static constexpr int kNumSlots = 2;  // Accumulators, momenta.
+  static constexpr int kNumSlots = 2;
 
   float momentum = 0;
   bool use_nesterov = false;
   float exponent = 2;
   Decay beta2{1};
   float epsilon = 1e-10f;
+
+  template <class Reader>
+  void Read(Reader* rule) {
+    rule->ReadFinite("momentum", &momentum);
+    rule->Read("use_nesterov", &use_nesterov);
+    rule->ReadPositive("exponent", &exponent);
+    rule->ReadDecay("beta2", &beta2);
+    rule->ReadPositive("epsilon", &epsilon);
+    rule->AddSlot("accumulators", 0);
+    rule->AddSlot("momenta", 0);
+  }
 };
 
 // a = a + g^2 where beta2 = 1, else beta2 * a + (1 - beta2) * g^2

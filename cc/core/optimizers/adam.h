@@ -1,8 +1,7 @@
 #ifndef TFEMBED_CORE_OPTIMIZERS_ADAM_H_
 #define TFEMBED_CORE_OPTIMIZERS_ADAM_H_
 
-#include "cc/core/simd/vector.h"
-#include "cc/core/support/decay.h"
+#include "cc/core/optimizers/formula.h"
 
 namespace tfembed {
 
@@ -10,12 +9,25 @@ namespace tfembed {
 // the rule moves all rows. No bias correction: it belongs into the learning
 // rate, as for TPUs, lr * sqrt(1 - beta_2^t) / (1 - beta_1^t).
 struct Adam {
-  static constexpr int kNumSlots = 2;  // Momenta, velocities.
+  static constexpr int kNumSlots = 2;
 
   Decay beta_1{0.9};
   Decay beta_2{0.999};
   float epsilon = 1e-7f;
   bool sum_inside_sqrt = true;
+
+  template <class Reader>
+  void Read(Reader* rule) {
+    bool lazy_adam = true;
+    rule->Read("lazy_adam", &lazy_adam);
+    rule->MovesAllRows(!lazy_adam);
+    rule->ReadDecayBelow1("beta_1", &beta_1);
+    rule->ReadDecayBelow1("beta_2", &beta_2);
+    rule->ReadPositive("epsilon", &epsilon);
+    rule->Read("sum_inside_sqrt", &sum_inside_sqrt);
+    rule->AddSlot("momenta", 0);
+    rule->AddSlot("velocities", 0);
+  }
 };
 
 // m = beta_1 * m + (1 - beta_1) * g

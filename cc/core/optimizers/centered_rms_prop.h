@@ -1,19 +1,28 @@
 #ifndef TFEMBED_CORE_OPTIMIZERS_CENTERED_RMS_PROP_H_
 #define TFEMBED_CORE_OPTIMIZERS_CENTERED_RMS_PROP_H_
 
-#include "cc/core/simd/vector.h"
-#include "cc/core/support/decay.h"
+#include "cc/core/optimizers/formula.h"
 
 namespace tfembed {
 
 // RMSProp over the variance of the gradients (Graves 2013), as TensorFlow's
 // ApplyCenteredRMSProp.
 struct CenteredRmsProp {
-  static constexpr int kNumSlots = 3;  // Mean squares, momenta, means.
+  static constexpr int kNumSlots = 3;
 
   Decay rho{0.9};
   float momentum = 0;
   float epsilon = 1e-10f;
+
+  template <class Reader>
+  void Read(Reader* rule) {
+    rule->ReadDecayBelow1("rho", &rho);
+    rule->ReadFinite("momentum", &momentum);
+    rule->ReadPositive("epsilon", &epsilon);
+    rule->AddSlot("ms", 0);   // Mean squares.
+    rule->AddSlot("mom", 0);  // Momenta.
+    rule->AddSlot("mg", 0);   // Means.
+  }
 };
 
 // s = rho * s + (1 - rho) * g^2

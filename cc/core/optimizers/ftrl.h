@@ -1,14 +1,14 @@
 #ifndef TFEMBED_CORE_OPTIMIZERS_FTRL_H_
 #define TFEMBED_CORE_OPTIMIZERS_FTRL_H_
 
-#include "cc/core/simd/vector.h"
+#include "cc/core/optimizers/formula.h"
 
 namespace tfembed {
 
 // Follow the regularized leader (McMahan et al. 2013), as
 // tf.tpu.experimental.embedding.FTRL.
 struct Ftrl {
-  static constexpr int kNumSlots = 2;  // Accumulators, linears.
+  static constexpr int kNumSlots = 2;
 
   float learning_rate_power = -0.5f;
   float l1_regularization_strength = 0;
@@ -16,6 +16,25 @@ struct Ftrl {
   float beta = 0;
   float initial_accumulator_value = 0.1f;
   bool multiply_linear_by_learning_rate = false;
+
+  template <class Reader>
+  void Read(Reader* rule) {
+    rule->Read("learning_rate_power", &learning_rate_power);
+    rule->Require(
+        learning_rate_power <= 0 && __builtin_isfinite(learning_rate_power),
+        "learning_rate_power", "finite and not positive");
+    rule->ReadNotNegative("l1_regularization_strength",
+                          &l1_regularization_strength);
+    rule->ReadNotNegative("l2_regularization_strength",
+                          &l2_regularization_strength);
+    rule->ReadNotNegative("beta", &beta);
+    rule->ReadPositive("initial_accumulator_value", &initial_accumulator_value);
+    rule->Read("multiply_linear_by_learning_rate",
+               &multiply_linear_by_learning_rate);
+    rule->DividesByLearningRate(!multiply_linear_by_learning_rate);
+    rule->AddSlot("accumulators", initial_accumulator_value);
+    rule->AddSlot("linears", 0);
+  }
 };
 
 template <class V>

@@ -1,17 +1,26 @@
 #ifndef TFEMBED_CORE_OPTIMIZERS_LION_H_
 #define TFEMBED_CORE_OPTIMIZERS_LION_H_
 
-#include "cc/core/simd/vector.h"
-#include "cc/core/support/decay.h"
+#include "cc/core/optimizers/formula.h"
 
 namespace tfembed {
 
 // Lion (Chen et al. 2023).
 struct Lion {
-  static constexpr int kNumSlots = 1;  // Momenta.
+  static constexpr int kNumSlots = 1;
 
   Decay beta_1{0.9};
   Decay beta_2{0.99};
+
+  template <class Reader>
+  void Read(Reader* rule) {
+    bool lazy_lion = true;
+    rule->Read("lazy_lion", &lazy_lion);
+    rule->MovesAllRows(!lazy_lion);
+    rule->ReadDecayBelow1("beta_1", &beta_1);
+    rule->ReadDecayBelow1("beta_2", &beta_2);
+    rule->AddSlot("momenta", 0);
+  }
 };
 
 // w -= lr * sign(beta_1 * m + (1 - beta_1) * g)

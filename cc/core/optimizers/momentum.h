@@ -1,17 +1,24 @@
 #ifndef TFEMBED_CORE_OPTIMIZERS_MOMENTUM_H_
 #define TFEMBED_CORE_OPTIMIZERS_MOMENTUM_H_
 
-#include "cc/core/simd/vector.h"
+#include "cc/core/optimizers/formula.h"
 
 namespace tfembed {
 
 // Gradient descent with momentum, as TensorFlow's ApplyMomentum: the momentum
 // is of gradients, not of steps, so a new learning rate acts at once.
 struct Momentum {
-  static constexpr int kNumSlots = 1;  // Momenta.
+  static constexpr int kNumSlots = 1;
 
   float momentum = 0.9f;
   bool use_nesterov = false;
+
+  template <class Reader>
+  void Read(Reader* rule) {
+    rule->ReadFinite("momentum", &momentum);
+    rule->Read("use_nesterov", &use_nesterov);
+    rule->AddSlot("momenta", 0);
+  }
 };
 
 // m = momentum * m + g

@@ -1,19 +1,27 @@
 #ifndef TFEMBED_CORE_OPTIMIZERS_RMS_PROP_H_
 #define TFEMBED_CORE_OPTIMIZERS_RMS_PROP_H_
 
-#include "cc/core/simd/vector.h"
-#include "cc/core/support/decay.h"
+#include "cc/core/optimizers/formula.h"
 
 namespace tfembed {
 
 // RMSProp (Tieleman and Hinton 2012), as TensorFlow's ApplyRMSProp: epsilon is
 // under the root, and the momentum is of steps.
 struct RmsProp {
-  static constexpr int kNumSlots = 2;  // Mean squares, momenta.
+  static constexpr int kNumSlots = 2;
 
   Decay rho{0.9};
   float momentum = 0;
   float epsilon = 1e-10f;
+
+  template <class Reader>
+  void Read(Reader* rule) {
+    rule->ReadDecayBelow1("rho", &rho);
+    rule->ReadFinite("momentum", &momentum);
+    rule->ReadPositive("epsilon", &epsilon);
+    rule->AddSlot("ms", 0);   // Mean squares.
+    rule->AddSlot("mom", 0);  // Momenta.
+  }
 };
 
 // s = rho * s + (1 - rho) * g^2

@@ -1,19 +1,27 @@
 #ifndef TFEMBED_CORE_OPTIMIZERS_ROW_WISE_ADAGRAD_H_
 #define TFEMBED_CORE_OPTIMIZERS_ROW_WISE_ADAGRAD_H_
 
-#include "cc/core/simd/vector.h"
+#include "cc/core/optimizers/formula.h"
 
 namespace tfembed {
 
 // Adagrad with one accumulator a row, the sum of its gradients' mean squares,
 // as FBGEMM's exact row-wise Adagrad.
 struct RowWiseAdagrad {
-  static constexpr int kNumSlots = 1;  // Accumulators, of one float.
+  static constexpr int kNumSlots = 1;
   // The slots from which RowRate takes the rate of a row.
   static constexpr int kRowRateSlots = 1;
 
   float initial_accumulator_value = 0;
   float epsilon = 1e-8f;
+
+  template <class Reader>
+  void Read(Reader* rule) {
+    rule->ReadNotNegative("initial_accumulator_value",
+                          &initial_accumulator_value);
+    rule->ReadPositive("epsilon", &epsilon);
+    rule->AddRowWiseSlot("accumulators", initial_accumulator_value);
+  }
 };
 
 // a += mean(g^2) over the row

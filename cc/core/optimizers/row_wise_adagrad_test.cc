@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "cc/core/optimizers/interface.h"
+#include "cc/core/optimizers/update_rule.h"
 #include "cc/core/simd/dispatch.h"
 #include "cc/core/testing/kernels_test_base.h"
 #include "cc/core/testing/near.h"

@@ -1,13 +1,16 @@
 #ifndef TFEMBED_CORE_OPTIMIZERS_SGD_H_
 #define TFEMBED_CORE_OPTIMIZERS_SGD_H_
 
-#include "cc/core/simd/vector.h"
+#include "cc/core/optimizers/formula.h"
 
 namespace tfembed {
 
 // Stochastic gradient descent.
 struct Sgd {
   static constexpr int kNumSlots = 0;
+
+  template <class Reader>
+  void Read(Reader* /*rule*/) {}
 };
 
 // w -= lr * g

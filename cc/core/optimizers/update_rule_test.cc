@@ -1,3 +1,5 @@
+#include "cc/core/optimizers/update_rule.h"
+
 #include <cmath>
 #include <iterator>
 #include <memory>
@@ -9,7 +11,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "cc/core/optimizers/interface.h"
 #include "cc/core/simd/dispatch.h"
 #include "cc/core/testing/kernels_test_base.h"
 #include "cc/core/testing/random_bags.h"

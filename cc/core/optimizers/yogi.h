@@ -1,15 +1,14 @@
 #ifndef TFEMBED_CORE_OPTIMIZERS_YOGI_H_
 #define TFEMBED_CORE_OPTIMIZERS_YOGI_H_
 
-#include "cc/core/simd/vector.h"
-#include "cc/core/support/decay.h"
+#include "cc/core/optimizers/formula.h"
 
 namespace tfembed {
 
 // Yogi (Zaheer et al. 2018, algorithm 2) with a proximal step for l1 and l2,
 // lazy. No bias correction, as for Adam.
 struct Yogi {
-  static constexpr int kNumSlots = 2;  // v, m.
+  static constexpr int kNumSlots = 2;
 
   Decay beta_1{0.9};
   Decay beta_2{0.999};
@@ -17,6 +16,21 @@ struct Yogi {
   float l1_regularization_strength = 0;
   float l2_regularization_strength = 0;
   float initial_accumulator_value = 1e-6f;
+
+  template <class Reader>
+  void Read(Reader* rule) {
+    rule->ReadDecayBelow1("beta_1", &beta_1);
+    rule->ReadDecayBelow1("beta_2", &beta_2);
+    rule->ReadPositive("epsilon", &epsilon);
+    rule->ReadNotNegative("l1_regularization_strength",
+                          &l1_regularization_strength);
+    rule->ReadNotNegative("l2_regularization_strength",
+                          &l2_regularization_strength);
+    rule->ReadNotNegative("initial_accumulator_value",
+                          &initial_accumulator_value);
+    rule->AddSlot("v", initial_accumulator_value);
+    rule->AddSlot("m", 0);
+  }
 };
 
 // m = beta_1 * m + (1 - beta_1) * g

@@ -3,17 +3,17 @@
 
 #include <cstdint>
 
-#include "cc/core/optimizers/common_parameters.h"
 #include "cc/core/rows/mutable_row.h"
 #include "cc/core/rows/row_addresses.h"
 #include "cc/core/simd/hash_bucket.h"
 
-// The inner loops, compiled once per instruction set (kernels.inc) and picked
+// The inner loops, compiled once per instruction set (kernels.cc) and picked
 // at run time. All of them give the same bits: sums are taken in order, lane by
 // lane, and no multiply-add is fused.
 namespace tfembed {
 
-// The formulas, of which the loops alone know more.
+// The rules' parameters, of which the loops alone know more.
+struct CommonParameters;
 #define TFEMBED_RULE(name, Type) struct Type;
 #include "cc/core/optimizers/rules.inc"
 

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "cc/core/optimizers/interface.h"
+#include "cc/core/optimizers/update_rule.h"
 #include "cc/core/rows/rows.h"
 #include "cc/core/step/id_bags.h"
 #include "cc/core/support/executor.h"

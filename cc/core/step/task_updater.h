@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "cc/core/optimizers/interface.h"
+#include "cc/core/optimizers/update_rule.h"
 #include "cc/core/rows/mutable_row.h"
 #include "cc/core/rows/row_rounding.h"
 #include "cc/core/rows/rows.h"

@@ -34,49 +34,20 @@ absl::StatusOr<RuleText> RuleText::Parse(absl::string_view text) {
   return result;
 }
 
-void RuleText::Read(absl::string_view parameter, float* value) {
-  ReadNumber(parameter, &absl::SimpleAtof, value);
-}
-
-void RuleText::Read(absl::string_view parameter, bool* value) {
+bool RuleText::Read(absl::string_view parameter, bool* value) {
   const std::string* text = Take(parameter);
-  if (text == nullptr) return;
+  if (text == nullptr) return false;
   *value = *text == "1";
   Require(*text == "0" || *text == "1", parameter, "0 or 1");
+  return true;
 }
 
-void RuleText::ReadFinite(absl::string_view parameter, float* value) {
-  Read(parameter, value);
-  Require(std::isfinite(*value), parameter, "finite");
+bool RuleText::Read(absl::string_view parameter, float* value) {
+  return ReadNumber(parameter, &absl::SimpleAtof, value);
 }
 
-void RuleText::ReadPositive(absl::string_view parameter, float* value) {
-  Read(parameter, value);
-  Require(*value > 0 && std::isfinite(*value), parameter,
-          "finite and positive");
-}
-
-void RuleText::ReadNotNegative(absl::string_view parameter, float* value) {
-  Read(parameter, value);
-  Require(*value >= 0 && std::isfinite(*value), parameter,
-          "finite and not negative");
-}
-
-void RuleText::ReadDecay(absl::string_view parameter, Decay* value) {
-  ReadDecay(parameter, value, /*with_1=*/true);
-}
-
-void RuleText::ReadDecayBelow1(absl::string_view parameter, Decay* value) {
-  ReadDecay(parameter, value, /*with_1=*/false);
-}
-
-void RuleText::ReadDecay(absl::string_view parameter, Decay* value,
-                         bool with_1) {
-  double kept;
-  if (!ReadNumber(parameter, &absl::SimpleAtod, &kept)) return;
-  Require(kept >= 0 && (with_1 ? kept <= 1 : kept < 1), parameter,
-          with_1 ? "in [0, 1]" : "in [0, 1)");
-  *value = Decay(kept);
+bool RuleText::Read(absl::string_view parameter, double* value) {
+  return ReadNumber(parameter, &absl::SimpleAtod, value);
 }
 
 template <class Number>

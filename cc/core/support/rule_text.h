@@ -8,12 +8,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "cc/core/support/decay.h"
 
 namespace tfembed {
 
-// An update rule's text, "name parameter=value ...", on its way into a struct.
-// The first problem is kept, and returned by Finish().
+// The text of an update rule or a policy, "name parameter=value ...", on its
+// way into a struct. The first problem is kept, and returned by Finish().
 class RuleText {
  public:
   // InvalidArgument where a word is not name=value or comes twice.
@@ -21,16 +20,11 @@ class RuleText {
 
   const std::string& name() const { return name_; }
 
-  // Overwrite *value where the text has the parameter.
-  void Read(absl::string_view parameter, float* value);
-  void Read(absl::string_view parameter, bool* value);
-
-  // The same, of numbers that must be as they say.
-  void ReadFinite(absl::string_view parameter, float* value);
-  void ReadPositive(absl::string_view parameter, float* value);
-  void ReadNotNegative(absl::string_view parameter, float* value);
-  void ReadDecay(absl::string_view parameter, Decay* value);  // In [0, 1].
-  void ReadDecayBelow1(absl::string_view parameter, Decay* value);
+  // Overwrite *value where the text has the parameter, and say whether they
+  // did.
+  bool Read(absl::string_view parameter, bool* value);
+  bool Read(absl::string_view parameter, float* value);
+  bool Read(absl::string_view parameter, double* value);
 
   // Where `holds` is false: "<name>: `<parameter>` must be <allowed>; got ...".
   void Require(bool holds, absl::string_view parameter,
@@ -44,7 +38,6 @@ class RuleText {
   template <class Number>
   bool ReadNumber(absl::string_view parameter,
                   bool (*parse)(absl::string_view, Number*), Number* value);
-  void ReadDecay(absl::string_view parameter, Decay* value, bool with_1);
   const std::string* Take(absl::string_view parameter);
   void Fail(std::string message);
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "cc/core/optimizers/interface.h"
+#include "cc/core/optimizers/update_rule.h"
 #include "cc/core/table/embedding_table.h"
 #include "cc/core/table/static_table.h"
 #include "cc/core/testing/workload.h"

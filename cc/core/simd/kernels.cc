@@ -1,14 +1,14 @@
-// The loops of Kernels. Each kernels_<instruction set>.cc names a namespace in
-// TFEMBED_SIMD_NAMESPACE and includes this file; see vector.h for what may not
-// be used here.
+// The loops of Kernels. BUILD compiles this file once per instruction set, each
+// time with a namespace of its own, TFEMBED_SIMD_NAMESPACE; vector.h says what
+// may not be used here.
 
 #pragma GCC optimize("O3,no-math-errno,fp-contract=off")
 
 #include <cstdint>
 
 #include "absl/base/attributes.h"
+#include "cc/core/optimizers/formula.h"
 #include "cc/core/optimizers/rules.inc"
-#include "cc/core/optimizers/whole_step.h"
 #include "cc/core/simd/dispatch.h"
 #include "cc/core/simd/vector.h"
 #include "cc/core/support/prefetch.h"

@@ -1,19 +1,36 @@
-#ifndef TFEMBED_CORE_OPTIMIZERS_INTERFACE_H_
-#define TFEMBED_CORE_OPTIMIZERS_INTERFACE_H_
+#ifndef TFEMBED_CORE_OPTIMIZERS_UPDATE_RULE_H_
+#define TFEMBED_CORE_OPTIMIZERS_UPDATE_RULE_H_
 
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "cc/core/optimizers/any_formula.h"
-#include "cc/core/optimizers/common_parameters.h"
+#include "cc/core/optimizers/formula.h"
+#include "cc/core/optimizers/rules.inc"
 #include "cc/core/rows/rows.h"
 
 namespace tfembed {
+
+// The types of a list that has no commas: FormulaList<>() + A() + B() + ...
+template <class... Formulas>
+struct FormulaList {
+  template <class Formula>
+  FormulaList<Formulas..., Formula> operator+(Formula) const;
+
+  using Variant = std::variant<Formulas...>;
+};
+
+// A rule's own parameters, for callers that do not apply the rule through
+// UpdateRule but compile its Step() themselves.
+#define TFEMBED_RULE(name, Type) +Type()
+using AnyFormula = decltype(FormulaList<>()
+#include "cc/core/optimizers/rules.inc"
+                                )::Variant;
 
 // How a row and its slots move for a summed gradient. Immutable; thread-safe.
 //
@@ -61,4 +78,4 @@ class UpdateRule {
 
 }  // namespace tfembed
 
-#endif  // TFEMBED_CORE_OPTIMIZERS_INTERFACE_H_
+#endif  // TFEMBED_CORE_OPTIMIZERS_UPDATE_RULE_H_

@@ -1,2 +1,0 @@
-#define TFEMBED_SIMD_NAMESPACE avx2
-#include "cc/core/simd/kernels.inc"

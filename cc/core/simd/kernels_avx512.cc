@@ -1,2 +1,0 @@
-#define TFEMBED_SIMD_NAMESPACE avx512
-#include "cc/core/simd/kernels.inc"

@@ -1,2 +1,0 @@
-#define TFEMBED_SIMD_NAMESPACE baseline
-#include "cc/core/simd/kernels.inc"
