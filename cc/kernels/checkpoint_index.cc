@@ -5,7 +5,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "cc/kernels/regular_file.h"
+#include "cc/kernels/disk_file.h"
 #include "tensorflow/core/framework/versions.h"
 #include "tensorflow/core/lib/hash/crc32c.h"
 #include "tensorflow/core/platform/byte_order.h"

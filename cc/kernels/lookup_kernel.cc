@@ -9,8 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "cc/core/table/static_table.h"
 #include "cc/kernels/grouped_tables.h"
-#include "cc/kernels/pooled_output.h"
-#include "cc/kernels/tf_executor.h"
+#include "cc/kernels/kernel_context.h"
 #include "tensorflow/core/platform/errors.h"
 
 namespace tfembed {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "cc/kernels/disk_file.h"
 #include "cc/kernels/progress_log.h"
-#include "cc/kernels/regular_file.h"
 #include "cc/kernels/table_writer.h"
 #include "tensorflow/core/framework/tensor_shape.h"
 #include "tensorflow/core/framework/types.h"

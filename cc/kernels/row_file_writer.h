@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "cc/core/support/executor.h"
 #include "cc/core/table/embedding_table.h"
-#include "cc/kernels/disk_sync.h"
+#include "cc/kernels/disk_file.h"
 #include "cc/kernels/file_set.h"
 #include "tensorflow/core/platform/env.h"
 

@@ -10,10 +10,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "cc/core/table/embedding_table.h"
+#include "cc/kernels/kernel_context.h"
 #include "cc/kernels/key_batch.h"
-#include "cc/kernels/scalar_input.h"
 #include "cc/kernels/table_resource.h"
-#include "cc/kernels/tf_executor.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/platform/errors.h"
 

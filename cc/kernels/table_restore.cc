@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "cc/core/support/first_error.h"
 #include "cc/core/table/embedding_table.h"
 #include "cc/core/table/string_keys.h"
 #include "cc/kernels/checkpoint_repeats.h"

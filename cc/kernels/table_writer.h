@@ -10,7 +10,7 @@
 #include "absl/types/span.h"
 #include "cc/core/support/executor.h"
 #include "cc/core/table/embedding_table.h"
-#include "cc/kernels/disk_sync.h"
+#include "cc/kernels/disk_file.h"
 #include "tensorflow/core/util/tensor_bundle/tensor_bundle.h"
 
 namespace tfembed {

@@ -11,7 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "cc/kernels/grouped_tables.h"
-#include "cc/kernels/tf_executor.h"
+#include "cc/kernels/kernel_context.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/platform/errors.h"
 

@@ -1,5 +1,3 @@
-#include "cc/xla/cpu_update.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -15,8 +13,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "cc/core/optimizers/update_rule.h"
-#include "cc/core/rows/mutable_row.h"
+#include "cc/core/rows/row_addresses.h"
 #include "cc/core/simd/dispatch.h"
+#include "cc/xla/exchange.h"
 #include "cc/xla/rows.h"
 #include "xla/service/custom_call_status.h"
 #include "xla/service/custom_call_target_registry.h"

@@ -2,6 +2,7 @@
 #define TFEMBED_XLA_EXCHANGE_H_
 
 #include <cstdint>
+#include <string>
 
 #include "cc/xla/builder.h"
 #include "cc/xla/row_update.h"
@@ -39,6 +40,15 @@ struct UpdatedRows {
 UpdatedRows Update(const ExchangeShape& exchange, const RowTraining& training,
                    xla::XlaOp learning_rate, xla::XlaOp ids,
                    xla::XlaOp gradients, TrainedRows state);
+
+// cpu_update.cc: the update of a single replica on a CPU as one call into
+// cc/core's loops, which change the rows in place. XLA's own sorts and scatters
+// go row by row there. For rules that do not move all rows. `rule_text` is that
+// of training.rule.
+UpdatedRows UpdateOnCpu(const RowTraining& training,
+                        const std::string& rule_text, xla::XlaOp learning_rate,
+                        xla::XlaOp ids, xla::XlaOp gradients,
+                        TrainedRows state);
 
 }  // namespace tfembed
 

@@ -8,7 +8,6 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "cc/core/optimizers/update_rule.h"
-#include "cc/xla/cpu_update.h"
 #include "cc/xla/exchange.h"
 #include "cc/xla/rows.h"
 #include "tensorflow/compiler/tf2xla/xla_op_kernel.h"

@@ -29,7 +29,7 @@ __all__ = [
     "ftrl_rule",
 ]
 
-_MOST_SLOTS = 4  # As kMaxSlots in cc/core/rows/mutable_row.h.
+_MOST_SLOTS = 4  # As kMaxSlots in cc/core/rows/row_addresses.h.
 
 
 @dataclasses.dataclass(frozen=True)

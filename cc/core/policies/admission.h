@@ -59,8 +59,18 @@ class AdmissionFilter {
 // Makes the filters of a table. Immutable.
 class AdmissionPolicy {
  public:
-  // From "name parameter=value ...", e.g. "count seen=3"; a file each in this
-  // folder. InvalidArgument names the word.
+  // From one of these texts. InvalidArgument names the word.
+  //
+  // "count seen=3": admits a key when it is seen for the third time. Exact, at
+  // 17 to 22 bytes for each key that waits. A key that was admitted and then
+  // removed begins anew.
+  //
+  // "bloom seen=3 capacity=1000000 error_rate=0.01": admits a key when it is
+  // seen for the third time, or earlier with a probability of at most
+  // error_rate while the table has seen no more than `capacity` different keys;
+  // never later. It has capacity * ln(1 / error_rate) / ln(2)^2 counters of a
+  // byte (9.6 bytes a key for 1 %) and never grows. Counts stay when a key was
+  // admitted: one that was removed is admitted again at once.
   static absl::StatusOr<std::unique_ptr<AdmissionPolicy>> Parse(
       absl::string_view text);
 

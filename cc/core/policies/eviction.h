@@ -28,8 +28,12 @@ struct JudgedRow {
 // which rows go first when some have to. Immutable.
 class EvictionPolicy {
  public:
-  // From "name parameter=value ...", e.g. "least_recent"; a file each in this
-  // folder. InvalidArgument names the word.
+  // From one of these texts. InvalidArgument names the word.
+  //
+  // "least_frequent": the rows that were written least often go first.
+  // "least_recent seconds=0": the rows that were not written for the longest
+  //     time go first, in steps, or with seconds=1 in seconds.
+  // "smallest_norm": the rows of the smallest Euclidean norm go first.
   static absl::StatusOr<std::unique_ptr<EvictionPolicy>> Parse(
       absl::string_view text);
 

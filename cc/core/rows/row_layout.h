@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "cc/core/rows/mutable_row.h"
+#include "cc/core/rows/row_addresses.h"
 #include "cc/core/rows/value_type.h"
 
 namespace tfembed {

@@ -8,8 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "cc/core/rows/mutable_row.h"
-#include "cc/core/rows/row_rounding.h"
+#include "cc/core/rows/row_addresses.h"
 #include "cc/core/rows/value_type.h"
 
 namespace tfembed {

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 
-#include "cc/core/rows/mutable_row.h"
 #include "cc/core/rows/row_addresses.h"
 #include "cc/core/simd/hash_bucket.h"
 

@@ -11,7 +11,6 @@
 #include "cc/core/step/step_holds.h"
 #include "cc/core/step/table_gradients.h"
 #include "cc/core/step/task_updater.h"
-#include "cc/core/support/first_error.h"
 
 namespace tfembed {
 namespace {

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "cc/core/step/grouped_update.h"
-#include "cc/core/testing/benchmark_tables.h"
 #include "cc/core/testing/thread_executor.h"
 #include "cc/core/testing/workload.h"
 

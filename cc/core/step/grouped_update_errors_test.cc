@@ -5,7 +5,6 @@
 
 #include "absl/strings/match.h"
 #include "cc/core/step/grouped_update.h"
-#include "cc/core/testing/kernels_test_base.h"
 #include "cc/core/testing/thread_executor.h"
 #include "cc/core/testing/updated_table.h"
 #include "gtest/gtest.h"
@@ -13,12 +12,7 @@
 namespace tfembed {
 namespace {
 
-class NonFiniteTest : public KernelsTestBase<std::tuple<const char*, bool>> {
- protected:
-  bool is_static() const { return std::get<1>(GetParam()); }
-
-  ThreadExecutor executor_{2};
-};
+class NonFiniteTest : public UpdateTest {};
 
 TEST_P(NonFiniteTest, SkipsAndCountsRowsWithANonFiniteSum) {
   UpdatedTable table(is_static(), 17, 40, "adagrad"),
@@ -83,15 +77,7 @@ TEST_P(NonFiniteTest, AppliesANonFiniteSumWhereAllowed) {
   EXPECT_EQ(counts[0], 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, NonFiniteTest,
-                         testing::Combine(testing::Values("baseline", "avx2",
-                                                          "avx512"),
-                                          testing::Bool()),
-                         [](const auto& target) {
-                           return std::string(std::get<0>(target.param)) +
-                                  (std::get<1>(target.param) ? "Static"
-                                                             : "Map");
-                         });
+INSTANTIATE_TEST_SUITE_P(Targets, NonFiniteTest, UpdateTargets(), NameOfTarget);
 
 TEST(GroupedUpdateErrorTest, AnIdOutOfRangeLeavesEveryTableAsItWas) {
   UpdatedTable good(true, 8, 40, "sgd"), bad(true, 8, 40, "sgd");

@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "cc/core/testing/kernels_test_base.h"
 #include "cc/core/testing/rule_oracle.h"
 #include "cc/core/testing/thread_executor.h"
 #include "cc/core/testing/updated_table.h"
@@ -15,13 +14,7 @@ namespace {
 
 constexpr float kInitialSlot = 0.1f;
 
-class GroupedUpdateTest
-    : public KernelsTestBase<std::tuple<const char*, bool>> {
- protected:
-  bool is_static() const { return std::get<1>(GetParam()); }
-
-  ThreadExecutor executor_{2};
-};
+class GroupedUpdateTest : public UpdateTest {};
 
 TEST_P(GroupedUpdateTest, AppliesTheSumOfEveryIdOnce) {
   uint32_t seed = 0;
@@ -147,15 +140,8 @@ TEST_P(GroupedUpdateTest, TakesTablesWithoutFeaturesOrIds) {
   EXPECT_EQ(empty.Rows(40), before);
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, GroupedUpdateTest,
-                         testing::Combine(testing::Values("baseline", "avx2",
-                                                          "avx512"),
-                                          testing::Bool()),
-                         [](const auto& target) {
-                           return std::string(std::get<0>(target.param)) +
-                                  (std::get<1>(target.param) ? "Static"
-                                                             : "Map");
-                         });
+INSTANTIATE_TEST_SUITE_P(Targets, GroupedUpdateTest, UpdateTargets(),
+                         NameOfTarget);
 
 }  // namespace
 }  // namespace tfembed

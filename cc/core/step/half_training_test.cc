@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cc/core/rows/row_rounding.h"
+#include "cc/core/rows/value_type.h"
 #include "cc/core/step/grouped_update.h"
 #include "cc/core/step/pooled_lookup.h"
 #include "cc/core/table/embedding_table.h"

@@ -2,11 +2,9 @@
 #include <cmath>
 #include <cstdint>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "cc/core/step/grouped_update.h"
-#include "cc/core/testing/kernels_test_base.h"
 #include "cc/core/testing/thread_executor.h"
 #include "cc/core/testing/updated_table.h"
 #include "gtest/gtest.h"
@@ -16,10 +14,8 @@ namespace {
 
 constexpr int64_t kRows = 40;
 
-class NormLimitTest : public KernelsTestBase<std::tuple<const char*, bool>> {
+class NormLimitTest : public UpdateTest {
  protected:
-  bool is_static() const { return std::get<1>(GetParam()); }
-
   // Two features' bags, of ids that repeat.
   void Fill(UpdatedTable* table, uint32_t seed) const {
     RandomBagsOptions options;
@@ -31,15 +27,11 @@ class NormLimitTest : public KernelsTestBase<std::tuple<const char*, bool>> {
     table->features.Add(options, seed + 2);
   }
 
-  static void Run(std::vector<UpdatedTable*> tables,
-                  const std::vector<NormLimit>& limits, int threads = 2,
-                  NonFinite nonfinite = NonFinite::kSkip) {
+  static void Run(const std::vector<UpdatedTable*>& tables,
+                  const std::vector<NormLimit>& limits, int threads = 2) {
     ThreadExecutor executor(threads);
-    std::vector<TableUpdate> updates;
-    for (UpdatedTable* table : tables) updates.push_back(table->Update());
     ASSERT_TRUE(
-        GroupedUpdate(absl::MakeSpan(updates), nonfinite, &executor, limits)
-            .ok());
+        RunStep(tables, &executor, NonFinite::kSkip, nullptr, limits).ok());
   }
 
   // The square of the norm of the finite sums.
@@ -143,15 +135,7 @@ TEST_P(NormLimitTest, TakesGradientsWhoseSquaresAreNoFloats) {
   ExpectSame(limited, plain);
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, NormLimitTest,
-                         testing::Combine(testing::Values("baseline", "avx2",
-                                                          "avx512"),
-                                          testing::Bool()),
-                         [](const auto& target) {
-                           return std::string(std::get<0>(target.param)) +
-                                  (std::get<1>(target.param) ? "Static"
-                                                             : "Map");
-                         });
+INSTANTIATE_TEST_SUITE_P(Targets, NormLimitTest, UpdateTargets(), NameOfTarget);
 
 }  // namespace
 }  // namespace tfembed

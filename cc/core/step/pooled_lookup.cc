@@ -5,7 +5,6 @@
 
 #include "cc/core/simd/dispatch.h"
 #include "cc/core/step/id_bags.h"
-#include "cc/core/support/first_error.h"
 #include "cc/core/support/row_copy.h"
 
 namespace tfembed {

@@ -9,7 +9,6 @@
 
 #include "cc/core/simd/dispatch.h"
 #include "cc/core/step/pooled_lookup.h"
-#include "cc/core/testing/benchmark_tables.h"
 #include "cc/core/testing/thread_executor.h"
 #include "cc/core/testing/workload.h"
 

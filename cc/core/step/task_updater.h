@@ -7,9 +7,9 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "cc/core/optimizers/update_rule.h"
-#include "cc/core/rows/mutable_row.h"
-#include "cc/core/rows/row_rounding.h"
+#include "cc/core/rows/row_addresses.h"
 #include "cc/core/rows/rows.h"
+#include "cc/core/rows/value_type.h"
 #include "cc/core/step/grouped_update.h"
 #include "cc/core/step/table_gradients.h"
 

@@ -1,9 +1,8 @@
-#include "cc/core/support/available_memory.h"
-
 #include <filesystem>
 #include <fstream>
 #include <limits>
 
+#include "cc/core/support/memory_promise.h"
 #include "gtest/gtest.h"
 
 namespace tfembed {

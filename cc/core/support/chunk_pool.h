@@ -7,7 +7,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "cc/core/support/huge_pages.h"
 #include "cc/core/support/memory_block.h"
 #include "cc/core/support/mutex.h"
 

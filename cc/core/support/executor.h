@@ -5,6 +5,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "cc/core/support/mutex.h"
 
 namespace tfembed {
 
@@ -50,6 +55,30 @@ inline int NumThreads(const Executor* executor) {
 // which Schedule throws are done without.
 void ParallelFor(Executor* executor, int64_t tasks,
                  const std::function<void(int64_t)>& body);
+
+// The error of the lowest task of a ParallelFor, so that what is reported does
+// not depend on which thread was faster. Thread-safe.
+class FirstError {
+ public:
+  void Update(int64_t task, absl::Status status) {
+    if (status.ok()) return;
+    const MutexLock lock(&mutex_);
+    if (status_.ok() || task < task_) {
+      status_ = std::move(status);
+      task_ = task;
+    }
+  }
+
+  // After all tasks have returned.
+  const absl::Status& status() const ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    return status_;
+  }
+
+ private:
+  Mutex mutex_;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  int64_t task_ ABSL_GUARDED_BY(mutex_) = 0;
+};
 
 }  // namespace tfembed
 

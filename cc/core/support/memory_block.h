@@ -5,9 +5,10 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "cc/core/support/huge_pages.h"
 
 namespace tfembed {
+
+inline constexpr size_t kHugePageBytes = size_t{2} << 20;
 
 // Zeroed memory, aligned to 64 bytes, given back on destruction. From 64 KiB on
 // it comes straight from the system and costs nothing until it is touched; from

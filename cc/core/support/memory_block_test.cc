@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <utility>
 
-#include "cc/core/support/huge_pages.h"
 #include "gtest/gtest.h"
 
 namespace tfembed {

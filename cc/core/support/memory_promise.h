@@ -3,10 +3,18 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 
 #include "absl/status/status.h"
 
 namespace tfembed {
+
+// Bytes that this process may still use without swapping or being killed: what
+// the system has and what the control groups of a container leave, the least of
+// them. INT64_MAX where nothing is told. It reads some small files, about as
+// long as 64 KiB of new memory take. `root`: where the system's folders are,
+// for tests.
+int64_t AvailableMemory(const std::string& root = "");
 
 // Memory that is going to be written, promised to its owner while this lives.
 //

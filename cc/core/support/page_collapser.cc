@@ -1,13 +1,31 @@
 #include "cc/core/support/page_collapser.h"
 
+#include <sys/mman.h>
+
 #include <cstdint>
+#include <fstream>
 #include <mutex>
+#include <string>
 #include <system_error>
 
-#include "cc/core/support/huge_pages.h"
+#include "cc/core/support/memory_block.h"
 
 namespace tfembed {
 namespace {
+
+#ifdef MADV_COLLAPSE
+constexpr int kCollapse = MADV_COLLAPSE;
+#else
+constexpr int kCollapse = 25;  // In Linux 6.1; older headers lack the name.
+#endif
+
+// Whether the system's transparent huge pages are on, for all or on request.
+// MADV_COLLAPSE does not ask whether an administrator turned them off.
+bool HugePagesAreAllowed() {
+  std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
+  std::string line;
+  return std::getline(file, line) && line.find("[never]") == std::string::npos;
+}
 
 constexpr size_t kLeastBytes = size_t{4} << 20;
 
@@ -80,7 +98,7 @@ void PageCollapser::Run() {
     first.begin += kHugePageBytes;
     is_busy_ = true;
     mu_.unlock();
-    MoveToHugePages(page, kHugePageBytes);
+    (void)madvise(page, kHugePageBytes, kCollapse);
     mu_.lock();
     is_busy_ = false;
   }

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <vector>
 
-#include "cc/core/support/huge_pages.h"
+#include "cc/core/support/memory_block.h"
 #include "cc/core/testing/huge_page_use.h"
 #include "gtest/gtest.h"
 

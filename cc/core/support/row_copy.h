@@ -6,6 +6,7 @@
 #endif
 
 #include <cstdint>
+#include <type_traits>
 
 #include "cc/core/support/prefetch.h"
 
@@ -88,6 +89,26 @@ inline void AddRow(const float* from, float* to, int64_t n) {
 
 inline void FillRow(float value, float* to, int64_t n) {
   for (int64_t i = 0; i < n; ++i) to[i] = value;
+}
+
+// run(std::integral_constant<int64_t, bytes>) for rows of common sizes, else
+// with 0, for which the size is to be looked up. Loops of a known length take
+// fewer instructions, and the fewer there are the more keys a processor has
+// under way at once.
+template <typename Run>
+inline void WithKnownBytes(int64_t bytes, Run run) {
+  switch (bytes) {
+    case 32:
+      return run(std::integral_constant<int64_t, 32>());
+    case 64:
+      return run(std::integral_constant<int64_t, 64>());
+    case 128:
+      return run(std::integral_constant<int64_t, 128>());
+    case 256:
+      return run(std::integral_constant<int64_t, 256>());
+    default:
+      return run(std::integral_constant<int64_t, 0>());
+  }
 }
 
 }  // namespace tfembed

@@ -22,8 +22,8 @@
 #include "cc/core/policies/eviction.h"
 #include "cc/core/rows/initial_rows.h"
 #include "cc/core/rows/row_layout.h"
-#include "cc/core/rows/row_rounding.h"
 #include "cc/core/rows/rows.h"
+#include "cc/core/rows/value_type.h"
 #include "cc/core/support/executor.h"
 #include "cc/core/support/memory_promise.h"
 #include "cc/core/support/mutex.h"
@@ -125,7 +125,7 @@ class EmbeddingTable {
     // initial row.
     std::optional<float> missing_value;
     // Whether what is trained or added is rounded up or down by chance
-    // (row_rounding.h); float16 and bfloat16 rows only.
+    // (value_type.h); float16 and bfloat16 rows only.
     bool stochastic_rounding = false;
   };
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "cc/core/rows/row_rounding.h"
+#include "cc/core/rows/value_type.h"
 #include "cc/core/table/embedding_table.h"
 
 namespace tfembed {

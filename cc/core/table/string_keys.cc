@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "cc/core/support/first_error.h"
 #include "cc/core/support/hash.h"
 #include "cc/core/support/hash_bytes.h"
 #include "cc/core/support/memory_promise.h"

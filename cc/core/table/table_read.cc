@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "cc/core/support/known_bytes.h"
+#include "cc/core/support/row_copy.h"
 #include "cc/core/table/embedding_table.h"
 #include "cc/core/table/table_stripe.h"
 

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <string>
 
-#include "cc/core/support/huge_pages.h"
+#include "cc/core/support/memory_block.h"
 
 namespace tfembed {
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -12,9 +13,11 @@
 #include "cc/core/step/grouped_update.h"
 #include "cc/core/table/static_table.h"
 #include "cc/core/testing/gradient_features.h"
+#include "cc/core/testing/kernels_test_base.h"
 #include "cc/core/testing/map_table.h"
 #include "cc/core/testing/near.h"
 #include "cc/core/testing/random_bags.h"
+#include "cc/core/testing/thread_executor.h"
 #include "gtest/gtest.h"
 
 namespace tfembed {
@@ -99,17 +102,38 @@ class UpdatedTable {
   std::unique_ptr<RowSink> static_;
 };
 
+// A test of updates of tables of either kind, by the kernels of each
+// instruction set.
+class UpdateTest : public KernelsTestBase<std::tuple<const char*, bool>> {
+ protected:
+  bool is_static() const { return std::get<1>(GetParam()); }
+
+  ThreadExecutor executor_{2};
+};
+
+inline auto UpdateTargets() {
+  return testing::Combine(testing::Values("baseline", "avx2", "avx512"),
+                          testing::Bool());
+}
+
+inline std::string NameOfTarget(
+    const testing::TestParamInfo<UpdateTest::ParamType>& target) {
+  return std::string(std::get<0>(target.param)) +
+         (std::get<1>(target.param) ? "Static" : "Map");
+}
+
 inline absl::Status RunStep(std::vector<UpdatedTable*> tables,
                             Executor* executor,
                             NonFinite nonfinite = NonFinite::kSkip,
-                            std::vector<int64_t>* nonfinite_rows = nullptr) {
+                            std::vector<int64_t>* nonfinite_rows = nullptr,
+                            absl::Span<const NormLimit> limits = {}) {
   std::vector<TableUpdate> updates;
   for (UpdatedTable* table : tables) {
     updates.push_back(table->Update());
     updates.back().name = "table " + std::to_string(updates.size() - 1);
   }
   const absl::Status status =
-      GroupedUpdate(absl::MakeSpan(updates), nonfinite, executor);
+      GroupedUpdate(absl::MakeSpan(updates), nonfinite, executor, limits);
   for (const TableUpdate& update : updates) {
     if (nonfinite_rows) nonfinite_rows->push_back(update.nonfinite_rows);
   }

@@ -1,5 +1,5 @@
-#ifndef TFEMBED_KERNELS_DISK_SYNC_H_
-#define TFEMBED_KERNELS_DISK_SYNC_H_
+#ifndef TFEMBED_KERNELS_DISK_FILE_H_
+#define TFEMBED_KERNELS_DISK_FILE_H_
 
 #include <condition_variable>
 #include <cstdint>
@@ -8,11 +8,32 @@
 #include <thread>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tensorflow/core/platform/env.h"
 
 namespace tfembed {
 
 // The path in the machine's file systems; "" if it is in another.
 std::string LocalPath(const std::string& path);
+
+// Every reader asks for these before it opens a file: opening a FIFO waits for
+// ever, a device has no end, and memory is taken by a file's size.
+
+// The bytes of a file. NotFound: there is nothing. InvalidArgument: a folder, a
+// FIFO, a device or a socket (in other file systems than the machine's only
+// folders are told apart). Follows links.
+absl::StatusOr<int64_t> RegularFileSize(tensorflow::Env* env,
+                                        const std::string& path);
+
+// The whole content of a file that is kept in memory. The errors above;
+// InvalidArgument: more than `most_bytes`, of which nothing is read.
+absl::StatusOr<std::string> ReadRegularFile(tensorflow::Env* env,
+                                            const std::string& path,
+                                            int64_t most_bytes);
+
+// Reads `n` bytes from `offset` on. DataLoss: the file ends before.
+absl::Status ReadBytes(const tensorflow::RandomAccessFile& file, int64_t offset,
+                       int64_t n, char* bytes);
 
 // Returns when a closed file's content, or a folder's names, are on the disk as
 // they are now. (WritableFile::Sync of TensorFlow's local files only empties
@@ -50,4 +71,4 @@ class WriteBack {
 
 }  // namespace tfembed
 
-#endif  // TFEMBED_KERNELS_DISK_SYNC_H_
+#endif  // TFEMBED_KERNELS_DISK_FILE_H_

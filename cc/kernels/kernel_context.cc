@@ -1,4 +1,4 @@
-#include "cc/kernels/pooled_output.h"
+#include "cc/kernels/kernel_context.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,11 +1,21 @@
-#ifndef TFEMBED_OPS_SHAPES_H_
-#define TFEMBED_OPS_SHAPES_H_
+#ifndef TFEMBED_OPS_SIGNATURES_H_
+#define TFEMBED_OPS_SIGNATURES_H_
 
 #include <cstdint>
 
 #include "absl/status/status.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow/core/platform/errors.h"
+
+// What the signatures of several ops have in common: dtypes and shapes.
+
+// The dtypes of keys and values; which of them go together, tfembed/tables
+// says.
+#define TFEMBED_KEY_DTYPES "{int64, int32, string}"
+#define TFEMBED_VALUE_DTYPES \
+  "{float, half, bfloat16, double, int8, int32, int64, bool}"
+#define TFEMBED_KEYS_ATTR "Tkey: " TFEMBED_KEY_DTYPES
+#define TFEMBED_VALUES_ATTR "Tvalue: " TFEMBED_VALUE_DTYPES
 
 namespace tfembed {
 
@@ -40,4 +50,4 @@ inline absl::Status RowsShape(
 
 }  // namespace tfembed
 
-#endif  // TFEMBED_OPS_SHAPES_H_
+#endif  // TFEMBED_OPS_SIGNATURES_H_
