@@ -127,6 +127,18 @@ def test_the_longest_rows_come_first(capsys, run):
     ]
 
 
+def test_a_long_key_is_cut_off_where_many_are_listed(capsys, tmp_path):
+    table = tfembed.HashTable(1, name="t", key_dtype=tf.string)
+    table.upsert(tf.constant(["x" * 300, "y"]), [[2.0], [1.0]])
+    prefix = saved_files.save(tmp_path / "ckpt", t=table)
+
+    _, out, _ = inspect(capsys, prefix, "--top", "norm")
+
+    assert out.splitlines()[0] == "t, longest first"
+    assert max(map(len, out.splitlines())) < 80
+    assert f"'{'x' * 56}... " in out
+
+
 def test_rows_by_frequency_need_counters_of_writes(capsys, run):
     status, out, _ = inspect(
         capsys, run, "--table", "users", "--top", "frequent", "--count", "3"

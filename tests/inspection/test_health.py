@@ -331,6 +331,20 @@ def test_health_in_a_function_is_refused_with_the_way_out():
         tf.function(lambda: tfembed.health(table))()
 
 
+def test_a_key_is_one_short_line_of_the_text():
+    keys = tfembed.HashTable(1, name="t", key_dtype=tf.string)
+    keys.upsert(
+        tf.constant(["", "a\nb\x1b[1m", "x" * 300]), [[3.0], [2.0], [1.0]]
+    )
+    health = tfembed.health(keys)
+
+    last = str(health).splitlines()[-1]
+    assert last == (
+        f"Hottest keys of t, by norm: '' (3), a\\nb\\x1b[1m (2), {'x' * 57}... (1)"
+    )
+    assert health["t"].hottest[2] == ("x" * 300, 1.0)
+
+
 def test_the_answer_is_text_html_and_json():
     keys = tfembed.HashTable(1, name="<b>", key_dtype=tf.string)
     keys.upsert(tf.constant(["<i>", b"\xff"]), [[1.0], [2.0]])

@@ -16,17 +16,25 @@ import numpy as np
 
 from tfembed import errors
 from tfembed.inspection import difference, ranking, table_exports
+from tfembed.inspection.printed_text import printable, shortened
 from tfembed.inspection.row_pairs import RowDtypes
 from tfembed.inspection.saved_table import FoundRow, Key, SavedTable
 from tfembed.inspection.saved_tables import SavedTables, open_saved
 from tfembed.inspection.text_tables import TextTable
 from tfembed.units import as_bytes, as_count, as_number, counted
 
-__all__ = ["main", "printable"]
+__all__ = ["main"]
 
 _NOT_THERE, _REFUSED, _INTERRUPTED = 1, 2, 130
 
 _MOST_NAMES = 8
+
+# By `--top`, what the first rows are.
+_FIRST = {
+    "norm": "longest",
+    "recent": "most recent",
+    "frequent": "most frequent",
+}
 
 _EXAMPLES = """\
 examples:
@@ -70,14 +78,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _REFUSED
     except KeyboardInterrupt:
         return _INTERRUPTED
-
-
-def printable(text: str) -> str:
-    """Returns a text on one line, without a terminal's control characters."""
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode()
-        for c in text
-    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -381,6 +381,11 @@ def _label(key: Key) -> str:
     return repr(key.decode("utf-8", "backslashreplace"))
 
 
+def _short_label(key: Key) -> str:
+    """A key where many are listed: one line, and not a long one."""
+    return shortened(printable(_label(key)))
+
+
 def _show_row(table: SavedTable, found: FoundRow) -> None:
     _write(printable(f"{table.name}: key {_label(found.key)}"))
     columns = {"row": found.row, **found.slots}
@@ -425,11 +430,11 @@ def _show_top(saved: SavedTables, options: argparse.Namespace) -> int:
         best = ranking.rank(table, options.top, options.count)
         _show(
             TextTable(
-                printable(f"{table.name}, by {options.top}"),
+                printable(f"{table.name}, {_FIRST[options.top]} first"),
                 ("key", "norm" if options.top == "norm" else "noted", "row"),
                 [
                     (
-                        printable(_label(one.key)),
+                        _short_label(one.key),
                         as_number(one.score)
                         if options.top == "norm"
                         else _noted(table, one.score),
@@ -516,7 +521,7 @@ def _show_difference(
                     "",
                     ("moved most: key", "by"),
                     [
-                        (printable(_label(key)), as_number(distance))
+                        (_short_label(key), as_number(distance))
                         for distance, key in found.most_moved
                     ],
                 )
@@ -544,7 +549,7 @@ def _difference_lines(
         if not named:
             return as_count(count)
         more = "" if count == len(named) else ", ..."
-        return f"{count:,}: {', '.join(map(_label, named))}{more}"
+        return f"{count:,}: {', '.join(map(_short_label, named))}{more}"
 
     yield "keys before", as_count(before.num_rows)
     yield "keys after", as_count(after.num_rows)

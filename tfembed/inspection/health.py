@@ -19,6 +19,7 @@ from tfembed.inspection.found_tables import (
     find_tables,
     require_tables,
 )
+from tfembed.inspection.printed_text import printable_key
 from tfembed.inspection.saved_table import Chunk, SavedTable
 from tfembed.inspection.saved_tables import open_saved
 from tfembed.inspection.table_health import (
@@ -168,7 +169,8 @@ class Health:
         notes += [
             f"Hottest keys of {table.name}, by {table.hottest_by}: "
             + ", ".join(
-                f"{key} ({as_number(amount)})" for key, amount in table.hottest
+                f"{printable_key(key)} ({as_number(amount)})"
+                for key, amount in table.hottest
             )
             for table in self.tables
             if table.hottest

@@ -128,7 +128,7 @@ class Simulation:
             "sans-serif;margin:2em}td,th{padding:0.2em 0.8em}</style></head>"
             f"<body>{self._repr_html_()}</body></html>"
         )
-        pathlib.Path(path).write_text(page)
+        pathlib.Path(path).write_text(page, encoding="utf-8")
 
     def _title(self) -> str:
         source = f"{self.ids:,} rows of a table"

@@ -289,7 +289,8 @@ def _write_projector(table: SavedTable, path: pathlib.Path, limit: int) -> None:
     name = json.dumps(table.name)
     (path / "projector_config.pbtxt").write_text(
         f"embeddings {{\n  tensor_name: {name}\n"
-        '  tensor_path: "tensors.tsv"\n  metadata_path: "metadata.tsv"\n}\n'
+        '  tensor_path: "tensors.tsv"\n  metadata_path: "metadata.tsv"\n}\n',
+        encoding="utf-8",
     )
 
 

@@ -218,7 +218,9 @@ def write_projector(
         stem = _stem(found.name, written)
         np.savetxt(path / f"{stem}.tsv", values, "%.7g", "\t")
         labels = "".join(f"{_label(key)}\n" for key in keys)
-        (path / f"{stem}_keys.tsv").write_text(labels)
+        (path / f"{stem}_keys.tsv").write_text(
+            labels, encoding="utf-8", errors="backslashreplace"
+        )
         entries.append(
             f'embeddings {{\n  tensor_name: "{stem}"\n'
             f"  tensor_shape: {values.shape[0]}\n"
@@ -227,7 +229,9 @@ def write_projector(
             f'  metadata_path: "{stem}_keys.tsv"\n}}\n'
         )
         written.append(stem)
-    (path / "projector_config.pbtxt").write_text("".join(entries))
+    (path / "projector_config.pbtxt").write_text(
+        "".join(entries), encoding="utf-8"
+    )
     return written
 
 
