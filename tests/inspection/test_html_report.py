@@ -118,15 +118,36 @@ def test_a_histogram_counts_as_numpy_does_whatever_the_order():
         found.add(part)
     found.add(np.asarray([np.nan, np.inf]))
 
-    edges = np.linspace(0, found.end, 33)
+    edges = np.linspace(0, 1024, 33)
     expected, _ = np.histogram(numbers, edges)
     np.testing.assert_array_equal(found.binned(edges), expected)
     assert (len(found), found.not_finite) == (5003, 2)
     assert found.total == pytest.approx(numbers.sum())
-    width = found.end / len(found.counts)
     for share in (0.01, 0.5, 0.99):
-        exact = np.quantile(numbers, share, method="higher")
-        assert abs(found.quantile(share) - exact) <= 2 * width
+        exact = np.quantile(numbers, share, method="inverted_cdf")
+        assert found.quantile(share) == pytest.approx(exact, rel=1e-3)
+
+
+def test_a_row_far_from_the_others_hides_neither_their_norms_nor_itself(
+    tmp_path,
+):
+    table = tfembed.HashTable(4, name="t", seed=1)
+    rows = np.full([1000, 4], 0.05, np.float32)
+    rows[0] = 500
+    table.upsert(np.arange(1000), rows)
+    html_report.write(
+        open_saved(saved_files.save(tmp_path / "ckpt", t=table)),
+        tmp_path / "r.html",
+    )
+
+    text = " ".join(Page(tmp_path / "r.html").texts)
+    assert "0.1 median norm" in text
+    assert (
+        "1 % are up to 0.1, half up to 0.1, 99 % up to 0.1; the largest is "
+        "1,000. 1 longer row not shown." in text
+    )
+    assert "norm 0.1 to 0.106: 999 rows" in text
+    assert "1 table " in text
 
 
 def test_a_survey_counts_rows_never_trained_and_shards(tmp_path):

@@ -14,6 +14,7 @@ import numpy as np
 from tfembed import errors
 from tfembed.inspection import drawings, ranking
 from tfembed.inspection.drawings import Bar, Line
+from tfembed.inspection.printed_text import printable_key
 from tfembed.inspection.row_survey import Histogram, RowSurvey, survey
 from tfembed.inspection.saved_table import SavedTable
 from tfembed.inspection.saved_tables import (
@@ -142,7 +143,7 @@ def _page(saved: SavedTables, tables: Sequence[SavedTable]) -> Iterator[str]:
     yield f"<p>{html.escape(saved.kind)}, written {when:%Y-%m-%d %H:%M}</p>"
     rows = sum(table.num_rows for table in tables)
     size = sum(table.total_bytes for table in tables)
-    tiles = [("tables", as_count(len(tables))), ("rows", as_count(rows))]
+    tiles = [_counted("table", len(tables)), _counted("row", rows)]
     tiles.append(("in the file", as_bytes(size)))
     if saved.step is not None:
         tiles.insert(0, ("step", as_count(saved.step)))
@@ -167,6 +168,12 @@ def _tiles(tiles: Sequence[tuple[str, str]]) -> str:
         for name, text in tiles
     )
     return f'<div class="tiles">{shown}</div>'
+
+
+def _counted(noun: str, number: int) -> tuple[str, str]:
+    """The tile of a count: `table` under 1, `tables` under 2."""
+    text, name = counted(number, noun).split(" ", 1)
+    return name, text
 
 
 def _card(title: str, body: str, note: str = "") -> str:
@@ -332,7 +339,7 @@ def _description(table: SavedTable) -> str:
 
 def _table_tiles(table: SavedTable, found: RowSurvey) -> list[tuple[str, str]]:
     tiles = [
-        ("rows", as_count(table.num_rows)),
+        _counted("row", table.num_rows),
         ("in the file", as_bytes(table.total_bytes)),
     ]
     if table.num_rows:
@@ -354,24 +361,29 @@ def _table_tiles(table: SavedTable, found: RowSurvey) -> list[tuple[str, str]]:
 def _norms(found: Histogram | None) -> str:
     if found is None or not len(found):
         return ""
-    steps = drawings.nice_steps(found.largest or 1.0, 5)
+    low, half, high = map(found.quantile, (0.01, 0.5, 0.99))
+    # A few rows far from the others would leave one column to all of these.
+    is_cut = 0 < 2 * high < found.largest
+    steps = drawings.nice_steps(2 * high if is_cut else found.largest, 5)
     edges = np.linspace(0, steps[-1], _COLUMNS + 1)
-    counts = found.binned(edges)
+    ends = np.append(edges, np.inf) if is_cut else edges
+    counts = found.binned(ends).tolist()
+    beyond = counts.pop() if is_cut else 0
     says = [
-        f"norm {low:.3g} to {high:.3g}: {counted(int(count), 'row')}"
-        for low, high, count in zip(edges, edges[1:], counts, strict=False)
+        f"norm {left:.3g} to {right:.3g}: {counted(count, 'row')}"
+        for left, right, count in zip(edges, edges[1:], counts, strict=False)
     ]
     ticks = [(step / steps[-1], f"{step:.4g}") for step in steps]
-    low, half, high = (
-        as_number(found.quantile(share)) for share in (0.01, 0.5, 0.99)
+    note = (
+        f"1 % are up to {as_number(low)}, half up to {as_number(half)}, 99 % up "
+        f"to {as_number(high)}; the largest is {as_number(found.largest)}."
     )
+    if beyond:
+        note += f" {counted(beyond, 'longer row')} not shown."
     return _card(
         "Norms of rows",
-        drawings.columns(
-            counts.tolist(), says, ticks, _count_heights(float(counts.max()))
-        ),
-        f"1 % are below {low}, half below {half}, 99 % below {high}; the largest "
-        f"is {as_number(found.largest)}.",
+        drawings.columns(counts, says, ticks, _count_heights(max(counts))),
+        note,
     )
 
 
@@ -468,27 +480,17 @@ def _hottest(table: SavedTable) -> str:
             lengths = [0.0] * len(best)
     if not any(lengths):
         lines = "".join(
-            f"<tr><td>{html.escape(_label(one.key))}</td>"
+            f"<tr><td>{html.escape(printable_key(one.key))}</td>"
             f"<td>{html.escape(text)}</td></tr>"
             for one, text in zip(best, texts, strict=True)
         )
         return _card(title, f'<table class="short">{lines}</table>', note)
     rows = [
         Bar(
-            _label(one.key),
+            printable_key(one.key),
             ((length if math.isfinite(length) else 0.0, 0),),
             text,
         )
         for one, length, text in zip(best, lengths, texts, strict=True)
     ]
     return _card(title, drawings.bars(rows), note)
-
-
-def _label(key: int | bytes) -> str:
-    if isinstance(key, int):
-        return str(key)
-    text = key.decode("utf-8", "backslashreplace")
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode()
-        for c in text[:200]
-    )

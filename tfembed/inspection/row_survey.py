@@ -12,29 +12,30 @@ from tfembed.inspection.saved_table import Array, Chunk, SavedTable
 
 __all__ = ["Histogram", "RowSurvey", "survey"]
 
-_BINS = 2048
+# Bins are as wide as a 1,024th of the power of two below them: what a float64 has
+# above these bits is the same in all of a bin. They reach from 2^-64 to 2^192.
+_LOW_BITS = 52 - 10
+_FIRST_BIN = (1023 - 64) << 10
+_BINS = 256 << 10
 
 # The number of shards over which keys are spread to see how even they are.
 SHARDS = 8
 
 
 class Histogram:
-    """Counts numbers from 0 up in equal bins, whose range grows as needed.
+    """Counts numbers from 0 on, in bins a thousandth as wide as what they count.
 
-    Where a number is beyond the last bin, bins are joined two by two. So every
-    bin has its exact count in any order of the numbers.
+    So small numbers keep their places beside large ones, whatever their order.
 
     Attributes:
-      counts: the count of each bin.
-      end: the end of the last bin.
+      counts: the counts of each bin.
       total: the sum of all numbers.
-      largest: the largest of the numbers; 0 without numbers.
-      not_finite: the count of infinities and NaNs, which are in no bin.
+      largest: the largest of the numbers; 0 without any.
+      not_finite: how many were infinite or no numbers; no bin has them.
     """
 
     def __init__(self) -> None:
         self.counts = np.zeros(_BINS, np.int64)
-        self.end = 2.0**-40
         self.total = 0.0
         self.largest = 0.0
         self.not_finite = 0
@@ -43,7 +44,7 @@ class Histogram:
         return int(self.counts.sum())
 
     def add(self, numbers: Array) -> None:
-        """Counts numbers, none of which is negative."""
+        """Counts some numbers, none of them negative."""
         is_finite = np.isfinite(numbers)
         self.not_finite += int((~is_finite).sum())
         numbers = numbers[is_finite].astype(np.float64)
@@ -51,24 +52,19 @@ class Histogram:
             return
         self.largest = max(self.largest, float(numbers.max()))
         self.total += float(numbers.sum())
-        while self.largest >= self.end:
-            pairs = self.counts.reshape(-1, 2).sum(1)
-            self.counts = np.concatenate([pairs, np.zeros_like(pairs)])
-            self.end *= 2
-        positions = (numbers * (_BINS / self.end)).astype(np.int64)
-        self.counts += np.bincount(positions, minlength=_BINS)
+        bins = (numbers.view(np.int64) >> _LOW_BITS) - _FIRST_BIN
+        self.counts += np.bincount(np.clip(bins, 0, _BINS - 1), minlength=_BINS)
 
     def quantile(self, share: float) -> float:
-        """Returns the number that this share stays within, up to a bin."""
+        """The number that so large a share of all did not exceed, to 0.05 %."""
         if not len(self):
             return 0.0
         reached = np.cumsum(self.counts) >= share * len(self)
-        return float((np.argmax(reached) + 1) * self.end / _BINS)
+        return min(float(_middles()[np.argmax(reached)]), self.largest)
 
     def binned(self, edges: Array) -> Array:
-        """Returns counts between edges; a bin counts where its middle lies."""
-        middles = (np.arange(_BINS) + 0.5) * self.end / _BINS
-        positions = np.searchsorted(edges, middles, side="right") - 1
+        """Counts between edges; a bin of ours belongs where its middle lies."""
+        positions = np.searchsorted(edges, _middles(), side="right") - 1
         positions = np.clip(positions, 0, len(edges) - 2)
         return np.bincount(positions, self.counts, len(edges) - 1).astype(
             np.int64
@@ -158,3 +154,11 @@ def _untrained(chunk: Chunk, starts: Mapping[str, float]) -> int:
     for name, slot in chunk.slots.items():
         is_start &= (slot == np.float32(starts[name])).all(1)
     return int(is_start.sum())
+
+
+def _middles() -> Array:
+    """The middles of all bins; of the first, which has 0, that is 0."""
+    bits = (np.arange(_BINS, dtype=np.int64) + _FIRST_BIN) << _LOW_BITS
+    middles: Array = (bits | 1 << (_LOW_BITS - 1)).view(np.float64)
+    middles[0] = 0.0
+    return middles
