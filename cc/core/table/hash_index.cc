@@ -18,6 +18,10 @@ namespace {
 constexpr double kMaxLoad = 0.74;
 constexpr double kGrowth = 1.5;
 constexpr uint8_t kStuck = std::numeric_limits<uint8_t>::max();
+// An index that stops growing has a block of its own up to this size: the rest
+// of its last chunk would be up to a half of it. (Larger blocks have more small
+// pages than a processor remembers: searches took up to twice as long.)
+constexpr int64_t kMostBlockBuckets = 2 * int64_t{kChunkBuckets};
 
 int64_t CapacityOf(int64_t num_buckets) {
   return static_cast<int64_t>(kMaxLoad * HashIndex::kBucketPlaces *
@@ -37,7 +41,11 @@ int64_t LeastBuckets(int64_t keys) {
 int64_t HashIndex::BucketsFor(int64_t keys) const {
   const int64_t buckets = std::max<int64_t>(GrownBuckets(keys), 1);
   if (buckets < kChunkBuckets) return buckets;
-  return (buckets + kChunkBuckets - 1) / kChunkBuckets * kChunkBuckets;
+  const int64_t filled =
+      (buckets + kChunkBuckets - 1) / kChunkBuckets * kChunkBuckets;
+  if (keys > usual_keys_ || CapacityOf(filled) <= usual_keys_) return filled;
+  const int64_t least = LeastBuckets(usual_keys_);
+  return least < kMostBlockBuckets ? least : filled;
 }
 
 int64_t HashIndex::GrownBuckets(int64_t keys) const {
@@ -68,7 +76,8 @@ absl::Status HashIndex::Promise(int64_t keys) {
                      ". Use more shards."));
   }
   // An index that moves to other memory is there twice for a moment.
-  const bool moves = !IsInChunks() && num_buckets > HeldBuckets();
+  const bool moves =
+      num_buckets > HeldBuckets() && (!IsInChunks() || IsOfBlock(num_buckets));
   const int64_t moved = moves ? bytes() : 0;
   const int64_t fresh = num_buckets * int64_t{sizeof(Bucket)} + moved -
                         bytes() - promise_.bytes();
@@ -87,7 +96,7 @@ absl::Status HashIndex::Promise(int64_t keys) {
 
 absl::Status HashIndex::Allocate(int64_t num_buckets) {
   if (num_buckets <= HeldBuckets()) return absl::OkStatus();
-  if (num_buckets < kChunkBuckets) return AllocateBlock(num_buckets);
+  if (IsOfBlock(num_buckets)) return AllocateBlock(num_buckets);
   if (pool_ == nullptr) pool_ = std::make_shared<ChunkPool>();
   const bool moves = !IsInChunks();
   std::vector<Bucket*> fresh;
@@ -103,7 +112,7 @@ absl::Status HashIndex::Allocate(int64_t num_buckets) {
     fresh.push_back(reinterpret_cast<Bucket*>(*chunk));
   }
   if (moves) {
-    std::memcpy(fresh[0], chunks_[0], bytes());
+    CopyTo(fresh.data());
     block_ = MemoryBlock();
     chunks_.clear();
   }
@@ -115,10 +124,23 @@ absl::Status HashIndex::AllocateBlock(int64_t num_buckets) {
   absl::StatusOr<MemoryBlock> block =
       MemoryBlock::Allocate(num_buckets * sizeof(Bucket));
   if (!block.ok()) return block.status();
-  std::memcpy(block->data(), chunks_[0], bytes());
+  std::vector<Bucket*> parts;
+  auto* const begin = reinterpret_cast<Bucket*>(block->data());
+  for (int64_t b = 0; b < num_buckets; b += kChunkBuckets) {
+    parts.push_back(begin + b);
+  }
+  CopyTo(parts.data());
+  ReturnChunks(0);
   block_ = *std::move(block);
-  chunks_[0] = reinterpret_cast<Bucket*>(block_.data());
+  chunks_ = std::move(parts);
   return absl::OkStatus();
+}
+
+void HashIndex::CopyTo(Bucket* const* parts) const {
+  for (int64_t done = 0; done < bytes(); done += ChunkPool::kChunkBytes) {
+    std::memcpy(*parts++, At(done / sizeof(Bucket)),
+                std::min<int64_t>(ChunkPool::kChunkBytes, bytes() - done));
+  }
 }
 
 void HashIndex::ReturnChunks(int64_t bytes) {
@@ -139,8 +161,10 @@ void HashIndex::Grow() {
   capacity_ = promised_capacity_;
   // Written before they are read: a page that is read first is a shared one of
   // zeros, and replacing that interrupts all threads of the process.
-  for (int64_t b = old_num_buckets; IsInChunks() && b < num_buckets_;) {
-    const int64_t end = (b / kChunkBuckets + 1) * kChunkBuckets;
+  const bool is_mapped = HeldBuckets() >= kChunkBuckets;
+  for (int64_t b = old_num_buckets; is_mapped && b < num_buckets_;) {
+    const int64_t chunk_end = (b / kChunkBuckets + 1) * kChunkBuckets;
+    const int64_t end = std::min(chunk_end, HeldBuckets());
     MemoryBlock::WritePages(reinterpret_cast<char*>(At(b)),
                             (end - b) * sizeof(Bucket));
     b = end;
@@ -210,7 +234,7 @@ void HashIndex::Clear() {
   promise_.Return();
   ReturnChunks(0);
   block_ = MemoryBlock();
-  chunks_[0] = &empty_;
+  chunks_.assign(1, &empty_);
   num_buckets_ = promised_buckets_ = 1;
   size_ = 0;
   capacity_ = promised_capacity_ = 0;

@@ -54,7 +54,7 @@ namespace tfembed {
 // pool: an index grows by more of them, and those of a table are on huge pages
 // though few indexes are as large as a huge page. All of the last chunk is
 // used: 1 byte a key then. An index of less than a chunk has a block of its
-// own.
+// own, and so has one of up to two that its usual keys fill.
 //
 // Not thread-safe; any number of threads may call the const methods at once.
 class HashIndex {
@@ -211,8 +211,14 @@ class HashIndex {
   // Has memory for `num_buckets` buckets; the contents of those that there were
   // stay. ResourceExhausted leaves all as it was.
   absl::Status Allocate(int64_t num_buckets);
-  // The same where they are less than a chunk.
+  // The same in a block of its own.
   absl::Status AllocateBlock(int64_t num_buckets);
+  static bool IsOfBlock(int64_t num_buckets) {
+    return num_buckets % kChunkBuckets != 0;
+  }
+
+  // Copies the buckets to other memory: parts of a chunk's size.
+  void CopyTo(Bucket* const* parts) const;
 
   // Whether chunks_ are of the pool.
   bool IsInChunks() const {

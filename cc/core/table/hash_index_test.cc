@@ -240,6 +240,34 @@ TEST(HashIndex, StopsGrowingWhereItsUsualKeysFit) {
   EXPECT_GE(index.capacity(), 2400);  // It grows on as others do.
 }
 
+// Up to two chunks it has a block for these keys alone; then whole chunks.
+TEST(HashIndex, HasNoPartOfAChunkTooManyForItsUsualKeys) {
+  for (const int64_t usual : {3700, 4000, 5000, 7500, 8000, 60000}) {
+    HashIndex index;
+    index.set_growth_phase(0.5);
+    index.set_usual_keys(usual);
+    std::unordered_map<int64_t, uint32_t> model;
+    for (int64_t i = 0; i < usual + 10; ++i) {
+      const int64_t key = i * 7919;
+      Insert(&index, key, static_cast<uint32_t>(i));
+      model[key] = static_cast<uint32_t>(i);
+      if (i + 1 != usual) continue;
+      EXPECT_LE(index.capacity(), usual + (usual < 7600 ? 4 : 3789));
+      for (const auto& [known, row] : model) {
+        ASSERT_EQ(Find(index, known), row) << usual;
+      }
+    }
+    for (const auto& [known, row] : model) {
+      ASSERT_EQ(Find(index, known), row) << usual;
+    }
+    EXPECT_LT(index.CountProbes().longest, 30);
+    ASSERT_TRUE(index.ClearFor(usual).ok());
+    EXPECT_EQ(Find(index, 0), HashIndex::kNoRow);
+    Insert(&index, 5, 1);
+    EXPECT_EQ(Find(index, 5), 1u);
+  }
+}
+
 TEST(HashIndex, FindOrInsertAsksForARowOnlyForNewKeys) {
   HashIndex index;
   ASSERT_TRUE(index.Reserve(2).ok());
